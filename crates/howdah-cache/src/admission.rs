@@ -1,16 +1,15 @@
-//! Decides which pages are rendered for the cache. Such a render is a run of PHP that no browser asked
-//! for. If its result may not be stored, it has cost its time for nothing, and the application may have
-//! counted a visitor who does not exist. So a page is rendered only after a visitor's own answer has
-//! shown that it could be stored: a page is in the cache from its second visit on, and PHP does not run
-//! more often than there are visits.
+//! Decides which pages are rendered for the cache. Such a render is a run of PHP that no browser requested. If its
+//! result may not be stored, the run was wasted, and the application may have counted a visitor who does not exist. So
+//! a page is rendered only after the response to a visitor has shown that it could be stored: a page is in the cache
+//! from its second visit on, and PHP does not run more often than there are visits.
 //!
-//! The server's own render may still get another answer than that visitor did. After each render
-//! that is not stored the page is not tried for a time that doubles; a page whose render wrote to a
-//! database, as applications that count visitors do, gets one more chance and then none.
+//! The server's own render may still produce a different response than that visitor's request did. After each render
+//! that is not stored, the page is not tried for a time that doubles with each failure. A page whose render wrote to a
+//! database, as applications that count visitors do, is tried once more and then never again.
 //!
-//! That a page could not be stored counts within an *epoch* only, a number that the caller changes
-//! when somebody asks for a fresh start (a purge by hand). The number of entries is bounded; a
-//! forgotten one is learnt again at the next visit.
+//! That a page could not be stored counts only within an *epoch*, a number that the caller changes when an
+//! administrator asks for a fresh start (a manual purge). The number of entries is bounded; a forgotten entry is learnt
+//! again at the next visit.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -19,42 +18,43 @@ use quick_cache::sync::Cache;
 use crate::Millis;
 use crate::pass::Pass;
 
-/// How many pages are remembered.
+/// Maximum number of pages that are remembered.
 const REMEMBERED: usize = 32_768;
-/// How long a page is left alone after a render that was not stored; then twice as long, and so on.
+/// How long a page is not tried after a render that was not stored. The time doubles with each further failure.
 const FIRST_PAUSE: Millis = 120_000;
-/// A page is left alone no longer than this, unless its renders write to a database.
+/// The longest time for which a page is not tried, unless its renders write to a database.
 const LONGEST_PAUSE: Millis = 86_400_000;
-/// After so many renders in a row that were not stored, one that wrote to a database is the last.
+/// If this many renders in a row were not stored and the latest one wrote to a database, the page is not tried again.
 const WRITES: u32 = 2;
-/// Within how many milliseconds a page with a query must be asked for twice (Batcache's): there are as
-/// many of them as somebody cares to make up.
+/// A page with a query must be requested twice within this many milliseconds (Batcache's value), since clients can make
+/// up any number of such pages.
 pub const SEEN_WITHIN: Millis = 120_000;
 
-/// What is to be done about a page that is not in the store.
+/// What to do about a page that is not in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Render it for the cache: a visitor's own answer could have been stored.
+    /// Render it for the cache: the response to a visitor could have been stored.
     Render,
-    /// Nothing is known of it: look at the answer its next visitor gets. Others may wait for that.
+    /// Nothing is known of the page: inspect the response to its next visitor. Other requests may wait for that
+    /// response.
     Ask,
-    /// PHP answers each visitor, for this reason. The cache looks at these answers all the same.
+    /// PHP answers each visitor, for this reason. The cache still inspects these responses.
     Pass(Pass),
 }
 
-/// What the last visitors of a page have shown about it.
+/// What the latest requests for a page have shown about it.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     epoch: u64,
-    /// What the last visitor's own answer was: fit to be stored, at that time, or not.
+    /// Whether the response to the latest visitor could be stored: `Ok` with its time, or the reason against it.
     answer: Result<Millis, Pass>,
-    /// Renders in a row that were not stored.
+    /// The number of renders in a row that were not stored.
     failed: u32,
     /// The page is not rendered before this time.
     until: Millis,
 }
 
-/// What is known of the pages that visitors asked for.
+/// Decides which pages are rendered, from the responses to their visitors.
 #[derive(Debug)]
 pub struct Admission {
     known: Cache<u64, Known>,
@@ -87,8 +87,8 @@ impl Admission {
         (hash, known.and_then(fresh))
     }
 
-    /// What is to be done about the page of this variant's key. With `within`, a visitor's answer counts
-    /// for no longer than that.
+    /// Decides what to do about the page with this variant's key. With `within`, an earlier response counts only for
+    /// that long.
     pub fn step(&self, key: &[u8], epoch: u64, now: Millis, within: Option<Millis>) -> Step {
         let Some(known) = self.get(key, epoch).1 else {
             return Step::Ask;
@@ -101,8 +101,7 @@ impl Admission {
         }
     }
 
-    /// Notes whether a visitor's own answer could have been stored. A reason that says something about
-    /// the moment only changes nothing.
+    /// Notes whether the response to a visitor could have been stored. A reason that is only temporary changes nothing.
     pub fn answered(&self, key: &[u8], epoch: u64, now: Millis, fit: Result<(), Pass>) {
         if fit.is_err_and(Pass::is_of_the_moment) {
             return;
@@ -188,7 +187,7 @@ mod tests {
         pages.answered(b"k", 0, 0, opened);
         let passes = Step::Pass(Pass::SessionOpened);
         assert_eq!(pages.step(b"k", 0, 1 << 40, None), passes);
-        // A process that dies says nothing about the page.
+        // A process that dies does not show anything about the page.
         pages.answered(b"k", 0, 1, Err(Pass::RunFailed));
         assert_eq!(pages.step(b"k", 0, 1, None), passes);
         pages.answered(b"k", 0, 2, Ok(()));
@@ -200,7 +199,7 @@ mod tests {
         let pages = Admission::default();
         pages.answered(b"k", 0, 0, Ok(()));
         let (mut now, mut tries) = (0, 0);
-        // A day of a page that each visitor's answer says could be stored, once a minute.
+        // A day in the life of a page that is visited once a minute and whose responses could always be stored.
         while now < 24 * 60 * MINUTE {
             pages.answered(b"k", 0, now, Ok(()));
             if pages.step(b"k", 0, now, None) == Step::Render {
@@ -230,7 +229,7 @@ mod tests {
         pages.answered(b"k", 0, 1 << 50, Ok(()));
         let passed = Step::Pass(Pass::PassedBefore);
         assert_eq!(pages.step(b"k", 0, 1 << 50, None), passed);
-        // Unless somebody asks for a fresh start.
+        // A new epoch, after a manual purge, starts afresh.
         assert_eq!(pages.step(b"k", 1, 1 << 50, None), Step::Render);
         pages.answered(b"own", 0, 0, Err(Pass::SetCookie));
         assert_eq!(pages.step(b"own", 1, 0, None), Step::Ask);

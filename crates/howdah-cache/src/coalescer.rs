@@ -1,12 +1,12 @@
-//! Coalesces requests: one render at a time of each page. The first request that misses a page becomes
-//! its [`Leader`] and has it rendered. Requests for the page that arrive meanwhile are [`Follower`]s:
-//! they wait, and all wake when the page is there (nginx lets them poll every 500 ms; Varnish before
-//! 8.0 let them go one by one). They get the page only if the policy allowed storing it. An answer that
-//! belongs to one visitor is never shared, and PHP then answers each follower by itself, at once.
+//! Coalesces requests: each page has at most one render at a time. The first request that misses a page becomes its
+//! [`Leader`] and has it rendered. Requests for the page that arrive meanwhile are [`Follower`]s: they wait, and all of
+//! them wake when the page is ready (nginx lets them poll every 500 ms; Varnish before 8.0 woke them one by one). They
+//! get the page only if the policy allowed storing it. A response that belongs to one visitor is never shared; PHP then
+//! answers each follower separately, at once.
 //!
-//! A leader that is dropped, because its task died or gave up, frees its followers. A render that
-//! nobody waits for any more can be given up ([`Leader::abandoned`]): work that clients ask for and do
-//! not wait for must not pile up.
+//! A leader that is dropped, because its task died or gave up, releases its followers. A render for which no request
+//! waits any more can be abandoned ([`Leader::abandoned`]), so work that clients request but do not wait for cannot
+//! pile up.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,23 +19,22 @@ use crate::pass::Pass;
 
 const SHARDS: usize = 16;
 
-/// How a render ended, for those who waited.
+/// How a render ended, for the requests that waited for it.
 #[derive(Clone, Debug)]
 pub enum RenderOutcome {
     /// The page is stored now.
     Stored(Arc<Object>),
     /// The page was not stored, for this reason.
     Passed(Pass),
-    /// What is stored under the key has changed its shape (a new `Vary`, a purge during the
-    /// render): look again.
+    /// The entry under the key has changed its kind (a new `Vary`, a purge during the render): look it up again.
     LookAgain,
 }
 
 type Sender = Arc<watch::Sender<Option<RenderOutcome>>>;
-// Senders, so that each receiver is a caller that waits.
+// The table holds senders, so every receiver is a caller that waits.
 type Table = HashMap<Box<[u8]>, Sender>;
 
-/// The renders in progress, by key: one caller does the work, the others wait for its outcome.
+/// The renders in progress, by key: one caller does the work, and the others wait for its outcome.
 #[derive(Debug, Default)]
 pub struct Coalescer {
     shards: Arc<[Mutex<Table>; SHARDS]>,
@@ -47,7 +46,7 @@ pub struct Coalescer {
 pub enum Join {
     /// The caller does the work.
     Leader(Leader),
-    /// Somebody else does the work already; the caller waits for the outcome.
+    /// Another caller already does the work; this caller waits for the outcome.
     Follower(Follower),
 }
 
@@ -69,7 +68,7 @@ impl Coalescer {
         })
     }
 
-    /// Whether somebody renders it now.
+    /// Returns whether the page is being rendered now.
     pub fn in_progress(&self, key: &[u8]) -> bool {
         let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
         lock(&self.shards[shard]).contains_key(key)
@@ -90,12 +89,12 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Lets the leader wait as a follower when another task does the work.
+    /// Returns a follower of this render, so the leader's own request can wait while another task does the work.
     pub fn follower(&self) -> Follower {
         Follower(self.sender.subscribe())
     }
 
-    /// Resolves when no follower is left. The render is then over: a later caller begins another.
+    /// Resolves when no follower is left. The render is over then, and a later caller begins another one.
     pub async fn abandoned(&self) {
         loop {
             self.sender.closed().await;
@@ -108,7 +107,7 @@ impl Leader {
         }
     }
 
-    /// Removes the render from the table, unless another has taken its place.
+    /// Removes the render from the table, unless another render has replaced it.
     fn remove(&self) {
         let mut table = lock(&self.shards[self.shard]);
         if table
@@ -119,8 +118,8 @@ impl Leader {
         }
     }
 
-    /// Completes the render: its followers wake, and a later caller begins another. The page must be in
-    /// the store by now, or a later caller would have it rendered again.
+    /// Completes the render: its followers wake, and a later caller begins another one. The page must be in the store
+    /// by now; otherwise a later caller would have it rendered again.
     pub fn complete(self, outcome: RenderOutcome) {
         self.remove();
         self.sender.send_replace(Some(outcome));
@@ -222,7 +221,7 @@ mod tests {
         assert!(pending(&leader));
         drop(two);
         assert!(!pending(&leader));
-        // Another may have begun meanwhile, which the first one's end does not touch.
+        // Another render may have begun meanwhile, which the end of the first one does not affect.
         let next = lead(&coalescer, b"k");
         drop(leader);
         assert!(coalescer.in_progress(b"k"));

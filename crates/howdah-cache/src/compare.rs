@@ -1,9 +1,9 @@
-//! Compares two renders of one page, for a dry run before the cache is switched on and for checks
-//! afterwards. Distinguishes three cases: the same; different only in words that look like a nonce
-//! or token, made for each render; different. It says where, never what: pages may be private.
+//! Compares two renders of one page, for a dry run before the cache is enabled and for checks afterwards. It
+//! distinguishes three cases: the pages are the same; they differ only in words that look like a nonce or token made
+//! for each render; or they differ. It reports where they differ, never the text: pages may be private.
 //!
-//! A number is never noise, because prices and dates are numbers, and a page whose words differ in
-//! number or order is different.
+//! A number is never noise, because prices and dates are numbers. Pages whose words differ in number or order are
+//! different.
 
 /// The result of comparing the stored page with a fresh render.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,29 +21,29 @@ pub enum Likeness {
 pub struct Noise {
     /// How many such words differ.
     pub words: u64,
-    /// Bytes those words have together, in the page that was kept.
+    /// Total bytes of those words in the stored page.
     pub bytes: u64,
-    /// Where the first one begins, in the page that was kept.
+    /// Where the first of those words begins in the stored page.
     pub first: u64,
 }
 
 /// Where the stored page and the fresh one differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The first byte that differs, from 0.
+    /// Offset of the first byte that differs.
     pub first: u64,
-    /// The number of the line that byte is in, from 1.
+    /// Line number of that byte, counted from 1.
     pub line: u64,
-    /// Bytes of the page that was kept from there to the last that differs.
+    /// Bytes of the stored page from there to the last byte that differs.
     pub kept: u64,
-    /// Bytes of the fresh page from there to the last that differs.
+    /// Bytes of the fresh page from there to the last byte that differs.
     pub fresh: u64,
 }
 
-/// Longest and shortest word that may be a nonce: WordPress' have 10 characters, Symfony's up to 86.
+/// Shortest and longest word that may be a nonce: those of WordPress have 10 characters, Symfony's up to 86.
 const NONCE: std::ops::RangeInclusive<usize> = 8..=128;
 
-/// Compares the body that was kept with a fresh one. Takes time in proportion to their length.
+/// Compares the stored body with a fresh one. Takes time proportional to their length.
 pub fn bodies(kept: &[u8], fresh: &[u8]) -> Likeness {
     if kept == fresh {
         return Likeness::Same;
@@ -70,9 +70,9 @@ fn place(kept: &[u8], fresh: &[u8]) -> Place {
     }
 }
 
-/// The differences, if all of them are nonces.
+/// Returns the differences if all of them are nonces.
 fn noise(kept: &[u8], fresh: &[u8]) -> Option<Noise> {
-    // Nonces are as long as those they follow, so nothing else moves.
+    // A nonce has the same length as the one that it replaces, so no other byte moves.
     if kept.len() != fresh.len() {
         return None;
     }
@@ -113,8 +113,9 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Letters and digits mixed, as chance does it: hexadecimal, or long, and often changing between
-/// digits, small and capital letters. `2026-11-22`, `1795200000`, `Thursday` and `iPhone16Pro` are none.
+/// Returns whether a word is a random mixture of letters and digits: either hexadecimal, or long and changing often
+/// between digits, lower-case and upper-case letters. `2026-11-22`, `1795200000`, `Thursday` and `iPhone16Pro` are not
+/// nonces.
 fn is_nonce(word: &[u8]) -> bool {
     if !NONCE.contains(&word.len()) {
         return false;

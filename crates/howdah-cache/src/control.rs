@@ -1,11 +1,11 @@
-//! `Cache-Control` (RFC 9111 §5.2), the targeted fields that go before it (RFC 9213), and nginx'
-//! `X-Accel-Expires`, each as one set of directives. Says what the fields contain, not what follows
-//! from it.
+//! `Cache-Control` (RFC 9111 §5.2), the targeted headers that take precedence over it (RFC 9213), and nginx'
+//! `X-Accel-Expires`, each as one set of directives. This module says what the headers contain, not what follows from
+//! it.
 
 use crate::field::{self, members, seconds, unquoted};
 use crate::{Fields, Millis};
 
-/// The value of a directive that gives a time.
+/// The value of a directive that specifies a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Given {
     /// The header does not have the directive.
@@ -13,13 +13,13 @@ pub enum Given {
     No,
     /// The directive gives this number of seconds.
     Seconds(u64),
-    /// The directive is there, and its value is no number: RFC 9111 §4.2.1 encourages to take the
-    /// response for stale.
+    /// The directive is present, but its value is not a number. RFC 9111 §4.2.1 encourages caches to treat the response
+    /// as stale.
     Invalid,
 }
 
 impl Given {
-    /// The seconds; an invalid value counts as none.
+    /// Returns the seconds. An invalid value counts as 0.
     pub fn value(self) -> Option<u64> {
         match self {
             Given::No => None,
@@ -28,8 +28,8 @@ impl Given {
         }
     }
 
-    /// A directive that is given twice counts with its smaller value (§4.2.1 allows the first
-    /// or staleness; the smaller is never fresher than either).
+    /// Adds a value. If a directive is given twice, the smaller value counts (§4.2.1 allows the first one or staleness;
+    /// the smaller one is never fresher than either).
     fn add(&mut self, value: &[u8]) {
         let new = seconds(value).map_or(Given::Invalid, Given::Seconds);
         *self = match (*self, new) {
@@ -40,19 +40,19 @@ impl Given {
     }
 }
 
-/// Directives of a response (or of a request, which knows some of them too).
+/// Directives of a response, or of a request, which uses some of the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
-    /// The header has any directive at all.
+    /// The header contains any directive at all.
     pub present: bool,
     /// `no-store` is given.
     pub no_store: bool,
     /// `private`, with or without field names: a page with private parts is private.
     pub private: bool,
-    /// `no-cache` without field names
+    /// `no-cache` without field names.
     pub no_cache: bool,
-    /// `no-cache="a, b"`: the named fields, lower case. They are not sent from the cache without
-    /// validation; here they are left out of what is stored.
+    /// `no-cache="a, b"`: the named headers, in lower case. They may not be sent from the cache without validation, so
+    /// they are not stored here.
     pub no_cache_fields: Vec<Vec<u8>>,
     /// `public` is given.
     pub public: bool,
@@ -60,26 +60,26 @@ pub struct Directives {
     pub must_revalidate: bool,
     /// `proxy-revalidate` is given.
     pub proxy_revalidate: bool,
-    /// `must-understand` (§5.2.2.3)
+    /// `must-understand` (§5.2.2.3).
     pub must_understand: bool,
-    /// `only-if-cached`, of a request
+    /// `only-if-cached`, of a request.
     pub only_if_cached: bool,
     /// `max-age`, in seconds.
     pub max_age: Given,
     /// `s-maxage`, in seconds: the lifetime in shared caches.
     pub s_maxage: Given,
-    /// `stale-while-revalidate` (RFC 5861 §3)
+    /// `stale-while-revalidate` (RFC 5861 §3).
     pub stale_while_revalidate: Given,
-    /// `stale-if-error` (RFC 5861 §4)
+    /// `stale-if-error` (RFC 5861 §4).
     pub stale_if_error: Given,
-    /// `min-fresh`, of a request
+    /// `min-fresh`, of a request.
     pub min_fresh: Given,
-    /// `max-stale`, of a request; without a value any staleness.
+    /// `max-stale`, of a request; without a value, any staleness is accepted.
     pub max_stale: Given,
 }
 
 impl Directives {
-    /// Reads all `Cache-Control` lines of a message.
+    /// Parses all `Cache-Control` lines of a message.
     pub fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Directives {
         let mut all = Directives::default();
         for line in lines {
@@ -125,13 +125,13 @@ impl Directives {
     }
 }
 
-/// Fields that speak to this cache in place of `Cache-Control` and `Expires`, the first one there
-/// counts (RFC 9213 §2.2). `Howdah-Cache-Control` comes first, so that a page may tell this cache
-/// one thing and a CDN in front of it another.
+/// Headers that address this cache in place of `Cache-Control` and `Expires`; the first one present takes effect (RFC
+/// 9213 §2.2). `Howdah-Cache-Control` comes first, so a page may instruct this cache and a CDN in front of it
+/// differently.
 pub const TARGETS: [&[u8]; 2] = [b"howdah-cache-control", b"cdn-cache-control"];
 
-/// The targeted directives of a response, if there are any. A field that is no structured
-/// dictionary (RFC 9213 §2.1, RFC 8941 §3.2), or an empty one, counts as not there.
+/// Returns the targeted directives of a response, if there are any. A header that is not a structured dictionary (RFC
+/// 9213 §2.1, RFC 8941 §3.2), or is an empty one, is ignored.
 pub fn targeted(fields: &Fields<'_>) -> Option<Directives> {
     TARGETS.iter().find_map(|target| {
         let mut lines = field::all(fields, target).peekable();
@@ -146,7 +146,7 @@ pub fn targeted(fields: &Fields<'_>) -> Option<Directives> {
     })
 }
 
-/// One member of a structured dictionary: `key`, `key=value`, either with parameters.
+/// Parses one member of a structured dictionary: `key` or `key=value`, either with parameters.
 fn structured(all: &mut Directives, member: &[u8]) -> Option<()> {
     let bare = field::split(member, b';').next()?;
     let end = bare.iter().position(|b| *b == b'=').unwrap_or(bare.len());
@@ -171,14 +171,15 @@ fn structured(all: &mut Directives, member: &[u8]) -> Option<()> {
             if is_number && !number.iter().all(|b| b.is_ascii_digit() || *b == b'.') {
                 return None;
             }
-            // RFC 9213 §2.1: an integer; a value of another type makes the directive unknown.
+            // RFC 9213 §2.1: the value must be an integer; a value of another type makes the directive unknown.
             let integer = is_number && !number.contains(&b'.');
             let slot = match key {
                 b"max-age" => &mut all.max_age,
                 b"s-maxage" => &mut all.s_maxage,
                 b"stale-while-revalidate" => &mut all.stale_while_revalidate,
                 b"stale-if-error" => &mut all.stale_if_error,
-                // `private="x"`, `no-cache="x"`: there, and qualified; taken for the whole.
+                // `private="x"` and `no-cache="x"` are qualified; they are treated as if they applied to the whole
+                // response.
                 _ => {
                     flag(all, key, true);
                     return Some(());
@@ -208,8 +209,8 @@ fn flag(all: &mut Directives, key: &[u8], on: bool) {
     }
 }
 
-/// `X-Accel-Expires` as nginx reads it (ngx_http_upstream_process_accel_expires): seconds, `@` and a
-/// Unix time, `0` for not at all; seconds from now. Nonsense is as if it were not there.
+/// Parses `X-Accel-Expires` as nginx does (ngx_http_upstream_process_accel_expires): seconds, or `@` and a Unix time;
+/// `0` forbids caching. Returns the seconds from now. An invalid value is ignored.
 pub fn accel_expires(fields: &Fields<'_>, now: Millis) -> Option<u64> {
     let value = field::first(fields, b"x-accel-expires")?;
     match value {

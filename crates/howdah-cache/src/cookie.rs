@@ -1,27 +1,26 @@
-//! Cookies as PHP makes `$_COOKIE` of them: what a bypass rule must look at is the name the script
-//! will see, not the bytes on the wire. Follows php_default_treat_data and
-//! php_register_variable_ex (main/php_variables.c).
+//! Cookies under the names that `$_COOKIE` has: a bypass rule must match the name that the script will see, not the
+//! bytes that were sent. Follows php_default_treat_data and php_register_variable_ex (main/php_variables.c).
 
 use std::borrow::Cow;
 
-/// A cookie whose name in PHP is not known, or is a trick (`__Host-` made from another spelling,
-/// which PHP itself drops since CVE-2022-31629): the request must not be answered from the cache.
+/// A cookie whose name in PHP cannot be determined, or that is an attempted trick (`__Host-` made from another
+/// spelling, which PHP itself drops since CVE-2022-31629). The request must not be answered from the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// The names of a `Cookie` field's pairs, as the outermost key PHP registers them under.
+/// Returns the names in a `Cookie` header, as the outermost keys under which PHP registers them.
 pub fn names(line: &[u8]) -> impl Iterator<Item = Result<Cow<'_, [u8]>, Unreadable>> {
     line.split(|b| *b == b';').filter_map(|pair| {
-        // PHP skips white space before the name only.
+        // PHP skips white space only before the name.
         let pair = pair.trim_ascii_start();
         let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
-        // An empty value counts: `wordpress_logged_in_x=` is still a cookie PHP sees.
+        // A cookie with an empty value counts: PHP still sees `wordpress_logged_in_x=`.
         (end > 0).then(|| php_name(&pair[..end]))
     })
 }
 
-/// The name PHP registers: url-decoded, white space before it dropped, `.`, space and an unmatched
-/// `[` become `_`, and what follows the first `[` is an index, not a name.
+/// Returns the name that PHP registers: the raw name is URL-decoded and white space before it is dropped; `.`, space
+/// and an unmatched `[` become `_`; the text after the first `[` is an index and not part of the name.
 pub(crate) fn php_name(raw: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     if raw.iter().all(plain) {
@@ -50,7 +49,7 @@ pub(crate) fn php_name(raw: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     Ok(Cow::Owned(name))
 }
 
-/// php_url_decode: `+` is a space, `%XX` a byte, anything else itself.
+/// Decodes as php_url_decode does: `+` is a space, `%XX` a byte, and everything else is unchanged.
 pub(crate) fn url_decode(raw: &[u8]) -> Vec<u8> {
     let hex = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
     let mut out = Vec::with_capacity(raw.len());

@@ -1,14 +1,14 @@
-//! What many header fields are made of: lists (RFC 9110 §5.6.1), quoted strings (§5.6.4), seconds
-//! (RFC 9111 §1.2.2), dates (RFC 9110 §5.6.7). Bytes in, values out; never panics.
+//! The building blocks of header values: lists (RFC 9110 §5.6.1), quoted strings (§5.6.4), seconds (RFC 9111 §1.2.2),
+//! dates (RFC 9110 §5.6.7). Every function takes bytes, returns values and never panics.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::{Fields, Millis};
 
-/// A delta-seconds beyond this is this (RFC 9111 §1.2.2).
+/// The largest delta-seconds; a larger value is replaced by this one (RFC 9111 §1.2.2).
 pub const MAX_SECONDS: u64 = 1 << 31;
 
-/// All values of a field, in order.
+/// Returns all values of a header, in order.
 pub fn all<'a>(fields: &'a Fields<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
     fields
         .iter()
@@ -16,18 +16,18 @@ pub fn all<'a>(fields: &'a Fields<'a>, name: &'static [u8]) -> impl Iterator<Ite
         .map(|(_, value)| *value)
 }
 
-/// The first value of a field.
+/// Returns the first value of a header.
 pub fn first<'a>(fields: &'a Fields<'a>, name: &'static [u8]) -> Option<&'a [u8]> {
     all(fields, name).next()
 }
 
-/// The members of a comma-separated list, trimmed, the empty ones left out. A comma within a quoted
-/// string does not separate; an unclosed quote takes the rest.
+/// Returns the members of a comma-separated list, trimmed, without the empty ones. A comma within a quoted string does
+/// not separate; an unclosed quote extends to the end.
 pub fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     split(value, b',')
 }
 
-/// As [`members`], with another separator.
+/// Splits like [`members`], at another separator.
 pub fn split(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(value);
     std::iter::from_fn(move || {
@@ -49,7 +49,7 @@ pub fn split(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     .filter(|member| !member.is_empty())
 }
 
-/// A quoted string's text, or the bytes as they are.
+/// Returns the text of a quoted string, or other bytes unchanged.
 pub fn unquoted(value: &[u8]) -> Vec<u8> {
     let Some(inner) = value
         .strip_prefix(b"\"")
@@ -68,7 +68,7 @@ pub fn unquoted(value: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Delta-seconds: digits alone; more than fits is [`MAX_SECONDS`].
+/// Parses delta-seconds, which consist only of digits; a value that is too large becomes [`MAX_SECONDS`].
 pub fn seconds(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -81,7 +81,7 @@ pub fn seconds(value: &[u8]) -> Option<u64> {
     Some(value.iter().fold(0, read))
 }
 
-/// An HTTP-date in any of its three forms. `GMT` only: another zone is a mistake of the sender.
+/// Parses an HTTP-date in any of its three forms. Only `GMT` is accepted: another zone is a mistake of the sender.
 pub fn date(value: &[u8]) -> Option<Millis> {
     let text = std::str::from_utf8(value.trim_ascii()).ok()?;
     let time = httpdate::parse_http_date(text).ok()?;
@@ -89,7 +89,7 @@ pub fn date(value: &[u8]) -> Option<Millis> {
     u64::try_from(since.as_millis()).ok()
 }
 
-/// A time as an HTTP-date; a time beyond the year 9999 as the last one before.
+/// Formats a time as an HTTP-date; a time after the year 9999 becomes the last second of that year.
 pub fn http_date(at: Millis) -> String {
     const LAST: Millis = 253_402_300_799_000;
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at.min(LAST)))

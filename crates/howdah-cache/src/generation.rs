@@ -1,15 +1,13 @@
-//! Purges in constant time. Every purge gets a number; a page remembers the number of the moment
-//! *before* it began to be rendered, and is no longer valid when something it belongs to was purged
-//! with a higher one. So a purge touches no page, finds no list, and a render that began before a
-//! purge is discarded however late it ends. The comparison is with the page's own birth, never with
-//! the reader's clock.
+//! Purges in constant time. Every purge gets a number. A page stores the number that was current *before* its render
+//! began, and it is no longer valid once something it belongs to has been purged with a higher number. So a purge
+//! touches no page and walks no list, and a render that began before a purge is discarded however late it ends. The
+//! comparison uses the page's own birth, never the reader's clock.
 //!
-//! A [`Journal`] records a purge before the purge counts, so that it outlives the process.
+//! A [`Journal`] records a purge before the purge takes effect, so the purge outlives the process.
 //!
-//! Bounded: the newest [`MAX_NAMED`] purges by name are kept, fewer if their names are long; when there
-//! are more, the oldest half is folded into the site's own epoch, which purges more than was asked,
-//! never less. Names are looked up in a table; only prefixes are gone through one by one, so they are
-//! few.
+//! Memory is bounded: the newest [`MAX_NAMED`] purges by name are kept, fewer if their names are long. When there are
+//! more, the oldest half is replaced by a purge of the whole site, which purges more than was requested, never less.
+//! Names are looked up in a table; only prefixes are compared one by one, so their number is small.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,28 +22,27 @@ pub use purge::{Force, Purge};
 pub(crate) use purge::{canonical, without_site};
 use purge::{encoded, path_of};
 
-/// How many purges by tag, URL or prefix are remembered singly, at most.
+/// Maximum number of purges by tag, URL or path that are remembered individually.
 pub const MAX_NAMED: usize = 8192;
-/// How many bytes the names of purges may take together: a client's POST may name a very long URL.
+/// Maximum total bytes of the names of purges, since a client's POST may name a very long URL.
 const MAX_NAMED_BYTES: usize = 4 << 20;
-/// How many purges by prefix are remembered singly, at most.
+/// Maximum number of purges by prefix that are remembered individually.
 pub const MAX_PREFIXES: usize = 256;
 
-/// Writes purges down, so that they outlive the process. Called under the generations' own lock, in the
-/// order of the numbers, and before the purge counts: no page is ever born with a number that is not
-/// written down.
+/// Records purges, so they outlive the process. It is called under the generations' own lock, in the order of the
+/// numbers, and before the purge takes effect: no page is ever born with a number that has not been recorded.
 pub trait Journal: fmt::Debug + Send + Sync {
-    /// Writes a purge down; when this returns, it outlives the process.
+    /// Records a purge. When this returns, the purge outlives the process.
     fn record(&self, number: u64, what: &Purge, force: Force);
 
-    /// Records whether any database write is in progress. If the process dies meanwhile, the write may
-    /// have happened although its purge is not recorded: then all pages of the site are dropped.
+    /// Records whether any database write is in progress. If the process dies meanwhile, the write may have happened
+    /// although its purge is not recorded, so all pages of the site are dropped.
     fn under_way(&self, any: bool);
 }
 
-/// Passes purges on to other servers. Called under the generations' own lock, when the purge counts here.
+/// Passes purges on to other servers. It is called under the generations' own lock, when the purge takes effect here.
 pub trait Relay: fmt::Debug + Send + Sync {
-    /// A purge has been carried out.
+    /// Called after a purge has been carried out.
     fn purged(&self, what: &Purge, force: Force);
 }
 
@@ -59,7 +56,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// What a purge made of a page.
+/// The effect of the purges on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
     /// No purge concerns the page.
@@ -99,7 +96,7 @@ impl Last {
 struct Named {
     /// Tags as `t…`, URLs as `u…`, paths as `p…`.
     exact: HashMap<Vec<u8>, Last>,
-    /// How many bytes the names in `exact` have.
+    /// Total bytes of the names in `exact`.
     bytes: usize,
     prefixes: Vec<(Vec<u8>, Last)>,
 }
@@ -122,7 +119,7 @@ pub struct Generations {
     clock: AtomicU64,
     hard: AtomicU64,
     soft: AtomicU64,
-    /// The number of the last purge by name: pages born later need not ask.
+    /// The number of the last purge by name. Pages born later need not be compared with names.
     named_last: AtomicU64,
     named: RwLock<Named>,
     journal: Option<Box<dyn Journal>>,
@@ -138,8 +135,8 @@ impl Default for Generations {
 }
 
 impl Generations {
-    /// Generations that continue those of a former process: pages born at or after `number` are valid
-    /// until they are purged, older ones are not.
+    /// Creates generations that continue those of a former process: pages born at or after `number` are valid until
+    /// they are purged, older ones are not.
     pub fn starting_at(number: u64) -> Generations {
         Generations {
             clock: AtomicU64::new(number),
@@ -153,7 +150,7 @@ impl Generations {
         }
     }
 
-    /// A copy of these generations whose purges `journal` records from now on.
+    /// Returns a copy of these generations whose purges `journal` records from now on.
     pub fn continued(&self, journal: Box<dyn Journal>) -> Generations {
         let copy = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::SeqCst));
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +166,8 @@ impl Generations {
         }
     }
 
-    /// The purges in force, in no order: with [`Generations::now`] all that is needed to restore these.
+    /// Returns the purges in force, in any order. Together with [`Generations::now`], they are all that is needed to
+    /// restore these generations.
     pub(crate) fn purges(&self) -> Vec<(u64, Purge, Force)> {
         let mut purges = Vec::new();
         let mut put = |last: Last, what: &Purge| {
@@ -206,35 +204,35 @@ impl Generations {
         }
     }
 
-    /// Whether a purge of the whole site has invalidated all pages born at `born`, so that none of them
-    /// needs to be read.
+    /// Returns whether a purge of the whole site has invalidated all pages born at `born`, so none of them needs to be
+    /// read.
     pub fn are_all_gone(&self, born: u64) -> bool {
         self.hard.load(Ordering::SeqCst) > born
     }
 
-    /// The number that a page gets whose render begins now.
+    /// Returns the number for a page whose render begins now.
     pub fn now(&self) -> u64 {
         self.clock.load(Ordering::SeqCst)
     }
 
-    /// As [`Generations::now`], if `agrees` says so, which is asked while no purge is carried out.
+    /// Returns [`Generations::now`] if `agrees` returns true, which is called while no purge is carried out.
     pub fn now_if(&self, agrees: impl FnOnce() -> bool) -> Option<u64> {
         let _no_purge = self.named.read().unwrap_or_else(PoisonError::into_inner);
         agrees().then(|| self.now())
     }
 
-    /// Carries out a purge, and gives its number. When this returns, no request is served what was
-    /// purged.
+    /// Carries out a purge and returns its number. Once this returns, no request is served a purged page.
     pub fn purge(&self, what: &Purge, force: Force) -> u64 {
         self.carry_out(what, force, true)
     }
 
-    /// As [`Generations::purge`], and not passed on: another server has passed it on, or the same follows.
+    /// As [`Generations::purge`], but without passing the purge on: either another server has passed it on, or the same
+    /// purge follows.
     pub fn purge_here(&self, what: &Purge, force: Force) -> u64 {
         self.carry_out(what, force, false)
     }
 
-    /// Passes purges on from now on; none: to nobody.
+    /// Passes purges on through `relay` from now on, or to no server if it is `None`.
     pub fn relay_to(&self, relay: Option<Arc<dyn Relay>>) {
         *self.relay.write().unwrap_or_else(PoisonError::into_inner) = relay;
     }
@@ -245,8 +243,8 @@ impl Generations {
     }
 
     fn carry_out(&self, what: &Purge, force: Force, is_own: bool) -> u64 {
-        // Held for `All` as well: a page must not be judged by a later purge while an earlier one has
-        // its number and is not yet in force.
+        // Held for `All` as well: a page must not be judged by a later purge while an earlier one has its number but is
+        // not in force yet.
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
         let number = match &self.journal {
             None => self.clock.fetch_add(1, Ordering::SeqCst) + 1,
@@ -263,7 +261,7 @@ impl Generations {
         number
     }
 
-    /// A write begins. To be called before the first thing is written.
+    /// Begins a write. Must be called before anything is written.
     pub fn write_begins(self: &Arc<Self>) -> UnderWay {
         self.count_writes(|count| count + 1);
         UnderWay(self.clone())
@@ -314,7 +312,7 @@ impl Generations {
                 let mut last = Last::default();
                 let known = named.prefixes.iter().position(|(known, _)| *known == *text);
                 if let Some(at) = known {
-                    // To the end: the oldest are folded first.
+                    // Moved to the end, since the oldest purges are folded first.
                     (_, last) = named.prefixes.remove(at);
                 }
                 last.note(force, number);
@@ -325,7 +323,7 @@ impl Generations {
             self.fold(named);
             self.named_last.fetch_max(number, Ordering::SeqCst);
         }
-        // Last: who is born with this number was born when all of it was in force.
+        // Set last: a page that is born with this number is born after all of the purge is in force.
         self.clock.fetch_max(number, Ordering::SeqCst);
     }
 
@@ -355,8 +353,8 @@ impl Generations {
         }
     }
 
-    /// What became of a page that was born at `born`, is stored under `key` (the URL's, without
-    /// variant) and has `tags`.
+    /// Returns the effect of the purges on a page that was born at `born`, is stored under `key` (the URL's key,
+    /// without the variant) and has `tags`.
     pub fn judge(&self, born: u64, key: &[u8], tags: &[Vec<u8>]) -> Validity {
         let mut verdict = self.site_last().judge(born);
         if verdict == Validity::Gone || self.named_last.load(Ordering::SeqCst) <= born {
@@ -370,7 +368,7 @@ impl Generations {
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         let mut name = Vec::with_capacity(key.len() + 1);
         let target = canonical(target_of(key));
-        // A purge of a path with its query, and one of the path with all its queries.
+        // A purge of the path with its query, and one of the path with all its queries.
         let own = [
             (b'u', without_site(key)),
             (b'p', &target),
@@ -483,7 +481,7 @@ mod tests {
         assert_eq!(bytes, named.bytes);
         assert!(bytes <= MAX_NAMED_BYTES, "{bytes}");
         drop(named);
-        // More is purged than was asked, never less.
+        // More is purged than was requested, never less.
         assert_eq!(generations.judge(born, &key("/a"), &[]), Validity::Gone);
         let after = generations.now();
         assert_eq!(generations.judge(after, &key("/a"), &[]), Validity::Valid);

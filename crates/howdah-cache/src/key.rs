@@ -1,9 +1,9 @@
-//! What a page is stored under: site, scheme, host, path, query, and the values of the fields the
-//! response varies by. The key holds the whole text, so that two URLs never meet by a hash.
+//! The key of a stored page: site, scheme, host, path, query, and the values of the headers by which the response
+//! varies. The key contains the whole text, so two URLs can never collide through a hash.
 //!
-//! A request whose URL another program could read differently gets no key but a [`Pass`]: nothing is
-//! normalised behind the router's back. The one change, tracking parameters left out, is made to
-//! what the script sees as well ([`Key::target`]).
+//! A request whose URL another program could read differently gets a [`Pass`] instead of a key: nothing is normalised
+//! without the router's knowledge. The only change, the removal of tracking parameters, also applies to what the script
+//! sees ([`Key::target`]).
 
 use crate::cookie::{php_name, url_decode};
 use crate::pass::Pass;
@@ -14,45 +14,45 @@ const MAX_QUERY: usize = 2048;
 /// Longest host name in a key, in bytes.
 const MAX_HOST: usize = 255;
 
-/// The parts of a request that its key is made of.
+/// The parts of a request from which its key is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Url<'a> {
     /// The number of the site in the configuration.
     pub site: u32,
     /// Whether the client's connection is encrypted.
     pub https: bool,
-    /// The host as the client named it, with port if it did.
+    /// The host as the client named it, with the port if there was one.
     pub host: &'a [u8],
-    /// The path as it came, percent-encoded.
+    /// The path as it arrived, percent-encoded.
     pub path: &'a [u8],
-    /// What followed the first `?`.
+    /// The text after the first `?`.
     pub query: Option<&'a [u8]>,
 }
 
-/// What of a query is not the cache's business.
+/// Which query parameters the cache ignores or excludes.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryRules<'a> {
-    /// Leave tracking parameters out.
+    /// Leave tracking parameters out of the key.
     pub drop_tracking: bool,
     /// Names of further parameters to leave out of the key.
     pub ignored: &'a [String],
-    /// Names of parameters whose presence keeps a request from the cache.
+    /// Names of parameters that exclude a request from the cache.
     pub never: &'a [NamePattern],
 }
 
-/// The key of a URL. Reused for the next request: [`Key::make`] overwrites.
+/// The key of a URL. It is reused for the next request: [`Key::make`] overwrites it.
 #[derive(Clone, Debug, Default)]
 pub struct Key {
     bytes: Vec<u8>,
     /// The offset at which the path begins.
     target: usize,
-    /// Where the query begins, behind its `?`.
+    /// The offset at which the query begins, after its `?`.
     query: Option<usize>,
     host: (usize, usize),
 }
 
 impl Key {
-    /// Makes the key of `url` in place.
+    /// Builds the key of `url` in place.
     pub fn make(&mut self, url: &Url<'_>, rules: &QueryRules<'_>) -> Result<(), Pass> {
         self.bytes.clear();
         self.bytes.extend_from_slice(&url.site.to_le_bytes());
@@ -70,7 +70,7 @@ impl Key {
         let Some(text) = url.query else {
             return Ok(());
         };
-        // A NUL ends the target within a variant's key; HTTP's own parser lets none pass.
+        // A NUL ends the target within a variant's key. The HTTP parser lets none pass.
         if text.len() > MAX_QUERY || text.contains(&0) {
             return Err(Pass::UnreadableQuery);
         }
@@ -82,7 +82,7 @@ impl Key {
         for pair in text.split(|b| *b == b'&') {
             let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
             if end == 0 {
-                // PHP registers no variable without a name; the application still sees the text.
+                // PHP registers no variable without a name, but the application still sees the text.
                 if pair.is_empty() && rules.drop_tracking {
                     continue;
                 }
@@ -110,29 +110,29 @@ impl Key {
         Ok(())
     }
 
-    /// The key's bytes, by which the stores look pages up.
+    /// Returns the key's bytes, by which the stores look up pages.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The host as it stands in the key: lower case, without a default port.
+    /// Returns the host as it is in the key: in lower case, without a default port.
     pub fn host(&self) -> &[u8] {
         &self.bytes[self.host.0..self.host.1]
     }
 
-    /// Path and query as the script of a shared page gets to see them.
+    /// Returns the path and query that the script of a shared page sees.
     pub fn target(&self) -> &[u8] {
         &self.bytes[self.target..]
     }
 
-    /// The query of [`Key::target`].
+    /// Returns the query of [`Key::target`].
     pub fn query(&self) -> Option<&[u8]> {
         self.query.map(|at| &self.bytes[at..])
     }
 
-    /// The key of the variant for a request that has these fields. It holds the values as PHP sees
-    /// them, byte by byte: RFC 9111 §4.1 would allow to take `de,en` and `, de , en` for one, but an
-    /// application that looks at the first two letters makes two pages of them.
+    /// Returns the key of the variant for a request that has these headers. It contains the values as PHP sees them,
+    /// byte by byte: RFC 9111 §4.1 would allow `de,en` and `, de , en` to be treated as equal, but an application that
+    /// inspects the first two letters makes two different pages of them.
     pub fn variant<'f>(
         &self,
         names: &[Vec<u8>],
@@ -146,7 +146,7 @@ impl Key {
             bytes.push(0);
             values(name, &mut |line| {
                 bytes.extend_from_slice(line);
-                // Ends a line, which has no control character but the tab; present, if empty.
+                // Ends a line, which contains no control character except tab. Also written for an empty line.
                 bytes.push(1);
             });
             bytes.push(0);
@@ -155,15 +155,15 @@ impl Key {
     }
 }
 
-/// Path and query of a URL's key.
+/// Returns the path and query of a URL's key.
 pub fn target_of(key: &[u8]) -> &[u8] {
-    // Site number and scheme, then the host, which has no NUL.
+    // The key begins with the site number and the scheme, then the host, which contains no NUL.
     let rest = key.get(5..).unwrap_or_default();
     let nul = rest.iter().position(|b| *b == 0);
     nul.map_or(&b""[..], |at| &rest[at + 1..])
 }
 
-/// Appends the canonical host: RFC 9110 §4.2.3.
+/// Appends the canonical host (RFC 9110 §4.2.3).
 fn host(out: &mut Vec<u8>, url: &Url<'_>) -> Result<(), Pass> {
     let default: &[u8] = if url.https { b":443" } else { b":80" };
     let name = url.host.strip_suffix(default).unwrap_or(url.host);
@@ -183,21 +183,21 @@ fn host(out: &mut Vec<u8>, url: &Url<'_>) -> Result<(), Pass> {
     Ok(())
 }
 
-/// The name PHP gives a parameter.
+/// Returns the name that PHP gives to a parameter.
 fn parameter(raw: &[u8]) -> Result<Vec<u8>, Pass> {
     let name = php_name(raw).map_err(|_| Pass::UnreadableQuery)?;
     Ok(name.into_owned())
 }
 
-/// Whether routers, file systems and applications may disagree about the path (§5 of every study of
-/// cache deception): empty and dot segments, encoded slashes, backslashes and control characters.
+/// Returns whether routers, file systems and applications may disagree about the path (§5 of every study of cache
+/// deception): empty and dot segments, encoded slashes, backslashes and control characters.
 fn is_ambiguous(path: &[u8]) -> bool {
     if !path.starts_with(b"/") {
         return true;
     }
     let mut segments = path[1..].split(|b| *b == b'/').peekable();
     while let Some(segment) = segments.next() {
-        // Only the last one may be empty: a directory.
+        // Only the last segment may be empty: that is a directory.
         if (segment.is_empty() && segments.peek().is_some()) || matches!(segment, b"." | b"..") {
             return true;
         }
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Found by fuzzing: the key of one URL could have been that of another's variant.
+    /// Found by fuzzing: the key of one URL could equal the key of another URL's variant.
     #[test]
     fn a_nul_in_a_query_is_not_cached() {
         for query in ["/a?b=\0c", "/a?utm_source=x\0v", "/a?\0"] {
@@ -369,7 +369,7 @@ mod tests {
             if key.make(&url, &RULES).is_ok() {
                 prop_assert!(key.target().starts_with(path.as_bytes()));
                 prop_assert!(!key.target().contains(&0));
-                // What is left of a query is left alone the second time.
+                // A query that has been reduced once is not changed again.
                 let again = key.query().map(<[u8]>::to_vec);
                 let mut second = Key::default();
                 second.make(&Url { query: again.as_deref(), ..url }, &RULES).unwrap();

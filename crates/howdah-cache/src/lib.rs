@@ -1,5 +1,5 @@
-//! The page cache: may this page be kept, is this one fresh, where is it. Policy is pure: it does
-//! no I/O and takes `now` as an argument. Knows nothing of PHP: what a run did reaches it as data.
+//! The page cache: which pages may be stored, which stored pages are fresh, and where they are. The policy is pure: it
+//! does no I/O and takes `now` as an argument. The crate knows nothing of PHP: the effects of a run reach it as data.
 //!
 //! ```text
 //! request ─► policy::request ─► key ─► store ─┬─ fresh ─► serve (304, range, Age, Cache-Status)
@@ -9,22 +9,22 @@
 //!                                     policy::response ◄─────┘
 //!                                       │ Pass(name)   └─► Storable ─► Object ─► store
 //! ```
-//! - [`field`]: lists, dates and numbers in header fields; [`control`]: `Cache-Control` and its kin.
-//! - [`policy`]: RFC 9111 for a shared cache, and what is stricter here.
-//! - [`pass`]: every no, by name.
-//! - [`cookie`], [`key`]: what a request is, read as PHP reads it.
-//! - [`preset`]: knowledge about WordPress, MediaWiki and others; [`noise`]: which of their
-//!   database writes change no page.
-//! - [`tags`]: names pages go by; [`purge`]: how applications and people say what is to be purged.
-//! - [`generation`]: purges in constant time: a number compared when a page is read.
-//! - [`admission`]: which pages are rendered; [`coalescer`]: by whom. [`object`]: a stored response;
-//!   [`store`]: where it is kept.
+//! - [`field`]: lists, dates and numbers in header values; [`control`]: `Cache-Control` and related headers.
+//! - [`policy`]: RFC 9111 for a shared cache, and the rules that are stricter here.
+//! - [`pass`]: every reason to bypass the cache, by name.
+//! - [`cookie`], [`key`]: the parts of a request, read as PHP reads them.
+//! - [`preset`]: knowledge about WordPress, MediaWiki and others; [`noise`]: which of their database writes change no
+//!   page.
+//! - [`tags`]: names by which pages can be purged; [`purge`]: how applications and people express purges.
+//! - [`generation`]: purges in constant time, by a number that is compared when a page is read.
+//! - [`admission`]: which pages are rendered; [`coalescer`]: by which request. [`object`]: a stored response;
+//!   [`store`]: where it is stored.
 //! - [`serve`]: conditional requests and ranges; [`status`]: `Cache-Status`.
-//! - [`compare`]: whether a fresh render is what was kept.
+//! - [`compare`]: whether a fresh render equals the stored page.
 //!
-//! Times are milliseconds of Unix time ([`Millis`]): a stored page outlives the process, so a
-//! monotonic clock would mean nothing to it. A clock set back makes pages older than they are
-//! (RFC 9111 §4.2.3 takes the larger age), never younger.
+//! Times are milliseconds of Unix time ([`Millis`]): a stored page outlives the process, so a monotonic clock would
+//! have no meaning for it. A clock that is set back makes pages look older than they are (RFC 9111 §4.2.3 takes the
+//! larger age), never younger.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +50,7 @@ pub mod tags;
 /// Milliseconds of Unix time.
 pub type Millis = u64;
 
-/// Header fields in order: name and value.
+/// Header fields in order, each with name and value.
 pub type Fields<'a> = [(&'a [u8], &'a [u8])];
 
 pub use object::Object;

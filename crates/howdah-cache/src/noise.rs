@@ -1,19 +1,18 @@
-//! Database writes that change no page: bookkeeping that applications do on ordinary visits. Data by
-//! preset, from the applications' own schemas; without it every visit that counts itself would make
-//! the whole site old. A write is noise only if its table, or every row it is known to touch, is named
-//! here; what is not known is no noise. Where an entry's source is not said it is the application's schema;
-//! a table that any page shows something of is not here, however rarely it is looked at.
+//! Database writes that change no page: bookkeeping that applications do on ordinary visits. The data is listed by
+//! preset and comes from the applications' own schemas. Without it, every visit that counts itself would invalidate the
+//! whole site. A write is noise only if its table, or every row that it is known to touch, is listed here; an unknown
+//! write is not noise. If an entry does not name its source, it comes from the application's schema. A table whose
+//! content appears on any page is not listed, however rarely that page is read.
 //!
-//! Tables have the prefix of an installation, so most patterns begin with `*`. Letter case does not
-//! matter.
+//! Table names have the prefix of an installation, so most patterns begin with `*`. Case is ignored.
 
-/// What is noise for one application.
+/// The noise of one application.
 #[derive(Debug)]
 struct PresetNoise {
     preset: &'static str,
-    /// Tables that nothing is rendered from.
+    /// Tables from which nothing is rendered.
     tables: &'static [&'static str],
-    /// Rows of tables that pages are rendered from: table, column, values of that column.
+    /// Rows of tables from which pages are rendered: table, column, values of that column.
     rows: &'static [(&'static str, &'static str, &'static [&'static str])],
 }
 
@@ -21,8 +20,8 @@ static NOISE: &[PresetNoise] = &[
     PresetNoise {
         preset: "wordpress",
         tables: &[
-            // WooCommerce, WC_Install::get_schema(): baskets, limits, logs, what its reports are made from.
-            // Not wc_reserved_stock, by which a product may be sold out.
+            // WooCommerce, WC_Install::get_schema(): baskets, limits, logs, the data for its reports. Not
+            // wc_reserved_stock, which may make a product sold out.
             "*woocommerce_sessions",
             "*woocommerce_log",
             "*wc_rate_limits",
@@ -45,14 +44,14 @@ static NOISE: &[PresetNoise] = &[
             "*popularpostsdata",
             "*popularpostssummary",
             "*post_views",
-            // Redirection's logs, Wordfence's books.
+            // Redirection's logs, Wordfence's records.
             "*redirection_logs",
             "*redirection_404",
             "*wfhits",
             "*wflogins",
             "*wfconfig",
             "*wfstatus",
-            // Yoast makes these when a page is first seen; an edit writes the post as well.
+            // Yoast creates these when a page is first seen; an edit also writes the post.
             "*yoast_indexable",
             "*yoast_indexable_hierarchy",
         ],
@@ -95,7 +94,7 @@ static NOISE: &[PresetNoise] = &[
                     "post_views_count",
                 ],
             ),
-            // Not to be seen before they become something else, which is another write.
+            // These become visible only when they change into something else, which is another write.
             ("*posts", "post_type", &["revision"]),
             ("*posts", "post_status", &["auto-draft"]),
         ],
@@ -107,14 +106,14 @@ static NOISE: &[PresetNoise] = &[
             "*l10n_cache",
             "*module_deps",
             "*job",
-            // Not site_stats ({{NUMBEROFARTICLES}}, Special:Statistics) and not querycache and its kin
-            // (Special:ActiveUsers): pages show them, and SiteStatsUpdate and RecentChangesUpdateJob
-            // write them with edits, not with visits.
+            // Not site_stats ({{NUMBEROFARTICLES}}, Special:Statistics) and not querycache and related tables
+            // (Special:ActiveUsers): pages show them, and SiteStatsUpdate and RecentChangesUpdateJob write them with
+            // edits, not with visits.
             "*watchlist",
             "*uploadstash",
             "*updatelog",
             "*searchindex",
-            // Written with every edit, beside page and revision; and tidied up by visits.
+            // Written with every edit, together with page and revision, and cleaned up by visits.
             "*recentchanges",
         ],
         rows: &[],
@@ -122,7 +121,7 @@ static NOISE: &[PresetNoise] = &[
     PresetNoise {
         preset: "drupal",
         tables: &[
-            // Cache\DatabaseBackend. Not cachetags, which says that content has changed.
+            // Cache\DatabaseBackend. Not cachetags, which records that content has changed.
             "*cache_*",
             // Session\SessionHandler, Lock\DatabaseLockBackend, Flood\DatabaseBackend,
             // KeyValueStore\DatabaseStorageExpirable, Queue\DatabaseQueue, Batch\BatchStorage.
@@ -132,7 +131,7 @@ static NOISE: &[PresetNoise] = &[
             "*key_value_expire",
             "*queue",
             "*batch",
-            // The modules dblog and history; statistics, a module of its own since Drupal 11.
+            // The modules dblog and history; statistics, which is a separate module since Drupal 11.
             "*watchdog",
             "*history",
             "*node_counter",
@@ -148,7 +147,7 @@ static NOISE: &[PresetNoise] = &[
     },
     PresetNoise {
         preset: "phpbb",
-        // config/default/container/tables.yml: sessions, what one visitor has read, was asked or searched for.
+        // config/default/container/tables.yml: sessions, and what one visitor has read, was asked or searched for.
         tables: &[
             "*sessions",
             "*sessions_keys",
@@ -207,8 +206,8 @@ static NOISE: &[PresetNoise] = &[
     },
 ];
 
-/// Whether a write changes no page of an application. `table`: none, if it may be any. `values`:
-/// columns and literals that every row written has, or is chosen by; all of a column, or none.
+/// Returns whether a write changes no page of an application. `table` is `None` if any table may be written. `values`
+/// are the columns and literals that every written row has, or by which it is chosen: either all of a column or none.
 pub fn is_noise<'a>(
     preset: &str,
     table: Option<&[u8]>,
@@ -228,7 +227,7 @@ pub fn is_noise<'a>(
     })
 }
 
-/// Whether a text is meant by a pattern: `*` at its beginning or end stands for anything.
+/// Returns whether a text matches a pattern, in which `*` at the beginning or end matches any text.
 pub fn matches(pattern: &str, text: &[u8]) -> bool {
     let pattern = pattern.as_bytes();
     let (pattern, before) = match pattern.strip_prefix(b"*") {

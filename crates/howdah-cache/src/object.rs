@@ -1,5 +1,5 @@
-//! A stored response: head, plain body, what decides about its life, and the encoded forms made of
-//! it when somebody first asks for one. Made only of a [`Storable`]. Immutable but for these forms.
+//! A stored response: its headers, its plain body, its freshness, and the encoded forms that are made of it on first
+//! demand. It is created only from a [`Storable`] and is immutable except for these forms.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -12,59 +12,59 @@ use crate::pass::Pass;
 use crate::policy::{Freshness, PageState, Storable};
 use crate::{Fields, Millis};
 
-/// How many content codings a body may be kept in beside the plain one.
+/// The number of content codings in which a body may be kept in addition to the plain one.
 pub const CODINGS: usize = 3;
 
-/// Bytes of the structures around a page, the plain form's own lines and the allocator's share.
+/// Estimated bytes of the structures around a page, the plain form's own lines and the allocator's overhead.
 const OVERHEAD: usize = 1024;
 
-/// A form of a response, ready to be sent.
+/// A form of a response that is ready to be sent.
 #[derive(Debug)]
 pub struct Form {
-    /// The part of the head that never changes, in the format of the caller that made the form.
+    /// The part of the header block that never changes, in the format of the caller that made the form.
     pub head: Bytes,
     /// The body as it is sent in this form: plain, or encoded.
     pub body: Bytes,
-    /// For the plain form: whether clients may get it encoded.
+    /// For the plain form: whether it may be sent encoded to clients.
     pub encodable: bool,
 }
 
-/// A stored response. Its content never changes; encoded forms are added when they are first asked for.
+/// A stored response. Its content never changes; encoded forms are added when they are first requested.
 #[derive(Debug)]
 pub struct Object {
     /// The response's status code.
     pub status: u16,
-    /// A reason phrase other than the usual one.
+    /// A reason phrase that differs from the usual one.
     pub reason: Vec<u8>,
-    /// The fields: `Name: value\r\n` each.
+    /// The header fields, each as `Name: value\r\n`.
     pub lines: Bytes,
     /// The body without a content coding.
     pub body: Bytes,
     /// `Date`: when the response was made.
     pub date: Millis,
-    /// How long the page may be served, and how stale.
+    /// How long the page may be served, and how long when it is stale.
     pub freshness: Freshness,
-    /// The generation it was born in.
+    /// The generation in which the page was born.
     pub born: u64,
-    /// The tags the response gave itself, by which it can be purged.
+    /// The tags that the response gave itself, by which it can be purged.
     pub tags: Vec<Vec<u8>>,
-    /// The URL's key, without variant.
+    /// The URL's key, without the variant.
     pub url_key: Vec<u8>,
-    /// The last purge by name that the page was compared with. Older ones are not looked at again, so a
-    /// hit costs the same after any number of purges and with any number of tags.
+    /// The last purge by name with which the page was compared. Older ones are not checked again, so a hit costs the
+    /// same after any number of purges and with any number of tags.
     judged: AtomicU64,
     /// The plain form, then the encoded ones, each made when it is first sent.
     forms: [OnceLock<Form>; CODINGS + 1],
-    /// What of it is on disk: a bit for each form.
+    /// The forms that are on disk, one bit each.
     on_disk: AtomicU8,
 }
 
-/// What an [`Object`] is made of.
+/// The input for an [`Object`].
 #[derive(Debug)]
 pub struct Draft<'a> {
     /// The response's status code.
     pub status: u16,
-    /// A reason phrase other than the usual one.
+    /// A reason phrase that differs from the usual one.
     pub reason: &'a [u8],
     /// All header fields of the response, in order.
     pub fields: &'a Fields<'a>,
@@ -72,12 +72,12 @@ pub struct Draft<'a> {
     pub body: Bytes,
     /// The URL's key, without the variant.
     pub url_key: &'a [u8],
-    /// The generation taken before the response began to be made.
+    /// The generation that was current before the response began to be made.
     pub born: u64,
 }
 
 impl Object {
-    /// Makes an object of what the policy allowed; the body must be whole.
+    /// Creates an object from a response that the policy allowed. The body must be complete.
     pub fn new(storable: &Storable, draft: Draft<'_>) -> Result<Object, Pass> {
         storable.complete(draft.body.len() as u64)?;
         let mut lines = Vec::new();
@@ -104,8 +104,8 @@ impl Object {
         })
     }
 
-    /// The object after a 304 of the application (RFC 9111 §4.3.4): the fields it sent replace those
-    /// of their names, the freshness is computed again, the body stays.
+    /// Returns the object after a 304 of the application (RFC 9111 §4.3.4): the headers that it sent replace those of
+    /// the same names, the freshness is computed again, and the body stays.
     pub fn freshened(&self, storable: &Storable, update: &Fields<'_>, born: u64) -> Object {
         let kept = |name: &[u8]| {
             const OF_THE_BODY: [&[u8]; 4] = [
@@ -149,7 +149,7 @@ impl Object {
         }
     }
 
-    /// Restores an object from what the disk store has of it; the caller adds birth, tags and key.
+    /// Restores an object from the content of the disk store. The caller adds birth, tags and key.
     pub(crate) fn restored(
         status: u16,
         reason: &[u8],
@@ -174,14 +174,14 @@ impl Object {
         }
     }
 
-    /// Sets the generation the page was born in, since which no purge has been compared with it.
+    /// Sets the generation in which the page was born; it has been compared with no purge since.
     pub(crate) fn set_born(&mut self, born: u64) {
         self.born = born;
         self.judged = AtomicU64::new(born);
     }
 
-    /// A page that another server has rendered, as this one keeps it under `url_key`: as if it had begun to
-    /// render it at `born`. A page from a clock ahead of this one's was received `now`.
+    /// Returns a page that another server has rendered in the form in which this server stores it under `url_key`: as
+    /// if its render here had begun at `born`. If the other server's clock is ahead, the page counts as received `now`.
     pub fn adopted(mut self, url_key: &[u8], born: u64, now: Millis) -> Object {
         self.set_born(born);
         self.url_key = url_key.to_vec();
@@ -189,19 +189,19 @@ impl Object {
         self
     }
 
-    /// The form of a coding (0: plain), if it has been made.
+    /// Returns the form of a coding (0: plain), if it has been made.
     pub fn made(&self, coding: usize) -> Option<&Form> {
         self.forms.get(coding)?.get()
     }
 
-    /// The forms that have been made, one bit each; the plain one always has.
+    /// Returns the forms that have been made, one bit each; the plain one always exists.
     pub(crate) fn forms_made(&self) -> u8 {
         (1..=CODINGS).fold(1, |bits, coding| {
             bits | u8::from(self.made(coding).is_some()) << coding
         })
     }
 
-    /// Whether the disk lacks any of these forms.
+    /// Returns whether the disk lacks any of these forms.
     pub(crate) fn disk_lacks(&self, forms: u8) -> bool {
         self.on_disk.load(Ordering::Acquire) & forms != forms
     }
@@ -211,7 +211,7 @@ impl Object {
         self.on_disk.fetch_or(forms, Ordering::AcqRel);
     }
 
-    /// The fields as (name, value).
+    /// Returns the header fields as (name, value).
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.lines.split(|b| *b == b'\n').filter_map(|line| {
             let line = line.strip_suffix(b"\r")?;
@@ -220,17 +220,18 @@ impl Object {
         })
     }
 
-    /// The first field of that name.
+    /// Returns the first header field of that name.
     pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
         self.fields()
             .find(|(n, _)| n.eq_ignore_ascii_case(name))
             .map(|(_, value)| value)
     }
 
-    /// How the page may be used at `now`, by its lifetime and the purges since; none: not at all.
+    /// Returns how the page may be used at `now`, by its lifetime and the purges since its birth, or `None` if it may
+    /// not be used.
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
         let state = self.freshness.state(now);
-        // Asked before: a purge that comes meanwhile has a higher number.
+        // Read first: a purge that arrives meanwhile has a higher number.
         let last = generations.named_last();
         let judged = self.judged.load(Ordering::Relaxed);
         match generations.judge(judged, &self.url_key, &self.tags) {
@@ -241,7 +242,7 @@ impl Object {
                 Some(state)
             }
             Validity::Gone => None,
-            // A soft purge: as if its lifetime had just ended.
+            // After a soft purge, the page is treated as if its lifetime had just ended.
             Validity::Stale => Some(match state {
                 PageState::Fresh if self.freshness.while_revalidate > 0 => PageState::Grace,
                 PageState::Fresh if self.freshness.if_error > 0 => PageState::IfError,
@@ -251,21 +252,22 @@ impl Object {
         }
     }
 
-    /// The form of a coding (0: plain), made by `make` if there is none yet.
+    /// Returns the form of a coding (0: plain), which `make` creates if there is none yet.
     pub fn form(&self, coding: usize, make: impl FnOnce() -> Form) -> &Form {
         self.forms[coding.min(CODINGS)].get_or_init(make)
     }
 
-    /// Whether it is of the site with this number.
+    /// Returns whether the page belongs to the site with this number.
     pub fn is_of(&self, site: u32) -> bool {
         self.url_key.starts_with(&site.to_le_bytes())
     }
 
-    /// Bytes it takes in memory now: with its encoded forms, or half its body for those to come.
+    /// Returns the bytes that the page uses in memory now: with its encoded forms, or with half its body for future
+    /// ones.
     pub fn weight(&self) -> u64 {
         let tags: usize = self.tags.iter().map(|tag| tag.len() + 24).sum();
         let coded = (1..=CODINGS).filter_map(|coding| self.made(coding));
-        // One that is no shorter than the plain body shares that.
+        // An encoded form that is not shorter than the plain body shares the plain body.
         let body = |form: &Form| match form.body.as_ptr() == self.body.as_ptr() {
             true => 0,
             false => form.body.len(),
@@ -276,7 +278,7 @@ impl Object {
     }
 }
 
-/// Bytes without the room a vector has left.
+/// Returns the bytes without a vector's spare capacity.
 fn exact(bytes: Vec<u8>) -> Bytes {
     Bytes::from(bytes.into_boxed_slice())
 }
@@ -288,7 +290,7 @@ pub(crate) mod tests {
     use crate::policy::response::{ResponseFacts, judge};
     use crate::policy::{Rules, Scheme};
 
-    /// A stored page with these fields and this body, received at 0.
+    /// Creates a stored page with these headers and this body, received at 0.
     pub(crate) fn page(lines: &[(&str, &str)], body: &'static str) -> Object {
         let mut fields: Vec<(&[u8], &[u8])> = vec![(b"Cache-Control", b"max-age=60")];
         fields.extend(lines.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));

@@ -1,12 +1,12 @@
-//! Every reason why a request or a response bypasses the cache, by its one name: the same in the
-//! log, the metrics, `Cache-Status`, `howdah cache explain`, the docs and the tests.
+//! Every reason why a request or a response bypasses the cache. Each has one name, which is the same in the log, the
+//! metrics, `Cache-Status`, `howdah cache explain`, the docs and the tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
-/// Why something passes the cache by: first the request's reasons, then the response's, then the
-/// cache's own.
+/// Why a request or response bypasses the cache: first the reasons found in the request, then those found in the
+/// response, then the cache's own.
 #[derive(
     Clone,
     Copy,
@@ -130,20 +130,20 @@ pub enum Pass {
 }
 
 impl Pass {
-    /// All of them, in the order of the reference.
+    /// All reasons, in the order of the reference.
     pub const ALL: &'static [Pass] = Pass::VARIANTS;
 
-    /// The reason's name in logs, metrics, the `Cache-Status` field and the docs.
+    /// Returns the reason's name in logs, metrics, the `Cache-Status` header and the docs.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// What it means, for the reference and `howdah cache explain`: the variant's comment.
+    /// Returns the meaning, for the reference and `howdah cache explain`: the variant's doc comment.
     pub fn meaning(self) -> &'static str {
         self.get_documentation().unwrap_or_default()
     }
 
-    /// Whether the request alone decided, so that no lookup was made.
+    /// Returns whether the request alone decided, so no lookup was made.
     pub fn is_of_the_request(self) -> bool {
         matches!(
             self,
@@ -172,7 +172,7 @@ impl Pass {
         )
     }
 
-    /// Whether it says something about the moment rather than about the page: not remembered.
+    /// Returns whether the reason is temporary rather than a property of the page; such a reason is not remembered.
     pub fn is_of_the_moment(self) -> bool {
         self.is_failure()
             || matches!(
@@ -181,7 +181,7 @@ impl Pass {
             )
     }
 
-    /// Whether something went wrong: a reason to serve a page beyond its lifetime (RFC 5861 §4).
+    /// Returns whether something failed, which is a reason to serve a page beyond its lifetime (RFC 5861 §4).
     pub fn is_failure(self) -> bool {
         matches!(
             self,
@@ -205,12 +205,12 @@ impl Default for PassCounters {
 }
 
 impl PassCounters {
-    /// Counts one more request or response that the cache passed for this reason.
+    /// Counts a request or response that bypassed the cache for this reason.
     pub fn add(&self, pass: Pass) {
         self.0[pass as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Those that happened, by name.
+    /// Returns the reasons that have occurred, by name, each with its count.
     pub fn sums(&self) -> Vec<(String, u64)> {
         let all = Pass::ALL.iter().zip(&self.0);
         all.map(|(pass, n)| (pass.name().to_owned(), n.load(Ordering::Relaxed)))

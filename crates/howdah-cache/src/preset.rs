@@ -1,12 +1,10 @@
-//! What is known of applications: cookies that mean somebody, paths and parameters that are never
-//! cached, requests that write. Data, read by `policy` and `key`. The sources are the applications'
-//! own (core code, their Varnish files) and the lists of the caches that serve most of them
-//! (Batcache, LiteSpeed, Cloudflare APO, Wikimedia's Varnish); `preset_tests` names file or function
-//! for each.
+//! Knowledge about applications: cookies that identify a visitor, paths and parameters that are never cached, requests
+//! that write. This is data, read by `policy` and `key`. Its sources are the applications' own (core code, their
+//! Varnish files) and the lists of the caches that serve most of them (Batcache, LiteSpeed, Cloudflare APO, Wikimedia's
+//! Varnish); `preset_tests` names the file or function for each.
 //!
-//! Names are matched after they were read as PHP reads them, paths as the router reads them: decoded and
-//! cleaned. Segments are looked for anywhere in the path, so that an application in a subfolder is meant
-//! as well.
+//! Names are matched after they were read as PHP reads them, and paths as the router reads them: decoded and cleaned.
+//! Segments are matched anywhere in the path, so an application in a subfolder is covered as well.
 
 use crate::cookie::php_name;
 
@@ -19,19 +17,19 @@ pub use known::{PRESETS, TRACKING_COOKIES, TRACKING_PARAMETERS};
 pub enum NamePattern {
     /// Exactly this name.
     Is(&'static str),
-    /// All names that begin with this.
+    /// All names with this prefix.
     Starts(&'static str),
-    /// All names that end with this.
+    /// All names with this suffix.
     Ends(&'static str),
-    /// 32 hexadecimal digits behind this: how Joomla, Drupal and WordPress name cookies per site.
+    /// This prefix followed by 32 hexadecimal digits: how Joomla, Drupal and WordPress name cookies per site.
     Hex(&'static str),
-    /// Capital letters and digits behind this: the number of an account (`_ga_1ABC2DEF3G`). Not
-    /// `_gallery_session`, which is an application's.
+    /// This prefix followed by capital letters and digits: the number of an account (`_ga_1ABC2DEF3G`). It does not
+    /// match `_gallery_session`, which is an application's cookie.
     Account(&'static str),
 }
 
 impl NamePattern {
-    /// Whether the pattern matches `name`.
+    /// Returns whether the pattern matches `name`.
     pub fn matches(self, name: &[u8]) -> bool {
         match self {
             NamePattern::Is(is) => name == is.as_bytes(),
@@ -50,61 +48,61 @@ impl NamePattern {
     }
 }
 
-/// What is known of an application.
+/// The knowledge about an application.
 #[derive(Debug)]
 pub struct Preset {
-    /// The name of the preset, as `cache_preset` gives it.
+    /// The name of the preset, as used in `cache_preset`.
     pub name: &'static str,
     /// Cookies of a login, a session, a basket, a message for one visitor.
     pub session_cookies: &'static [NamePattern],
     /// Cookies that change no page.
     pub harmless_cookies: &'static [NamePattern],
-    /// Segments of paths never cached.
+    /// Path segments below which nothing is cached.
     pub never_segments: &'static [&'static str],
-    /// Parameters that keep a request from the cache.
+    /// Parameters that exclude a request from the cache.
     pub never_parameters: &'static [NamePattern],
-    /// GET requests below this segment that carry one of these parameters write.
+    /// GET requests below this segment write if they have one of these parameters.
     pub writing_gets: &'static [(&'static str, &'static [&'static str])],
-    /// Writes that change no page: parameter and value, in the query or a form.
+    /// Writes that change no page, identified by parameter and value, in the query or a form.
     pub noise: &'static [NoiseParameter],
-    /// Segments of paths where a write changes no page.
+    /// Path segments below which a write changes no page.
     pub noise_segments: &'static [&'static str],
-    /// Longest lifetime of a page, in seconds, so that nonces in pages do not expire first.
+    /// Longest lifetime of a page, in seconds, chosen so that nonces in pages do not expire first.
     pub max_ttl: u64,
     /// What an administrator may have to set in the application.
     pub advice: &'static str,
 }
 
-/// A write that changes no page: what a parameter says.
+/// A write that changes no page, identified by a parameter.
 #[derive(Debug)]
 pub struct NoiseParameter {
     /// Only below this segment of the path; empty: anywhere.
     pub segment: &'static str,
     /// The parameter's name.
     pub name: &'static str,
-    /// Where the application looks for it.
+    /// Where the application reads it.
     pub of: Of,
     /// The values with which the request changes no page.
     pub values: &'static [&'static str],
 }
 
-/// Where an application looks for a parameter.
+/// Where an application reads a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// In `$_GET`, the query's parameters.
     Query,
-    /// `$_REQUEST`: the form's goes before the query's.
+    /// In `$_REQUEST`, where the form's parameter takes precedence over the query's.
     Request,
 }
 
-/// The form a request carries.
+/// The form in a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormBody<'a> {
-    /// The request carries no body.
+    /// The request has no body.
     Absent,
-    /// `application/x-www-form-urlencoded`
+    /// `application/x-www-form-urlencoded`.
     Read(&'a [u8]),
-    /// A body that was not looked into.
+    /// A body that was not inspected.
     Unread,
 }
 
@@ -121,15 +119,15 @@ impl NoiseParameter {
         matches!(value, Some(Some(value)) if self.values.iter().any(|v| v.as_bytes() == value))
     }
 
-    /// What the parameter says, as PHP reads the text: the last one counts. The outer none: it is
-    /// spelt in another way, and what PHP makes of it is not looked into.
+    /// Returns the value of the parameter as PHP reads the text, in which the last one counts. The outer `None` means
+    /// that the name is spelled in a different way, and that PHP's interpretation of it is not examined.
     fn last<'t>(&self, text: &'t [u8]) -> Option<Option<&'t [u8]>> {
         let mut last = None;
         for pair in text.split(|b| *b == b'&') {
             let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
             if php_name(&pair[..end]).ok()? == self.name.as_bytes() {
                 if pair[..end] != *self.name.as_bytes() {
-                    // `action[]`, `%61ction`: an array, or somebody's trick.
+                    // `action[]`, `%61ction`: an array, or an attempted trick.
                     return None;
                 }
                 last = Some(pair.get(end + 1..).unwrap_or_default());
@@ -140,22 +138,22 @@ impl NoiseParameter {
 }
 
 impl Preset {
-    /// The preset with this name, if there is one.
+    /// Returns the preset with this name, if there is one.
     pub fn find(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
-    /// The one for everything else.
+    /// Returns the preset for all other applications.
     pub fn plain() -> &'static Preset {
         &PRESETS[PRESETS.len() - 1]
     }
 
-    /// Whether the path is one the application never wants cached.
+    /// Returns whether the application excludes this path from caching.
     pub fn never_path(&self, path: &[u8]) -> bool {
         has_segment(path, self.never_segments)
     }
 
-    /// Whether a request that would be a write (any method but GET, HEAD, OPTIONS, TRACE) changes no
+    /// Returns whether a request that would count as a write (any method but GET, HEAD, OPTIONS, TRACE) changes no
     /// page.
     pub fn is_noise(&self, path: &[u8], query: Option<&[u8]>, form: FormBody<'_>) -> bool {
         let query = query.unwrap_or_default();
@@ -166,14 +164,14 @@ impl Preset {
             })
     }
 
-    /// Whether a GET writes all the same.
+    /// Returns whether a GET request writes nevertheless.
     pub fn get_writes(&self, path: &[u8], query: Option<&[u8]>) -> bool {
         let Some(query) = query else { return false };
         self.writing_gets.iter().any(|(segment, parameters)| {
             has_segment(path, &[segment])
                 && query.split(|b| *b == b'&').any(|pair| {
                     let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
-                    // What cannot be read might be one of them.
+                    // A name that cannot be read might be one of them.
                     php_name(&pair[..end]).map_or(true, |name| {
                         parameters.iter().any(|p| p.as_bytes() == &*name)
                     })

@@ -15,8 +15,8 @@ fn cookies_named_per_site_are_known_by_their_form() {
     assert!(Ends("_session").matches(b"my_wiki_session"));
 }
 
-/// A beginning that is a word's, too, takes an application's own cookie or parameter for tracking: its
-/// visitors get the page of nobody, or another page than they asked for.
+/// A prefix that also begins a word would treat an application's own cookie or parameter as tracking: its visitors
+/// would get the anonymous page, or another page than they requested.
 #[test]
 fn names_of_applications_are_not_taken_for_tracking() {
     let among = |list: &[NamePattern], name: &str| list.iter().any(|n| n.matches(name.as_bytes()));
@@ -107,7 +107,7 @@ fn every_preset_knows_sessions_and_limits_lifetimes() {
     assert_eq!(Preset::plain().name, "php");
 }
 
-/// Cookies as they come in a request: those that mean somebody, and those that mean nobody.
+/// Checks cookies as they arrive in a request: those that identify a visitor, and those that do not.
 #[track_caller]
 fn cookies(preset: &str, somebody: &[&str], nobody: &[&str]) {
     let preset = Preset::find(preset).unwrap();
@@ -130,7 +130,7 @@ fn cookies(preset: &str, somebody: &[&str], nobody: &[&str]) {
     }
 }
 
-/// URLs never cached, and others like them.
+/// Checks URLs that are never cached, and similar ones that are.
 #[track_caller]
 fn urls(preset: &str, never: &[&str], cached: &[&str]) {
     let preset = Preset::find(preset).unwrap();
@@ -234,9 +234,8 @@ fn woocommerce_has_a_basket() {
     );
 }
 
-/// CookieSessionProvider.php: `_session`, `Token`, `UserID`, `UserName` behind the wiki's prefix;
-/// `forceHTTPS`, `sessionJwt`. Client preferences are applied by the page's inline script
-/// (ResourceLoader/clientHtml), for the sake of caches.
+/// CookieSessionProvider.php: `_session`, `Token`, `UserID`, `UserName` after the wiki's prefix; `forceHTTPS`,
+/// `sessionJwt`. The page's inline script applies client preferences (ResourceLoader/clientHtml), to suit caches.
 #[test]
 fn mediawiki_puts_the_wikis_name_before_its_cookies() {
     cookies(
@@ -324,8 +323,8 @@ fn joomla_names_its_session_by_a_hash_of_its_secret() {
     assert!(Preset::find("joomla").unwrap().advice.contains("session"));
 }
 
-/// phpbb/session.php: `_u`, `_k`, `_sid` behind the configured name, `phpbb3_` and five letters at
-/// installation; viewforum.php: `_track`. `sid` in URLs is a session.
+/// phpbb/session.php: `_u`, `_k`, `_sid` after the configured name, which is `phpbb3_` and five letters at
+/// installation; viewforum.php: `_track`. `sid` in a URL is a session.
 #[test]
 fn phpbb_may_be_told_another_name_for_its_cookies() {
     cookies(
@@ -352,8 +351,8 @@ fn phpbb_may_be_told_another_name_for_its_cookies() {
     );
 }
 
-/// app/code/Magento/PageCache/etc/varnish6.vcl: /customer and /checkout pass; X-Magento-Vary says
-/// what the visitor's pages differ by.
+/// app/code/Magento/PageCache/etc/varnish6.vcl: /customer and /checkout bypass the cache; X-Magento-Vary contains what
+/// the visitor's pages depend on.
 #[test]
 fn magento_tells_by_one_cookie_what_a_page_depends_on() {
     cookies(
@@ -425,8 +424,8 @@ fn laravel_names_its_session_by_the_application() {
     );
 }
 
-/// framework.session.name's default is PHP's; security's remember_me: `REMEMBERME`; the stateless
-/// CSRF check sets `csrf-token` and more behind it, with `__Host-` over TLS.
+/// The default of framework.session.name is PHP's; security's remember_me: `REMEMBERME`; the stateless CSRF check sets
+/// cookies that begin with `csrf-token`, with `__Host-` over TLS.
 #[test]
 fn symfony_uses_phps_own_session() {
     cookies(
@@ -462,7 +461,7 @@ fn where_an_application_forbids_caching_the_advice_names_its_setting() {
         let advice = Preset::find(preset).unwrap().advice;
         assert!(advice.contains(setting), "{preset}: {advice}");
     }
-    // These cannot be switched off.
+    // These applications open a session for every visitor, which no setting prevents.
     for preset in ["joomla", "phpbb", "magento"] {
         let advice = Preset::find(preset).unwrap().advice;
         assert!(advice.contains("not stored"), "{preset}: {advice}");

@@ -1,6 +1,6 @@
-//! Parses purge commands: header fields of a response, arguments of a command or a script. Pure: text
-//! in, [`PurgeCommand`]s out; they are carried out by `generation`. A command that cannot be expressed
-//! exactly purges more than was asked, never less; one that cannot be parsed is refused.
+//! Parses purge commands: headers of a response, arguments of a command or a script. This is pure: it turns text into
+//! [`PurgeCommand`]s, which `generation` carries out. A command that cannot be expressed exactly purges more than was
+//! requested, never less; one that cannot be parsed is refused.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::field;
 use crate::generation::{Force, Purge, canonical};
 use crate::tags::{MAX_TAG, TagSyntax};
 
-/// How many purges one response may ask for; more than these purge the whole site.
+/// Maximum number of purges that one response may request; more than these purge the whole site.
 const MAX_ITEMS: usize = 1024;
 /// Longest path or prefix that can be purged, in bytes.
 const MAX_PATH: usize = 8192;
@@ -22,8 +22,8 @@ pub struct PurgeCommand {
     pub force: Force,
 }
 
-/// What a response asks to be purged: LiteSpeed's fields on any response, `Cache-Group-Invalidation` on one to
-/// an unsafe method only (RFC 9875 §3).
+/// Returns the purges that a response requests: LiteSpeed's headers on any response, `Cache-Group-Invalidation` only on
+/// the response to an unsafe method (RFC 9875 §3).
 pub fn of_response<'a>(
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     is_safe: bool,
@@ -56,7 +56,7 @@ pub fn of_response<'a>(
     commands
 }
 
-/// Whether a field of that name may ask for a purge.
+/// Returns whether a header of that name may request a purge.
 pub fn is_command_field(name: &[u8]) -> bool {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     match name.len() {
@@ -67,10 +67,10 @@ pub fn is_command_field(name: &[u8]) -> bool {
     }
 }
 
-/// `X-LiteSpeed-Purge: [public,|private,][stale,]item, …; …`: OpenLiteSpeed's cache.cpp
-/// (processPurge2) and LiteSpeed's developer's guide. Private caches there are none here. An item is
-/// `*`, `tag=NAME` or the bare `NAME`, or `/path`; `~s` behind it means stale. There a star may stand
-/// at either end of a tag: here that purges everything.
+/// Parses `X-LiteSpeed-Purge: [public,|private,][stale,]item, …; …` as OpenLiteSpeed's cache.cpp (processPurge2) and
+/// LiteSpeed's developer's guide describe it. There are no private caches here. An item is `*`, `tag=NAME` or the bare
+/// `NAME`, or `/path`; a `~s` after it means stale. In LiteSpeed, a star may be at either end of a tag; here such a tag
+/// purges everything.
 fn litespeed(value: &[u8], commands: &mut Vec<PurgeCommand>) {
     for clause in value.split(|b| *b == b';') {
         let (mut private, mut stale) = (false, false);
@@ -113,7 +113,7 @@ fn litespeed_item(item: &[u8], stale: bool) -> PurgeCommand {
     PurgeCommand { what, force }
 }
 
-/// A path, or with `*` at its end all that begin so.
+/// Parses a path, or with `*` at its end a prefix.
 fn path(text: &[u8]) -> Purge {
     match text.strip_suffix(b"*") {
         Some(b"/") => Purge::All,
@@ -128,7 +128,7 @@ fn path(text: &[u8]) -> Purge {
     }
 }
 
-/// What a person or a script asks for in one word.
+/// A purge that a person or a script requests in one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeArgument {
     /// The host of the URL, if the word was a URL.
@@ -137,12 +137,12 @@ pub struct PurgeArgument {
     pub what: Purge,
 }
 
-/// Why a word says nothing that can be purged.
+/// Why a word does not name anything that can be purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadPurge {
-    /// Neither a path, a URL, `tag:NAME` nor `*`.
+    /// The word is neither a path, a URL, `tag:NAME` nor `*`.
     BadUrl(String),
-    /// Longer than a path or tag can be.
+    /// The word is longer than a path or tag can be.
     TooLong(usize),
 }
 
@@ -163,8 +163,8 @@ impl fmt::Display for BadPurge {
 
 impl std::error::Error for BadPurge {}
 
-/// Reads a word: `*` everything, `tag:NAME`, `/path` or `https://host/path` with all its queries,
-/// either with `*` at the end for all that begin so. A page's name has no fragment.
+/// Parses a word: `*` for everything, `tag:NAME`, or `/path` or `https://host/path` with all its queries, the last two
+/// with `*` at the end for a prefix. A fragment is not part of a page's name.
 pub fn parse(word: &str) -> Result<PurgeArgument, BadPurge> {
     if word.len() > MAX_PATH {
         return Err(BadPurge::TooLong(word.len()));
@@ -202,21 +202,21 @@ pub fn parse(word: &str) -> Result<PurgeArgument, BadPurge> {
         None if word.starts_with('/') => (None, word),
         None => return Err(bad()),
     };
-    // `http://host` and `http://host?query` ask for `/`.
+    // `http://host` and `http://host?query` mean the path `/`.
     let target = match target.starts_with('/') {
         true => target.to_owned(),
         false => format!("/{target}"),
     };
     let what = match (host.is_some(), &target[..]) {
-        // Of the site of that host: `Purge::All` has no host.
+        // Everything of the host's site: `Purge::All` itself has no host.
         (_, "/*") => Purge::All,
         (_, target) => path(target.as_bytes()),
     };
     Ok(PurgeArgument { host, what })
 }
 
-/// Magento's `X-Magento-Tags-Pattern` (Magento\CacheInvalidate\Model\PurgeCache): `.*` for
-/// everything, or `((^|,)TAG(,|$))` joined by `|`. Any other expression is not understood.
+/// Parses Magento's `X-Magento-Tags-Pattern` (Magento\CacheInvalidate\Model\PurgeCache): `.*` for everything, or
+/// `((^|,)TAG(,|$))` joined by `|`. Returns `None` for any other expression.
 pub fn magento_pattern(pattern: &[u8]) -> Option<Vec<Purge>> {
     if pattern == b".*" {
         return Some(vec![Purge::All]);
@@ -236,8 +236,8 @@ pub fn magento_pattern(pattern: &[u8]) -> Option<Vec<Purge>> {
     (purges.len() <= MAX_ITEMS).then_some(purges)
 }
 
-/// A path as plugins for Varnish write it as an expression: text with `.*` at its end, dots and
-/// slashes escaped or not, `^` and `$` around it. Any other expression is not understood.
+/// Parses a path in the form in which plugins for Varnish write it as an expression: text with `.*` at its end, dots
+/// and slashes escaped or not, `^` and `$` around it. Returns `None` for any other expression.
 pub fn prefix_pattern(pattern: &[u8]) -> Option<Purge> {
     let text = pattern.strip_prefix(b"^").unwrap_or(pattern);
     let text = text.strip_suffix(b"$").unwrap_or(text);
@@ -266,18 +266,18 @@ pub fn prefix_pattern(pattern: &[u8]) -> Option<Purge> {
     })
 }
 
-/// A path that can only be an expression, though nothing says that it is one: W3 Total Cache (2.10,
-/// Varnish_Flush, `pgcache.purge.sitemap_regex`) sends
-/// `/([a-z0-9_\-]*?)sitemap([a-z0-9_\-]*)?\.(?:xml|xsl)` with every post, percent-encoded or not. Purges
-/// all that begins as the expression does before its first special character. Parentheses and stars
-/// alone are what they are: MediaWiki's titles have them. None: it is a path.
+/// Parses a path that can only be an expression, although nothing declares it as one: W3 Total Cache (2.10,
+/// Varnish_Flush, `pgcache.purge.sitemap_regex`) sends `/([a-z0-9_\-]*?)sitemap([a-z0-9_\-]*)?\.(?:xml|xsl)` with every
+/// post, percent-encoded or not. The purge covers everything with the prefix that the expression has before its first
+/// special character. Parentheses and stars alone are literal, since MediaWiki's titles contain them. Returns `None`
+/// for an ordinary path.
 pub fn expression(path: &[u8], query: Option<&[u8]>) -> Option<Purge> {
     let text = [path, query.unwrap_or_default()];
     let path = canonical(path);
     if !path.iter().any(|b| b"[]{}\\^|".contains(b)) {
         return None;
     }
-    // Behind a bar anything may begin.
+    // After a bar, a path with any beginning may match.
     let bar = |text: &[u8]| text == b"|" || text.eq_ignore_ascii_case(b"%7c");
     if text
         .iter()
@@ -287,7 +287,7 @@ pub fn expression(path: &[u8], query: Option<&[u8]>) -> Option<Purge> {
     }
     let end = path.iter().position(|b| b"%()[]{}\\^$*+.".contains(b));
     let mut prefix = &path[..end.unwrap_or(path.len())];
-    // What stands before these need not be there.
+    // The character before these is optional.
     if matches!(path.get(prefix.len()), Some(b'*' | b'{')) {
         prefix = &prefix[..prefix.len().saturating_sub(1)];
     }
@@ -300,14 +300,14 @@ pub fn expression(path: &[u8], query: Option<&[u8]>) -> Option<Purge> {
     })
 }
 
-/// Tags listed in a field of a purge request.
+/// Returns purges of the tags that a header of a purge request lists.
 pub fn listed(syntax: TagSyntax, value: &[u8]) -> Option<Vec<Purge>> {
     let tags = syntax.tags(value);
     let fits = tags.len() <= MAX_ITEMS && tags.iter().all(|tag| tag.len() <= MAX_TAG);
     fits.then(|| tags.into_iter().map(Purge::Tag).collect())
 }
 
-/// Whether a field value is a number other than zero: `Fastly-Soft-Purge: 1`.
+/// Returns whether a header value is a number other than zero: `Fastly-Soft-Purge: 1`.
 pub fn is_on(value: &[u8]) -> bool {
     field::seconds(value.trim_ascii()).is_some_and(|n| n > 0)
 }

@@ -1,5 +1,5 @@
-//! Decides what a request gets of a stored page: all of it, a part, or 304. RFC 9110 §13
-//! (conditions), §14 (ranges); RFC 9111 §4.3.2. Values in, a decision out.
+//! Decides what part of a stored page a request gets: all of it, a part, or 304. RFC 9110 §13 (conditions), §14
+//! (ranges); RFC 9111 §4.3.2. The decision depends only on the arguments.
 
 use crate::field::{self, members};
 use crate::object::Object;
@@ -13,7 +13,7 @@ pub enum Reply {
     NotModified,
     /// 412, because a condition of the request does not hold.
     PreconditionFailed,
-    /// 206: these bytes of the plain body.
+    /// 206 with these bytes of the plain body.
     Part {
         /// Offset of the part's first byte in the plain body.
         start: u64,
@@ -31,11 +31,11 @@ pub struct Conditions<'a> {
     pub if_match: Vec<&'a [u8]>,
     /// The values of all `If-None-Match` lines.
     pub if_none_match: Vec<&'a [u8]>,
-    /// `If-Modified-Since`: the client has the page of this date.
+    /// `If-Modified-Since`: the client has the page as of this date.
     pub if_modified_since: Option<&'a [u8]>,
     /// `If-Unmodified-Since`: the client wants the page only if it is not newer than this date.
     pub if_unmodified_since: Option<&'a [u8]>,
-    /// `Range`: the part of the page that a GET asks for.
+    /// `Range`: the part of the page that a GET requests.
     pub range: Option<&'a [u8]>,
     /// `If-Range`: the range applies only if this validator still holds.
     pub if_range: Option<&'a [u8]>,
@@ -57,7 +57,7 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// Decides, in the order of RFC 9110 §13.2.2. Only a 200 is ever a 304, 412 or 206.
+/// Decides in the order of RFC 9110 §13.2.2. Only a page with status 200 becomes a 304, 412 or 206.
 pub fn reply(page: &Object, conditions: &Conditions<'_>) -> Reply {
     if page.status != 200 {
         return Reply::Full;
@@ -78,7 +78,7 @@ pub fn reply(page: &Object, conditions: &Conditions<'_>) -> Reply {
             return Reply::NotModified;
         }
     } else if let Some(since) = conditions.if_modified_since.and_then(field::date)
-        // RFC 9111 §4.3.2: without Last-Modified the Date stands in for it.
+        // RFC 9111 §4.3.2: without Last-Modified, Date is used instead.
         && modified.unwrap_or(page.date) <= since
     {
         return Reply::NotModified;
@@ -91,7 +91,7 @@ pub fn reply(page: &Object, conditions: &Conditions<'_>) -> Reply {
     }
 }
 
-/// §8.8.3.2: strong comparison needs both tags strong.
+/// Returns whether the lines list the entity tag. §8.8.3.2: strong comparison requires both tags to be strong.
 fn listed(lines: &[&[u8]], etag: Option<&[u8]>, strong: bool) -> bool {
     let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
     lines.iter().flat_map(|line| members(line)).any(|member| {
@@ -104,7 +104,7 @@ fn listed(lines: &[&[u8]], etag: Option<&[u8]>, strong: bool) -> bool {
     })
 }
 
-/// §13.1.5: a tag must be the same and strong; a date the same exactly.
+/// Returns whether the range applies. §13.1.5: an entity tag must be equal and strong, a date exactly equal.
 fn range_still_applies(
     if_range: Option<&[u8]>,
     etag: Option<&[u8]>,
@@ -120,7 +120,7 @@ fn range_still_applies(
     }
 }
 
-/// One range of bytes; several, or another unit, are answered with the whole (§14.2 allows that).
+/// Parses one range of bytes. Several ranges, or another unit, get the whole page (§14.2 allows that).
 fn part(range: &[u8], total: u64) -> Reply {
     let Some((unit, set)) = range
         .iter()
@@ -142,7 +142,7 @@ fn part(range: &[u8], total: u64) -> Reply {
     let number = |text: &[u8]| {
         let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
         let text = std::str::from_utf8(text).ok().filter(|_| digits)?;
-        // More digits than fit mean beyond the end.
+        // More digits than fit in a number mean a position beyond the end.
         Some(text.parse().unwrap_or(u64::MAX))
     };
     let (first, last) = (&spec[..dash], &spec[dash + 1..]);
@@ -211,7 +211,7 @@ mod tests {
             (&[("If-Modified-Since", SAME)], Reply::NotModified),
             (&[("If-Modified-Since", EARLIER)], Reply::Full),
             (&[("If-Modified-Since", "nonsense")], Reply::Full),
-            // If-None-Match goes before If-Modified-Since.
+            // If-None-Match takes precedence over If-Modified-Since.
             (
                 &[("If-None-Match", "\"b\""), ("If-Modified-Since", SAME)],
                 Reply::Full,

@@ -1,40 +1,40 @@
-//! `Cache-Status` (RFC 9211) and `X-Cache`: what the cache did for a response, in one line each.
+//! `Cache-Status` (RFC 9211) and `X-Cache`: one line each that reports what the cache did for a response.
 
 use crate::pass::Pass;
 
 /// How the cache treated a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Answered from the store, with so many seconds to live.
+    /// The response came from the store, with this many seconds to live.
     Hit {
         /// Seconds; negative for a page served beyond its lifetime.
         ttl: i64,
     },
-    /// Rendered, and stored; `collapsed`: by another request's render.
+    /// The page was rendered and stored.
     Stored {
-        /// Whether somebody else's render was waited for.
+        /// Whether this request waited for another request's render.
         collapsed: bool,
     },
-    /// What was stored was too old, and the application said that it is still good.
+    /// The stored page was too old, and the application confirmed that it is still valid.
     Validated,
-    /// Not from the cache, and not stored.
+    /// The response did not come from the cache, and was not stored.
     Pass(Pass),
 }
 
 impl Verdict {
-    /// `HIT`, `MISS`, `STALE` or `PASS`: `X-Cache`, the log and the metrics.
+    /// Returns `HIT`, `MISS`, `STALE` or `PASS`, for `X-Cache`, the log and the metrics.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Hit { ttl } if ttl < 0 => "STALE",
             Verdict::Hit { .. } => "HIT",
             Verdict::Stored { .. } | Verdict::Validated => "MISS",
-            // The next visitor has it rendered for all.
+            // The page is rendered for the cache at the next visit.
             Verdict::Pass(Pass::NotYetAdmitted) => "MISS",
             Verdict::Pass(_) => "PASS",
         }
     }
 
-    /// Appends both fields.
+    /// Appends both headers.
     pub fn fields(self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"Cache-Status: Howdah");
         match self {
@@ -63,7 +63,7 @@ impl Verdict {
     }
 }
 
-/// A number in digits, without the formatter: this stands on the way of every hit.
+/// Appends a number in digits, without the formatter, because this is on the path of every hit.
 pub fn number(out: &mut Vec<u8>, n: i64) {
     if n < 0 {
         out.push(b'-');

@@ -1,22 +1,22 @@
-//! Tags: names an application gives its pages so that it can purge by them. Read from the fields of
-//! every cache that has such names; one set serves them all, so a page tagged in one syntax may be
-//! purged in another. Which tags were purged, and when, is `generation`'s.
+//! Tags: names that an application gives to its pages to purge by them. They are read from the headers of every cache
+//! that has such names. One set serves all of them, so a page tagged in one syntax may be purged in another.
+//! `generation` stores which tags were purged, and when.
 //!
-//! Bounded, and never silently: a page with a tag that is not kept would be missed by a purge.
+//! The number is bounded, but never silently: a purge would miss a page with a tag that was not kept.
 
 use crate::Fields;
 use crate::field::{members, split, unquoted};
 use crate::pass::Pass;
 
-/// How many tags a page may have. A category of a large shop has hundreds; RFC 9875 §2 asks for 32.
+/// Maximum number of tags of a page. A category of a large shop has hundreds; RFC 9875 §2 requires 32.
 pub const MAX_TAGS: usize = 1024;
-/// Longest tag, in bytes: Fastly's and Cloudflare's limit; RFC 9875 §2 asks for 32.
+/// Maximum length of a tag in bytes: Fastly's and Cloudflare's limit; RFC 9875 §2 requires 32.
 pub const MAX_TAG: usize = 1024;
 
-/// Fields that carry tags for a cache like this one: taken out on the way to the client, as Fastly,
-/// Cloudflare and Magento's VCL do, unless a cache in front is to have them (`cache_keep_tags`).
-/// `Cache-Groups` (RFC 9875) goes on: it is for every cache on the way. What a page of Drupal varies by and
-/// how long it lives is said beside its tags, when it is asked to (`http.response.debug_cacheability_headers`).
+/// Headers that carry tags for a cache like this one. They are removed on the way to the client, as Fastly, Cloudflare
+/// and Magento's VCL do, unless a cache in front needs them (`cache_keep_tags`). `Cache-Groups` (RFC 9875) is passed
+/// on, since it addresses every cache on the path. If configured (`http.response.debug_cacheability_headers`), Drupal
+/// also sends what a page varies by and how long it lives.
 pub const FIELDS: [&[u8]; 10] = [
     b"surrogate-key",
     b"surrogate-control",
@@ -30,8 +30,8 @@ pub const FIELDS: [&[u8]; 10] = [
     b"x-drupal-cache-max-age",
 ];
 
-/// Fields that speak to this cache alone, whatever stands in front of it: LiteSpeed's, which its own
-/// server takes out as well, and ours.
+/// Returns whether a header addresses this cache alone, whatever is in front of it: LiteSpeed's, which its own server
+/// removes as well, and Howdah's.
 pub fn is_instruction(name: &[u8]) -> bool {
     const OTHERS: [&[u8]; 2] = [b"howdah-cache-control", b"lsc-cookie"];
     const LITESPEED: &[u8] = b"x-litespeed-";
@@ -46,7 +46,7 @@ pub fn is_instruction(name: &[u8]) -> bool {
 pub struct Tags(Vec<Vec<u8>>);
 
 impl Tags {
-    /// Those of a response's fields.
+    /// Returns the tags in a response's headers.
     pub fn of(fields: &Fields<'_>) -> Result<Tags, Pass> {
         let mut tags = Tags::default();
         for (name, value) in fields {
@@ -62,7 +62,7 @@ impl Tags {
         Ok(tags)
     }
 
-    /// One more; a tag it has already is no more.
+    /// Adds a tag, unless it is already in the set.
     pub fn add(&mut self, tag: &[u8]) -> Result<(), Pass> {
         match self.0.iter().any(|known| known == tag) {
             true => Ok(()),
@@ -81,21 +81,21 @@ impl Tags {
         Ok(())
     }
 
-    /// All tags of the page, sorted, each once.
+    /// Returns all tags of the page, sorted, each once.
     pub fn as_slice(&self) -> &[Vec<u8>] {
         &self.0
     }
 }
 
-/// How a field lists its tags.
+/// How a header lists its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagSyntax {
-    /// By white space: Fastly's `Surrogate-Key`, Varnish's `xkey`, Drupal's.
+    /// Separated by white space or commas: Fastly's `Surrogate-Key`, Varnish's `xkey`, Drupal's, and `Cache-Tags`, for
+    /// which FOSHttpCache and Drupal's purger use different separators.
     Words,
-    /// By commas: Cloudflare's `Cache-Tag`, Akamai's `Edge-Cache-Tag`, Magento's; commas or white space in
-    /// `Cache-Tags` (FOSHttpCache and Drupal's purger differ).
+    /// Separated by commas: Cloudflare's `Cache-Tag`, Akamai's `Edge-Cache-Tag`, Magento's.
     Members,
-    /// By commas; `public:` before a public tag of a private page: LiteSpeed's.
+    /// Separated by commas, with `public:` before a public tag of a private page: LiteSpeed's.
     LiteSpeed,
     /// A list of strings with parameters (RFC 9875 §2, RFC 9651 §3.1).
     Groups,
@@ -113,7 +113,7 @@ const KNOWN: [(&str, TagSyntax); 9] = [
     ("cache-groups", TagSyntax::Groups),
 ];
 
-/// The syntax of a response field that carries tags.
+/// Returns the syntax of a response header that carries tags.
 pub fn syntax(name: &[u8]) -> Option<TagSyntax> {
     let known = KNOWN
         .iter()
@@ -122,7 +122,7 @@ pub fn syntax(name: &[u8]) -> Option<TagSyntax> {
 }
 
 impl TagSyntax {
-    /// The tags of one line, as they stand there: neither limited nor sorted.
+    /// Returns the tags of one line as they are there, neither limited nor sorted.
     pub fn tags(self, value: &[u8]) -> Vec<Vec<u8>> {
         match self {
             TagSyntax::Words => value

@@ -1,4 +1,4 @@
-//! Replays the fuzz corpus with the stable compiler: what once went wrong stays right.
+//! Replays the fuzz corpus with the stable compiler, so that fixed mistakes stay fixed.
 
 #[path = "../../../fuzz/cache_checks.rs"]
 mod cache_checks;

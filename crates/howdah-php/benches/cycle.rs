@@ -1,6 +1,6 @@
-//! What one PHP request costs the child that runs it: CPU time from `/proc/PID/schedstat` and,
-//! when strace is installed, system calls; and its memory beside php-fpm's. The front here is the test front, kept busy on
-//! purpose: the child never sleeps, so wake-ups are not part of the figure.
+//! The cost of one PHP request for the child that runs it: CPU time from `/proc/PID/schedstat` and, if strace is
+//! installed, system calls; and its memory compared with php-fpm's. The front is the test front, which is kept busy on
+//! purpose: the child never sleeps, so the figures do not include wake-ups.
 //!
 //! `cargo bench -p howdah-php --bench cycle [-- REQUESTS]`
 
@@ -40,9 +40,9 @@ fn main() {
         println!("{settings}");
         for (name, text) in cases {
             let script = dir.write("bench.php", text);
-            // With an environment as small as a front gives.
+            // The environment is as small as the one that a front gives.
             let mut front = Front::zygote_in(args, |command| {
-                // The script is younger than opcache trusts by default.
+                // The script is newer than opcache accepts by default.
                 command.args(["-d", "opcache.file_update_protection=0"]);
                 command.env_clear().env("PATH", "/usr/bin:/bin");
             });
@@ -68,7 +68,7 @@ fn main() {
     }
 }
 
-/// The same pages from a worker: what is left when the script stays in memory.
+/// Measures the same pages from a worker: the cost that remains when the script stays in memory.
 fn worker(dir: &Dir, requests: u64) {
     println!("worker");
     for (name, body) in [
@@ -113,7 +113,7 @@ fn worker(dir: &Dir, requests: u64) {
     }
 }
 
-/// Memory of a child after a few requests beside that of a php-fpm child, both without php.ini.
+/// Compares the memory of a child after a few requests with that of a php-fpm child, both without php.ini.
 fn memory(dir: &Dir) {
     let script = dir.write("memory.php", "<?php echo getmypid();");
     let mut front = Front::start(1, &["--no-php-ini"]);
@@ -134,7 +134,7 @@ fn memory(dir: &Dir) {
     println!("  php-fpm     {}", smaps(pid.parse().unwrap()));
 }
 
-/// "Pss, private" of a process in KiB.
+/// Returns "Pss, private" of a process in KiB.
 fn smaps(pid: i32) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let sum = |names: &[&str]| -> u64 {
@@ -151,7 +151,7 @@ fn smaps(pid: i32) -> String {
     )
 }
 
-/// A frame like that of a browser's request: 24 variables.
+/// Builds a frame like that of a browser's request, with 24 variables.
 fn a_browsers_request(script: &Path) -> RequestFrame {
     let mut request = Request::get(script);
     for (name, value) in [
@@ -214,13 +214,13 @@ fn pump(front: &mut Front, frame: &RequestFrame, requests: u64) {
     }
 }
 
-/// Nanoseconds of CPU a process has used.
+/// Returns the nanoseconds of CPU time that a process has used.
 fn cpu_ns(pid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// System calls per request by name, counted by strace over a thousand requests.
+/// Returns the system calls per request by name, counted by strace over a thousand requests.
 fn system_calls(front: &mut Front, frame: &RequestFrame, pid: i32) -> Option<String> {
     const COUNTED: u64 = 1000;
     let mut strace = Command::new("strace")

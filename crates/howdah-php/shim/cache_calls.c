@@ -1,10 +1,10 @@
-/* howdah_cache_purge() and howdah_cache_tag(): what a script asks of the page cache (docs/cache.md).
- * Told to the front as effects; it reads the words (howdah_cache::purge) and carries them out before
- * it passes on what the script says next. Here only their form is checked, so that a mistake is an
- * exception in the line that makes it.
+/* howdah_cache_purge() and howdah_cache_tag(): a script's requests to the page cache (docs/cache.md). They are sent to
+ * the front as effects. The front parses them (howdah_cache::purge) and carries them out before it passes on the
+ * script's further output. Only their form is checked here, so a mistake throws an exception at the line that contains
+ * it.
  *
- * Where there is nothing to purge the functions warn and return false: a script that purges in
- * vain has readers of old pages elsewhere. */
+ * If there is nothing to purge, the functions warn and return false: a script that purges in vain would leave visitors
+ * with stale pages elsewhere. */
 #include "howdah.h"
 
 static bool is_heard(void)
@@ -34,7 +34,7 @@ static bool begins(const zend_string *word, const char *start)
 	return ZSTR_LEN(word) > len && memcmp(ZSTR_VAL(word), start, len) == 0;
 }
 
-/* A text that fits and has no control characters; throws otherwise. */
+/* Returns a text of valid length without control characters; throws otherwise. */
 static zend_string *text_of(zval *arg, uint32_t number, size_t most)
 {
 	if (Z_TYPE_P(arg) != IS_STRING) {
@@ -74,7 +74,8 @@ static void show(void)
 	if (howdah_current.finished) {
 		(void)howdah_publish();
 	} else {
-		/* A wake-up would send what the script has not flushed; the front reads this before the rest. */
+		/* Waking the front would send output that the script has not flushed. The front reads this effect before later
+		 * output. */
 		howdah_show();
 	}
 }

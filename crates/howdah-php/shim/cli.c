@@ -1,13 +1,12 @@
-/* PHP as on a command line: the SAPI "cli" that `howdah run` and `howdah php` share, and the latter's
- * script. Follows main() and do_cli() of sapi/cli/php_cli.c; interactive mode, the development server and
- * the options that only tell something (-i, -l, -m …) are left to php itself. Owns the zend_try around
- * the script.
+/* PHP as on a command line: the SAPI "cli" that `howdah run` and `howdah php` share, and the script of `howdah php`. It
+ * follows main() and do_cli() of sapi/cli/php_cli.c. Interactive mode, the development server and the options that only
+ * print something (-i, -l, -m …) are left to php itself. This file contains the zend_try around the script.
  *
- * The SAPI's name is "cli": Symfony Console, Laravel, WP-CLI and Swoole itself ask for it. opcache is
- * off there unless php.ini or -d say opcache.enable_cli=1, as under php.
+ * The SAPI's name is "cli", since Symfony Console, Laravel, WP-CLI and Swoole itself test for it. As under php, opcache
+ * is off for this SAPI unless php.ini or -d set opcache.enable_cli=1.
  *
- * What the script writes to databases is reported as in a request (statements.c), to a descriptor that
- * `howdah php` reads (src/exchange.rs), and so is what it purges. */
+ * A script's writes to databases are reported as in a request (statements.c), to a descriptor that `howdah php` reads
+ * (src/exchange.rs), and so are its purges. */
 #include "howdah.h"
 
 #include <signal.h>
@@ -18,7 +17,7 @@
 #include "zend_signal.h"
 
 static const char *script_name = "";
-/* Whether the script ends when nobody reads its output any more (EPIPE). */
+/* Whether the script ends when no process reads its output any more (EPIPE). */
 static bool unread_ends_script = true;
 
 /* ---- SAPI ---- */
@@ -51,7 +50,7 @@ static void send_header(sapi_header_struct *header, void *server_context)
 {
 }
 
-/* Nothing: sapi_cli_header_handler() likewise drops what header() says. */
+/* Does nothing: sapi_cli_header_handler() also ignores header(). */
 static int header_handler(sapi_header_struct *header, sapi_header_op_enum op,
                           sapi_headers_struct *headers)
 {
@@ -92,7 +91,7 @@ static void ini_defaults(HashTable *configuration)
 
 static int startup(sapi_module_struct *module)
 {
-	/* A server of its own has no page cache to speak to. */
+	/* A server of the script's own has no page cache to send requests to. */
 	return php_module_startup(module, unread_ends_script ? &howdah_command_line_module : NULL);
 }
 
@@ -122,7 +121,7 @@ bool howdah_cli_startup(const char *ini_path, bool no_ini, const char *ini_entri
 	unread_ends_script = !is_server;
 	howdah_title_prepare();
 	signal(SIGPIPE, SIG_IGN);
-	/* A crash is a crash: the Rust runtime's handlers look for its own stack overflows. */
+	/* Lets a crash kill the process: the Rust runtime's handlers look for Rust's own stack overflows. */
 	signal(SIGSEGV, SIG_DFL);
 	signal(SIGBUS, SIG_DFL);
 	zend_signal_startup();
@@ -152,7 +151,7 @@ bool howdah_cli_begin(int argc, char **argv)
 	return true;
 }
 
-/* STDIN, STDOUT and STDERR: cli_register_file_handles(). */
+/* Defines STDIN, STDOUT and STDERR, as cli_register_file_handles() does. */
 void howdah_cli_register_streams(void)
 {
 	static const struct {
@@ -186,7 +185,7 @@ static void run(const char *code)
 	}
 	zend_file_handle file;
 	if (strcmp(script_name, "-") == 0) {
-		/* The script itself is on the standard input, and has no other. */
+		/* Standard input contains the script itself, so the script has no other input. */
 		zend_stream_init_fp(&file, stdin, "Standard input code");
 	} else if (access(script_name, R_OK) != 0) {
 		fprintf(stderr, "howdah php: ScriptUnreadable: %s: %s\n", script_name, strerror(errno));
@@ -206,8 +205,8 @@ bool howdah_is_command_line(void)
 	return sapi_module.name == howdah_cli_sapi.name && unread_ends_script;
 }
 
-/* Runs `code`, or the script that is the first argument; `-`: the standard input. `tells`: report
- * writes to databases. Returns the exit status. */
+/* Runs `code`, or the script that is the first argument (`-`: standard input). With `tells`, writes to databases are
+ * reported. Returns the exit status. */
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code,
                             bool tells, int argc, char **argv)
 {
@@ -218,7 +217,7 @@ int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_e
 	if (tells) {
 		howdah_watch_mysqlnd();
 		howdah_watch_database_calls();
-		/* A request of its own whose head never leaves. */
+		/* Opens a request whose header block is never sent. */
 		howdah_current.open = true;
 		howdah_current.effects = true;
 		howdah_statements_begin();

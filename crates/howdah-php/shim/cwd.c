@@ -1,11 +1,11 @@
-/* The working directory: a script runs in its own directory, as under every web SAPI, and its request
- * begins there: uploads are stored, sessions are opened and the script is found in the same directory
- * whichever request came before (relative upload_tmp_dir, session.save_path, open_basedir = "."). Under
- * php-fpm and mod_php that is the server's own directory, of which "." is of no use.
+/* The working directory. A script runs in its own directory, as under every web SAPI, and so does the startup of its
+ * request: uploads are stored, sessions are opened and the script is found in the same directory, whichever request
+ * came before (relative upload_tmp_dir, session.save_path, open_basedir = "."). Under php-fpm and mod_php that startup
+ * runs in the server's own directory, for which "." is of no use.
  *
- * php_execute_script() would do getcwd, chdir and chdir back at each request; here the directory
- * is remembered and set only when it is another one, when a script has changed it, or when it was
- * set more than a second ago (a deployment may have put another directory under the same name).
+ * php_execute_script() would call getcwd, chdir and chdir back for each request. Here the directory is remembered and
+ * set only when it differs, when a script has changed it, or when it was set more than a second ago (a deployment may
+ * have put another directory under the same name).
  *
  * Unlike under php-fpm, shutdown functions and destructors still find the script's directory. */
 #include "howdah.h"
@@ -18,13 +18,12 @@
 static char current[MAXPATHLEN];
 static size_t current_len;
 static time_t current_since;
-/* Left since howdah_return_to_directory(). */
+/* Whether the directory was left since howdah_return_to_directory(). */
 static bool left = true;
 
-/* Every way a script can change the directory ends in one of these two; defined in the executable
- * they take the place of the C library's for libphp. (Shared extensions are loaded with
- * RTLD_DEEPBIND and would not be seen; none of PHP's changes the directory, and what one changed
- * would be set right within a second.) */
+/* Every way in which a script can change the directory ends in one of these two functions. Defined in the executable,
+ * they replace the C library's for libphp. (Shared extensions are loaded with RTLD_DEEPBIND and bypass them, but none
+ * of PHP's changes the directory, and such a change would be corrected within a second.) */
 __attribute__((visibility("default"))) int chdir(const char *path)
 {
 	current_len = 0;
@@ -53,7 +52,7 @@ void howdah_enter_script_directory(const char *script)
 	memcpy(current, script, len);
 	current[len] = '\0';
 	if (syscall(SYS_chdir, current) != 0) {
-		/* No right to enter it: never stay in another site's directory. */
+		/* The directory may not be entered. Never stay in another site's directory. */
 		current_len = 0;
 		(void)!syscall(SYS_chdir, "/");
 		return;

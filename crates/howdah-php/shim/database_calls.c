@@ -1,4 +1,4 @@
-/* PDO (whatever its driver) and SQLite3: PHP's own methods that execute a statement, each wrapped. pgsql:
+/* PDO (with any driver) and SQLite3: wraps each of PHP's own methods that execute a statement. For pgsql, see
  * pgsql_calls.c. */
 #include "database_calls.h"
 
@@ -41,7 +41,7 @@ static uint32_t pdo_dialect(const pdo_dbh_t *dbh)
 	return HOWDAH_DIALECT_OTHER;
 }
 
-/* PDO_MySQL puts the values into a statement before it sends it, and mysqlnd.c sees it with them. */
+/* PDO_MySQL puts the values into a statement before it sends it, so mysqlnd.c sees the statement with its values. */
 static bool pdo_mysql_is_watched;
 
 static uint32_t pdo_text(const pdo_dbh_t *dbh, const zend_string *sql)
@@ -57,7 +57,7 @@ static uint32_t pdo_statement(zend_execute_data *execute_data)
 {
 	const pdo_stmt_t *stmt = Z_PDO_STMT_P(ZEND_THIS);
 	if (!stmt->query_string) {
-		/* The statement was never prepared: the call fails. */
+		/* The statement was never prepared, so the call fails. */
 		return HOWDAH_READS;
 	}
 	return pdo_text(stmt->dbh, stmt->query_string);
@@ -70,8 +70,8 @@ WRAPPER(pdo_query, PDO_TEXT)
 WRAPPER(pdo_execute, pdo_statement(execute_data))
 WRAPPER(pdo_commit, HOWDAH_CONTROLS)
 
-/* Methods that a connection has only because of its driver are its own copies (pdo_hash_methods()),
- * made when the first of them is looked for. */
+/* Methods that a connection has only because of its driver are copies of its own (pdo_hash_methods()), which are made
+ * when the first of them is looked up. */
 static void pdo_connected(zend_object *object)
 {
 	pdo_dbh_t *dbh = php_pdo_dbh_fetch_inner(object);
@@ -97,7 +97,7 @@ static void pdo_construct(INTERNAL_FUNCTION_PARAMETERS)
 	}
 }
 
-/* PDO::connect(), since PHP 8.4: constructs by itself. */
+/* PDO::connect(), since PHP 8.4, constructs the object itself. */
 static void pdo_connect(INTERNAL_FUNCTION_PARAMETERS)
 {
 	stock_pdo_connect(INTERNAL_FUNCTION_PARAM_PASSTHRU);
@@ -110,7 +110,7 @@ static void pdo_connect(INTERNAL_FUNCTION_PARAMETERS)
 
 static zend_function *get_sql;
 
-/* A prepared statement's text; the extension's structures are not in PHP's headers. */
+/* Reads the text of a prepared statement. The extension's structures are not in PHP's headers. */
 static uint32_t sqlite_statement(zend_execute_data *execute_data)
 {
 	zval sql;
@@ -119,7 +119,7 @@ static uint32_t sqlite_statement(zend_execute_data *execute_data)
 		zend_call_known_instance_method_with_0_params(get_sql, Z_OBJ_P(ZEND_THIS), &sql);
 	}
 	if (EG(exception)) {
-		/* The call itself will throw the same. */
+		/* The call itself will throw the same exception. */
 		zend_clear_exception();
 	}
 	uint32_t kind = howdah_database_text(HOWDAH_DIALECT_SQLITE, Z_TYPE(sql) == IS_STRING ? Z_STR(sql) : NULL);
@@ -127,7 +127,7 @@ static uint32_t sqlite_statement(zend_execute_data *execute_data)
 	return kind;
 }
 
-/* A blob is opened for reading unless the fourth argument says otherwise. */
+/* A blob is opened read-only unless the fifth argument says otherwise. */
 static uint32_t blob(zend_execute_data *execute_data)
 {
 	return ZEND_CALL_NUM_ARGS(execute_data) < 5 ? HOWDAH_READS : howdah_database_text(HOWDAH_DIALECT_SQLITE, NULL);

@@ -1,21 +1,21 @@
-/* What the wrappers around PHP's database functions share. Stock handlers do the work; what is done here
- * is to look at the text before and to say that it is through behind. */
+/* Shared by the wrappers around PHP's database functions. PHP's own handlers do the work; a wrapper inspects the
+ * statement before the call and reports its end after the call. */
 #ifndef HOWDAH_DATABASE_CALLS_H
 #define HOWDAH_DATABASE_CALLS_H
 
 #include "howdah.h"
 
-/* An argument's text; NULL when it is none (an object that becomes one). */
+/* Returns an argument's text, or NULL if the argument is not a string (for example an object that converts to one). */
 zend_string *howdah_argument_text(zend_execute_data *execute_data, uint32_t number);
-/* howdah_statement_begins(); NULL: not known, and so a write to any table. */
+/* Calls howdah_statement_begins(). NULL means that the text is not known, which counts as a write to any table. */
 uint32_t howdah_database_text(uint32_t dialect, const zend_string *sql);
 
 /* pgsql_calls.c */
 void howdah_watch_pgsql_calls(void);
-/* The methods that PDO_PGSQL adds to a connection. */
+/* Wraps the methods that PDO_PGSQL adds to a connection. */
 void howdah_watch_pdo_pgsql(HashTable *methods);
 
-/* A wrapper `name` around the handler `stock_name`; `kind` says what the call does. */
+/* Defines a wrapper `name` around the handler `stock_name`; `what` evaluates to the kind of the call. */
 #define WRAPPER(name, what)                                              \
 	static zif_handler stock_##name;                                     \
 	static void name(INTERNAL_FUNCTION_PARAMETERS)                       \

@@ -1,20 +1,20 @@
-/* What a run did apart from answering that forbids to give its page to others, or makes other pages old:
- * reported to the front as effects, by name, with the place in the script that did it (howdah_proto::effect).
- * The page cache decides (docs/cache.md); nothing is prevented here. Reported only where the front asks for
- * it, which it does for sites with a cache.
+/* Effects: actions of a run, apart from its response, that forbid to store its page or that invalidate other pages.
+ * They are reported to the front by name, with the place in the script that caused them (howdah_proto::effect). The
+ * page cache decides what follows (docs/cache.md); nothing is prevented here. Effects are reported only if the front
+ * asks for them, which it does for sites with a cache.
  *
- *   session   a session was opened, whether or not its cookie was sent (session.use_cookies=0, an
- *             id in the URL, a limiter that says nothing). PS(id) stays set after
- *             session_write_close(), until the session module's RSHUTDOWN (php_rinit_session_globals).
- *   nocache   DONOTCACHEPAGE or LSCACHE_NO_CACHE is defined and true: what WooCommerce and other
- *             plugins say to the caches of WordPress.
- *   cookie    a Set-Cookie header was set, also if it was taken back.
- *   fatal     the script ended by a fatal error or an uncaught exception (php_error_cb sets 255);
- *             its answer may be 200 if output had been sent before.
- *   write     statements.c
+ *     session   a session was opened, whether or not its cookie was sent (session.use_cookies=0, an
+ *               id in the URL, a limiter that sends nothing). PS(id) stays set after
+ *               session_write_close(), until the session module's RSHUTDOWN (php_rinit_session_globals).
+ *     nocache   DONOTCACHEPAGE or LSCACHE_NO_CACHE is defined and true: the constants by which WooCommerce
+ *               and other plugins instruct the caches of WordPress.
+ *     cookie    a Set-Cookie header was set, even if it was removed again.
+ *     fatal     the script ended by a fatal error or an uncaught exception (php_error_cb sets 255);
+ *               its status may be 200 if output had been sent before.
+ *     write     see statements.c
  *
- * Some are seen when they happen, and so with their place; the others are looked for when the script has
- * ended and again when its shutdown functions and destructors have. */
+ * Some effects are seen when they happen, and so their place is known. The others are detected when the script has
+ * ended and again after its shutdown functions and destructors. */
 #include "howdah.h"
 
 #include "ext/session/php_session.h"
@@ -24,7 +24,7 @@
 
 enum { TOLD_SESSION = 1, TOLD_NO_CACHE = 2, TOLD_COOKIE = 4, TOLD_FATAL = 8 };
 static unsigned told;
-/* session_start() runs; a bailout out of it ends the request. */
+/* Set while session_start() runs. A bailout out of it ends the request. */
 static bool opens_session;
 
 static zif_handler stock_session_start, stock_define;
@@ -40,8 +40,8 @@ bool howdah_effects_wanted(void)
 	return howdah_current.open && howdah_current.effects && !howdah_is_copy;
 }
 
-/* `file:line` of the code being run. Where that is a library, as for the classes that talk to a
- * database, who called it says more: the first caller from another file follows. */
+/* Writes `file:line` of the running code. If that is library code, such as a database class, its caller is more
+ * telling, so the first caller from another file follows. */
 static size_t place_now(char *out, size_t cap)
 {
 	size_t len = 0;
@@ -111,8 +111,8 @@ static bool is_no_cache_constant(void)
 	return defined_and_true("DONOTCACHEPAGE") || defined_and_true("LSCACHE_NO_CACHE");
 }
 
-/* Called when the script is through and before its answer is complete, and once more when its shutdown
- * functions are; calls nothing that can bail out: the constants are looked up without autoloading. */
+/* Called when the script has ended and before its response is complete, and again after its shutdown functions. Calls
+ * nothing that can bail out: the constants are looked up without autoloading. */
 void howdah_tell_effects(void)
 {
 	if (!howdah_effects_wanted() || howdah_current.finished) {
@@ -137,7 +137,7 @@ void howdah_tell_effects(void)
 	}
 }
 
-/* Looks for cookies among the headers that a script sets; changes no header. */
+/* Looks for cookies among the headers that a script sets. Changes no header. */
 int howdah_see_header(sapi_header_struct *header, sapi_header_op_enum op, sapi_headers_struct *headers)
 {
 	static const char name[] = "Set-Cookie:";
@@ -157,7 +157,7 @@ int howdah_see_header(sapi_header_struct *header, sapi_header_op_enum op, sapi_h
 
 static void session_start(INTERNAL_FUNCTION_PARAMETERS)
 {
-	/* A cookie set meanwhile is the session's: the effect to report is the session. */
+	/* A cookie set during the call belongs to the session, so the session is the effect to report. */
 	opens_session = true;
 	stock_session_start(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 	opens_session = false;

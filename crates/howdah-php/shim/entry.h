@@ -1,6 +1,6 @@
-/* The functions of the shim that Rust calls (the extern block of src/ffi/mod.rs). Included where they
- * are defined, so the C compiler holds the definitions to these; a test holds the Rust block to
- * them, too. One prototype a line. */
+/* The functions of the shim that Rust calls (the extern block of src/ffi/mod.rs). The files that define them include
+ * this header, so the C compiler checks the definitions against it; a test checks the Rust block, too. One prototype
+ * per line. */
 #ifndef HOWDAH_ENTRY_H
 #define HOWDAH_ENTRY_H
 
@@ -29,9 +29,9 @@ void howdah_title_set(const char *title);
 
 /* How a worker script ended (howdah_php_run_worker). */
 #define HOWDAH_WORKER_ENDED 0       /* by itself, after it had asked for requests */
-#define HOWDAH_WORKER_BROKEN 1      /* by a fatal error, after it had asked */
-#define HOWDAH_WORKER_COPY 2        /* this is a script's own fork, at its end */
-#define HOWDAH_WORKER_BOOT_FAILED 3 /* before it asked */
-#define HOWDAH_WORKER_NEVER_ASKED 4 /* without having asked, and without an error */
+#define HOWDAH_WORKER_BROKEN 1      /* by a fatal error, after it had asked for requests */
+#define HOWDAH_WORKER_COPY 2        /* this is a fork that the script made, at its end */
+#define HOWDAH_WORKER_BOOT_FAILED 3 /* before it asked for a request */
+#define HOWDAH_WORKER_NEVER_ASKED 4 /* without asking for a request and without an error */
 
 #endif

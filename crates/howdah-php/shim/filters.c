@@ -1,7 +1,7 @@
-/* filter_input(INPUT_SERVER): ext/filter keeps its own raw copy of every variable, filled through
- * sapi_module.input_filter. Feeding it costs as much as $_SERVER itself and almost no script
- * asks, so it is fed when one does: the three functions that read it are wrapped. With another
- * filter.default than unsafe_raw every variable goes through the filter as under php-fpm. */
+/* filter_input(INPUT_SERVER): ext/filter keeps its own raw copy of every variable, which is filled through
+ * sapi_module.input_filter. Filling it costs as much as $_SERVER itself, and almost no script reads it, so it is filled
+ * only when a script does: the three functions that read it are wrapped. With a filter.default other than unsafe_raw,
+ * every variable passes through the filter as under php-fpm. */
 #include "howdah.h"
 
 static zif_handler stock_input, stock_has_var, stock_input_array;
@@ -9,7 +9,7 @@ static zif_handler stock_input, stock_has_var, stock_input_array;
 bool howdah_filter_is_default(void)
 {
 	if (!stock_input) {
-		/* ext/filter is not there: input_filter is PHP's own, which changes nothing. */
+		/* ext/filter is not loaded: input_filter is PHP's own, which changes nothing. */
 		return true;
 	}
 	const char *filter = zend_ini_string("filter.default", sizeof("filter.default") - 1, 0);

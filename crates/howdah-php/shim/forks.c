@@ -1,22 +1,22 @@
-/* Processes that a script has forked (pcntl_fork) and has not waited for. While a request runs they are the
- * script's own, as is SIGCHLD; once it is over nothing would ever wait for them, since this process goes on,
- * and each would stay a zombie until the user's limit of processes is reached. So what is left of a request
- * is reaped between requests.
+/* Processes that a script has forked (pcntl_fork) and has not waited for. During a request they are managed by the
+ * script, and so is SIGCHLD. After the request no code would ever wait for them, since this process continues, and each
+ * would stay a zombie until the user's process limit is reached. So the remaining ones are reaped between requests.
  *
- * Not for worker scripts: theirs may outlive a request on purpose, as under php on a command line. */
+ * This does not apply to worker scripts: their processes may outlive a request on purpose, as under php on a command
+ * line. */
 #include "howdah.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 
-/* This process has forked since it was last found without children: a request that forks nothing costs no
- * system call. */
+/* This process has forked since it was last found without children. A request that forks nothing thus costs no system
+ * call. */
 static bool has_forked;
-/* SIGCHLD is ignored while this process sleeps, and was this before. */
+/* SIGCHLD is ignored while this process sleeps; `before` is the previous action. */
 static bool ignores;
 static struct sigaction before;
 
-/* pthread_atfork: in the process that has forked. */
+/* Called in a process that has forked (pthread_atfork). */
 void howdah_forks_seen(void)
 {
 	has_forked = true;
@@ -27,7 +27,7 @@ void howdah_forks_enter_child(void)
 	has_forked = false;
 }
 
-/* A request begins: the script finds SIGCHLD as it was before this process slept. */
+/* Called when a request begins: the script finds SIGCHLD as it was before this process slept. */
 void howdah_forks_begin(void)
 {
 	if (ignores) {
@@ -36,7 +36,7 @@ void howdah_forks_begin(void)
 	}
 }
 
-/* A request is over: reaps what it has forked and left. */
+/* Called when a request is over: reaps the processes that it has left. */
 void howdah_forks_reap(void)
 {
 	if (!has_forked || howdah_is_copy) {
@@ -46,12 +46,12 @@ void howdah_forks_reap(void)
 	do {
 		pid = waitpid(-1, NULL, WNOHANG);
 	} while (pid > 0);
-	/* waitpid() returns 0 while children are left that still run. */
+	/* waitpid() returns 0 while some children are still running. */
 	has_forked = pid == 0;
 }
 
-/* Before this process sleeps for want of a request: those that still run are reaped by the kernel when they
- * end, which it does for who ignores SIGCHLD. */
+/* Called before this process sleeps because there is no request. The kernel reaps the children that are still running
+ * when they exit, as it does for a process that ignores SIGCHLD. */
 void howdah_forks_rest(void)
 {
 	if (!has_forked || ignores || howdah_is_copy) {
@@ -59,6 +59,6 @@ void howdah_forks_rest(void)
 	}
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 	ignores = sigaction(SIGCHLD, &ignore, &before) == 0;
-	/* Reaps those that ended before SIGCHLD was ignored. */
+	/* Reaps those that exited before SIGCHLD was ignored. */
 	howdah_forks_reap();
 }

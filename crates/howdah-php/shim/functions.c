@@ -1,14 +1,13 @@
-/* The PHP functions this SAPI adds, and the module that carries them. Names and behaviour are
- * those of php-fpm, mod_php and FrankenPHP, so that applications find what they test for with
- * function_exists(). */
+/* The PHP functions that this SAPI adds, and the module that contains them. Names and behaviour are those of php-fpm,
+ * mod_php and FrankenPHP, so applications find the functions that they test for with function_exists(). */
 #include "howdah.h"
 
 #include "ext/standard/head.h"
 #include "ext/standard/info.h"
 #include "php_output.h"
 
-/* php-fpm: the client has its answer, the script goes on. The process stays busy until the
- * script's end. False when it was already called. */
+/* From php-fpm: the client has its response, and the script continues. The process stays busy until the end of the
+ * script. Returns false if it was already called. */
 PHP_FUNCTION(fastcgi_finish_request)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -21,13 +20,13 @@ PHP_FUNCTION(fastcgi_finish_request)
 		howdah_send_headers(&SG(sapi_headers));
 	}
 	howdah_tell_effects();
-	/* To a client that is gone there is nothing left to finish: true all the same. */
+	/* If the client is gone, there is nothing left to finish, and the result is still true. */
 	(void)(howdah_write_frame(HOWDAH_KIND_FINISH, NULL, 0) && howdah_publish());
 	howdah_current.finished = true;
 	RETURN_TRUE;
 }
 
-/* getallheaders(): the names as php-fpm gives them, rebuilt from the variables. */
+/* getallheaders(): the names as php-fpm returns them, rebuilt from the variables. */
 PHP_FUNCTION(apache_request_headers)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -38,7 +37,7 @@ PHP_FUNCTION(apache_request_headers)
 		const char *name = howdah_var_name(ref, &len);
 		if ((ref->id == HOWDAH_VAR_CONTENT_TYPE || ref->id == HOWDAH_VAR_CONTENT_LENGTH)
 		    && ref->value_len == 0) {
-			/* The variable is always set, the header was not sent. */
+			/* The variable is always set; the client did not send the header. */
 			continue;
 		}
 		sapi_add_request_header(name, (unsigned int)len, (char *)howdah_text(ref->value_off),
@@ -66,8 +65,8 @@ PHP_FUNCTION(apache_response_headers)
 	}
 }
 
-/* FrankenPHP: headers_send(103) sends the headers set so far as an informational response and
- * keeps them; any other status sends the final head now. */
+/* From FrankenPHP: headers_send(103) sends the headers set so far as an informational response and keeps them. Any
+ * other status sends the final header block now. */
 static PHP_FUNCTION(headers_send)
 {
 	zend_long status = 200;
@@ -138,7 +137,7 @@ PHP_FUNCTION(howdah_cache_increment);
 PHP_FUNCTION(howdah_cache_delete_tag);
 PHP_FUNCTION(howdah_cache_info);
 
-/* What is asked of the page cache and of the shared cache. */
+/* The functions of the page cache and of the shared cache. */
 #define CACHE_FUNCTIONS \
 	PHP_FE(howdah_cache_purge, arginfo_cache_purge) \
 	PHP_FE(howdah_cache_tag, arginfo_cache_tag) \
@@ -168,7 +167,7 @@ static PHP_MINIT_FUNCTION(howdah)
 	return SUCCESS;
 }
 
-/* Registered before any shared extension, so it runs before opcache's. */
+/* This module is registered before any shared extension, so this runs before opcache's RINIT. */
 static PHP_RINIT_FUNCTION(howdah)
 {
 	howdah_opcache_begin_use();
@@ -182,16 +181,16 @@ static PHP_MINFO_FUNCTION(howdah)
 	php_info_print_table_end();
 }
 
-/* Shutdown functions, destructors and output callbacks have run, and shared extensions have ended; the
- * session and the constants are still there. */
+/* Shutdown functions, destructors and output callbacks have run, and shared extensions have ended. The session and the
+ * constants still exist. */
 static PHP_RSHUTDOWN_FUNCTION(howdah)
 {
 	howdah_tell_effects();
 	return SUCCESS;
 }
 
-/* Runs just before sapi_deactivate(), which would read what is left of a request body: a
- * multi-gigabyte upload the script did not want is the front's to drop. */
+/* Runs just before sapi_deactivate(), which would read the rest of a request body. The front discards the rest of, for
+ * example, a multi-gigabyte upload that the script did not read. */
 static ZEND_MODULE_POST_ZEND_DEACTIVATE_D(howdah)
 {
 	SG(post_read) = 1;
@@ -248,7 +247,7 @@ zif_handler howdah_wrap_method(const char *class_name, const char *name, zif_han
 		return NULL;
 	}
 	zif_handler stock = method->internal_function.handler;
-	/* A class inherits an internal method as a copy, handler included (zend_duplicate_internal_function). */
+	/* A class inherits an internal method as a copy, including its handler (zend_duplicate_internal_function). */
 	zend_class_entry *class;
 	ZEND_HASH_FOREACH_PTR(CG(class_table), class) {
 		if (class->type != ZEND_INTERNAL_CLASS || !instanceof_function(class, base)) {

@@ -1,5 +1,5 @@
-/* Status and headers as SAPI collected them -> the head payload of howdah_proto::response.
- * Which status wins follows sapi_cgi_send_headers() of php-fpm. */
+/* Converts the status and headers that SAPI collected to the head payload of howdah_proto::response. Which status takes
+ * precedence follows sapi_cgi_send_headers() of php-fpm. */
 #include "howdah.h"
 
 #include <syslog.h>
@@ -11,7 +11,7 @@ static bool has_prefix(const sapi_header_struct *h, const char *prefix, size_t l
 	return h->header_len > len && strncasecmp(h->header, prefix, len) == 0;
 }
 
-/* The reason phrase behind "HTTP/1.1 404 " or "404 ", and the number before it. */
+/* Returns the number at the start of "404 Not Found" and sets `reason` to the phrase after it. */
 static int parse_status(const char *text, const char **reason)
 {
 	char *end;
@@ -23,8 +23,8 @@ static int parse_status(const char *text, const char **reason)
 	return status >= 0 && status <= 99999 ? (int)status : 0;
 }
 
-/* A line given by header('HTTP/1.x NNN ...') wins; then a "Status:" header when nobody set a
- * code; then http_response_code. */
+/* Chooses the status: a line set by header('HTTP/1.x NNN ...') takes precedence, then a "Status:" header, then
+ * http_response_code. */
 static int choose_status(sapi_headers_struct *headers, const char **reason)
 {
 	*reason = "";
@@ -66,7 +66,7 @@ static void append_u32(smart_str *out, uint32_t n)
 	smart_str_appendl(out, (const char *)&n, sizeof(n));
 }
 
-/* Appends one "Name: value" line. False: it has no colon, so it is no header. */
+/* Appends one "Name: value" line. Returns false if it has no colon and so is not a header. */
 static bool append_header(smart_str *out, const sapi_header_struct *h)
 {
 	const char *colon = memchr(h->header, ':', h->header_len);
@@ -106,7 +106,7 @@ static void build_head(smart_str *out, sapi_headers_struct *headers, int status,
 		if (has_prefix(h, "Status:", 7)) {
 			continue;
 		}
-		/* RFC 9110 15.4.5: no representation metadata with 304; php-fpm drops this one. */
+		/* RFC 9110 15.4.5: no representation metadata with 304. php-fpm drops this header, too. */
 		if (status == 304 && has_prefix(h, "Content-Type:", 13)) {
 			continue;
 		}
@@ -115,8 +115,8 @@ static void build_head(smart_str *out, sapi_headers_struct *headers, int status,
 	memcpy(ZSTR_VAL(out->s) + 4, &count, sizeof(count));
 }
 
-/* The final head. Called by sapi_send_headers() once, and by our own callbacks when PHP wrote
- * output without it. */
+/* Sends the final header block. Called once by sapi_send_headers(), and by callbacks of this SAPI when PHP wrote output
+ * without it. */
 int howdah_send_headers(sapi_headers_struct *headers)
 {
 	if (!howdah_current.open || howdah_current.head_sent || howdah_is_copy) {
@@ -140,11 +140,11 @@ int howdah_send_headers(sapi_headers_struct *headers)
 	howdah_current.head_sent = true;
 	(void)howdah_write_frame(HOWDAH_KIND_HEAD, ZSTR_VAL(out.s), ZSTR_LEN(out.s));
 	smart_str_free(&out);
-	/* A client that is gone is noticed at the next write, outside of header processing. */
+	/* The next write notices that a client is gone, outside of header processing. */
 	return SAPI_HEADER_SENT_SUCCESSFULLY;
 }
 
-/* A 1xx head with the headers set so far, which stay set for the final one (RFC 8297 3). */
+/* Sends a 1xx header block with the headers set so far, which stay set for the final one (RFC 8297 3). */
 int howdah_send_informational(sapi_headers_struct *headers, int status)
 {
 	if (!howdah_current.open || howdah_current.head_sent || howdah_is_copy) {

@@ -1,8 +1,7 @@
-/* mysqli and PDO_MySQL: both speak to the server through mysqlnd, whose tables of methods an extension
- * may change (mysqlnd_plugin.h; the PECL extensions mysqlnd_qc and mysqlnd_ms did). mysqlnd is a shared
- * extension on Debian, so its symbols are looked up in the module that PHP has loaded; without it
- * nothing is done. An extension built with libmysqlclient instead is not seen here; PDO_MySQL is
- * then still seen by database_calls.c. */
+/* mysqli and PDO_MySQL: both talk to the server through mysqlnd, whose method tables an extension may change
+ * (mysqlnd_plugin.h; the PECL extensions mysqlnd_qc and mysqlnd_ms did). mysqlnd is a shared extension on Debian, so
+ * its symbols are looked up in the module that PHP has loaded. Without mysqlnd, this file does nothing. An extension
+ * built with libmysqlclient instead is not seen here; PDO_MySQL is then still seen by database_calls.c. */
 #include "howdah.h"
 
 #include <dlfcn.h>
@@ -41,11 +40,11 @@ static func_mysqlnd_stmt__dtor stock_stmt_dtor;
 static unsigned int plugin;
 static struct st_mysqlnd_plugin__plugin_area_getters *areas;
 
-/* What the last statement sent does, until its result has been read: with several connections at once
- * the most that any of them does. */
+/* The kind of the last statement that was sent, until its result has been read. With several connections in use, the
+ * highest kind of any of them. */
 static uint32_t under_way;
 
-/* Every query goes through here, those of query() and of transactions included. */
+/* Every query passes through here, including those of query() and of transactions. */
 static enum_func_status send_query(MYSQLND_CONN_DATA *conn, const char *const query,
                                    const size_t query_len, zval *read_cb, zval *err_cb)
 {
@@ -64,7 +63,7 @@ static enum_func_status reap_query(MYSQLND_CONN_DATA *conn)
 	return status;
 }
 
-/* Of several statements in one text the server may have executed another by now. */
+/* If a text contains several statements, the server may have executed another one by now. */
 static enum_func_status next_result(MYSQLND_CONN_DATA *conn)
 {
 	enum_func_status status = stock_next_result(conn);
@@ -72,7 +71,7 @@ static enum_func_status next_result(MYSQLND_CONN_DATA *conn)
 	return status;
 }
 
-/* What a prepared statement does is kept with it; NULL: it reads. */
+/* The description of a prepared statement is kept with the statement; NULL means that it reads. */
 static howdah_statement **kept_of(MYSQLND_STMT *stmt)
 {
 	return (howdah_statement **)areas->get_stmt_area(stmt, plugin);
@@ -84,7 +83,7 @@ static enum_func_status prepare(MYSQLND_STMT *const stmt, const char *const quer
 	howdah_statement **kept = kept_of(stmt), statement;
 	free(*kept);
 	*kept = NULL;
-	/* Always: a worker executes in its requests what it has prepared outside of them. */
+	/* Also outside of requests, since a worker executes statements in its requests that it has prepared before them. */
 	howdah_statement_read(&statement, HOWDAH_DIALECT_MYSQL, query, query_len);
 	if (statement.kind != HOWDAH_READS) {
 		*kept = pemalloc(sizeof(statement), 1);
@@ -130,7 +129,7 @@ void howdah_watch_mysqlnd(void)
 	if (!module) {
 		return;
 	}
-	/* A module without a handle is built into PHP. */
+	/* A module without a handle is compiled into PHP. */
 	void *where = module->handle ? module->handle : RTLD_DEFAULT;
 	struct st_mysqlnd_plugin_methods_xetters *methods = dlsym(where, "mysqlnd_plugin_methods_xetters");
 	unsigned int (*take_number)(void);
@@ -166,7 +165,7 @@ void howdah_watch_mysqlnd(void)
 
 void howdah_watch_mysqlnd(void)
 {
-	/* Built without mysqlnd's headers: PHP has none. */
+	/* Built without mysqlnd's headers, so PHP has no mysqlnd. */
 }
 
 #endif

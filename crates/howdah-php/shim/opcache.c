@@ -1,23 +1,21 @@
-/* opcache's usage lock, held for the whole of a request, and from one request to the next.
+/* opcache's usage lock, which is held for the whole of a request and from one request to the next.
  *
- * opcache_reset() and a full cache make opcache wipe its shared memory as soon as no process holds
- * a read lock on byte 1 of its lock file (accel_is_inactive). A request takes that lock at its
- * first include and drops it before its memory is freed, but it decides to use the cache earlier,
- * in opcache's RINIT: a wipe between the two leaves it with pointers into memory that is being
- * rewritten ("zend_mm_heap corrupted", under php-fpm as well as here). So the lock is taken just
- * before opcache's RINIT, and dropped when the request is over; opcache's own calls find it taken
- * and cost nothing. A request that finds a wipe pending which cannot happen yet runs without the
- * cache, so it gives the lock back at once: the wipe waits only for requests begun before it.
+ * opcache_reset() and a full cache make opcache wipe its shared memory as soon as no process holds a read lock on byte
+ * 1 of its lock file (accel_is_inactive). A request takes that lock at its first include and drops it before its memory
+ * is freed, but it decides to use the cache earlier, in opcache's RINIT. A wipe between the two leaves it with pointers
+ * into memory that is being rewritten ("zend_mm_heap corrupted", under php-fpm as well as here). So the lock is taken
+ * just before opcache's RINIT and dropped when the request is over; opcache's own calls find it taken and cost nothing.
+ * A request that finds a pending wipe that cannot happen yet runs without the cache and releases the lock at once, so
+ * the wipe waits only for requests that began before it.
  *
- * Two fcntl() a request would be most of what a small request asks of the kernel. So a child with
- * more work at hand keeps its lock, and drops it before it sleeps. Kept locks must not hold a wipe
- * up: who finds one pending says so in a word that all children share, and until it has happened
- * each drops its lock at the end of its request.
+ * Two fcntl() calls per request would be most of the system calls of a small request. So a child that has more requests
+ * waiting keeps its lock, and drops it before it sleeps. Kept locks must not delay a wipe: a process that finds one
+ * pending sets a word that all children share, and until the wipe has happened each child drops its lock at the end of
+ * its request.
  *
- * fcntl() is defined here in front of the C library's to see opcache's calls; every other
- * descriptor passes through. PHP loads extensions with RTLD_DEEPBIND, by which they find the C
- * library's functions first; for opcache.so alone that flag is taken off, by a dlopen() of ours.
- * access() is defined here, too, for a file cache that is read-only. */
+ * fcntl() is defined here, ahead of the C library's, to see opcache's calls; calls for every other descriptor pass
+ * through. PHP loads extensions with RTLD_DEEPBIND, by which they find the C library's functions first; for opcache.so
+ * alone, a dlopen() defined here removes that flag. access() is defined here, too, for a read-only file cache. */
 #include "howdah.h"
 
 #include "zend_extensions.h"
@@ -37,12 +35,12 @@
 static int lock_file = -1;
 static bool starting = true;
 static bool in_request;   /* between RINIT and the end of php_request_shutdown() */
-static bool held;         /* this process has its read lock on byte 1 */
-static bool others_held;  /* it may have locks on other bytes */
-static bool sees_opcache; /* opcache's calls come through here */
-static bool wipe_waits;   /* opcache's RINIT saw a wipe pending that cannot happen yet */
-/* Some process has seen a pending wipe, and none has seen since that it can happen. Shared by the zygote's
- * children; NULL: there is no such memory, no lock is kept. */
+static bool held;         /* this process holds its read lock on byte 1 */
+static bool others_held;  /* this process may hold locks on other bytes */
+static bool sees_opcache; /* opcache's calls reach the functions in this file */
+static bool wipe_waits;   /* opcache's RINIT saw a pending wipe that cannot happen yet */
+/* Set when a process has seen a pending wipe and no process has seen since that it can happen. Shared by the zygote's
+ * children. NULL: there is no such memory, and no lock is kept between requests. */
 static atomic_bool *wipe_is_wanted;
 
 static int call_fcntl(int fd, int cmd, void *argument)
@@ -75,9 +73,9 @@ __attribute__((visibility("default"))) void *dlopen(const char *path, int mode)
 	return next(path, mode);
 }
 
-/* opcache takes no file cache that it cannot write (OnUpdateFileCache; PHP 8.5 has
- * opcache.file_cache_read_only). An image's is read-only, and better so: no script changes what others
- * run. What is missing in it is compiled, and not stored. */
+/* opcache rejects a file cache that it cannot write (OnUpdateFileCache; PHP 8.5 has opcache.file_cache_read_only). The
+ * file cache of a container image is read-only, which is safer: no script changes what others run. Files that it lacks
+ * are compiled but not stored. */
 __attribute__((visibility("default"))) int access(const char *path, int mode)
 {
 	static int (*next)(const char *, int);
@@ -95,17 +93,17 @@ __attribute__((visibility("default"))) int access(const char *path, int mode)
 	return next(path, mode);
 }
 
-/* A number of php.ini, as far as it has been read, by the rule of opcache's own handlers (atoi()). */
+/* Returns a number of php.ini, as far as the file has been read, by the rule of opcache's own handlers (atoi()). */
 static zend_long setting(const char *name, zend_long usual)
 {
 	char *text;
 	return cfg_get_string(name, &text) == SUCCESS && text ? atoi(text) : usual;
 }
 
-/* zend_accel_init_shm() takes the interned strings' buffer from the shared memory, and where it does not
- * fit ends the process with a sentence that names no setting. The defaults and the least values are those
- * of zend_accelerator_module.c (OnUpdateMemoryConsumption, OnUpdateInternedStringsBuffer), which keeps the
- * default in place of a value it does not take. */
+/* zend_accel_init_shm() takes the interned strings' buffer from the shared memory. If the buffer does not fit, it ends
+ * the process with a message that names no setting. The defaults and minimum values here are those of
+ * zend_accelerator_module.c (OnUpdateMemoryConsumption, OnUpdateInternedStringsBuffer), which uses the default in place
+ * of a value that it rejects. */
 void howdah_opcache_check_memory(void)
 {
 	if (!zend_get_extension("Zend OPcache") || strcmp(sapi_module.name, "cli") == 0) {
@@ -146,7 +144,7 @@ static int on_lock_call(int cmd, struct flock *lock)
 	bool whole = lock->l_whence == SEEK_SET && lock->l_start == 0 && lock->l_len == 0;
 	if (cmd == F_GETLK) {
 		int result = call_fcntl(lock_file, cmd, lock);
-		/* Asked under opcache's own lock, and only while a wipe is pending. */
+		/* Requested under opcache's own lock, and only while a wipe is pending. */
 		if (usage && result == 0) {
 			wipe_waits = lock->l_type != F_UNLCK;
 			if (wipe_is_wanted) {
@@ -164,7 +162,7 @@ static int on_lock_call(int cmd, struct flock *lock)
 		return result;
 	}
 	if ((usage || whole) && lock->l_type == F_UNLCK && in_request) {
-		/* Our own lock stays until the request's end, where we drop it. */
+		/* This process's own lock stays until the end of the request, where it is dropped explicitly. */
 		if (whole && others_held) {
 			others_held = false;
 			return set_lock(F_UNLCK, 0, 1) | set_lock(F_UNLCK, 2, 0);
@@ -183,8 +181,8 @@ static int on_lock_call(int cmd, struct flock *lock)
 	return result;
 }
 
-/* Which descriptor is opcache's lock file (zend_shared_alloc_create_lock()). Asked when somebody
- * waits for a lock, which opcache first does while it starts in the zygote. */
+/* Finds the descriptor of opcache's lock file (zend_shared_alloc_create_lock()). Called when a process waits for a
+ * lock, which opcache first does while it starts in the zygote. */
 static void find_lock_file(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -213,7 +211,7 @@ __attribute__((visibility("default"))) int fcntl(int fd, int cmd, ...)
 	va_start(args, cmd);
 	void *argument = va_arg(args, void *);
 	va_end(args);
-	/* Locks are not inherited by a script's fork: there opcache is on its own, as ever. */
+	/* A fork made by a script does not inherit locks. opcache's calls in it pass through unchanged. */
 	if (starting && lock_file < 0 && cmd == F_SETLKW) {
 		find_lock_file();
 	}
@@ -224,7 +222,7 @@ __attribute__((visibility("default"))) int fcntl(int fd, int cmd, ...)
 	return call_fcntl(fd, cmd, argument);
 }
 
-/* PHP has started: a lock file that is opened from now on is not opcache's. */
+/* PHP has started: a lock file opened from now on is not opcache's. */
 void howdah_opcache_started(void)
 {
 	starting = false;
@@ -241,10 +239,10 @@ static void drop(void)
 	held = false;
 }
 
-/* In our RINIT, which runs before opcache's. */
+/* Called in this SAPI's RINIT, which runs before opcache's. */
 void howdah_opcache_begin_use(void)
 {
-	/* Holding the lock without seeing opcache's calls could keep a wipe waiting for ever. */
+	/* Holding the lock without seeing opcache's calls could delay a wipe for ever. */
 	if (lock_file < 0 || !sees_opcache || howdah_is_copy) {
 		return;
 	}
@@ -274,7 +272,7 @@ void howdah_opcache_end_use(void)
 	}
 }
 
-/* Before this process sleeps for want of a request. */
+/* Called before this process sleeps because there is no request. */
 void howdah_opcache_rest(void)
 {
 	if (held && !in_request && !howdah_is_copy) {

@@ -1,13 +1,13 @@
-/* pgsql, and what PDO_PGSQL adds to PDO: PHP's functions that send something to PostgreSQL, each wrapped.
+/* pgsql, and what PDO_PGSQL adds to PDO: wraps PHP's functions that send something to PostgreSQL.
  *
- * Statements prepared by pg_prepare() are known by connection and name, from its success until another
- * takes the name. Every other name, of pg_send_prepare(), of SQL's PREPARE, of a connection left out or
- * kept from an earlier request, is a write to any table. */
+ * A statement prepared by pg_prepare() is known by connection and name, from its success until another statement takes
+ * the name. Every other name counts as a write to any table: those of pg_send_prepare(), of SQL's PREPARE, of an
+ * omitted connection, and of a connection kept from an earlier request. */
 #include "database_calls.h"
 
 #include "zend_smart_str.h"
 
-/* Texts of prepared statements, by `handle NUL name`: they outlive the request. */
+/* Texts of prepared statements, by `handle NUL name`. They outlive the request. */
 static HashTable *prepared;
 #define PREPARED_MAX 1024
 #define PREPARED_TEXT_MAX (64 << 10)
@@ -16,7 +16,7 @@ static HashTable *prepared;
 
 /* ---- statements by their text ---- */
 
-/* The first argument is a connection, and not the text. */
+/* Returns whether the first argument is a connection rather than the text. */
 static bool names_connection(zend_execute_data *execute_data)
 {
 	return ZEND_CALL_NUM_ARGS(execute_data) >= 1
@@ -39,7 +39,7 @@ static uint32_t pg_text(zend_execute_data *execute_data)
 {
 	zend_string *sql = howdah_argument_text(execute_data, names_connection(execute_data) ? 2 : 1);
 	uint32_t kind = howdah_database_text(HOWDAH_DIALECT_POSTGRES, sql);
-	/* Names may be given to other statements afterwards. */
+	/* The names may be given to other statements afterwards. */
 	if (kind != HOWDAH_READS && (!sql || has_word(sql, "deallocate") || has_word(sql, "discard"))) {
 		zend_hash_clean(prepared);
 	}
@@ -48,7 +48,7 @@ static uint32_t pg_text(zend_execute_data *execute_data)
 
 /* ---- prepared statements ---- */
 
-/* False: the connection or the name is not known. */
+/* Builds the key of a prepared statement. Returns false if the connection or the name is not known. */
 static bool key_of(zend_execute_data *execute_data, const zend_string *name, smart_str *key)
 {
 	zval *connection = ZEND_CALL_NUM_ARGS(execute_data) >= 1 ? ZEND_CALL_ARG(execute_data, 1) : NULL;
@@ -62,7 +62,7 @@ static bool key_of(zend_execute_data *execute_data, const zend_string *name, sma
 	return true;
 }
 
-/* Notes that the statement `name` of this connection is `sql`; NULL: its text is not known. */
+/* Notes that the statement `name` of this connection is `sql`; NULL means that its text is not known. */
 static void remember(zend_execute_data *execute_data, const zend_string *name, const zend_string *sql)
 {
 	smart_str key = {0};
@@ -87,7 +87,7 @@ static zif_handler stock_pg_prepare;
 static void pg_prepare(INTERNAL_FUNCTION_PARAMETERS)
 {
 	stock_pg_prepare(INTERNAL_FUNCTION_PARAM_PASSTHRU);
-	/* One that failed has left a statement of the name as it was, if there is one. */
+	/* A failed call has left an existing statement of that name unchanged. */
 	if (Z_TYPE_P(return_value) == IS_OBJECT) {
 		remember(execute_data, howdah_argument_text(execute_data, 2),
 		         howdah_argument_text(execute_data, 3));
@@ -105,7 +105,7 @@ static uint32_t pg_known(zend_execute_data *execute_data)
 	return howdah_database_text(HOWDAH_DIALECT_POSTGRES, text ? Z_STR_P(text) : NULL);
 }
 
-/* A text with parameters is the connection's statement without a name from then on. */
+/* A text with parameters becomes the connection's unnamed statement. */
 static uint32_t pg_unnamed(zend_execute_data *execute_data)
 {
 	remember(execute_data, ZSTR_EMPTY_ALLOC(), NULL);
@@ -118,16 +118,16 @@ static uint32_t pg_prepares(zend_execute_data *execute_data)
 	return HOWDAH_READS;
 }
 
-/* Another connection of the server's may get the number that one had. */
+/* Another connection to the server may reuse the number of an earlier one. */
 static uint32_t pg_forget(void)
 {
 	zend_hash_clean(prepared);
 	return HOWDAH_READS;
 }
 
-/* ---- statements that PHP makes of a table's name ---- */
+/* ---- statements that PHP builds from a table's name ---- */
 
-/* The argument is nothing but a name, perhaps with its schema. */
+/* Returns whether the argument is just a name, possibly with its schema. */
 static bool is_plain(const zend_string *table)
 {
 	size_t len = table ? ZSTR_LEN(table) : 0;
@@ -150,7 +150,7 @@ static uint32_t pg_table(const char *verb, zend_string *table, const char *rest)
 }
 
 #define PG_TABLE(verb, at, rest) pg_table(verb " ", howdah_argument_text(execute_data, at), rest)
-/* COPY takes a statement in place of a table. */
+/* COPY also accepts a statement in place of a table. */
 #define PG_READS(at) (is_plain(howdah_argument_text(execute_data, at)) ? HOWDAH_READS : PG_ANY)
 
 /* ---- wrapping ---- */
@@ -190,8 +190,8 @@ WRAPPER(pdo_copy_to_file, PG_READS(1))
 WRAPPER(pdo_lob_create, PG_ANY)
 WRAPPER(pdo_lob_unlink, PG_ANY)
 
-/* Opened for reading unless the second argument says otherwise; what is written to the stream is not
- * seen, and belongs to the transaction that the connection must have open. */
+/* A large object is opened read-only unless the second argument says otherwise. Writes to the stream are not seen; they
+ * belong to the transaction that the connection must have open. */
 static uint32_t pdo_lob_mode(zend_execute_data *execute_data)
 {
 	if (ZEND_CALL_NUM_ARGS(execute_data) < 2) {
@@ -203,7 +203,7 @@ static uint32_t pdo_lob_mode(zend_execute_data *execute_data)
 
 WRAPPER(pdo_lob_open, pdo_lob_mode(execute_data))
 
-/* The same of the class Pdo\Pgsql, since PHP 8.4: methods like any. */
+/* The same for the class Pdo\Pgsql, since PHP 8.4, where they are ordinary methods. */
 WRAPPER(class_copy_from_array, PG_TABLE("INSERT INTO", 1, ""))
 WRAPPER(class_copy_from_file, PG_TABLE("INSERT INTO", 1, ""))
 WRAPPER(class_copy_to_array, PG_READS(1))
@@ -229,7 +229,7 @@ void howdah_watch_pdo_pgsql(HashTable *methods)
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		zend_internal_function *method =
 		    zend_hash_str_find_ptr(methods, all[i].name, strlen(all[i].name));
-		/* A connection that is kept has had it done. */
+		/* The methods of a persistent connection have been wrapped before. */
 		if (method && method->handler != all[i].ours) {
 			*all[i].stock = method->handler;
 			method->handler = all[i].ours;

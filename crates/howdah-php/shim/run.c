@@ -1,6 +1,5 @@
-/* PHP's life in this process: module startup (zygote), entering a child, one request, its end.
- * Follows main() of sapi/fpm/fpm/fpm_main.c and php_handler() of sapi/apache2handler. Owns every
- * outermost zend_try. */
+/* PHP's life in this process: module startup (zygote), entering a child, one request, its end. It follows main() of
+ * sapi/fpm/fpm/fpm_main.c and php_handler() of sapi/apache2handler. This file contains every outermost zend_try. */
 #include "howdah.h"
 
 #include <errno.h>
@@ -22,21 +21,21 @@
 
 /* ---- zygote ---- */
 
-/* A script forked itself (pcntl_fork): the copy may run on, but the request and the place in the
- * pool are its parent's. A child forked by the zygote takes this back (howdah_php_enter_child). */
+/* Called in the new process when a script forked itself (pcntl_fork). The copy may continue to run, but the request and
+ * the row in the pool belong to its parent. A child forked by the zygote resets this (howdah_php_enter_child). */
 static void in_forked_copy(void)
 {
 	howdah_is_copy = true;
 }
 
-/* `ini_path`: a php.ini or NULL for PHP's own search. `no_ini`: read none. `ini_entries`:
- * "name=value" lines that override php.ini; must stay valid. `worker`: the children will run a
- * worker script. Returns 0 when PHP is up. */
+/* Starts PHP. `ini_path` is a php.ini, or NULL for PHP's own search. `no_ini` reads none. `ini_entries` are
+ * "name=value" lines that override php.ini and must stay valid. `worker` says that the children will run a worker
+ * script. Returns 0 on success. */
 int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries, bool worker)
 {
 	zend_signal_startup();
 	sapi_startup(&howdah_sapi);
-	/* After sapi_startup(), which clears ini_entries. */
+	/* Set after sapi_startup(), which clears ini_entries. */
 	howdah_sapi.php_ini_path_override = (char *)ini_path;
 	howdah_sapi.php_ini_ignore = no_ini;
 	howdah_sapi.ini_entries = (char *)ini_entries;
@@ -57,15 +56,15 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 	return pthread_atfork(NULL, howdah_forks_seen, in_forked_copy);
 }
 
-/* Whether opcache is loaded, enabled and has taken over compilation for this SAPI. */
+/* Returns whether opcache is loaded, enabled and has taken over compilation for this SAPI. */
 bool howdah_php_has_opcache(void)
 {
 	return zend_get_extension("Zend OPcache") && zend_compile_file != compile_file
 	    && zend_ini_long("opcache.enable", sizeof("opcache.enable") - 1, 0);
 }
 
-/* Whether some part of PHP reads that setting, as far as that can be known. Without opcache all of its
- * settings count as known: that opcache is missing is reported elsewhere. */
+/* Returns whether a part of PHP has registered this setting, as far as that can be determined. Without opcache, all of
+ * its settings count as known, since the absence of opcache is reported elsewhere. */
 bool howdah_php_has_setting(const char *name)
 {
 	static const char *const only_at_start[] = {"extension", "zend_extension"};
@@ -85,9 +84,9 @@ const char *howdah_php_version(void)
 	return PHP_VERSION;
 }
 
-/* The libphp loaded at run time against the headers of build time: NULL, or what differs. (The
- * library's name carries its version, and a thread-safe build lacks symbols we link; this is for
- * a libphp.so without a version.) */
+/* Compares the libphp loaded at run time with the headers used at build time. Returns NULL, or a description of the
+ * difference. (The library's name contains its version, and a thread-safe build lacks symbols that this program links;
+ * this check is for a libphp.so without a version.) */
 const char *howdah_php_check_library(void)
 {
 	static char text[256];
@@ -111,8 +110,8 @@ int howdah_php_exit_status(void)
 
 /* ---- child ---- */
 
-/* The random sources need nothing: since PHP 8.2 each request seeds them (PHP_RINIT(random)),
- * whatever a preload script did in the zygote. */
+/* The random sources need nothing: since PHP 8.2 each request seeds them (PHP_RINIT(random)), whatever a preload script
+ * did in the zygote. */
 void howdah_php_enter_child(void)
 {
 	howdah_is_copy = false;
@@ -120,7 +119,7 @@ void howdah_php_enter_child(void)
 	howdah_signals_enter_child();
 }
 
-/* Makes the frame the request being run. False: it is none. */
+/* Makes the frame the current request. Returns false if it is not a request frame. */
 bool howdah_open_frame(const char *frame)
 {
 	memset(&howdah_current, 0, sizeof(howdah_current));
@@ -153,7 +152,7 @@ bool howdah_open_frame(const char *frame)
 	return true;
 }
 
-/* A path with a ".." segment is not run (is_valid_path of php-fpm). */
+/* Returns whether a path has a ".." segment; such a script is not run (is_valid_path of php-fpm). */
 static bool climbs(const char *path)
 {
 	for (const char *at = path; (at = strstr(at, "..")); at += 2) {
@@ -164,8 +163,8 @@ static bool climbs(const char *path)
 	return false;
 }
 
-/* The status that a script has before it sets one: as the document of an error that of the error, as under
- * mod_php. */
+/* Returns the status that a script has before it sets one. An error document starts with the status of the error, as
+ * under mod_php. */
 static int first_status(void)
 {
 	const char *text = howdah_known(HOWDAH_VAR_REDIRECT_STATUS);
@@ -173,7 +172,7 @@ static int first_status(void)
 	return status >= 400 && status < 600 ? status : 200;
 }
 
-/* As init_request_info() of php-fpm; the splitting of PATH_INFO is done by the front. */
+/* Fills SG(request_info), as init_request_info() of php-fpm does. The front has already split off PATH_INFO. */
 void howdah_fill_request_info(void)
 {
 	int64_t length;
@@ -188,14 +187,14 @@ void howdah_fill_request_info(void)
 	/* "request_uri" is the script's URI in every SAPI. */
 	SG(request_info).request_uri = (char *)howdah_known(HOWDAH_VAR_SCRIPT_NAME);
 	SG(request_info).content_type = type ? type : "";
-	/* Not known (chunked): 0, as under mod_php; the body is then read to its end. */
+	/* An unknown length (chunked) is 0, as under mod_php; the body is then read to its end. */
 	SG(request_info).content_length = length > 0 ? (zend_long)length : 0;
 	SG(request_info).path_translated =
 	    script && *script && !climbs(script) ? estrdup(script) : NULL;
 	php_handle_auth_data(howdah_known(HOWDAH_VAR_HTTP_AUTHORIZATION));
 }
 
-/* Answers with an error, which the field Howdah-Error calls by the name that the log has. */
+/* Sends an error response. The header Howdah-Error has the same name as the log message. */
 static void refuse(int status, const char *name, const char *text)
 {
 	zend_try {
@@ -217,7 +216,7 @@ static void execute(void)
 		refuse(404, "ScriptUnknown", "File not found.\n");
 		return;
 	}
-	/* PHP's own warning names neither the script nor a line; ours below does. */
+	/* PHP's own warning names neither the script nor a line; the message below does. */
 	int reporting = EG(error_reporting);
 	EG(error_reporting) = 0;
 	int opened = php_fopen_primary_script(&file), why = errno;
@@ -228,7 +227,7 @@ static void execute(void)
 		if (access(script, R_OK) != 0) {
 			why = errno;
 		} else {
-			/* This one's warning names the allowed paths. */
+			/* The warning of this function names the allowed paths. */
 			(void)php_check_open_basedir(script);
 		}
 		if (why == EACCES) {
@@ -242,7 +241,7 @@ static void execute(void)
 		}
 		return;
 	}
-	/* Again: code of the request's startup may have left it. */
+	/* Entered again, because code of the request's startup may have left it. */
 	howdah_enter_script_directory(path);
 	howdah_timer_before_script();
 	EG(exit_status) = 0;
@@ -253,14 +252,14 @@ static void execute(void)
 	}
 }
 
-/* Runs one request. 0: the process is fit for the next one; 1: it must leave because a bailout escaped
- * PHP's own shutdown; 2: this is a script's fork; 3: it must leave because PHP bailed out of the request. The
+/* Runs one request. Returns 0 if the process is fit for the next one; 1 if it must exit because a bailout escaped PHP's
+ * own shutdown; 2 if this is a fork that the script made; 3 if it must exit because PHP bailed out of the request. The
  * request has been handed back, except with 2.
  *
- * A bailout is a longjmp over whatever C code was running: references it held, flags it had set and pointers
- * it had not yet cleared stay as they are, and a later request would use them (the condition of
- * CVE-2026-109618). exit() and uncaught exceptions unwind and are no bailouts. php_request_shutdown() handles
- * bailouts of shutdown functions, destructors and output handlers by itself, hence the second look. */
+ * A bailout is a longjmp over whatever C code was running: references that the code held, flags that it had set and
+ * pointers that it had not yet cleared stay as they are, and a later request would use them (the condition of
+ * CVE-2026-109618). exit() and uncaught exceptions unwind and are not bailouts. php_request_shutdown() itself handles
+ * bailouts of shutdown functions, destructors and output handlers, so CG(unclean_shutdown) is checked a second time. */
 int howdah_php_run(const char *frame)
 {
 	volatile int outcome = 0;
@@ -278,8 +277,8 @@ int howdah_php_run(const char *frame)
 		howdah_apply_settings();
 		howdah_timer_before_input();
 		howdah_phase = HOWDAH_BEGINNING;
-		/* A failed startup has already reported why (memory limit while reading a POST); like
-		 * mod_php we then end the request in the ordinary way. */
+		/* A failed startup has already reported the reason (such as the memory limit while reading a POST). As under mod_php,
+		 * the request is then ended in the ordinary way. */
 		if (php_request_startup() == SUCCESS) {
 			howdah_opcache_settle();
 			howdah_phase = HOWDAH_RUNNING;

@@ -1,7 +1,6 @@
-/* The SAPI: what PHP's core calls to read a request and write an answer. Follows
- * sapi/fpm/fpm/fpm_main.c and sapi/apache2handler/sapi_apache2.c of php-src; where those two
- * differ, the comment says whom we follow. Knows nothing of the ring or of wake-ups: that is the
- * Rust side of howdah.h. */
+/* The SAPI: the functions that PHP's core calls to read a request and write a response. It follows
+ * sapi/fpm/fpm/fpm_main.c and sapi/apache2handler/sapi_apache2.c of php-src; where those two differ, a comment says
+ * which one this file follows. It knows nothing of the ring or of wake-ups, which are on the Rust side of howdah.h. */
 #include "howdah.h"
 #include "zend_exceptions.h"
 
@@ -16,15 +15,15 @@
 howdah_request howdah_current;
 bool howdah_is_copy;
 
-/* Nobody will read more output: the slot is handed back, the script has said it is finished, or
- * this process is a script's own fork. */
+/* Returns whether further output is discarded: the slot has been handed back, the script has finished its response, or
+ * this process is a fork that the script made. */
 static bool output_goes_nowhere(void)
 {
 	return !howdah_current.open || howdah_current.finished || howdah_is_copy;
 }
 
-/* As php_handle_aborted_connection(), but the script ends as by exit(): a bailout would cost the process, and
- * clients leave as often as they like. */
+/* As php_handle_aborted_connection(), but the script ends as by exit(): a bailout would cost the process, and clients
+ * may disconnect at any rate they like. */
 static void end_script_of_gone_client(void)
 {
 	PG(connection_status) = PHP_CONNECTION_ABORTED;
@@ -34,8 +33,8 @@ static void end_script_of_gone_client(void)
 	}
 }
 
-/* As sapi_cgibin_ub_write(), except after fastcgi_finish_request(): there php-fpm treats output
- * as an aborted connection and ends the script; it is discarded here, as under LiteSpeed. */
+/* As sapi_cgibin_ub_write(), except after fastcgi_finish_request(): there php-fpm treats output as an aborted
+ * connection and ends the script; here it is discarded, as under LiteSpeed. */
 static size_t ub_write(const char *bytes, size_t len)
 {
 	if (len > 0 && howdah_worker_speaks_itself()) {
@@ -46,8 +45,8 @@ static size_t ub_write(const char *bytes, size_t len)
 		return len;
 	}
 	if (!howdah_current.head_sent) {
-		/* Output without headers (SG(request_info).no_headers set by an extension): the frames
-		 * need a head before a body. */
+		/* Output without headers (an extension set SG(request_info).no_headers): the frames need a header block before a
+		 * body. */
 		howdah_send_headers(&SG(sapi_headers));
 	}
 	if (!howdah_write_body(bytes, len)) {
@@ -57,7 +56,7 @@ static size_t ub_write(const char *bytes, size_t len)
 	return len;
 }
 
-/* As php_apache_sapi_flush(): headers go out with the first flush even before any output. */
+/* As php_apache_sapi_flush(): headers are sent with the first flush even before any output. */
 static void flush(void *server_context)
 {
 	if (output_goes_nowhere()) {
@@ -79,8 +78,8 @@ static size_t read_post(char *buffer, size_t len)
 	return howdah_read_body(buffer, len);
 }
 
-/* One message for the error log: a frame of this request while its answer is open, a line on
- * stderr (the front's log pipe) otherwise. */
+/* Writes one message for the error log: as a frame of this request while its response is open, otherwise as a line on
+ * stderr (the front's log pipe). */
 void howdah_log(int level, const char *text, size_t len)
 {
 	if (len > HOWDAH_MAX_LOG - sizeof(uint32_t)) {
@@ -95,7 +94,7 @@ void howdah_log(int level, const char *text, size_t len)
 			bool sent = howdah_write_frame(HOWDAH_KIND_LOG, payload, sizeof(number) + len);
 			free(payload);
 			if (sent) {
-				/* Seen at once, unless that would cut a small answer in two. */
+				/* The message is shown at once, unless that would cut a small response in two. */
 				if (!howdah_current.head_sent || howdah_current.finished) {
 					(void)howdah_publish();
 				}
@@ -120,7 +119,7 @@ void howdah_logf(int level, const char *format, ...)
 
 static void log_message(const char *message, int syslog_type)
 {
-	/* error_log($message, 4) says -1, for no level: it has that of error_log($message). */
+	/* error_log($message, 4) passes -1, which is no level; it gets the level of error_log($message). */
 	howdah_log(syslog_type < 0 ? LOG_NOTICE : syslog_type, message, strlen(message));
 }
 
@@ -140,8 +139,8 @@ static int activate(void)
 	return howdah_current.frame ? howdah_activate_user_ini() : SUCCESS;
 }
 
-/* The end of the answer: shutdown functions and destructors have run, output and session are
- * closed. The client does not wait for the memory to be freed. */
+/* Ends the response: shutdown functions and destructors have run, output and session are closed. The client does not
+ * wait for the memory to be freed. */
 static int deactivate(void)
 {
 	howdah_end_stderr_line();
@@ -156,7 +155,7 @@ static int deactivate(void)
 	}
 	howdah_current.open = false;
 	howdah_done();
-	/* These pointed into the frame, which is the front's again. */
+	/* These pointed into the frame, which belongs to the front again. */
 	howdah_current.frame = NULL;
 	howdah_current.var_count = howdah_current.ini_count = 0;
 	memset(howdah_current.known, 0, sizeof(howdah_current.known));

@@ -1,6 +1,6 @@
-/* Scripts compiled in advance: what a pool's opcode cache has is listed, and the pool that takes its place
- * compiles that before its first request. Both are done in a process of their own, which ends then, and by
- * opcache's own functions, within their rules (opcache.restrict_api, open_basedir). */
+/* Compiling scripts in advance: the scripts in a pool's opcode cache are listed, and the pool that replaces it compiles
+ * them before its first request. Each is done in a process of its own, which exits afterwards, and by opcache's own
+ * functions within their rules (opcache.restrict_api, open_basedir). */
 #include "howdah.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "zend_smart_str.h"
 
-/* A request of no script, which never ends: the process leaves. */
+/* Begins a request without a script, which never ends: the process exits. */
 static bool begin(void)
 {
 	if (php_request_startup() == FAILURE) {
@@ -21,7 +21,7 @@ static bool begin(void)
 	return true;
 }
 
-/* Calls a function of opcache's; null: there is none, or it has thrown. */
+/* Calls a function of opcache. The result is null if there is no such function or it has thrown. */
 static void call(const char *name, zval *argument, zval *result)
 {
 	zend_function *function = zend_hash_str_find_ptr(CG(function_table), name, strlen(name));
@@ -62,7 +62,7 @@ static void list(int to)
 	smart_str paths = {0};
 	ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(scripts), script) {
 		zval *path = element(script, "full_path"), *hits = element(script, "hits");
-		/* What nobody has used since it was compiled in advance is not compiled again. */
+		/* A script that has not been used since it was compiled in advance is not compiled again. */
 		if (path && Z_TYPE_P(path) == IS_STRING && hits && Z_TYPE_P(hits) == IS_LONG && Z_LVAL_P(hits) > 0) {
 			smart_str_appendl(&paths, Z_STRVAL_P(path), Z_STRLEN_P(path) + 1);
 		}
@@ -72,7 +72,7 @@ static void list(int to)
 	}
 }
 
-/* Writes the path of each script that the opcode cache has and somebody has used, ended by NUL. */
+/* Writes the path of each script in the opcode cache that has been used, terminated by NUL. */
 void howdah_scripts_list(int to)
 {
 	zend_first_try {
@@ -85,19 +85,19 @@ void howdah_scripts_list(int to)
 static void compile(const char *path, size_t len)
 {
 	uint32_t functions = CG(function_table)->nNumUsed, classes = CG(class_table)->nNumUsed;
-	/* A parse error that nobody catches is a bailout. */
+	/* An uncaught parse error is a bailout. */
 	zend_try {
 		zval name, result;
 		ZVAL_STRINGL(&name, path, len);
 		call("opcache_compile_file", &name, &result);
 		zval_ptr_dtor(&name);
 	} zend_end_try();
-	/* Another file may declare the same. */
+	/* Another file may declare the same names. */
 	zend_hash_discard(CG(function_table), functions);
 	zend_hash_discard(CG(class_table), classes);
 }
 
-/* Compiles the scripts of these paths, each ended by NUL, for so many seconds at most. */
+/* Compiles the scripts at these paths, each terminated by NUL, for at most `seconds` seconds. */
 void howdah_scripts_compile(const char *paths, size_t len, uint32_t seconds)
 {
 	const char *end = paths + len;
@@ -106,7 +106,7 @@ void howdah_scripts_compile(const char *paths, size_t len, uint32_t seconds)
 		const char *nul, *at = paths;
 		if (begin()) {
 			while (at < end && (nul = memchr(at, '\0', (size_t)(end - at))) && time(NULL) < until) {
-				/* Of the file system only: a stream could run code. */
+				/* Only paths of the file system, since a stream could run code. */
 				if (*at == '/') {
 					compile(at, (size_t)(nul - at));
 				}

@@ -1,16 +1,16 @@
-/* PHP's session in a process that runs many requests: written and forgotten at the end of each, so
- * that session_start() in the next one finds nothing of this visitor's. Handlers that the script has
- * set up before its first request stay. For worker scripts (worker_state.c) and Swoole's. */
+/* PHP's session in a process that runs many requests: it is written and removed at the end of each request, so
+ * session_start() in the next one finds nothing of this visitor. Handlers that the script has set up before its first
+ * request stay. Used for worker scripts (worker_state.c) and Swoole's. */
 #include "howdah.h"
 
 #include "ext/session/php_session.h"
 
 static zend_module_entry *session_module;
 static php_ps_globals *session;
-/* An array of zvals, or since PHP 8.3 a struct of nothing but zvals. */
+/* An array of zvals, or since PHP 8.3 a struct that consists only of zvals. */
 #define HANDLERS (sizeof(((php_ps_globals *)NULL)->mod_user_names) / sizeof(zval))
 static zval session_handlers[HANDLERS];
-/* Of the handlers: their class, and since PHP 8.6 only whether they are methods of an object. */
+/* Belongs to the handlers: their class, and since PHP 8.6 only whether they are methods of an object. */
 #if PHP_VERSION_ID >= 80600
 static bool session_methods;
 #else
@@ -35,7 +35,7 @@ void howdah_session_keep(void)
 	session_implemented = session->mod_user_implemented;
 }
 
-/* The session module frees the handlers that the boot has registered together with a request's. */
+/* Restores the handlers that the boot registered, which the session module frees together with a request's. */
 static void put_back_session_handlers(void)
 {
 	zval *set = (zval *)&session->mod_user_names;
@@ -55,11 +55,11 @@ void howdah_session_end(void)
 	if (!session) {
 		return;
 	}
-	/* PHP sets this while it handles a call of a user's save handler; after a bailout it stays. */
+	/* Writes and closes the session, as PHP does at the end of a request. */
 	session_module->request_shutdown_func(session_module->type, session_module->module_number);
 	put_back_session_handlers();
 	zend_hash_str_del(&EG(symbol_table), "_SESSION", sizeof("_SESSION") - 1);
-	/* The constant cannot be taken away: compiled code may hold it. */
+	/* The constant cannot be removed, because compiled code may refer to it. */
 	zval *sid = zend_get_constant_str("SID", sizeof("SID") - 1);
 	if (sid && Z_TYPE_P(sid) == IS_STRING && Z_STRLEN_P(sid)) {
 		zval_ptr_dtor(sid);
@@ -97,7 +97,7 @@ void howdah_session_forget(void)
 	if (!session || !(session->id || session->session_status == php_session_active)) {
 		return;
 	}
-	/* Nobody's request has come: nothing is to be opened for it. */
+	/* No request has arrived, so no session may be opened for one. */
 	bool opens = session->auto_start;
 	session->auto_start = false;
 	howdah_session_end();

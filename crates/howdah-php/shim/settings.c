@@ -1,15 +1,14 @@
-/* PHP settings of one request: php_value and php_admin_value of the site (from the frame),
- * [HOST=] and [PATH=] sections of php.ini, .user.ini files. All are undone by PHP itself at the
- * request's end (zend_ini_deactivate). Follows apply_config() of sapi/apache2handler for the
- * site's values and sapi_cgi_activate() of php-fpm for the rest.
+/* PHP settings of one request: php_value and php_admin_value of the site (from the frame), [HOST=] and [PATH=] sections
+ * of php.ini, and .user.ini files. PHP itself undoes all of them at the end of the request (zend_ini_deactivate). This
+ * follows apply_config() of sapi/apache2handler for the site's values and sapi_cgi_activate() of php-fpm for the rest.
  *
- * Not here: what holds for a whole pool (php.ini, -d), which is set before PHP starts. */
+ * Settings of a whole pool (php.ini, -d) are not here: they are set before PHP starts. */
 #include "howdah.h"
 
 #include <syslog.h>
 
-/* Directives that PHP reads once at start: set for a request they would be accepted, shown by
- * ini_get() and do nothing. */
+/* Directives that PHP reads only once, at its start. Set for a request, they would be accepted and shown by ini_get(),
+ * but have no effect. */
 static const char *const pool_level[] = {
 	"disable_functions", "disable_classes", "extension", "zend_extension", "extension_dir",
 };
@@ -24,7 +23,7 @@ static bool is_pool_level(const char *name)
 	return strncmp(name, "opcache.preload", sizeof("opcache.preload") - 1) == 0;
 }
 
-/* Said once per process and name, not at every request. */
+/* Reports a refused setting once per process and name, not at every request. */
 static void report_refused(const howdah_ini_ref *ref, const char *why)
 {
 	static HashTable said;
@@ -37,7 +36,7 @@ static void report_refused(const howdah_ini_ref *ref, const char *why)
 	if (zend_hash_num_elements(&said) > 256 || zend_hash_str_exists(&said, name, ref->name_len)) {
 		return;
 	}
-	/* A persistent key of its own: the hash outlives the request. */
+	/* A persistent copy of the key, since the hash table outlives the request. */
 	zend_string *key = zend_string_init(name, ref->name_len, 1);
 	zval yes;
 	ZVAL_TRUE(&yes);
@@ -48,8 +47,8 @@ static void report_refused(const howdah_ini_ref *ref, const char *why)
 	            howdah_text(ref->value_off), why);
 }
 
-/* Before php_request_startup(), so that post_max_size, output_buffering, memory_limit and the
- * like already hold for the startup (mod_php does the same). */
+/* Called before php_request_startup(), so post_max_size, output_buffering, memory_limit and the like already apply to
+ * the startup (mod_php does the same). */
 void howdah_apply_settings(void)
 {
 	for (uint32_t i = 0; i < howdah_current.ini_count; i++) {
@@ -83,7 +82,7 @@ typedef struct {
 	HashTable values;
 } user_ini;
 
-/* Most directories in the cache, which is then emptied: a client cannot make it grow. */
+/* Maximum number of directories in the cache, which is emptied beyond that, so a client cannot make it grow. */
 #define USER_INI_MAX 4096
 
 static HashTable user_inis;
@@ -103,8 +102,8 @@ static void drop_user_ini(zval *value)
 	pefree(entry, 1);
 }
 
-/* Reads the files from the document root down to `dir` (which ends in '/'); outside of the
- * document root only the one of `dir`. */
+/* Reads the files from the document root down to `dir` (which ends in '/'); outside of the document root, only the one
+ * in `dir`. */
 static void read_user_inis(char *dir, size_t len, const char *root, HashTable *values)
 {
 	const char *file = PG(user_ini_filename);
@@ -132,7 +131,7 @@ static void activate_user_ini_of(char *dir, size_t len)
 	}
 	const char *root = howdah_known(HOWDAH_VAR_DOCUMENT_ROOT);
 	time_t now = (time_t)sapi_get_request_time();
-	/* By directory and document root: two sites of a pool may disagree about the root. */
+	/* The key is the directory and the document root, since two sites of a pool may have different roots. */
 	char key[2 * MAXPATHLEN];
 	size_t root_len = root ? strlen(root) : 0;
 	if (root_len >= MAXPATHLEN) {
@@ -165,11 +164,11 @@ static void activate_user_ini_of(char *dir, size_t len)
 int howdah_activate_user_ini(void)
 {
 	const char *script = SG(request_info).path_translated;
-	/* A worker's have been read when it booted; a request names another script. */
+	/* The settings of a worker script are read when it boots; a request names another script. */
 	if (!script || howdah_worker_serves()) {
 		return SUCCESS;
 	}
-	/* What a client calls a site that knows no name of its own chooses no section. */
+	/* If the site has no configured name, SERVER_NAME comes from the client and must not select a section. */
 	if (php_ini_has_per_host_config() && howdah_current.own_name) {
 		const char *host = howdah_known(HOWDAH_VAR_SERVER_NAME);
 		if (host) {

@@ -1,18 +1,18 @@
-/* howdah_cache_get(), _set(), _add(), _delete(), _increment(), _delete_tag() and _info(): values that PHP keeps
- * from one request to the next (docs/shared-cache.md). The memory is Rust's (src/shared_cache); here values become
- * bytes and back.
+/* howdah_cache_get(), _set(), _add(), _delete(), _increment(), _delete_tag() and _info(): values that PHP keeps from
+ * one request to the next (docs/shared-cache.md). Rust manages the memory (src/shared_cache); this file converts values
+ * to bytes and back.
  *
- *   value  = 'n' | 'f' | 't' | 'i' int64 | 'd' double | 's' bytes to the end | 'a' array | 'o' array | 'p' bytes
- *   array  = uint32 count, { key, nested }
- *   key    = 'i' int64 | 's' uint32 length, bytes
- *   nested = a value; of 's' with uint32 length in front of the bytes
+ *     value  = 'n' | 'f' | 't' | 'i' int64 | 'd' double | 's' bytes to the end | 'a' array | 'o' array | 'p' bytes
+ *     array  = uint32 count, { key, nested }
+ *     key    = 'i' int64 | 's' uint32 length, bytes
+ *     nested = a value; an 's' has a uint32 length before the bytes
  *
- * 'o' is a stdClass, 'p' what serialize() makes of all that has references, other classes, or one object in
- * two places. A value that cannot be read back is as one that is not there.
+ * 'o' is a stdClass. 'p' is the output of serialize() for every value that has references, other classes, or one object
+ * in two places. A value that cannot be decoded is treated as absent.
  *
- * A process that a script forks has no cache: the zygote would not hear that it was killed in the midst of
- * a change. On a command line there is none either, but what would change it makes the server forget all
- * values: they may be of the database that the command line writes. */
+ * A process that a script forks has no cache, because the zygote would not be notified if it was killed in the middle
+ * of a change. On a command line there is no cache either, but a change makes the server remove all values: they may
+ * come from the database to which the command line writes. */
 #include "howdah.h"
 
 #include "ext/standard/php_var.h"
@@ -20,7 +20,8 @@
 
 #define MOST_NESTED 64
 
-/* Whether a call is for nothing: there is no cache. A change on a command line is told to the server. */
+/* Returns whether there is no cache, so the call has no effect. A change on a command line is reported to the server.
+ */
 static bool is_absent(bool changes)
 {
 	if (howdah_is_copy) {
@@ -75,7 +76,7 @@ static bool put_table(smart_str *to, char kind, HashTable *table, unsigned depth
 	return true;
 }
 
-/* False: only serialize() can say it. */
+/* Appends a value. Returns false if only serialize() can encode it. */
 static bool put(smart_str *to, zval *value, unsigned depth)
 {
 	if (depth > MOST_NESTED) {
@@ -111,7 +112,7 @@ static bool put(smart_str *to, zval *value, unsigned depth)
 	case IS_ARRAY:
 		return put_table(to, 'a', Z_ARRVAL_P(value), depth);
 	case IS_OBJECT:
-		/* One that others know, too, could be in the value twice. */
+		/* An object with other references could be in the value twice. */
 		if (Z_OBJCE_P(value) != zend_standard_class_def || (depth > 0 && Z_REFCOUNT_P(value) > 1)) {
 			return false;
 		}
@@ -121,7 +122,7 @@ static bool put(smart_str *to, zval *value, unsigned depth)
 	}
 }
 
-/* False: serialize() has thrown. */
+/* Returns false if serialize() has thrown. */
 static bool encode(smart_str *to, zval *value)
 {
 	if (put(to, value, 0)) {
@@ -154,7 +155,7 @@ static bool take(bytes_t *from, void *out, size_t len)
 	return true;
 }
 
-/* Bytes with their length in front. */
+/* Reads bytes that are preceded by their length. */
 static bool take_span(bytes_t *from, const char **bytes, uint32_t *len)
 {
 	if (!take(from, len, sizeof(*len)) || (size_t)(from->end - from->at) < *len) {
@@ -189,7 +190,7 @@ static bool get_table(bytes_t *from, HashTable *table, uint32_t count, unsigned 
 	return true;
 }
 
-/* Reads one value; false, and nothing to free: the bytes make no sense. */
+/* Reads one value. Returns false, with nothing to free, if the bytes are invalid. */
 static bool get(bytes_t *from, zval *value, unsigned depth)
 {
 	char kind;
@@ -230,7 +231,7 @@ static bool get(bytes_t *from, zval *value, unsigned depth)
 		return true;
 	case 'a':
 	case 'o':
-		/* An element has three bytes at least: no claim makes a table larger than what is there. */
+		/* An element has at least three bytes, so no claimed count makes a table larger than the data. */
 		if (!take(from, &len, sizeof(len)) || len > (size_t)(from->end - from->at) / 3) {
 			return false;
 		}
@@ -253,7 +254,7 @@ static bool get(bytes_t *from, zval *value, unsigned depth)
 	}
 }
 
-/* Reads into `value`; false, and nothing to free: it cannot be read. */
+/* Reads into `value`. Returns false, with nothing to free, if that fails. */
 static bool unserialize(bytes_t *from, zval *value)
 {
 	php_unserialize_data_t seen;

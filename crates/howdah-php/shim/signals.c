@@ -1,8 +1,7 @@
-/* Signals of a child. PHP asks the kernel at every request whether its seven handlers are still
- * installed (zend_signal_activate with SIGG(reset)); only scripts using pcntl can change them, so
- * they are installed once and again only after a request that did. What such a script leaves
- * behind (handlers, a pending alarm, a blocked signal) ends with its request, which is more than
- * php-fpm promises. */
+/* Signals of a child. PHP asks the kernel at every request whether its seven handlers are still installed
+ * (zend_signal_activate with SIGG(reset)). Only scripts that use pcntl can change them, so they are installed once, and
+ * again only after a request that did. What such a script leaves behind (handlers, a pending alarm, a blocked signal)
+ * ends with its request, which is more than php-fpm guarantees. */
 #include "howdah.h"
 
 #include <signal.h>
@@ -48,11 +47,11 @@ void howdah_wrap_signals(void)
 
 void howdah_signals_enter_child(void)
 {
-	/* A preload script with a time limit leaves PHP's handler behind; taken for the process's own
-	 * it would call itself. */
+	/* A preload script with a time limit leaves PHP's handler behind. If PHP took that for the process's own handler, it
+	 * would call itself. */
 	static const int zends[] = {SIGPROF, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 	for (size_t i = 0; i < sizeof(zends) / sizeof(*zends); i++) {
-		/* Not signal(): timers.c must see what becomes of SIGPROF. */
+		/* Not signal(), because timers.c must see changes of SIGPROF. */
 		struct sigaction standard = {.sa_handler = SIG_DFL};
 		sigaction(zends[i], &standard, NULL);
 	}
@@ -61,8 +60,8 @@ void howdah_signals_enter_child(void)
 		sigaction(signo, NULL, &at_start[signo]);
 	}
 #ifdef ZEND_SIGNALS
-	/* Remembers the dispositions just found as those to fall back to; php-fpm calls
-	 * zend_signal_init() here, which libphp does not export. Sets SIGG(reset). */
+	/* Remembers the current dispositions as the ones to fall back to. php-fpm calls zend_signal_init() here, which libphp
+	 * does not export. Sets SIGG(reset). */
 	zend_signal_startup();
 #endif
 	touched = settled = false;
@@ -84,14 +83,14 @@ void howdah_signals_between_requests(void)
 	alarm(0);
 	for (int signo = 1; signo < NSIG; signo++) {
 		if (signo != SIGKILL && signo != SIGSTOP) {
-			/* Fails for the two that the C library keeps for itself. */
+			/* Fails for the two signals that the C library reserves for itself. */
 			(void)sigaction(signo, &at_start[signo], NULL);
 		}
 	}
 	sigprocmask(SIG_SETMASK, &mask_at_start, NULL);
 #ifdef ZEND_SIGNALS
 	if (is_worker) {
-		/* Its PHP handlers were among those put back. */
+		/* The worker's PHP handlers were among those restored. */
 		memcpy(SIGG(handlers), handlers_at_boot, sizeof(handlers_at_boot));
 		return;
 	}

@@ -1,34 +1,35 @@
-/* Statements on their way to a database, from whatever extension: tells the front about writes.
+/* Statements on their way to a database, from any extension: reports writes to the front.
  *
- * `write` is reported before a statement that writes is executed, once a request for the same table and
- * values, and can be seen by the front from then on: if this process dies in the middle, it is known that
- * something may have been written. What was written may be read by others only after the statement, or
- * its COMMIT, has been executed, and a page rendered meanwhile is old; the front knows that a run that
- * has reported a write may have written until its answer leaves. Only what is executed after that needs an
- * effect of its own, `wrote`: once the head was handed on, once the client was let go
- * (fastcgi_finish_request()), and now and then in a script that takes its time.
+ * `write` is reported before a writing statement is executed, once per request for the same table and values. The front
+ * can see it from then on, so if this process dies meanwhile, the front knows that something may have been written.
+ * Other processes may see the written data only after the statement, or its COMMIT, has been executed, and a page
+ * rendered before that is stale. The front assumes that a run that has reported a write may have been writing until its
+ * response is sent. Only statements executed after that need an effect of their own, `wrote`. It is reported when the
+ * header block has been handed over, when the client has been released (fastcgi_finish_request()), and periodically in
+ * a script that runs for long.
  *
- * What a worker script writes outside of its requests, its next request reports (`outside`). A worker's
- * transaction may outlast the request that wrote in it: its COMMIT is a write of the request it is in.
+ * A write that a worker script makes outside of its requests is reported by its next request (`outside`). A worker's
+ * transaction may outlast the request that wrote in it; its COMMIT is reported as a write of the request that executes
+ * it.
  *
- * Not seen: what goes past PHP's extensions (FFI, another process). */
+ * Writes that bypass PHP's extensions (FFI, another process) are not seen. */
 #include "howdah.h"
 
 #include <time.h>
 
-/* Number of different writes of a request that are remembered; others are reported each time. */
+/* Number of different writes of a request that are remembered; further ones are reported each time. */
 #define REMEMBERED 64
-/* Milliseconds after which a script that writes is taken for one that goes on for long. */
+/* Milliseconds after which a writing script counts as running for long, and reports `wrote` again. */
 #define NOW_AND_THEN 100
 
 static uint64_t remembered[REMEMBERED];
 static size_t remembered_count;
-/* The run has reported a write, and when it last did so, in milliseconds. */
+/* Whether the run has reported a write, and when it last did so, in milliseconds. */
 static bool has_written;
 static uint64_t said_at;
 /* The worker script wrote while it handled no request. */
 static bool wrote_outside;
-/* The last write may be in a transaction that is still open: none has begun or ended since. */
+/* The last write may be in a transaction that is still open, because none has begun or ended since. */
 static bool unsettled;
 
 static uint64_t milliseconds(void)
@@ -48,7 +49,7 @@ void howdah_statements_begin(void)
 	remembered_count = 0;
 	has_written = false;
 	if (!howdah_is_worker()) {
-		/* Its connections end with a request, and their transactions with them. */
+		/* Its connections end with a request, and so do their transactions. */
 		unsettled = false;
 	}
 	if (wrote_outside && howdah_effects_wanted()) {
@@ -110,7 +111,7 @@ void howdah_statement_starts(const howdah_statement *statement)
 	howdah_show();
 }
 
-/* A transaction has begun or ended, in which an earlier request of this worker may have written. */
+/* Called when a transaction has begun or ended in which an earlier request of this worker may have written. */
 static void settled_late(void)
 {
 	static const char any[] = "COMMIT\0";
@@ -139,7 +140,8 @@ void howdah_statement_ended(uint32_t kind)
 	}
 	howdah_tell(HOWDAH_EFFECT_WROTE, false, NULL, 0);
 	if (!waits && !howdah_current.finished) {
-		/* A wake-up would send what the script has not flushed; the front reads this before the rest. */
+		/* Waking the front would send output that the script has not flushed. The front reads this effect before later
+		 * output. */
 		howdah_show();
 		return;
 	}

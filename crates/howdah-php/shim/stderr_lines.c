@@ -1,5 +1,5 @@
-/* Text on php://stderr without a line end. All processes of a pool print to one pipe, which is read by lines:
- * without an end of its own, such a text would become one line with that of the next request. */
+/* Text on php://stderr without a line end. All processes of a pool print to one pipe, which is read by lines. Without a
+ * line end, such text would be merged into one line with the text of the next request. */
 
 #include <strings.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ static const php_stream_wrapper *original;
 static php_stream_wrapper_ops ops;
 static php_stream_wrapper wrapper;
 
-/* Opened by this request; opened by a worker, which may keep it for all its requests. */
+/* Opened by this request; opened by a worker, which may keep it open for all its requests. */
 static bool opened_now, opened_for_good;
 
 static php_stream *open_stream(php_stream_wrapper *ours, const char *path, const char *mode, int options,

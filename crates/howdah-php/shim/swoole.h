@@ -1,10 +1,10 @@
-/* Scripts written for Swoole's HTTP server: what the files shim/swoole_*.c share. The event loop is
- * Rust (src/run); its functions, declared under "leaves", return always and call no PHP. The loop
- * is turned inside out: C asks for the next event, calls the script, and comes back, so that a
- * bailout (a longjmp) meets C frames only.
+/* Scripts written for Swoole's HTTP server: declarations shared by the files shim/swoole_*.c. The event loop is written
+ * in Rust (src/run). Its functions, declared under "leaves", always return and call no PHP. The control flow of the
+ * loop is inverted: C asks for the next event, calls the script, and asks again, so a bailout (a longjmp) crosses only
+ * C frames.
  *
- * Behaviour follows swoole-src (ext-src/swoole_http_{request,response,server}.cc) where a script
- * can see it; where we are stricter, the comment says so. */
+ * Behaviour visible to a script follows swoole-src (ext-src/swoole_http_{request,response,server}.cc); where this
+ * server is stricter, a comment says so. */
 #ifndef HOWDAH_SWOOLE_H
 #define HOWDAH_SWOOLE_H
 
@@ -16,7 +16,7 @@ typedef struct {
 	uint64_t workers;
 	uint64_t max_requests; /* 0: never replaced */
 	uint64_t max_body;
-	uint64_t max_uploads; /* most bytes of a form with files; 0: max_body */
+	uint64_t max_uploads; /* maximum size of a form with files in bytes; 0: max_body */
 	uint64_t max_output;
 	uint64_t idle_ms;
 	uint64_t max_wait_ms;
@@ -24,9 +24,9 @@ typedef struct {
 	int backlog;
 	bool reports_connections;
 	const char *document_root; /* NULL: no static files */
-	const char *locations;     /* strings, each NUL-terminated, an empty one at the end; or NULL */
+	const char *locations;     /* strings, each terminated by NUL, the last one empty; or NULL */
 	const char *spill_directory;
-	const char *user, *group;  /* NULL: stay who we are */
+	const char *user, *group;  /* NULL: keep the current user */
 } howdah_run_settings;
 
 enum {
@@ -54,7 +54,7 @@ typedef struct {
 
 /* Valid until howdah_run_returned(). */
 typedef struct {
-	howdah_bytes head, method, path, query, body; /* query.at NULL: there is none */
+	howdah_bytes head, method, path, query, body; /* query.at is NULL if there is no query */
 	bool http11;
 	uint16_t server_port, remote_port;
 	char remote_address[48];
@@ -74,7 +74,7 @@ void howdah_run_next(howdah_run_event *event);
 void howdah_run_returned(void);
 void howdah_run_ready(void);
 bool howdah_run_request(uint64_t id, howdah_run_request_t *request);
-/* Of the request of a connection: bits of these. */
+/* Bits that describe the request of a connection. */
 enum { HOWDAH_HEAD = 1, HOWDAH_HTTP11 = 2 };
 uint32_t howdah_run_traits(uint64_t id);
 bool howdah_run_field(uint64_t id, size_t index, howdah_bytes *name, howdah_bytes *value);
@@ -83,9 +83,9 @@ bool howdah_run_send(uint64_t id, const char *first, size_t first_len, const cha
 bool howdah_run_make_room(uint64_t id);
 bool howdah_run_send_file(uint64_t id, const char *path, uint64_t offset, uint64_t length);
 howdah_bytes howdah_run_content_type(const char *path);
-/* The media type of an extension. False: it has none. */
+/* Returns the media type of an extension, or false if it has none. */
 bool howdah_run_mime(const char *extension, howdah_bytes *type);
-void howdah_run_set_mime(const char *extension, const char *type); /* NULL: none */
+void howdah_run_set_mime(const char *extension, const char *type); /* NULL: removes the type */
 void howdah_run_answered(uint64_t id, bool keep);
 bool howdah_run_keeps(uint64_t id);
 bool howdah_run_exists(uint64_t id, bool answering);
@@ -94,9 +94,9 @@ void howdah_run_leave(void);
 void howdah_run_die(const char *name);
 uint64_t howdah_run_timer(uint64_t ms, bool repeats);
 bool howdah_run_timer_clear(uint64_t id);
-/* When a timer is due, in ms since the first one was made. */
+/* Returns when a timer is due, in ms since the first one was created. */
 uint64_t howdah_run_timer_due(uint64_t id);
-/* Without a server: waits for the next timer. HOWDAH_DONE when there is none. */
+/* Waits for the next timer in a process without a server. HOWDAH_DONE if there is none. */
 void howdah_run_next_timer(howdah_run_event *event);
 bool howdah_run_stats(howdah_run_stats_t *stats);
 void howdah_run_date(char *out); /* 29 bytes */
@@ -107,12 +107,12 @@ void howdah_run_log_talks(bool talks);
 
 /* ---- parts of this mode ---- */
 
-/* The settings of set() that the loop does not need. swoole_settings.c */
+/* The settings of set() that the loop does not need (swoole_settings.c). */
 typedef struct {
 	bool compression;
 	zend_long compression_level;
 	size_t compression_min_length;
-	char *compression_types; /* each with its NUL, and one more; NULL: all */
+	char *compression_types; /* strings, each terminated by NUL, the last one empty; NULL: all types */
 	bool parse_cookie, parse_post, parse_files;
 	bool large_uploads; /* upload_max_filesize was set */
 	char *pid_file;
@@ -121,11 +121,11 @@ typedef struct {
 extern howdah_swoole_options howdah_swoole;
 extern howdah_run_settings howdah_swoole_loop;
 
-/* The names of settings and events; NULL behind the last. */
+/* Return the names of settings and events; NULL after the last one. */
 const char *howdah_swoole_setting_name(size_t index);
 const char *howdah_swoole_event_name(size_t index);
 
-/* Takes the settings of $server->set(); throws on what cannot be had. */
+/* Applies the settings of $server->set(). Throws for a setting that is not supported. */
 void howdah_swoole_set(HashTable *settings);
 void howdah_swoole_set_defaults(void);
 void howdah_swoole_check_settings(void);
@@ -142,8 +142,7 @@ void howdah_swoole_log(bool warns, const char *format, ...) ZEND_ATTRIBUTE_FORMA
 /* Throws Swoole\Exception "NotSupported: <what> <why>". */
 void howdah_swoole_refuse(const char *what, const char *why);
 
-/* Registers a class and its other spellings: "Swoole\X" also as "OpenSwoole\X", and as the older
- * name if given. */
+/* Registers a class and its other names: "Swoole\X" also as "OpenSwoole\X", and as the older name if one is given. */
 zend_class_entry *howdah_swoole_class(const char *name, const char *older, zend_class_entry *parent,
                                       const zend_function_entry *methods);
 
@@ -156,34 +155,34 @@ void howdah_swoole_register_response(void);
 void howdah_swoole_register_timer(void);
 void howdah_swoole_register_table(void);
 void howdah_swoole_register_atomic(void);
-/* Memory that forked processes share; NULL when there is none. */
+/* Allocates memory that forked processes share. Returns NULL on failure. */
 void *howdah_swoole_share(size_t len);
 void howdah_swoole_register_constants(int module_number);
 
-/* Calls a script's function. False when it threw or exited, which has been reported. */
+/* Calls a script's function. Returns false if it threw or exited, which has then been reported. */
 bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uint32_t argc,
                         zval *argv, const char *what);
 
 /* swoole_request.c */
 void howdah_swoole_new_request(zval *object, uint64_t connection);
-/* The callback is over: what still holds the request gets everything now. */
+/* Called when the callback is over. Completes a request object to which the script still holds a reference. */
 void howdah_swoole_settle_request(zval *object);
 size_t howdah_swoole_read_post(char *buffer, size_t len);
 void howdah_swoole_intern(void);
 
 /* swoole_response.c */
 void howdah_swoole_new_response(zval *object, uint64_t connection);
-/* The callback failed: a 500 unless an answer has begun. */
+/* Called when the callback failed. Sends a 500 unless the response has begun. */
 void howdah_swoole_fail_response(zval *object, const char *name);
 
 /* swoole_timer.c */
-/* Calls the timer's function. False when it threw or exited. */
+/* Calls the timer's function. Returns false if it threw or exited. */
 bool howdah_swoole_on_timer(uint64_t id, bool repeats);
 void howdah_swoole_forget_timers(void);
-/* Without a server: calls timers until there are none, or one of them exits or throws. */
+/* Used without a server: calls timers until there are none, or one of them exits or throws. */
 void howdah_swoole_run_timers(void);
 
-/* swoole_check.c: what a script names and cannot have is found when it is compiled. */
+/* swoole_check.c: finds names of unsupported features when the script is compiled. */
 void howdah_swoole_check_first_script(const char *script);
 
 #define HOWDAH_SWOOLE_VERSION "5.1.0"

@@ -1,5 +1,5 @@
-/* Swoole\Atomic and Swoole\Atomic\Long: a number that a server's processes share, made before they are
- * forked. wait() keeps the whole worker waiting, as in Swoole without coroutines. */
+/* Swoole\Atomic and Swoole\Atomic\Long: a number that a server's processes share, created before they are forked.
+ * wait() blocks the whole worker, as in Swoole without coroutines. */
 #include "howdah.h"
 #include "swoole.h"
 
@@ -115,7 +115,7 @@ static PHP_METHOD(Atomic, cmpset)
 	                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
 }
 
-/* The 32 bits that Swoole\Atomic shows, which the kernel waits for. */
+/* Returns the 32 bits that Swoole\Atomic shows and on which the kernel waits. */
 static uint32_t *word_of(zval *this)
 {
 	uint32_t *words = (uint32_t *)atomic_of(this)->value;
@@ -127,7 +127,7 @@ static bool swap(uint32_t *word, uint32_t from, uint32_t to)
 	return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-/* Sets a 1 back to 0; if it is 0, waits until somebody has made it 1. */
+/* Sets a 1 back to 0. If the value is 0, waits until another process has set it to 1. */
 static PHP_METHOD(Atomic, wait)
 {
 	double seconds = 1.0;
@@ -139,7 +139,7 @@ static PHP_METHOD(Atomic, wait)
 	if (swap(word, 1, 0)) {
 		RETURN_TRUE;
 	}
-	/* As in Swoole: 0 and less is for ever, and so is here what no clock could hold. */
+	/* As in Swoole, 0 and less means without limit; here, so does a time that no clock can represent. */
 	bool limited = seconds > 0 && seconds < 1e9;
 	struct timespec limit = {
 		.tv_sec = limited ? (time_t)seconds : 0,
@@ -176,7 +176,7 @@ ZEND_BEGIN_ARG_INFO_EX(arginfo_cmpset, 0, 0, 2)
 	ZEND_ARG_INFO(0, new_value)
 ZEND_END_ARG_INFO()
 
-/* Swoole\Atomic\Long has all but the first two: what waits is 32 bits. */
+/* Swoole\Atomic\Long has all methods but the first two, because the kernel waits on 32 bits. */
 enum { WAITING = 2 };
 static const zend_function_entry atomic_methods[] = {
 	PHP_ME(Atomic, wait, arginfo_value, ZEND_ACC_PUBLIC)

@@ -1,14 +1,14 @@
-/* What a script names and cannot have: coroutines, WebSocket, raw servers. Looked for in the
- * script's own code when it is compiled, before any of it runs, so that it stops at its start and
- * not in production. Libraries it loads are left alone: many name coroutines on paths never taken;
- * there PHP says at the time that a class or function is unknown. */
+/* Finds names of features that are not supported: coroutines, WebSocket, raw servers. The script's own code is searched
+ * when it is compiled, before any of it runs, so it stops at its start and not in production. Libraries that it loads
+ * are not searched, since many name coroutines on paths that are never taken; there PHP reports an unknown class or
+ * function when such a path runs. */
 #include "howdah.h"
 #include "swoole.h"
 
 #include "zend_compile.h"
 #include "zend_exceptions.h"
 
-/* Lower-case, without "open" in front. A trailing backslash: all below. */
+/* Lower-case, without a leading "open". A trailing backslash matches all names below. */
 static const struct {
 	const char *name, *why;
 } missing[] = {
@@ -56,7 +56,7 @@ static const char *why_missing(const char *name, size_t len)
 	return NULL;
 }
 
-/* Refuses the constant operand if it names something missing that the script does not define. */
+/* Refuses the constant operand if it names an unsupported feature that the script does not define itself. */
 static bool check_literal(const zend_op_array *code, const zend_op *op, zval *literal, bool class)
 {
 	if (Z_TYPE_P(literal) != IS_STRING) {

@@ -1,11 +1,11 @@
-/* The constants that scripts name: SWOOLE_*, and those of Swoole\Constant, by which settings and
- * events may be written. A name here does not say that a setting is there: set() says that. */
+/* The constants that scripts use: SWOOLE_*, and those of Swoole\Constant, by which settings and events may be written.
+ * A name here does not mean that the setting is supported, which set() decides. */
 #include "howdah.h"
 #include "swoole.h"
 
 #include <ctype.h>
 
-/* Options of Swoole 5.1 that belong to no server, or to kinds of servers that are not here. */
+/* Options of Swoole 5.1 that belong to no server, or to kinds of servers that are not supported. */
 static const char *const other_options[] = {
 	"aio_core_worker_num", "aio_max_idle_time", "aio_max_wait_time", "aio_worker_num", "bind_address", "bind_port",
 	"body_decompression", "c_stack_size", "charset", "compatibility_mode", "connect_timeout", "database",
@@ -34,7 +34,7 @@ static const char *const other_events[] = {
 	"open", "message", "disconnect", "error",
 };
 
-/* "workerStart" as WORKER_START, "worker_num" as WORKER_NUM. */
+/* Declares "workerStart" as WORKER_START and "worker_num" as WORKER_NUM. */
 static void declare(zend_class_entry *ce, const char *prefix, const char *value)
 {
 	char name[96];

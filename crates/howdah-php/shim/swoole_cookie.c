@@ -1,4 +1,4 @@
-/* cookie() and rawcookie() of Swoole\Http\Response: they make the line of a Set-Cookie field. */
+/* cookie() and rawcookie() of Swoole\Http\Response, which build the value of a Set-Cookie header. */
 #include "swoole_response.h"
 
 #include "ext/date/php_date.h"
@@ -64,7 +64,7 @@ void howdah_swoole_cookie(INTERNAL_FUNCTION_PARAMETERS, bool encode)
 	smart_str_append(&line, name);
 	smart_str_appendc(&line, '=');
 	if (!value || ZSTR_LEN(value) == 0) {
-		/* As PHP's setcookie() does: an empty value is a deletion. */
+		/* As PHP's setcookie() does: an empty value deletes the cookie. */
 		smart_str_appends(&line, "deleted; expires=");
 		expires = 1;
 	} else {

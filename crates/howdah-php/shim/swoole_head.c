@@ -1,14 +1,14 @@
-/* The head of a Swoole\Http\Response, written into one buffer that is used again, together with a
- * small body, so that an answer is one send; and the compression of its body.
+/* The header block of a Swoole\Http\Response, written into one reusable buffer together with a small body, so that a
+ * response is one send; and the compression of its body.
  *
- * Stricter than Swoole where a script could break the protocol: the framing (Content-Length,
- * Transfer-Encoding) is the server's alone, a header whose name is no token or whose value carries
- * a control character is dropped with a warning, and a body is not announced where none may be. */
+ * This is stricter than Swoole where a script could break the protocol: the server alone decides the framing
+ * (Content-Length, Transfer-Encoding), a header whose name is not a token or whose value contains a control character
+ * is dropped with a warning, and no body is announced where none is allowed. */
 #include "swoole_response.h"
 
 #include <ctype.h>
 
-/* ---- the howdah_out ---- */
+/* ---- the output buffer ---- */
 
 char *howdah_out;
 size_t howdah_out_len;
@@ -36,7 +36,7 @@ static void put_number(zend_ulong number)
 	howdah_out_put(at, (size_t)(end - at));
 }
 
-/* A large answer's howdah_out is not kept. */
+/* Empties the buffer, and frees it after a large response. */
 void howdah_out_empty(void)
 {
 	howdah_out_len = 0;
@@ -47,7 +47,7 @@ void howdah_out_empty(void)
 	}
 }
 
-/* ---- head ---- */
+/* ---- header block ---- */
 
 static const char *reason_of(int status)
 {
@@ -146,7 +146,7 @@ enum {
 	SEEN_VARY = 64,
 };
 
-/* What a name means to the framing and the defaults; 0: nothing; -1: the server writes it. */
+/* Returns the meaning of a header name for the framing and the defaults. 0: none; -1: the server writes this header. */
 static int meaning(const char *name, size_t len)
 {
 #define IS(literal) (len == sizeof(literal) - 1 && strncasecmp(name, literal, len) == 0)
@@ -163,8 +163,8 @@ static int meaning(const char *name, size_t len)
 #undef IS
 }
 
-/* Not what frames a message, routes it or says how to read its body (RFC 9110 §6.5.1): a recipient
- * that merged it into the head would be misled. */
+/* Returns whether a header may be a trailer. A header that frames a message, routes it or describes its body may not
+ * (RFC 9110 §6.5.1): it would mislead a recipient that merged it into the header section. */
 bool howdah_is_trailer(const char *name, size_t len)
 {
 	static const char *const never[] = {
@@ -212,7 +212,7 @@ static bool says_close(zval *value)
 	    && strcasecmp(Z_STRVAL_P(value), "close") == 0;
 }
 
-/* Writes the fields that the script has set. */
+/* Writes the headers that the script has set. */
 static int put_fields(response_t *response, zend_long *own_length)
 {
 	int seen = 0;
@@ -237,8 +237,8 @@ static int put_fields(response_t *response, zend_long *own_length)
 			continue;
 		}
 		if (UNEXPECTED(means && Z_TYPE_P(value) == IS_STRING && Z_STRLEN_P(value) == 0)) {
-			/* As in Swoole: neither this field nor the server's own of that name. So scripts switch
-			 * compression off for one answer. The framing stays the server's. */
+			/* As in Swoole, neither this header nor the server's own of that name is sent. Scripts switch off compression for
+			 * one response that way. The framing still belongs to the server. */
 			seen |= means & ~(SEEN_CLOSE | SEEN_LENGTH);
 			continue;
 		}
@@ -299,7 +299,7 @@ void howdah_out_trailers(response_t *response)
 	} ZEND_HASH_FOREACH_END();
 }
 
-/* "Date: ...\r\n", made once a second. */
+/* Writes "Date: ...\r\n", which is built once a second. */
 static void put_date(void)
 {
 	static char line[] = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
@@ -312,7 +312,7 @@ static void put_date(void)
 	howdah_out_put(line, sizeof(line) - 1);
 }
 
-/* Writes the head into the howdah_out; says whether the connection lives on. */
+/* Writes the header block into the output buffer. Returns whether the connection stays open. */
 bool howdah_out_head(response_t *response, framing_t framing, size_t length, const char *encoding,
                      const char *type, size_t type_len, bool is_head)
 {
@@ -361,7 +361,7 @@ bool howdah_out_head(response_t *response, framing_t framing, size_t length, con
 	}
 	switch (framing) {
 	case LENGTH:
-		/* To HEAD, the length a GET would have, if the script says it (RFC 9110 §9.3.2). */
+		/* For HEAD, the length that a GET would have, if the script sets it (RFC 9110 §9.3.2). */
 		if (is_head && length == 0) {
 			if (own_length >= 0) {
 				PUT("Content-Length: ");
@@ -387,7 +387,7 @@ bool howdah_out_head(response_t *response, framing_t framing, size_t length, con
 	return keep;
 }
 
-/* No body may follow (RFC 9110 §6.4.1). */
+/* Returns whether a response with this status has no body (RFC 9110 §6.4.1). */
 bool howdah_has_no_body(int status)
 {
 	return status == 204 || status == 304;
@@ -444,7 +444,7 @@ static zend_string *gzip(zend_string *body)
 	return result;
 }
 
-/* The script's own field of this meaning, or NULL. */
+/* Returns the header of this meaning that the script has set, or NULL. */
 static zval *own_field(response_t *response, int wanted)
 {
 	zval *headers = &response->std.properties_table[HEADER], *value;
@@ -461,7 +461,7 @@ static zval *own_field(response_t *response, int wanted)
 	return NULL;
 }
 
-/* Is the answer's media type among those that compression_types names? Parameters do not count. */
+/* Returns whether compression_types contains the response's media type. Parameters do not count. */
 static bool is_compressed_type(response_t *response)
 {
 	if (!howdah_swoole.compression_types) {

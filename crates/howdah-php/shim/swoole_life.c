@@ -1,6 +1,6 @@
-/* The life of a Swoole server. howdah_swoole_run() makes the process the manager of forked workers and
- * returns when they have all left; a worker runs the loop and never returns. And the calls of the script's
- * callbacks by both. */
+/* The life of a Swoole server. howdah_swoole_run() makes the process the manager of forked workers and returns when all
+ * of them have exited; a worker runs the loop and never returns. This file also has the calls of the script's callbacks
+ * in both. */
 #include "swoole_server.h"
 
 #include <stdio.h>
@@ -31,11 +31,11 @@ static const char *failure;
 zval howdah_swoole_the_server;
 uint64_t howdah_swoole_worker_number;
 pid_t howdah_swoole_manager_pid;
-/* The callback workerStart of this worker has returned. */
+/* The workerStart callback of this worker has returned. */
 static bool serves;
 
-/* A callback is over: a session it has opened is written and forgotten. In Swoole its id and data
- * stay, and the next visitor's session_start() has them. */
+/* Called when a callback is over: writes and removes a session that it has opened. In Swoole the session's id and data
+ * stay, and the next visitor's session_start() finds them. */
 static void end_visit(void)
 {
 	if (!serves) {
@@ -43,15 +43,15 @@ static void end_visit(void)
 	}
 	howdah_session_forget();
 	if (UNEXPECTED(CG(unclean_shutdown))) {
-		/* PHP's session module has caught a bailout of the script's session handler. What it jumped
-		 * over is left as it was: the next visitor must not use it. */
+		/* PHP's session module has caught a bailout of the script's session handler. The state of the code that was jumped
+		 * over is undefined, and the next visitor must not use it. */
 		if (EG(exception)) {
 			zend_clear_exception();
 		}
 		zend_bailout();
 	}
 	if (UNEXPECTED(EG(exception))) {
-		/* A session handler of the script's has thrown it. */
+		/* The script's session handler has thrown it. */
 		zend_exception_error(EG(exception), E_WARNING);
 	}
 }
@@ -71,16 +71,16 @@ bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uin
 		return true;
 	}
 	if (UNEXPECTED(CG(unclean_shutdown))) {
-		/* A fatal error, of which PHP has come back through the script's frames (out of memory
-		 * does so in later releases): nothing can be called any more. */
+		/* A fatal error from which PHP has returned through the script's frames (out of memory does so in later releases): no
+		 * function can be called any more. */
 		zend_clear_exception();
 		zend_bailout();
 	}
 	if (zend_is_unwind_exit(EG(exception))) {
 		failure = "ExitInCallback";
-		/* exit() ends the callback and not the worker, which has other connections. */
+		/* exit() ends the callback but not the worker, which has other connections. */
 		zend_clear_exception();
-		/* Without a server it ends the script, as anywhere. */
+		/* Without a server it ends the script, as usual. */
 		if (howdah_swoole_started) {
 			howdah_swoole_log(true, "ExitInCallback: on%s called exit()", what);
 		}
@@ -88,7 +88,7 @@ bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uin
 		failure = "UncaughtException";
 		zend_object *thrown = EG(exception);
 		howdah_swoole_log(true, "UncaughtException: on%s threw %s", what, ZSTR_VAL(thrown->ce->name));
-		/* Says where, as PHP does; clears it. Not an error of its own: the engine is whole. */
+		/* Reports the place, as PHP does, and clears the exception. It is not a fatal error: the engine is intact. */
 		zend_exception_error(thrown, E_WARNING);
 		if (!howdah_swoole_started) {
 			EG(exit_status) = 255;
@@ -142,7 +142,7 @@ static void on_request(uint64_t connection)
 		howdah_swoole_settle_request(&argv[0]);
 	}
 	zval_ptr_dtor(&argv[0]);
-	/* A response that nobody holds and nobody ended is ended now. */
+	/* A response that has not been ended and has no other reference is ended now. */
 	zval_ptr_dtor(&argv[1]);
 	howdah_run_returned();
 }
@@ -152,8 +152,8 @@ static ZEND_COLD ZEND_NORETURN void run_worker(uint64_t number)
 	howdah_swoole_in_worker = true;
 	howdah_swoole_worker_number = number;
 	howdah_swoole_forget_timers();
-	/* What is printed goes to the terminal or the log and begins no answer: sessions can be started
-	 * in every callback, whatever was printed before it, also by the manager. */
+	/* Printed output goes to the terminal or the log and begins no response. Sessions can therefore be started in every
+	 * callback, whatever was printed before it, even by the manager. */
 	SG(headers_sent) = 0;
 	SG(request_info).no_headers = 1;
 	char title[64];
@@ -165,7 +165,7 @@ static ZEND_COLD ZEND_NORETURN void run_worker(uint64_t number)
 		howdah_swoole_log(true, "WorkerStartFailed: worker %llu cannot serve", (unsigned long long)number);
 		_exit(255);
 	}
-	/* What the script has set up so far, but no session that it may have opened for itself. */
+	/* Keeps what the script has set up so far, but not a session that it may have opened for itself. */
 	howdah_session_find();
 	howdah_session_keep();
 	howdah_session_forget();
@@ -194,8 +194,8 @@ static ZEND_COLD ZEND_NORETURN void run_worker(uint64_t number)
 			if (SG(rfc1867_uploaded_files)) {
 				destroy_uploaded_files_hash();
 			}
-			/* As in Swoole, no shutdown functions and destructors: those were made by the
-			 * script before it forked, and are the manager's. */
+			/* As in Swoole, no shutdown functions and destructors run: the script created them before it forked, and they belong
+			 * to the manager. */
 			_exit(0);
 		}
 	}

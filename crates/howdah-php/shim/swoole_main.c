@@ -1,5 +1,5 @@
-/* `howdah-php run`: PHP as on a command line (cli.c), with the classes of Swoole's HTTP server. Owns
- * the zend_try around the whole script. */
+/* `howdah-php run`: PHP as on a command line (cli.c), with the classes of Swoole's HTTP server. This file contains the
+ * zend_try around the whole script. */
 #include "howdah.h"
 #include "swoole.h"
 #include "swoole_response.h"
@@ -27,7 +27,7 @@ void howdah_swoole_log(bool warns, const char *format, ...)
 	howdah_run_log(warns, line);
 }
 
-/* ---- the module, under both names that scripts ask extension_loaded() for ---- */
+/* ---- the module, under both names that scripts pass to extension_loaded() ---- */
 
 ZEND_BEGIN_ARG_INFO_EX(arginfo_none, 0, 0, 0)
 ZEND_END_ARG_INFO()
@@ -237,7 +237,7 @@ void howdah_swoole_keep_property(zend_object *object, zend_string *name, void **
 
 static int (*register_builtin)(void);
 
-/* Among PHP's own, the one place before module startup where a second module can be added. */
+/* Adds the module to PHP's own, the one place before module startup where a second module can be added. */
 static int register_modules(void)
 {
 	int result = register_builtin();
@@ -251,8 +251,8 @@ static int startup(sapi_module_struct *module)
 	return php_module_startup(module, &swoole_module);
 }
 
-/* Takes every variable as it is. ext/filter's would put those of a multipart body into $_POST, and
- * keep a copy of each for filter_input(), for ever. */
+/* Accepts every variable unchanged. ext/filter's function would put the variables of a multipart body into $_POST, and
+ * keep a copy of each for filter_input() until the process exits. */
 static unsigned int accept_input(int source, const char *name, char **value, size_t len,
                                  size_t *new_len)
 {
@@ -264,8 +264,8 @@ static unsigned int accept_input(int source, const char *name, char **value, siz
 
 /* ---- the script ---- */
 
-/* What a script's end means for a worker: a fatal error or exit() where no callback is running.
- * The request at hand is answered, and the manager starts another worker. */
+/* Called in a worker when the script ends outside of a callback, by a fatal error or exit(). The current request is
+ * answered, and the manager starts another worker. */
 static void worker_ends(int status)
 {
 	howdah_run_die("ScriptDied");
@@ -304,7 +304,7 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 			howdah_swoole_check_first_script(script_name);
 			file.primary_script = 1;
 			php_execute_script(&file);
-			/* As in Swoole: a script that has set timers ends with the last of them. */
+			/* As in Swoole, a script that has set timers ends with the last of them. */
 			if (!howdah_swoole_started && !CG(unclean_shutdown)) {
 				howdah_swoole_run_timers();
 			}
@@ -314,8 +314,8 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 	status = EG(exit_status);
 
 	if (howdah_swoole_in_worker) {
-		/* Not after $server->start(), which never returns here: the script died. Its shutdown
-		 * functions run, error handlers of frameworks are among them. */
+		/* Not reached after $server->start(), which never returns here: the script died. Its shutdown functions run, among
+		 * which are frameworks' error handlers. */
 		zend_try {
 			php_call_shutdown_functions();
 		} zend_end_try();

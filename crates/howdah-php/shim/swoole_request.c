@@ -1,9 +1,9 @@
-/* Swoole\Http\Request. Its arrays are made when a script first looks at them: the slots of the
- * declared properties are left undefined, so that every access comes to the handlers here, as PHP's
- * engine has it. A request that the script does not look into costs an object and no array.
+/* Swoole\Http\Request. Its arrays are created when a script first reads them: the slots of the declared properties are
+ * left undefined, so PHP's engine passes every access to the handlers in this file. A request that the script does not
+ * inspect costs an object and no array.
  *
- * The bytes belong to the loop and are there while the callback runs; what outlives it (the
- * script kept the object) is made in full when it returns. */
+ * The bytes belong to the loop and exist while the callback runs. If the script keeps the object longer, all its arrays
+ * are created when the callback returns. */
 #include "howdah.h"
 #include "swoole.h"
 
@@ -27,9 +27,9 @@ static const char *const names[PROPERTIES] = {
 
 typedef struct {
 	uint64_t connection;
-	/* The loop still has the request's bytes. */
+	/* The loop still has the bytes of the request. */
 	bool live;
-	/* One bit for each property that has not been made yet. */
+	/* One bit for each property that has not been created yet. */
 	uint32_t missing;
 	zend_string *content;
 	zend_object std;
@@ -40,7 +40,7 @@ static request_t *of(zend_object *object)
 	return (request_t *)((char *)object - offsetof(request_t, std));
 }
 
-/* ---- names known beforehand ---- */
+/* ---- names known in advance ---- */
 
 static zend_string *property_names[PROPERTIES];
 
@@ -124,7 +124,7 @@ static void make_header(request_t *request, zval *slot)
 	howdah_bytes name, value;
 	for (size_t i = 0; howdah_run_field(request->connection, i, &name, &value); i++) {
 		if (howdah_swoole.parse_cookie && is_name(&name, "cookie")) {
-			/* As in Swoole, `header` lacks it: it is in `cookie`. */
+			/* As in Swoole, `header` does not contain it; it is in `cookie`. */
 			continue;
 		}
 		zend_string *key = header_name(&name);
@@ -199,8 +199,8 @@ static void make_server(const howdah_run_request_t *request, zval *slot)
 	add_number(slot, S_MASTER_TIME, now.tv_sec);
 }
 
-/* PHP's own reader of cookies, so that `cookie` is what $_COOKIE would be: the first of two values
- * counts, a cookie without "=" is empty, names become variables, max_input_vars holds. */
+/* Uses PHP's own cookie parser, so `cookie` equals what $_COOKIE would be: the first of two values counts, a cookie
+ * without "=" is empty, names become variables, and max_input_vars applies. */
 static void make_cookie(request_t *request, zval *slot)
 {
 	if (!howdah_swoole.parse_cookie) {
@@ -232,7 +232,7 @@ static void make_cookie(request_t *request, zval *slot)
 	smart_str_free(&all);
 }
 
-/* As PHP reads a query string; it frees its copy. */
+/* Parses the text as PHP parses a query string, which frees its copy. */
 static void make_pairs(const howdah_bytes *text, zval *slot)
 {
 	array_init(slot);
@@ -275,8 +275,8 @@ static zval *same_key(HashTable *from, zend_ulong index, zend_string *name)
 	return name ? zend_hash_find(from, name) : zend_hash_index_find(from, index);
 }
 
-/* PHP has files["form"]["size"]["file"], Swoole files["form"]["file"]["size"] (unless
- * `http_parse_files`, which asks for PHP's). PHP bounds the depth (max_input_nesting_level). */
+/* Converts PHP's files["form"]["size"]["file"] to Swoole's files["form"]["file"]["size"] (unless `http_parse_files`
+ * asks for PHP's form). PHP limits the depth (max_input_nesting_level). */
 static void regroup(zval *into, zval *const facts[FACTS])
 {
 	array_init(into);
@@ -309,7 +309,7 @@ static void regroup(zval *into, zval *const facts[FACTS])
 	} ZEND_HASH_FOREACH_END();
 }
 
-/* One entry of $_FILES, as Swoole has it. */
+/* Converts one entry of $_FILES to Swoole's form. */
 static void regroup_entry(zval *entry)
 {
 	zval *facts[FACTS], made;
@@ -326,8 +326,8 @@ static void regroup_entry(zval *entry)
 	}
 }
 
-/* PHP's own reader of uploads, with its limits (max_file_uploads, upload_max_filesize); the limit
- * of the whole is package_max_length, which the loop has kept. */
+/* Uses PHP's own parser for uploads, with its limits (max_file_uploads, upload_max_filesize). The limit of the whole
+ * body is package_max_length, which the loop has enforced. */
 static void make_form(request_t *request, const howdah_run_request_t *seen, const howdah_bytes *type,
                       zval *post, zval *files, zval *tmpfiles)
 {
@@ -355,7 +355,7 @@ static void make_form(request_t *request, const howdah_run_request_t *seen, cons
 		SEPARATE_ARRAY(found);
 		ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(found), one) {
 			if (Z_TYPE_P(one) == IS_ARRAY) {
-				/* Swoole has PHP's keys but for this one. */
+				/* Swoole has PHP's keys except for this one. */
 				SEPARATE_ARRAY(one);
 				zend_hash_str_del(Z_ARRVAL_P(one), "full_path", sizeof("full_path") - 1);
 				zval *paths = zend_hash_str_find(Z_ARRVAL_P(one), "tmp_name", sizeof("tmp_name") - 1);
@@ -374,8 +374,8 @@ static void make_form(request_t *request, const howdah_run_request_t *seen, cons
 	}
 	zval_ptr_dtor(found);
 	ZVAL_COPY_VALUE(&PG(http_globals)[TRACK_VARS_FILES], &files_before);
-	/* is_uploaded_file() and move_uploaded_file() ask one table; requests kept by the script may
-	 * have files in it. */
+	/* is_uploaded_file() and move_uploaded_file() use one table, in which requests that the script has kept may have
+	 * files. */
 	if (uploads_before) {
 		if (SG(rfc1867_uploaded_files)) {
 			zend_string *path;
@@ -419,7 +419,7 @@ static void make_body(request_t *request, const howdah_run_request_t *seen, zval
 	}
 }
 
-/* Makes the properties whose bits are set in `wanted`. */
+/* Creates the properties whose bits are set in `wanted`. */
 static void make(request_t *request, uint32_t wanted)
 {
 	const uint32_t of_body = 1 << FILES | 1 << POST | 1 << TMPFILES;
@@ -524,7 +524,7 @@ static void destroy(zend_object *object)
 		zval *path;
 		ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(tmpfiles), path) {
 			HashTable *uploads = SG(rfc1867_uploaded_files);
-			/* One that the script has moved is in the table no more; its name may be another's. */
+			/* A file that the script has moved is no longer in the table; its name may belong to another file. */
 			if (Z_TYPE_P(path) == IS_STRING && uploads && zend_hash_exists(uploads, Z_STR_P(path))) {
 				unlink(Z_STRVAL_P(path));
 				zend_hash_del(uploads, Z_STR_P(path));
@@ -583,7 +583,7 @@ static PHP_METHOD(Request, getContent)
 	RETURN_STR_COPY(text);
 }
 
-/* The request as it came; a chunked body decoded. */
+/* Returns the request as it arrived, with a chunked body decoded. */
 static PHP_METHOD(Request, getData)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -607,7 +607,7 @@ static PHP_METHOD(Request, getMethod)
 	if (request->live && howdah_run_request(request->connection, &seen)) {
 		RETURN_STRINGL_FAST(seen.method.at, seen.method.len);
 	}
-	/* Kept beyond its callback: from what was made then. */
+	/* The request was kept beyond its callback, so this uses the arrays that were created then. */
 	zval *server = &request->std.properties_table[SERVER];
 	zval *method = Z_TYPE_P(server) == IS_ARRAY
 	    ? zend_hash_find(Z_ARRVAL_P(server), strings[S_REQUEST_METHOD]) : NULL;
@@ -620,7 +620,7 @@ static PHP_METHOD(Request, getMethod)
 static PHP_METHOD(Request, isCompleted)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
-	/* The loop hands out whole requests. */
+	/* The loop passes on only whole requests. */
 	RETURN_BOOL(of(Z_OBJ_P(ZEND_THIS))->connection != 0);
 }
 

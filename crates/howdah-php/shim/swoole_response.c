@@ -1,5 +1,5 @@
-/* Swoole\Http\Response: what a script answers. The head it is sent with is in swoole_head.c, its cookies
- * in swoole_cookie.c. */
+/* Swoole\Http\Response: a script's response. Its header block is written in swoole_head.c, its cookies in
+ * swoole_cookie.c. */
 #include "swoole_response.h"
 
 #include <ctype.h>
@@ -64,7 +64,7 @@ static bool end_chunks(response_t *response, zend_string *body)
 	return true;
 }
 
-/* Bodies up to this size share the head's howdah_out and its one send without a second piece. */
+/* Bodies up to this size share the output buffer with the header block, and one send without a second piece. */
 #define SMALL 4096
 
 static bool end(response_t *response, zend_string *body)
@@ -103,11 +103,11 @@ static bool end(response_t *response, zend_string *body)
 	return alive;
 }
 
-/* A 500 of ours, unless an answer has begun. */
+/* Sends the server's own 500 unless a response has begun. */
 static void fail(response_t *response, const char *name)
 {
 	if (response->head_sent) {
-		/* Cut off, so that the client sees it is not whole. */
+		/* The connection is cut, so the client sees that the response is incomplete. */
 		response->ended = true;
 		howdah_run_close(response->connection);
 		return;
@@ -139,7 +139,7 @@ static zend_object *create(zend_class_entry *ce)
 	return &response->std;
 }
 
-/* Nobody holds it any more. As in Swoole it is ended, with the status set or 500. */
+/* The script has released the object. As in Swoole, the response is ended, with the status that was set or 500. */
 static void destroy(zend_object *object)
 {
 	response_t *response = of(object);
@@ -274,7 +274,7 @@ static PHP_METHOD(Response, sendfile)
 	if (alive && !is_head && framing == LENGTH && length > 0) {
 		alive = howdah_run_send_file(response->connection, ZSTR_VAL(path), (uint64_t)offset, (uint64_t)length);
 		if (!alive) {
-			/* The head has promised more than will come. */
+			/* The header block has promised more than will be sent. */
 			howdah_run_close(response->connection);
 		}
 	}
@@ -319,8 +319,8 @@ HashTable *howdah_response_array(response_t *response, int property)
 	return Z_ARRVAL_P(slot);
 }
 
-/* "content-type" → "Content-Type": http_header_key_format() of Swoole. The name itself when it is
- * written so. */
+/* "content-type" → "Content-Type": http_header_key_format() of Swoole. Returns the name itself if it is already written
+ * that way. */
 static zend_string *formatted(zend_string *name)
 {
 	bool begins = true;
@@ -372,7 +372,7 @@ static PHP_METHOD(Response, header)
 	RETURN_TRUE;
 }
 
-/* A field behind the body, of an answer that write() has made chunked. */
+/* Adds a header after the body of a response that write() has made chunked. */
 static PHP_METHOD(Response, trailer)
 {
 	zend_string *name, *value;
@@ -453,7 +453,7 @@ static PHP_METHOD(Response, detach)
 	RETURN_TRUE;
 }
 
-/* Swoole: (server, fd) or (fd). Of this worker only: the connections of another are another's. */
+/* Swoole accepts (server, fd) or (fd). Only connections of this worker are accessible. */
 static PHP_METHOD(Response, create)
 {
 	zval *server;

@@ -1,5 +1,5 @@
-/* Swoole\Server and Swoole\Http\Server: the object a script makes, and its methods. What start() begins
- * is in swoole_life.c. One server a process, as in Swoole. */
+/* Swoole\Server and Swoole\Http\Server: the object that a script creates, and its methods. What start() begins is in
+ * swoole_life.c. There is one server per process, as in Swoole. */
 #include "swoole_server.h"
 
 #include <signal.h>
@@ -57,7 +57,7 @@ static PHP_METHOD(Server, __construct)
 		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "%s", error);
 		RETURN_THROWS();
 	}
-	/* For the life of the process: the loop calls it. */
+	/* Kept until the process exits, because the loop calls it. */
 	ZVAL_COPY(&howdah_swoole_the_server, ZEND_THIS);
 	zend_update_property_str(howdah_swoole_server_ce, Z_OBJ_P(ZEND_THIS), "host", 4, host);
 	howdah_swoole_set_number("port", howdah_run_port());
@@ -328,7 +328,7 @@ static PHP_METHOD(Server, getLastError)
 	RETURN_LONG(0);
 }
 
-/* Methods that another kind of server has. */
+/* Methods that only other kinds of servers have. */
 static PHP_METHOD(Server, notHere)
 {
 	char what[96];
@@ -443,7 +443,7 @@ void howdah_swoole_register_server(void)
 	memcpy(&server_handlers, &std_object_handlers, sizeof(server_handlers));
 	server_handlers.unset_property = howdah_swoole_keep_property;
 	howdah_swoole_server_ce->create_object = create_server;
-	/* After create_object, which it inherits. */
+	/* Registered after create_object is set, which it inherits. */
 	http_server_ce = howdah_swoole_class("Swoole\\Http\\Server", "swoole_http_server",
 	                                     howdah_swoole_server_ce, NULL);
 }

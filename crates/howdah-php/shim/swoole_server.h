@@ -1,5 +1,4 @@
-/* What swoole_server.c (the class and its methods) and swoole_life.c (its callbacks, manager and workers)
- * share. */
+/* Shared by swoole_server.c (the class and its methods) and swoole_life.c (its callbacks, manager and workers). */
 #ifndef HOWDAH_SWOOLE_SERVER_H
 #define HOWDAH_SWOOLE_SERVER_H
 
@@ -20,7 +19,7 @@ typedef enum {
 	ON_CONNECT,
 	ON_CLOSE,
 	ON_REQUEST,
-	/* Scripts may set these callbacks; they are never called. */
+	/* Scripts may set these callbacks, but they are never called. */
 	ON_TASK,
 	ON_FINISH,
 	ON_WORKER_ERROR,
@@ -35,7 +34,7 @@ typedef struct {
 } callback_t;
 
 extern callback_t howdah_swoole_callbacks[EVENTS];
-/* The one server of this process, kept from its making until the process ends. */
+/* The one server of this process, kept from its creation until the process exits. */
 extern zval howdah_swoole_the_server;
 extern uint64_t howdah_swoole_worker_number;
 extern pid_t howdah_swoole_manager_pid;
@@ -43,7 +42,7 @@ extern pid_t howdah_swoole_manager_pid;
 /* Sets a property of the server. */
 void howdah_swoole_set_number(const char *name, zend_long value);
 
-/* Makes this process the manager; returns when all workers have left. */
+/* Makes this process the manager. Returns when all workers have exited. */
 void howdah_swoole_run(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* What $server->set() takes: each setting by name, checked when it is set. A setting that asks for
- * what is not there is refused with its name at once, not in production; one that has no meaning
- * here is passed over; an unknown one is warned of. */
+/* The settings of $server->set(), by name, each checked when it is set. A setting that requests an unsupported feature
+ * is refused by name at once, not in production; a setting without a meaning here is ignored; an unknown one causes a
+ * warning. */
 #include "howdah.h"
 #include "swoole.h"
 
@@ -20,7 +20,7 @@ typedef enum {
 	SPECIAL,  /* see special() */
 	NOTHING,  /* meaningless here, whatever its value */
 	UNLESS,   /* refused unless false, 0 or empty */
-	DOUBTFUL, /* warned of unless false, 0 or empty */
+	DOUBTFUL, /* causes a warning unless false, 0 or empty */
 } kind_t;
 
 typedef struct {
@@ -181,7 +181,7 @@ void howdah_swoole_set_defaults(void)
 	};
 }
 
-/* Settings live as long as the process. */
+/* Copies a text to memory that lives as long as the process. */
 static char *keep(zend_string *text)
 {
 	return strndup(ZSTR_VAL(text), ZSTR_LEN(text));
@@ -203,7 +203,8 @@ static void set_directory_or_limit(const char *name, const char *ini, zval *valu
 	zend_string_release(key);
 }
 
-/* Strings, each with its NUL and one NUL behind the last; `first`: what each begins with, if not NUL. */
+/* Stores strings, each terminated by NUL, with one more NUL after the last. `first` is the character with which each
+ * must begin, unless it is NUL. */
 static void keep_list(const char *name, zval *value, char first, const char *wants, const char **into)
 {
 	if (Z_TYPE_P(value) != IS_ARRAY) {
@@ -262,7 +263,7 @@ static void special(const char *name, zval *value)
 	} else if (strstr(name, "compression_types")) {
 		keep_list(name, value, '\0', "an array of media types", (const char **)&howdah_swoole.compression_types);
 	} else {
-		/* The level of compression is all that is left. */
+		/* Only the compression level remains. */
 		zend_long level = zval_get_long(value);
 		if (level < 0 || level > 9) {
 			bad_value(name, "a level from 0 to 9");
@@ -342,21 +343,21 @@ void howdah_swoole_set(HashTable *given)
 		bad_value("worker_num", "a number of at most 1000");
 	}
 	howdah_swoole_loop.document_root = static_wanted ? document_root_wanted : NULL;
-	/* As Swoole: half of max_request, spread over the workers. */
+	/* As in Swoole: half of max_request, spread over the workers. */
 	howdah_run_jitter(grace >= 0 ? (uint64_t)grace : howdah_swoole_loop.max_requests / 2);
 }
 
-/* Called by start(), after which nothing more is set. */
+/* Called by start(), after which no setting changes any more. */
 void howdah_swoole_check_settings(void)
 {
 	if (static_wanted && !document_root_wanted) {
 		bad_value("enable_static_handler", "a document_root beside it");
 	}
-	/* Swoole bounds each file of a form, and not how many there are; here they share it. */
+	/* Swoole limits each file of a form but not their number; here all files share one limit. */
 	if (howdah_swoole.large_uploads && PG(upload_max_filesize) > 0) {
 		howdah_swoole_loop.max_uploads = howdah_swoole_loop.max_body + (uint64_t)PG(upload_max_filesize);
 	}
-	/* The directory PHP puts uploads into, too. */
+	/* The directory into which PHP puts uploads, too. */
 	const char *directory = PG(upload_tmp_dir) && *PG(upload_tmp_dir) ? PG(upload_tmp_dir)
 	                                                                  : php_get_temporary_directory();
 	howdah_swoole_loop.spill_directory = strdup(directory);

@@ -1,5 +1,6 @@
-/* Swoole\Table: memory that a server's processes share, made before they are forked. It has fixed columns and at most so many rows; one lock, which a process
- * that dies with it leaves usable (a robust mutex), guards it. */
+/* Swoole\Table: memory that a server's processes share, created before they are forked. It has fixed columns and a
+ * maximum number of rows. One lock guards it, which stays usable if a process dies while it holds it (a robust mutex).
+ */
 #include "howdah.h"
 #include "swoole.h"
 
@@ -18,7 +19,7 @@ enum { EMPTY = 0, USED = 1, DELETED = 2 };
 typedef struct {
 	pthread_mutex_t lock;
 	uint32_t rows;
-	/* Rows that found their first slot taken when they were made, and how far the farthest went. */
+	/* Rows whose first slot was taken when they were created, and the largest distance of a row from its first slot. */
 	uint32_t conflicts, farthest;
 	uint64_t inserts, updates, deletes;
 } shared_t;
@@ -32,7 +33,7 @@ typedef struct {
 typedef struct {
 	zend_string *name;
 	int type;
-	uint32_t offset, size; /* of a string: a length of 4 bytes, then so many */
+	uint32_t offset, size; /* for a string: a length of 4 bytes, then this many bytes */
 } column_t;
 
 typedef struct {
@@ -42,7 +43,7 @@ typedef struct {
 	uint32_t column_count;
 	shared_t *shared;
 	char *first;
-	uint32_t at; /* the slot the iteration is at */
+	uint32_t at; /* the current slot of the iteration */
 	zend_object std;
 } table_t;
 
@@ -84,7 +85,7 @@ static void destroy_table(zend_object *object)
 	zend_object_std_dtor(object);
 }
 
-/* The table of a method; throws when it has no memory yet. */
+/* Returns the table of a method. Throws if it has no memory yet. */
 static table_t *made(zval *this)
 {
 	table_t *table = of(Z_OBJ_P(this));
@@ -113,11 +114,11 @@ static row_t *row_at(table_t *table, uint32_t slot)
 	return (row_t *)(table->first + (size_t)slot * table->row_size);
 }
 
-/* The key's row, or with `make` a new one; NULL when there is none, or no room. */
+/* Returns the key's row, or with `make` a new one. Returns NULL if there is none, or no room. */
 static row_t *find(table_t *table, zend_string *key, bool make)
 {
 	uint32_t slot = (uint32_t)zend_hash_func(ZSTR_VAL(key), ZSTR_LEN(key)) & (table->slots - 1);
-	/* The first slot on the way that holds no row, and how far it is from the key's own. */
+	/* The first slot on the way that holds no row, and its distance from the key's own slot. */
 	row_t *vacant = NULL;
 	uint32_t steps = 0;
 	for (uint32_t i = 0; i < table->slots; i++, slot = (slot + 1) & (table->slots - 1)) {
@@ -306,7 +307,7 @@ static PHP_METHOD(Table, set)
 	if (!good_key(key)) {
 		RETURN_FALSE;
 	}
-	/* Conversions may run PHP code, so they come before the lock. */
+	/* Conversions may run PHP code, so they happen before the lock is taken. */
 	zval plain;
 	array_init(&plain);
 	zend_string *name;
@@ -348,13 +349,13 @@ static PHP_METHOD(Table, set)
 	RETURN_BOOL(row != NULL);
 }
 
-/* The key's row, if there is one; under the lock. */
+/* Returns the key's row, if there is one. Called under the lock. */
 static row_t *there(table_t *table, zend_string *key)
 {
 	return ZSTR_LEN(key) <= KEY_MAX ? find(table, key, false) : NULL;
 }
 
-/* The table of a method whose one argument is a key, locked; NULL: it has thrown. */
+/* Returns the table of a method whose one argument is a key, locked. Returns NULL if it has thrown. */
 static table_t *locked_for(INTERNAL_FUNCTION_PARAMETERS, zend_string **key)
 {
 	ZEND_PARSE_PARAMETERS_START(1, 1)
@@ -384,7 +385,7 @@ static PHP_METHOD(Table, get)
 		RETURN_FALSE;
 	}
 	RETVAL_FALSE;
-	/* A copy first: making PHP values may end in a bailout, which would leave the lock locked. */
+	/* The row is copied first: creating PHP values may end in a bailout, which would leave the lock held. */
 	row_t *copy = emalloc(table->row_size);
 	lock(table);
 	row_t *row = there(table, key);
@@ -409,7 +410,7 @@ static PHP_METHOD(Table, del)
 	}
 	row_t *row = there(table, key);
 	if (row) {
-		/* Not "deleted" when nothing is behind it: searches end here again. */
+		/* Not marked "deleted" if no row follows: searches may end here again. */
 		uint32_t slot = (uint32_t)(((char *)row - table->first) / (ptrdiff_t)table->row_size);
 		row->state = row_at(table, (slot + 1) & (table->slots - 1))->state == EMPTY ? EMPTY : DELETED;
 		while (row->state == EMPTY) {
@@ -501,7 +502,7 @@ static PHP_METHOD(Table, count)
 	RETURN_LONG(rows);
 }
 
-/* Swoole keeps rows in conflict in slices of their own; here every slot is one. */
+/* Swoole keeps rows in conflict in separate slices; here every slot counts as one. */
 static PHP_METHOD(Table, stats)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -542,7 +543,7 @@ static PHP_METHOD(Table, destroy)
 	RETURN_TRUE;
 }
 
-/* ---- iteration: from slot to slot; rows may come and go meanwhile ---- */
+/* ---- iteration: from slot to slot; rows may be added and removed meanwhile ---- */
 
 static void to_used(table_t *table)
 {
@@ -578,7 +579,8 @@ static PHP_METHOD(Table, valid)
 	RETURN_BOOL(table && table->at < table->slots);
 }
 
-/* A copy of the row the iteration is at, to be freed; NULL: it is at the end, or has thrown. */
+/* Returns a copy of the iteration's current row, which the caller frees. Returns NULL at the end, or if it has thrown.
+ */
 static row_t *current_copy(table_t *table)
 {
 	if (!table || table->at >= table->slots) {

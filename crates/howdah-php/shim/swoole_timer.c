@@ -1,5 +1,5 @@
-/* Swoole\Timer and the swoole_timer_* functions, Swoole\Process::kill() and Swoole\Util. The loop keeps a
- * timer's time; what it calls is kept here. */
+/* Swoole\Timer and the swoole_timer_* functions, Swoole\Process::kill() and Swoole\Util. The loop keeps a timer's due
+ * time; the function that it calls is kept here. */
 #include "howdah.h"
 #include "swoole.h"
 
@@ -13,18 +13,18 @@ typedef struct {
 	zval function;
 	zend_fcall_info info;
 	zend_fcall_info_cache cache;
-	/* The timer's id before them when it ticks. */
+	/* The arguments; the timer's id precedes them if the timer repeats. */
 	uint32_t count;
 	zval *arguments;
 	uint32_t running;
 	bool cleared;
-	/* What Timer::info() shows. */
+	/* The values that Timer::info() shows. */
 	zend_long interval, calls, round;
 } howdah_timer_t;
 
 /* Timers that have run so far. */
 static zend_long rounds;
-/* Whose callback runs: it may ask for its own timer's info() when it has cleared it. */
+/* The timer whose callback is running: the callback may call info() for its own timer after clearing it. */
 static howdah_timer_t *current;
 static uint64_t current_id;
 
@@ -53,7 +53,7 @@ static void forget(uint64_t id, howdah_timer_t *timer)
 	}
 }
 
-/* In a forked worker: the timers made before are the manager's. */
+/* Called in a forked worker: the timers created before belong to the manager. */
 void howdah_swoole_forget_timers(void)
 {
 	if (!ready) {
@@ -63,7 +63,7 @@ void howdah_swoole_forget_timers(void)
 	howdah_timer_t *timer;
 	ZEND_HASH_FOREACH_NUM_KEY_PTR(&timers, id, timer) {
 		(void)id;
-		/* The one that is calling this, if any, is freed by its caller. */
+		/* A timer whose callback is running is freed by its caller. */
 		if (!timer->running) {
 			free_timer(timer);
 		}
@@ -255,7 +255,7 @@ static PHP_METHOD(Timer, stats)
 	add_assoc_long(return_value, "round", rounds);
 }
 
-/* Its one setting is whether callbacks are coroutines: they are none. */
+/* The only setting is whether callbacks are coroutines, which they never are. */
 static PHP_METHOD(Timer, set)
 {
 	zval *settings;
@@ -327,7 +327,7 @@ static PHP_METHOD(Process, kill)
 	if (kill((pid_t)pid, (int)signo) == 0) {
 		RETURN_TRUE;
 	}
-	/* As in Swoole: asking whether a process is there is no error. */
+	/* As in Swoole, it is not an error to ask whether a process exists. */
 	if (!(errno == ESRCH && signo == 0)) {
 		php_error_docref(NULL, E_WARNING, "kill(" ZEND_LONG_FMT ", " ZEND_LONG_FMT ") failed: %s", pid, signo, strerror(errno));
 	}

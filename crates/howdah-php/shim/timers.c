@@ -1,17 +1,17 @@
-/* PHP's time limit without the five system calls a request. PHP arms the CPU timer (ITIMER_PROF)
- * when it begins to read the request and again when the script begins, disarms it at the end, and
- * installs and unblocks the same SIGPROF handler every time. The three functions it calls are
- * defined here in front of the C library's and leave out what changes nothing:
+/* PHP's time limit without its five system calls per request. PHP arms the CPU timer (ITIMER_PROF) when it begins to
+ * read the request and again when the script begins, disarms it at the end, and installs and unblocks the same SIGPROF
+ * handler every time. The three functions that it calls are defined here, ahead of the C library's, and skip calls that
+ * change nothing:
  *
- * - installing for SIGPROF the very action that is installed, unblocking it when unblocked;
- * - arming while the request is read when there is no body to read: armed again before the script;
- * - disarming at the very end, when much of the limit is left: the timer counts this process's CPU
- *   time, of which the end of a request and the sleep after it take next to none, and the next
- *   request sets it again. One that has no limit, or a body to read, disarms it first;
- * - arming for a script under the same long limit as the one before it, a moment ago: the timer
- *   was set that moment longer, so a script never has less than its limit, and at most GRACE more.
+ * - installing the action for SIGPROF that is already installed, and unblocking SIGPROF when it is unblocked;
+ * - arming while the request is read if there is no body to read, since the timer is armed again before the script;
+ * - disarming at the very end if much of the limit is left: the timer counts this process's CPU time, of which the end
+ *   of a request and the sleep after it take next to none, and the next request sets it again. A request without a
+ *   limit, or with a body to read, disarms it first;
+ * - arming for a script with the same long limit as the previous one a moment ago: the timer was set longer by that
+ *   moment, so a script never has less than its limit, and at most GRACE more.
  *
- * What a script asks for itself (set_time_limit, pcntl) is never left out. */
+ * Calls that a script makes itself (set_time_limit, pcntl) are never skipped. */
 #include "howdah.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A timer is left running only with such a limit (seconds), set less than a second ago. */
+/* A timer is left running only with at least this limit (seconds), set less than a second ago. */
 #define LONG_LIMIT 10
 /* Nanoseconds for which one arming serves the scripts of several requests. */
 #define GRACE 250000000
@@ -30,15 +30,15 @@
 howdah_phase_t howdah_phase;
 
 static bool armed;     /* the kernel's timer may be running */
-static bool left_over; /* PHP has disarmed it; the kernel's timer still runs */
-static long limit;     /* seconds it was armed with, GRACE aside; 0: not by PHP's own call */
-static bool graced;    /* it was armed with GRACE on top */
-static bool for_script; /* PHP's next arming is that of a script about to begin */
+static bool left_over; /* PHP has disarmed it, but the kernel's timer still runs */
+static long limit;     /* seconds for which it was armed, without GRACE; 0: not armed by PHP's own call */
+static bool graced;    /* it was armed with GRACE added */
+static bool for_script; /* PHP's next arming is for a script that is about to begin */
 static int64_t armed_at;
 
 static int64_t monotonic_ns(void)
 {
-	/* Exact to a few milliseconds, which is enough here, and cheaper than the exact one. */
+	/* Accurate to a few milliseconds, which is enough here, and cheaper than the precise clock. */
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -63,8 +63,8 @@ static bool has_body(void)
 	return length != 0;
 }
 
-/* Step 4 of php_request_shutdown(): no PHP code runs any more, unlike in set_time_limit() called
- * by a shutdown function. */
+/* Returns whether this is step 4 of php_request_shutdown(), where no PHP code runs any more, unlike set_time_limit()
+ * called by a shutdown function. */
 static bool is_final_disarm(void)
 {
 	return howdah_phase == HOWDAH_ENDING && !EG(current_execute_data);
@@ -120,13 +120,13 @@ void howdah_timer_before_input(void)
 	if (left_over && has_body()) {
 		disarm();
 	}
-	/* max_input_time = -1: armed once, for reading the request and for the script. */
+	/* max_input_time = -1: the timer is armed once, for reading the request and for the script. */
 	for_script = PG(max_input_time) == -1 && !has_body();
 }
 
 void howdah_timer_before_script(void)
 {
-	/* max_execution_time, as its on_modify handler keeps it. */
+	/* max_execution_time, as its on_modify handler stores it. */
 	bool limited = EG(timeout_seconds) > 0;
 	for_script = limited && PG(max_input_time) != -1;
 	if (left_over && !limited) {
@@ -134,9 +134,9 @@ void howdah_timer_before_script(void)
 	}
 }
 
-/* A worker's limit starts again with each request, but a timer set less than a second ago with the
- * same long limit is left running: a request then has up to a second less, and costs a system call
- * less. Between requests it stays armed, since a sleeping process uses no CPU time. */
+/* A worker's limit starts again with each request, but a timer that was set less than a second ago with the same long
+ * limit is left running: a request then has up to a second less, which saves a system call. Between requests the timer
+ * stays armed, since a sleeping process uses no CPU time. */
 void howdah_timer_before_worker_request(void)
 {
 	if (EG(timeout_seconds) <= 0) {
@@ -153,7 +153,7 @@ void howdah_timer_before_worker_request(void)
 
 /* ---- SIGPROF's handler and mask ---- */
 
-/* The kernel's part of a set; glibc leaves the rest of the 128 bytes as it finds it. */
+/* Compares the part of a set that the kernel uses; glibc leaves the rest of the 128 bytes unchanged. */
 static bool same_set(const sigset_t *a, const sigset_t *b)
 {
 	return memcmp(a, b, _NSIG / 8) == 0;

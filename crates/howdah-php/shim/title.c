@@ -1,5 +1,5 @@
-/* The process title shown by ps: the memory of argv and the environment is overwritten, after the
- * environment has been moved to the heap. glibc hands argc and argv to constructors. */
+/* The process title shown by ps. The memory of argv and the environment is overwritten, after the environment has been
+ * moved to the heap. glibc passes argc and argv to constructors. */
 #include "entry.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ __attribute__((constructor)) static void remember_arguments(int argc, char **arg
 	area_len = (size_t)(end - area);
 }
 
-/* Makes room: environment strings that follow argv are copied and may be overwritten. Call once,
- * before any thread and before anything keeps a pointer into the environment. */
+/* Makes room: environment strings that follow argv are copied and may then be overwritten. Call once, before any thread
+ * exists and before anything keeps a pointer into the environment. */
 void howdah_title_prepare(void)
 {
 	if (!area) {

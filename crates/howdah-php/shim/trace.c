@@ -1,8 +1,8 @@
-/* The PHP stack of a running child, read from outside by the descriptor of its memory (/proc/PID/mem) that
- * it has handed to the zygote: both have the same address layout, the child is neither stopped nor asked. It
- * may change its stack while we read; every pointer is only ever followed by another checked read, so the
- * worst is a wrong line. Follows fpm_php_trace_dump() of php-fpm, which stops the child by ptrace instead,
- * as root may. */
+/* The PHP stack of a running child, read from outside through the descriptor of its memory (/proc/PID/mem) that it has
+ * sent to the zygote. Both processes have the same address layout, and the child is neither stopped nor asked. It may
+ * change its stack during the reads, but every pointer is followed only by another checked read, so the worst result is
+ * a wrong line. This follows fpm_php_trace_dump() of php-fpm, which runs as root and stops the child by ptrace instead.
+ */
 #include "howdah.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static bool plausible(uintptr_t pointer)
 	return pointer && (pointer & (sizeof(long) - 1)) == 0;
 }
 
-/* The text of a zend_string over there, printable and cut to MAX_NAME. */
+/* Reads the text of a zend_string of the child, made printable and truncated to MAX_NAME. */
 static bool peek_string(int memory, uintptr_t string, char *out)
 {
 	size_t len;
@@ -114,8 +114,8 @@ static void place_of_call(int memory, uintptr_t at, char *file, uint32_t *line)
 	}
 }
 
-/* Writes "name() FILE:LINE" lines, innermost call first, to `out` and returns their length. A
- * function written in PHP is shown at its present line, one written in C where it was called. */
+/* Writes "name() FILE:LINE" lines, innermost call first, to `out` and returns their length. A function written in PHP
+ * is shown at its current line, one written in C where it was called. */
 size_t howdah_php_trace(int memory, char *out, size_t cap)
 {
 	uintptr_t at;

@@ -1,7 +1,6 @@
-/* $_SERVER, $_ENV, getenv() and cookies from the request frame. Known names are interned once and
- * put straight into the hash; php_register_variable_safe() for each would double the cost of a
- * small request. Follows sapi_cgi_register_variables() and cgi_php_load_environment_variables()
- * of php-fpm. */
+/* $_SERVER, $_ENV, getenv() and cookies from the request frame. Known names are interned once and inserted directly
+ * into the hash table, since php_register_variable_safe() for each would double the cost of a small request. This
+ * follows sapi_cgi_register_variables() and cgi_php_load_environment_variables() of php-fpm. */
 #include "howdah.h"
 
 #include <unistd.h>
@@ -41,8 +40,8 @@ static const howdah_ini_ref *site_environment(const char *name, size_t len)
 	return NULL;
 }
 
-/* getenv(): the request's variables as under php-fpm and mod_php, then the site's environment;
- * PHP itself then asks the process environment. */
+/* getenv(): searches the request's variables as under php-fpm and mod_php, then the site's environment. PHP itself then
+ * searches the process environment. */
 char *howdah_getenv(const char *name, size_t len)
 {
 	if (!howdah_current.frame) {
@@ -79,13 +78,13 @@ static void add_site_environment(zval *array)
 	}
 }
 
-/* The process environment as import_environment_variable() of php-src would add it, kept ready in
- * strings that are never freed: a server's environment may be larger than a request. */
+/* The process environment as import_environment_variable() of php-src would add it, kept in strings that are never
+ * freed, because a server's environment may be larger than a request. */
 static HashTable ready_environment;
 static char **seen_entries;
 static size_t seen_count;
 
-/* A string as permanent as those PHP interns at start; PHP cannot intern any more by now. */
+/* Creates a string as permanent as those that PHP interns at its start, since PHP cannot intern any more by now. */
 static zend_string *permanent_string(const char *text, size_t len)
 {
 	zend_string *string = zend_string_init(text, len, 1);
@@ -136,8 +135,8 @@ static bool environment_is_as_seen(void)
 	return !environ[seen_count];
 }
 
-/* $_ENV, and the environment's part of $_SERVER. Unlike php-fpm the request's own variables are
- * not repeated in $_ENV: a client's header is no environment. */
+/* Fills $_ENV, and the environment's part of $_SERVER. Unlike under php-fpm, the request's own variables are not
+ * repeated in $_ENV: a client's header is not part of the environment. */
 static void import_environment(zval *array)
 {
 	if (environment_is_as_seen()) {
@@ -164,7 +163,7 @@ void howdah_hook_environment(void)
 	php_load_environment_variables = load_environment;
 }
 
-/* Values as ZVAL_STRINGL_FAST: no allocation for empty and one-byte strings. */
+/* Sets the value with ZVAL_STRINGL_FAST, which needs no allocation for empty and one-byte strings. */
 static void set_value(zval *to, const howdah_var_ref *ref)
 {
 	ZVAL_STRINGL_FAST(to, howdah_text(ref->value_off), ref->value_len);
@@ -202,8 +201,8 @@ void howdah_register_server_variables(zval *array)
 		if (ref->id != HOWDAH_VAR_ID_TEXT) {
 			zend_hash_update(hash, howdah_names[ref->id], &value);
 		} else {
-			/* A header's name cannot be a number or hold brackets; a site's parameter might be
-			 * a number, so: symtable. */
+			/* A header's name cannot be a number or contain brackets, but a site's parameter might be a number, hence symtable.
+			 */
 			zend_symtable_str_update(hash, howdah_text(ref->name_off), ref->name_len, &value);
 		}
 	}

@@ -1,18 +1,18 @@
-/* Worker mode: a script boots once and then asks for one request after the other by
- * frankenphp_handle_request() (howdah_handle_request() is the same under our name).
+/* Worker mode: a script boots once and then asks for one request after another with frankenphp_handle_request()
+ * (howdah_handle_request() is the same function under Howdah's name).
  *
  * ```
  * boot ─► asks ─► [begin: site's settings, input, superglobals] callback [end: shutdown functions,
  *          ▲       session, output, uploads; the answer is complete] script's own code ─┐
  *          └──────────────── what the request has changed is undone ◄───────────────────┘
  * ```
- * The semantics are FrankenPHP's (frankenphp_handle_request() of frankenphp.c); what is reset is
- * more, see worker_state.c. The steps are those of php_request_startup() and
- * php_request_shutdown(), in their order, without those that would free the script.
+ * The semantics are FrankenPHP's (frankenphp_handle_request() of frankenphp.c), but more is reset, see worker_state.c.
+ * The steps are those of php_request_startup() and php_request_shutdown(), in their order, without those that would
+ * free the script.
  *
- * exit() and fatal errors in a request end the script: code after the callback that would tidy up
- * has not run, so the next request gets a process that booted afresh. The client gets what it
- * would get from an ordinary script. An uncaught exception ends its request only. */
+ * exit() and fatal errors in a request end the script: cleanup code after the callback has not run, so the next request
+ * gets a process that has booted afresh. The client gets what an ordinary script would send. An uncaught exception ends
+ * only its request. */
 #include "worker.h"
 
 #include <errno.h>
@@ -27,11 +27,11 @@
 
 howdah_worker_phase howdah_worker;
 
-/* It has asked for a request at least once. */
+/* The script has asked for a request at least once. */
 static bool has_asked;
 static uint64_t served;
 
-/* What the script has written outside of requests, buffered or not, goes to the log. */
+/* Sends the output that the script has written outside of requests, buffered or not, to the log. */
 static void end_own_output(void)
 {
 	php_output_end_all();
@@ -40,8 +40,8 @@ static void end_own_output(void)
 	zend_llist_clean(&SG(sapi_headers).headers);
 }
 
-/* The body of a request goes with it, and every php://input still open on it: the stream has no
- * share in the body, it would read freed memory or the next client's body. */
+/* Closes the body of a request, and every php://input that is still open on it: such a stream holds no reference to the
+ * body and would read freed memory or the next client's body. */
 static void close_body(php_stream *body)
 {
 	zend_resource *resource;
@@ -70,7 +70,7 @@ bool howdah_is_worker(void)
 	return howdah_worker != HOWDAH_NO_WORKER;
 }
 
-/* As at the end of zend_execute_scripts(). */
+/* Reports an exception as at the end of zend_execute_scripts(). */
 static void report_exception(void)
 {
 	if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
@@ -81,8 +81,8 @@ static void report_exception(void)
 	}
 }
 
-/* What code run at a request's end has thrown is reported here, as it would be outside of all
- * functions. An exit() is set aside, since PHP calls no function while one is under way. */
+/* Reports an exception thrown by code at a request's end as it would be reported outside of all functions. An exit() is
+ * set aside, since PHP calls no function while one is pending. */
 static void settle(zend_object **exit)
 {
 	if (!EG(exception)) {
@@ -99,7 +99,7 @@ static void settle(zend_object **exit)
 	}
 }
 
-/* The steps of php_request_shutdown() that finish an answer. */
+/* Performs the steps of php_request_shutdown() that finish a response. */
 static void end_request(void)
 {
 	zend_object *exit = NULL;
@@ -122,7 +122,7 @@ static void end_request(void)
 	zend_try {
 		php_stream *body = SG(request_info).request_body;
 		SG(request_info).request_body = NULL;
-		SG(post_read) = 1; /* what the script left of it is the front's to drop */
+		SG(post_read) = 1; /* the front discards what the script did not read of it */
 #if PHP_VERSION_ID >= 80600
 		if (ZEND_FCC_INITIALIZED(SG(send_header_fcc))) {
 			zend_fcc_dtor(&SG(send_header_fcc));
@@ -149,11 +149,11 @@ static void end_request(void)
 	EG(exception) = exit;
 }
 
-/* The steps of php_request_startup() that concern a request. */
+/* Performs the steps of php_request_startup() that concern a request. */
 static void begin_request(void)
 {
 	howdah_worker = HOWDAH_SERVING;
-	/* An uncaught exception of the last request is not this one's. */
+	/* An uncaught exception of the previous request does not belong to this one. */
 	EG(exit_status) = 0;
 	PG(during_request_startup) = 1;
 	PG(header_is_being_sent) = 0;
@@ -165,7 +165,7 @@ static void begin_request(void)
 	sapi_activate();
 	SG(sapi_started) = 1;
 	if (PG(open_basedir) && *PG(open_basedir)) {
-		/* As php_request_startup() does it: a path seen before is not to be trusted. */
+		/* As php_request_startup() does: a path seen before must not be trusted. */
 		zend_string *name = zend_string_init("realpath_cache_size", sizeof("realpath_cache_size") - 1, 0);
 		zend_alter_ini_entry_chars(name, "0", 1, PHP_INI_SYSTEM, PHP_INI_STAGE_ACTIVATE);
 		zend_string_release(name);
@@ -196,7 +196,7 @@ static void begin_request(void)
 	howdah_timer_before_worker_request();
 }
 
-/* A bailout that one of PHP's own zend_trys has caught leaves the engine unfit for more. */
+/* A bailout that one of PHP's own zend_try blocks has caught leaves the engine unfit for more requests. */
 static void stop_if_broken(void)
 {
 	if (CG(unclean_shutdown)) {
@@ -213,7 +213,7 @@ static PHP_FUNCTION(frankenphp_handle_request)
 	ZEND_PARSE_PARAMETERS_END();
 
 	if (howdah_is_copy) {
-		/* A script's own fork has no requests to wait for. */
+		/* A fork that the script made has no requests to wait for. */
 		RETURN_FALSE;
 	}
 	switch (howdah_worker) {
@@ -269,7 +269,7 @@ static PHP_FUNCTION(frankenphp_handle_request)
 		report_exception();
 	}
 	if (EG(exception)) {
-		/* exit(): the script unwinds to its end, where the answer is finished. */
+		/* exit(): the script unwinds to its end, where the response is finished. */
 		RETURN_THROWS();
 	}
 	if (howdah_is_copy) {
@@ -285,7 +285,7 @@ static PHP_FUNCTION(frankenphp_handle_request)
 	RETURN_TRUE;
 }
 
-/* FrankenPHP's: a line in the log with slog's levels, the context as JSON behind it. */
+/* From FrankenPHP: a log line with slog's levels, followed by the context as JSON. */
 static PHP_FUNCTION(frankenphp_log)
 {
 	zend_string *message;
@@ -342,8 +342,8 @@ static const zend_function_entry functions[] = {
 	PHP_FE_END
 };
 
-/* opcache's memory can only be wiped when no process runs code from it, and a worker always does. The
- * caller gets the new code it wants from new workers, which the front is asked for. */
+/* opcache's memory can only be wiped when no process runs code from it, and a worker always does. The caller gets the
+ * new code from new workers, which are requested from the front. */
 static void reset_opcache(INTERNAL_FUNCTION_PARAMETERS)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -351,10 +351,10 @@ static void reset_opcache(INTERNAL_FUNCTION_PARAMETERS)
 	RETURN_TRUE;
 }
 
-/* Only a worker pool has the functions: scripts take their being there for worker mode. */
+/* Only a worker pool has these functions, because scripts detect worker mode by their existence. */
 void howdah_worker_prepare(void)
 {
-	/* opcache's optimizer looks at the module of every internal function it sees called. */
+	/* opcache's optimizer inspects the module of every internal function whose call it sees. */
 	EG(current_module) = zend_hash_str_find_ptr(&module_registry, howdah_module.name,
 	                                            strlen(howdah_module.name));
 	zend_register_functions(NULL, functions, NULL, MODULE_PERSISTENT);
@@ -374,7 +374,7 @@ void howdah_worker_prepare(void)
 	howdah_state_prepare();
 }
 
-/* Why the script has ended without asking: a fatal error, its exit status, or nothing at all. */
+/* Explains why the script has ended without asking for a request: a fatal error, its exit status, or neither. */
 static int explain(char *why, size_t cap)
 {
 	const int fatal = E_ERROR | E_PARSE | E_CORE_ERROR | E_COMPILE_ERROR | E_USER_ERROR | E_RECOVERABLE_ERROR;
@@ -393,13 +393,13 @@ static int explain(char *why, size_t cap)
 	return HOWDAH_WORKER_NEVER_ASKED;
 }
 
-/* Runs the worker script of the boot frame to its end. Returns a HOWDAH_WORKER_ value; with the
- * two that say why nothing was served, `why` gets a sentence. */
+/* Runs the worker script of the boot frame to its end. Returns a HOWDAH_WORKER_ value. With the two values for a script
+ * that served nothing, `why` receives a sentence. */
 int howdah_php_run_worker(const char *frame, char *why, size_t cap)
 {
 	volatile int outcome = HOWDAH_WORKER_ENDED;
 	howdah_open_frame(frame);
-	/* There is no client: output goes to the log. */
+	/* There is no client, so output goes to the log. */
 	howdah_current.open = false;
 	howdah_worker = HOWDAH_BOOTING;
 	zend_first_try {
@@ -408,7 +408,7 @@ int howdah_php_run_worker(const char *frame, char *why, size_t cap)
 		if (php_request_startup() == SUCCESS) {
 			howdah_opcache_settle();
 			howdah_phase = HOWDAH_RUNNING;
-			/* A client that goes away must not end the script (FrankenPHP does the same). */
+			/* A client that disconnects must not end the script (FrankenPHP does the same). */
 			zend_string *name = zend_string_init("ignore_user_abort", sizeof("ignore_user_abort") - 1, 0);
 			zend_alter_ini_entry_chars(name, "1", 1, PHP_INI_SYSTEM, PHP_INI_STAGE_ACTIVATE);
 			zend_string_release(name);

@@ -1,5 +1,5 @@
-/* What the two halves of worker mode share: worker.c runs the script and its requests,
- * worker_state.c puts PHP's state back between them. Not for others. */
+/* Shared by the two halves of worker mode: worker.c runs the script and its requests, worker_state.c restores PHP's
+ * state between them. Other files do not include it. */
 #ifndef HOWDAH_WORKER_H
 #define HOWDAH_WORKER_H
 
@@ -8,32 +8,32 @@
 typedef enum {
 	HOWDAH_NO_WORKER, /* an ordinary child, or the zygote */
 	HOWDAH_BOOTING,   /* the script runs and has not asked for a request yet */
-	HOWDAH_BETWEEN,   /* it has asked before and runs code of its own now */
-	HOWDAH_SERVING,   /* the callback runs, or what belongs to its request */
-	HOWDAH_STOPPING,  /* it knows that there are no more requests */
+	HOWDAH_BETWEEN,   /* the script has asked before and runs its own code now */
+	HOWDAH_SERVING,   /* the callback runs, or code that belongs to its request */
+	HOWDAH_STOPPING,  /* the script has been told that there are no more requests */
 } howdah_worker_phase;
 
 extern howdah_worker_phase howdah_worker;
 
 /* worker_state.c */
 
-/* Wraps the functions whose effect is to be undone. Once in the zygote, after PHP's start. */
+/* Wraps the functions whose effect must be undone. Called once in the zygote, after PHP's start. */
 void howdah_state_prepare(void);
-/* The script has booted: what it has set up is what later requests find. */
+/* Called when the script has booted. Keeps the state that it has set up for later requests. */
 void howdah_state_keep_boot(void);
-/* The first request is over: keeps what frameworks set up in it. */
+/* Called when the first request is over. Keeps what frameworks set up during it. */
 void howdah_state_keep_first(void);
-/* Undoes what a request has changed in the kept state. */
+/* Undoes a request's changes to the kept state. */
 void howdah_state_restore(void);
-/* Before a request: tells the shutdown functions it registers from the script's own. */
+/* Called before a request. Separates the shutdown functions that it registers from the script's own. */
 void howdah_state_begin_request(void);
-/* Calls the shutdown functions that the request has registered, and forgets them. */
+/* Calls the shutdown functions that the request has registered, and removes them. */
 void howdah_state_call_shutdown_functions(void);
-/* The script ends within a request: its own shutdown functions come before the request's. */
+/* Called when the script ends within a request. Puts the script's own shutdown functions before the request's. */
 void howdah_state_join_shutdown_functions(void);
-/* Fills $_GET and the other superglobals from the present request. */
+/* Fills $_GET and the other superglobals from the current request. */
 void howdah_state_import_superglobals(void);
-/* The extensions that keep something of a request: ended and begun as for one. */
+/* Ends and begins the extensions that keep state of a request. */
 void howdah_state_end_modules(void);
 void howdah_state_begin_modules(void);
 

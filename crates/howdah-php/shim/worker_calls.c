@@ -1,14 +1,14 @@
-/* State that lives in extensions and that only their own functions can read and set
- * (mb_internal_encoding(), date_default_timezone_set(), ...): read by them when the script has
- * booted and after the first request, set by them after a request that has called the setter.
- * The setters are wrapped to know; a request that calls none costs nothing. */
+/* State that lives in extensions and that only their own functions can read and set (mb_internal_encoding(),
+ * date_default_timezone_set(), ...). It is read when the script has booted and after the first request, and it is set
+ * after a request that has called the setter. The setters are wrapped to detect that, and a request that calls none
+ * costs nothing. */
 #include "worker.h"
 
 typedef struct {
 	const char *setter;
-	/* Called without arguments it gives the value; NULL: there is none to read. */
+	/* Called without arguments, it returns the value; NULL: there is none to read. */
 	const char *getter;
-	/* Called in place of the setter, without a value; NULL: the setter with the value. */
+	/* Called in place of the setter, without a value; NULL: the setter is called with the value. */
 	const char *undo;
 	zend_function *function, *get, *put;
 	zif_handler stock;

@@ -1,18 +1,18 @@
-/* What a request changes in PHP and nothing undoes before the process ends: put back between two
+/* State that a request changes in PHP and that nothing undoes before the process ends. It is restored between two
  * requests of a worker. "The boot" is what the script did before it first asked for a request.
  *
- *   always as after the boot   settings (ini_set), time zone, mbstring and libxml switches, $_ENV,
- *                              putenv(), working directory, umask, locale, default stream context,
- *                              stream filters, tick functions
- *   gone                       $_SESSION, session id, SID, error_get_last(), strtok(), stat cache,
- *                              random seeds, zlib's choice of coding, filter_input()'s copies
- *   as after the first request error and exception handlers, stream wrappers
+ *     always as after the boot   settings (ini_set), time zone, mbstring and libxml switches, $_ENV,
+ *                                putenv(), working directory, umask, locale, default stream context,
+ *                                stream filters, tick functions
+ *     removed                    $_SESSION, session id, SID, error_get_last(), strtok(), stat cache,
+ *                                random seeds, zlib's choice of coding, filter_input()'s copies
+ *     as after the first request error and exception handlers, stream wrappers
  *
- * The last group is code that frameworks register once, and many boot in their first request (Symfony's
- * kernel, older Octane workers). A value that a request sets may be its visitor's choice (a time zone, a
- * precision), so every value goes back to what the boot has left.
+ * The last group is code that frameworks register once, and many of them boot in their first request (Symfony's kernel,
+ * older Octane workers). A value that a request sets may be its visitor's choice (a time zone, a precision), so every
+ * value is reset to the one after the boot.
  *
- * Not undone, since it is what a worker is for: global and static variables, classes, functions,
+ * The following is not undone, since it is the purpose of a worker: global and static variables, classes, functions,
  * constants, autoloaders, open resources that the script still holds. */
 #include "worker.h"
 
@@ -32,7 +32,7 @@ typedef struct {
 	uint8_t modifiable;
 } kept_setting;
 
-static HashTable settings; /* by name; what the boot has changed */
+static HashTable settings; /* by name; the settings that the boot has changed */
 
 static void keep_setting(zend_string *name, const zend_ini_entry *entry)
 {
@@ -52,8 +52,8 @@ static void free_setting(zval *value)
 	efree(kept);
 }
 
-/* As zend_alter_ini_entry_ex() does it, but PHP's stage for putting values back: no rule about
- * headers already sent or a session already begun applies. */
+/* As zend_alter_ini_entry_ex() does, but in PHP's stage for restoring values, in which no rule about headers already
+ * sent or a session already begun applies. */
 static void put_back(zend_ini_entry *entry, const kept_setting *kept)
 {
 	if (entry->on_modify) {
@@ -118,7 +118,7 @@ static bool same_handler(const zval *a, const zval *b)
 	return Z_TYPE_P(a) == Z_TYPE_P(b) && (Z_ISUNDEF_P(a) || Z_COUNTED_P(a) == Z_COUNTED_P(b));
 }
 
-/* What the request has put on top goes; what it has taken from below it cannot come back. */
+/* Removes the handlers that the request has added. Handlers that it has removed from the stack cannot be restored. */
 static bool restore_handler(const kept_handler *kept, zval *now, zend_stack *below)
 {
 	while (zend_stack_count(below) > kept->depth) {
@@ -149,7 +149,7 @@ static void restore_handlers(void)
 
 /* ---- the process: environment, directory, umask, locale ---- */
 
-static zval environment; /* $_ENV after the boot, if it was there */
+static zval environment; /* $_ENV after the boot, if it existed */
 static HashTable boot_putenv;
 static int directory = -1;
 static mode_t boot_umask;
@@ -164,8 +164,8 @@ static void keep_process(void)
 	if (env && Z_TYPE_P(env) == IS_ARRAY) {
 		ZVAL_ARR(&environment, zend_array_dup(Z_ARRVAL_P(env)));
 	}
-	/* The table holds what each variable was before: with one of its own, a request's changes are
-	 * undone to what the boot has set. */
+	/* The table contains the earlier value of each variable. With a separate table, a request's changes are reset to the
+	 * values that the boot has set. */
 	boot_putenv = BG(putenv_ht);
 	zend_hash_init(&BG(putenv_ht), 1, NULL, boot_putenv.pDestructor, 0);
 	directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -260,12 +260,12 @@ static void restore_streams(void)
 		free_table(&BG(user_filter_map));
 	}
 	if (!had_ticks && BG(user_tick_functions)) {
-		/* The list stays, empty: PHP has its runner in a list we cannot reach. */
+		/* The list stays, empty, because PHP has its runner in a list that is not accessible here. */
 		zend_llist_clean(BG(user_tick_functions));
 	}
 }
 
-/* ---- what is simply gone ---- */
+/* ---- what is simply removed ---- */
 
 static void forget(void)
 {
@@ -292,7 +292,7 @@ static void forget(void)
 
 /* ---- modules ---- */
 
-/* Their request functions keep nothing of the boot. */
+/* Modules whose request functions keep no state of the boot. */
 static zend_module_entry *filter_module, *zlib_module, *random_module;
 
 static void end_module(zend_module_entry *module)
@@ -321,7 +321,7 @@ void howdah_state_begin_modules(void)
 	begin_module(random_module);
 	begin_module(filter_module);
 	begin_module(zlib_module);
-	/* Last: with session.auto_start it reads cookies and sends headers. */
+	/* Begun last, since with session.auto_start it reads cookies and sends headers. */
 	howdah_session_begin();
 }
 
@@ -358,7 +358,7 @@ void howdah_state_join_shutdown_functions(void)
 		ZEND_HASH_FOREACH_PTR(requests, entry) {
 			append_user_shutdown_function(entry);
 		} ZEND_HASH_FOREACH_END();
-		/* The entries have moved: what they refer to is not to be released here. */
+		/* The entries have been moved, so the values that they refer to must not be released here. */
 		requests->pDestructor = NULL;
 		zend_hash_destroy(requests);
 		FREE_HASHTABLE(requests);
@@ -367,9 +367,9 @@ void howdah_state_join_shutdown_functions(void)
 
 /* ---- superglobals ---- */
 
-/* As zend_activate_auto_globals(), except for those that PHP makes when code that names them is
- * compiled (auto_globals_jit): here the code may have been compiled in an earlier request, so who
- * was made once is made every time. */
+/* As zend_activate_auto_globals(), except for the superglobals that PHP creates when code that names them is compiled
+ * (auto_globals_jit). Here that code may have been compiled in an earlier request, so a superglobal that was created
+ * once is created for every request. */
 void howdah_state_import_superglobals(void)
 {
 	zval *files = &PG(http_globals)[TRACK_VARS_FILES];
@@ -401,7 +401,7 @@ static void restore_env(void)
 	}
 }
 
-/* ---- the whole ---- */
+/* ---- all parts together ---- */
 
 static zend_module_entry *module_named(const char *name)
 {
@@ -455,7 +455,7 @@ void howdah_state_keep_first(void)
 void howdah_state_restore(void)
 {
 	if (howdah_session_is_active()) {
-		/* Begun by the script itself, after the answer. */
+		/* The script itself began a session after the response. */
 		howdah_session_end();
 	}
 	howdah_session_let_handler_be_set(true);

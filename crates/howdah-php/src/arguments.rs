@@ -1,58 +1,58 @@
-//! The command line of `howdah-php`, which the front writes and people read in `ps`. Every
-//! mistake is named; nothing unknown is ignored.
+//! The command line of a zygote, which the front writes and which people read in `ps`. Every mistake is reported by
+//! name, and no unknown option is ignored.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long children may finish their requests unless the command line says otherwise.
+/// How long children may take to finish their requests unless the command line sets another limit.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the command line asks for.
+/// The operation that the command line requests.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Invocation {
     /// Print the versions of Howdah and PHP and exit.
     Version,
     /// Run as the zygote of a pool.
     Serve(ZygoteOptions),
-    /// Only see whether PHP starts with these settings, within this many seconds.
+    /// Only check whether PHP starts with these settings, within this many seconds.
     Try(ZygoteOptions, u32),
 }
 
-/// A zygote's command line.
+/// The options of a zygote.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ZygoteOptions {
     /// Name of the pool, for process titles and messages.
     pub pool: String,
-    /// The shared memory, initialised by the front.
+    /// The shared memory, which the front has initialised.
     pub memory_fd: i32,
-    /// A connected `SOCK_SEQPACKET` socket speaking `howdah_proto::control`.
+    /// A connected `SOCK_SEQPACKET` socket that speaks `howdah_proto::control`.
     pub control_fd: i32,
     /// One eventfd per front thread.
     pub bell_fds: Vec<i32>,
     /// Which php.ini PHP reads.
     pub php_ini: PhpIni,
-    /// `--opcache off` and `-d` settings, as lines of a php.ini.
+    /// `--opcache off` and the `-d` settings, as lines of a php.ini.
     pub ini_entries: CString,
-    /// User to become, by name or number; none: stay who we are.
+    /// The user to become, by name or number. `None` keeps the current user.
     pub user: Option<String>,
-    /// Group to become; none: the user's.
+    /// The group to become. `None` means the user's group.
     pub group: Option<String>,
-    /// How long children may finish their requests after the front is gone, before SIGKILL.
+    /// How long children may take to finish their requests after the front has exited, before they get SIGKILL.
     pub shutdown: Duration,
-    /// The script that the children boot once for many requests; none: each request names its own.
+    /// The script that the children boot once for many requests. `None` means that each request names its own script.
     pub worker: Option<PathBuf>,
 }
 
 /// Which php.ini PHP reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum PhpIni {
-    /// PHP's own search: `PHPRC`, then the directory compiled into libphp (for Debian's embed
-    /// library `/etc/php/8.2/embed`), and `PHP_INI_SCAN_DIR` or its `conf.d`.
+    /// PHP's own search: `PHPRC`, then the directory compiled into libphp (for Debian's embed library
+    /// `/etc/php/8.2/embed`), and `PHP_INI_SCAN_DIR` or its `conf.d`.
     #[default]
     Search,
-    /// This file instead of the one found; the scan directory is still read.
+    /// This file instead of the one that PHP would find. PHP still reads the scan directory.
     File(CString),
     /// No php.ini and no scan directory.
     Nothing,
@@ -65,7 +65,7 @@ pub enum Refused {
     UnknownOption(String),
     /// The option needs a value and has none.
     MissingValue(&'static str),
-    /// The value is not what the option wants.
+    /// The value is not valid for the option.
     BadValue(&'static str, String),
     /// The option is missing and has no default.
     Required(&'static str),
@@ -85,7 +85,8 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Reads the arguments after the program's name; `stdin` is read when one of them says that more follow there.
+/// Parses the arguments after the program's name. `stdin` is called when an argument says that more settings follow on
+/// standard input.
 pub fn parse(
     args: impl Iterator<Item = OsString>,
     stdin: impl FnOnce() -> std::io::Result<Vec<u8>>,
@@ -158,11 +159,11 @@ pub fn parse(
         }
     }
     if !opcache {
-        // First: who says otherwise in so many words (`-d`) is obeyed.
+        // This line comes first, so an explicit `-d opcache.enable=1` overrides it.
         ini.splice(0..0, *b"opcache.enable=0\n");
     }
     if trial.is_some() {
-        // Code of the application's, which a look at the settings must not run.
+        // The preload script is application code, which a check of the settings must not run.
         ini.extend_from_slice(b"opcache.preload=\n");
     }
     options.ini_entries =
@@ -189,7 +190,7 @@ fn text(option: &'static str, value: OsString) -> Result<String, Refused> {
 
 fn worker(value: OsString) -> Result<PathBuf, Refused> {
     let path = PathBuf::from(value);
-    // Longer ones are no file's.
+    // No file has a path longer than this.
     if path.is_absolute() && path.as_os_str().len() < 4096 {
         Ok(path)
     } else {
@@ -205,9 +206,9 @@ fn fd(option: &'static str, value: &OsStr) -> Result<i32, Refused> {
         .ok_or_else(|| Refused::BadValue(option, value.to_string_lossy().into_owned()))
 }
 
-/// One `-d name=value` as a php.ini line, by the quoting rules of php's own `-d`
-/// (`php_ini_builder_define`): a value that begins with a letter, digit or quote stands as it
-/// is, any other is quoted; a name alone means 1.
+/// Appends one `-d name=value` as a php.ini line, by the quoting rules of php's own `-d` (`php_ini_builder_define`): a
+/// value that begins with a letter, a digit or a quote is written unchanged, any other value is quoted, and a name
+/// alone means 1.
 pub fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
     let refuse = || Refused::BadValue("-d", String::from_utf8_lossy(entry).into_owned());
     let (name, value) = match entry.iter().position(|b| *b == b'=') {
@@ -215,7 +216,7 @@ pub fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
         None => (entry, None),
     };
     let named = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
-    // `name[key]=value` is an element of an array, for get_cfg_var().
+    // `name[key]=value` sets an element of an array, which scripts read with get_cfg_var().
     let plain = match name.iter().position(|b| *b == b'[') {
         Some(at) if at > 0 && name.ends_with(b"]") => {
             let key = &name[at + 1..name.len() - 1];

@@ -1,18 +1,18 @@
-//! The life of a child: claim a request, run it, sleep when there is none, leave when asked.
-//! Decides nothing about when to be forked or killed: that is the front's.
+//! The life of a child: claim a request, run it, sleep when there is none, exit when asked to. The front, not this
+//! module, decides when a child is forked or killed.
 
 use howdah_proto::shm::{ChildId, ChildPort, Claim, EXIT_BAILED_OUT, EXIT_BROKEN, Region};
 
 use crate::ffi::{self, Outcome};
 use crate::{current_request, sys};
 
-/// Serves requests as `me` until retired or until it has served `max_requests` (0: no limit), as
-/// exactly as php-fpm does: applications that leak or keep state count on it. With the last one a
-/// replacement is asked for, which is forked while that one runs.
+/// Serves requests as `me` until the child is retired or has served `max_requests` (0: no limit). The limit is as exact
+/// as php-fpm's, because applications that leak memory or keep state rely on it. Before the last request the child asks
+/// for a replacement, which is forked while that request runs.
 pub fn serve(region: &'static Region, me: ChildId, max_requests: u64) -> ! {
     ffi::php_enter_child();
     let port = ChildPort::enter(region, me);
-    // Different children begin at different fronts, and each moves on with every request.
+    // Each child begins at a different front thread and moves on to the next one with every request.
     let mut turn = u32::from(me.index);
     let mut served = 0;
     while let Some(claim) = wait_for_claim(&port, &mut turn, ffi::php_rest) {
@@ -40,8 +40,8 @@ pub fn ask_for_replacement(port: &ChildPort) {
     current_request::ring_supervisor(port.fronts());
 }
 
-/// Claims the next request, asleep until there is one; `None` when this child is to leave. An
-/// orphan that sleeps does not come back from here. `rest` is called before each sleep.
+/// Claims the next request and sleeps until there is one. Returns `None` when this child must exit. If the zygote dies
+/// while the child sleeps, the process exits without returning from here. `rest` is called before each sleep.
 pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Option<Claim> {
     loop {
         if port.must_retire() || sys::orphaned() {
@@ -50,7 +50,8 @@ pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Opti
         let mut claim = port.claim(*turn);
         if claim.is_none() {
             let (word, seen) = port.park();
-            // Announced: whoever publishes or retires from here on wakes us. Look once more.
+            // The sleep is announced, so any process that publishes a request or retires this child from now on wakes
+            // it. Check once more for what happened before.
             if !port.must_retire() {
                 claim = port.claim(*turn);
                 if claim.is_none() {

@@ -1,5 +1,5 @@
-//! `howdah-php php`: PHP as on a command line, for `howdah php`, which starts it and reads its
-//! reports of database writes. The options are those of `howdah php`; no front, no HTTP.
+//! `howdah-php php`: PHP as on a command line. `howdah php` starts it and reads its reports of database writes. It
+//! takes the options of `howdah php` and has no front and no HTTP.
 
 use std::ffi::{CString, OsString};
 use std::process::ExitCode;
@@ -13,11 +13,11 @@ use crate::{current_request, ffi};
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CliOptions {
     settings: PhpSettings,
-    /// PHP code in place of a script.
+    /// PHP code to run instead of a script.
     code: Option<CString>,
-    /// The descriptor that effects are written to; `None`: they are not reported.
+    /// The descriptor to which effects are written. `None` means that they are not reported.
     effects: Option<i32>,
-    /// The script (with code: what stands for it) and its arguments.
+    /// The script, or with `code` the name that PHP shows in its place, followed by the script's arguments.
     arguments: Vec<CString>,
 }
 
@@ -75,7 +75,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, St
         }
     }
     if options.code.is_some() {
-        // What $argv[0] is under php -r.
+        // The value of `$argv[0]` under `php -r`.
         options.arguments.insert(0, c"Standard input code".into());
     } else if options.arguments.is_empty() {
         return Err("Required: the script to run".to_owned());

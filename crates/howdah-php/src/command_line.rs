@@ -1,5 +1,5 @@
-//! What `howdah-php php` and `howdah-php run` have in common: PHP's settings on the command line, and
-//! the script behind them. What else each takes is its own ([`crate::cli`], [`crate::run`]).
+//! What `howdah-php php` and `howdah-php run` have in common: PHP's settings on the command line, and the script after
+//! them. Each parses its other options itself ([`crate::cli`], [`crate::run`]).
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,21 +7,21 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use crate::arguments::{PhpIni, ini_entry};
 use crate::sys;
 
-/// What every command-line PHP has, whatever php.ini says (`HARDCODED_INI` of sapi/cli).
+/// The settings that every command-line PHP has, whatever php.ini contains (`HARDCODED_INI` of sapi/cli).
 const COMMAND_LINE_INI: &str = "html_errors=0\nregister_argc_argv=1\nimplicit_flush=1\n\
      output_buffering=0\nmax_execution_time=0\nmax_input_time=-1\n";
 
-/// PHP's settings, as the command line gives them.
+/// PHP's settings as given on the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PhpSettings {
     /// Which php.ini PHP reads.
     pub php_ini: PhpIni,
-    /// Lines of a php.ini that take precedence.
+    /// Lines of a php.ini that override the ones in the file.
     pub ini_entries: Vec<u8>,
 }
 
 impl PhpSettings {
-    /// Takes `--php-ini FILE`, `--no-php-ini` and `-d NAME=VALUE`; false: `name` is none of these.
+    /// Consumes `--php-ini FILE`, `--no-php-ini` and `-d NAME=VALUE`. Returns false if `name` is none of these options.
     pub fn take(
         &mut self,
         name: &str,
@@ -37,7 +37,7 @@ impl PhpSettings {
         Ok(true)
     }
 
-    /// The settings as PHP is started with them; an error if the named php.ini does not exist.
+    /// Returns the settings that PHP is started with. Fails if the named php.ini cannot be read.
     pub fn settle(self) -> Result<(PhpIni, CString), String> {
         if let PhpIni::File(path) = &self.php_ini {
             sys::readable(path).map_err(|error| {
@@ -51,7 +51,7 @@ impl PhpSettings {
     }
 }
 
-/// The next argument, which the option `name` wants.
+/// Returns the next argument, which is the value of the option `name`.
 pub fn value_of(
     name: &str,
     arguments: &mut impl Iterator<Item = OsString>,
@@ -60,7 +60,7 @@ pub fn value_of(
     arguments.next().ok_or_else(missing)
 }
 
-/// The argument as a C string; an error if it contains a NUL byte.
+/// Converts an argument to a C string. Fails if it contains a NUL byte.
 pub fn string(text: OsString) -> Result<CString, String> {
     CString::new(text.into_vec()).map_err(|_| "BadValue: an argument with NUL".to_owned())
 }

@@ -1,8 +1,8 @@
-//! The request being run, as the shim's callbacks see it: where body bytes come from and answer
-//! bytes go to, with the waiting in between. Holds no PHP and no HTTP.
+//! The request being run, as the shim's callbacks see it: the source of the request body and the destination of the
+//! response, with the waits that both need. This module contains no PHP and no HTTP.
 //!
-//! A wait is a futex wait on the word of [`Claim::prepare_wait`]: the front wakes it when it has
-//! read, written or given the request up. Nothing spins.
+//! A wait is a futex wait on the word that [`Claim::prepare_wait`] returns. The front wakes it after it has read or
+//! written something, or has abandoned the request. Nothing spins.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,30 +16,30 @@ use crate::sys;
 /// A claimed request while its script runs.
 pub struct Job {
     claim: Claim,
-    /// The client is gone; nothing more is written.
+    /// The client is gone, so nothing more is written.
     gone: bool,
 }
 
 struct CurrentRequest {
     job: Option<Job>,
     bells: Vec<OwnedFd>,
-    /// On a command line: the descriptor that effects are written to.
+    /// The descriptor to which effects are written on a command line.
     effects: Option<OwnedFd>,
 }
 
 thread_local! {
-    /// This process's one request. A child has one thread.
+    /// The one request of this process. A child has one thread.
     static CURRENT: RefCell<CurrentRequest> = const {
         RefCell::new(CurrentRequest { job: None, bells: Vec::new(), effects: None })
     };
 }
 
-/// Sets the bells (eventfds), by number of front thread; the supervisor's is behind them.
+/// Sets the bells (eventfds), indexed by front thread. The supervisor's bell is the last one.
 pub fn set_bells(bells: Vec<OwnedFd>) {
     CURRENT.with_borrow_mut(|e| e.bells = bells);
 }
 
-/// There is no front: effects go to this socket, a message each ([`effect::MAX_MESSAGE`]).
+/// Sends effects to this socket, one message for each ([`effect::MAX_MESSAGE`]), because there is no front.
 pub fn report_effects_to(fd: OwnedFd) {
     CURRENT.with_borrow_mut(|e| e.effects = Some(fd));
 }
@@ -58,14 +58,14 @@ fn with_job<T>(without: T, f: impl FnOnce(&mut Job, &[OwnedFd]) -> T) -> T {
     })
 }
 
-/// Appends body bytes to the answer; `false` when the client is gone.
+/// Appends body bytes to the response. Returns `false` when the client is gone.
 pub fn write_body(bytes: &[u8]) -> bool {
     with_job(false, |job, bells| {
         job.write_all(bytes, bells, |job, rest| job.claim.body(rest))
     })
 }
 
-/// Appends a frame of another kind; `false` when the client is gone.
+/// Appends a frame of another kind. Returns `false` when the client is gone.
 pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
     if kind == EFFECT
         && let Some(reported) = CURRENT.with_borrow(|e| {
@@ -88,20 +88,20 @@ pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
     })
 }
 
-/// Reports an effect as one message, from a process that the script forked, too; `false` when nobody
-/// reads it.
+/// Reports an effect as one message; a process that the script forked does so too. An effect that is too long or cannot
+/// be written is reported as a write to any table. Returns `false` when no process reads the reports.
 fn report_effect(effects: &OwnedFd, payload: &[u8]) -> bool {
     let reported = payload.len() <= effect::MAX_MESSAGE && sys::write(effects.as_fd(), payload);
     let any = [&(effect::WRITE.len() as u32).to_ne_bytes(), effect::WRITE].concat();
     reported || sys::write(effects.as_fd(), &any)
 }
 
-/// Lets the front see what was written when it looks, without waking it.
+/// Makes what was written visible to the front when it next checks, without waking it.
 pub fn show() {
     with_job((), |job, _| job.claim.show());
 }
 
-/// Shows the front what was written; `false` when the client is gone.
+/// Publishes what was written and wakes the front. Returns `false` when the client is gone.
 pub fn publish() -> bool {
     with_job(false, |job, bells| {
         let bell = job.claim.publish();
@@ -110,7 +110,8 @@ pub fn publish() -> bool {
     })
 }
 
-/// Fills `out`, waiting for the client's bytes; less than `out.len()` only at the body's end.
+/// Fills `out`, waiting for the client's bytes. Returns less than `out.len()` only at the end of the body or when the
+/// client is gone.
 pub fn read_body(out: &mut [u8]) -> usize {
     with_job(0, |job, bells| {
         let mut got = 0;
@@ -146,7 +147,7 @@ pub fn done() {
     });
 }
 
-/// Wakes the pool's supervisor, whose bell follows those of the `fronts`.
+/// Wakes the pool's supervisor, whose bell follows those of the `fronts` front threads.
 pub fn ring_supervisor(fronts: u32) {
     CURRENT.with_borrow(|e| ring(Bell(true), fronts as usize, &e.bells));
 }
@@ -188,8 +189,8 @@ impl Job {
         true
     }
 
-    /// Writes what the front wants to know even when the client has left: the front reads on until the
-    /// run ends. `false` when there is no front any more.
+    /// Writes a frame that the front needs even if the client has disconnected, since the front keeps reading until the
+    /// run ends. Returns `false` when the front is gone.
     fn report(&mut self, kind: u32, payload: &[u8], bells: &[OwnedFd]) -> bool {
         while !self.claim.begin(kind, payload.len() as u32) {
             if !self.wait_for_room(bells) {
@@ -207,7 +208,7 @@ impl Job {
         true
     }
 
-    /// As [`Job::make_room`], whether or not the client is gone.
+    /// Like [`Job::make_room`], but waits whether or not the client is gone.
     fn wait_for_room(&mut self, bells: &[OwnedFd]) -> bool {
         let bell = self.claim.publish();
         self.ring(bell, bells);
@@ -223,7 +224,8 @@ impl Job {
         }
     }
 
-    /// Publishes and waits until the front has read something; `false` when the client is gone.
+    /// Publishes what was written and waits until the front has read some of it. Returns `false` when the client is
+    /// gone.
     fn make_room(&mut self, bells: &[OwnedFd]) -> bool {
         let bell = self.claim.publish();
         self.ring(bell, bells);

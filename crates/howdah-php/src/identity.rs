@@ -1,6 +1,5 @@
-//! Which user a pool runs as. The change happens in the zygote before PHP starts, so that
-//! preloading, extensions and every script run as the pool's user; opcache's memory and lock are
-//! made by that user and inherited by its children.
+//! The user that a pool runs as. The zygote changes its user before PHP starts, so preloading, extensions and every
+//! script run as the pool's user. That user also creates opcache's memory and lock, which the children inherit.
 
 use howdah_os::account;
 use howdah_os::process::give_up_capabilities;
@@ -8,19 +7,19 @@ use rustix::process::{getegid, geteuid};
 
 use crate::sys;
 
-/// Why the zygote cannot become the user asked for.
+/// Why the zygote cannot become the requested user.
 #[derive(Debug, PartialEq, Eq)]
 pub enum IdentityError {
-    /// The system knows no such user.
+    /// The system has no such user.
     NoSuchUser(String),
-    /// The system knows no such group.
+    /// The system has no such group.
     NoSuchGroup(String),
     /// The kernel refused to change the user or group.
     CannotChangeUser(String),
 }
 
-/// Becomes `user` (a name or number) and `group` (the user's when `None`), and keeps no capability that a
-/// service manager may have given to who we are already.
+/// Becomes `user` (a name or number) and `group` (the user's group when `None`). Drops every capability that a service
+/// manager may have granted, even if the process already runs as this user.
 pub fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityError> {
     become_user(user, group)?;
     give_up_capabilities().map_err(|error| {

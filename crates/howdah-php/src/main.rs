@@ -1,17 +1,17 @@
-//! `howdah-php`: the PHP process of a pool. Started by the front as a *zygote*, which does PHP's
-//! module startup once and then forks *children*; a child runs one script request at a time that
-//! it takes from shared memory. No HTTP, no sockets, no configuration file here: the front
-//! decides, this process runs PHP. The exceptions are [`run`] and [`cli`], which have no front.
+//! `howdah-php`: the PHP process of a pool. The front starts it as a *zygote*, which performs PHP's module startup once
+//! and then forks *children*. A child takes one script request at a time from shared memory and runs it. This process
+//! knows no HTTP, opens no sockets and reads no configuration file: the front decides, and this process runs PHP. The
+//! exceptions are [`run`] and [`cli`], which have no front.
 //!
-//! - [`arguments`]: the command line of a zygote; [`command_line`]: that of [`run`] and [`cli`].
-//! - [`zygote`]: module startup, then a loop: fork, reap, signal, trace.
-//! - [`child`]: claim, run, sleep; [`worker`]: a child that boots a script once for many requests.
+//! - [`arguments`]: the command line of a zygote; [`command_line`]: the command line of [`run`] and [`cli`].
+//! - [`zygote`]: module startup, then a loop that forks, reaps, signals and traces children.
+//! - [`child`]: claims a request, runs it, sleeps; [`worker`]: a child that boots a script once for many requests.
 //! - [`current_request`]: the response and the body of the request being run.
-//! - [`identity`]: the user a pool runs as.
+//! - [`identity`]: the user that a pool runs as.
 //! - [`cli`]: PHP as on a command line, for `howdah php`.
 //! - [`run`]: scripts written for Swoole's HTTP server, which accept connections themselves.
-//! - [`ffi`]: the border to the C shim (`shim/*.c`), which owns everything of PHP.
-//! - [`sys`]: system calls. These two are the modules with `unsafe`, and their like in [`run`].
+//! - [`ffi`]: the boundary to the C shim (`shim/*.c`), which contains everything that touches PHP.
+//! - [`sys`]: system calls. [`ffi`], [`sys`] and their counterparts in [`run`] are the only modules with `unsafe`.
 
 #![deny(unsafe_code)]
 
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What `--version` says: one fact a line, `name value`.
+/// Returns the output of `--version`: one fact per line, as `name value`.
 fn version() -> String {
     format!(
         "howdah-php {}\nphp {}\nshm {}\nthread-safety NTS",

@@ -1,5 +1,5 @@
-//! What a zygote and its children ask of the system, one small safe function each. `unsafe` for the
-//! calls that rustix leaves out: fork, signal handlers, `_exit`. No policy here.
+//! The system calls of a zygote and its children, one small safe function for each. `unsafe` covers the calls that
+//! rustix leaves out: fork, signal handlers, `_exit`. This module contains no policy.
 
 #![allow(unsafe_code)]
 
@@ -23,14 +23,14 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, 
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC in nanoseconds; the scoreboard's clock.
+/// Returns CLOCK_MONOTONIC in nanoseconds, the clock of the scoreboard.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Makes standard input empty and standard output the log pipe: a script writing to
-/// `php://stdout` must not write into whatever the front had there.
+/// Makes standard input empty and sends standard output to the log pipe: a script that writes to `php://stdout` must
+/// not write to the front's standard output.
 pub fn tidy_stdio() {
     if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
     {
@@ -39,26 +39,27 @@ pub fn tidy_stdio() {
     let _ = rustix::stdio::dup2_stdout(rustix::stdio::stderr());
 }
 
-/// Writes a packet to a pipe; `false`: nobody reads it any more.
+/// Writes a packet to a pipe or socket. Returns `false` if the write fails, for example because no process reads it any
+/// more.
 pub fn write(fd: BorrowedFd<'_>, packet: &[u8]) -> bool {
     rustix::io::retry_on_intr(|| rustix::io::write(fd, packet)).is_ok()
 }
 
-/// Rings the bell (eventfd) of a front thread. A full counter means it is ringing already.
+/// Rings the bell (eventfd) of a front thread. If the counter is full, the bell is ringing already.
 pub fn ring(fd: BorrowedFd<'_>) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
-/// Sleeps while `word` holds `seen`; `false` when the time limit was reached. Otherwise it was woken,
-/// interrupted by a signal, or the word had changed already: look again.
+/// Sleeps while `word` holds `seen`. Returns `false` when the time limit was reached. Otherwise the sleeper was woken
+/// or interrupted by a signal, or the word had already changed, and the caller checks again.
 fn futex_wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) -> bool {
     let limit = limit.map(timespec);
-    // No PRIVATE flag: whoever wakes is another process.
+    // No PRIVATE flag, because the waker is another process.
     let waited = futex::wait(word, futex::Flags::empty(), seen, limit.as_ref());
     waited != Err(rustix::io::Errno::TIMEDOUT)
 }
 
-/// Wakes one sleeper of `word`.
+/// Wakes one sleeper on `word`.
 pub fn futex_wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
@@ -70,25 +71,25 @@ fn timespec(time: Duration) -> Timespec {
     }
 }
 
-/// Leaves at once, without exit handlers: a forked child shares too much with its zygote.
+/// Exits at once, without exit handlers: a forked child shares too much with its zygote.
 pub fn leave(status: i32) -> ! {
-    // SAFETY: never returns.
+    // SAFETY: `_exit` never returns.
     unsafe { libc::_exit(status) }
 }
 
-/// Ends this process when it still runs then.
+/// Kills this process after `seconds` if it still runs then.
 pub fn die_after(seconds: u32) {
-    // SAFETY: no pointers; SIGALRM's disposition is the usual one, which ends the process.
+    // SAFETY: no pointers are passed. SIGALRM has its default disposition, which ends the process.
     unsafe { libc::alarm(seconds) };
 }
 
-/// One packet from the control socket; `None` at the end of the file.
+/// Receives one packet from a socket. Returns `None` at end of file.
 pub fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<usize>> {
     let (n, _) = rustix::net::recv(fd, buf, RecvFlags::empty())?;
     Ok((n > 0).then_some(n))
 }
 
-/// One packet and the descriptor that came with it; `None` at the end of the file.
+/// Receives one packet and the descriptor that came with it. Returns `None` at end of file.
 pub fn receive_with_fd(
     fd: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -106,7 +107,7 @@ pub fn receive_with_fd(
     Ok((message.bytes > 0).then_some((message.bytes, passed)))
 }
 
-/// Sends one packet, with a descriptor if given.
+/// Sends one packet, with a descriptor if one is given.
 pub fn send(fd: BorrowedFd<'_>, packet: &[u8], passed: Option<BorrowedFd<'_>>) -> io::Result<()> {
     Ok(send_packet(
         fd,
@@ -116,17 +117,17 @@ pub fn send(fd: BorrowedFd<'_>, packet: &[u8], passed: Option<BorrowedFd<'_>>) -
     )?)
 }
 
-/// Which process `fork` has returned in.
+/// The process in which `fork` has returned.
 pub enum Forked {
     /// This is the new process.
     Child,
-    /// The old one, with the new one's id.
+    /// This is the old process; the value is the id of the new one.
     Parent(i32),
 }
 
-/// Forks. The new process has the thread that forks and no other; what others hold locked stays locked
-/// in it. We start no thread, but an extension may, or code that a script has run before: that is
-/// reported once to `warn`, by its name.
+/// Forks. Only the forking thread exists in the new process, where locks held by other threads stay locked. Howdah
+/// starts no thread here, but an extension may, or code that a script ran earlier. The first such fork is reported to
+/// `warn`, with the warning's name.
 pub fn fork(warn: impl FnOnce(&str)) -> io::Result<Forked> {
     static WARNED: AtomicBool = AtomicBool::new(false);
     let threads = threads();
@@ -135,9 +136,9 @@ pub fn fork(warn: impl FnOnce(&str)) -> io::Result<Forked> {
             "ForkWithThreads: this process has {threads} threads (an extension has started them); processes that it forks have one, and may wait for ever for what another has locked"
         ));
     }
-    // SAFETY: the new process goes on in C and Rust code that expects to be alone, which it is. That it
-    // may call more than async-signal-safe functions rests on the process having one thread, which was
-    // just looked at; with more, it may deadlock, and breaks no memory.
+    // SAFETY: the new process continues in C and Rust code that expects a single thread, and it has one. That it may
+    // call functions that are not async-signal-safe depends on the parent having one thread, which was checked above.
+    // With more threads the new process may deadlock, but it does not violate memory safety.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
@@ -145,13 +146,13 @@ pub fn fork(warn: impl FnOnce(&str)) -> io::Result<Forked> {
     }
 }
 
-/// A descriptor for a child not reaped yet.
+/// Opens a descriptor for a child that has not been reaped yet.
 pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Sends a signal to a child not reaped yet.
+/// Sends a signal to a child that has not been reaped yet.
 pub fn kill(pid: i32, signal: i32) {
     if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {
         let _ = rustix::process::kill_process(pid, signal);
@@ -182,14 +183,14 @@ pub fn reap() -> Option<(i32, ProcessEnd)> {
     Some((pid.as_raw_nonzero().get(), ProcessEnd::of(status)))
 }
 
-/// Reaps the child `pid` if it has ended.
+/// Reaps the child `pid` if it has exited.
 pub fn reap_child(pid: i32) -> Option<ProcessEnd> {
     let pid = Pid::from_raw(pid)?;
     let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
     Some(ProcessEnd::of(status))
 }
 
-/// Waits until one of the descriptors is readable, or for `limit`; says which are.
+/// Waits until one of the descriptors is readable, or for `limit`. Returns which of them are readable.
 pub fn wait_readable<const N: usize>(
     fds: [Option<BorrowedFd<'_>>; N],
     limit: Option<Duration>,
@@ -207,7 +208,7 @@ pub fn wait_readable<const N: usize>(
     fds.map(|fd| fd.is_some() && polled.next().is_some_and(|fd| !fd.revents().is_empty()))
 }
 
-/// A pair of packet sockets of which the first never blocks; both close on exec.
+/// Creates a pair of packet sockets, the first of which never blocks. Both are closed on exec.
 pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (unix, packets) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (ours, theirs) = rustix::net::socketpair(unix, packets, SocketFlags::CLOEXEC, None)?;
@@ -215,16 +216,21 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// What the zygote asks of the kernel for itself: a session of its own (a terminal's Ctrl-C is
-/// the front's business), no SIGPIPE, a crash that is a crash (the Rust runtime's handlers look
-/// for its own stack overflows), and that nobody of its user may read its memory or take its
-/// descriptors: by its control socket one asks the front for signals. Its children have that from it:
-/// what a script reads of a sibling, or writes there, are other visitors' requests. (php-fpm's
-/// children are not dumpable either, unless `process.dumpable` says so.) There are no core files.
+/// Configures the zygote's own process:
+///
+/// - It gets its own session, because the front handles a terminal's Ctrl-C.
+/// - It ignores SIGPIPE.
+/// - A crash kills it: the Rust runtime's handlers, which look for Rust's own stack overflows, are removed.
+/// - Other processes of its user may not read its memory or take its descriptors, because anyone with the control
+///   socket can ask the front for signals.
+///
+/// The children inherit the last rule, since a script could otherwise read or change other visitors' requests in a
+/// sibling. (php-fpm's children are not dumpable either, unless `process.dumpable` is set.) As a consequence there are
+/// no core files.
 pub fn settle_zygote() {
     // Fails harmlessly for a session leader.
     let _ = rustix::process::setsid();
-    // SAFETY: dispositions of the kernel's own; no handler runs.
+    // SAFETY: the dispositions are the kernel's own, so no handler runs.
     unsafe {
         libc::signal(libc::SIGSEGV, libc::SIG_DFL);
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
@@ -233,27 +239,27 @@ pub fn settle_zygote() {
     let _ = set_dumpable(false);
 }
 
-/// Gives the zygote a descriptor that reads this process's memory, for the slow log: opened in the
-/// moment in which this process may be looked into, it stays good. A message says whose it is.
+/// Gives the zygote a descriptor that reads this process's memory, for the slow log. The process may be inspected only
+/// while the descriptor is opened, but the descriptor stays valid afterwards. The message contains the process id.
 pub fn hand_over_memory(socket: OwnedFd) {
     let _ = set_dumpable(true);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let memory = rustix::fs::open("/proc/self/mem", flags, Mode::empty());
     let _ = set_dumpable(false);
     if let Ok(memory) = memory {
-        // Without it the slow log lacks a stack.
+        // If this fails, the slow log lacks a stack.
         let pid = own_pid().to_string();
         let _ = send(socket.as_fd(), pid.as_bytes(), Some(memory.as_fd()));
     }
 }
 
-/// The zygote is gone: leave after the present request.
+/// The zygote has died: exit after the current request.
 static ORPHANED: AtomicBool = AtomicBool::new(false);
 static ORPHAN_TIMEOUT_MS: AtomicU64 = AtomicU64::new(60_000);
-/// The child sleeps between two requests: it may leave from the signal handler.
+/// The child sleeps between two requests, so the signal handler may exit.
 static IDLE: AtomicBool = AtomicBool::new(false);
 
-/// A signal no PHP script expects; sent by the kernel when the zygote dies.
+/// A signal that no PHP script expects. The kernel sends it when the zygote dies.
 fn orphan_signal() -> i32 {
     libc::SIGRTMAX() - 1
 }
@@ -265,15 +271,15 @@ extern "C" fn on_orphaned(_signal: libc::c_int) {
     }
 }
 
-/// What a freshly forked child asks of the kernel: SIGCHLD as scripts expect it, and a signal
-/// when the zygote dies. `zygote` is the parent's id before the fork.
+/// Configures a freshly forked child: clears the signal mask and requests a signal when the zygote dies. `zygote` is
+/// the parent's id before the fork.
 pub fn settle_child(zygote: i32) {
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
-    // SAFETY: an all-zero sigaction is a value; the handler touches atomics and _exit.
+    // SAFETY: an all-zero sigaction is a valid value; the handler only touches atomics and calls _exit.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_orphaned as *const () as usize;
-        // What the script waits for goes on (but sleep(), which any handled signal ends).
+        // A system call in which the script waits is restarted (except sleep(), which every handled signal interrupts).
         action.sa_flags = libc::SA_RESTART;
         libc::sigaction(orphan_signal(), &action, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_PDEATHSIG, orphan_signal(), 0, 0, 0);
@@ -283,30 +289,30 @@ pub fn settle_child(zygote: i32) {
     }
 }
 
-/// Whether that process is this one's parent.
+/// Returns whether `pid` is the parent of this process.
 pub fn is_parent(pid: i32) -> bool {
     getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == pid)
 }
 
-/// The id of this process.
+/// Returns the id of this process.
 pub fn own_pid() -> i32 {
     getpid().as_raw_nonzero().get()
 }
 
-/// Whether there is a process of this number, of whatever user.
+/// Returns whether a process with this id exists, whichever user owns it.
 pub fn process_exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
-/// Whether the zygote has died.
+/// Returns whether the zygote has died.
 pub fn orphaned() -> bool {
     ORPHANED.load(Ordering::SeqCst)
 }
 
-/// Sleeps within a request while `word` holds `seen`: until the front takes or gives something.
-/// `false` when the zygote is gone and nothing has happened for [`set_orphan_timeout`]: the front
-/// is probably gone too, and nobody will ever read the answer.
+/// Sleeps within a request while `word` holds `seen`, until the front takes or provides something. Returns `false` when
+/// the zygote is gone and nothing has happened for the time set by [`set_orphan_timeout`]: the front is then probably
+/// gone too, and no process will ever read the response.
 pub fn sleep_in_request(word: &AtomicU32, seen: u32) -> bool {
     let orphaned = orphaned();
     let timeout = if orphaned {
@@ -314,18 +320,18 @@ pub fn sleep_in_request(word: &AtomicU32, seen: u32) -> bool {
     } else {
         Duration::from_secs(3600)
     };
-    // With a time limit, however long, a futex wait is ended by a signal handler despite
-    // SA_RESTART; the caller then looks again and comes back as an orphan.
+    // With a time limit, however long, a futex wait is interrupted by a signal handler despite SA_RESTART. The caller
+    // then checks again and calls this function as an orphan.
     futex_wait(word, seen, Some(timeout)) || !orphaned
 }
 
-/// How long a child without a zygote waits for the front within a request. Set before the fork.
+/// Sets how long a child without a zygote waits for the front within a request. Called before the fork.
 pub fn set_orphan_timeout(timeout: Duration) {
     let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     ORPHAN_TIMEOUT_MS.store(ms, Ordering::Relaxed);
 }
 
-/// Sleeps between requests; leaves at once when the zygote dies meanwhile.
+/// Sleeps between requests. Exits at once if the zygote dies meanwhile.
 pub fn sleep_idle(word: &AtomicU32, seen: u32) {
     IDLE.store(true, Ordering::SeqCst);
     if orphaned() {
@@ -335,20 +341,20 @@ pub fn sleep_idle(word: &AtomicU32, seen: u32) {
     IDLE.store(false, Ordering::SeqCst);
 }
 
-/// Says in the environment whose it is, as php-fpm does (`USER`, `HOME`): what scripts start (git,
-/// composer) looks for its files there. Before PHP starts.
+/// Sets `USER` and `HOME` in the environment, as php-fpm does: programs that scripts start (git, composer) look for
+/// their files there. Called before PHP starts.
 pub fn name_user(account: &Account) {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     for (name, value) in [("USER", &account.name), ("HOME", &account.home)] {
         if let Some(value) = value {
-            // SAFETY: no other thread reads the environment: PHP, which may have some, is not started.
+            // SAFETY: no other thread reads the environment, because PHP, which may create some, has not been started.
             unsafe { std::env::set_var(name, OsStr::from_bytes(value.as_bytes())) };
         }
     }
 }
 
-/// Whether a file can be opened for reading by who we are now.
+/// Checks that the current user can open a file for reading.
 pub fn readable(path: &std::ffi::CStr) -> io::Result<()> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(())
@@ -360,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_fork_of_a_process_with_threads_is_reported_once() {
-        // The test runs on a thread of its own.
+        // The test harness runs each test on its own thread, so this process has more than one.
         let mut warnings = Vec::new();
         for _ in 0..2 {
             match fork(|warning| warnings.push(warning.to_owned())).unwrap() {

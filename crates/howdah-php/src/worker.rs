@@ -1,6 +1,6 @@
-//! A worker child: boots a script once, then hands it one request after the other as it asks for
-//! them ([`next`], called from `shim/worker.c`). How PHP is put back between two requests is the
-//! shim's business; whether a child is forked or retired is the front's.
+//! A worker child: boots a script once, then passes it one request after another as the script asks for them ([`next`],
+//! called from `shim/worker.c`). The shim resets PHP between two requests, and the front decides whether a child is
+//! forked or retired.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,27 +15,27 @@ use crate::child::{ask_for_replacement, wait_for_claim};
 use crate::ffi::{self, WorkerEnd};
 use crate::{current_request, sys};
 
-/// Exit status of a worker that ended before it asked for a request.
+/// Exit status of a worker that exited before it asked for a request.
 pub const EXIT_NOT_BOOTED: i32 = 71;
 
 struct WorkerChild {
     region: &'static Region,
     me: ChildId,
-    /// The child's place in the pool; `None` until the script has booted.
+    /// The child's row in the pool; `None` until the script has booted.
     port: Option<ChildPort>,
-    /// It runs a request, or what its script does after one.
+    /// The worker runs a request, or code that its script executes after one.
     busy: bool,
     served: u64,
-    /// A replacement has been asked for.
+    /// A replacement has been requested.
     spent: bool,
     turn: u32,
     max_requests: u64,
-    /// The descriptor that its words to the zygote are written to.
+    /// The descriptor for messages to the zygote.
     words: OwnedFd,
 }
 
 thread_local! {
-    /// This process's worker. A child has one thread.
+    /// The worker of this process. A child has one thread.
     static WORKER: RefCell<Option<WorkerChild>> = const { RefCell::new(None) };
 }
 
@@ -60,11 +60,11 @@ pub fn serve(
         words,
     };
     WORKER.with_borrow_mut(|w| *w = Some(worker));
-    // Leaked: PHP refers to it as long as this process lives.
+    // Leaked, because PHP refers to it until this process exits.
     let boot: &'static RequestFrame = Box::leak(Box::new(boot_frame(script)));
     let end = ffi::php_run_worker(boot);
     if let WorkerEnd::ProcessEnd | WorkerEnd::Broken = end {
-        // A request that has ended the script counts.
+        // A request that ended the script is counted too.
         WORKER.with_borrow_mut(|w| w.iter_mut().for_each(WorkerChild::end_job));
     }
     match end {
@@ -80,7 +80,7 @@ pub fn serve(
             };
             WORKER.with_borrow(|worker| {
                 if let Some(worker) = worker {
-                    // Without a zygote nobody is left to read it.
+                    // If this fails, the zygote is gone and no process could read the message.
                     let _ = sys::send(worker.words.as_fd(), word.encode().as_bytes(), None);
                 }
             });
@@ -89,9 +89,8 @@ pub fn serve(
     }
 }
 
-/// What `$_SERVER` says while the script boots: a request for the script itself, as FrankenPHP
-/// makes one up. No variable is there that a request may lack, since runtimes add these to each
-/// request's own.
+/// Builds the contents of `$_SERVER` while the script boots: a made-up request for the script itself, as FrankenPHP
+/// does it. It contains only variables that every request sets, because runtimes merge these into each request's own.
 fn boot_frame(script: &Path) -> RequestFrame {
     let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
     let root = script.parent().map(bytes).unwrap_or_default();
@@ -118,12 +117,12 @@ fn boot_frame(script: &Path) -> RequestFrame {
         frame.named(b"HOWDAH_WORKER", b"1");
         frame.finish(Some(0), u32::MAX)
     };
-    // A path of the file system is shorter than a frame and has no NUL.
+    // A file system path is shorter than a frame and contains no NUL.
     build(&bytes(script)).unwrap_or_else(|e| panic!("{}: {e:?}", script.display()))
 }
 
-/// The next request's frame, made the one being run; NULL when there will be none. The first call
-/// says that the script has booted.
+/// Waits for the next request, makes it the current one and returns its frame, or NULL when there will be none. The
+/// first call reports that the script has booted.
 pub fn next() -> *const u8 {
     WORKER.with_borrow_mut(|worker| match worker {
         Some(worker) => worker.next(),
@@ -131,7 +130,7 @@ pub fn next() -> *const u8 {
     })
 }
 
-/// Asks the front to replace all workers: code has changed.
+/// Asks the front to replace all workers because code has changed.
 pub fn ask_for_restart() {
     WORKER.with_borrow(|worker| {
         if let Some(worker) = worker {
@@ -166,14 +165,15 @@ impl WorkerChild {
             return std::ptr::null();
         }
         let claim = wait_for_claim(&port, &mut self.turn, || ());
-        // Also without a request: the limit for one holds for the script's last words.
+        // Begun even without a request: the time limit of a request also applies to the script's code after its last
+        // one.
         let now = sys::monotonic_ns();
         port.begin_job(now);
         let Some(claim) = claim else {
             return std::ptr::null();
         };
         self.busy = true;
-        // A tenth before the end: its successor has a script to boot.
+        // The replacement is requested a tenth of `max_requests` early, since it has to boot a script.
         let announced = self.max_requests - self.max_requests / 10;
         if self.max_requests != 0 && !self.spent && self.served + 1 >= announced {
             self.spent = true;

@@ -1,5 +1,5 @@
-//! The zygote of a pool: PHP's module startup once, then fork, reap, signal and trace children as
-//! the front asks. Runs no request. Single-threaded, because it forks.
+//! The zygote of a pool: it performs PHP's module startup once, then forks, reaps, signals and traces children at the
+//! front's request. It runs no request itself. It is single-threaded because it forks.
 //!
 //! ```text
 //! start → become the pool's user → PHP module startup → Ready ─┬─ Spawn → fork → Spawned
@@ -40,9 +40,9 @@ struct Zygote {
     worker: Option<WorkerScript>,
     pid: i32,
     children: Vec<Child>,
-    /// On which a child hands over a descriptor of its memory.
+    /// The sockets over which a child passes a descriptor of its memory.
     memories: Pair,
-    /// The process that lists or compiles scripts.
+    /// The id of the process that lists or compiles scripts.
     scripts: Option<i32>,
     shutdown_limit: Duration,
 }
@@ -50,11 +50,12 @@ struct Zygote {
 struct Child {
     pid: i32,
     id: ChildId,
-    /// Reads its memory, for its PHP stack; none yet, or none to be had.
+    /// Reads the child's memory, for its PHP stack. `None` before the child has sent the descriptor, or if it could not
+    /// open one.
     memory: Option<OwnedFd>,
 }
 
-/// A pair of packet sockets, of which the zygote keeps one and its children have the other.
+/// A pair of packet sockets: the zygote keeps one, and its children inherit the other.
 struct Pair {
     ours: OwnedFd,
     theirs: OwnedFd,
@@ -70,11 +71,11 @@ impl Pair {
 /// What the zygote of a worker pool needs in addition.
 struct WorkerScript {
     script: PathBuf,
-    /// On which workers say that they have booted, or why not.
+    /// The sockets over which workers report that they have booted, or why they have not.
     messages: Pair,
 }
 
-/// A start that failed: its name and a sentence.
+/// A failed start: the name of the failure and a sentence.
 type Failure = (&'static str, String);
 
 /// The control socket while the zygote starts, over which a failure is reported.
@@ -84,15 +85,15 @@ fn set_control(control: Option<OwnedFd>) {
     *CONTROL.lock().unwrap_or_else(PoisonError::into_inner) = control;
 }
 
-/// What to become after a fork.
+/// What the new process does after a fork.
 enum Fork {
     /// A child that serves requests.
     Child { child: ChildId, max_requests: u64 },
-    /// Who lists or compiles scripts.
+    /// A process that lists or compiles scripts.
     Scripts(ScriptsWork, OwnedFd),
 }
 
-/// Seconds that compiling scripts may take: longer than a reload waits for it.
+/// How many seconds compiling scripts may take; longer than a reload waits for it.
 const COMPILE: u32 = 30;
 
 /// Runs the zygote until the front closes the control socket.
@@ -116,9 +117,9 @@ pub fn run(mut options: ZygoteOptions) -> ExitCode {
     }
 }
 
-/// Starts PHP as a zygote would, and says whether that went well: for `howdah check`.
+/// Starts PHP as a zygote would and reports whether that succeeded, for `howdah check`.
 pub fn try_start(mut options: ZygoteOptions, seconds: u32) -> ExitCode {
-    // An extension that hangs must not hang who asks.
+    // An extension that hangs must not block `howdah check`.
     sys::die_after(seconds);
     match start_php(&mut options) {
         Ok(()) => ExitCode::SUCCESS,
@@ -129,7 +130,7 @@ pub fn try_start(mut options: ZygoteOptions, seconds: u32) -> ExitCode {
     }
 }
 
-/// Writes the failure to the log, and to the front where there is one.
+/// Writes the failure to the log, and sends it to the front if there is one.
 fn fail(name: &str, message: String) {
     line_to_stderr(&format!("howdah-php: {name}: {message}"));
     let control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,18 +139,20 @@ fn fail(name: &str, message: String) {
             name: name.to_owned(),
             message,
         };
-        // The front may be gone; the line above is then all there is to say.
+        // If the front is gone, the log line above is the only report.
         let _ = sys::send(control.as_fd(), report.encode().as_bytes(), None);
     }
 }
 
-/// The shim has found that PHP's start would end the process: ends it first, with a reason.
+/// Reports a failure and exits. The shim calls this when it has found that PHP's startup would end the process without
+/// a reason.
 pub fn cannot_start(name: &str, message: String) -> ! {
     fail(name, message);
     sys::leave(1)
 }
 
 fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failure> {
+    // Called before PHP starts, which saves the signal dispositions and the mask that it finds.
     sys::settle_zygote();
     let io = |what: &str, e: std::io::Error| ("BadDescriptor", format!("{what}: {e}"));
     let bells = options.bell_fds.iter().map(|fd| inherited(*fd));
@@ -197,7 +200,7 @@ fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failur
     })
 }
 
-/// Maps the pool's memory for the rest of the process's life, and its children's.
+/// Maps the pool's memory for the lifetime of this process and its children.
 fn map_pool(memory: i32) -> Result<&'static Region, Failure> {
     let memory = inherited(memory)
         .and_then(PoolMemory::map)
@@ -227,7 +230,6 @@ fn start_php(options: &mut ZygoteOptions) -> Result<(), Failure> {
             )
         })?;
     }
-    // Before PHP: its startup saves the dispositions and mask it finds.
     let entries = std::mem::take(&mut options.ini_entries);
     let names = setting_names(&entries);
     ffi::php_startup(ini, entries, options.worker.is_some()).map_err(|e| match e {
@@ -247,7 +249,8 @@ fn start_php(options: &mut ZygoteOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The settings that lines of a php.ini name; elements of arrays, which are for get_cfg_var(), left out.
+/// Returns the names of the settings in lines of a php.ini. Elements of arrays, which only get_cfg_var() reads, are
+/// skipped.
 fn setting_names(lines: &std::ffi::CStr) -> Vec<String> {
     let text = lines.to_string_lossy();
     let names = text
@@ -309,7 +312,7 @@ impl Zygote {
         }
     }
 
-    /// Does what the front asks for; breaks off in a process that it has forked for that.
+    /// Executes a command of the front. Breaks in a process that was forked for the command.
     fn obey(&mut self, command: Command, passed: Option<OwnedFd>) -> ControlFlow<Fork> {
         match command {
             Command::Spawn {
@@ -322,7 +325,7 @@ impl Zygote {
                 }
             }
             Command::Trace { child } => {
-                // It has handed its memory over before it took a request.
+                // The child has sent its memory descriptor before it took a request, so the descriptor is here by now.
                 self.take_memories();
                 let memory = self.child(child).and_then(|c| c.memory.as_ref());
                 let stack = memory.map(|memory| ffi::php_trace(memory.as_fd()));
@@ -345,7 +348,7 @@ impl Zygote {
         self.children.iter().find(|c| c.id == id)
     }
 
-    /// Takes what children have handed over since the last call.
+    /// Receives the memory descriptors that children have sent since the last call.
     fn take_memories(&mut self) {
         let mut buf = [0; 64];
         while let Ok(Some((n, memory))) = sys::receive_with_fd(self.memories.ours.as_fd(), &mut buf)
@@ -354,7 +357,7 @@ impl Zygote {
                 .ok()
                 .and_then(|t| t.parse().ok());
             let child = self.children.iter_mut().find(|c| Some(c.pid) == pid);
-            // One that has ended needs none.
+            // A child that has exited needs no descriptor.
             if let Some(child) = child {
                 child.memory = child.memory.take().or(memory);
             }
@@ -385,7 +388,7 @@ impl Zygote {
                     self.report(&Report::Spawned { child, pid }, Some(pidfd.as_fd()));
                 }
                 Err(e) => {
-                    // Without a pidfd the front could not kill it.
+                    // Without a pidfd the front could not kill the child.
                     sys::kill(pid, libc::SIGKILL);
                     self.report(&refuse(format!("pidfd_open: {e}")), None);
                 }
@@ -395,7 +398,7 @@ impl Zygote {
         ControlFlow::Continue(())
     }
 
-    /// Passes on what workers say.
+    /// Forwards the messages of workers to the front.
     fn read_worker_messages(&self) {
         let Some(worker) = &self.worker else {
             return;
@@ -411,8 +414,8 @@ impl Zygote {
         }
     }
 
-    /// Serves requests, or does what else is wanted, in a process just forked. The zygote's own descriptors, and those of siblings'
-    /// memory, are not for scripts: they are closed here.
+    /// Serves requests or works on scripts in a process that was just forked. Scripts must not reach the zygote's own
+    /// descriptors and those of the siblings' memory, which are closed here.
     fn become_child(self, fork: Fork) -> ! {
         let Zygote {
             pool,
@@ -449,7 +452,7 @@ impl Zygote {
 
     fn reap(&mut self) {
         self.child_signals.take();
-        // Last messages before the end.
+        // Read the last messages of workers before their exits are reported.
         self.read_worker_messages();
         while let Some((pid, ended)) = sys::reap() {
             if self.scripts == Some(pid) {
@@ -470,13 +473,13 @@ impl Zygote {
         }
     }
 
-    /// Tells the front; that it may be gone is noticed by the end of the file.
+    /// Sends a report to the front. If the front is gone, the zygote notices that by end of file on the control socket.
     fn report(&self, report: &Report, passed: Option<BorrowedFd<'_>>) {
         let _ = sys::send(self.control.as_fd(), report.encode().as_bytes(), passed);
     }
 
-    /// The front is gone: each child finishes its request and leaves; who takes longer than
-    /// `shutdown_limit` is killed.
+    /// Shuts down after the front has exited: each child finishes its request and exits, and a child that takes longer
+    /// than `shutdown_limit` is killed.
     fn shut_down(mut self) -> ExitCode {
         let port = PoolPort::new(self.region.clone());
         for child in &self.children {
@@ -500,11 +503,11 @@ impl Zygote {
     }
 }
 
-/// Lists or compiles scripts, and leaves.
+/// Lists or compiles scripts, and exits.
 fn do_scripts(pool: &str, work: ScriptsWork, mut file: File) -> ! {
     ffi::title_set(&format!("howdah-php: scripts of {pool}"));
     ffi::php_enter_child();
-    // Who asks does not wait for ever, nor may a file system that hangs.
+    // The requester does not wait for ever, not even if a file system hangs.
     sys::die_after(2 * COMPILE);
     match work {
         ScriptsWork::List => ffi::list_scripts(file.as_fd()),

@@ -1,4 +1,4 @@
-//! What a script writes is what the front reads: status, headers, body, and in which order.
+//! Responses: the front reads the status, headers and body that a script writes, in the right order.
 
 mod front;
 
@@ -144,7 +144,7 @@ fn a_head_request_runs_the_script_and_has_no_body() {
 #[test]
 fn flush_reaches_the_client_while_the_script_runs() {
     let dir = Dir::new();
-    // The script waits for its body after each flush; the test sees what was flushed first.
+    // The script waits for its body after each flush, so the test sees the flushed output first.
     let script = dir.write(
         "sse.php",
         "<?php header('Content-Type: text/event-stream'); flush(); \
@@ -184,7 +184,7 @@ fn pieces_arrive_in_order_and_one_by_one() {
     let mut front = Front::start(1, &["-d", "output_buffering=0"]);
     let request = Request::get(&script).var("GATE", gate.to_str().unwrap());
     let mut flight = front.publish(request);
-    // Opening a fifo for both reading and writing does not wait.
+    // Opening a fifo for both reading and writing does not block.
     let mut writer = std::fs::OpenOptions::new()
         .read(true)
         .write(true)

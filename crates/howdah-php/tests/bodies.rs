@@ -1,4 +1,4 @@
-//! Request bodies: forms, uploads, streams; known and unknown lengths; bodies cut off or unread.
+//! Request bodies: forms, uploads, streams; known and unknown lengths; bodies that are cut off or not read.
 
 mod front;
 
@@ -161,8 +161,7 @@ fn a_post_above_post_max_size_is_dropped_with_a_warning() {
     assert_eq!(answer.text(), "1");
 }
 
-/// The server therefore stores such a body as any other: by its length nobody can say that PHP has no
-/// use for it.
+/// Hence the server stores such a body like any other: its length does not show that PHP has no use for it.
 #[test]
 fn what_is_above_post_max_size_can_be_read_from_php_input_whatever_its_type() {
     let dir = Dir::new();

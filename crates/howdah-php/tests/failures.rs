@@ -1,5 +1,5 @@
-//! Scripts that end badly: the answer php-fpm would give, a named log line, and a process that is
-//! either fit for the next request or gone.
+//! Scripts that end badly: the response that php-fpm would give, a named log line, and a process that is either fit for
+//! the next request or gone.
 
 mod front;
 
@@ -18,8 +18,8 @@ const QUIET: &[&str] = &[
     "html_errors=0",
 ];
 
-/// Runs the text, then a sound script, which must work. A bailout costs the process, and nothing else does:
-/// see the test of `EXIT_BAILED_OUT`.
+/// Runs the text, then a valid script, which must work. Only a bailout costs the process; see the test of
+/// `EXIT_BAILED_OUT`.
 fn then_fit(text: &str, args: &[&str]) -> Answer {
     let (answer, exit) = answer_and_exit(text, args);
     assert!(
@@ -29,7 +29,7 @@ fn then_fit(text: &str, args: &[&str]) -> Answer {
     answer
 }
 
-/// Runs the text, then a sound script, which must work, in another process if the first one has ended.
+/// Runs the text, then a valid script, which must work, in another process if the first one has exited.
 fn answer_and_exit(text: &str, args: &[&str]) -> (Answer, Option<Exit>) {
     let dir = Dir::new();
     let (script, sound) = (
@@ -291,7 +291,7 @@ fn a_client_that_leaves_while_the_script_waits_for_room_wakes_it() {
     let mut flight = front.publish(Request::get(&script));
     front.wait_child(child, |c| c.busy_since.is_some());
     front.drive(&mut flight, |a| a.body.len() > 200_000);
-    // Nothing is read any more: the ring fills and the child sleeps.
+    // The test stops reading: the ring fills up and the child sleeps.
     front.abort(&flight);
     front.drive(&mut flight, |_| false);
     front.wait_child(child, |c| c.busy_since.is_none());

@@ -1,12 +1,12 @@
-//! PHP's CPU time limit, seen from inside by `getitimer()`: whatever system calls are left out,
-//! the timer a script runs under is the one its settings ask for.
+//! PHP's CPU time limit, seen from inside by `getitimer()`: whichever system calls are skipped, a script runs under the
+//! timer that its settings request.
 
 mod front;
 
 use front::{Dir, Front, Request};
 use howdah_proto::request::IniKind;
 
-/// Prints the seconds left of the CPU timer, rounded; 0: not armed. Needs ext/ffi.
+/// Prints the remaining seconds of the CPU timer, rounded; 0 means not armed. Needs ext/ffi.
 const TIMER: &str = "<?php $c = FFI::cdef('struct t { long v[4]; }; int getitimer(int, struct t *);'); \
     $t = $c->new('struct t'); $c->getitimer(2, FFI::addr($t)); $left = round($t->v[2] + $t->v[3] / 1e6);";
 
@@ -48,7 +48,7 @@ fn every_request_has_its_own_limit(input: &str) {
         }
         front.run(request).text()
     };
-    // Quick requests leave the timer running behind them; none of that is seen by the next.
+    // Quick requests leave the timer running; the next request must not notice that.
     for _ in 0..2 {
         assert_eq!(ask(&mut front, None, false), "30");
         assert_eq!(ask(&mut front, None, false), "30");

@@ -1,4 +1,4 @@
-//! opcache in a pool: shared by all children, preloaded, reset while they serve.
+//! opcache in a pool: shared by all children, preloaded, reset while the children serve.
 
 mod front;
 
@@ -63,7 +63,7 @@ fn preloaded_code_is_there_without_being_loaded() {
     }
 }
 
-/// Under php-fpm this ends about one process in 50 000 requests ("zend_mm_heap corrupted").
+/// Under php-fpm this kills about one process in 50 000 requests ("zend_mm_heap corrupted").
 #[test]
 fn opcache_reset_in_a_loop_disturbs_nobody() {
     let dir = Dir::new();
@@ -88,7 +88,8 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
         "restarts.php",
         "<?php echo opcache_get_status(false)['opcache_statistics']['manual_restarts'];",
     );
-    // Until the cache has been emptied often: on a busy machine some resets find it waiting for an earlier one.
+    // Repeated until the cache has been emptied several times: on a busy machine, some resets find an earlier one
+    // pending.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     let mut emptied: u64 = 0;
     while emptied <= 5 {
@@ -96,7 +97,7 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
             std::time::Instant::now() < deadline,
             "emptied {emptied} times"
         );
-        // Always eight in flight, so that there is hardly a moment without a request.
+        // Always eight requests in flight, so there is hardly a moment without one.
         let mut flights = std::collections::VecDeque::new();
         for n in 0..608 {
             if n < 600 {
@@ -115,19 +116,19 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
         assert_eq!(front.children.len(), 4, "nobody died");
         emptied = front.run(Request::get(&restarts)).text().parse().unwrap();
     }
-    // And it works.
+    // The cache still works afterwards.
     let status = dir.write(
         "status2.php",
         "<?php echo opcache_get_status(false)['opcache_enabled'] ? 'enabled' : 'off';",
     );
-    // A wipe still pending waits for requests that are just ending.
+    // A pending wipe waits for requests that are just ending.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while front.run(Request::get(&status)).text() != "enabled" {
         assert!(std::time::Instant::now() < deadline, "the cache stays off");
     }
 }
 
-/// A child keeps opcache's usage lock while it has work; asleep, it would hold a wipe up for ever.
+/// A child keeps opcache's usage lock while it has work; if it kept the lock while asleep, a wipe would wait for ever.
 #[test]
 fn a_child_that_sleeps_holds_no_lock_on_opcache() {
     let dir = Dir::new();
@@ -138,7 +139,7 @@ fn a_child_that_sleeps_holds_no_lock_on_opcache() {
         "<?php $s = opcache_get_status(false); echo (int) $s['opcache_enabled'], $s['opcache_statistics']['manual_restarts'];",
     );
     let mut front = Front::start(3, &["--opcache", "on"]);
-    // All three have served and gone to sleep.
+    // All three children have served and gone to sleep.
     let mut flights: Vec<_> = (0..9)
         .map(|_| front.publish(Request::get(&script)))
         .collect();
@@ -167,7 +168,7 @@ fn a_child_that_sleeps_holds_no_lock_on_opcache() {
         );
         std::thread::yield_now();
     }
-    // Whoever comes next finds the wipe possible.
+    // The next request finds the wipe possible.
     for restarts in 1..4 {
         assert_eq!(front.run(Request::get(&reset)).text(), "reset");
         while front.run(Request::get(&status)).text() != format!("1{restarts}") {

@@ -1,5 +1,5 @@
-//! The same script gives the same answer here and under the stock php-fpm: status, headers, body.
-//! Where we differ on purpose, a test says how.
+//! The same script gives the same response here and under the stock php-fpm: status, headers, body. Where the two
+//! differ on purpose, a test shows how.
 
 mod front;
 
@@ -226,7 +226,7 @@ fn methods_bodies_and_credentials_are_seen_as_under_php_fpm() {
 #[test]
 fn differences_on_purpose_are_these() {
     let mut pair = Pair::start();
-    // Output after the end: php-fpm ends the script, here it is discarded and the script goes on.
+    // Output after the end: php-fpm ends the script; here it is discarded and the script continues.
     let marker = pair.dir.0.join("went-on");
     let text = format!(
         "<?php echo 'a'; fastcgi_finish_request(); echo 'b'; flush(); touch('{}');",
@@ -250,7 +250,7 @@ fn differences_on_purpose_are_these() {
         ["not yet not yet", "sent sent"].contains(&&*theirs.body),
         "{theirs:?}"
     );
-    // A Content-Type the client did not send is no header, although the variable is there.
+    // A Content-Type that the client did not send is not listed as a header, although the variable exists.
     let text = "<?php echo json_encode(isset(getallheaders()['Content-Type']));";
     let (ours, theirs) = pair.ask(&get(text));
     assert_eq!(

@@ -9,7 +9,7 @@ use howdah_proto::shm::ChildId;
 const BLOCK: &str =
     "<?php echo 'in'; @ob_flush(); flush(); fgetc(fopen($_SERVER['GATE'], 'r')); echo 'out';";
 
-/// A fifo a script can wait on.
+/// Creates a fifo on which a script can wait.
 fn gate(dir: &Dir) -> std::path::PathBuf {
     let path = dir.0.join("gate");
     let made = std::process::Command::new("mkfifo").arg(&path).status();
@@ -17,7 +17,7 @@ fn gate(dir: &Dir) -> std::path::PathBuf {
     path
 }
 
-/// Lets the waiting script go on.
+/// Lets the waiting script continue.
 fn open(gate: &std::path::Path) {
     let mut file = std::fs::OpenOptions::new()
         .read(true)
@@ -25,7 +25,7 @@ fn open(gate: &std::path::Path) {
         .open(gate)
         .unwrap();
     std::io::Write::write_all(&mut file, b"1").unwrap();
-    // Kept open until the reader has opened its side: the byte would be lost with the last end.
+    // Kept open until the reader has opened its side, since the byte is lost when the last open end is closed.
     std::mem::forget(file);
 }
 
@@ -81,7 +81,7 @@ fn a_start_that_cannot_work_is_refused_by_name() {
 #[test]
 fn memory_that_is_no_pool_is_refused() {
     let mut front = Front::zygote_in(&[], |command| {
-        // The last --memory-fd counts: standard input, which is /dev/null.
+        // The last --memory-fd takes effect: standard input, which is /dev/null.
         command.args(["--memory-fd", "0"]);
     });
     assert!(matches!(front.next_report(), Report::Failed { name, .. } if name == "BadMemory"));
@@ -115,7 +115,7 @@ fn a_pool_runs_as_its_user() {
     let mut front = Front::start(1, &["--user", "www-data"]);
     assert_eq!(front.run(Request::get(&script)).text(), "[33,33,33,[33]]");
     assert!(front.opcache);
-    // Still traceable by the zygote, which is that user too.
+    // The zygote, which runs as the same user, can still trace it.
     let gate = gate(&dir);
     std::process::Command::new("chmod")
         .args(["a+r", gate.to_str().unwrap()])
@@ -179,7 +179,7 @@ fn what_a_script_forks_and_forgets_is_reaped_when_its_request_is_over() {
         "forget.php",
         "<?php for ($i = 0; $i < 10; $i++) { if (!pcntl_fork()) { exit; } } echo 'forked';",
     );
-    // One that outlives its request, and ends while the child sleeps.
+    // A process that outlives its request and exits while the child sleeps.
     let linger = dir.write(
         "linger.php",
         "<?php if (!($pid = pcntl_fork())) { fgetc(fopen($_SERVER['GATE'], 'r')); exit; } echo $pid;",
@@ -205,7 +205,7 @@ fn what_a_script_forks_and_forgets_is_reaped_when_its_request_is_over() {
     let lingers: i32 = answer.text().parse().unwrap();
     assert_eq!(children_of(child), [lingers]);
     open(&gate);
-    // Without another request.
+    // No further request is needed.
     until("none that ended later", || children_of(child).is_empty());
     assert_eq!(
         front.run(Request::get(&wait)).text(),
@@ -214,7 +214,7 @@ fn what_a_script_forks_and_forgets_is_reaped_when_its_request_is_over() {
     );
 }
 
-/// The processes whose parent is `pid`, zombies too.
+/// Returns the processes whose parent is `pid`, including zombies.
 fn children_of(pid: i32) -> Vec<i32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     text.split_whitespace()
@@ -240,7 +240,7 @@ fn neither_zygote_nor_children_can_be_looked_into_by_their_own_user() {
     let mut front = Front::start(2, &["--user", "nobody"]);
     for (child, sibling) in [(0, 1), (1, 0)] {
         let (sleeper, pid) = (front.children[sibling], front.children[child].1);
-        // Only one of the two may answer.
+        // Only one of the two may send the response.
         let stop = |signal| front::sys::kill(sleeper.1, signal);
         stop(libc::SIGSTOP);
         let found = front.run(Request::get(&script).var("SIBLING", &sleeper.1.to_string()));
@@ -371,7 +371,7 @@ fn signal_handlers_of_one_request_are_gone_in_the_next() {
     let fresh = front.run(Request::get(&look)).text();
     assert_eq!(front.run(Request::get(&set)).text(), "caught");
     assert_eq!(front.run(Request::get(&look)).text(), fresh);
-    // SIGTERM works again, in a request and out of it.
+    // SIGTERM works again, in a request and outside of one.
     let (child, _) = front.children[0];
     front.order(&Command::Signal {
         child,

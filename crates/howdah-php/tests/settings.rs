@@ -1,4 +1,4 @@
-//! Settings of a pool, a site, a directory and a script, and that none of them outlives its scope.
+//! Settings of a pool, a site, a directory and a script; none of them outlives its scope.
 
 mod front;
 
@@ -204,7 +204,7 @@ fn a_request_begins_in_its_scripts_directory_whichever_came_before() {
     let dir = Dir::new();
     let sub = dir.write("sub/x.php", "<?php echo 'sub ', getcwd();");
     let base = dir.write("b.php", "<?php echo 'hello ', getcwd();");
-    // The script is opened and open_basedir looked at before it runs.
+    // The script is opened, and open_basedir checked, before it runs.
     let mut front = Front::start(1, &["-d", "open_basedir=."]);
     let at = |name: &str| dir.0.join(name).to_str().unwrap().to_owned();
     for _ in 0..3 {
@@ -351,7 +351,7 @@ fn a_child_does_not_grow_from_request_to_request() {
     for n in 0..200 {
         one(&mut front, n);
     }
-    // A leak grows in every window; an arena or a page touched for the first time in one.
+    // A leak grows in every window; an arena, or a page that is touched for the first time, grows in only one.
     let growth: Vec<u64> = (0..4)
         .map(|_| {
             let before = front::rss_anon_kib(pid);

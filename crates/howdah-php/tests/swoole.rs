@@ -1,6 +1,6 @@
-//! What a Swoole script sees: the classes in their spellings, `Request`, cookies and sessions, what is refused.
-//! Over HTTP, against Swoole's documented behaviour. Answers' bodies are in
-//! `swoole_bodies.rs`, processes and faults in `swoole_server.rs`.
+//! What a Swoole script sees: the classes under all their names, `Request`, cookies and sessions, and what is refused.
+//! The tests run over HTTP, against Swoole's documented behaviour. Response bodies are tested in `swoole_bodies.rs`,
+//! processes and faults in `swoole_server.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
 
@@ -89,7 +89,7 @@ fn a_request_carries_what_the_client_sent() {
         r#"{"a":"b c","q":"\"z\""},{"x":"1","y":["2"]},{"p":"1","q":{"k":"2"}},null,null,"POST","p=1&q[k]=2","p=1&q[k]=2",true,true]"#,
     );
     assert_eq!(answer.text(), expected);
-    // Absent is null, as in Swoole.
+    // An absent array is null, as in Swoole.
     let answer = client.get("/");
     assert!(
         answer
@@ -133,7 +133,7 @@ fn a_request_is_whole_whichever_way_it_is_looked_at() {
     assert_eq!(script.get("/write?a=1").text(), r#"[{"a":"1","b":2},"x"]"#);
     let mut client = script.connect();
     client.ask("POST", "/keep?k=v", "", b"body");
-    // Another request has gone over the same connection since.
+    // Another request has used the same connection since.
     assert_eq!(
         client.get("/kept").text(),
         r#"[{"k":"v"},"t","body","POST"]"#
@@ -234,7 +234,7 @@ fn chunked_and_awaited_bodies_arrive_whole() {
     assert_eq!(client.answer(false).status, 100);
     client.send(b"abc");
     assert_eq!(client.answer(false).text(), "3 null");
-    // Larger than any buffer on the way.
+    // Larger than any buffer on the path.
     let large = vec![b'x'; 1_500_000];
     assert_eq!(client.ask("POST", "/", "", &large).text(), "1500000 null");
 }
@@ -268,7 +268,7 @@ fn headers_are_written_as_swoole_writes_them() {
         ("X-Twice", Some("second")),
         ("X-Property", Some("p")),
         ("Content-Type", Some("text/plain")),
-        // The framing is the server's.
+        // The server decides the framing.
         ("Content-Length", Some("4")),
         ("Transfer-Encoding", None),
         ("X-Null", None),
@@ -329,7 +329,7 @@ fn cookies_are_read_as_php_reads_them() {
             "Cookie: PHPSESSID=1; HttpOnly; q=2\r\n",
             r#"{"PHPSESSID":"1","HttpOnly":"","q":"2"}"#,
         ),
-        // The first counts: browsers send the more specific path's first (RFC 6265 §5.4).
+        // The first one counts: browsers send the cookie of the more specific path first (RFC 6265 §5.4).
         (
             "Cookie: a=1; a=2\r\nCookie: a=3; b=4\r\n",
             r#"{"a":"1","b":"4"}"#,
@@ -338,7 +338,7 @@ fn cookies_are_read_as_php_reads_them() {
             "Cookie: a=x+y%2B; a.b=1; l[k]=2; =none; e=\r\n",
             r#"{"a":"x+y+","a_b":"1","l":{"k":"2"},"e":""}"#,
         ),
-        // A prefix that the browser has not checked is not made by mangling a name.
+        // A cookie name with a prefix that the browser has not checked must not result from mangling another name.
         ("Cookie: a=1; ..Host-x=3\r\n", r#"{"a":"1"}"#),
     ] {
         assert_eq!(client.ask("GET", "/", sent, b"").text(), read, "{sent}");
@@ -369,7 +369,7 @@ fn sessions_start_in_every_callback_whatever_was_printed() {
     for _ in 0..3 {
         let answer = client.get("/");
         assert_eq!(answer.text(), "[false,true,true,false,[]]");
-        // What Swoole's own methods have not set is not sent.
+        // A header that was not set through Swoole's own methods is not sent.
         assert_eq!(answer.header("X-Dropped"), None);
     }
 }
@@ -411,11 +411,11 @@ fn a_session_is_its_requests_and_never_the_next_visitors() {
     };
     let (said, first) = ask("/", None);
     assert_eq!(said, r#"[["",null,1],{"n":1},2]"#);
-    // Also if the callback ends badly.
+    // Also if the callback fails.
     let (said, second) = ask("/throw", None);
     assert_eq!(said, r#"[["",null,1],{"n":1},3]"#);
     assert_ne!(first, second);
-    // And who brings the id has the data.
+    // A client that sends the id gets the data.
     let (said, again) = ask("/", Some(&first));
     assert_eq!(said, r#"[["",null,1],{"n":2},4]"#);
     assert_eq!(again, first);

@@ -1,6 +1,5 @@
-//! What clients can do to the workers of a Swoole server, which have no front before them: send or
-//! read slowly, say nothing, send much. Each with a bound on what it costs, or with another visitor
-//! who is answered meanwhile.
+//! What clients can do to the workers of a Swoole server, which have no front before them: send or read slowly, stay
+//! silent, send a lot. Each test has a limit for the cost, or another visitor who is served meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
 
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use swoole_rig::{Script, eventually};
 
-/// A server of one worker with these further settings.
+/// Starts a server of one worker with these additional settings.
 fn serving(settings: &str) -> Script {
     Script::start(&format!(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
@@ -41,13 +40,13 @@ fn a_slow_reader_of_a_stream_holds_no_worker() {
     let mut slow = script.connect();
     slow.send(b"GET /stream HTTP/1.1\r\nHost: t\r\n\r\n");
     slow.stream.peek(&mut [0]).unwrap();
-    // 50 MB wait for it, more than sockets take; the only worker serves others.
+    // 50 MB wait for this client, more than sockets hold; the only worker serves other clients.
     let before = script.worker_memory();
     for _ in 0..5 {
         assert_eq!(script.get("/").text(), "ok");
     }
     assert!(script.worker_memory() < before + 512 * KIB);
-    // It loses nothing by its slowness.
+    // The slow client loses no data.
     assert_eq!(slow.answer(false).body.len(), 50_000_000);
 }
 
@@ -61,7 +60,7 @@ fn a_reader_that_takes_too_little_is_let_go() {
         visitor.get("/count").text().eq("2").then_some(())
     });
     eventually("the slow one is gone", || {
-        // Ten bytes now and then, never 240 in a second.
+        // Ten bytes at a time, never 240 in a second.
         let _ = slow.stream.read(&mut [0; 10]);
         std::thread::sleep(Duration::from_millis(100));
         visitor.get("/count").text().eq("1").then_some(())
@@ -111,7 +110,7 @@ fn unfinished_bodies_and_unread_answers_cost_little_memory() {
     eventually("all are there", || {
         script.get("/count").text().eq("61").then_some(())
     });
-    // 76 MB of bodies, 200 MB of answers, of which sockets hold a part. PHP keeps its largest block.
+    // 76 MB of bodies, 200 MB of responses, of which sockets hold a part. PHP keeps its largest block.
     let cost = script.worker_memory().saturating_sub(before);
     assert!(cost < 60 * 256 * KIB + 16_000 * KIB, "{} KiB", cost / KIB);
     drop((unfinished, unread));
@@ -143,7 +142,7 @@ fn silent_connections_at_the_limit_keep_nobody_out() {
         for _ in 0..5 {
             silent.push(script.connect());
         }
-        // A visitor who sends something now and then keeps the connection.
+        // A visitor who sends something from time to time keeps the connection.
         assert_eq!(regular.get("/").text(), "ok");
         assert_eq!(script.get("/").text(), "ok");
     }
@@ -152,7 +151,7 @@ fn silent_connections_at_the_limit_keep_nobody_out() {
     assert!(count <= 20, "{count}");
 }
 
-/// A form with a file of that many bytes.
+/// Builds a form with a file of that many bytes.
 fn form(size: usize) -> Vec<u8> {
     let mut body = b"--xx\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--xx\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n".to_vec();
     body.resize(body.len() + size, b'z');
@@ -169,7 +168,7 @@ fn upload_max_filesize_lets_forms_with_files_be_longer_than_other_bodies() {
     let body = form(900_000);
     let first = client.ask("POST", "/upload", FORM, &body);
     assert!(first.text().ends_with(r#",{"a":"1"}]"#), "{}", first.text());
-    // In pieces, and behind another request of the connection: the same.
+    // The same in pieces, and after another request on the connection.
     client.send(
         format!("POST /upload HTTP/1.1\r\nHost: t\r\n{FORM}Transfer-Encoding: chunked\r\n\r\n")
             .as_bytes(),
@@ -204,7 +203,7 @@ fn without_room_for_files_what_fits_memory_is_served_and_the_rest_named() {
     );
     let mut client = script.connect();
     assert_eq!(client.ask("POST", "/", "", &[b'x'; 200_000]).text(), "ok");
-    // The script waits for its reader, as there is no other place for what it writes.
+    // The script waits for its reader, because there is no other place for its output.
     assert_eq!(client.get("/stream").body.len(), 50_000_000);
     script.says("SpillFailed: /nonexistent");
     let body = form(900_000);

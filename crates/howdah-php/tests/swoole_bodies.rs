@@ -1,5 +1,5 @@
-//! How the body of a Swoole script's answer is sent: at once, in chunks, as a file, compressed; and the
-//! server's static files. Over HTTP, against Swoole's documented behaviour.
+//! How the body of a Swoole script's response is sent: at once, in chunks, as a file, compressed; and the server's
+//! static files. The tests run over HTTP, against Swoole's documented behaviour.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
 
@@ -24,7 +24,7 @@ fn pieces_are_chunks_and_old_clients_get_them_plain() {
     let answer = client.get("/");
     assert_eq!(answer.header("Transfer-Encoding"), Some("chunked"));
     assert_eq!(answer.text(), "onetwothree");
-    // The connection lives on.
+    // The connection stays open.
     assert_eq!(client.get("/").text(), "onetwothree");
     client.send(b"GET / HTTP/1.0\r\n\r\n");
     let answer = client.answer(false);
@@ -53,7 +53,7 @@ fn answers_that_have_no_body_are_sent_without_one() {
             (status, None)
         );
     }
-    // Nothing of a body is left on the connection.
+    // No part of a body is left on the connection.
     assert_eq!(client.get("/").text(), "body");
 }
 
@@ -243,7 +243,7 @@ fn what_is_missing_below_a_static_location_is_404_without_the_script() {
         );
     }
     assert_eq!(client.ask("HEAD", "/static/none.css", "", b"").status, 404);
-    // Directories, names that are never sent, whether or not they are there, and what else is asked.
+    // Directories, names that are never sent, whether or not they exist, and other targets.
     for target in [
         "/static",
         "/static/dir/",

@@ -1,6 +1,6 @@
-//! A Swoole script's processes and their faults: bad HTTP, slow and silent clients, exceptions,
-//! `exit`, fatal errors, kills, reloads, `max_request`, timers, tables, and a server script of
-//! Octane's shape. What `Request` and `Response` do is in `swoole.rs`.
+//! The processes of a Swoole script and their faults: bad HTTP, slow and silent clients, exceptions, `exit`, fatal
+//! errors, kills, reloads, `max_request`, timers, tables, and a server script like Octane's. `Request` and `Response`
+//! are tested in `swoole.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use swoole_rig::{Script, eventually, run_to_end, signal_to};
 
-/// A server with these settings whose callback is `code`, with `$q`, `$r` and `$s`.
+/// Starts a server with these settings whose callback is `code`, with `$q`, `$r` and `$s`.
 fn serving(settings: &str, code: &str) -> Script {
     Script::start(&format!(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
@@ -79,7 +79,7 @@ fn pipelined_requests_are_answered_in_order() {
     for n in 0..50 {
         assert_eq!(client.answer(false).text(), n.to_string());
     }
-    // Byte by byte is the same.
+    // Sent byte by byte, the result is the same.
     for byte in b"GET /?n=slow HTTP/1.1\r\nHost: t\r\n\r\n" {
         client.send(&[*byte]);
     }
@@ -94,7 +94,7 @@ fn a_reader_that_pauses_gets_everything_and_holds_nobody_up() {
     );
     let mut slow = script.connect();
     slow.send(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\nGET /small HTTP/1.1\r\nHost: t\r\n\r\n");
-    // 20 MB wait for the slow one; the only worker serves others meanwhile.
+    // 20 MB wait for the slow client; the only worker serves others meanwhile.
     for _ in 0..5 {
         assert_eq!(script.get("/small").text(), "small");
     }
@@ -263,7 +263,7 @@ fn an_exception_costs_its_request_and_nothing_else() {
         );
         assert_eq!(answer.text(), "");
     }
-    // Begun: cut off, so that the client sees it is not whole.
+    // The response has begun, so it is cut off, and the client sees that it is incomplete.
     let mut client = script.connect();
     client.send(b"GET /late HTTP/1.1\r\nHost: t\r\n\r\n");
     let mut all = Vec::new();
@@ -315,7 +315,7 @@ fn a_fatal_error_or_a_crash_costs_one_worker_and_the_next_one_serves() {
     script.says("was killed by signal 9");
 }
 
-/// Asks over kept connections from three threads while `during` runs; says how many answers came.
+/// Sends requests over persistent connections from three threads while `during` runs. Returns the number of responses.
 fn load(script: &Script, during: impl FnOnce()) -> u32 {
     let (stop, answers) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
@@ -346,7 +346,7 @@ fn load(script: &Script, during: impl FnOnce()) -> u32 {
     answers.load(Ordering::Relaxed)
 }
 
-/// The workers, once there are so many.
+/// Returns the workers, once there are `count` of them.
 fn workers(script: &Script, count: usize) -> BTreeSet<i32> {
     eventually("all workers are there", || {
         Some(script.workers()).filter(|pids| pids.len() == count)
@@ -444,8 +444,8 @@ fn a_stop_finishes_what_runs_and_calls_the_script() {
 
 #[test]
 fn a_stop_while_workers_start_reaches_every_one_of_them() {
-    // The fourth worker asks for it while the manager forks the others: some hear of it before
-    // they could have handlers.
+    // The fourth worker requests the stop while the manager forks the others: some receive the signal before they could
+    // have handlers.
     for _ in 0..8 {
         let (status, said) = run_to_end(
             r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
@@ -518,7 +518,7 @@ fn timers_tick_and_stop_and_answer_later() {
     assert_eq!(client.get("/").text(), "[true,false,false]");
     assert_eq!(client.get("/later").text(), "later");
     assert_eq!(client.get("/detached").text(), "created");
-    // What is pipelined behind a late answer waits for it.
+    // A pipelined request after a late response waits for that response.
     client.send(b"GET /later HTTP/1.1\r\nHost: t\r\n\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n");
     assert_eq!(client.answer(false).text(), "later");
     assert_eq!(client.answer(false).text(), "[true,false,false]");
@@ -550,7 +550,7 @@ fn tables_and_atomics_are_shared_by_all_workers() {
         });
         $s->start();"#,
     );
-    // A worker asleep leaves the next connection to the other.
+    // A sleeping worker leaves the next connection to the other.
     let (pids, asked) = (Mutex::new(BTreeSet::new()), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -622,7 +622,7 @@ fn a_server_script_of_octanes_shape_runs() {
         answer.header("Set-Cookie"),
         Some("a=b; path=/; httponly; samesite=lax")
     );
-    // Octane's own watchdog: the master's timer kills the worker that hangs.
+    // Octane's own watchdog: a timer of the master kills the worker that hangs.
     let mut client = script.connect();
     client.send(b"GET /?hang=1 HTTP/1.1\r\nHost: t\r\n\r\n");
     assert!(client.try_answer(false).is_none());

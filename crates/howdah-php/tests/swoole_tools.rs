@@ -1,5 +1,5 @@
-//! What scripts use of Swoole besides its server: constants' names, timers with and without a
-//! server, atomics that wait, what tables tell of themselves, media types, trailers.
+//! What scripts use of Swoole besides its server: names of constants, timers with and without a server, atomics that
+//! wait, statistics of tables, media types, trailers.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
 
@@ -50,7 +50,7 @@ fn a_timer_that_exits_or_throws_ends_such_a_script() {
         status == 255 && said.matches("Exception: thrown").count() == 1,
         "{status}: {said}"
     );
-    // What ended before did not set the timer.
+    // A script that ended by an error before has not run its timer.
     let (status, said) =
         run_to_end("Swoole\\Timer::after(1, fn () => print('ran')); undefined_function();");
     assert!(status == 255 && !said.contains("ran\n"), "{status}: {said}");

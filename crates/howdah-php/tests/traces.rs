@@ -1,4 +1,4 @@
-//! The PHP stacks of running children, as the slow log asks for them.
+//! The PHP stacks of running children, as the slow log requests them.
 
 mod front;
 
@@ -17,7 +17,7 @@ fn the_stack_of_a_child_stuck_in_a_call_is_told() {
     assert_eq!(front.trace(child), "", "an idle child has no stack");
     let mut flight = front.publish(Request::get(&script));
     front.drive(&mut flight, |a| !a.body.is_empty());
-    // The flush is before the sleep: ask until it sleeps.
+    // The flush precedes the sleep, so the test asks until the child sleeps.
     let deadline = std::time::Instant::now() + front::PATIENCE;
     let stack = loop {
         let stack = front.trace(child);
@@ -62,7 +62,7 @@ fn the_stack_of_a_child_stuck_in_a_loop_is_told() {
 #[test]
 fn a_stack_that_changes_while_it_is_read_harms_nobody() {
     let dir = Dir::new();
-    // Calls, generators, closures, included files and freed frames, as fast as they go.
+    // Calls, generators, closures, included files and freed frames, as fast as possible.
     let script = dir.write(
         "churn.php",
         "<?php function g($n) { yield $n; if ($n) { yield from g($n - 1); } } \

@@ -1,11 +1,11 @@
-//! What a script learns about its request: `$_SERVER`, the environment, headers, cookies, auth.
+//! What a script sees of its request: `$_SERVER`, the environment, headers, cookies, auth.
 
 mod front;
 
 use front::{Dir, Front, Request};
 use howdah_proto::request::IniKind;
 
-/// A pool whose process environment is empty, so that `$_SERVER` is exactly what was sent.
+/// Starts a pool with an empty process environment, so `$_SERVER` contains exactly what was sent.
 fn bare(args: &[&str]) -> Front {
     let mut front = Front::zygote_in(args, |command| {
         command.env_clear();

@@ -1,5 +1,5 @@
-//! A worker's life: boot, requests, the ways a request can end it, its own end. What one request
-//! may leave for the next is tested in `worker_leaks.rs`.
+//! A worker's life: boot, requests, the ways in which a request can end it, its own end. `worker_leaks.rs` tests what
+//! one request may leave for the next.
 
 mod front;
 
@@ -9,7 +9,7 @@ use howdah_proto::control::{Exit, Report};
 use howdah_proto::level::Level;
 use howdah_proto::worker::WorkerMessage;
 
-/// How a worker whose code is this answers, and how its process ends.
+/// Runs this code in a worker and returns its response and how its process exits.
 #[track_caller]
 fn ends(worker: &mut Worker, code: &str) -> (u16, String, Vec<(Level, String)>, Exit) {
     let answer = worker.run(code);
@@ -146,7 +146,7 @@ fn a_fatal_error_answers_as_ever_with_the_boots_shutdown_functions_and_ends_the_
         ),
         ("set_time_limit(1); while (true);", "Maximum execution time"),
         ("trigger_error('by hand', E_USER_ERROR);", "by hand"),
-        // "Cannot declare", and since PHP 8.3 "Cannot redeclare".
+        // "Cannot declare", or since PHP 8.3 "Cannot redeclare".
         ("eval('class A {} class A {}');", "declare class A"),
         (
             "register_shutdown_function(function () { trigger_error('late', E_USER_ERROR); });",
@@ -214,7 +214,7 @@ fn a_worker_serves_its_max_requests_and_asks_for_its_replacement_in_time_to_boot
     let child = worker.child;
     for n in 1..=20 {
         assert_eq!(worker.says(""), worker.pid.to_string());
-        // Asked for with the 18th: a tenth before the end.
+        // Requested with the 18th request: a tenth before the end.
         let spent = worker.front.pool.child(child.index).spent;
         assert_eq!(spent, n >= 18, "after {n}");
     }
@@ -344,7 +344,7 @@ fn a_process_that_a_callback_forks_does_not_answer_and_leaves_at_its_end() {
     assert_eq!(worker.says("echo 'next';"), "next");
 }
 
-/// The memory a worker runs from is not wiped under it: the call asks for new workers.
+/// opcache's memory is not wiped while a worker runs code from it: the call requests new workers instead.
 #[test]
 fn opcache_reset_in_a_worker_asks_for_new_workers_and_harms_nobody() {
     let mut worker = Worker::boot(
@@ -363,7 +363,7 @@ fn opcache_reset_in_a_worker_asks_for_new_workers_and_harms_nobody() {
 #[test]
 fn a_time_limit_begins_anew_with_each_request() {
     let mut worker = Worker::boot("", "", &["-d", "max_execution_time=1"]);
-    // Together more CPU time than one request may have.
+    // Together, these use more CPU time than one request may have.
     for _ in 0..5 {
         let burnt = worker.says("$t = getrusage(); do { $u = getrusage(); $d = ($u['ru_utime.tv_sec'] - $t['ru_utime.tv_sec']) * 1e6 + $u['ru_utime.tv_usec'] - $t['ru_utime.tv_usec']; } while ($d < 3e5); echo 'done';");
         assert_eq!(burnt, "done");
@@ -393,7 +393,7 @@ fn its_stack_can_be_read_while_it_handles_a_request() {
     );
 }
 
-/// Everything that is put back between requests, hundreds of times: what it costs is given back.
+/// Runs everything that is restored between requests hundreds of times, which must free the memory it uses.
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-mbstring")]
 fn hundreds_of_requests_cost_no_memory() {
@@ -449,7 +449,7 @@ fn the_other_functions_of_frankenphp_are_there() {
     );
 }
 
-/// A regression: opcache's optimizer read the module of functions that had none, and crashed.
+/// A regression test: opcache's optimizer read the module of functions that had none, and crashed.
 #[test]
 fn the_optimizer_survives_calls_of_the_functions_a_worker_adds() {
     let text = "<?php function f() { try { while (1 < 2 && frankenphp_handle_request(function () { echo 'ok'; frankenphp_log('x'); })) {} }

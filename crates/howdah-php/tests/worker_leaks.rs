@@ -1,13 +1,13 @@
-//! What one request leaves in a worker must not be there in the next: a row for each thing PHP
-//! keeps, and what of the boot must stay. Before each pair a request has been through, since some
-//! settings of the first are kept (see `shim/worker_state.c`).
+//! What one request leaves in a worker must not be visible to the next. There is a row for each thing that PHP keeps,
+//! and for what the boot has set up and must stay. Each pair follows an earlier request, since some settings of the
+//! first request are kept (see `shim/worker_state.c`).
 
 mod front;
 
 use front::Request;
 use front::worker::Worker;
 
-/// `change` in one request; `ask` before it and after it must say the same.
+/// Runs `change` in one request; `ask` must print the same before and after it.
 #[track_caller]
 fn is_undone(worker: &mut Worker, change: &str, ask: &str) {
     let before = worker.says(ask);
@@ -247,7 +247,7 @@ fn a_framework_s_handlers_stay_and_what_the_first_visitor_sets_does_not() {
     }
 }
 
-/// Two visitors; the second sends nothing at all, the worst case: nothing overwrites the first's.
+/// Two visitors. The second one sends nothing at all, which is the worst case: nothing overwrites the first one's data.
 #[test]
 fn no_superglobal_of_one_visitor_is_seen_by_the_next() {
     let mut worker = Worker::plain();
@@ -256,7 +256,7 @@ fn no_superglobal_of_one_visitor_is_seen_by_the_next() {
         $_SERVER['HTTP_X_SECRET'] ?? null, getenv('HTTP_X_SECRET'), filter_input(INPUT_GET, 'g'), filter_input(INPUT_COOKIE, 'c'),
         filter_input(INPUT_POST, 'p'), filter_input(INPUT_SERVER, 'HTTP_X_SECRET'),
         file_get_contents('php://input'), getallheaders()['X-Secret'] ?? null, defined('SID') ? SID : '']);";
-    // Compiled and armed before, so that nothing is made again only because its name is new.
+    // Compiled and armed before, so no superglobal is created again merely because its name is new.
     let empty = worker.says(look);
     for round in 0..3 {
         let rich = worker
@@ -302,7 +302,7 @@ fn an_upload_is_deleted_with_its_request_and_not_seen_by_the_next() {
     let answer = worker.front.run(request);
     let file = answer.text();
     assert!(file.starts_with('/'), "{file}");
-    // PHP deletes it just after the answer is complete.
+    // PHP deletes the file just after the response is complete.
     let deadline = std::time::Instant::now() + front::PATIENCE;
     while std::path::Path::new(&file).exists() {
         assert!(

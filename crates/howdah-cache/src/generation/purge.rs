@@ -1,4 +1,4 @@
-//! What a purge names: pages by key, path or tag, compared in one form.
+//! The target of a purge: pages by key, path or tag, compared in one canonical form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +10,10 @@ use crate::key::target_of;
 pub enum Purge {
     /// All pages of the site.
     All,
-    /// One URL, all its variants: the key ([`crate::key::Key::as_bytes`]).
+    /// One URL with all its variants, by its key ([`crate::key::Key::as_bytes`]).
     Url(Vec<u8>),
-    /// A path of the site, whatever host and scheme, with all its queries; or all that begin so.
-    /// `/%C3%A4`, `/%c3%a4` and the bytes themselves are one path.
+    /// A path of the site, under any host and scheme, with all its queries; or all paths with that prefix. `/%C3%A4`,
+    /// `/%c3%a4` and the bytes themselves are the same path.
     Path {
         /// The path, percent-encoded or not; a query may follow.
         text: Vec<u8>,
@@ -27,13 +27,13 @@ pub enum Purge {
 /// Whether purged pages may still be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// No purged page is served again.
+    /// A purged page is never served again.
     Hard,
-    /// A purged page is stale: it may be served while a new one is rendered, and when that fails.
+    /// A purged page is stale: it may be served while a new one is rendered, and if that fails.
     Soft,
 }
 
-/// A URL's key without the number of its site, which may be another after a reload or a start.
+/// Returns a URL's key without the number of its site, which may change with a reload or a start.
 pub(crate) fn without_site(key: &[u8]) -> &[u8] {
     match key {
         [_, _, _, _, rest @ ..] if rest.len() > 1 => rest,
@@ -41,8 +41,8 @@ pub(crate) fn without_site(key: &[u8]) -> &[u8] {
     }
 }
 
-/// The form in which targets are compared: the path's escapes decoded, the query as it is. No two
-/// paths that are stored become one by it: an encoded slash, `?` or control character is never cached.
+/// Returns the form in which targets are compared: the path's escapes are decoded, and the query is unchanged. No two
+/// stored paths have the same form: a path with an encoded slash, `?` or control character is never cached.
 pub(crate) fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
     let path = path_of(target);
     if !path.contains(&b'%') {
@@ -67,7 +67,7 @@ pub(crate) fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// A target whose canonical form is `canonical`.
+/// Returns a target whose canonical form is `canonical`.
 pub(super) fn encoded(canonical: &[u8]) -> Vec<u8> {
     let path = path_of(canonical);
     let mut out = Vec::with_capacity(canonical.len());
@@ -81,13 +81,13 @@ pub(super) fn encoded(canonical: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A target without its query.
+/// Returns a target without its query.
 pub(super) fn path_of(target: &[u8]) -> &[u8] {
     target.split(|b| *b == b'?').next().unwrap_or_default()
 }
 
 impl Purge {
-    /// Whether this purge means a page of its site, with this key and these tags.
+    /// Returns whether this purge concerns a page of its site with this key and these tags.
     pub fn names(&self, url_key: &[u8], tags: &[Vec<u8>]) -> bool {
         let target = canonical(target_of(url_key));
         match self {

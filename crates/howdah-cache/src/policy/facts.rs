@@ -1,9 +1,9 @@
-//! What the policy looks at of a response.
+//! The facts about a response on which the policy decides.
 
 use crate::pass::Pass;
 use crate::{Fields, Millis};
 
-/// A complete response, as it came.
+/// A complete response, as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseFacts<'a> {
     /// The response's status code.
@@ -14,8 +14,8 @@ pub struct ResponseFacts<'a> {
     pub authorized: bool,
     /// When the request was sent.
     pub requested: Millis,
-    /// When the response's head was there.
+    /// When the response's header section had arrived.
     pub received: Millis,
-    /// What the run did beside answering, if that forbids to store it.
+    /// An effect of the run that forbids storing the response.
     pub effect: Option<Pass>,
 }

@@ -1,22 +1,21 @@
-//! How old a stored response is and whether that is too old: RFC 9111 §4.2, RFC 5861. Values in,
-//! values out.
+//! The age of a stored response, and whether it is too old: RFC 9111 §4.2, RFC 5861. Pure functions of their arguments.
 
 use crate::Millis;
 
-/// What decides about a stored response's freshness.
+/// The values that determine a stored response's freshness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
     /// When the response was received.
     pub received: Millis,
     /// The age when it was received, in milliseconds: `corrected_initial_age` of §4.2.3.
     pub initial_age: Millis,
-    /// Milliseconds it is fresh, counted from age 0.
+    /// Milliseconds for which it is fresh, counted from age 0.
     pub lifetime: Millis,
-    /// Milliseconds beyond the lifetime it may be served while a new page is rendered.
+    /// Milliseconds beyond the lifetime for which it may be served while a new page is rendered.
     pub while_revalidate: Millis,
-    /// Milliseconds beyond the lifetime it may be served when rendering a new page fails.
+    /// Milliseconds beyond the lifetime for which it may be served if rendering a new page fails.
     pub if_error: Millis,
-    /// `no-cache`: never without validation.
+    /// `no-cache`: it is never served without validation.
     pub always_validate: bool,
 }
 
@@ -34,13 +33,13 @@ pub enum PageState {
 }
 
 impl Freshness {
-    /// `current_age`, in milliseconds. A clock that went back adds nothing and takes nothing.
+    /// Returns `current_age`, in milliseconds. A clock that was set back does not change it.
     pub fn age(&self, now: Millis) -> Millis {
         self.initial_age
             .saturating_add(now.saturating_sub(self.received))
     }
 
-    /// How the response may be used at `now`.
+    /// Returns how the response may be used at `now`.
     pub fn state(&self, now: Millis) -> PageState {
         if self.always_validate {
             return PageState::Stale;
@@ -58,12 +57,12 @@ impl Freshness {
         }
     }
 
-    /// Milliseconds it is still fresh; negative once it is not.
+    /// Returns the milliseconds for which it is still fresh; negative once it is stale.
     pub fn ttl(&self, now: Millis) -> i64 {
         self.lifetime as i64 - self.age(now) as i64
     }
 
-    /// When the response may no longer be used, except after validation.
+    /// Returns when the response may no longer be used, except after validation.
     pub fn useless_at(&self) -> Millis {
         let beyond = self.while_revalidate.max(self.if_error);
         let fresh_until = self.received.saturating_add(self.lifetime);

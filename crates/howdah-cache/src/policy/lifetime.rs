@@ -1,4 +1,4 @@
-//! How long a response that may be stored is fresh: RFC 9111 §4.2, and what overrides it.
+//! The lifetime of a response that may be stored: RFC 9111 §4.2, and the headers that override it.
 
 use super::facts::ResponseFacts;
 use super::litespeed::litespeed;
@@ -8,12 +8,12 @@ use crate::field::{self, members};
 use crate::pass::Pass;
 use crate::{Fields, Millis};
 
-/// Part of a resource's age for which it is taken to stay as it is (RFC 9111 §4.2.2 suggests 10 %).
+/// The divisor of a resource's age that gives its heuristic lifetime (RFC 9111 §4.2.2 suggests 10 %).
 const HEURISTIC: u64 = 10;
-/// The longest lifetime guessed from a resource's age, in seconds: one day.
+/// The longest heuristic lifetime in seconds: one day.
 const HEURISTIC_MAX: u64 = 86_400;
 
-/// Statuses with a heuristic lifetime (RFC 9110 §15.1).
+/// Returns whether a status has a heuristic lifetime (RFC 9110 §15.1).
 fn is_heuristic(status: u16) -> bool {
     matches!(
         status,
@@ -21,7 +21,7 @@ fn is_heuristic(status: u16) -> bool {
     )
 }
 
-/// Final statuses whose meaning is understood (RFC 9110 §15, and 425, 428, 429, 431, 451, 511).
+/// Returns whether this is a final status whose meaning is understood (RFC 9110 §15, and 425, 428, 429, 431, 451, 511).
 fn is_understood(status: u16) -> bool {
     matches!(
         status,
@@ -29,8 +29,8 @@ fn is_understood(status: u16) -> bool {
     )
 }
 
-/// Statuses a client's malformed request can cause: stored, they would be everybody's answer
-/// (cpdos.org). Never stored for a page that did not ask for it, and never if it did.
+/// Returns whether a client's malformed request can cause the status: if such a response were stored, every visitor
+/// would get it (cpdos.org). Under [`Scheme::CleanRoom`], it is never stored.
 fn is_clients_fault(status: u16) -> bool {
     matches!(
         status,
@@ -38,7 +38,7 @@ fn is_clients_fault(status: u16) -> bool {
     ) || status >= 500
 }
 
-/// Whether the status and the directives allow a response to be stored at all.
+/// Checks whether the status and the directives allow a response to be stored at all.
 fn may_be_stored(
     response: &ResponseFacts<'_>,
     clean: bool,
@@ -54,7 +54,7 @@ fn may_be_stored(
     if clean && is_clients_fault(status) {
         return Err(Pass::Status);
     }
-    // §5.2.2.3: `must-understand` lifts `no-store` for who understands the status.
+    // §5.2.2.3: `must-understand` lifts `no-store` for a cache that understands the status.
     let lifted = directives.must_understand && is_understood(status);
     if directives.must_understand && !is_understood(status) {
         return Err(Pass::Status);
@@ -73,7 +73,7 @@ fn may_be_stored(
     Ok(())
 }
 
-/// The lifetime in seconds that the response states, if it does.
+/// Returns the lifetime in seconds that the response states, if it states one.
 fn stated_lifetime(
     response: &ResponseFacts<'_>,
     directives: &Directives,
@@ -83,14 +83,14 @@ fn stated_lifetime(
     let fields = response.fields;
     let stated = directives.s_maxage.value().or(directives.max_age.value());
     let expires = || expires(fields, date.unwrap_or(response.received));
-    // RFC 9213 §2.2: `Expires` is no more heeded than `Cache-Control` then.
+    // RFC 9213 §2.2: with targeted directives, `Expires` is ignored just as `Cache-Control` is.
     let dialect = litespeed(fields).and_then(|said| said.lifetime);
     let stated = dialect.or(stated);
     stated.or_else(|| if is_targeted { None } else { expires() })
 }
 
-/// How long the response may be served, and how stale; an error if it may not be stored. `accel`: the
-/// seconds of `X-Accel-Expires`, which go before every other lifetime.
+/// Returns how long the response may be served, fresh and stale, or the reason why it may not be stored. `accel` is the
+/// seconds of `X-Accel-Expires`, which take precedence over every other lifetime.
 pub(super) fn freshness(
     response: &ResponseFacts<'_>,
     rules: &Rules,
@@ -114,7 +114,7 @@ pub(super) fn freshness(
         && clean
         && field::all(fields, b"pragma").any(|v| v.eq_ignore_ascii_case(b"no-cache"));
     let always_validate = (directives.no_cache && accel.is_none()) || pragma;
-    // Nothing is revalidated for a clean room: to render is to revalidate.
+    // Nothing is revalidated in a clean room: rendering replaces revalidation.
     if always_validate && (clean || !validator) {
         return Err(Pass::NoCache);
     }
@@ -133,7 +133,7 @@ pub(super) fn freshness(
     if initial_age >= lifetime * 1000 && (clean || !validator) {
         return Err(Pass::AlreadyStale);
     }
-    // §4.2.4: these forbid to serve what is stale, whatever is configured.
+    // §4.2.4: these directives forbid serving a stale response, whatever is configured.
     let strict = directives.must_revalidate
         || directives.proxy_revalidate
         || directives.s_maxage != Given::No
@@ -153,7 +153,7 @@ pub(super) fn freshness(
     })
 }
 
-/// Seconds from `Expires`; a broken one is in the past (§5.3), and so are two that differ.
+/// Returns the seconds from `Expires`. An invalid date is in the past (§5.3), and so are two headers that differ.
 fn expires(fields: &Fields<'_>, date: Millis) -> Option<u64> {
     let mut lines = field::all(fields, b"expires");
     let first = lines.next()?;
@@ -163,7 +163,7 @@ fn expires(fields: &Fields<'_>, date: Millis) -> Option<u64> {
     Some(field::date(first).map_or(0, |at| at.saturating_sub(date) / 1000))
 }
 
-/// §4.2.2; only where nothing is explicit.
+/// Returns the heuristic lifetime of §4.2.2, used only if nothing is explicit.
 fn heuristic(
     response: &ResponseFacts<'_>,
     directives: &Directives,
@@ -177,18 +177,18 @@ fn heuristic(
     Some((at.saturating_sub(modified) / 1000 / HEURISTIC).min(HEURISTIC_MAX))
 }
 
-/// `corrected_initial_age` of §4.2.3, in milliseconds.
+/// Returns `corrected_initial_age` of §4.2.3, in milliseconds.
 fn initial_age(response: &ResponseFacts<'_>, date: Option<Millis>) -> Millis {
     let apparent = response
         .received
         .saturating_sub(date.unwrap_or(response.received));
     let delay = response.received.saturating_sub(response.requested);
-    // §5.1: of several members the first; a field that is no number is ignored.
+    // §5.1: the first of several members counts; a header that is not a number is ignored.
     let stated = field::first(response.fields, b"age")
         .and_then(|value| members(value).next())
         .and_then(field::seconds)
         .unwrap_or(0);
-    // `Date` has whole seconds: less than one of them is no age.
+    // `Date` has whole seconds, so an age of less than a second counts as none.
     let apparent = if apparent < 1000 { 0 } else { apparent };
     let delay = if delay < 1000 { 0 } else { delay };
     apparent.max(stated * 1000 + delay)

@@ -3,21 +3,21 @@
 use crate::Fields;
 use crate::field::{self, members};
 
-/// What `X-LiteSpeed-Cache-Control` says (OpenLiteSpeed's cachectrl.cpp). It may forbid, and give a
-/// lifetime; unlike there it does not overrule `private` and `no-store` of `Cache-Control`.
+/// The content of `X-LiteSpeed-Cache-Control` (OpenLiteSpeed's cachectrl.cpp). It may forbid caching and set a
+/// lifetime. Unlike there, it does not override `private` and `no-store` of `Cache-Control`.
 pub(super) struct LiteSpeed {
     pub forbids: bool,
     pub lifetime: Option<u64>,
 }
 
-/// Reads the field; none: the response does not have it.
+/// Parses the header. Returns `None` if the response does not have it.
 pub(super) fn litespeed(fields: &Fields<'_>) -> Option<LiteSpeed> {
     let mut lines = field::all(fields, b"x-litespeed-cache-control").peekable();
     lines.peek()?;
     let (mut forbids, mut shared, mut own) = (false, None, None);
     for member in lines.flat_map(members) {
         match &member.to_ascii_lowercase()[..] {
-            // There is no cache of a visitor's own here, and nothing fills in ESI's holes.
+            // There are no private caches of single visitors here, and nothing processes ESI.
             b"no-cache" | b"no-store" | b"private" | b"esi=on" => forbids = true,
             other => {
                 let time = |name: &[u8]| other.strip_prefix(name).and_then(field::seconds);

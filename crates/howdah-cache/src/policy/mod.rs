@@ -1,9 +1,10 @@
-//! The rules: which requests may be answered from the cache, which responses may be stored, how long
-//! they are fresh. RFC 9111 as a shared cache reads it; where this is stricter, the [`Pass`]'s name
-//! says why. Touches no store and no clock.
+//! The rules: which requests may be answered from the cache, which responses may be stored, and how long they are
+//! fresh. They follow RFC 9111 for a shared cache; where they are stricter, the name of the [`Pass`] says why. This
+//! module uses no store and no clock.
 //!
-//! - [`request`]: before the lookup; [`response`]: before storing, makes a [`Storable`].
-//! - [`freshness`]: of what is stored, at a given time.
+//! - [`request`]: the decision before the lookup; [`response`]: the decision before storing, which creates a
+//!   [`Storable`].
+//! - [`freshness`]: the freshness of a stored response at a given time.
 
 mod facts;
 pub mod freshness;
@@ -18,56 +19,56 @@ pub use freshness::{Freshness, PageState};
 pub use request::RequestGate;
 pub use response::{ResponseFacts, Storable};
 
-/// What is rendered for the cache, and by whose request.
+/// What is rendered for the cache, and for which request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// `cache = on`: pages are rendered for an anonymous request the server makes, so that nothing of
-    /// a visitor can be in them. What says nothing of its lifetime is kept for `cache_ttl`.
+    /// `cache = on`: pages are rendered for an anonymous request that the server makes, so they cannot contain anything
+    /// of a visitor. A page that does not specify a lifetime is kept for `cache_ttl`.
     #[default]
     CleanRoom,
-    /// `cache = rfc`: an HTTP cache as RFC 9111 has it: a visitor's own answer is stored if, and as
-    /// long as, the application explicitly allows it. For applications that declare `Vary` truly.
+    /// `cache = rfc`: an HTTP cache as in RFC 9111: the response to a visitor is stored if, and for as long as, the
+    /// application explicitly allows it. For applications that declare `Vary` correctly.
     Rfc,
 }
 
-/// Longest time in seconds that any page is kept, whatever its headers say: a mistake in a header ends
-/// within a day.
+/// Maximum time in seconds for which any page is kept, whatever its headers say. A mistake in a header ends within a
+/// day.
 pub const MAX_TTL: u64 = 86_400;
 
-/// What a site has configured for its page cache.
+/// A site's configuration of its page cache.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// `cache`: whether and by which rules pages are stored.
     pub scheme: Scheme,
-    /// `cache_preset`: what is known of the site's application.
+    /// `cache_preset`: the knowledge about the site's application.
     pub preset: &'static Preset,
-    /// `cache_ttl`: seconds for a page that does not say.
+    /// `cache_ttl`: seconds for a page that specifies no lifetime.
     pub ttl: u64,
-    /// `cache_grace`: seconds a page is served beyond its lifetime while a new one is rendered.
+    /// `cache_grace`: seconds for which a page is served beyond its lifetime while a new one is rendered.
     pub grace: u64,
-    /// `cache_stale_if_error`: seconds a page is served beyond its lifetime when PHP fails.
+    /// `cache_stale_if_error`: seconds for which a page is served beyond its lifetime when PHP fails.
     pub stale_if_error: u64,
-    /// The longest body that is stored; the cache derives it from `[cache] memory`.
+    /// Maximum length of a body that is stored, in bytes, which the cache derives from `[cache] memory`.
     pub max_object: u64,
-    /// `cache_ignore_cookies`: harmless ones, `*` at the end for all that begin so.
+    /// `cache_ignore_cookies`: names of harmless cookies; a `*` at the end matches any ending.
     pub ignore_cookies: Vec<String>,
-    /// `cache_ignore_query`: parameters left out beside the tracking ones.
+    /// `cache_ignore_query`: parameters that are left out of the key in addition to the tracking ones.
     pub ignore_query: Vec<String>,
-    /// `cache_never`: beginnings of paths never cached, decoded.
+    /// `cache_never`: prefixes of paths that are never cached, decoded.
     pub never: Vec<Vec<u8>>,
-    /// `cache_keep_tags`: clients get the fields that carry tags.
+    /// `cache_keep_tags`: clients also get the headers that carry tags.
     pub keep_tags: bool,
 }
 
 impl Rules {
-    /// Whether the preset or `cache_never` keeps pages of a path, decoded and cleaned, from the cache.
+    /// Returns whether the preset or `cache_never` excludes a path, decoded and cleaned, from the cache.
     pub fn never_caches(&self, path: &[u8]) -> bool {
         self.preset.never_path(path) || self.never.iter().any(|prefix| path.starts_with(prefix))
     }
 }
 
 impl Default for Rules {
-    /// The blank form that the options of a site fill in.
+    /// Returns the blank values, which the options of a site replace.
     fn default() -> Self {
         Rules {
             scheme: Scheme::default(),
@@ -85,7 +86,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Values for tests, which have no options.
+    /// Returns values for tests, which have no options.
     #[doc(hidden)]
     pub fn for_tests() -> Rules {
         Rules {
@@ -99,7 +100,7 @@ impl Rules {
 }
 
 impl Rules {
-    /// Whether a cookie of this name, read as PHP reads it, changes no page.
+    /// Returns whether a cookie of this name, read as PHP reads it, changes no page.
     pub fn ignores_cookie(&self, name: &[u8]) -> bool {
         let among = |list: &[NamePattern]| list.iter().any(|known| known.matches(name));
         let ignored = |pattern: &String| match pattern.strip_suffix('*') {
@@ -111,7 +112,7 @@ impl Rules {
             || self.ignore_cookies.iter().any(ignored)
     }
 
-    /// The longest lifetime: the site's or the application's.
+    /// Returns the longest lifetime in seconds: the site's or the application's.
     pub fn longest(&self) -> u64 {
         match self.scheme {
             Scheme::CleanRoom => MAX_TTL.min(self.preset.max_ttl),

@@ -1,27 +1,28 @@
-//! Which requests may be answered from the cache, and rendered for it. Looks at the request alone:
-//! method, fields, path. The query is `key`'s.
+//! Which requests may be answered from the cache, and rendered for it. The decision uses the request alone: method,
+//! headers, path. The query is handled by `key`.
 //!
-//! A field that is not in the key must not shape a shared page. Under [`Scheme::CleanRoom`] PHP
-//! does not see it; this looks for what makes the *visitor* expect a personal answer.
+//! A header that is not in the key must not influence a shared page. Under [`Scheme::CleanRoom`] PHP does not see such
+//! headers; this module looks for those that make the *visitor* expect a personal response.
 
 use super::{Rules, Scheme};
 use crate::cookie;
 use crate::pass::Pass;
 
-/// Looks at a request's fields one by one, then says whether it may be answered from the cache.
+/// Inspects a request's headers one by one, then decides whether the request may be answered from the cache.
 #[derive(Debug)]
 pub struct RequestGate<'r> {
     rules: &'r Rules,
     why: Option<Pass>,
-    /// The name of the cookie that made it pass, as PHP reads it.
+    /// The name of the cookie that caused the bypass, as PHP reads it.
     pub cookie: Option<Vec<u8>>,
-    /// `Range`, `If-None-Match` …: there is something to decide when a stored page is sent.
+    /// The request has `Range`, `If-None-Match` …, so [`crate::serve`] must decide how a stored page is sent.
     pub conditional: bool,
 }
 
 impl<'r> RequestGate<'r> {
-    /// For a request with this method and path. The path is decoded and cleaned, as the router reads
-    /// it: `/acc%6funt` is `/account` to the application. `body`: it carries one, of whatever length.
+    /// Creates the gate for a request with this method and path. The path is decoded and cleaned, as the router reads
+    /// it: `/acc%6funt` is `/account` to the application. `body` says whether the request has a body, of whatever
+    /// length.
     pub fn new(rules: &'r Rules, method: &[u8], path: &[u8], body: bool) -> RequestGate<'r> {
         let why = match method {
             b"GET" | b"HEAD" if body => Some(Pass::RequestBody),
@@ -37,8 +38,7 @@ impl<'r> RequestGate<'r> {
         }
     }
 
-    /// Takes another path of the same page into account: the route that a front controller reads from
-    /// `PATH_INFO`.
+    /// Takes another path of the same page into account: the route that a front controller reads from `PATH_INFO`.
     pub fn also_for(&mut self, path: &[u8]) {
         if self.why.is_none() && self.rules.never_caches(path) {
             self.why = Some(Pass::NeverCachedPath);
@@ -58,8 +58,8 @@ impl<'r> RequestGate<'r> {
                 None
             }
             6 if is("cookie") => self.cookies(value).err(),
-            // Scripts of a page ask so; applications answer that from the page's own URL, and few say
-            // `Vary: Accept`.
+            // Scripts of a page send such requests. Applications answer them under the page's own URL, and few of them
+            // send `Vary: Accept`.
             6 if is("accept") && !rfc => {
                 let names = |word: &[u8]| {
                     value
@@ -69,8 +69,8 @@ impl<'r> RequestGate<'r> {
                 (names(b"json") && !names(b"text/html")).then_some(Pass::OtherRepresentation)
             }
             7 if is("upgrade") => Some(Pass::Upgrade),
-            // RFC 9111 §3.5 lets a response to it be stored if it says so; under `rfc` that is asked
-            // of the response.
+            // RFC 9111 §3.5 allows storing the response to such a request if the response permits it; under `rfc`, the
+            // response is checked for that.
             13 if is("authorization") && !rfc => Some(Pass::Authorization),
             19 if is("proxy-authorization") => Some(Pass::Authorization),
             17 if is("x-method-override") => Some(Pass::MethodOverride),
@@ -107,7 +107,7 @@ impl<'r> RequestGate<'r> {
                 self.cookie = Some(name.into_owned());
                 return Err(Pass::SessionCookie);
             }
-            // Under `rfc` the application says by `Vary` what its pages depend on.
+            // Under `rfc`, the application declares by `Vary` what its pages depend on.
             if self.rules.scheme == Scheme::CleanRoom && !self.rules.ignores_cookie(&name) {
                 self.cookie = Some(name.into_owned());
                 return Err(Pass::UnknownCookie);
@@ -116,7 +116,7 @@ impl<'r> RequestGate<'r> {
         Ok(())
     }
 
-    /// Whether the cache may answer the request; the error is the first reason why not.
+    /// Returns whether the cache may answer the request; the error is the first reason against it.
     pub fn verdict(&self) -> Result<(), Pass> {
         self.why.map_or(Ok(()), Err)
     }

@@ -1,5 +1,5 @@
-//! Which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx'
-//! `X-Accel-Expires`. The only maker of a [`Storable`].
+//! Which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx' `X-Accel-Expires`. Only
+//! this module creates a [`Storable`].
 
 pub use super::facts::ResponseFacts;
 use super::lifetime::freshness;
@@ -11,13 +11,13 @@ use crate::field::{self, members};
 use crate::pass::Pass;
 use crate::tags::{self, Tags};
 
-/// Longest head that is stored, in bytes of names and values.
+/// Maximum size of a stored header section, in bytes of names and values.
 const MAX_HEAD: usize = 64 << 10;
-/// How many fields a response may vary by.
+/// Maximum number of headers by which a response may vary.
 const MAX_VARY: usize = 8;
 
-/// The proof that the policy allows this response to be stored, as far as its head shows, and how. The
-/// body is still to be checked, by [`Storable::complete`].
+/// The proof that the policy allows this response to be stored, as far as its headers show, and how. The body remains
+/// to be checked by [`Storable::complete`].
 #[derive(Clone, Debug)]
 pub struct Storable {
     freshness: Freshness,
@@ -29,22 +29,23 @@ pub struct Storable {
 }
 
 impl Storable {
-    /// How long the response may be served, and how stale.
+    /// Returns how long the response may be served, fresh and stale.
     pub fn freshness(&self) -> &Freshness {
         &self.freshness
     }
 
-    /// The fields it varies by: lower case, sorted, each once.
+    /// Returns the headers by which it varies: in lower case, sorted, each once.
     pub fn vary(&self) -> &[Vec<u8>] {
         &self.vary
     }
 
-    /// Fields that are not stored, lower case (`no-cache="…"`, `Connection`'s).
+    /// Returns whether the header `name` is not stored (those of `no-cache="…"` and `Connection`, and those that never
+    /// are).
     pub fn leaves_out(&self, name: &[u8]) -> bool {
         self.left_out.iter().any(|n| n.eq_ignore_ascii_case(name)) || never_stored(name)
     }
 
-    /// The tags the response gave itself, by which it can be purged.
+    /// Returns the tags that the response gave itself, by which it can be purged.
     pub fn tags(&self) -> &[Vec<u8>] {
         self.tags.as_slice()
     }
@@ -54,7 +55,7 @@ impl Storable {
         self.tags.add(tag)
     }
 
-    /// Checks a body of this many bytes, which ended as it should.
+    /// Checks a complete body of this many bytes.
     pub fn complete(&self, length: u64) -> Result<(), Pass> {
         if length > self.max_object {
             return Err(Pass::TooLarge);
@@ -65,7 +66,7 @@ impl Storable {
         }
     }
 
-    /// Whether a body may still become that long.
+    /// Checks whether a body may still grow to this length.
     pub fn allows(&self, length: u64) -> Result<(), Pass> {
         if length > self.max_object {
             return Err(Pass::TooLarge);
@@ -74,7 +75,8 @@ impl Storable {
     }
 }
 
-/// Fields of one connection or one exchange (RFC 9111 §3.1), and instructions to this cache.
+/// Returns whether a header belongs to one connection or one exchange (RFC 9111 §3.1), or is an instruction to this
+/// cache.
 fn never_stored(name: &[u8]) -> bool {
     const NEVER: [&[u8]; 16] = [
         b"connection",
@@ -97,7 +99,7 @@ fn never_stored(name: &[u8]) -> bool {
     NEVER.iter().any(|never| name.eq_ignore_ascii_case(never)) || tags::is_instruction(name)
 }
 
-/// Whether, how long and under what a response may be stored.
+/// Decides whether a response may be stored, for how long and under which key.
 pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pass> {
     let ResponseFacts { status, fields, .. } = *response;
     if let Some(effect) = response.effect {
@@ -105,15 +107,15 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
     }
     let clean = rules.scheme == Scheme::CleanRoom;
     let has = |name: &'static [u8]| field::first(fields, name).is_some();
-    // Even if it says `public`: a cookie stored is somebody's session given to all.
+    // Even if the response is `public`: a stored cookie would give one visitor's session to all.
     if has(b"set-cookie") || (clean && has(b"set-cookie2")) {
         return Err(Pass::SetCookie);
     }
     if has(b"x-accel-redirect") || has(b"x-sendfile") {
         return Err(Pass::SentFile);
     }
-    // RFC 9110 §14.4: `Content-Range` says nothing in any other answer that may be stored (416 may not);
-    // Backdrop sends it with every page.
+    // RFC 9110 §14.4: `Content-Range` has no meaning in any other response that may be stored (416 may not). Backdrop
+    // sends it with every page.
     if status == 206 {
         return Err(Pass::PartialContent);
     }
@@ -154,17 +156,17 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
         left_out,
         tags: Tags::of(fields)?,
         max_object: rules.max_object,
-        // Beyond what a number of seconds may be there is no body either.
+        // No body is larger than the largest number of seconds.
         announced: announced.filter(|n| *n < field::MAX_SECONDS),
     })
 }
 
-/// What plugins say when they speak to another cache: a no is a no in every dialect.
+/// Checks what plugins tell other caches: a refusal counts in every dialect.
 fn do_not_cache(fields: &Fields<'_>, rules: &Rules) -> Result<(), Pass> {
     if litespeed(fields).is_some_and(|said| said.forbids) {
         return Err(Pass::DoNotCachePage);
     }
-    // A cookie that decides what the page shows must not be one that is ignored.
+    // A cookie that determines what the page shows must not be one that is ignored.
     let decides = |member: &[u8]| {
         let name = member.strip_prefix(b"cookie=");
         name.is_some_and(|name| rules.ignores_cookie(name))
@@ -178,9 +180,9 @@ fn do_not_cache(fields: &Fields<'_>, rules: &Rules) -> Result<(), Pass> {
     }
 }
 
-/// The fields a response varies by. `Accept-Encoding` is not one of them: the body is kept plain and
-/// encoded here. Under [`Scheme::CleanRoom`] neither is `Cookie`: the page was rendered without any,
-/// and only requests without one that matters are answered by it.
+/// Returns the headers by which a response varies. `Accept-Encoding` is not one of them: the body is stored plain and
+/// encoded here. Under [`Scheme::CleanRoom`] neither is `Cookie`: the page was rendered without cookies, and it answers
+/// only requests that have no relevant one.
 fn vary(fields: &Fields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
     let encoded = field::first(fields, b"content-encoding").is_some();
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! RFC 9111 §3 and §4.2, section by section: one `judge` and cases that read like the text.
+//! RFC 9111 §3 and §4.2, section by section: calls of `judge`, with cases that read like the text.
 
 use super::*;
 use crate::Millis;
@@ -37,7 +37,7 @@ fn wordpress() -> Rules {
     }
 }
 
-/// The lifetime in seconds, or the reason.
+/// Checks that `judge` returns this lifetime in seconds, or this reason.
 #[track_caller]
 fn check(rules: &Rules, status: u16, lines: &[(&str, &str)], expected: Result<u64, Pass>) {
     let got = ask(rules, status, lines).map(|s| s.freshness().lifetime / 1000);
@@ -79,7 +79,7 @@ fn what_the_application_forbids_stays_forbidden_whatever_else_it_says() {
             check(&rules, 200, &[public, line], Err(why));
         }
     }
-    // In these an HTTP cache has to be more lenient.
+    // In these cases an HTTP cache has to be more lenient.
     for (line, why) in [
         (("WWW-Authenticate", "Basic"), Pass::AuthenticationAsked),
         (("Set-Cookie2", "a=b"), Pass::SetCookie),
@@ -406,7 +406,7 @@ fn litespeeds_word_gives_a_lifetime_and_may_forbid_but_overrules_nothing() {
     let both = "public, max-age=600, s-maxage=60";
     check(&rules, 200, &[said(both)], Ok(60));
     check(&rules, 404, &[said("public,max-age=600")], Ok(600));
-    // A week, as the plugin says it, ends before the page's nonces do.
+    // The plugin specifies a week, but the lifetime ends before the page's nonces expire.
     check(&rules, 200, &[said("public,max-age=604800")], Ok(36_000));
     for forbidden in ["private,max-age=9", "shared,private", "no-cache", "esi=on"] {
         check(&rules, 200, &[said(forbidden)], Err(Pass::DoNotCachePage));

@@ -1,4 +1,4 @@
-//! The data: cookies and parameters of analytics and advertising, and what is known of each application.
+//! The data: cookies and parameters of analytics and advertising, and the knowledge about each application.
 
 use super::NamePattern::{self, Account, Ends, Hex, Is, Starts};
 use super::{NoiseParameter, Of, Preset};
@@ -7,9 +7,9 @@ use super::{NoiseParameter, Of, Preset};
 pub(super) const SESSION: NamePattern = Is("PHPSESSID");
 pub(super) const DAY: u64 = 86_400;
 
-/// Cookies of analytics and advertising, read by scripts in the browser. Consent cookies are not
-/// here: some applications render by them. Beginnings stand here only if they name a product and no
-/// word begins so: an application's own cookie that is taken for one of these would be ignored.
+/// Cookies of analytics and advertising, which scripts in the browser read. Consent cookies are not listed, because
+/// some applications render by them. A prefix is listed only if it names a product and no word begins with it: an
+/// application's own cookie that matched one of these would be ignored.
 pub const TRACKING_COOKIES: &[NamePattern] = &[
     Is("_ga"),
     Account("_ga_"),
@@ -77,13 +77,13 @@ pub const TRACKING_COOKIES: &[NamePattern] = &[
     Is("__hssc"),
     Is("__hssrc"),
     Is("hubspotutk"),
-    // Stripe's script counts visitors against fraud on every page it is on.
+    // Stripe's script uses these to count visitors against fraud on every page that contains it.
     Is("__stripe_mid"),
     Is("__stripe_sid"),
 ];
 
-/// Parameters of links from advertising and newsletters; the page is the same without them. Beginnings
-/// as above: a parameter of the application that is left out gives its reader another page.
+/// Parameters of links in advertising and newsletters, without which the page is the same. Prefixes follow the same
+/// rule as above: if a parameter of the application were left out, its reader would get a different page.
 pub const TRACKING_PARAMETERS: &[NamePattern] = &[
     Starts("utm_"),
     Is("mtm_campaign"),
@@ -153,7 +153,7 @@ pub const TRACKING_PARAMETERS: &[NamePattern] = &[
     Is("fb_action_ids"),
     Is("fb_action_types"),
     Is("fb_source"),
-    // What Magento's Varnish file and Cloudflare's APO leave out beside these.
+    // The parameters that Magento's Varnish file and Cloudflare's APO remove in addition to these.
     Is("_bta_c"),
     Is("_bta_tid"),
     Is("trk_contact"),
@@ -188,7 +188,7 @@ const NOTHING: Preset = Preset {
     advice: "",
 };
 
-/// All presets. The last one, `php`, is for everything else.
+/// All presets. The last one, `php`, is for all other applications.
 pub static PRESETS: &[Preset] = &[
     Preset {
         name: "wordpress",
@@ -216,8 +216,8 @@ pub static PRESETS: &[Preset] = &[
             Starts("bookly"),
             Starts("ecwid"),
         ],
-        // Sourcebuster, by which WooCommerce attributes orders: set by a script for every visitor, read
-        // by one at the checkout. A notice put away is hidden by a script, too.
+        // Sourcebuster's cookies, by which WooCommerce attributes orders: a script sets them for every visitor, and a
+        // script reads them at the checkout. A dismissed notice is hidden by a script, too.
         harmless_cookies: &[
             Is("wordpress_test_cookie"),
             Starts("sbjs_"),
@@ -297,7 +297,7 @@ pub static PRESETS: &[Preset] = &[
             },
         ],
         noise_segments: &["wp-login.php"],
-        // Nonces are good for 12 to 24 hours; plugins keep pages 10 for that reason.
+        // Nonces are valid for 12 to 24 hours, so plugins keep pages for 10.
         max_ttl: 10 * 3600,
         ..NOTHING
     },
@@ -318,7 +318,7 @@ pub static PRESETS: &[Preset] = &[
             Is("UseDC"),
             Starts("cpPosIndex"),
         ],
-        // The last are applied by a script in the page, for the sake of caches.
+        // A script in the page applies the last ones, to suit caches.
         harmless_cookies: &[
             Ends("mwuser-sessionId"),
             Ends("stopMobileRedirect"),
@@ -335,7 +335,7 @@ pub static PRESETS: &[Preset] = &[
             SESSION,
             Hex("SESS"),
             Hex("SSESS"),
-            // Pressflow's and the module Cookie Cache Bypass'.
+            // Those of Pressflow and of the module Cookie Cache Bypass.
             Is("NO_CACHE"),
             Starts("Drupal_visitor_"),
             Is("big_pipe_nojs"),
@@ -360,7 +360,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "phpbb",
-        // The administrator may name them otherwise, but for the end.
+        // The administrator may change the names, except for the suffix.
         session_cookies: &[
             SESSION,
             Starts("phpbb"),
@@ -413,11 +413,11 @@ pub static PRESETS: &[Preset] = &[
         name: "laravel",
         session_cookies: &[
             SESSION,
-            // Both: Laravel 13 writes its default name with `-`.
+            // Both, since Laravel 13 writes its default name with `-`.
             Ends("_session"),
             Ends("-session"),
             Is("XSRF-TOKEN"),
-            // Passport's, and MaintenanceModeBypassCookie's.
+            // Passport's cookie, and that of MaintenanceModeBypassCookie.
             Is("laravel_token"),
             Is("laravel_maintenance"),
             Starts("remember_"),
@@ -446,14 +446,14 @@ pub static PRESETS: &[Preset] = &[
             Starts("__Host-csrf-token"),
         ],
         never_segments: &["_profiler", "_wdt", "_fragment"],
-        // SecurityBundle's switch_user: to be somebody else.
+        // SecurityBundle's switch_user, which impersonates another user.
         never_parameters: &[Is("_switch_user")],
         advice: "Symfony says `no-cache, private` unless a controller says otherwise: #[Cache(public: true, maxage: 600)], and `_stateless: true` on the route.",
         ..NOTHING
     },
     Preset {
         name: "dokuwiki",
-        // The session's own name, and the login that is remembered.
+        // The session's own name, and the remembered login.
         session_cookies: &[SESSION, Is("DokuWiki"), Hex("DW"), Is("DOKU_PREFS")],
         never_segments: &["install.php"],
         never_parameters: &[Is("do"), Is("sectok"), Is("rev")],

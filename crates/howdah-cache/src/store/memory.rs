@@ -1,12 +1,12 @@
-//! Pages in memory: bounded by bytes, evicted by S3-FIFO (quick_cache), so that a crawler that asks
-//! for every page once does not push out what people read. The variants of a URL are pages among pages:
-//! nothing but that bounds how many there are, so that no number of odd ones keeps the others out.
+//! Pages in memory. They are bounded by bytes and evicted by S3-FIFO (quick_cache), so a crawler that requests every
+//! page once does not evict the pages that people read. The variants of a URL are pages like any others; only the byte
+//! limit bounds their number, so unusual variants cannot keep other pages out.
 //!
-//! With a disk below, what is stored here is written there, what is found there comes up, and what is
-//! pushed out goes down once more if it has gained encoded forms.
+//! With a disk below, pages stored here are also written there, pages found there are loaded into memory, and an
+//! evicted page is written again if it has gained encoded forms.
 //!
-//! A key is compared as a whole, so that two URLs never meet by a hash; the hash has another seed in
-//! each process, so that nobody can choose keys that collide.
+//! Keys are compared in full, so two URLs can never collide through a hash. The hash has a different seed in each
+//! process, so no client can choose keys that collide.
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -25,24 +25,24 @@ use crate::object::Object;
 use crate::pass::Pass;
 use crate::policy::PageState;
 
-/// How many fields all responses of a URL together may vary by.
+/// Maximum number of headers by which all responses of a URL together may vary.
 const MAX_NAMES: usize = 16;
 
-/// Longest body that fits a memory of `capacity` bytes: every page that is kept is in memory while it
-/// is sent, once for all its readers.
+/// Returns the longest body that fits into a memory of `capacity` bytes: every stored page is in memory while it is
+/// sent, once for all its readers.
 pub fn longest(capacity: u64) -> u64 {
     capacity / 2
 }
 
-/// What is stored under a key.
+/// The entry under a key.
 #[derive(Clone, Debug)]
 enum Slot {
     Page(Arc<Object>, Counted),
     Varies(Arc<Variants>),
 }
 
-/// What a page weighed when it was last counted, and which of its forms had been made. A page grows when
-/// somebody has it encoded, and what is subtracted from a sum must be what was added.
+/// The weight of a page when it was last counted, and the forms that had been made then. A page grows when a client
+/// requests it encoded, and the amount subtracted from a sum must be the amount that was added.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     forms: u8,
@@ -51,7 +51,7 @@ struct Counted {
 
 impl Counted {
     fn of(page: &Object) -> Counted {
-        // In this order: a form that is made meanwhile is missing here, and so counted again.
+        // In this order: a form that is made meanwhile is missing here, and so is counted later.
         let forms = page.forms_made();
         let weight = page.weight();
         Counted { forms, weight }
@@ -65,14 +65,14 @@ impl Slot {
     }
 }
 
-/// The fields a URL's response varies by.
+/// The headers by which a URL's responses vary.
 #[derive(Debug)]
 pub struct Variants {
     names: Vec<Vec<u8>>,
 }
 
 impl Variants {
-    /// The names of the fields, in lower case, sorted.
+    /// Returns the names of the headers, in lower case, sorted.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.names
     }
@@ -104,7 +104,7 @@ impl Lifecycle<Box<[u8]>, Slot> for Evictions {
 
     fn begin_request(&self) {}
 
-    /// Not `on_evict`, which is called for what is replaced as well.
+    /// Not `on_evict`, which is also called for replaced entries.
     fn before_evict(&self, (): &mut (), key: &Box<[u8]>, slot: &mut Slot) {
         self.count.fetch_add(1, Ordering::Relaxed);
         if let (Some(below), Slot::Page(page, _)) = (&self.below, slot) {
@@ -116,7 +116,7 @@ impl Lifecycle<Box<[u8]>, Slot> for Evictions {
 /// The result of looking a key up in the store.
 #[derive(Debug)]
 pub enum Found {
-    /// A page and what it is good for.
+    /// A page and how it may be used.
     Page(Arc<Object>, PageState),
     /// The store has no page under this key.
     Nothing,
@@ -125,36 +125,36 @@ pub enum Found {
 /// How full the store is, for the status page and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Pages, and notes of what the pages of a URL vary by.
+    /// Pages, and entries that list the headers by which the pages of a URL vary.
     pub entries: u64,
-    /// Bytes the entries take, encoded forms estimated.
+    /// Bytes that the entries use, with encoded forms estimated.
     pub bytes: u64,
-    /// How many bytes the entries may take.
+    /// Maximum bytes of the entries.
     pub capacity: u64,
-    /// Entries evicted to make room for others.
+    /// Entries that were evicted to make room for others.
     pub evictions: u64,
 }
 
-/// The store of pages in memory, with the disk below it if there is one.
+/// The store of pages in memory, above the disk if there is one.
 #[derive(Debug)]
 pub struct Memory {
     pages: Cache<Box<[u8]>, Slot, Bytes, RandomState, Evictions>,
     evictions: Evictions,
     capacity: u64,
     below: Option<Arc<DiskSites>>,
-    /// The reads from disk in progress, so that each file is read once at a time.
+    /// The reads from disk in progress, so each file is read only once at a time.
     reads: Coalescer,
 }
 
 impl Memory {
-    /// An empty store for at most `capacity` bytes; `largest` is the longest body that must fit.
+    /// Creates an empty store for at most `capacity` bytes; `largest` is the longest body that must fit.
     pub fn new(capacity: u64, largest: u64) -> Memory {
         Memory::over(None, capacity, largest)
     }
 
-    /// As [`Memory::new`], with a disk below.
+    /// As [`Memory::new`], above a disk.
     pub fn over(below: Option<Arc<DiskSites>>, capacity: u64, largest: u64) -> Memory {
-        // The bytes are shared out among the shards, and an object must fit one.
+        // The bytes are divided among the shards, and an object must fit into one.
         let shards = (capacity / (largest * 2).max(1)).clamp(1, 16) as usize;
         let options = OptionsBuilder::new()
             .estimated_items_capacity((capacity / 16_384).clamp(64, 1 << 20) as usize)
@@ -165,7 +165,7 @@ impl Memory {
             below: below.clone(),
             ..Evictions::default()
         };
-        // All that must be there is.
+        // All required options are set.
         let options = options.unwrap_or_else(|_| unreachable!("capacity and items are given"));
         Memory {
             pages: Cache::with_options(options, Bytes, RandomState::new(), evictions.clone()),
@@ -176,12 +176,12 @@ impl Memory {
         }
     }
 
-    /// The disk below, if there is one.
+    /// Returns the disk below, if there is one.
     pub fn disk(&self) -> Option<&DiskSites> {
         self.below.as_deref()
     }
 
-    /// The fields the URL's response varies by, if any.
+    /// Returns the headers by which the URL's responses vary, if any.
     pub fn varies(&self, key: &[u8]) -> Option<Arc<Variants>> {
         match self.pages.peek(key) {
             Some(Slot::Varies(variants)) => Some(variants),
@@ -189,8 +189,8 @@ impl Memory {
         }
     }
 
-    /// What is stored under `key`, or under the variant of it that `variant` makes for the given
-    /// names. What was purged is removed.
+    /// Looks up the page under `key`, or under the variant key that `variant` makes for the given names. A purged page
+    /// is removed.
     pub fn look(
         &self,
         key: &[u8],
@@ -217,13 +217,13 @@ impl Memory {
         }
     }
 
-    /// Counts a page again if forms of it were made since.
+    /// Counts a page again if forms of it were made since the last count.
     fn count_again(&self, key: &[u8], page: &Arc<Object>, counted: Counted) {
         if page.forms_made() == counted.forms {
             return;
         }
         let key: Box<[u8]> = key.into();
-        // Of the one that is there: another may have been stored meanwhile.
+        // Only the entry that is there now is changed, since another page may have been stored meanwhile.
         let _ = self.pages.entry(&key, Some(Duration::ZERO), |_, slot| {
             if let Slot::Page(there, counted) = slot
                 && Arc::ptr_eq(there, page)
@@ -251,9 +251,8 @@ impl Memory {
         }
     }
 
-    /// As [`Memory::look`], on disk: what is found there comes up. All who want the same page wait for
-    /// one reading of its file. To be asked when [`Memory::look`] found nothing; waits only if there
-    /// may be something.
+    /// As [`Memory::look`], on disk: a page found there is loaded into memory. All callers that need the same page wait
+    /// for one read of its file. Call it when [`Memory::look`] found nothing; it waits only if there may be a file.
     pub async fn fetch(
         &self,
         key: &[u8],
@@ -264,8 +263,8 @@ impl Memory {
         let Some(below) = &self.below else {
             return Found::Nothing;
         };
-        // The second time for the variant, once it is known that there are any; more often only if
-        // somebody stores other variants meanwhile.
+        // The second round is for the variant, once the variants are known; more are needed only if other variants are
+        // stored meanwhile.
         for _ in 0..4 {
             let own = match self.varies(key) {
                 Some(variants) => variant(&variants.names),
@@ -276,7 +275,7 @@ impl Memory {
             }
             let outcome = match self.reads.join(&own) {
                 Join::Follower(follower) => follower.wait().await,
-                // A caller that read it before has put it into memory before it completed.
+                // A caller that read the file before has put the page into memory before it completed.
                 Join::Leader(leader) => match self.pages.get(&own[..]) {
                     Some(there) => complete(there, leader),
                     None => {
@@ -294,14 +293,14 @@ impl Memory {
         Found::Nothing
     }
 
-    /// Whether a request would look on disk for a key. A file that memory cannot take, which may be
-    /// when it has become smaller since, is not read: each reader would have a copy.
+    /// Returns whether a request would search the disk for a key. A file that does not fit into memory, which may have
+    /// become smaller since, is not read: each reader would have a copy.
     pub fn may_be_below(&self, key: &[u8], now: Millis) -> bool {
         let below = self.below.as_ref();
         below.is_some_and(|below| below.may_have(key, now, self.capacity))
     }
 
-    /// Puts what a file holds into memory, unless something newer is there.
+    /// Puts the content of a file into memory, unless a newer entry is there.
     fn raise(&self, own: &[u8], what: Option<What>, leader: Leader) -> RenderOutcome {
         let own: Box<[u8]> = own.into();
         let slot = match what {
@@ -316,7 +315,7 @@ impl Memory {
         let there = match self.pages.get_value_or_guard(&own, Some(Duration::ZERO)) {
             GuardResult::Value(newer) => newer,
             GuardResult::Guard(guard) => {
-                // If there is no room at the moment it is served from what was read all the same.
+                // If there is no room at the moment, the response is still sent from what was read.
                 let _ = guard.insert(slot.clone());
                 slot
             }
@@ -325,9 +324,9 @@ impl Memory {
         complete(there, leader)
     }
 
-    /// Stores a page that varies by `vary`; `variant` makes the key for the names that count now:
-    /// those of all of the URL's responses together, since a page that does not mention a field one
-    /// of its variants depended on says nothing about the others. Gives the page.
+    /// Stores a page that varies by `vary`, and returns it. `variant` makes the key from the names that count now:
+    /// those of all of the URL's responses together, since a page that does not mention a header on which another
+    /// variant depends says nothing about the others.
     pub fn keep(
         &self,
         key: &[u8],
@@ -343,7 +342,7 @@ impl Memory {
         Ok(page)
     }
 
-    /// The fields the URL's responses vary by, with these besides; sorted.
+    /// Returns the headers by which the URL's responses vary, together with `vary`; sorted.
     pub fn varies_with(&self, key: &[u8], vary: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let known = self.varies(key);
         let mut names = known.map_or_else(Vec::new, |known| known.names.clone());
@@ -353,8 +352,8 @@ impl Memory {
         names
     }
 
-    /// Notes that the URL's responses vary by these fields, beside those that are known. Gives all of
-    /// them; none: it does not vary.
+    /// Notes that the URL's responses vary by these headers in addition to the known ones. Returns all of them, or
+    /// `None` if the URL does not vary.
     pub fn learn(&self, key: &[u8], vary: &[Vec<u8>]) -> Result<Option<Arc<Variants>>, Pass> {
         let known = self.varies(key);
         let knows = |known: &Arc<Variants>| vary.iter().all(|name| known.names.contains(name));
@@ -381,12 +380,12 @@ impl Memory {
         }
     }
 
-    /// Removes what is stored under the key itself.
+    /// Removes the entry under the key itself.
     pub fn remove(&self, key: &[u8]) {
         self.pages.remove(key);
     }
 
-    /// How many pages are of a kind. Goes through all of them.
+    /// Counts the pages for which `is` returns true. Iterates over all pages.
     pub fn count(&self, is: impl Fn(&Object) -> bool) -> usize {
         let slots = self.pages.iter();
         slots
@@ -399,7 +398,7 @@ impl Memory {
         self.pages.clear();
     }
 
-    /// What the status page and the metrics show of the store.
+    /// Returns the figures for the status page and the metrics.
     pub fn usage(&self) -> Usage {
         Usage {
             entries: self.pages.len() as u64,
@@ -410,7 +409,7 @@ impl Memory {
     }
 }
 
-/// Hands what is in memory to all who wait for it.
+/// Passes the entry in memory to all callers that wait for it.
 fn complete(there: Slot, leader: Leader) -> RenderOutcome {
     let outcome = match there {
         Slot::Page(page, _) => RenderOutcome::Stored(page),
@@ -471,7 +470,7 @@ mod tests {
         memory
             .keep(b"k", &vary, key("2"), page(&[], "two"))
             .unwrap();
-        // A page that does not say what it varies by is kept as a variant all the same.
+        // A page that does not declare what it varies by is still stored as a variant.
         memory
             .keep(b"k", &[], key("3"), page(&[], "three"))
             .unwrap();

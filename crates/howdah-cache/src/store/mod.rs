@@ -1,6 +1,6 @@
-//! Where stored responses are.
+//! The stores for responses.
 //!
-//! - [`memory`]: byte-weighted and resistant to scans. [`disk`]: below it, and outlives the process.
+//! - [`memory`]: weighted by bytes and resistant to scans. [`disk`]: below the memory, and outlives the process.
 
 pub mod disk;
 pub mod memory;

@@ -1,9 +1,8 @@
-//! The functions of the C shim (`shim/howdah.h`) that this program calls, and those that PHP's
-//! callbacks call here; [`swoole`] has those of `howdah run`. `unsafe` for that reason only.
+//! The functions of the C shim (`shim/howdah.h`) that this program calls, and the functions that PHP's callbacks call
+//! here. [`swoole`] has the ones for `howdah run`. This module uses `unsafe` for that reason only.
 //!
-//! The functions exported here are leaves: they return always, never call PHP, and so are never
-//! unwound by a bailout (a longjmp). A panic in one aborts the process (`extern "C"`), which the
-//! front sees as a dead child.
+//! The functions exported here are leaves: they always return and never call PHP, so a bailout (a longjmp) never
+//! unwinds them. A panic in one of them aborts the process (`extern "C"`), which the front sees as a dead child.
 
 #![allow(unsafe_code)]
 
@@ -25,12 +24,11 @@ use text::{Text, bytes};
 use crate::arguments::PhpIni;
 use crate::{current_request, worker, zygote};
 
-// SAFETY: the signatures are those of `shim/entry.h` (a test compares them), to which the C
-// compiler holds the definitions; build.rs compiles these into this very program. Those that are `safe`
-// take nothing and touch the shim's own state, globals of PHP and this process's own children; they run
-// no code of PHP's. A bailout never
-// unwinds into Rust: scripts run inside the `zend_first_try` of `howdah_php_run`, and where none is
-// set, as at module startup, `_zend_bailout` ends the process instead.
+// SAFETY: the signatures are those of `shim/entry.h` (a test compares them), against which the C compiler checks the
+// definitions; build.rs compiles the definitions into this program. The functions marked `safe` take no pointers and
+// touch only the shim's own state, PHP's globals and this process's own children; they run no PHP code. A bailout never
+// unwinds into Rust: scripts run inside the `zend_first_try` of `howdah_php_run`, and where no such block is active, as
+// at module startup, `_zend_bailout` ends the process instead.
 unsafe extern "C" {
     fn howdah_php_startup(
         ini_path: *const c_char,
@@ -76,43 +74,43 @@ unsafe extern "C" {
 pub enum Outcome {
     /// The child can take the next request.
     Fit,
-    /// PHP bailed out of the request and ended it properly: the process must leave all the same.
+    /// PHP bailed out of the request and ended it properly, but the process must still exit.
     BailedOut,
-    /// A bailout escaped PHP's own shutdown: the process must leave.
+    /// A bailout escaped PHP's own shutdown, so the process must exit.
     Broken,
-    /// This process is a script's own fork, at its end; it leaves with the script's exit status.
+    /// This process is a fork that the script made, at its end. It exits with the script's exit status.
     Copy(i32),
 }
 
 /// Why PHP could not be started.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StartError {
-    /// The libphp found at run time is not the one this program was built for.
+    /// The libphp found at run time is not the one that this program was built for.
     OtherPhp(String),
-    /// Module startup failed; PHP has said why on stderr.
+    /// Module startup failed; PHP has written the reason to stderr.
     ModuleStartup,
 }
 
 /// How the run of a worker script ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WorkerEnd {
-    /// By itself, after it had asked for requests.
+    /// The script ended by itself after it had asked for requests.
     ProcessEnd,
-    /// By a fatal error, after it had asked.
+    /// A fatal error ended the script after it had asked for requests.
     Broken,
-    /// This process is a script's own fork, at its end; it leaves with the script's exit status.
+    /// This process is a fork that the script made, at its end. It exits with the script's exit status.
     Copy(i32),
-    /// Before it asked for a request: the name of the failure, and PHP's sentence.
+    /// The script ended before it asked for a request: the name of the failure, and PHP's message.
     Failed(&'static str, String),
 }
 
-/// PHP's module startup, once in the zygote. `ini_entries` must outlive PHP, hence by value;
-/// `worker`: the children will run a worker script.
+/// Performs PHP's module startup, once, in the zygote. `ini_entries` is taken by value because it must outlive PHP.
+/// `worker` says whether the children will run a worker script.
 pub fn php_startup(ini: PhpIni, ini_entries: CString, worker: bool) -> Result<(), StartError> {
     let entries = ini_entries.into_raw();
     let (path, none) = ini_path(ini);
-    // SAFETY: called once, before any thread; both strings are leaked on purpose, since PHP keeps
-    // the pointers as long as it lives.
+    // SAFETY: called once, before any thread exists. Both strings are leaked on purpose, since PHP keeps the pointers
+    // until the process exits.
     if unsafe { howdah_php_startup(path, none, entries, worker) } != 0 {
         return Err(StartError::ModuleStartup);
     }
@@ -126,12 +124,12 @@ pub fn php_startup(ini: PhpIni, ini_entries: CString, worker: bool) -> Result<()
     Ok(())
 }
 
-/// Whether opcache works for this SAPI.
+/// Returns whether opcache is active for this SAPI.
 pub fn php_has_opcache() -> bool {
     howdah_php_has_opcache()
 }
 
-/// Whether some part of PHP reads a setting of this name.
+/// Returns whether PHP or one of its extensions has registered a setting of this name.
 pub fn php_has_setting(name: &str) -> bool {
     let Ok(name) = CString::new(name) else {
         return false;
@@ -140,7 +138,7 @@ pub fn php_has_setting(name: &str) -> bool {
     unsafe { howdah_php_has_setting(name.as_ptr()) }
 }
 
-/// `PHP_VERSION` of the headers this program was built with.
+/// Returns `PHP_VERSION` of the headers that this program was built with.
 pub fn php_version() -> String {
     // SAFETY: a static, NUL-terminated string.
     unsafe { CStr::from_ptr(howdah_php_version()) }
@@ -148,19 +146,19 @@ pub fn php_version() -> String {
         .into_owned()
 }
 
-/// Prepares PHP in a freshly forked child: signals, random sources.
+/// Prepares PHP in a freshly forked child: signals and random sources.
 pub fn php_enter_child() {
     // SAFETY: in the only thread of the child, before its first request.
     unsafe { howdah_php_enter_child() }
 }
 
-/// Runs a claimed request: makes it the current one, whose frame PHP reads in place, until the shim
-/// hands it back ([`howdah_done`]).
+/// Runs a claimed request. Makes it the current one until the shim hands it back ([`howdah_done`]); PHP reads its frame
+/// in place.
 pub fn php_run(claim: Claim) -> Outcome {
     let frame = claim.frame();
     current_request::begin(claim);
-    // SAFETY: the frame is valid until the claim is done, which only `howdah_done` below does, when
-    // PHP has finished with it. C owns every zend_try, so no bailout reaches this frame.
+    // SAFETY: the frame is valid until the claim is done, and only `howdah_done` below ends the claim, after PHP has
+    // finished with the frame. C contains every zend_try, so no bailout reaches this Rust frame.
     match unsafe { howdah_php_run(frame.cast()) } {
         0 => Outcome::Fit,
         2 => Outcome::Copy(howdah_php_exit_status()),
@@ -169,19 +167,19 @@ pub fn php_run(claim: Claim) -> Outcome {
     }
 }
 
-/// Lets go, before a sleep between two requests, of what is kept from one to the next: opcache's
-/// usage lock, and processes that a script forked.
+/// Releases, before a sleep between two requests, what a child keeps from one request to the next: opcache's usage
+/// lock, and processes that a script forked.
 pub fn php_rest() {
     howdah_opcache_rest();
     howdah_forks_rest();
 }
 
-/// Runs a worker script to its end; `boot` is the frame of its boot. Requests come to it by
+/// Runs a worker script to its end. `boot` is the frame for the script's boot. The script receives requests through
 /// [`crate::worker::next`].
 pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
     let mut why = vec![0u8; 4096];
-    // SAFETY: the frame outlives the call, and so all of PHP's use of it: the process leaves after
-    // it. At most `why.len()` bytes are written, NUL included. C owns every zend_try.
+    // SAFETY: the frame outlives the call, and PHP uses it only during the call because the process exits afterwards.
+    // At most `why.len()` bytes are written, including the NUL. C contains every zend_try.
     let end = unsafe {
         howdah_php_run_worker(
             boot.as_bytes().as_ptr().cast(),
@@ -202,21 +200,21 @@ pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
     }
 }
 
-/// Runs a script as PHP on a command line does, with the classes of a Swoole server; says what it
-/// exits with. In a forked worker of the script, never returns.
+/// Runs a script as PHP on a command line does, with the classes of a Swoole server. Returns the script's exit code; in
+/// a worker that the script's server forked, never returns.
 pub fn run_script(ini: PhpIni, ini_entries: CString, arguments: Vec<CString>) -> ExitCode {
     let (path, none) = ini_path(ini);
     let (argc, mut argv) = leaked(arguments);
-    // SAFETY: called once, before any thread; all strings are leaked on purpose, since PHP keeps
-    // the pointers as long as it lives; `argv` outlives the call and is ended by NULL. C owns every
-    // zend_try, so no bailout reaches this frame.
+    // SAFETY: called once, before any thread exists. All strings are leaked on purpose, since PHP keeps the pointers
+    // until the process exits; `argv` outlives the call and is terminated by NULL. C contains every zend_try, so no
+    // bailout reaches this Rust frame.
     let status =
         unsafe { howdah_run_script(path, none, ini_entries.into_raw(), argc, argv.as_mut_ptr()) };
     ExitCode::from((status & 0xff) as u8)
 }
 
-/// Runs `code`, or the script that is the first argument, as php on a command line would. `tells`: what it
-/// writes to databases is reported ([`current_request::report_effects_to`]).
+/// Runs `code`, or the script named by the first argument, as php on a command line would. With `reports_effects`,
+/// writes to databases are reported ([`current_request::report_effects_to`]).
 pub fn run_command_line(
     ini: PhpIni,
     ini_entries: CString,
@@ -243,7 +241,7 @@ pub fn run_command_line(
     ExitCode::from((status & 0xff) as u8)
 }
 
-/// A php.ini as the shim takes it: its path, or NULL, and whether there is to be none.
+/// Converts the choice of php.ini to the shim's form: a path or NULL, and whether PHP must read no php.ini.
 fn ini_path(ini: PhpIni) -> (*const c_char, bool) {
     match ini {
         PhpIni::Search => (std::ptr::null(), false),
@@ -252,7 +250,7 @@ fn ini_path(ini: PhpIni) -> (*const c_char, bool) {
     }
 }
 
-/// Arguments as C takes them, ended by NULL; the strings live on.
+/// Converts arguments to C's form, terminated by NULL. The strings are leaked.
 fn leaked(arguments: Vec<CString>) -> (c_int, Vec<*mut c_char>) {
     let argc = c_int::try_from(arguments.len()).unwrap_or(c_int::MAX);
     let mut argv: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
@@ -260,30 +258,30 @@ fn leaked(arguments: Vec<CString>) -> (c_int, Vec<*mut c_char>) {
     (argc, argv)
 }
 
-/// The PHP stack of the child whose memory that descriptor reads, a line a call, innermost first;
-/// empty when it runs no PHP.
+/// Returns the PHP stack of the child whose memory the descriptor reads: one line per call, innermost first. Empty when
+/// the child runs no PHP.
 pub fn php_trace(memory: BorrowedFd<'_>) -> String {
     let mut buf = vec![0u8; 24 * 1024];
-    // SAFETY: writes at most `buf.len()` bytes and returns how many.
+    // SAFETY: the function writes at most `buf.len()` bytes and returns how many.
     let n = unsafe { howdah_php_trace(memory.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()) };
     buf.truncate(n);
     String::from_utf8_lossy(&buf).into_owned()
 }
 
-/// Writes the paths of the scripts in the opcode cache that have been used, each ended by NUL. The process
-/// must leave then.
+/// Writes the paths of the scripts in the opcode cache that have been used, each terminated by NUL. The process must
+/// exit afterwards.
 pub fn list_scripts(to: BorrowedFd<'_>) {
     howdah_scripts_list(to.as_raw_fd());
 }
 
-/// Compiles the scripts of these paths, each ended by NUL, into the opcode cache, for so many seconds at most.
-/// The process must leave then.
+/// Compiles the scripts at these paths, each terminated by NUL, into the opcode cache, for at most `seconds` seconds.
+/// The process must exit afterwards.
 pub fn compile_scripts(paths: &[u8], seconds: u32) {
-    // SAFETY: reads `len` bytes at most.
+    // SAFETY: the function reads at most `len` bytes.
     unsafe { howdah_scripts_compile(paths.as_ptr().cast(), paths.len(), seconds) }
 }
 
-/// Makes room for process titles; the arguments must have been read before.
+/// Makes room for process titles. The arguments must have been read before.
 pub fn title_prepare() {
     // SAFETY: called once in a single-threaded process; argv is not used afterwards.
     unsafe { howdah_title_prepare() }
@@ -301,30 +299,30 @@ pub fn title_set(title: &str) {
 /// See `shim/howdah.h`.
 ///
 /// # Safety
-/// `bytes` points to `len` readable bytes that nobody changes during the call, not NULL.
+/// `bytes` is not NULL and points to `len` readable bytes that nothing changes during the call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_write_body(bytes: *const u8, len: usize) -> bool {
-    // SAFETY: as this function demands; the one caller (ub_write) passes PHP's own buffer.
+    // SAFETY: as this function demands; its only caller (ub_write) passes PHP's own buffer.
     current_request::write_body(unsafe { std::slice::from_raw_parts(bytes, len) })
 }
 
 /// See `shim/howdah.h`.
 ///
 /// # Safety
-/// As of [`bytes`].
+/// The requirements of [`bytes`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_write_frame(kind: u32, payload: *const u8, len: usize) -> bool {
     // SAFETY: as this function demands.
     current_request::write_frame(kind, unsafe { bytes(payload, len) })
 }
 
-/// Shows the front what has been written; false when the client is gone.
+/// Publishes what has been written and wakes the front. Returns false when the client is gone.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_publish() -> bool {
     current_request::publish()
 }
 
-/// Lets the front see what has been written when it looks next, without waking it.
+/// Makes what has been written visible to the front when it next checks, without waking it.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_show() {
     current_request::show();
@@ -333,7 +331,7 @@ extern "C" fn howdah_show() {
 /// See `shim/howdah.h`.
 ///
 /// # Safety
-/// `sql` and `len` as of [`bytes`]; `out` has room for `cap` bytes, the caller's own.
+/// `sql` and `len` meet the requirements of [`bytes`]; `out` has room for `cap` bytes and belongs to the caller.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_describe(
     dialect: u32,
@@ -356,7 +354,7 @@ unsafe extern "C" fn howdah_describe(
 /// See `shim/howdah.h`.
 ///
 /// # Safety
-/// `out` has room for `len` initialised bytes of the caller's own; NULL only with length 0.
+/// `out` points to `len` initialised bytes that belong to the caller; it may be NULL only if `len` is 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_read_body(out: *mut u8, len: usize) -> usize {
     if len == 0 {
@@ -372,7 +370,7 @@ extern "C" fn howdah_done() {
     current_request::done();
 }
 
-/// Waits for a worker's next request; NULL when none is to come.
+/// Waits for a worker's next request. Returns NULL when there will be none.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_next_request() -> *const u8 {
     worker::next()
@@ -391,7 +389,7 @@ extern "C" fn howdah_cannot_start(name: Text<'_>, sentence: Text<'_>) -> ! {
     zygote::cannot_start(&name, sentence.owned().unwrap_or_default())
 }
 
-/// `extern "C"` unsigned type used by the shim; keeps the border's integer widths honest.
+/// The integer widths that the boundary to C relies on.
 const _: () = assert!(size_of::<c_uint>() == 4 && size_of::<c_int>() == 4);
 
 #[cfg(test)]

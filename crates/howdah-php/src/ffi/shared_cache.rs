@@ -1,11 +1,11 @@
-//! The shim's doors to the shared cache; see `shim/howdah.h`.
+//! The functions by which the shim uses the shared cache; see `shim/howdah.h`.
 
 use std::time::Duration;
 
 use super::text::bytes;
 use crate::shared_cache::{self, Kept};
 
-/// Bytes that C lends for the time of a call.
+/// Bytes that C lends for the duration of a call.
 #[repr(C)]
 #[derive(Debug)]
 struct Span {
@@ -24,7 +24,8 @@ extern "C" fn howdah_shared_cache_exists() -> bool {
 }
 
 /// # Safety
-/// `key` and `len` as of [`bytes`]; what `found` and `found_len` get is valid until the next call.
+/// `key` and `len` meet the requirements of [`bytes`]. The bytes that `found` and `found_len` describe afterwards are
+/// valid until the next call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_shared_cache_get(
     key: *const u8,
@@ -43,7 +44,7 @@ unsafe extern "C" fn howdah_shared_cache_get(
 }
 
 /// # Safety
-/// `key` and `len`, `value` and `value_len`, and each of the `tag_count` spans as of [`bytes`].
+/// `key` and `len`, `value` and `value_len`, and each of the `tag_count` spans meet the requirements of [`bytes`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_shared_cache_keep(
     key: *const u8,
@@ -70,7 +71,7 @@ unsafe extern "C" fn howdah_shared_cache_keep(
 }
 
 /// # Safety
-/// `key` and `len` as of [`bytes`].
+/// `key` and `len` meet the requirements of [`bytes`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_shared_cache_delete(key: *const u8, len: usize) -> bool {
     // SAFETY: as this function demands.
@@ -79,7 +80,7 @@ unsafe extern "C" fn howdah_shared_cache_delete(key: *const u8, len: usize) -> b
 }
 
 /// # Safety
-/// `key` and `len` as of [`bytes`].
+/// `key` and `len` meet the requirements of [`bytes`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_shared_cache_increment(
     key: *const u8,
@@ -95,7 +96,7 @@ unsafe extern "C" fn howdah_shared_cache_increment(
 }
 
 /// # Safety
-/// `tag` and `len` as of [`bytes`].
+/// `tag` and `len` meet the requirements of [`bytes`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_shared_cache_delete_tag(tag: *const u8, len: usize) {
     // SAFETY: as this function demands.

@@ -1,13 +1,13 @@
-//! The interface is written down twice, in C's headers and here. What each side declares is compared, so that
-//! a changed argument or field is a failed test and not a crash.
+//! The interface is written down twice, in C's headers and here. These tests compare the two declarations, so a changed
+//! argument or field fails a test instead of crashing the program.
 
-/// C's headers without comments and preprocessor lines, in one line.
+/// Returns a C header without comments and preprocessor lines, on one line.
 fn flat(header: &str) -> String {
     let mut text = String::new();
     let mut rest = header;
     while let Some(at) = rest.find("/*") {
         text.push_str(&rest[..at]);
-        // A part of a header may end within one.
+        // A part of a header may end within a comment.
         let end = rest[at..].find("*/").map_or(rest.len(), |end| at + end + 2);
         rest = &rest[end..];
     }
@@ -16,16 +16,16 @@ fn flat(header: &str) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// A type in C's words, without spaces.
+/// Returns a C type without spaces.
 fn c_type(kind: &str) -> String {
     let kind = kind.trim().trim_start_matches("ZEND_NORETURN ");
     kind.split_whitespace().collect()
 }
 
-/// `name(type,type)->result` of every function `header` declares.
+/// Returns `name(type,type)->result` for every function that `header` declares.
 fn declared(header: &str) -> Vec<String> {
     let flat = flat(header);
-    // A block before the declaration has no `;` behind its end.
+    // A block before the declaration ends without a `;`.
     let pieces = flat
         .split(';')
         .map(|piece| piece.rsplit('}').next().unwrap_or(piece));
@@ -48,7 +48,7 @@ fn declared(header: &str) -> Vec<String> {
     pieces.filter_map(signature).collect()
 }
 
-/// A type of Rust's as C would write it.
+/// Translates a Rust type to the C type that corresponds to it.
 fn as_c(kind: &str) -> String {
     let kind = kind.trim();
     for (prefix, c) in [
@@ -58,7 +58,7 @@ fn as_c(kind: &str) -> String {
         ("&", "const"),
     ] {
         if let Some(to) = kind.strip_prefix(prefix) {
-            // C says of an array where it begins.
+            // In C an array is declared as a pointer to its first element.
             let element = to.strip_prefix('[').and_then(|to| to.split_once(';'));
             return format!("{c}{}*", as_c(element.map_or(to, |(element, _)| element)));
         }
@@ -72,9 +72,9 @@ fn as_c(kind: &str) -> String {
     {
         return format!("{}[{}]", as_c(of), count.trim());
     }
-    // Whatever the lifetime.
+    // Lifetimes are ignored.
     match kind.split("<'").next().unwrap_or(kind) {
-        // Bytes, with C's word for them.
+        // C declares bytes as `char`.
         "c_char" | "u8" => "char",
         "c_int" => "int",
         "usize" => "size_t",
@@ -95,7 +95,7 @@ fn as_c(kind: &str) -> String {
     .to_owned()
 }
 
-/// The same of every function whose declaration begins with `start` in `source`.
+/// Returns `name(type,type)->result` for every function whose declaration begins with `start` in `source`.
 fn written(source: &str, start: &str, ends: [char; 2]) -> Vec<String> {
     let pieces = source.split(start).skip(1).map(|piece| {
         let piece = &piece[..piece.find(ends).expect("its end")];
@@ -119,7 +119,7 @@ fn same(mut ours: Vec<String>, mut theirs: Vec<String>, at_least: usize) {
     assert!(ours.len() >= at_least, "{ours:?}");
 }
 
-/// `text` from behind `from` to `to`.
+/// Returns the part of `text` after `from` and before `to`.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     let (_, rest) = text.split_once(from).expect(from);
     rest.split_once(to).expect(to).0
@@ -180,8 +180,8 @@ fn what_both_sides_read_and_write_has_the_same_fields() {
             let split = first.rfind([' ', '*']).expect("a type") + 1;
             let (kind, name) = first.split_at(split);
             for name in std::iter::once(name).chain(names) {
-                // A length belongs to the name, in C; a star is with the type of the first, and of
-                // each further name.
+                // In C the length of an array belongs to the name. A star is part of the type of the first name, and is
+                // repeated with each further name.
                 let length = name.find('[').map_or("", |at| name[at..].trim());
                 theirs.push(format!("{}{length}", c_type(kind)));
             }

@@ -1,4 +1,4 @@
-//! What C passes for the time of a call: strings and spans of bytes.
+//! Strings and spans of bytes that C passes for the duration of a call.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char};
@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A string that C passes: NULL, or NUL-terminated and unchanged for the time of the call. Only C makes
-/// one, and its headers promise that.
+/// A string that C passes: NULL, or NUL-terminated and unchanged for the duration of the call. Only C creates a `Text`,
+/// and the C headers promise this.
 #[repr(transparent)]
 pub struct Text<'a> {
     at: *const c_char,
@@ -15,36 +15,37 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// The string; `None` for NULL.
+    /// Returns the string, or `None` for NULL.
     fn get(&self) -> Option<&'a CStr> {
-        // SAFETY: not NULL, and then NUL-terminated for the time of the call, as the type says.
+        // SAFETY: the pointer is not NULL, so by the type's contract it is NUL-terminated for the duration of the call.
         (!self.at.is_null()).then(|| unsafe { CStr::from_ptr(self.at) })
     }
 
-    /// Its bytes without the NUL; none of NULL.
+    /// Returns the bytes of the string without the NUL; empty for NULL.
     pub fn bytes(&self) -> &'a [u8] {
         self.get().map_or(&[], CStr::to_bytes)
     }
 
-    /// The string as text; `None` for NULL.
+    /// Returns the string as text, or `None` for NULL.
     pub fn text(&self) -> Option<Cow<'a, str>> {
         self.get().map(CStr::to_string_lossy)
     }
 
-    /// The string as text of its own; `None` for NULL.
+    /// Returns the string as owned text, or `None` for NULL.
     pub fn owned(&self) -> Option<String> {
         self.text().map(Cow::into_owned)
     }
 
-    /// The string as a path.
+    /// Returns the string as a path.
     pub fn path(&self) -> &'a Path {
         Path::new(OsStr::from_bytes(self.bytes()))
     }
 
-    /// The strings of a list, each ended by a NUL, the list by an empty one; none of NULL.
+    /// Returns the strings of a list in which each string is terminated by a NUL and the list by an empty string. Empty
+    /// for NULL.
     ///
     /// # Safety
-    /// NULL, or such a list.
+    /// The pointer is NULL or points to such a list.
     pub unsafe fn list(&self) -> Vec<Vec<u8>> {
         let mut strings = Vec::new();
         let mut next = Text {
@@ -53,7 +54,7 @@ impl<'a> Text<'a> {
         };
         while let bytes @ [_, ..] = next.bytes() {
             strings.push(bytes.to_vec());
-            // SAFETY: the next string, or the empty one that ends the list.
+            // SAFETY: this is the next string, or the empty one that ends the list.
             next.at = unsafe { next.at.add(bytes.len() + 1) };
         }
         strings
@@ -63,7 +64,7 @@ impl<'a> Text<'a> {
 /// Borrows bytes that C passes.
 ///
 /// # Safety
-/// `at` points to `len` readable bytes that nobody changes during the call; NULL only with length 0.
+/// `at` points to `len` readable bytes that nothing changes during the call; it may be NULL only if `len` is 0.
 pub unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -72,7 +73,7 @@ pub unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(at, len) }
 }
 
-/// Writes a message for C, cut to fit, NUL-terminated.
+/// Writes a message for C, truncated to fit and NUL-terminated.
 ///
 /// # Safety
 /// `out` points to `cap` > 0 writable bytes.

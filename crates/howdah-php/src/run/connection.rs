@@ -1,5 +1,5 @@
-//! One client's connection: bytes in, bytes out, and the phase it is in. Touches its own socket
-//! only; which connection has its turn, and what a request is answered, is decided elsewhere.
+//! One client's connection: its input, its output, and its phase. This module touches only the connection's own socket.
+//! Other modules decide which connection is served next and how a request is answered.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -11,27 +11,27 @@ use super::output::{GRACE, MIN_RATE, Output};
 use super::spill::{MappedSpill, Spilled, Store};
 use super::sys;
 
-/// Bytes asked of a socket at once.
+/// Bytes that one call reads from a socket.
 pub const SCRATCH: usize = 64 << 10;
 
-/// Bytes of a body that wait in memory; more are kept in a file.
+/// Maximum bytes of a request body in memory; a longer body is moved to a file.
 const BODY_MEMORY: usize = 64 << 10;
 
-/// Bytes read at once from a client that is answered no more and goes on sending.
+/// Maximum bytes that one call discards from a client that gets no more responses but continues to send.
 const MAX_DROPPED: usize = 1 << 20;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Receives a request, or waits for the next.
+    /// Receives a request, or waits for the next one.
     Receiving,
     /// The script is answering a request.
     Answering,
-    /// No more requests are answered: the output that is left is sent, then the client may hang up first.
+    /// No more requests are handled: the remaining output is sent, then the client gets time to close first.
     Closing,
 }
 
-/// What reading from a connection has led to.
+/// The result of reading from a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The request is not complete yet.
@@ -48,41 +48,41 @@ pub enum Progress {
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
-    /// Who is at the other end; none on a unix socket.
+    /// The client's address; `None` on a unix socket.
     pub peer: Option<SocketAddr>,
     /// What the connection is doing.
     pub phase: Phase,
     /// The request being received or answered.
     pub receiver: Receiver,
-    /// Received and not taken yet: the rest of a head, pipelined requests. And whether a look at
-    /// it can make more of it than the last one.
+    /// Bytes received but not consumed yet: the rest of a header block, or pipelined requests. `unparsed` is set if
+    /// parsing them again can make progress.
     input: Vec<u8>,
     unparsed: bool,
-    /// The body being received, when it is long; then all of it, when it is complete.
+    /// The file of a long body: `stored` while the body is being received, `mapped` once it is complete.
     stored: Option<Spilled>,
     mapped: Option<MappedSpill>,
     /// When the body began to arrive (ms).
     body_since: u64,
-    /// What the socket did not take yet.
+    /// Output that the socket has not accepted yet.
     output: Output,
-    /// How long (ms) the script has waited for the client to take its answer.
+    /// How long (ms) the script has waited for the client to read its response.
     pub waited: u64,
-    /// The kernel may have bytes for us (edge-triggered: until it says no).
+    /// The kernel may have bytes for this connection. epoll is edge-triggered, so this is set until a read finds none.
     readable: bool,
     /// The client has closed its sending half.
     ended: bool,
-    /// Close when the answer has gone out.
+    /// Close the connection once the response has been sent.
     pub close_after: bool,
     /// Number of requests answered on this connection.
     pub served: u64,
-    /// When the client last did what we wait for (ms).
+    /// When the client last sent or read something that the server waits for (ms).
     pub active: u64,
     /// When the request being received began (ms).
     pub began: u64,
 }
 
 impl Connection {
-    /// A connection just accepted.
+    /// Creates the state of a connection that was just accepted.
     pub fn new(socket: OwnedFd, peer: Option<SocketAddr>, now: u64) -> Connection {
         Connection {
             socket,
@@ -105,12 +105,12 @@ impl Connection {
         }
     }
 
-    /// The descriptor of the connection's socket.
+    /// Returns the descriptor of the connection's socket.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Whether the connection is between two requests, with nothing received and nothing to send.
+    /// Returns whether the connection is between two requests, with nothing received and nothing to send.
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Receiving
             && self.input.is_empty()
@@ -118,37 +118,37 @@ impl Connection {
             && !self.has_output()
     }
 
-    /// No request is answered: the client sends one, or may, or hangs up.
+    /// Returns whether no response is in progress: the client sends a request, or may send one, or is closing.
     pub fn is_silent(&self) -> bool {
         self.phase != Phase::Answering && !self.has_output()
     }
 
-    /// Bytes that wait for the client in memory.
+    /// Returns how many bytes wait for the client in memory.
     pub fn pending_output(&self) -> usize {
         self.output.memory()
     }
 
-    /// Whether anything waits to be sent.
+    /// Returns whether output waits to be sent.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// The client takes its answer slower than [`MIN_RATE`], on the average.
+    /// Returns whether the client reads its response more slowly than [`MIN_RATE`] on average.
     pub fn reads_too_slowly(&self, now: u64) -> bool {
         self.output.is_too_slow(now)
     }
 
-    /// Whether there is something to look at without waiting for the kernel.
+    /// Returns whether the connection can make progress without another event from the kernel.
     pub fn can_resume(&self) -> bool {
         self.phase == Phase::Receiving && (self.readable || !self.input.is_empty() || self.ended)
     }
 
-    /// The kernel says there are bytes, or the end.
+    /// Notes that the kernel has bytes, or the end of the stream.
     pub fn on_readable(&mut self) {
         self.readable = true;
     }
 
-    /// Reads until a request is complete or nothing more is there.
+    /// Reads until a request is complete or no more bytes are available.
     pub fn read(
         &mut self,
         scratch: &mut [u8],
@@ -168,7 +168,7 @@ impl Connection {
                         }
                     }
                 }
-                // Read when the answer is through: what comes meanwhile stays in the kernel.
+                // Bytes that arrive now stay in the kernel and are read once the response is complete.
                 Phase::Answering => return Progress::Waits,
                 Phase::Closing => {}
             }
@@ -185,7 +185,7 @@ impl Connection {
                     self.ended = true;
                 }
                 Ok(n) => {
-                    // Less than asked for: the kernel has no more, and will say when it has.
+                    // Fewer bytes than requested: the kernel has no more and will report the next ones.
                     self.readable = n == scratch.len();
                     if self.phase == Phase::Closing {
                         dropped += n;
@@ -202,7 +202,7 @@ impl Connection {
                         self.take(&scratch[..n], limits, store, now)
                     } else {
                         self.input.extend_from_slice(&scratch[..n]);
-                        // A head that comes byte by byte is parsed when a line has ended.
+                        // A header block that arrives byte by byte is parsed only when a line has ended.
                         self.unparsed |=
                             scratch[..n].contains(&b'\n') || self.input.len() > limits.head.bytes;
                         Progress::Waits
@@ -218,7 +218,7 @@ impl Connection {
         }
     }
 
-    /// Hands bytes to the receiver; what it leaves is kept.
+    /// Passes bytes to the receiver and keeps the ones that it does not consume.
     fn take(&mut self, bytes: &[u8], limits: &Limits, store: &Store, now: u64) -> Progress {
         if self.receiver.head().is_none() {
             self.body_since = now;
@@ -249,7 +249,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a long body in a file. One that may be in memory, too, stays there without a file.
+    /// Moves a long body to a file. If no file is available, a body within the limit of ordinary bodies stays in
+    /// memory.
     fn keep_body(&mut self, received: Received, limits: &Limits, store: &Store) -> bool {
         let body = self.receiver.body();
         if self.stored.is_none() && body.len() > BODY_MEMORY {
@@ -279,7 +280,7 @@ impl Connection {
         true
     }
 
-    /// The body of a complete request.
+    /// Returns the body of a complete request.
     pub fn body(&self) -> &[u8] {
         match &self.mapped {
             Some(mapped) => mapped,
@@ -287,13 +288,13 @@ impl Connection {
         }
     }
 
-    /// The body comes slower than [`MIN_RATE`], on the average.
+    /// Returns whether the body arrives more slowly than [`MIN_RATE`] on average.
     pub fn body_is_too_slow(&self, now: u64) -> bool {
         let over = now.saturating_sub(self.body_since).saturating_sub(GRACE);
         self.receiver.received() < over * MIN_RATE / 1000
     }
 
-    /// Sends bytes, or keeps them until the client takes them. `false`: the connection is broken.
+    /// Sends bytes, or queues them until the client reads them. Returns `false` if the connection is broken.
     pub fn write(&mut self, first: &[u8], second: &[u8], store: &Store, now: u64) -> bool {
         if self.has_output() && !self.flush(now) {
             return false;
@@ -319,20 +320,20 @@ impl Connection {
             return true;
         }
         if !self.has_output() {
-            // Its time begins now.
+            // The time limit for reading this output begins now.
             self.active = now;
         }
         self.output.push([first, second], store, now);
         true
     }
 
-    /// Sends a part of a file behind what waits. `false`: the connection is broken.
+    /// Sends a part of a file after the queued output. Returns `false` if the connection is broken.
     pub fn write_file(&mut self, file: OwnedFd, offset: u64, length: u64, now: u64) -> bool {
         self.output.push_file(file, offset, length, now);
         self.flush(now)
     }
 
-    /// Sends what waits as far as the socket takes it. `false`: the connection is broken.
+    /// Sends as much queued output as the socket accepts. Returns `false` if the connection is broken.
     pub fn flush(&mut self, now: u64) -> bool {
         let Some(sent) = self.output.flush(self.socket.as_fd()) else {
             return false;
@@ -343,13 +344,13 @@ impl Connection {
         true
     }
 
-    /// Drops the request and its body, which nobody reads any more.
+    /// Drops the request and its body, which are not needed any more.
     pub fn forget_request(&mut self) {
         self.receiver.next();
         (self.stored, self.mapped, self.waited) = (None, None, 0);
     }
 
-    /// The answer is complete: the next request may be received.
+    /// Prepares for the next request after a complete response.
     pub fn next(&mut self, now: u64) {
         self.forget_request();
         self.served += 1;
@@ -361,8 +362,8 @@ impl Connection {
         }
     }
 
-    /// Answers no more. The sending half is ended once everything has gone out; the client then
-    /// hangs up, so that no reset overtakes the answer (RFC 9112 §9.6).
+    /// Stops handling requests. The sending half is closed once all output has been sent; the client then closes its
+    /// side, so no reset overtakes the response (RFC 9112 §9.6).
     pub fn close_softly(&mut self, now: u64) {
         self.phase = Phase::Closing;
         self.close_after = true;

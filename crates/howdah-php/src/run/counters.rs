@@ -1,12 +1,11 @@
-//! Counters of a server's workers in shared memory: written by each worker for itself, read by all
-//! (`$server->stats()`), and by the manager. Lock-free; a dead worker's count stays until its
-//! successor begins.
+//! Counters of a server's workers in shared memory. Each worker writes its own; all workers (`$server->stats()`) and
+//! the manager read them. They are lock-free, and a dead worker's counts stay until its successor begins.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use howdah_os::mapping::shared_counters;
 
-/// What is counted; each worker has a cell for each counter.
+/// The counters; each worker has a cell for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// Connections that are open now.
@@ -17,13 +16,13 @@ pub enum Counter {
     Closed,
     /// Requests received since the start.
     Requests,
-    /// Requests ever refused as bad.
+    /// Requests refused as malformed since the start.
     Refused,
     /// The worker's process id.
     Pid,
-    /// 1 when `workerStart` has returned, 0 before.
+    /// 1 once `workerStart` has returned, 0 before.
     Ready,
-    /// Since when the script runs (ms), or 0: the worker looks at its connections.
+    /// When the current call of the script began (ms); 0 while the worker handles its connections.
     Called,
 }
 
@@ -37,7 +36,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Makes the counters of `workers` workers, before these are forked.
+    /// Creates the counters of `workers` workers, before the workers are forked.
     pub fn new(workers: u64) -> std::io::Result<Counters> {
         Ok(Counters {
             cells: shared_counters(workers as usize * COUNTERS)?,
@@ -45,7 +44,7 @@ impl Counters {
         })
     }
 
-    /// The same counters, seen as worker `number`.
+    /// Returns the same counters, with worker `number` as the owner.
     pub fn of(self, number: u64) -> Counters {
         Counters {
             own: number as usize,
@@ -59,7 +58,7 @@ impl Counters {
 
     /// Adds `n` to this worker's counter.
     pub fn add(&self, counter: Counter, n: u64) {
-        // A leaving worker and its successor share a cell for a while.
+        // A leaving worker and its successor share a cell for a while, so this must be an atomic addition.
         self.cell(self.own, counter).fetch_add(n, Ordering::Relaxed);
     }
 
@@ -68,13 +67,13 @@ impl Counters {
         self.cell(self.own, counter).store(n, Ordering::Relaxed);
     }
 
-    /// The value of this worker's counter.
+    /// Returns the value of this worker's counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.cell(self.own, counter).load(Ordering::Relaxed)
     }
 
-    /// The fewest connections that another worker has which is ready and could take one: it has
-    /// not been in its script since before `then` (ms).
+    /// Returns the smallest number of connections among the other workers that are ready and can accept one, which
+    /// means that they have not been in their script since before `then` (ms).
     pub fn fewest_elsewhere(&self, then: u64) -> Option<u64> {
         let of = |worker, counter| self.cell(worker, counter).load(Ordering::Relaxed);
         (0..self.cells.len() / COUNTERS)
@@ -84,7 +83,7 @@ impl Counters {
             .min()
     }
 
-    /// The sum of a counter over all workers.
+    /// Returns the sum of a counter over all workers.
     pub fn sum(&self, counter: Counter) -> u64 {
         (0..self.cells.len() / COUNTERS)
             .map(|worker| self.cell(worker, counter).load(Ordering::Relaxed))

@@ -1,7 +1,7 @@
-//! Static files of a Swoole server (`document_root` with `enable_static_handler`): from a request
-//! to a file below the root, or none, which then is the script's request. Stricter than Swoole:
-//! what the front never sends (`howdah_http1::hidden`: source, dotfiles, backups, databases) and what a
-//! symbolic link leads out of the root is not sent here either; no directory is ever listed.
+//! Static files of a Swoole server (`document_root` with `enable_static_handler`): maps a request to a file below the
+//! root, or leaves the request to the script. This is stricter than Swoole: the files that the front never sends
+//! (`howdah_http1::hidden`: source, dotfiles, backups, databases) and files to which a symbolic link leads out of the
+//! root are not sent here either, and no directory is ever listed.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -14,11 +14,11 @@ use howdah_http1::message::RequestHead;
 
 use super::mime;
 
-/// The directory that static files are sent from.
+/// The directory from which static files are sent.
 #[derive(Clone, Debug)]
 pub struct Root {
     path: PathBuf,
-    /// Path prefixes it answers; none: all.
+    /// Path prefixes below which files are served; empty for all paths.
     locations: Vec<Vec<u8>>,
 }
 
@@ -29,27 +29,27 @@ pub struct Found {
     pub file: File,
     /// The file's size in bytes.
     pub size: u64,
-    /// When it was changed, as `Last-Modified` has it.
+    /// When the file was last modified, in the format of `Last-Modified`.
     pub modified: [u8; 29],
     /// The media type, chosen by the file's extension.
     pub content_type: &'static str,
-    /// The client has it already (`If-Modified-Since`).
+    /// The client has this version already (`If-Modified-Since`).
     pub not_modified: bool,
 }
 
-/// What answers a request: a file, 404 or the script.
+/// What answers a request: a file, a 404 or the script.
 #[derive(Debug)]
 pub enum Answer {
     /// This file is sent.
     File(Found),
-    /// Nobody: it names nothing below one of the `locations`. 404, as in Swoole.
+    /// A 404, as in Swoole: the path is below one of the `locations` but names no file.
     Missing,
     /// The script answers the request.
     Script,
 }
 
 impl Root {
-    /// Resolves the directory once.
+    /// Resolves the directory once, when the server starts.
     pub fn new(directory: &Path, locations: Vec<Vec<u8>>) -> std::io::Result<Root> {
         let path = std::fs::canonicalize(directory)?;
         if !path.is_dir() {
@@ -58,7 +58,7 @@ impl Root {
         Ok(Root { path, locations })
     }
 
-    /// Decides whether a file of this root, 404 or the script answers the request.
+    /// Decides whether a file of this root, a 404 or the script answers the request.
     pub fn find(&self, head: &RequestHead) -> Answer {
         let Some(path) = self.wanted(head) else {
             return Answer::Script;
@@ -71,7 +71,8 @@ impl Root {
         }
     }
 
-    /// The decoded path of a request for files, unless files of this name are never sent.
+    /// Returns the decoded path of a request for a file, or `None` if the request is not one or files of this name are
+    /// never sent.
     fn wanted(&self, head: &RequestHead) -> Option<Vec<u8>> {
         if !matches!(head.method(), b"GET" | b"HEAD") {
             return None;
@@ -83,10 +84,10 @@ impl Root {
         (path.starts_with(b"/") && !is_hidden(&path)).then_some(path)
     }
 
-    /// The file at a path; none for a directory, and where a link leads to what is never sent. Outside
-    /// of the root there is nothing.
+    /// Opens the file at a path. Returns `None` for a directory, and where a link leads to a file that is never sent.
+    /// Fails with `NotFound` for a path outside of the root.
     fn open(&self, path: &[u8], head: &RequestHead) -> std::io::Result<Option<Found>> {
-        // join() takes an absolute path for the whole.
+        // join() would treat an absolute path as the whole result.
         let slashes = path.iter().take_while(|b| **b == b'/').count();
         let wanted = self
             .path
@@ -95,7 +96,7 @@ impl Root {
         let Ok(below) = real.strip_prefix(&self.path) else {
             return Err(std::io::Error::from(std::io::ErrorKind::NotFound));
         };
-        // What a link is called says nothing of what it leads to.
+        // The name of a link does not reveal the name of its target, so the target is checked too.
         if !std::fs::metadata(&real)?.is_file()
             || is_hidden(&[b"/", below.as_os_str().as_bytes()].concat())
         {
@@ -122,7 +123,7 @@ fn is_hidden(path: &[u8]) -> bool {
         .is_some()
 }
 
-/// Takes the percent coding off; none for what is no path: a broken escape, a NUL.
+/// Decodes percent-encoding. Returns `None` for an invalid path: a broken escape or a NUL.
 fn decode(path: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;

@@ -1,5 +1,5 @@
-//! Heads of the answers that the server gives itself: refusals, failures, static files. Those of a
-//! script's answers are written by the shim.
+//! Header blocks of the responses that the server itself sends: refusals, failures, static files. The shim writes those
+//! of a script's responses.
 
 use howdah_http1::date;
 use howdah_http1::reason::reason_phrase;
@@ -7,7 +7,7 @@ use howdah_http1::reason::reason_phrase;
 use super::files::Found;
 use super::sys;
 
-/// A whole answer without a body, with the connection's end.
+/// Returns a complete response without a body that ends the connection.
 pub fn plain_head(status: u16, name: &str) -> String {
     format!(
         "HTTP/1.1 {status} {}\r\nHowdah-Error: {name}\r\nDate: {}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
@@ -16,7 +16,7 @@ pub fn plain_head(status: u16, name: &str) -> String {
     )
 }
 
-/// The whole answer where a file is wanted that is not there.
+/// Returns the complete response to a request for a file that does not exist.
 pub fn missing_head(keep: bool) -> String {
     format!(
         "HTTP/1.1 404 Not Found\r\nServer: Howdah\r\nHowdah-Error: NotFound\r\nDate: {}\r\nContent-Length: 0\r\nConnection: {}\r\n\r\n",
@@ -25,7 +25,7 @@ pub fn missing_head(keep: bool) -> String {
     )
 }
 
-/// The head of a file's answer.
+/// Returns the header block of a file's response.
 pub fn file_head(found: &Found, keep: bool) -> String {
     let (status, length) = if found.not_modified {
         ("304 Not Modified", String::new())
@@ -44,7 +44,7 @@ pub fn file_head(found: &Found, keep: bool) -> String {
     )
 }
 
-/// The present time in the format of `Date`.
+/// Returns the current time in the format of `Date`.
 fn date_now() -> String {
     let text = date::imf_fixdate(sys::wall_seconds());
     String::from_utf8_lossy(&text).into_owned()

@@ -1,5 +1,5 @@
-//! The address a Swoole script names, as a bound socket: an IP address or a name and a port, or the
-//! path of a unix socket. `--listen` of `howdah run` takes the place of what the script names.
+//! The address that a Swoole script names, as a bound socket: an IP address or host name with a port, or the path of a
+//! unix socket. `--listen` of `howdah run` overrides the address that the script names.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,19 +8,19 @@ use std::sync::OnceLock;
 
 use super::sys;
 
-/// The address of `--listen`, which takes the place of what the script names.
+/// The address of `--listen`, which overrides the one that the script names.
 static INSTEAD: OnceLock<Address> = OnceLock::new();
 
 /// An address that a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Host and port; port 0: any.
+    /// Host and port; port 0 means any free port.
     Tcp(String, u16),
     /// The path of a unix socket.
     Unix(String),
 }
 
-/// Reads `--listen`: `HOST:PORT`, `:PORT`, `unix:PATH`.
+/// Parses `--listen`: `HOST:PORT`, `:PORT` or `unix:PATH`.
 pub fn parse(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Address::Unix(path.to_owned()));
@@ -33,13 +33,14 @@ pub fn parse(text: &str) -> Result<Address, String> {
     Ok(Address::Tcp(host.to_owned(), port))
 }
 
-/// Listens there, whatever the script names.
+/// Sets the address to listen on, whatever the script names.
 pub fn listen_instead(address: Address) {
     // Called once, before the script.
     let _ = INSTEAD.set(address);
 }
 
-/// Binds what the script names, or what takes its place; also says it as it is logged.
+/// Binds the address that the script names, or the one of `--listen`. Returns the socket and the address as it is
+/// logged.
 pub fn bind(host: &str, port: u16, unix: bool) -> Result<(OwnedFd, String), String> {
     let named = if unix {
         Address::Unix(host.to_owned())

@@ -1,5 +1,5 @@
-//! The log of a Swoole server: one line a message, appended in one write, so that processes do not
-//! mix. Standard error, or the script's `log_file`.
+//! The log of a Swoole server: one line per message, appended in one write, so the lines of several processes do not
+//! mix. It goes to standard error or to the script's `log_file`.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,10 +12,10 @@ use howdah_http1::date::imf_fixdate;
 use super::sys;
 
 static FILE: Mutex<Option<File>> = Mutex::new(None);
-/// `log_level` of the script lets information through.
+/// Whether the script's `log_level` lets informational messages through.
 static TALKS: AtomicBool = AtomicBool::new(true);
 
-/// Sends the log to a file, appending.
+/// Redirects the log to a file, to which it appends.
 pub fn open(path: &Path) -> std::io::Result<()> {
     let file = File::options().append(true).create(true).open(path)?;
     *FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
@@ -27,12 +27,12 @@ pub fn set_talks(talks: bool) {
     TALKS.store(talks, Ordering::Relaxed);
 }
 
-/// Logs something the administrator should know.
+/// Logs something that the administrator should know.
 pub fn warn(text: &str) {
     write("warning", text);
 }
 
-/// Logs something that went as it should.
+/// Logs a normal event.
 pub fn info(text: &str) {
     if TALKS.load(Ordering::Relaxed) {
         write("info", text);
@@ -41,7 +41,7 @@ pub fn info(text: &str) {
 
 fn write(level: &str, text: &str) {
     let date = imf_fixdate(sys::wall_seconds());
-    // Control characters in what a client or a path brings must not forge lines.
+    // Control characters in text from a client or a path must not forge lines.
     let clean: String = text
         .chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
@@ -52,7 +52,7 @@ fn write(level: &str, text: &str) {
         crate::sys::own_pid()
     );
     let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
-    // A log that cannot be written leaves nobody to tell.
+    // If the log cannot be written, there is no other place to report that.
     let _ = match &mut *file {
         Some(file) => file.write_all(line.as_bytes()),
         None => std::io::stderr().write_all(line.as_bytes()),

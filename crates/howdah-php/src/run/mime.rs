@@ -1,16 +1,17 @@
-//! Media types of files by extension: those the server knows, and what a script adds or takes away
+//! Media types of files by extension: the types that the server knows, and those that a script adds or removes
 //! (`swoole_mime_type_add()` and the like) before its workers are forked.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What the script has said; none: an extension without a type. Few, and for the life of the process.
+/// The types that the script has set; `None` is an extension whose type was removed. There are few of them, and they
+/// live as long as the process.
 static SAID: Mutex<Option<HashMap<Vec<u8>, Option<&'static str>>>> = Mutex::new(None);
 
-/// The type of any other file.
+/// The type of all other files.
 const OTHER: &str = "application/octet-stream";
 
-/// The type of an extension, if it has one.
+/// Returns the type of an extension, if it has one.
 pub fn find(extension: &[u8]) -> Option<&'static str> {
     let lower = extension.to_ascii_lowercase();
     let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
@@ -20,12 +21,12 @@ pub fn find(extension: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The type a file of that extension is sent with.
+/// Returns the type with which a file of that extension is sent.
 pub fn content_type(extension: &[u8]) -> &'static str {
     find(extension).unwrap_or(OTHER)
 }
 
-/// Sets the type of an extension, or takes it away.
+/// Sets the type of an extension, or removes it if `content_type` is `None`.
 pub fn set(extension: &[u8], content_type: Option<&str>) {
     let content_type: Option<&'static str> =
         content_type.map(|text| Box::leak(text.to_owned().into_boxed_str()) as &str);
@@ -34,8 +35,8 @@ pub fn set(extension: &[u8], content_type: Option<&str>) {
         .insert(extension.to_ascii_lowercase(), content_type);
 }
 
-/// The type of an extension in lower case that the server knows. Text is UTF-8 unless the file says
-/// otherwise.
+/// Returns the type of a lower-case extension that the server knows. Text is declared as UTF-8, although a file may use
+/// another encoding.
 fn known(extension: &[u8]) -> Option<&'static str> {
     let known = match extension {
         b"html" | b"htm" => "text/html; charset=utf-8",

@@ -1,16 +1,16 @@
-//! `howdah-php run SCRIPT`: runs a script written for Swoole's HTTP server. The script runs as under
-//! `php` on a command line until `$server->start()`, which makes this process the manager of forked
-//! workers that accept connections themselves: Swoole's BASE mode. The shim (`shim/swoole_*.c`) has
-//! the classes and calls the script; what is here moves bytes and keeps time, and calls no PHP.
+//! `howdah-php run SCRIPT`: runs a script written for Swoole's HTTP server. The script runs as under `php` on a command
+//! line until `$server->start()`, which makes this process the manager of forked workers that accept connections
+//! themselves: Swoole's BASE mode. The shim (`shim/swoole_*.c`) has the classes and calls the script; the modules here
+//! transfer bytes and measure time, and call no PHP.
 //!
-//! From the inside out: [`timers`], [`worker_manager`] and [`counters`] keep books; [`connection`] is one
-//! client, [`output`] what waits for it, [`spill`] the files in which much of that waits, [`files`]
-//! its static files, [`mime`] their types, [`heads`] the server's own answers; [`worker`] is a
-//! worker's event loop; [`listener`] the address; [`crate::ffi`] has what the shim calls. [`sys`] is
-//! the module with `unsafe`.
+//! From the inside out: [`timers`], [`worker_manager`] and [`counters`] hold state; [`connection`] is one client,
+//! [`output`] is the output that waits for it, [`spill`] manages the files for long output and bodies, [`files`] finds
+//! static files, [`mime`] has their types, [`heads`] builds the server's own responses; [`worker`] is a worker's event
+//! loop; [`listener`] binds the address; [`crate::ffi`] has the functions that the shim calls. [`sys`] is the module
+//! with `unsafe`.
 //!
-//! Not here: a front. A worker that dies takes its connections along, and a script that blocks,
-//! blocks its worker; `howdah serve` is for everything that is not written for Swoole.
+//! There is no front here. The connections of a worker that dies are lost, and a script that blocks blocks its worker.
+//! `howdah serve` is for everything that is not written for Swoole.
 
 pub mod connection;
 pub mod counters;
@@ -41,7 +41,7 @@ struct RunOptions {
     arguments: Vec<CString>,
 }
 
-/// Runs the script to its end; in a worker, never returns.
+/// Runs the script to its end; never returns in a worker.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let refuse = |why: String, status: u8| {
         eprintln!("howdah run: {why}");

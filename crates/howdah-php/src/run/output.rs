@@ -1,6 +1,6 @@
-//! What waits for one client, in its order: bytes in memory, in a file once they are many, and parts
-//! of files. So a script never waits for a slow reader, and a slow reader costs no more memory than
-//! [`OUTPUT_MEMORY`], as long as there is room for its file.
+//! The output that waits for one client, in order: bytes in memory, bytes in a file once there are many, and parts of
+//! files. A script therefore never waits for a slow reader, and a slow reader uses no more memory than
+//! [`OUTPUT_MEMORY`] while there is room for its file.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -9,18 +9,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::spill::{Spilled, Store};
 use super::sys;
 
-/// Bytes for one client that wait in memory.
+/// Maximum bytes of one client's output that wait in memory while a file is available.
 const OUTPUT_MEMORY: usize = 256 << 10;
-/// Bytes a second that a client must take or send on average, and how long (ms) it may be slower:
-/// Kestrel's, and the front's for bodies. No real link is slower.
+/// The minimum average rate, in bytes per second, at which a client must read or send, and how long (ms) it may be
+/// slower at first. Kestrel uses the same values, and so does the front for bodies. Every real link is faster.
 pub const MIN_RATE: u64 = 240;
 pub const GRACE: u64 = 5_000;
 
 #[derive(Debug)]
 enum Piece {
-    /// Bytes in memory, and how many of them the socket has taken.
+    /// Bytes in memory, and how many of them the socket has accepted.
     Memory(Vec<u8>, usize),
-    /// Bytes that were too many for memory, and how many of them the socket has taken.
+    /// Bytes that were too many for memory, and how many of them the socket has accepted.
     Spilled(Spilled, u64),
     /// Part of a file that the script sends.
     File {
@@ -30,30 +30,29 @@ enum Piece {
     },
 }
 
-/// What one client has still to be sent.
+/// The output that one client has still to receive.
 #[derive(Debug, Default)]
 pub struct Output {
     pieces: VecDeque<Piece>,
-    /// Number of those bytes that are in memory rather than in files.
+    /// Number of the bytes that are in memory rather than in files.
     memory: usize,
-    /// Since when (ms) something waits, and how much was taken since.
+    /// When output began to wait (ms), and how many bytes the client has read since.
     since: u64,
     taken: u64,
 }
 
 impl Output {
-    /// Whether the client has taken everything.
+    /// Returns whether the client has received everything.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Bytes that wait in memory.
+    /// Returns how many bytes wait in memory.
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// The client takes less than [`MIN_RATE`], on the average of the time since it had to be
-    /// waited for.
+    /// Returns whether the client reads less than [`MIN_RATE`] on average, measured since output began to wait for it.
     pub fn is_too_slow(&self, now: u64) -> bool {
         let over = now.saturating_sub(self.since).saturating_sub(GRACE);
         !self.is_empty() && self.taken < over * MIN_RATE / 1000
@@ -69,7 +68,7 @@ impl Output {
     pub fn push(&mut self, bytes: [&[u8]; 2], store: &Store, now: u64) {
         self.begin(now);
         if let Some(Piece::Spilled(file, _)) = self.pieces.back_mut() {
-            // Both or none: what was written of the first is not counted then.
+            // Both parts are appended, or neither: `append` does not count bytes of a failed write.
             match file.append(&bytes.concat()) {
                 Ok(()) => return,
                 Err(e) => store.complain(&e, now),
@@ -106,8 +105,8 @@ impl Output {
         }
     }
 
-    /// Sends as much as the socket takes and returns how many bytes that was; none when the connection
-    /// is broken.
+    /// Sends as much as the socket accepts and returns how many bytes that was, or `None` when the connection is
+    /// broken.
     pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Option<u64> {
         let mut all = 0;
         loop {
@@ -138,7 +137,8 @@ impl Output {
                 }
             };
             match sent {
-                // A file became shorter than was announced: the client must see that.
+                // A file became shorter than was announced. The connection is broken off, which shows the client that
+                // data is missing.
                 Ok(0) if !done => return None,
                 Ok(n) => {
                     all += n as u64;
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads what `output` sends over a socket that takes little at once.
+    /// Reads what `output` sends over a socket that accepts little at once.
     fn drained(output: &mut Output) -> Vec<u8> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         let store = Store::new(std::env::temp_dir(), 2 << 20);
         let mut output = Output::default();
         let mut expected = Vec::new();
-        // Memory, a file, and memory again when the file may hold no more.
+        // The output goes to memory, then to a file, and to memory again once the files are full.
         for i in 0..30u8 {
             let piece = vec![i; 100_000];
             output.push([&piece, b"|"], &store, 0);

@@ -1,6 +1,6 @@
-//! Files without a name, for bytes that wait for a client or are the body of an upload: one
-//! worker's, all of them together bounded. A file is gone with its last descriptor, also after a
-//! crash. Writes go to the page cache and block no longer than the copy takes.
+//! Unnamed files for output that waits for a client and for the bodies of uploads. The files of one worker have a
+//! common size limit. A file disappears with its last descriptor, even after a crash. Writes go to the page cache and
+//! block no longer than the copy takes.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -15,7 +15,7 @@ use howdah_os::mapping::MappedFile;
 use super::log;
 use super::sys;
 
-/// Where a worker's files are, and how much they hold together.
+/// The directory of a worker's files, and the limit for their total size.
 #[derive(Debug)]
 pub struct Store {
     directory: PathBuf,
@@ -25,11 +25,11 @@ pub struct Store {
     complained: Cell<Option<u64>>,
 }
 
-/// How often a failure is logged (ms).
+/// Minimum time between two log lines about failures (ms).
 const COMPLAINS: u64 = 10_000;
 
 impl Store {
-    /// Files in `directory` of `most` bytes together. Nothing is made before it is needed.
+    /// Creates a store for files in `directory` of `most` bytes in total. No file is created before it is needed.
     pub fn new(directory: PathBuf, most: u64) -> Store {
         Store {
             directory,
@@ -39,7 +39,7 @@ impl Store {
         }
     }
 
-    /// A file that holds `bytes`; none, and why is logged, when it cannot be had.
+    /// Creates a file that contains `bytes`. On failure, logs the reason and returns `None`.
     pub fn keep(&self, bytes: &[&[u8]], now: u64) -> Option<Spilled> {
         let made = sys::unnamed_file(&self.directory).and_then(|file| {
             let mut spilled = Spilled {
@@ -58,7 +58,7 @@ impl Store {
         made.map_err(|e| self.complain(&e, now)).ok()
     }
 
-    /// Logs a failure, now and then.
+    /// Logs a failure, at most once in [`COMPLAINS`].
     pub fn complain(&self, why: &Error, now: u64) {
         let recent = |at: u64| now - at < COMPLAINS;
         if !self.complained.get().is_some_and(recent) {
@@ -71,7 +71,7 @@ impl Store {
     }
 }
 
-/// What a file holds, counted for its [`Store`] while this lives.
+/// The size of a file, which counts towards the limit of its [`Store`] until this value is dropped.
 #[derive(Debug)]
 struct Share {
     len: u64,
@@ -84,7 +84,7 @@ impl Drop for Share {
     }
 }
 
-/// A file without a name, which counts for its [`Store`] while it lives.
+/// An unnamed file, which counts towards the limit of its [`Store`] until it is dropped.
 #[derive(Debug)]
 pub struct Spilled {
     file: File,
@@ -93,7 +93,7 @@ pub struct Spilled {
 }
 
 impl Spilled {
-    /// Appends bytes: all of them, or after an error none.
+    /// Appends all of the bytes, or none if it fails.
     pub fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let more = bytes.len() as u64;
         let Share { len, held } = &mut self.share;
@@ -103,19 +103,19 @@ impl Spilled {
                 "the files of this worker hold as much as they may",
             ));
         }
-        // By position: a write that failed half-way leaves nothing between two pieces.
+        // Written by position, so a failed write leaves nothing between two pieces.
         self.file.write_all_at(bytes, *len)?;
         *len += more;
         held.set(held.get() + more);
         Ok(())
     }
 
-    /// Number of bytes written so far.
+    /// Returns the number of bytes written so far.
     pub fn len(&self) -> u64 {
         self.share.len
     }
 
-    /// Maps the whole file into memory; it is written no more.
+    /// Maps the whole file into memory. It cannot be written to afterwards.
     pub fn map(self) -> std::io::Result<MappedSpill> {
         Ok(MappedSpill {
             bytes: MappedFile::new(self.file, self.share.len)?,
@@ -130,7 +130,7 @@ impl AsFd for Spilled {
     }
 }
 
-/// A [`Spilled`] file, mapped to be read.
+/// A [`Spilled`] file that is mapped for reading.
 #[derive(Debug)]
 pub struct MappedSpill {
     bytes: MappedFile,

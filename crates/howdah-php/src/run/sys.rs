@@ -1,5 +1,5 @@
-//! What a Swoole server asks of the system, one small safe function each: sockets, epoll, signals,
-//! files without a name. `unsafe` for the signal handler only; no policy here.
+//! The system calls of a Swoole server, one small safe function for each: sockets, epoll, signals, unnamed files.
+//! `unsafe` is used for the signal handler only. This module contains no policy.
 
 #![allow(unsafe_code)]
 
@@ -23,14 +23,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub use epoll::{Event, EventFlags};
 
-/// Milliseconds of CLOCK_MONOTONIC.
+/// Returns CLOCK_MONOTONIC in milliseconds.
 pub fn now_ms() -> u64 {
     crate::sys::monotonic_ns() / 1_000_000
 }
 
-/// The time of the wall clock, in seconds since 1970.
+/// Returns the time of the wall clock, in seconds since 1970.
 pub fn wall_seconds() -> i64 {
-    // Exact to 4 ms.
+    // The coarse clock is accurate to 4 ms.
     clock_gettime(ClockId::RealtimeCoarse).tv_sec
 }
 
@@ -38,7 +38,7 @@ pub fn wall_seconds() -> i64 {
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
-/// A TCP socket bound to `address`, not listening yet.
+/// Returns a TCP socket that is bound to `address` but does not listen yet.
 pub fn bind_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -46,13 +46,13 @@ pub fn bind_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
     };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    // Inherited by accepted sockets.
+    // Accepted sockets inherit this option.
     sockopt::set_tcp_nodelay(&socket, true)?;
     rustix::net::bind(&socket, address)?;
     Ok(socket)
 }
 
-/// A unix socket bound to `path`, not listening yet. What a dead server left there is removed.
+/// Returns a unix socket that is bound to `path` but does not listen yet. Removes the socket file of a dead server.
 pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     if std::os::unix::net::UnixStream::connect(path)
@@ -65,25 +65,25 @@ pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The port a socket is bound to; 0 for a unix socket.
+/// Returns the port that a socket is bound to; 0 for a unix socket.
 pub fn local_port(socket: BorrowedFd<'_>) -> u16 {
     let address = rustix::net::getsockname(socket).and_then(SocketAddr::try_from);
     address.map_or(0, |address| address.port())
 }
 
-/// Takes one connection, if one waits; its peer's address is none on a unix socket.
+/// Accepts one connection, if one waits. The client's address is `None` on a unix socket.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     let (socket, peer) = rustix::net::acceptfrom_with(listener, FLAGS)?;
     Ok((socket, peer.and_then(|peer| peer.try_into().ok())))
 }
 
-/// Receives into `buf`; 0 is the end.
+/// Receives into `buf`. Returns 0 at the end of the stream.
 pub fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     let (n, _) = rustix::net::recv(fd, buf, RecvFlags::DONTWAIT)?;
     Ok(n)
 }
 
-/// Sends two pieces as one; how much of them together.
+/// Sends two pieces as one. Returns how many bytes of both together were sent.
 pub fn send(fd: BorrowedFd<'_>, first: &[u8], second: &[u8], more: bool) -> io::Result<usize> {
     let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     flags.set(SendFlags::MORE, more);
@@ -95,7 +95,7 @@ pub fn send(fd: BorrowedFd<'_>, first: &[u8], second: &[u8], more: bool) -> io::
     Ok(rustix::net::sendmsg(fd, &pieces, &mut none, flags)?)
 }
 
-/// Sends up to `count` bytes of a file from `offset`, which moves on.
+/// Sends up to `count` bytes of a file from `offset`, which is advanced.
 pub fn send_file(
     fd: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -106,12 +106,12 @@ pub fn send_file(
     Ok(rustix::fs::sendfile(fd, file, Some(offset), count)?)
 }
 
-/// Closes the sending half of a connection; the client sees the end of the answer.
+/// Closes the sending half of a connection, which shows the client the end of the response.
 pub fn shut_sending(fd: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 
-/// Waits until `fd` takes bytes or `ms` are over.
+/// Waits until `fd` accepts bytes, for at most `ms`.
 pub fn wait_writable(fd: BorrowedFd<'_>, ms: u32) {
     let timeout = timespec(u64::from(ms));
     let _ = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&timeout));
@@ -126,12 +126,12 @@ fn timespec(ms: u64) -> Timespec {
 
 // ---- epoll ----
 
-/// Makes an epoll instance.
+/// Creates an epoll instance.
 pub fn epoll() -> io::Result<OwnedFd> {
     Ok(epoll::create(CreateFlags::CLOEXEC)?)
 }
 
-/// Has `epoll` report `events` of `fd`; `data` comes back with them.
+/// Makes `epoll` report `events` of `fd`, together with `data`.
 pub fn epoll_add(
     epoll: &OwnedFd,
     fd: BorrowedFd<'_>,
@@ -141,16 +141,16 @@ pub fn epoll_add(
     Ok(epoll::add(epoll, fd, EventData::new_u64(data), events)?)
 }
 
-/// Has `epoll` report nothing of `fd` any more.
+/// Stops `epoll` from reporting events of `fd`.
 pub fn epoll_delete(epoll: &OwnedFd, fd: BorrowedFd<'_>) {
     let _ = epoll::delete(epoll, fd);
 }
 
-/// Waits for events, as many as `events` has room for, at most `ms` (none: for ever). An interruption
-/// counts as none.
+/// Waits for at most as many events as `events` has room for, and for at most `ms` (`None`: without limit). After an
+/// interruption, `events` is empty.
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, ms: Option<u64>) {
     events.clear();
-    // What epoll_wait(2) takes.
+    // The maximum that epoll_wait(2) accepts.
     let timeout = ms.map(|ms| timespec(ms.min(i32::MAX as u64)));
     let _ = epoll::wait(
         epoll,
@@ -161,15 +161,15 @@ pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, ms: Option<u64>) {
 
 // ---- signals ----
 
-/// What signals have asked for since the last look.
+/// The requests made by signals since the last call of [`asked`].
 static ASKED: AtomicU32 = AtomicU32::new(0);
 static BELL: AtomicI32 = AtomicI32::new(-1);
 
-/// SIGTERM, SIGINT: finish the running requests and leave.
+/// SIGTERM, SIGINT: finish the running requests and exit.
 pub const STOP: u32 = 1;
 /// SIGUSR1 or SIGUSR2: replace the workers by new ones, which read the code again.
 pub const RELOAD: u32 = 2;
-/// SIGCHLD: a process has ended and can be reaped.
+/// SIGCHLD: a process has exited and can be reaped.
 pub const CHILD: u32 = 4;
 
 extern "C" fn on_signal(signal: libc::c_int) {
@@ -179,9 +179,9 @@ extern "C" fn on_signal(signal: libc::c_int) {
         _ => STOP,
     };
     ASKED.fetch_or(bit, Ordering::SeqCst);
-    // SAFETY: `handle_signals` has set it to the eventfd that the process keeps open.
+    // SAFETY: `handle_signals` has set it to an eventfd that the process keeps open.
     let bell = unsafe { BorrowedFd::borrow_raw(BELL.load(Ordering::SeqCst)) };
-    // A system call without the C library's errno, which belongs to whom the signal interrupted.
+    // A system call that leaves the C library's errno alone, which belongs to the code that the signal interrupted.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
@@ -193,14 +193,15 @@ const HANDLED: [Signal; 5] = [
     Signal::SIGCHLD,
 ];
 
-/// Signals wait while this lives: around a fork, so that the new process gets what is sent to it
-/// when it has handlers of its own, and not by its parent's, whose memory it no longer shares.
+/// Blocks signals until it is dropped. It is used around a fork: a signal to the new process then waits until that
+/// process has its own handlers. The handlers of its parent would write to memory that the new process no longer
+/// shares.
 #[derive(Debug)]
 pub struct HeldSignals {
     before: Option<SigSet>,
 }
 
-/// Makes the signals that [`handle_signals`] handles wait.
+/// Blocks the signals that [`handle_signals`] handles.
 pub fn hold_signals() -> HeldSignals {
     let held: SigSet = HANDLED.into_iter().collect();
     HeldSignals {
@@ -216,10 +217,10 @@ impl Drop for HeldSignals {
     }
 }
 
-/// Handles the signals of a server process from now on; the descriptor, which the process keeps,
-/// becomes readable with each. Not blocked: programs a script starts inherit a usable mask.
+/// Handles the signals of a server process from now on. The returned descriptor, which the process keeps open, becomes
+/// readable with each signal. The signals are not blocked, so programs that a script starts inherit a usable mask.
 pub fn handle_signals(manager: bool) -> io::Result<&'static OwnedFd> {
-    // Never closed: a signal may come at any time.
+    // Never closed, because a signal may arrive at any time.
     let bell = Box::leak(Box::new(eventfd(
         0,
         EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
@@ -229,7 +230,7 @@ pub fn handle_signals(manager: bool) -> io::Result<&'static OwnedFd> {
     for signal in HANDLED {
         let ours = match signal {
             Signal::SIGCHLD => manager,
-            // A terminal's Ctrl-C reaches all; the manager signals its workers.
+            // A terminal's Ctrl-C reaches all processes, but the manager signals its workers itself.
             Signal::SIGINT => manager,
             _ => true,
         };
@@ -238,15 +239,15 @@ pub fn handle_signals(manager: bool) -> io::Result<&'static OwnedFd> {
             (false, Signal::SIGINT) => SigHandler::SigIgn,
             (false, _) => SigHandler::SigDfl,
         };
-        // What a script waits for goes on.
+        // A system call in which a script waits is restarted.
         let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: the handler touches atomics and an eventfd only.
+        // SAFETY: the handler touches only atomics and an eventfd.
         unsafe { sigaction(signal, &action) }?;
     }
     Ok(bell)
 }
 
-/// What has been asked for since the last call.
+/// Returns and clears the requests that signals have made since the last call.
 pub fn asked() -> u32 {
     if ASKED.load(Ordering::Relaxed) == 0 {
         return 0;
@@ -254,14 +255,14 @@ pub fn asked() -> u32 {
     ASKED.swap(0, Ordering::SeqCst)
 }
 
-/// Has the kernel send this process SIGTERM when its parent dies. False: the parent is dead already.
+/// Makes the kernel send SIGTERM to this process when its parent dies. Returns false if the parent is dead already.
 pub fn die_with(parent: i32) -> bool {
     let signal = rustix::process::Signal::TERM;
     let _ = rustix::process::set_parent_process_death_signal(Some(signal));
     crate::sys::is_parent(parent)
 }
 
-/// Open descriptors this process may have; the limit is raised to what is allowed.
+/// Returns how many descriptors this process may open, after raising the limit to the allowed maximum.
 pub fn descriptor_limit() -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -275,10 +276,10 @@ pub fn descriptor_limit() -> u64 {
     now.unwrap_or(u64::MAX)
 }
 
-// ---- files without a name ----
+// ---- unnamed files ----
 
-/// A file in `directory` that has no name: `O_TMPFILE`, or where the file system has none, one that
-/// is unlinked at once.
+/// Creates an unnamed file in `directory`: with `O_TMPFILE`, or on file systems without it as a file that is unlinked
+/// at once.
 pub fn unnamed_file(directory: &Path) -> io::Result<File> {
     let open = |path: &Path, flags: i32| {
         let options = &mut File::options();

@@ -1,5 +1,5 @@
-//! The timers of one process of a script (`Swoole\Timer::tick`, `after`). Pure: the time is handed
-//! in, in milliseconds of any steady clock. What a timer calls is the shim's affair.
+//! The timers of one process of a script (`Swoole\Timer::tick`, `after`). This module has no clock: callers pass the
+//! time in milliseconds of any steady clock. The shim calls the script's functions.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -7,17 +7,18 @@ use std::collections::{BinaryHeap, HashMap};
 /// The timers of a process, ordered by due time.
 #[derive(Debug, Default)]
 pub struct Timers {
-    /// (due, id): ids of one due time run in the order they were made.
+    /// (due, id): timers with the same due time run in the order in which they were created.
     heap: BinaryHeap<Reverse<(u64, u64)>>,
-    /// Those that live, with the interval of repeating ones.
+    /// The active timers, with the interval of repeating ones.
     alive: HashMap<u64, Option<u64>>,
     last: u64,
-    /// When the first timer was made (ms); `None` before.
+    /// When the first timer was created (ms); `None` before.
     began: Option<u64>,
 }
 
 impl Timers {
-    /// A timer due in `after` ms, and then every `after` ms if it repeats. Its id, from 1.
+    /// Adds a timer that is due in `after` ms, and then every `after` ms if it repeats. Returns its id, which counts
+    /// from 1.
     pub fn add(&mut self, now: u64, after: u64, repeats: bool) -> u64 {
         self.began.get_or_insert(now);
         self.last += 1;
@@ -26,17 +27,17 @@ impl Timers {
         self.last
     }
 
-    /// When a timer is due, since the first was made.
+    /// Returns when a timer is due, in ms since the first timer was created.
     pub fn due_at(&self, id: u64) -> Option<u64> {
         let mut all = self.heap.iter();
         let Reverse((due, _)) = all.find(|Reverse((_, i))| *i == id)?;
         Some(due.saturating_sub(self.began?))
     }
 
-    /// Ends a timer; `false` when there is none of that id.
+    /// Removes a timer. Returns `false` when there is none with that id.
     pub fn clear(&mut self, id: u64) -> bool {
         let known = self.alive.remove(&id).is_some();
-        // What is left in the heap goes when it would be due; many cleared ones go at once.
+        // The timer's heap entry is dropped when it would be due. If there are many such entries, they are dropped now.
         if self.heap.len() > 64 && self.heap.len() > 2 * self.alive.len() {
             self.heap
                 .retain(|Reverse((_, id))| self.alive.contains_key(id));
@@ -44,8 +45,8 @@ impl Timers {
         known
     }
 
-    /// The next timer that is due, and whether it will come again. A repeating one is set again
-    /// from `now` on, not for missed times: a script busy for long is not called in a burst.
+    /// Returns the next timer that is due, and whether it repeats. A repeating timer is set again from `now` on and
+    /// does not make up for missed times, so a script that was busy for long is not called in a burst.
     pub fn due(&mut self, now: u64) -> Option<(u64, bool)> {
         while let Some(Reverse((due, id))) = self.heap.peek().copied() {
             let repeats = match self.alive.get(&id) {
@@ -71,13 +72,13 @@ impl Timers {
         None
     }
 
-    /// Milliseconds until a timer may be due.
+    /// Returns the milliseconds until a timer may be due.
     pub fn wait(&self, now: u64) -> Option<u64> {
         let Reverse((due, _)) = self.heap.peek()?;
         Some(due.saturating_sub(now))
     }
 
-    /// Forgets all: a forked worker has none of its parent's.
+    /// Removes all timers: a forked worker has none of its parent's.
     pub fn forget(&mut self) {
         self.heap.clear();
         self.alive.clear();
@@ -106,7 +107,7 @@ mod tests {
         let id = timers.add(0, 10, true);
         assert_eq!(timers.due(10), Some((id, true)));
         assert_eq!(timers.due(19), None);
-        // Ten were missed.
+        // Ten ticks were missed.
         assert_eq!(timers.due(120), Some((id, true)));
         assert_eq!(timers.due(120), None);
         assert!(timers.clear(id));

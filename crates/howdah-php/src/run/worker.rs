@@ -1,11 +1,10 @@
-//! The event loop of one worker of a Swoole server: accepts, receives whole requests, hands them to
-//! the script one after the other, sends what it answers. Calls no PHP: [`SwooleWorker::next`] returns
-//! what is to be called next, and the shim comes back for more. Knows nothing of headers of
-//! answers; those are the shim's.
+//! The event loop of one worker of a Swoole server: it accepts connections, receives whole requests, passes them to the
+//! script one after another, and sends the script's responses. It calls no PHP: [`SwooleWorker::next`] returns the next
+//! event, and the shim calls the script and asks again. It knows nothing about response headers, which the shim writes.
 //!
-//! Edge-triggered: a connection is registered once, and a request over a kept connection costs one
-//! `recv` and one `send`. Every wait has a limit: a head and a body must arrive in time, an answer
-//! must be taken in time, an idle connection is closed in the end.
+//! The loop is edge-triggered: a connection is registered once, and a request over a persistent connection costs one
+//! `recv` and one `send`. Every wait has a limit: the header and the body must arrive in time, the response must be
+//! read in time, and an idle connection is closed eventually.
 
 mod answers;
 mod eviction;
@@ -29,16 +28,17 @@ use super::sys::{self, EventFlags};
 use super::timers::Timers;
 use eviction::Eviction;
 
-/// How long a head may take from its first byte, a body or a reader from one byte to the next, and a
-/// script wait for all of one reader's pauses (ms).
+/// The time limits of a client (ms): for a header block from its first byte, for the time between two bytes of a body
+/// or of a response being read, and for the total time that a script waits for one reader.
 pub const TIMEOUT: u64 = 30_000;
-/// How often connections are looked at for time-outs (ms).
+/// How often connections are checked for time-outs (ms).
 const SWEEP: u64 = 250;
 
-/// Bytes of a worker's files together, besides one upload: the front's `response_spill`.
+/// Maximum total size of a worker's files in bytes, in addition to one upload; equals the default of the front's
+/// `response_spill`.
 const MAX_SPILLED: u64 = 1 << 30;
 
-/// Swoole's limit of a whole head, the front's of fields.
+/// The size of a header block is limited as in Swoole, and the number of headers as in the front.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
     request_line: 64 << 10,
     bytes: 64 << 10,
@@ -50,57 +50,57 @@ const HEAD_LIMITS: HeadLimits = HeadLimits {
 pub struct Config {
     /// Number of workers.
     pub workers: u64,
-    /// Most bytes of a request's body.
+    /// Maximum size of a request's body in bytes.
     pub max_body: u64,
-    /// Most bytes of a form with files; 0: as of other bodies.
+    /// Maximum size of a form with files in bytes; 0 applies the limit for other bodies.
     pub max_uploads: u64,
-    /// Bytes of answers that wait for one client in memory, before the script does: when there is
-    /// no room for them in a file.
+    /// How many bytes of responses may wait for one client in memory before the script has to wait. This matters only
+    /// when there is no room for them in a file.
     pub max_output: usize,
-    /// Directory of the files that hold long bodies and answers.
+    /// Directory of the files that hold long bodies and responses.
     pub spill_directory: PathBuf,
     /// How long a connection may be idle (ms).
     pub idle: u64,
-    /// How long a leaving worker may take (ms).
+    /// How long a leaving worker may take to exit (ms).
     pub max_wait: u64,
-    /// Most connections of the whole server.
+    /// Maximum number of connections of the whole server.
     pub max_connections: u64,
-    /// Requests before the worker is replaced; 0: never.
+    /// Number of requests after which the worker is replaced; 0: never.
     pub max_requests: u64,
-    /// The port the server listens on; 0 for a unix socket.
+    /// The port that the server listens on; 0 for a unix socket.
     pub port: u16,
-    /// Whether `connect` and `close` have callbacks.
+    /// Whether the script has callbacks for `connect` and `close`.
     pub reports_connections: bool,
-    /// The directory of static files; `None`: every request goes to the script.
+    /// The directory of static files. If `None`, every request goes to the script.
     pub files: Option<Root>,
 }
 
-/// What the script is to be called for.
+/// An event for which the script is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request has come on this connection.
+    /// A request has arrived on this connection.
     Request(u64),
-    /// This timer is due; the flag says whether it comes again.
+    /// This timer is due; the flag says whether it repeats.
     Timer(u64, bool),
-    /// This connection was accepted; only where `connect` and `close` have callbacks.
+    /// This connection was accepted. Reported only if the script has callbacks for `connect` and `close`.
     Connected(u64),
-    /// This connection has ended; only where `connect` and `close` have callbacks.
+    /// This connection has been closed. Reported only if the script has callbacks for `connect` and `close`.
     Closed(u64),
-    /// The worker leaves: its requests are finished, or its time to leave is over.
+    /// The worker exits: its requests are finished, or its time for that is over.
     Leave,
 }
 
-/// Marks of the listener and the bell among epoll's data.
+/// The marks of the listener and the bell in epoll's data.
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
 
 struct Slot {
-    /// Counts the connections this slot has had, so that a late answer finds no stranger.
+    /// Counts the connections that this slot has had, so a late response cannot reach a different client.
     turn: u64,
     connection: Option<Connection>,
 }
 
-/// Slots of connections a worker can have.
+/// The number of bits for a slot's index, which limits a worker's connections.
 const SLOT_BITS: u32 = 24;
 
 /// One worker process of a server: its connections and its event loop.
@@ -112,19 +112,20 @@ pub struct SwooleWorker {
     epoll: OwnedFd,
     listener: OwnedFd,
     listening: bool,
-    /// Until when (ms) new connections are left to the others.
+    /// Until when (ms) this worker leaves new connections to the others.
     accept_paused_until: Option<u64>,
     looks: u32,
-    /// Connections taken before looking at the others again.
+    /// How many connections this worker accepts before it compares itself with the others again.
     turn: u32,
     slots: Vec<Slot>,
     free: Vec<u32>,
     open: u64,
-    /// The connection whose request the script is called with, and whether it has been answered.
+    /// The connection whose request the script is handling, and whether the response is complete.
     called: Option<(u64, bool)>,
-    /// That connection is over. Its request is still the script's to read: it goes with the call.
+    /// That connection must be closed. The script may still read its request, so it is closed after the callback
+    /// returns.
     close_pending: bool,
-    /// Connections to look at again without the kernel saying so.
+    /// Connections to check again without an event from the kernel.
     again: VecDeque<u64>,
     events: VecDeque<Event>,
     ready: Vec<sys::Event>,
@@ -141,7 +142,7 @@ pub struct SwooleWorker {
 }
 
 impl SwooleWorker {
-    /// Begins to accept from `listener`.
+    /// Creates a worker that accepts connections from `listener`.
     pub fn new(
         config: Config,
         number: u64,
@@ -187,8 +188,9 @@ impl SwooleWorker {
 
     fn listen(&mut self) -> std::io::Result<()> {
         if !self.listening && self.leaving.is_none() {
-            // Not exclusive: the kernel would tell one worker of a connection, and not the others when
-            // that one, leading, leaves it to them. Idle workers wake for nothing then; busy ones do not.
+            // Without EPOLLEXCLUSIVE: the kernel would notify one worker of a connection, and would not notify the
+            // others when that worker is ahead and leaves the connection to them. Idle workers now wake up in vain at
+            // times; busy workers do not.
             sys::epoll_add(&self.epoll, self.listener.as_fd(), EventFlags::IN, LISTENER)?;
             self.listening = true;
         }
@@ -202,7 +204,7 @@ impl SwooleWorker {
         }
     }
 
-    /// What the script is to be called for next; waits for it.
+    /// Waits for the next event for which the script is called, and returns it.
     pub fn next(&mut self, timers: &mut Timers) -> Event {
         self.counters.set(Counter::Called, 0);
         let event = self.wait_for_event(timers);
@@ -234,8 +236,8 @@ impl SwooleWorker {
             if sys::asked() & (sys::STOP | sys::RELOAD) != 0 {
                 self.leave();
             }
-            // Only when all that has come is read: after a long call of the script, clients that
-            // have sent in time must not be taken for late ones.
+            // Only when everything that has arrived was read: after a long call of the script, clients that sent in
+            // time must not be treated as late.
             if self.now - self.swept >= SWEEP && self.ready.len() < self.ready.capacity() {
                 self.sweep();
                 if !self.events.is_empty() {
@@ -252,7 +254,7 @@ impl SwooleWorker {
                 self.look_again();
             }
             let timer = timers.wait(self.now).unwrap_or(u64::MAX);
-            // With nobody connected there is nothing to sweep.
+            // Without connections there is nothing to sweep.
             let sweep = if self.open > 0 || self.leaving.is_some() || !self.listening {
                 (self.swept + SWEEP).saturating_sub(self.now)
             } else {
@@ -272,7 +274,8 @@ impl SwooleWorker {
     fn on_event(&mut self, data: u64, events: EventFlags) -> Option<Event> {
         match data {
             LISTENER => self.accept(),
-            // Read by looking what is asked; edge-triggered, so it need not be emptied.
+            // The loop reads the requests of signals with `asked`. The bell is edge-triggered, so it need not be
+            // emptied.
             BELL => None,
             id => {
                 let connection = self.connection(id)?;
@@ -292,14 +295,14 @@ impl SwooleWorker {
         }
     }
 
-    /// One connection a time: while this worker is busy, another one takes the next.
+    /// Accepts one connection at a time: while this worker is busy, another worker accepts the next one.
     fn accept(&mut self) -> Option<Event> {
         if !self.listening {
             return None;
         }
         let total = self.counters.sum(Counter::Connections);
         if total >= self.config.max_connections && !self.close_a_silent_one() {
-            // Looked at again by the sweep.
+            // The sweep decides when to listen again.
             self.stop_listening();
             return None;
         }
@@ -344,7 +347,7 @@ impl SwooleWorker {
             .then_some(Event::Connected(id))
     }
 
-    /// The number a script knows a connection by: unique in the server, never 0.
+    /// Returns the number by which a script knows a connection: unique in the server, never 0.
     fn id(&self, slot: u32) -> u64 {
         let turn = self.slots[slot as usize].turn;
         (turn << SLOT_BITS | u64::from(slot)) * self.config.workers + self.number + 1
@@ -361,13 +364,13 @@ impl SwooleWorker {
         (known.turn == n >> SLOT_BITS && known.connection.is_some()).then_some(slot)
     }
 
-    /// The open connection with this id; `None` if it has been closed.
+    /// Returns the open connection with this id, or `None` if it has been closed.
     pub fn connection(&mut self, id: u64) -> Option<&mut Connection> {
         let slot = self.slot(id)?;
         self.slots[slot].connection.as_mut()
     }
 
-    /// Reads from a connection and returns the event that follows from it, if any.
+    /// Reads from a connection and returns the event that results, if any.
     fn resume(&mut self, id: u64) -> Option<Event> {
         let slot = self.slot(id)?;
         let limits = Limits {
@@ -377,7 +380,7 @@ impl SwooleWorker {
         };
         let connection = self.slots[slot].connection.as_mut()?;
         if connection.has_output() && connection.phase == Phase::Receiving {
-            // The answer before is not taken yet: no new request until it is.
+            // No new request is read until the client has received the previous response.
             return None;
         }
         match connection.read(&mut self.scratch, &limits, &self.store, self.now) {
@@ -405,7 +408,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Answers a request that is none, and closes.
+    /// Sends an error response to a malformed request and closes the connection.
     fn refuse(&mut self, id: u64, why: Refused) {
         self.counters.add(Counter::Refused, 1);
         let now = self.now;
@@ -424,7 +427,7 @@ impl SwooleWorker {
                 self.close(id);
             }
         }
-        // A line a second at most: what a client sends must not fill a disk.
+        // At most one line per second: a client must not be able to fill the disk.
         if now - self.refusal_logged >= 1000 || self.refusal_logged == 0 {
             self.refusal_logged = now;
             log::info(&format!(
@@ -436,7 +439,7 @@ impl SwooleWorker {
         self.again.push_back(id);
     }
 
-    /// Closes a connection at once; the one whose request the script is called with, afterwards.
+    /// Closes a connection at once, unless the script is handling its request; then it is closed after the callback.
     pub fn close(&mut self, id: u64) {
         if let Some((called, answered)) = &mut self.called
             && *called == id
@@ -451,7 +454,7 @@ impl SwooleWorker {
         self.free.push(slot as u32);
         self.open -= 1;
         if self.leaving.is_none() {
-            // Afterwards the count is the successor's.
+            // Once this worker is leaving, the counter belongs to its successor.
             self.counters.set(Counter::Connections, self.open);
         }
         self.counters.add(Counter::Closed, 1);
@@ -460,7 +463,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Accepts no more, and leaves when what runs is through.
+    /// Stops accepting. The worker exits when its running requests are finished.
     pub fn leave(&mut self) {
         if self.leaving.is_none() {
             self.stop_listening();
@@ -477,12 +480,12 @@ impl SwooleWorker {
         self.open == 0 || self.now - since >= self.config.max_wait
     }
 
-    /// The server's counters, seen as this worker.
+    /// Returns the server's counters, with this worker as the owner.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The server's settings.
+    /// Returns the server's settings.
     pub fn config(&self) -> &Config {
         &self.config
     }

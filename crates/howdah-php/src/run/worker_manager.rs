@@ -1,28 +1,29 @@
-//! Which workers a Swoole server has, wants and waits for: spawn at once, replace what died, with a
-//! brake when they die at once, reload one generation by the next. Pure: the time is handed in
-//! (ms), what is to be done comes out; the manager's loop does it.
+//! Decides which workers a Swoole server starts and waits for: it spawns all of them at once, replaces a worker that
+//! died (with a delay if workers die soon after their start), and replaces one generation by the next on a reload. This
+//! module has no clock and performs no action: callers pass the time (ms), and the manager's loop performs the returned
+//! actions.
 
-/// First and longest pause before a worker is started after one that died early (ms).
+/// Shortest and longest delay before a worker is started after one that died early (ms).
 const FIRST_WAIT: u64 = 100;
 const LONGEST_WAIT: u64 = 5_000;
-/// A worker that lived longer than this (ms) did not die of its start.
+/// A worker that lived this long (ms) did not die because of its start.
 const LIVED: u64 = 5_000;
-/// What a leaving worker gets beyond its own limit before it is killed (ms).
+/// Extra time that a leaving worker gets beyond `max_wait` before it is killed (ms).
 const GRACE: u64 = 1_000;
-/// Two signals to stop within this time (ms) are one.
+/// Two stop signals within this time (ms) count as one.
 const SAME_STOP: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// A worker is to be started at this time (ms).
+    /// A worker must be started at this time (ms).
     Wanted { at: u64 },
-    /// A worker runs as process `pid`, since this time (ms).
+    /// A worker has run as process `pid` since this time (ms).
     Running { pid: i32, since: u64 },
-    /// The place is to stay without a worker.
+    /// This place stays without a worker.
     Empty,
 }
 
-/// A worker that has been sent the signal to leave.
+/// A worker to which the signal to exit has been sent.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
     number: u64,
@@ -31,38 +32,38 @@ struct Leaving {
     killed: bool,
 }
 
-/// What the manager does next.
+/// The manager's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagerAction {
-    /// Fork worker `number`, then say [`WorkerManager::spawned`].
+    /// Fork worker `number`, then call [`WorkerManager::spawned`].
     Spawn(u64),
-    /// Send a process (its id first) this signal.
+    /// Send this signal (second field) to this process (first field).
     Signal(i32, i32),
-    /// Nothing before that time; for ever with none.
+    /// Wait until this time (ms); without limit if `None`.
     Wait(Option<u64>),
-    /// Every worker has left: the manager can exit.
+    /// Every worker has exited, so the manager can exit.
     Done,
 }
 
-/// What a call of [`WorkerManager::stop`] has done.
+/// The effect of a call of [`WorkerManager::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The first signal: workers finish what they do.
+    /// The first signal: the workers finish their requests.
     Begins,
-    /// The signal comes too soon after the first to be another order: nothing changes.
+    /// The signal follows the first too soon to be another order, so nothing changes.
     GoesOn,
-    /// A later signal: the workers that are left are killed at once.
+    /// A later signal: the remaining workers are killed at once.
     AtOnce,
 }
 
-/// How a worker ended, for the log.
+/// How a worker exited, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerExit {
-    /// It was asked to leave, or had served its requests.
+    /// The worker was told to exit, or had served its requests.
     Left(u64),
-    /// It was killed because it did not leave in time.
+    /// The worker was killed because it did not exit in time.
     TookTooLong(u64),
-    /// It died; the next one starts in the given number of ms.
+    /// The worker died; the next one starts in the given number of ms.
     Died(u64, u64),
 }
 
@@ -74,12 +75,12 @@ pub struct WorkerManager {
     signals: Vec<(i32, i32)>,
     failures: u32,
     max_wait: u64,
-    /// When the server was asked to stop (ms); `None` while it serves.
+    /// When the server was told to stop (ms); `None` while it serves.
     stopping: Option<u64>,
 }
 
 impl WorkerManager {
-    /// Wants `workers` workers at once; a leaving one has `max_wait` ms.
+    /// Creates a manager that starts `workers` workers at once and gives a leaving one `max_wait` ms.
     pub fn new(workers: u64, max_wait: u64) -> WorkerManager {
         WorkerManager {
             places: vec![Place::Wanted { at: 0 }; workers as usize],
@@ -91,7 +92,7 @@ impl WorkerManager {
         }
     }
 
-    /// The next action that is due now, or how long to wait for one.
+    /// Returns the action that is due now, or how long to wait for the next one.
     pub fn next(&mut self, now: u64) -> ManagerAction {
         for gone in &mut self.leaving {
             if !gone.killed && now >= gone.deadline {
@@ -120,12 +121,12 @@ impl WorkerManager {
         ManagerAction::Wait(soonest)
     }
 
-    /// Worker `number` has been forked.
+    /// Notes that worker `number` has been forked.
     pub fn spawned(&mut self, number: u64, pid: i32, now: u64) {
         self.places[number as usize] = Place::Running { pid, since: now };
     }
 
-    /// Worker `number` could not be forked.
+    /// Notes that worker `number` could not be forked.
     pub fn not_spawned(&mut self, number: u64, now: u64) {
         let at = now + self.brake();
         self.places[number as usize] = Place::Wanted { at };
@@ -136,7 +137,7 @@ impl WorkerManager {
         (FIRST_WAIT << self.failures.min(10).saturating_sub(1)).min(LONGEST_WAIT)
     }
 
-    /// All processes that may have ended.
+    /// Returns the ids of all processes that may have exited.
     pub fn pids(&self) -> Vec<i32> {
         let running = self.places.iter().filter_map(|place| match place {
             Place::Running { pid, .. } => Some(*pid),
@@ -147,7 +148,7 @@ impl WorkerManager {
             .collect()
     }
 
-    /// A process has ended, well (exit code 0) or not. None: it is no worker.
+    /// Notes that a process has exited; `well` means with exit code 0. Returns `None` if it is not a worker.
     pub fn ended(&mut self, pid: i32, well: bool, now: u64) -> Option<WorkerExit> {
         if let Some(at) = self.leaving.iter().position(|gone| gone.pid == pid) {
             let gone = self.leaving.swap_remove(at);
@@ -168,7 +169,7 @@ impl WorkerManager {
         if well || lived {
             self.failures = 0;
         }
-        // One that served its requests, or had lived well until it died, is replaced at once.
+        // A worker that had served its requests, or lived long before it died, is replaced at once.
         let wait = if well || lived { 0 } else { self.brake() };
         self.places[number] = Place::Wanted { at: now + wait };
         Some(if well {
@@ -178,8 +179,8 @@ impl WorkerManager {
         })
     }
 
-    /// Replaces every worker: the next generation starts at once, the present one leaves when its
-    /// requests are through.
+    /// Replaces every worker: the next generation starts at once, and the present one exits when its requests are
+    /// finished.
     pub fn reload(&mut self, now: u64) {
         if self.stopping.is_some() {
             return;
@@ -188,8 +189,8 @@ impl WorkerManager {
         self.dismiss(now, Place::Wanted { at: now });
     }
 
-    /// Lets everybody leave. Asked again, kills who is left; but not within a second: scripts'
-    /// tools signal the master and the manager, which here are one.
+    /// Makes all workers exit. A repeated call kills the remaining ones, unless it follows within a second of the
+    /// first: scripts' tools signal both the master and the manager, which are the same process here.
     pub fn stop(&mut self, now: u64) -> Stop {
         match self.stopping {
             None => {
@@ -253,7 +254,7 @@ mod tests {
         );
         manager.next(400);
         manager.spawned(1, 103, 400);
-        // It lived: it is replaced at once, and the brake is off.
+        // The worker lived long enough: it is replaced at once, and the delay is reset.
         assert_eq!(
             manager.ended(103, false, 9000),
             Some(WorkerExit::Died(1, 0))

@@ -1,17 +1,17 @@
-//! A lock in shared memory, which no process waits for longer than [`PATIENCE`]: a word with the number of
-//! the process that holds it. The zygote, which learns of each child's end, gives back what it held; who
-//! waits in vain looks whether that process still exists, for a zygote may end, too.
+//! A lock in shared memory for which no process waits longer than [`PATIENCE`]: a word with the id of the process that
+//! holds it. The zygote, which is notified when a child exits, releases the locks that the child held. A process that
+//! waits in vain checks whether the holder still exists, because the zygote may have died too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer than a value is copied, also where more processes than cores want to run; shorter than a visitor
-/// notices.
+/// How long a process waits for the lock: longer than copying a value takes, even when more processes than cores want
+/// to run, and shorter than a visitor notices.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Tries before another process is let run.
+/// Attempts before the process yields to another one.
 const SPINS: u32 = 100;
 
-/// A lock that this process holds until it is dropped.
+/// A lock that this process holds until the value is dropped.
 #[derive(Debug)]
 pub struct Held<'a>(&'a AtomicU64);
 
@@ -21,8 +21,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Takes the lock for process `pid`; none: another holds it for longer than [`PATIENCE`], or `Err` of its number if
-/// `exists` does not know that process.
+/// Takes the lock for process `pid`. Returns `Ok(None)` if another process holds it for longer than [`PATIENCE`], and
+/// `Err` with that process's id if `exists` says that the process is gone.
 pub fn take(
     word: &AtomicU64,
     pid: u32,
@@ -54,8 +54,8 @@ pub fn take(
     }
 }
 
-/// Whether process `pid`, which has ended, held the lock: then it is the caller's, to put in order what it
-/// protects, under the number `own`.
+/// If process `pid`, which has exited, held the lock, takes it over under the id `own`. The caller then repairs what
+/// the lock protects.
 pub fn take_over(word: &AtomicU64, pid: u32, own: u32) -> Option<Held<'_>> {
     word.compare_exchange(
         u64::from(pid),

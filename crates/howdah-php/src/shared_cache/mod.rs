@@ -1,17 +1,16 @@
-//! The shared cache of a pool: values that PHP keeps from one request to the next, in memory that the
-//! zygote's children share (`howdah_cache_get()` and its like; `shim/shared_cache.c` turns values of PHP into
-//! bytes and back).
+//! The shared cache of a pool: values that PHP keeps from one request to the next, in memory that the zygote's children
+//! share (`howdah_cache_get()` and the like; `shim/shared_cache.c` converts PHP values to bytes and back).
 //!
-//! - this file: what the functions ask for, and what makes all values old at once.
-//! - [`shard`]: a part of the memory with a lock of its own: where values are, which make room for others.
-//! - [`lock`]: nobody waits for a process that hangs, and what a killed one left half done is emptied.
+//! - this file: the operations, and what invalidates all values at once.
+//! - [`shard`]: a part of the memory with its own lock; it stores values and evicts old ones for new ones.
+//! - [`lock`]: no process waits for one that hangs, and a shard that a killed process left inconsistent is emptied.
 //!
-//! Two processes that read a value and write what they have made of it, or of the database, do not make it old:
-//! a write counts only if nobody else has changed the value since this request has asked for it. So what a
-//! slow reader of the database finds never takes the place of what was written meanwhile.
+//! A lost update cannot make a value stale: a write counts only if no other process has changed the value since this
+//! request last read it. So a value that was computed from an old value, or from an old state of the database, never
+//! replaces one that was written meanwhile.
 //!
-//! A child that does not get a lock in time goes on without the cache: a reader finds nothing. Who wants to
-//! change a value then makes all values old, so that none stays that is wrong.
+//! A child that does not get a lock in time continues without the cache: a reader finds nothing, and a writer
+//! invalidates all values, so no wrong value remains.
 
 mod lock;
 mod shard;
@@ -31,57 +30,58 @@ use howdah_proto::shm::Region;
 use crate::sys;
 use shard::{Entry, Shard};
 
-/// Most values of which it is remembered when a request has asked for them.
+/// Maximum number of values of which a request remembers the version that it read.
 const MOST_READ: usize = 100_000;
 
-/// What became of a value that was to be kept.
+/// The result of storing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It is in the cache.
+    /// The value is in the cache.
     Yes,
-    /// There is a value already (`howdah_cache_add()`), or was since this request has asked for it.
+    /// The value was not stored because there is one already (`howdah_cache_add()`), or was one since this request read
+    /// it.
     Present,
-    /// It has no room, the cache cannot be used now, or another process has changed the value since this request
-    /// has asked for it. A former value is gone.
+    /// The value was not stored: there is no room, the cache is not available now, or another process has changed the
+    /// value since this request read it. Unless only a new value was to be added, a former value is gone, too.
     No,
 }
 
 /// The shared cache of a pool.
 #[derive(Debug)]
 pub struct SharedCache {
-    /// These four: as of [`Parts`].
+    /// These four fields are those of [`Parts`].
     lost: &'static AtomicU64,
     flushes: &'static AtomicU64,
     changes: &'static [AtomicU64],
     tags: &'static [AtomicU64],
     shards: Vec<Shard>,
-    /// What hashes depend on, the same for all processes.
+    /// The seed of all hashes, the same in all processes.
     seed: u64,
-    /// The pool's memory, where the front makes all values old; none in tests.
+    /// The pool's memory, through which the front invalidates all values; `None` in tests.
     pool: Option<&'static Region>,
 }
 
 static CACHE: OnceLock<SharedCache> = OnceLock::new();
 
 thread_local! {
-    /// Where a value is copied to, so that no memory is asked of PHP while others wait for a lock.
+    /// The buffer into which a value is copied, so no memory is allocated from PHP while others wait for a lock.
     static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// What this request has asked for: hash of the key, and [`SharedCache::version`] as it was then.
+    /// The reads of this request: hash of the key, and [`SharedCache::version`] at the time of the read.
     static READ: RefCell<Numbers> = RefCell::new(Numbers::default());
-    /// How often this request has raised each number of [`SharedCache::changes`].
+    /// How often this request has incremented each counter of [`SharedCache::changes`].
     static OWN_CHANGES: RefCell<Numbers> = RefCell::new(Numbers::default());
-    /// The same of [`SharedCache::flushes`].
+    /// How often this request has incremented [`SharedCache::flushes`].
     static OWN_FLUSHES: Cell<u64> = const { Cell::new(0) };
     /// See [`own_pid`].
     static PID: Cell<u32> = const { Cell::new(0) };
 }
 
-/// This is a child of the zygote from now on.
+/// Notes that this process is now a child of the zygote.
 pub fn enter_child() {
     PID.set(sys::own_pid() as u32);
 }
 
-/// A request begins, which has asked for nothing.
+/// Begins a request, which has read nothing yet.
 pub fn begin_request() {
     if CACHE.get().is_some() {
         forget_reads();
@@ -94,7 +94,7 @@ fn forget_reads() {
     OWN_FLUSHES.set(0);
 }
 
-/// This process's number; a child has asked the system for it once, since that takes longer than a read.
+/// Returns this process's id. A child has asked the system for it once, since that takes longer than a cache read.
 fn own_pid() -> u32 {
     match PID.get() {
         0 => sys::own_pid() as u32,
@@ -102,10 +102,10 @@ fn own_pid() -> u32 {
     }
 }
 
-/// Numbers by hashes, or by numbers below [`CHANGE_NUMBERS`].
+/// Numbers by hash, or by an index below [`CHANGE_NUMBERS`].
 type Numbers = HashMap<u64, u64, BuildHasherDefault<AsItIs>>;
 
-/// For keys that are hashes.
+/// A hasher for keys that are hashes themselves.
 #[derive(Debug, Default)]
 struct AsItIs(u64);
 
@@ -117,7 +117,7 @@ impl Hasher for AsItIs {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The table looks at the highest bits, too.
+        // The hash table also uses the highest bits.
         self.0 = number ^ number.rotate_left(51);
     }
 
@@ -126,28 +126,28 @@ impl Hasher for AsItIs {
     }
 }
 
-/// Opens the cache in the pool's memory, if it has one; the zygote's children inherit it. Values that an
-/// earlier zygote's children have kept are still there.
+/// Opens the cache in the pool's memory, if the pool has one. The zygote's children inherit it. Values that the
+/// children of an earlier zygote stored are still there.
 pub fn open(pool: &'static Region) {
     if let Some(cache) = SharedCache::open(pool.shared_cache(), Some(pool)) {
-        // Only the zygote's start comes here.
+        // Called only once, when the zygote starts.
         let _ = CACHE.set(cache);
     }
 }
 
-/// The pool's cache; none if it has none, or none to be used now.
+/// Returns the pool's cache, or `None` if it has none or must not be used now.
 pub fn cache() -> Option<&'static SharedCache> {
     CACHE
         .get()
         .filter(|cache| cache.pool.is_none_or(Region::shared_cache_is_open))
 }
 
-/// What the pool's cache holds, also while it must not be used; none if it has none.
+/// Returns the statistics of the pool's cache, even while it must not be used, or `None` if the pool has none.
 pub fn info() -> Option<Info> {
     CACHE.get().map(SharedCache::info)
 }
 
-/// Empties what a child of this number held when it ended.
+/// Empties the shards that process `pid` had locked when it exited.
 pub fn child_ended(pid: u32) {
     if let Some(cache) = CACHE.get() {
         cache.child_ended(pid);
@@ -155,10 +155,10 @@ pub fn child_ended(pid: u32) {
 }
 
 impl SharedCache {
-    /// The cache in this memory, which is zeroed when it is new; none if there is too little.
+    /// Opens the cache in this memory, which is zeroed when it is new. Returns `None` if the memory is too small.
     fn open(words: &'static [AtomicU64], pool: Option<&'static Region>) -> Option<SharedCache> {
         let parts = Parts::of(words)?;
-        // Nobody outside can know which keys are in one chain.
+        // The seed is random, so no client can know which keys share a chain.
         let own = RandomState::new().hash_one("howdah") | 1;
         let seed = match parts
             .seed
@@ -184,10 +184,10 @@ impl SharedCache {
         }
     }
 
-    /// Changes when all values have become old.
+    /// Returns a number that changes when all values are invalidated.
     fn epoch(&self) -> u64 {
         let front = self.pool.map_or(0, Region::shared_cache_epoch);
-        // Both only rise, the second by far the more seldom.
+        // Both numbers only increase, and the second one does so far less often.
         front.wrapping_add(self.lost.load(Ordering::Acquire) << 32)
     }
 
@@ -208,7 +208,7 @@ impl SharedCache {
         (hash, &self.shards[at])
     }
 
-    /// Changes when another process may have changed the value.
+    /// Returns a number that changes when another process may have changed the value.
     fn version(&self, hash: u64) -> u64 {
         let number = hash % CHANGE_NUMBERS as u64;
         let own = OWN_CHANGES.with_borrow(|own| own.get(&number).copied().unwrap_or_default());
@@ -221,7 +221,7 @@ impl SharedCache {
             .wrapping_add(self.epoch())
     }
 
-    /// Notes that this request asks for the value as it is now.
+    /// Notes the version of the value that this request reads now.
     fn note_read(&self, hash: u64) {
         let version = self.version(hash);
         READ.with_borrow_mut(|read| {
@@ -233,7 +233,8 @@ impl SharedCache {
         });
     }
 
-    /// Whether nobody else has changed the value since this request has asked for it, or it has not asked.
+    /// Returns whether no other process has changed the value since this request read it. Also true if the request has
+    /// not read it, unless it has read too many values to remember them all.
     fn is_as_read(&self, hash: u64) -> bool {
         READ.with_borrow(|read| match read.get(&hash) {
             Some(version) => *version == self.version(hash),
@@ -257,7 +258,7 @@ impl SharedCache {
         version.map_or(u64::MAX, |version| version.load(Ordering::Acquire)) & shard::VERSION_MASK
     }
 
-    /// Whether a value counts: none of its tags, and not all values, have become old; and its time is not over.
+    /// Returns whether a value is valid: it has not expired, and neither its tags nor all values have been invalidated.
     fn is_current(&self, entry: &Entry<'_>) -> bool {
         entry.epoch() == self.epoch()
             && entry.expires().is_none_or(|end| now_ms() < end)
@@ -266,7 +267,7 @@ impl SharedCache {
                 .all(|(number, version)| self.tag_version(number) == version)
     }
 
-    /// Passes the value of a key to `take`; whether there is one.
+    /// Passes the value of a key to `take`. Returns whether there is one.
     pub fn get(&self, key: &[u8], take: impl FnOnce(&[u8])) -> bool {
         let (hash, shard) = self.of(key);
         self.note_read(hash);
@@ -284,7 +285,7 @@ impl SharedCache {
         })
     }
 
-    /// Keeps a value; `ttl`: none for as long as there is room.
+    /// Stores a value for `ttl`; without `ttl`, for as long as there is room.
     pub fn set<'t>(
         &self,
         key: &[u8],
@@ -311,7 +312,7 @@ impl SharedCache {
         let present = held.find(hash, key);
         let present = present.filter(|entry| self.is_current(entry));
         if !self.is_as_read(hash) {
-            // Who has made the same of it is no danger.
+            // Another process that stored the same value does no harm.
             return match (present, only_new) {
                 (_, true) => Kept::Present,
                 (Some(entry), false) if entry.has_value(value) => Kept::Yes,
@@ -343,7 +344,7 @@ impl SharedCache {
         }
     }
 
-    /// Takes a value away; whether there was one.
+    /// Removes a value. Returns whether there was one.
     pub fn delete(&self, key: &[u8]) -> bool {
         let (hash, shard) = self.of(key);
         let Some(mut held) = shard.lock() else {
@@ -358,7 +359,8 @@ impl SharedCache {
         was
     }
 
-    /// Adds to an integer; its new value, or none where there is no integer or the sum is none.
+    /// Adds `step` to an integer and returns its new value, or `None` if the value is not an integer or the sum
+    /// overflows.
     pub fn increment(&self, key: &[u8], step: i64) -> Option<i64> {
         let (hash, shard) = self.of(key);
         let Some(mut held) = shard.lock() else {
@@ -374,9 +376,9 @@ impl SharedCache {
         Some(sum)
     }
 
-    /// Makes all values with this tag old.
+    /// Invalidates all values with this tag.
     pub fn delete_tag(&self, tag: &[u8]) {
-        // First: whoever sees the tag's new number sees this, too.
+        // Incremented first, so a process that sees the tag's new version also sees this change.
         OWN_FLUSHES.set(OWN_FLUSHES.get() + 1);
         self.flushes.fetch_add(1, Ordering::AcqRel);
         if let Some(version) = self.tags.get(usize::from(self.tag(tag))) {
@@ -384,13 +386,13 @@ impl SharedCache {
         }
     }
 
-    /// What the cache holds.
+    /// Returns the statistics of the cache.
     pub fn info(&self) -> Info {
         self.shards.iter().map(Shard::info).sum()
     }
 }
 
-/// CLOCK_MONOTONIC in milliseconds.
+/// Returns CLOCK_MONOTONIC in milliseconds.
 fn now_ms() -> u64 {
     sys::monotonic_ns() / 1_000_000
 }

@@ -1,14 +1,14 @@
-//! A part of the shared cache: a ring of entries behind one lock, in the order they came, and chains to find
-//! them by. A new entry takes the place of the oldest; of these, such as have been asked for meanwhile move to
-//! the front once more.
+//! A part of the shared cache: a ring of entries behind one lock, in the order in which they were added, and hash
+//! chains to find them. A new entry replaces the oldest ones; those among them that have been read meanwhile are added
+//! again as new entries.
 //!
 //! ```text
 //! lock | head | tail | values | hits | misses | evicted | used | chains[n] | ring
 //! entry = words | hash | next | expires | epoch | lengths | tags[n] | key | value
 //! ```
-//! All are words of 64 bits. Positions in the ring only grow; a place is a position modulo its length, and
-//! an entry never goes around the ring's end. Whatever is read here may be what a broken process wrote: no
-//! number is believed that leads out of the ring, and a shard with such a number is emptied.
+//! All fields are words of 64 bits. Positions in the ring only grow; the index of a position is the position modulo the
+//! ring's length, and an entry never wraps around the ring's end. Everything read here may have been written by a
+//! broken process: a number that points out of the ring is not trusted, and a shard with such a number is emptied.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,10 +18,10 @@ use howdah_proto::shared_cache::{Info, MAX_TAGS, ShardParts};
 use super::lock;
 use crate::sys;
 
-/// The bits of a tag's version that an entry keeps.
+/// The bits of a tag's version that an entry stores.
 pub const VERSION_MASK: u64 = (1 << 48) - 1;
 
-/// The words of an entry in front of its tags.
+/// The positions of an entry's words before its tags.
 const WORDS: usize = 0;
 const HASH: usize = 1;
 const NEXT: usize = 2;
@@ -30,17 +30,17 @@ const EPOCH: usize = 4;
 const LENGTHS: usize = 5;
 const TAGS: usize = 6;
 
-/// Bits of an entry's first word above its length.
+/// Flag bits of an entry's first word, above its length.
 const LIVE: u64 = 1 << 32;
 const ASKED_FOR: u64 = 1 << 33;
 
-/// Most entries that move to the front for one that is added.
+/// Maximum number of entries that are added again for one new entry.
 const MOST_MOVES: usize = 8;
 
-/// What an integer is encoded as (`shim/shared_cache.c`): this byte, and eight in this machine's order.
+/// The first byte of an encoded integer (`shim/shared_cache.c`); eight bytes in this machine's byte order follow.
 pub const INTEGER: u8 = b'i';
 
-/// A tag as an entry keeps it: its number, and how often it had been made old.
+/// Encodes a tag as an entry stores it: its number, and the version that it had at that time.
 pub fn tag(number: u16, version: u64) -> u64 {
     u64::from(number) << 48 | (version & VERSION_MASK)
 }
@@ -51,30 +51,30 @@ pub struct Shard {
     parts: ShardParts<'static>,
 }
 
-/// An entry to be added.
+/// An entry to add.
 #[derive(Debug)]
 pub struct New<'a> {
     pub hash: u64,
     pub key: &'a [u8],
     pub value: &'a [u8],
-    /// In milliseconds of CLOCK_MONOTONIC; 0: never.
+    /// In milliseconds of CLOCK_MONOTONIC; 0 means never.
     pub expires: u64,
     pub epoch: u64,
-    /// As of [`tag`].
+    /// Tags encoded by [`tag`].
     pub tags: &'a [u64],
 }
 
-/// A shard whose lock this process has.
+/// A shard whose lock this process holds.
 #[derive(Debug)]
 pub struct HeldShard<'a> {
     shard: &'a Shard,
     _lock: lock::Held<'a>,
 }
 
-/// An entry whose lengths fit where it is.
+/// An entry whose lengths have been checked against its words.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its words, all of them.
+    /// All words of the entry.
     words: &'a [AtomicU64],
     tags: usize,
     key: usize,
@@ -82,12 +82,12 @@ pub struct Entry<'a> {
 }
 
 impl Shard {
-    /// The shard in this memory, which is zeroed when it is new.
+    /// Creates the shard in this memory, which is zeroed when it is new.
     pub fn new(parts: ShardParts<'static>) -> Shard {
         Shard { parts }
     }
 
-    /// Takes the lock; none: a process holds it that hangs, or has been killed a moment ago.
+    /// Takes the lock. Returns `None` if the process that holds it hangs or was killed a moment ago.
     pub fn lock(&self) -> Option<HeldShard<'_>> {
         match lock::take(
             &self.parts.head[LOCK],
@@ -105,7 +105,8 @@ impl Shard {
         }
     }
 
-    /// Gives back the lock that process `pid` held when it ended, and forgets what it may have left half done.
+    /// If process `pid` held the lock when it exited, empties the shard, which may be inconsistent, and releases the
+    /// lock.
     pub fn recover(&self, pid: u32) {
         if let Some(lock) = lock::take_over(&self.parts.head[LOCK], pid, super::own_pid()) {
             HeldShard {
@@ -116,7 +117,7 @@ impl Shard {
         }
     }
 
-    /// What it holds.
+    /// Returns the statistics of this shard.
     pub fn info(&self) -> Info {
         self.parts.info()
     }
@@ -125,7 +126,7 @@ impl Shard {
         &self.parts.chains[hash as usize % self.parts.chains.len()]
     }
 
-    /// The entry at a position; none if what is there makes no sense.
+    /// Returns the entry at a position, or `None` if the words there are not a valid entry.
     fn entry(&self, position: u64) -> Option<Entry<'_>> {
         let at = (position % self.parts.ring.len() as u64) as usize;
         let rest = self.parts.ring.get(at..)?;
@@ -144,7 +145,7 @@ impl Shard {
     }
 }
 
-/// Words of an entry with so many tags, and bytes of key and value.
+/// Returns the number of words of an entry with `tags` tags and a key and value of these lengths in bytes.
 fn words_of(tags: usize, key: usize, value: usize) -> usize {
     TAGS + tags + key.div_ceil(8) + value.div_ceil(8)
 }
@@ -158,17 +159,17 @@ impl<'a> Entry<'a> {
         self.word(WORDS) & LIVE != 0
     }
 
-    /// The number that makes all values old when it changes, as it was when this was kept.
+    /// Returns the epoch at which the entry was stored. Entries of another epoch are invalid.
     pub fn epoch(&self) -> u64 {
         self.word(EPOCH)
     }
 
-    /// When its time is over, in milliseconds of CLOCK_MONOTONIC.
+    /// Returns when the entry expires, in milliseconds of CLOCK_MONOTONIC.
     pub fn expires(&self) -> Option<u64> {
         Some(self.word(EXPIRES)).filter(|end| *end != 0)
     }
 
-    /// Its tags: a number, and how often that had been made old.
+    /// Returns the entry's tags: each tag's number, and the version it had when the entry was stored.
     pub fn tags(&self) -> impl Iterator<Item = (u16, u64)> + use<'a> {
         let tags = &self.words[TAGS..TAGS + self.tags];
         tags.iter().map(|tag| {
@@ -191,10 +192,10 @@ impl<'a> Entry<'a> {
         self.key == key.len() && same(self.key_words(), key)
     }
 
-    /// Puts its value in place of what is in `to`.
+    /// Replaces the contents of `to` by the value.
     pub fn copy_value(&self, to: &mut Vec<u8>) {
         let words = self.value_words();
-        // Not zeroed where there were bytes before: most of the copy's time.
+        // `resize` does not zero bytes that the buffer already has, which would take most of the copy's time.
         to.resize(words.len() * 8, 0);
         let (places, _) = to.as_chunks_mut::<8>();
         for (place, word) in places.iter_mut().zip(words) {
@@ -203,12 +204,12 @@ impl<'a> Entry<'a> {
         to.truncate(self.value);
     }
 
-    /// Whether this is its value.
+    /// Returns whether the entry has this value.
     pub fn has_value(&self, value: &[u8]) -> bool {
         self.value == value.len() && same(self.value_words(), value)
     }
 
-    /// Its value, if that is an integer.
+    /// Returns the value if it is an integer.
     pub fn integer(&self) -> Option<i64> {
         if self.value != 9 {
             return None;
@@ -219,7 +220,7 @@ impl<'a> Entry<'a> {
         (*kind == INTEGER).then(|| i64::from_ne_bytes(number.try_into().unwrap_or_default()))
     }
 
-    /// Gives it another integer for a value; it must be one.
+    /// Replaces the value, which must be an integer, by another integer.
     pub fn set_integer(&self, number: i64) {
         let mut bytes = [INTEGER; 9];
         bytes[1..].copy_from_slice(&number.to_ne_bytes());
@@ -227,7 +228,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whether words have these bytes, the last filled up with zeroes.
+/// Returns whether words contain these bytes, with the last word padded with zeroes.
 fn same(words: &[AtomicU64], bytes: &[u8]) -> bool {
     let (whole, rest) = bytes.as_chunks::<8>();
     let (front, last) = words.split_at(whole.len().min(words.len()));
@@ -237,7 +238,7 @@ fn same(words: &[AtomicU64], bytes: &[u8]) -> bool {
         && last.first().map(|word| word.load(Relaxed)) == last_word(rest)
 }
 
-/// The last, incomplete word of some bytes.
+/// Returns the last, incomplete word of a byte sequence, whose remainder is `rest`.
 fn last_word(rest: &[u8]) -> Option<u64> {
     let mut word = [0; 8];
     word[..rest.len()].copy_from_slice(rest);
@@ -268,12 +269,12 @@ impl<'a> HeldShard<'a> {
         self.set(at, self.word(at).saturating_add_signed(by));
     }
 
-    /// Counts an answer.
+    /// Counts a hit or a miss.
     pub fn count(&mut self, hit: bool) {
         self.add_to(if hit { HITS } else { MISSES }, 1);
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     fn empty(&mut self) {
         for chain in self.shard.parts.chains {
             chain.store(0, Relaxed);
@@ -283,7 +284,7 @@ impl<'a> HeldShard<'a> {
         }
     }
 
-    /// The entry of a key, and that it has been asked for.
+    /// Returns the entry of a key and marks it as read.
     pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<Entry<'a>> {
         let mut found = None;
         let sane = self.walk(hash, |_, entry| {
@@ -304,8 +305,8 @@ impl<'a> HeldShard<'a> {
         Some(entry)
     }
 
-    /// Shows the entries of a chain with the word that leads to each, as long as `each` wants more; false: the
-    /// chain makes no sense.
+    /// Passes each entry of a chain to `each`, with the word that points to it, until `each` returns false. Returns
+    /// false if the chain is inconsistent.
     fn walk(&self, hash: u64, mut each: impl FnMut(&'a AtomicU64, Entry<'a>) -> bool) -> bool {
         let shard: &'a Shard = self.shard;
         let (head, tail) = (self.word(HEAD), self.word(TAIL));
@@ -316,7 +317,7 @@ impl<'a> HeldShard<'a> {
             let Some(position) = next.checked_sub(1) else {
                 return true;
             };
-            // A chain leads to ever older entries, so that it ends.
+            // A chain leads only to older entries, so it ends.
             if position < tail || position >= head || position >= last {
                 return false;
             }
@@ -331,7 +332,7 @@ impl<'a> HeldShard<'a> {
         }
     }
 
-    /// Takes the entry of a key out of its chain.
+    /// Removes the entry of a key from its chain.
     pub fn remove(&mut self, hash: u64, key: &[u8]) {
         let mut removed = 0;
         let sane = self.walk(hash, |link, entry| {
@@ -350,20 +351,20 @@ impl<'a> HeldShard<'a> {
         }
     }
 
-    /// One entry of so many words less.
+    /// Subtracts an entry of `words` words from the counters.
     fn gone(&self, words: usize) {
         self.add_to(VALUES, -1);
         self.add_to(USED, -(words as i64));
     }
 
-    /// Adds an entry; the oldest make room, of which `is_current` says whether they still count. False: it is
-    /// too large.
+    /// Adds an entry, for which the oldest ones are evicted; `is_current` says whether an evicted entry was still
+    /// valid. Returns false if the new entry is too large.
     pub fn add(&mut self, new: &New<'_>, is_current: impl Fn(&Entry<'_>) -> bool) -> bool {
         let words = words_of(new.tags.len(), new.key.len(), new.value.len());
         if words > self.shard.parts.ring.len() / 2 || new.key.len() > 0xff_ffff {
             return false;
         }
-        // What moves to the front needs room there, too.
+        // Entries that are added again need room, too.
         let (mut needed, mut kept) = (words, Vec::new());
         while !self.has_room(needed) {
             let may_move = match kept.len() < MOST_MOVES {
@@ -394,7 +395,7 @@ impl<'a> HeldShard<'a> {
         true
     }
 
-    /// Words to skip so that as many as `words` follow before the ring's end.
+    /// Returns how many words to skip so that `words` words follow before the ring's end.
     fn skip(&self, words: usize) -> usize {
         let length = self.shard.parts.ring.len();
         let left = length - (self.word(HEAD) % length as u64) as usize;
@@ -406,13 +407,13 @@ impl<'a> HeldShard<'a> {
         taken + (self.skip(words) + words) as u64 <= self.shard.parts.ring.len() as u64
     }
 
-    /// The place of so many words at the front; there must be room.
+    /// Reserves `words` words at the ring's head, where there must be room.
     fn place(&self, words: usize) -> (u64, &'a [AtomicU64]) {
         let ring: &'a [AtomicU64] = self.shard.parts.ring;
         let skip = self.skip(words);
         let mut head = self.word(HEAD);
         if skip > 0 {
-            // A gap, which is like an entry that is gone.
+            // The gap is marked like an entry that was removed.
             ring[(head % ring.len() as u64) as usize].store(skip as u64, Relaxed);
             head += skip as u64;
         }
@@ -445,7 +446,7 @@ impl<'a> HeldShard<'a> {
         self.link(position, to);
     }
 
-    /// Adds an entry with its words as they were.
+    /// Adds an entry again with unchanged words.
     fn append_again(&mut self, entry: &[u64]) {
         let (position, to) = self.place(entry.len());
         for (word, value) in to.iter().zip(entry) {
@@ -463,8 +464,8 @@ impl<'a> HeldShard<'a> {
         self.add_to(USED, entry.len() as i64);
     }
 
-    /// Takes the oldest entry out of the ring; `Some` of its words, if it has been asked for, still counts and has
-    /// no more than `may_move` words. None: there is none, or it makes no sense.
+    /// Removes the oldest entry from the ring. Returns `Some` of its words if the entry has been read, is still valid
+    /// and has at most `may_move` words. Returns `None` if the ring is empty or inconsistent.
     fn evict(
         &mut self,
         is_current: impl Fn(&Entry<'_>) -> bool,

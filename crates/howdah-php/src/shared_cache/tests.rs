@@ -1,5 +1,5 @@
-//! The cache on memory of a test's own. Processes are stood in for by their numbers: what they leave behind is
-//! words in memory.
+//! Tests of the cache on memory of their own. A process is represented by its id, since all it leaves behind is words
+//! in memory.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use super::*;
 
 const NO_TAGS: std::iter::Empty<&[u8]> = std::iter::empty();
 
-/// The lock of the first shard, in words.
+/// The position of the first shard's lock, in words.
 const FIRST_LOCK: usize = 3 + CHANGE_NUMBERS + TAG_NUMBERS;
 
 fn words(bytes: usize) -> &'static [AtomicU64] {
@@ -170,7 +170,7 @@ fn it_agrees_with_a_map_whatever_is_done() {
             }
             4 => assert_eq!(cache.delete(key.as_bytes()), map.remove(&key).is_some()),
             _ => {
-                // What has made room may be gone; what is there is the last value.
+                // The value may have been evicted; if it is there, it is the last one.
                 if let Some(value) = get(&cache, &key) {
                     assert_eq!(Some(&value), map.get(&key));
                 }
@@ -185,7 +185,7 @@ fn a_process_that_hangs_with_a_lock_stops_nobody_and_no_old_value_stays() {
     let memory = words(1 << 20);
     let cache = SharedCache::open(memory, None).unwrap();
     set(&cache, "a", b"old");
-    // Ours is a process that exists and does not let go.
+    // The test's own process exists and does not release the lock.
     let lock = &memory[FIRST_LOCK];
     lock.store(u64::from(std::process::id()), Relaxed);
     assert_eq!(get(&cache, "a"), None);
@@ -276,7 +276,7 @@ fn processes_share_it_and_no_value_is_torn() {
         .for_each(|thread| thread.join().unwrap());
 }
 
-/// In a thread of its own, as another process.
+/// Runs `what` on its own thread, as if in another process.
 fn elsewhere(memory: &'static [AtomicU64], what: impl FnOnce(&SharedCache) + Send + 'static) {
     let other = move || what(&SharedCache::open(memory, None).unwrap());
     std::thread::spawn(other).join().unwrap();
@@ -295,7 +295,7 @@ fn what_a_slow_reader_makes_of_old_data_takes_no_newer_values_place() {
         |other| other.lose(),
     ];
     for change in changes {
-        // It finds nothing, asks the database, and is overtaken.
+        // The request finds nothing and asks the database, and meanwhile another process changes the value.
         forget_reads();
         cache.delete(b"a");
         assert_eq!(get(&cache, "a"), None);
@@ -330,13 +330,13 @@ fn of_two_who_change_what_they_have_read_neither_undoes_the_other() {
         assert!(get(other, "options").is_some());
         assert_eq!(set(other, "options", b"a=1 b=2"), Kept::Yes);
     });
-    // Nor when it tries again, or after it has taken the value away itself.
+    // The write also fails when it is repeated, or after the request has deleted the value itself.
     assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
     assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
     assert!(!cache.delete(b"options"));
     assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
     assert_eq!(get(&cache, "options"), None);
-    // Its own changes are no others', and a new request has read nothing.
+    // The request's own changes do not count as changes by others, and a new request has read nothing.
     assert_eq!(set(&cache, "options", b"a=2 b=2"), Kept::Yes);
     assert_eq!(set(&cache, "options", b"a=3 b=2"), Kept::Yes);
     elsewhere(memory, |other| {

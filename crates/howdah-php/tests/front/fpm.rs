@@ -1,5 +1,5 @@
-//! php-fpm as the oracle: started on a private socket without any php.ini, asked by a FastCGI
-//! client just large enough for one request at a time.
+//! php-fpm as the oracle: started on a private socket without any php.ini, and queried by a minimal FastCGI client that
+//! handles one request at a time.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ pub struct Fpm {
     _dir: Dir,
 }
 
-/// Status, headers in order, body.
+/// The status, the headers in order, and the body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plain {
     pub status: u16,
@@ -25,9 +25,9 @@ pub struct Plain {
 }
 
 impl Fpm {
-    /// Starts php-fpm with `settings` (`name=value`), the one of the PHP that howdah-php is linked with.
+    /// Starts php-fpm with `settings` (`name=value`), from the same PHP with which howdah-php is linked.
     pub fn start(settings: &[&str]) -> Fpm {
-        // The same PHP as ours, as Debian names it, or as it names itself.
+        // The same PHP version, under the name that Debian gives it or the default one.
         let said = Command::new(env!("CARGO_BIN_EXE_howdah-php"))
             .arg("--version")
             .output()
@@ -73,7 +73,7 @@ impl Fpm {
         }
     }
 
-    /// Sends php-fpm a request and reads its whole answer.
+    /// Sends a request to php-fpm and reads its whole response.
     pub fn run(&self, variables: &[(String, String)], body: &[u8]) -> Plain {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -111,7 +111,7 @@ impl Fpm {
 
 impl Drop for Fpm {
     fn drop(&mut self) {
-        // The master ends its child itself when it is asked in this way.
+        // On this signal, the master ends its child itself.
         super::sys::kill(self.process.id() as i32, libc::SIGTERM);
         let _ = self.process.wait();
     }

@@ -1,6 +1,6 @@
-//! A front for tests: makes a pool's memory, starts the real `howdah-php`, forks children by the
-//! control socket, publishes request frames and reads the answers as frames. One thread, every
-//! wait bounded by [`PATIENCE`].
+//! A front for tests: creates a pool's memory, starts the real `howdah-php`, forks children through the control socket,
+//! publishes request frames and reads the responses as frames. It uses one thread, and every wait is bounded by
+//! [`PATIENCE`].
 
 #![allow(dead_code)]
 
@@ -23,7 +23,7 @@ use howdah_proto::response::{Frame, Head, Parser};
 use howdah_proto::shm::{ChildId, EXIT_BAILED_OUT, FrontPort, Geometry, PoolPort, SlotState, Wake};
 use howdah_proto::variables::Var;
 
-/// Nothing a test waits for takes longer, also on a loaded machine.
+/// Longest time that a test waits for anything, even on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A private directory that is removed when the test is over.
@@ -65,13 +65,13 @@ pub struct Front {
     reports: Vec<Report>,
     pub children: Vec<(ChildId, i32)>,
     pub opcache: bool,
-    /// A child that PHP has bailed out of is replaced while a request waits.
+    /// Whether a child out of which PHP has bailed is replaced while a request waits.
     pub replaces_bailed_out: bool,
     log: Arc<Mutex<String>>,
     log_reader: Option<JoinHandle<()>>,
 }
 
-/// Everything that came back for one request.
+/// Everything that was received for one request.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub informational: Vec<Head>,
@@ -79,7 +79,7 @@ pub struct Answer {
     pub body: Vec<u8>,
     pub logs: Vec<(Level, String)>,
     pub finished: bool,
-    /// The child died before it was through.
+    /// The child died before the request was done.
     pub died: Option<Exit>,
     /// How many times body bytes arrived.
     pub pieces: usize,
@@ -155,7 +155,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// A body whose length is known.
+    /// Sets a body of known length.
     pub fn body(self, kind: &str, body: &'a [u8]) -> Self {
         let mut this = self.var("CONTENT_TYPE", kind);
         let length = body.len().to_string();
@@ -165,7 +165,7 @@ impl<'a> Request<'a> {
         this
     }
 
-    /// A body whose length is not known.
+    /// Sets a body of unknown length.
     pub fn chunked(self, kind: &str, body: &'a [u8]) -> Self {
         let mut this = self.var("CONTENT_TYPE", kind);
         this.body = body;
@@ -173,7 +173,7 @@ impl<'a> Request<'a> {
         this
     }
 
-    /// The request frame, without the body.
+    /// Returns the request frame, without the body.
     pub fn into_frame(self) -> RequestFrame {
         self.finish().0
     }
@@ -187,7 +187,7 @@ impl<'a> Request<'a> {
 }
 
 impl Front {
-    /// A pool with `children` children, ready to serve.
+    /// Starts a pool with `children` children that are ready to serve.
     pub fn start(children: u16, args: &[&str]) -> Front {
         let mut front = Front::zygote(args);
         match front.next_report() {
@@ -200,12 +200,12 @@ impl Front {
         front
     }
 
-    /// A zygote that has just been started.
+    /// Starts a zygote without children.
     pub fn zygote(args: &[&str]) -> Front {
         Front::zygote_in(args, |_| {})
     }
 
-    /// The same, with a say in how it is started.
+    /// Starts a zygote after `prepare` has changed its command.
     pub fn zygote_in(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Front {
         let geometry = Geometry {
             fronts: 1,
@@ -257,12 +257,12 @@ impl Front {
         }
     }
 
-    /// What the zygote and its children wrote to stderr so far.
+    /// Returns what the zygote and its children have written to stderr so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// Forks a child in place of the last one if PHP has bailed out of its request, as a supervisor does.
+    /// Replaces the last child if PHP has bailed out of its request, as a supervisor does.
     fn replace_bailed_out(&mut self) {
         self.take_reports();
         let bailed_out = |report: &Report| {
@@ -275,7 +275,7 @@ impl Front {
         }
     }
 
-    /// Waits until that has been written to stderr: the pipe is read by a thread of its own.
+    /// Waits until `part` has been written to stderr, which a separate thread reads.
     pub fn wait_log(&self, part: &str) {
         let deadline = Instant::now() + PATIENCE;
         while !self.log().contains(part) {
@@ -289,12 +289,12 @@ impl Front {
         sys::send(control, order.encode().as_bytes());
     }
 
-    /// Closes the control socket, which the zygote takes for the end of its front.
+    /// Closes the control socket, by which the zygote notices the end of its front.
     pub fn hang_up(&mut self) {
         self.control = None;
     }
 
-    /// Forks a child on the lowest free row; returns who it is and its pid.
+    /// Forks a child on the lowest free row. Returns its identity and its pid.
     pub fn spawn(&mut self, max_requests: u64) -> (ChildId, i32) {
         let index = (0..8)
             .find(|i| self.children.iter().all(|(c, _)| c.index != *i))
@@ -340,12 +340,12 @@ impl Front {
         }
     }
 
-    /// The oldest report not yet looked at.
+    /// Returns the oldest report that has not been read yet.
     pub fn next_report(&mut self) -> Report {
         self.wait_report(|_| true)
     }
 
-    /// The oldest report that fits.
+    /// Returns the oldest report for which `fits` returns true.
     pub fn wait_report(&mut self, fits: impl Fn(&Report) -> bool) -> Report {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -359,7 +359,7 @@ impl Front {
         }
     }
 
-    /// Waits for the end of a child.
+    /// Waits until a child has exited.
     pub fn wait_exit(&mut self, child: ChildId) -> Exit {
         let report =
             self.wait_report(|r| matches!(r, Report::Exited { child: c, .. } if *c == child));
@@ -369,7 +369,7 @@ impl Front {
         }
     }
 
-    /// Waits until a child is asleep between jobs, or whatever else `fits` says of its row.
+    /// Waits until the row of a child satisfies `fits`, for example because it sleeps between jobs.
     pub fn wait_child(
         &mut self,
         child: ChildId,
@@ -386,7 +386,7 @@ impl Front {
         }
     }
 
-    /// Sleeps until a bell or a report, or a few milliseconds.
+    /// Sleeps until a bell or a report arrives, or for a few milliseconds.
     fn nap(&self) {
         if self.port.go_to_sleep() {
             let fds = sys::borrowed(self.control.iter().chain([&self.bell]));
@@ -396,19 +396,19 @@ impl Front {
         self.port.woke_up();
     }
 
-    /// Wakes whom the memory says to wake.
+    /// Wakes the process that the shared memory names.
     pub fn wake(wake: Wake<'_>) {
         if let Some(word) = wake.0 {
             sys::futex_wake(word);
         }
     }
 
-    /// Publishes a request; its body is fed by [`Front::turn`].
+    /// Publishes a request, whose body [`Front::turn`] feeds.
     pub fn publish(&mut self, request: Request<'_>) -> Flight {
         self.publish_part(request, true)
     }
 
-    /// The same; with `complete` false the body stays open after its last byte.
+    /// Publishes a request. If `complete` is false, the body stays open after its last byte.
     pub fn publish_part(&mut self, request: Request<'_>, complete: bool) -> Flight {
         let (frame, body) = request.finish();
         let slot = self.free.pop().expect("a free slot");
@@ -427,7 +427,8 @@ impl Front {
         }
     }
 
-    /// One round for a flight: feed, read, notice its end. Returns whether anything came.
+    /// Performs one round for a flight: feeds its body, reads its response, notices its end. Returns whether anything
+    /// arrived.
     pub fn turn(&mut self, flight: &mut Flight) -> bool {
         if flight.done {
             return false;
@@ -499,11 +500,11 @@ impl Front {
         }
     }
 
-    /// Goes on with a flight until `until` holds or it is done.
+    /// Continues a flight until `until` holds or it is done.
     pub fn drive(&mut self, flight: &mut Flight, until: impl Fn(&Answer) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !flight.done && !until(&flight.answer) {
-            // Before the look: what happens after it is announced again.
+            // Cleared before the check, so a later event is announced again.
             self.port.take_notified(|_| {});
             if !self.turn(flight) && !flight.done {
                 assert!(
@@ -528,12 +529,12 @@ impl Front {
         flight.answer
     }
 
-    /// Says that the client of a flight is gone.
+    /// Reports that the client of a flight is gone.
     pub fn abort(&self, flight: &Flight) {
         Front::wake(self.port.abort(flight.slot));
     }
 
-    /// Appends body bytes by hand (see [`Front::publish_part`]).
+    /// Appends body bytes manually (see [`Front::publish_part`]).
     pub fn feed(&self, flight: &Flight, bytes: &[u8]) {
         let (n, wake) = self.port.write_body(flight.slot, bytes).unwrap();
         assert_eq!(n, bytes.len(), "the test feeds small pieces");
@@ -545,12 +546,12 @@ impl Front {
         Front::wake(self.port.end_body(flight.slot, complete));
     }
 
-    /// Asks a child to leave when it is idle.
+    /// Tells a child to exit when it is idle.
     pub fn retire(&self, child: ChildId) {
         Front::wake(self.pool.retire(child.index));
     }
 
-    /// Asks the zygote for the PHP stack of a child.
+    /// Requests the PHP stack of a child from the zygote.
     pub fn trace(&mut self, child: ChildId) -> String {
         self.order(&Order::Trace { child });
         match self.wait_report(|r| matches!(r, Report::Trace { .. })) {
@@ -562,7 +563,7 @@ impl Front {
         }
     }
 
-    /// Waits for the zygote's end; its exit status.
+    /// Waits until the zygote has exited. Returns its exit status.
     pub fn wait_zygote(&mut self) -> std::process::ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -577,7 +578,7 @@ impl Front {
 
 impl Drop for Front {
     fn drop(&mut self) {
-        // Children first, so that a test that failed in the middle of a request ends at once.
+        // The children are killed first, so a test that failed in the middle of a request ends at once.
         for (_, pid) in &self.children {
             sys::kill(*pid, libc::SIGKILL);
         }
@@ -590,7 +591,7 @@ impl Drop for Front {
     }
 }
 
-/// Whether a process of that id exists and is not a zombie.
+/// Returns whether a process of that id exists and is not a zombie.
 pub fn alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
@@ -610,7 +611,7 @@ pub fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Private memory of a process that no file backs.
+/// Returns the private memory of a process that is not backed by a file.
 pub fn rss_anon_kib(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|l| l.starts_with("RssAnon:")).unwrap();

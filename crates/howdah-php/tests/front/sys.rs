@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub use howdah_os::descriptors::inherit;
 
-/// A memfd with a fresh pool, its front thread's port, and the pool's.
+/// Creates a memfd with a fresh pool. Returns it with the ports of its front thread and of the pool.
 pub fn pool_memory(geometry: Geometry) -> (OwnedFd, FrontPort, PoolPort) {
     let fd = rustix::fs::memfd_create("howdah-test", MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&fd, geometry.region_len() as u64).unwrap();
@@ -30,12 +30,12 @@ pub fn pool_memory(geometry: Geometry) -> (OwnedFd, FrontPort, PoolPort) {
     (fd, ports.pop().unwrap(), PoolPort::new(region))
 }
 
-/// Makes an eventfd, which serves as a bell.
+/// Creates an eventfd, which serves as a bell.
 pub fn eventfd() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// A connected pair of packet sockets.
+/// Creates a connected pair of packet sockets.
 pub fn packet_pair() -> (OwnedFd, OwnedFd) {
     let (unix, packets) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     rustix::net::socketpair(unix, packets, SocketFlags::CLOEXEC, None).unwrap()
@@ -65,17 +65,17 @@ pub fn send(fd: &OwnedFd, packet: &[u8]) {
     assert_eq!(n, packet.len());
 }
 
-/// What a look at the control socket gave.
+/// The result of reading from the control socket.
 pub enum Received {
-    /// A packet and the descriptor passed with it.
+    /// A packet and the descriptor that was passed with it.
     Packet(Vec<u8>, Option<OwnedFd>),
-    /// No packet has come yet.
+    /// No packet has arrived yet.
     Nothing,
     /// The zygote has closed its end.
     End,
 }
 
-/// Takes one packet if there is one.
+/// Receives one packet if there is one.
 pub fn receive(fd: &OwnedFd) -> Received {
     let mut buf = vec![0u8; 64 * 1024];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -104,18 +104,18 @@ pub fn kill(pid: i32, signal: i32) {
     let _ = rustix::process::kill_process(pid.unwrap(), signal.unwrap());
 }
 
-/// CLOCK_MONOTONIC nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The descriptors, to be waited for.
+/// Borrows the descriptors, to wait for them.
 pub fn borrowed<'a>(fds: impl IntoIterator<Item = &'a OwnedFd>) -> Vec<BorrowedFd<'a>> {
     fds.into_iter().map(AsFd::as_fd).collect()
 }
 
-/// Whether the tests run as root.
+/// Returns whether the tests run as root.
 pub fn is_root() -> bool {
     howdah_os::process::is_root()
 }

@@ -1,4 +1,4 @@
-//! A worker under test: its callback runs the code that a request brings.
+//! A worker under test: its callback runs the code that a request contains.
 
 use howdah_proto::control::Report;
 use howdah_proto::shm::ChildId;
@@ -17,7 +17,7 @@ const QUIET: &[&str] = &[
     "html_errors=0",
 ];
 
-/// One worker process in a pool of its own.
+/// One worker process in its own pool.
 pub struct Worker {
     pub front: Front,
     pub child: ChildId,
@@ -27,7 +27,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// `boot` runs before the loop, `after` after each request.
+    /// Boots a worker that runs `boot` before the loop and `after` after each request.
     pub fn boot(boot: &str, after: &str, args: &[&str]) -> Worker {
         let text = format!(
             "<?php\n{boot}\n$handler = static function () {{ return eval($_SERVER['CODE']); }};\n\
@@ -36,7 +36,7 @@ impl Worker {
         Worker::script(&text, args, 0)
     }
 
-    /// A worker with nothing of its own.
+    /// Boots a worker without code of its own.
     pub fn plain() -> Worker {
         Worker::boot("", "", &[])
     }
@@ -60,12 +60,12 @@ impl Worker {
         }
     }
 
-    /// A request that brings code.
+    /// Returns a request that contains code.
     pub fn request(&self, code: &str) -> Request<'static> {
         Request::get(&self.script).var("CODE", code)
     }
 
-    /// Runs `code` in a request and returns the whole answer.
+    /// Runs `code` in a request and returns the whole response.
     pub fn run(&mut self, code: &str) -> Answer {
         let request = self.request(code);
         self.front.run(request)
@@ -79,14 +79,14 @@ impl Worker {
     }
 }
 
-/// A pool for the worker script, without a child.
+/// Starts a pool for the worker script, without a child.
 pub fn front_of(script: &std::path::Path, args: &[&str]) -> Front {
     let script = script.to_str().unwrap().to_owned();
     let all = [&["--worker", script.as_str()], QUIET, args].concat();
     Front::start(0, &all)
 }
 
-/// Waits for what a child's worker script reports first.
+/// Waits for the first message of a child's worker script.
 pub fn word_of(front: &mut Front, child: ChildId) -> WorkerMessage {
     let theirs = |r: &Report| matches!(r, Report::Worker(word) if word.child() == child);
     match front.wait_report(theirs) {

@@ -1,5 +1,5 @@
-//! Starts `howdah-php run` with a script on a free port and talks HTTP to it, byte by byte where a
-//! test wants that. Not a test itself.
+//! Starts `howdah-php run` with a script on a free port and talks HTTP to it, byte by byte where a test needs that.
+//! This is not a test itself.
 
 #![allow(
     dead_code,
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal};
 /// Longest wait for anything, on however busy a machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Looks at a condition until it holds.
+/// Checks a condition repeatedly until it holds.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
     loop {
@@ -31,7 +31,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -82,7 +82,7 @@ fn command(script: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a script that is expected to end by itself: its exit code, and what it said.
+/// Runs a script that is expected to end by itself. Returns its exit code and its output.
 pub fn run_to_end(code: &str) -> (i32, String) {
     let scratch = Scratch::new();
     let script = scratch.write("server.php", &format!("<?php\n{code}"));
@@ -120,7 +120,7 @@ impl Script {
         Script::start_in(Scratch::new(), code)
     }
 
-    /// The same, with files the test has made beside it; `$argv[1]` is their directory.
+    /// Starts the code with files that the test has created beside it; `$argv[1]` is their directory.
     pub fn start_in(scratch: Scratch, code: &str) -> Script {
         let file = scratch.write("server.php", &format!("<?php\n{code}"));
         Script::start_file(scratch, &file)
@@ -190,7 +190,7 @@ impl Script {
         }
     }
 
-    /// One GET over a connection of its own.
+    /// Sends one GET over its own connection.
     pub fn get(&self, target: &str) -> Answer {
         self.connect().get(target)
     }
@@ -203,7 +203,7 @@ impl Script {
         self.child.id() as i32
     }
 
-    /// The process ids of its workers.
+    /// Returns the process ids of its workers.
     pub fn workers(&self) -> std::collections::BTreeSet<i32> {
         let pid = self.pid();
         let path = format!("/proc/{pid}/task/{pid}/children");
@@ -212,7 +212,7 @@ impl Script {
         pids.map(|pid| pid.parse().unwrap()).collect()
     }
 
-    /// Bytes of memory of its first worker's own.
+    /// Returns the bytes of private memory of its first worker.
     pub fn worker_memory(&self) -> u64 {
         let worker = self.workers().into_iter().next().unwrap();
         let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
@@ -221,7 +221,7 @@ impl Script {
         kilobytes * 1024
     }
 
-    /// Stops it and says how it ended.
+    /// Stops it. Returns its exit code and its output.
     pub fn stop(mut self) -> (i32, String) {
         self.signal(libc::SIGTERM);
         let status = wait(&mut self.child);
@@ -270,7 +270,7 @@ impl Answer {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The first field of that name as it is written.
+    /// Returns the first header whose name is spelled exactly like this.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (n, v) = line.split_once(": ")?;
@@ -294,7 +294,7 @@ impl Client {
         self.ask("GET", target, "", b"")
     }
 
-    /// One GET that may be cut off.
+    /// Sends one GET whose response may be cut off.
     pub fn try_answer_to_get(mut self) -> Option<Answer> {
         self.stream
             .write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
@@ -302,7 +302,7 @@ impl Client {
         self.try_answer(false)
     }
 
-    /// Sends a request with these fields (each ended by CRLF) and reads the answer.
+    /// Sends a request with these headers (each terminated by CRLF) and reads the response.
     pub fn ask(&mut self, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
         let length = if body.is_empty() {
             String::new()
@@ -316,7 +316,7 @@ impl Client {
         self.answer(method == "HEAD")
     }
 
-    /// What follows the head of the answer, byte by byte, up to the connection's end.
+    /// Returns the bytes that follow the header block of the response, up to the end of the connection.
     pub fn raw(mut self, request: &str, version: &str) -> String {
         self.send(
             format!("{request} {version}\r\nHost: t\r\nConnection: close\r\n\r\n").as_bytes(),
@@ -361,7 +361,7 @@ impl Client {
         self.try_answer(to_head).expect("an answer")
     }
 
-    /// Reads one answer, or the end of the connection in its place.
+    /// Reads one response, or returns `None` at the end of the connection.
     pub fn try_answer(&mut self, to_head: bool) -> Option<Answer> {
         if self.read.is_empty() && !self.more() {
             return None;
@@ -404,13 +404,13 @@ impl Client {
         Some(answer)
     }
 
-    /// Whether the server has closed the connection.
+    /// Returns whether the server has closed the connection.
     pub fn is_at_its_end(&mut self) -> bool {
         self.read.is_empty() && !self.more()
     }
 }
 
-/// A server whose callback is `code`, with `$q`, `$r` and `$s`.
+/// Starts a server whose callback is `code`, with `$q`, `$r` and `$s`.
 pub fn serving(code: &str) -> Script {
     Script::start(&format!(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);

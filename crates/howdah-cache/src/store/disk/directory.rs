@@ -1,5 +1,5 @@
-//! The directory: whose it is, its lock, and where in it a page's file is. Opened only if it is
-//! empty or a cache already, since it is made private and cleared of what does not belong there.
+//! The directory: its owner, its lock, and the place of each page's file. It is opened only if it is empty or is a
+//! cache already, since it is made private and unfinished files in it are removed.
 //!
 //! ```text
 //! lock            held by the server that uses it; its process id
@@ -20,18 +20,18 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::format::Owner;
 
-/// The names that may be in a cache directory.
+/// The names that may exist in a cache directory.
 const OURS: [&str; 6] = [
     "lock",
     "journal",
     "journal.new",
     "new",
     "objects",
-    // Of a file system that is mounted there.
+    // Belongs to a file system that is mounted there.
     "lost+found",
 ];
 
-/// Why a directory is not used. The first two are mistakes of the configuration.
+/// Why a directory is not used. The first three are mistakes of the configuration.
 #[derive(Debug)]
 pub enum OpenError {
     /// Another server process holds the directory's lock.
@@ -39,7 +39,7 @@ pub enum OpenError {
         /// The other server's process id, as it wrote it into the lock file.
         process: String,
     },
-    /// The directory has files in it that are not of a cache, or is no directory.
+    /// The directory contains files that do not belong to a cache, or is not a directory.
     NotACache {
         /// The name of one such file.
         name: String,
@@ -49,9 +49,9 @@ pub enum OpenError {
         /// The user id of the directory's owner.
         user: u32,
     },
-    /// The directory cannot be made, read or written.
+    /// The directory cannot be created, read or written.
     Io {
-        /// What the server tried to do.
+        /// The operation that failed.
         what: &'static str,
         /// The error the system call returned.
         error: io::Error,
@@ -80,22 +80,21 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// The directory of a cache, locked.
+/// The directory of a cache, which this process has locked.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Held as long as this lives, and let go by the kernel however the process ends.
+    /// The lock is held until this value is dropped; the kernel releases it however the process ends.
     _lock: File,
 }
 
-/// The name of a page's file: a hash with a key of the directory's own, so that nobody can choose
-/// pages whose names collide, and so that nothing a client sends is part of a path. That the key in
-/// the file is the right one is looked at all the same.
+/// The name of a page's file: a hash with a key of the directory's own. So no client can choose pages whose names
+/// collide, and nothing that a client sends becomes part of a path. The key in the file is still checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileName([u8; 16]);
 
 impl FileName {
-    /// The name of a key's file; `key` is without the site's number.
+    /// Returns the name of a key's file; `key` is without the site's number.
     pub fn new(secret: [u8; 16], owner: &Owner, key: &[u8]) -> FileName {
         let mut hasher = SipHasher24::new_with_key(&secret);
         hasher.write(&owner.site);
@@ -104,7 +103,7 @@ impl FileName {
         FileName(hasher.finish128().as_bytes())
     }
 
-    /// The name a file has, if it is one.
+    /// Parses the name of a page's file.
     pub fn of_file(name: &str) -> Option<FileName> {
         let digits =
             name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -112,15 +111,14 @@ impl FileName {
         Some(FileName(number.to_be_bytes()))
     }
 
-    /// The name of the file that holds the page, in hexadecimal.
+    /// Returns the name in hexadecimal, as the file system has it.
     pub fn text(&self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
 impl Directory {
-    /// Opens, and makes if need be, the directory; waits up to `patience` for a server that is about
-    /// to end.
+    /// Opens the directory and creates it if necessary. Waits up to `patience` for a server that is about to exit.
     pub fn open(path: &Path, patience: Duration) -> Result<Directory, OpenError> {
         let io = |what| move |error| OpenError::Io { what, error };
         match private().create(path) {
@@ -161,7 +159,7 @@ impl Directory {
                 _ => {}
             }
         }
-        // What was being written when a server died.
+        // Files that were being written when a server died.
         for entry in fs::read_dir(path.join("new")).map_err(io("list the directory"))? {
             let path = entry.map_err(io("list the directory"))?.path();
             fs::remove_file(path).map_err(io("remove an unfinished file"))?;
@@ -172,29 +170,29 @@ impl Directory {
         })
     }
 
-    /// The path of the cache directory.
+    /// Returns the path of the cache directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directories that pages are in.
+    /// Returns the path of the directory that contains the directories of pages.
     pub fn objects(&self) -> PathBuf {
         self.path.join("objects")
     }
 
-    /// The path of the file that holds the page of this name.
+    /// Returns the path of the file for the page of this name.
     pub fn file_of(&self, name: FileName) -> PathBuf {
         let text = name.text();
         self.path.join("objects").join(&text[..3]).join(text)
     }
 
-    /// Writes a page's file: whole, or not at all. Not flushed: see [`super::journal`].
+    /// Writes a page's file completely or not at all. It is not flushed: see [`super::journal`].
     pub fn write(&self, name: FileName, parts: &[bytes::Bytes]) -> io::Result<()> {
-        // There is one writer.
+        // A fixed name suffices because there is only one writer.
         let new = self.path.join("new/page");
         let written = self.write_and_move(&new, &self.file_of(name), parts);
         if written.is_err() {
-            // It may never have been there.
+            // The file may never have been created.
             let _ = fs::remove_file(&new);
         }
         written
@@ -250,7 +248,7 @@ fn lock(path: &Path, patience: Duration) -> Result<File, OpenError> {
             Err(TryLockError::Error(error)) => return Err(io("lock it")(error)),
         }
     }
-    // Only for a message.
+    // The process id is only for a message.
     let _ = file
         .set_len(0)
         .and_then(|()| write!(file, "{}", std::process::id()));

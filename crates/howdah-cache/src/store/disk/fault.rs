@@ -1,5 +1,5 @@
-//! Faults of the disk, by name: the same word in the log, the status, the metrics and
-//! docs/cache.md. Each leads to a miss or an empty cache, never to a wrong answer.
+//! Faults of the disk, by name: the same word is used in the log, the status, the metrics and docs/cache.md. Each leads
+//! to a miss or an empty cache, never to a wrong response.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 use super::format::Damage;
 use super::journal::Fresh;
 
-/// Something that went wrong with the disk.
+/// A fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
 #[repr(u8)]
 pub enum Fault {
@@ -57,17 +57,17 @@ impl Fault {
     /// All faults, in the order in which they are declared.
     pub const ALL: &[Fault] = Fault::VARIANTS;
 
-    /// The fault's name in the log, the status, the metrics and docs/cache.md.
+    /// Returns the fault's name in the log, the status, the metrics and docs/cache.md.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// What happened, in one sentence for people: the variant's comment.
+    /// Returns what happened, in one sentence for people: the variant's doc comment.
     pub fn meaning(self) -> &'static str {
         self.get_documentation().unwrap_or_default()
     }
 
-    /// Why a cache begins empty, if that is a fault.
+    /// Returns the fault because of which a cache begins empty, if it is one.
     pub(super) fn of_fresh(fresh: Fresh) -> Option<Fault> {
         match fresh {
             Fresh::None => None,
@@ -77,7 +77,7 @@ impl Fault {
         }
     }
 
-    /// What a failed write means.
+    /// Returns the fault for a failed write.
     pub(super) fn of_write(error: &io::Error) -> Fault {
         match error.kind() {
             io::ErrorKind::StorageFull
@@ -88,7 +88,7 @@ impl Fault {
     }
 }
 
-/// How often each fault has happened since the start.
+/// How often each fault has occurred since the start.
 #[derive(Debug)]
 pub struct FaultCounters([AtomicU64; Fault::ALL.len()]);
 
@@ -103,7 +103,7 @@ impl FaultCounters {
         self.0[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The faults that have happened, by name, each with its count.
+    /// Returns the faults that have occurred, by name, each with its count.
     pub fn sums(&self) -> Vec<(String, u64)> {
         let all = Fault::ALL.iter().zip(&self.0);
         all.map(|(fault, n)| (fault.name().to_owned(), n.load(Ordering::Relaxed)))

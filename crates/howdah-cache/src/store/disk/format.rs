@@ -1,4 +1,4 @@
-//! A page as a file. Bytes in, a page out, and back; touches no file.
+//! A page as a file. These functions convert bytes to pages and back; they touch no file.
 //!
 //! ```text
 //! 0   8  "HOWDAHPG"
@@ -8,11 +8,11 @@
 //! 20  4  CRC-32 of the 20 bytes before
 //! 24     the description, then the bodies one after the other: plain, and as they were encoded
 //! ```
-//! Numbers are little-endian. The description holds the whole key, and length and CRC-32 of each
-//! body, so every byte of a file is under a checksum and its length is known. There is one way to
-//! write a page: what is read back and written again has the same bytes.
+//! Numbers are little-endian. The description contains the whole key, and the length and CRC-32 of each body, so every
+//! byte of a file is covered by a checksum and the file's length is known. The encoding is unique: a page that is read
+//! and written again has the same bytes.
 //!
-//! A body is one run of bytes at an offset that the description gives, so it can be sent from the file.
+//! A body is one run of bytes at an offset that the description determines, so it can be sent from the file.
 
 use bytes::Bytes;
 use siphasher::sip128::SipHasher24;
@@ -26,28 +26,28 @@ mod codec;
 pub(super) use codec::Reader;
 use codec::RecordWriter;
 
-/// The version written, and the only one read: a cache is no archive.
+/// The version that is written, and the only one that is read: a cache is not an archive.
 pub const VERSION: u32 = 1;
-/// Bytes before the description.
+/// Number of bytes before the description.
 pub const HEAD: usize = 24;
-/// The longest description of a page in bytes.
+/// Maximum size of a page's description in bytes.
 pub const MAX_DESCRIPTION: usize = 1 << 20;
-/// The largest time that is stored, in milliseconds, some nine thousand years: sums of a few do not
+/// The largest time that is stored, in milliseconds: some nine thousand years. Sums of a few such times do not
 /// overflow.
 const LONGEST: Millis = 1 << 48;
 const MAGIC: &[u8; 8] = b"HOWDAHPG";
 
-/// The owner of a page: 16 bytes each for the site and for everything configured that makes its pages.
+/// The owner of a page: 16 bytes for the site, and 16 bytes for all configuration that determines its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Identifies the site, across restarts.
     pub site: [u8; 16],
-    /// Identifies the configuration that its pages were made under.
+    /// Identifies the configuration under which its pages were made.
     pub policy: [u8; 16],
 }
 
 impl Owner {
-    /// Hashes what names a site, and everything configured that makes its pages what they are.
+    /// Hashes the bytes that identify a site, and all configuration that determines its pages.
     pub fn new(site: &[u8], policy: &[u8]) -> Owner {
         let digest = |bytes: &[u8]| SipHasher24::new().hash(bytes).as_bytes();
         Owner {
@@ -57,61 +57,61 @@ impl Owner {
     }
 }
 
-/// The content of a file, decoded.
+/// The decoded content of a file.
 #[derive(Debug)]
 pub struct Record {
-    /// The site and configuration the page belongs to.
+    /// The site and configuration to which the page belongs.
     pub owner: Owner,
-    /// The key it is stored under, without the site's number.
+    /// The key of the page, without the site's number.
     pub key: Vec<u8>,
-    /// The page itself, or what the URL's pages vary by.
+    /// The page itself, or the headers by which the URL's pages vary.
     pub what: What,
 }
 
-/// What a [`Record`] stores under its key.
+/// The value that a [`Record`] stores under its key.
 #[derive(Debug)]
 pub enum What {
     /// A page. Its `url_key` is without the site's number.
     Page(Box<Object>),
-    /// The names of the fields the URL's pages vary by.
+    /// The names of the headers by which the URL's pages vary.
     Varies(Vec<Vec<u8>>),
 }
 
 /// Why a file is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// The file is no page, or one of another version of this format.
+    /// The file is not a page, or it has another version of this format.
     Foreign,
     /// The file is shorter or longer than its description says.
     Truncated,
-    /// A checksum does not match, or the description makes no sense.
+    /// A checksum does not match, or the description is invalid.
     Corrupt,
 }
 
-/// The head of a file: how long its description is, and the description's checksum.
+/// The head of a file: the length of its description, and the description's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Bytes of the description.
+    /// Length of the description in bytes.
     pub description: usize,
     checksum: u32,
 }
 
-/// What the index needs to know of a file.
+/// The facts about a file that the index needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The site and configuration the page belongs to.
+    /// The site and configuration to which the page belongs.
     pub owner: Owner,
-    /// The generation the page was born in; none: it is no page.
+    /// The generation in which the page was born; `None` if the file is not a page.
     pub born: Option<u64>,
-    /// When the page is too old to be served in any case.
+    /// When the page becomes too old to be served in any case.
     pub useless_at: Millis,
     /// When the response was received.
     pub received: Millis,
-    /// Bytes the whole file must have.
+    /// The number of bytes that the whole file must have.
     pub length: u64,
 }
 
-/// Reads the head at the beginning of a file and checks it.
+/// Parses and checks the head at the beginning of a file.
 pub fn head(bytes: &[u8]) -> Result<Head, Damage> {
     let Some(head) = bytes.first_chunk::<HEAD>() else {
         return Err(Damage::Truncated);
@@ -136,7 +136,7 @@ pub fn head(bytes: &[u8]) -> Result<Head, Damage> {
     })
 }
 
-/// The parts of a file, to be written one after the other.
+/// Encodes a record. Returns the parts of the file, to be written one after another.
 pub fn encode(record: &Record) -> Option<Vec<Bytes>> {
     match &record.what {
         What::Page(page) => encode_page(&record.owner, &record.key, &page.url_key, page),
@@ -144,8 +144,8 @@ pub fn encode(record: &Record) -> Option<Vec<Bytes>> {
     }
 }
 
-/// As [`encode`], for a page whose key in memory begins with its site's number. None: the description
-/// would be too long.
+/// As [`encode`], for a page whose key in memory begins with its site's number. Returns `None` if the description would
+/// be too long.
 pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> Option<Vec<Bytes>> {
     let mut out = RecordWriter::begin(owner, key, b'P');
     out.bytes(url_key);
@@ -186,14 +186,14 @@ pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> 
     Some(parts)
 }
 
-/// As [`encode`], for the names of the fields that a URL's pages vary by.
+/// As [`encode`], for the names of the headers by which a URL's pages vary.
 pub fn encode_varies(owner: &Owner, key: &[u8], names: &[Vec<u8>]) -> Option<Vec<Bytes>> {
     let mut out = RecordWriter::begin(owner, key, b'V');
     out.list(names);
     Some(vec![out.finish()?])
 }
 
-/// Reads a whole file, every byte verified. Bodies share the memory of `file`.
+/// Parses a whole file and verifies every byte. The bodies share the memory of `file`.
 pub fn parse(file: &Bytes) -> Result<Record, Damage> {
     let (mut reader, owner, key, kind) = describe(file)?;
     let mut at = (HEAD + head(file)?.description) as u64;
@@ -209,7 +209,7 @@ pub fn parse(file: &Bytes) -> Result<Record, Damage> {
     }
 }
 
-/// What the index needs, of a file's first bytes: its head and its whole description.
+/// Parses the facts for the index from a file's first bytes: its head and its whole description.
 pub fn summary(bytes: &[u8]) -> Result<Summary, Damage> {
     let (mut reader, owner, _, kind) = describe(bytes)?;
     let mut length = (HEAD + head(bytes)?.description) as u64;
@@ -259,7 +259,7 @@ fn describe(bytes: &[u8]) -> Result<(Reader<'_>, Owner, Vec<u8>, u8), Damage> {
     Ok((reader, owner, key, kind))
 }
 
-/// Length and checksum of a body.
+/// The length and checksum of a body.
 struct Body {
     length: u64,
     checksum: u32,
@@ -273,7 +273,7 @@ impl Body {
         })
     }
 
-    /// The body itself, which begins at `at`; moves `at` behind it.
+    /// Returns the body itself, which begins at `at`, and moves `at` past it.
     fn find(&self, file: &Bytes, at: &mut u64) -> Result<Bytes, Damage> {
         let end = at.checked_add(self.length).ok_or(Damage::Corrupt)?;
         if end > file.len() as u64 {
@@ -294,7 +294,7 @@ struct EncodedForm<'a> {
     body: Body,
 }
 
-/// All of a page but its bodies.
+/// A page without its bodies.
 struct Description<'a> {
     url_key: &'a [u8],
     born: u64,

@@ -1,6 +1,6 @@
-//! Which pages are on disk and how many bytes they take: bounded, evicted as the pages in memory are
-//! (S3-FIFO), so that a crawler does not push out what people read. Touches no file: it gives
-//! the names of what is evicted, and the writer removes those files.
+//! The pages on disk and the bytes that they use. They are bounded and evicted like the pages in memory (S3-FIFO), so a
+//! crawler does not evict the pages that people read. The index touches no file: it returns the names of evicted files,
+//! and the writer removes them.
 
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +12,13 @@ use super::directory::FileName;
 use super::format::Summary;
 use crate::Millis;
 
-/// Bytes of a block of the file system: files take whole blocks.
+/// Bytes of a block of the file system, since files use whole blocks.
 const BLOCK: u64 = 4096;
 
-/// What the index knows of one file.
+/// The entry of one file in the index.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Bytes the file takes on disk, in whole blocks.
+    /// Bytes that the file uses on disk, in whole blocks.
     pub bytes: u64,
     /// See [`Summary::born`].
     pub born: Option<u64>,
@@ -36,7 +36,7 @@ impl From<&Summary> for Entry {
     }
 }
 
-/// Bytes on disk of a file of that length.
+/// Returns the bytes on disk of a file of that length.
 fn blocks(length: u64) -> u64 {
     length.div_ceil(BLOCK).max(1) * BLOCK
 }
@@ -60,13 +60,13 @@ impl Lifecycle<FileName, Entry> for Evicted {
         Vec::new()
     }
 
-    /// Not `on_evict`, which is called for what is replaced as well.
+    /// Not `on_evict`, which is also called for replaced entries.
     fn before_evict(&self, evicted: &mut Vec<FileName>, name: &FileName, _: &mut Entry) {
         evicted.push(*name);
     }
 }
 
-/// The files of the directory, bounded by the bytes they take.
+/// The files of the directory, bounded by the bytes that they use.
 #[derive(Debug)]
 pub struct Index {
     files: Cache<FileName, Entry, Blocks, RandomState, Evicted>,
@@ -74,12 +74,13 @@ pub struct Index {
 }
 
 impl Index {
-    /// An empty index for files of at most `capacity` bytes together.
+    /// Creates an empty index for files of at most `capacity` bytes in total.
     pub fn new(capacity: u64) -> Index {
         let options = OptionsBuilder::new()
             .estimated_items_capacity((capacity / 32_768).clamp(64, 1 << 18) as usize)
             .weight_capacity(capacity)
-            // Asked only when memory has nothing; and a large page must fit a shard.
+            // One shard suffices because the index is queried only when memory has nothing; and a large page must fit
+            // into a shard.
             .shards(1)
             .build();
         let options = options.unwrap_or_else(|_| unreachable!("capacity and items are given"));
@@ -89,17 +90,17 @@ impl Index {
         }
     }
 
-    /// What is known of a file; counts as a visit.
+    /// Returns the entry of a file; counts as a visit.
     pub fn get(&self, name: FileName) -> Option<Entry> {
         self.files.get(&name)
     }
 
-    /// Whether there is such a file.
+    /// Returns whether there is such a file.
     pub fn has(&self, name: FileName) -> bool {
         self.files.peek(&name).is_some()
     }
 
-    /// Adds a file. Returns the files that are evicted for it, itself among them if it is too large.
+    /// Adds a file. Returns the files that are evicted for it, including the file itself if it is too large.
     pub fn put(&self, name: FileName, entry: Entry) -> Vec<FileName> {
         let evicted = self.files.insert_with_lifecycle(name, entry);
         let count = evicted.len() as u64;
@@ -112,12 +113,12 @@ impl Index {
         self.files.set_capacity(capacity);
     }
 
-    /// Forgets a file that is no longer there.
+    /// Removes a file that no longer exists.
     pub fn remove(&self, name: FileName) {
         self.files.remove(&name);
     }
 
-    /// The number of files, their bytes, the limit of bytes, and how many files were evicted.
+    /// Returns the number of files, their bytes, the limit of bytes, and how many files were evicted.
     pub fn usage(&self) -> (u64, u64, u64, u64) {
         (
             self.files.len() as u64,

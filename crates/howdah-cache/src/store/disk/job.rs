@@ -1,4 +1,4 @@
-//! What the writer is to do.
+//! The tasks of the writer.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -15,7 +15,7 @@ pub(super) enum WriteJob {
         key: Box<[u8]>,
         page: Arc<Object>,
     },
-    /// Write what a URL's pages vary by; the key is without the site's number.
+    /// Write the headers by which a URL's pages vary; the key is without the site's number.
     Varies {
         owner: Owner,
         key: Vec<u8>,
@@ -25,7 +25,7 @@ pub(super) enum WriteJob {
     Inspect(FileName),
     /// Keep at most this many bytes.
     Resize(u64),
-    /// Look through the files that a former process has left.
+    /// Scan the files that a former process has left.
     LookThrough,
     /// Flush everything, and send back whether that worked.
     Close(Sender<bool>),

@@ -1,10 +1,10 @@
-//! The journal of purges: an acknowledged purge holds after a restart and after a `kill -9`.
+//! The journal of purges: an acknowledged purge is still in force after a restart and after a `kill -9`.
 //!
-//! A file of records that are appended, each by one `write`, before the purge counts. Once written,
-//! a record is the kernel's: it outlives the process without `fsync`. It need not outlive the
-//! machine, nor need the pages: the file names the boot it was written in, and what another boot
-//! wrote is taken over only if it was closed in an orderly way, everything flushed. So no purge and
-//! no page ever waits for the disk; the price is an empty cache after a power cut.
+//! The journal is a file of records that are appended, each by one `write`, before the purge takes effect. Once
+//! written, a record is in the kernel's memory and outlives the process without `fsync`. It need not outlive the
+//! machine, and neither need the pages: the file names the boot in which it was written, and a file of another boot is
+//! accepted only if it was closed properly, with everything flushed. So no purge and no page ever waits for the disk;
+//! the price is an empty cache after a power cut.
 //!
 //! ```text
 //! 0   8  "HOWDAHJL"
@@ -16,10 +16,10 @@
 //! 56  4  CRC-32 of the 56 bytes before
 //! 60     records: length, CRC-32 of the text, CRC-32 of these two, text
 //! ```
-//! When it has grown long, a new one replaces it that has only the purges in force.
+//! When it has become long, it is replaced by a new one that contains only the purges in force.
 //!
-//! When it cannot be written, it is removed: the next start begins with an empty cache rather than
-//! with pages that were purged.
+//! When it cannot be written, it is removed: the next start then begins with an empty cache rather than with purged
+//! pages.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -39,7 +39,7 @@ use records::{Header, purge_record, read, under_way_record};
 
 const NAME: &str = "journal";
 const NEW_NAME: &str = "journal.new";
-/// A journal longer than this, in bytes, and four times as long as when it was new, is replaced.
+/// A journal that is longer than this, in bytes, and more than four times as long as when it was new, is replaced.
 const LONG: u64 = 1 << 20;
 
 /// Why the cache begins empty.
@@ -47,15 +47,15 @@ const LONG: u64 = 1 << 20;
 pub enum Fresh {
     /// The directory had no journal.
     None,
-    /// The journal is damaged, or of another version.
+    /// The journal is damaged, or has another version.
     Corrupt,
     /// The machine stopped before the cache was closed.
     MachineStopped,
-    /// The clock is behind what it was.
+    /// The clock shows an earlier time than before.
     ClockWentBack,
 }
 
-/// The purges of a disk store, in a file.
+/// The file with the purges of a disk store.
 #[derive(Debug)]
 pub struct PurgeJournal {
     directory: PathBuf,
@@ -64,28 +64,28 @@ pub struct PurgeJournal {
 
 #[derive(Debug)]
 struct JournalState {
-    /// The open file; none: it could not be written, and was removed.
+    /// The open file; `None` if it could not be written and was removed.
     file: Option<File>,
     length: u64,
     /// The length in bytes of the file when it was new.
     compact: u64,
     header: Header,
     sites: HashMap<[u8; 16], Site>,
-    /// Beyond every number ever written.
+    /// Larger than every number that was ever written.
     next: u64,
     error: Option<io::Error>,
 }
 
-/// What is in force for a site: the same code as in use, fed from what is written.
+/// The purges in force for a site: the same type as in use, updated by every record.
 #[derive(Debug)]
 struct Site {
     policy: [u8; 16],
     generations: Generations,
-    /// A write has begun and is not through.
+    /// A write has begun and has not ended.
     under_way: bool,
 }
 
-/// A site's purges go to the journal.
+/// Writes a site's purges to the journal.
 #[derive(Debug)]
 struct Pen {
     journal: Arc<PurgeJournal>,
@@ -102,7 +102,7 @@ impl generation::Journal for Pen {
     }
 }
 
-/// The number of this boot of the machine; none if the kernel does not give one.
+/// Returns the id of this boot of the machine, or `None` if the kernel does not provide one.
 pub fn boot() -> Option<[u8; 16]> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -116,8 +116,8 @@ fn secret() -> io::Result<[u8; 16]> {
 }
 
 impl PurgeJournal {
-    /// Opens the journal of a directory, whose lock the caller holds. `boot`: the one this is; none:
-    /// unknown, so that nothing that was not closed is believed.
+    /// Opens the journal of a directory whose lock the caller holds. `boot` is the id of the current boot; if it is
+    /// `None`, only a journal that was closed is accepted.
     pub fn open(
         directory: &Path,
         boot: Option<[u8; 16]>,
@@ -147,7 +147,7 @@ impl PurgeJournal {
             directory: directory.to_owned(),
             state: Mutex::new(state),
         };
-        // The word that it is closed must be off the disk before the first page is stored.
+        // The mark that the journal is closed must be removed from the disk before the first page is stored.
         journal.lock().write_anew(directory, true)?;
         Ok((journal, fresh))
     }
@@ -156,14 +156,14 @@ impl PurgeJournal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key that names of files are made with.
+    /// Returns the key for the names of files.
     pub fn secret(&self) -> [u8; 16] {
         self.lock().header.secret
     }
 
-    /// Writes down the purges of these sites only, from now on. Gives the generations of each site,
-    /// which write their purges here. Everything of a site that is new, or configured differently, is
-    /// gone; with `all`, everything of every site.
+    /// Records only the purges of these sites from now on. Returns the generations of each site, which record their
+    /// purges here. All pages of a site that is new or configured differently are invalidated; with `all`, those of
+    /// every site.
     pub fn begin(self: &Arc<Self>, owners: &[Owner], all: bool) -> Vec<Generations> {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.sites);
@@ -171,8 +171,8 @@ impl PurgeJournal {
             let next = state.next;
             let site = match before.remove(&owner.site) {
                 Some(mut site) => {
-                    // At a start, a write that was under way died with its process: nobody knows what it
-                    // has written. At a reload those under way go on.
+                    // At a start, a write that was under way was cut off when its process died, and it is unknown what
+                    // it has written. At a reload, writes under way continue.
                     let cut_off = site.under_way && !all;
                     if cut_off {
                         site.under_way = false;
@@ -196,7 +196,7 @@ impl PurgeJournal {
             state.next = next.max(site.generations.now()) + 1;
             state.sites.insert(owner.site, site);
         }
-        // A failure is in the error that `rewrite` leaves.
+        // A failure is in the error that `rewrite` stores.
         let _ = state.rewrite(&self.directory);
         owners
             .iter()
@@ -213,7 +213,7 @@ impl PurgeJournal {
             .collect()
     }
 
-    /// Writes a purge down, if the journal knows the site ([`PurgeJournal::begin`]).
+    /// Records a purge, if the journal has the site ([`PurgeJournal::begin`]).
     pub fn record(&self, site: &[u8; 16], number: u64, what: &Purge, force: Force) {
         let mut state = self.lock();
         state.next = state.next.max(number + 1);
@@ -229,7 +229,7 @@ impl PurgeJournal {
         }
     }
 
-    /// Writes down whether a site's writes are under way.
+    /// Records whether a site's writes are under way.
     pub fn under_way(&self, site: &[u8; 16], any: bool) {
         let mut state = self.lock();
         let Some(known) = state.sites.get_mut(site) else {
@@ -243,17 +243,17 @@ impl PurgeJournal {
         }
     }
 
-    /// What is wrong with it, once.
+    /// Returns the last error, once.
     pub fn take_error(&self) -> Option<io::Error> {
         self.lock().error.take()
     }
 
-    /// Whether purges are written down.
+    /// Returns whether purges are recorded.
     pub fn is_writable(&self) -> bool {
         self.lock().file.is_some()
     }
 
-    /// Tries to write again, after it could not be written. Whether it could.
+    /// Tries to write again after the journal could not be written. Returns whether that succeeded.
     pub fn recover(&self) -> bool {
         let mut state = self.lock();
         state.rewrite(&self.directory).is_ok()
@@ -270,7 +270,7 @@ impl PurgeJournal {
         }
     }
 
-    /// Everything in the directory is flushed: another boot may take it over.
+    /// Marks the journal as closed, after everything in the directory was flushed: another boot may accept it.
     pub fn close(&self, now: Millis) -> io::Result<()> {
         let mut state = self.lock();
         state.header.stamp = now.max(state.header.stamp);
@@ -306,7 +306,7 @@ impl JournalState {
         Ok(())
     }
 
-    /// Replaces the journal when it has grown long; a failure is in the error that `rewrite` leaves.
+    /// Replaces the journal when it has become long. A failure is in the error that `rewrite` stores.
     fn shorten(&mut self, directory: &Path) {
         if self.length > LONG && self.length > 4 * self.compact {
             let _ = self.rewrite(directory);
@@ -322,7 +322,7 @@ impl JournalState {
         }
     }
 
-    /// A purge that is not written down must not be forgotten by the next start.
+    /// Removes the journal, so the next start does not miss a purge that was not recorded.
     fn give_up(&mut self, directory: &Path) {
         self.file = None;
         if let Err(error) = fs::remove_file(directory.join(NAME)) {
@@ -341,7 +341,7 @@ impl JournalState {
 
     fn write_anew(&mut self, directory: &Path, durable: bool) -> io::Result<()> {
         let mut out = self.header.encode().to_vec();
-        // Where the numbers go on, for sites to come.
+        // The number at which sites to come begin.
         out.extend_from_slice(&framed(&[b"N", &self.next.to_le_bytes()[..]].concat()));
         for (id, site) in &self.sites {
             let mut text = vec![b'S'];
@@ -377,7 +377,7 @@ impl JournalState {
     }
 }
 
-/// An error cannot be copied; its number says it all.
+/// Copies an error; since `io::Error` cannot be cloned, only its number is copied if it has one.
 fn same(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
@@ -385,7 +385,7 @@ fn same(error: &io::Error) -> io::Error {
     }
 }
 
-/// A journal without records, of no boot.
+/// Returns a journal without records, of no boot.
 pub fn empty() -> Vec<u8> {
     let header = Header {
         boot: [0; 16],
@@ -396,7 +396,7 @@ pub fn empty() -> Vec<u8> {
     header.encode().to_vec()
 }
 
-/// A journal's bytes, taken apart as a start does: for who wants to try any bytes on it.
+/// Parses a journal's bytes as a start does, for tests with arbitrary bytes.
 pub fn try_bytes(bytes: &[u8], now: Millis) -> Option<Fresh> {
     read(bytes, None, now).err()
 }

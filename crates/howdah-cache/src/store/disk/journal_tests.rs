@@ -1,4 +1,4 @@
-//! What a journal keeps over a kill, and what it refuses to believe.
+//! What a journal preserves over a kill, and what it rejects.
 
 use super::*;
 use crate::generation::Validity;
@@ -34,7 +34,7 @@ fn a_purge_is_in_force_after_a_kill_and_later_pages_are_not_touched() {
     let born = journal.begin(&[A, B], false)[0].now();
     let tags = [b"t".to_vec()];
     journal.record(&A.site, born + 1, &tag("t"), Force::Soft);
-    // Nothing is closed: as after `kill -9`.
+    // The journal is not closed, as after `kill -9`.
     let (journal, fresh) = open(directory.path());
     assert_eq!(fresh, None);
     let again = journal.begin(&[A, B], false);
@@ -110,7 +110,7 @@ fn another_boot_believes_only_what_was_closed() {
     let (journal, fresh) = at(directory.path(), BOOT, 3000);
     assert_eq!(fresh, None);
     drop(journal);
-    // Opening took the word back.
+    // Opening has removed the mark that it is closed.
     let (_, fresh) = at(directory.path(), other, 3000);
     assert_eq!(fresh, Some(Fresh::MachineStopped));
     let (_, fresh) = at(directory.path(), None, 3000);
@@ -176,7 +176,7 @@ fn a_journal_that_cannot_be_written_is_removed_and_comes_back_whole() {
     let directory = tempfile::tempdir().unwrap();
     let (journal, _) = open(directory.path());
     let born = journal.begin(&[A], false)[0].now();
-    // As a disk that is full: every write fails.
+    // Like a full disk: every write fails.
     journal.lock().file = Some(File::options().write(true).open("/dev/full").unwrap());
     journal.record(&A.site, born + 1, &tag("t"), Force::Hard);
     assert!(!journal.is_writable() && !directory.path().join(NAME).exists());

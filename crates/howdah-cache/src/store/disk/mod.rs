@@ -1,19 +1,19 @@
-//! Pages on disk, below those in memory: one file per page, written after its first answer and read
-//! when it is not in memory. A restart keeps them, and the purges that were acknowledged; a damaged
-//! file is a named miss, and is removed.
+//! Pages on disk, below those in memory: one file per page, written after the page's first response and read when the
+//! page is not in memory. A restart keeps them, and the purges that were acknowledged. A damaged file is a named miss
+//! and is removed.
 //!
 //! - [`format`]: a page as bytes. [`journal`]: the purges, and what a crash may lose.
-//! - [`directory`]: whose it is, its lock, where files are. [`index`]: what is there, and what goes.
-//! - [`writer`]: the one thread that changes files. [`sites`]: the disk as a configuration sees it.
+//! - [`directory`]: its owner, its lock, the places of files. [`index`]: which files exist, and which are evicted.
+//! - [`writer`]: the only thread that changes files. [`sites`]: the disk as a configuration sees it.
 //! - [`fault`]: what can go wrong, by name.
 //!
 //! # Who waits for the disk
 //!
-//! Only a request that PHP would have to answer otherwise. Writing, removing and looking through the
-//! directory after a start are the work of one thread; two more read. A request's thread puts an
-//! order into a bounded queue and goes on; when the queue is full, the page is not written, or not
-//! looked for ([`Fault::DiskBusy`]). The one thing a request's thread writes itself is a line in the
-//! journal, into the kernel's memory, when it purges: it must be there before the answer is.
+//! Only a request that PHP would otherwise have to answer. One thread writes and removes files and scans the directory
+//! after a start; two more threads read. A request's thread puts an order into a bounded queue and continues. If the
+//! queue is full, the page is not written, or not searched for ([`Fault::DiskBusy`]). The only thing that a request's
+//! thread writes itself is a line in the journal, into the kernel's memory, when it purges: the line must be written
+//! before the response is sent.
 
 pub mod directory;
 pub mod fault;
@@ -49,44 +49,44 @@ use journal::PurgeJournal;
 use reader::Job;
 use writer::Writer;
 
-/// How many orders may wait for the writer.
+/// Maximum number of orders that wait for the writer.
 const ORDERS: usize = 4096;
-/// How many bytes of pages may wait to be written.
+/// Maximum bytes of pages that wait to be written.
 const WAITING: u64 = 64 << 20;
-/// How many requests may wait for a file.
+/// Maximum number of requests that wait for a file.
 const READS: usize = 1024;
-/// Threads that read. Two: a slow file does not hold up the next.
+/// Number of threads that read. With two, a slow file does not delay the next one.
 const READERS: usize = 2;
-/// The same fault is reported at most once in this time.
+/// Minimum time between two reports of the same fault.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// What the store reports to its owner, who logs it.
+/// A report from the store to its owner, who logs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The store had this fault; the text gives the details.
     Failed(Fault, String),
-    /// Pages and purges are written again.
+    /// Pages and purges can be written again.
     WorksAgain,
 }
 
-/// How a disk store is opened.
+/// The options for opening a disk store.
 pub struct Options {
-    /// The directory the pages are kept in.
+    /// The directory in which the pages are kept.
     pub path: PathBuf,
-    /// How many bytes of disk the pages may take.
+    /// Maximum bytes of disk that the pages use.
     pub capacity: u64,
-    /// How long to wait for a server that uses the directory and is about to end.
+    /// How long to wait for another server that uses the directory and is about to exit.
     pub patience: Duration,
-    /// After a write failed, how long none is tried.
+    /// How long no write is tried after one has failed.
     pub pause: Duration,
-    /// Returns the current time; tests pass a clock of their own.
+    /// Returns the current time; tests pass their own clock.
     pub now: fn() -> Millis,
-    /// Receives the notices; each fault at most once a minute.
+    /// Receives the notices, each fault at most once a minute.
     pub notify: Box<dyn Fn(Notice) + Send + Sync>,
 }
 
 impl Options {
-    /// Options with the usual times and no receiver of notices.
+    /// Returns options with the usual times and no receiver of notices.
     pub fn new(path: PathBuf, capacity: u64, now: fn() -> Millis) -> Options {
         Options {
             path,
@@ -99,7 +99,7 @@ impl Options {
     }
 }
 
-/// The disk store of a server: one for all its configurations, one after the other.
+/// The disk store of a server, shared by its successive configurations.
 #[derive(Debug)]
 pub struct Disk {
     shared: Arc<Shared>,
@@ -117,17 +117,17 @@ struct Shared {
     /// When each fault was last reported.
     told: Mutex<HashMap<&'static str, Instant>>,
     faults: FaultCounters,
-    /// What keeps pages from being written: the fault's number and one; 0: nothing.
+    /// The fault that prevents pages from being written, as its number plus one; 0: none.
     condition: AtomicU8,
     live: RwLock<HashMap<[u8; 16], Live>>,
     orders: SyncSender<WriteJob>,
-    /// Orders to the writer that are not done yet.
+    /// Orders to the writer that have not been carried out yet.
     waiting: AtomicU64,
-    /// Bytes of the pages in those orders.
+    /// Total bytes of the pages in those orders.
     waiting_bytes: AtomicU64,
     reads: Mutex<VecDeque<Job>>,
     bell: Condvar,
-    /// Every file that was there at the start is in the index.
+    /// Every file that existed at the start is in the index.
     looked_through: AtomicBool,
     ended: AtomicBool,
     hits: AtomicU64,
@@ -149,27 +149,27 @@ impl fmt::Debug for Shared {
 /// The state of the store at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// The directory the pages are kept in.
+    /// The directory in which the pages are kept.
     pub path: String,
     /// Files in the directory that the index knows.
     pub entries: u64,
-    /// Bytes of disk the files take.
+    /// Bytes of disk that the files use.
     pub bytes: u64,
-    /// How many bytes the files may take.
+    /// Maximum bytes that the files may use.
     pub capacity: u64,
-    /// Files removed to make room for others.
+    /// Files that were removed to make room for others.
     pub evictions: u64,
     /// Requests whose page was read from a file.
     pub hits: u64,
     /// Pages written since the start.
     pub written: u64,
-    /// Pages and other orders that wait to be written.
+    /// Pages and other orders that wait for the writer.
     pub waiting: u64,
-    /// Whether files of a former process are still being looked through.
+    /// Whether the files of a former process are still being scanned.
     pub indexing: bool,
-    /// The fault that keeps pages from being written at present; none: they are written.
+    /// The fault that currently prevents pages from being written; `None` if they can be written.
     pub condition: Option<&'static str>,
-    /// The faults that have happened, by name, each with its count.
+    /// The faults that have occurred, by name, each with its count.
     pub faults: Vec<(String, u64)>,
 }
 
@@ -178,7 +178,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Disk {
-    /// Opens the directory and starts the threads. Reads no page: what is there is found out behind.
+    /// Opens the directory and starts the threads. It reads no page: existing files are found in the background.
     pub fn open(options: Options) -> Result<Arc<Disk>, OpenError> {
         let io = |what| move |error| OpenError::Io { what, error };
         let directory = Directory::open(&options.path, options.patience)?;
@@ -231,9 +231,9 @@ impl Disk {
         Ok(Arc::new(disk))
     }
 
-    /// Keeps the pages of these sites only, from now on; `owners` has each site once. Gives the
-    /// generations of each site. At the first call, at a start, they continue as they were; at a
-    /// later one, at a reload, which may bring new code, all pages of every site are purged.
+    /// Keeps only the pages of these sites from now on; `owners` contains each site once. Returns the generations of
+    /// each site. At the first call, at a start, they continue as they were. At a later call, at a reload, which may
+    /// bring new code, all pages of every site are purged.
     pub fn begin(&self, owners: &[Owner]) -> Vec<Arc<Generations>> {
         let shared = &self.shared;
         let mut live = shared.live.write().unwrap_or_else(PoisonError::into_inner);
@@ -243,7 +243,7 @@ impl Disk {
         let mut all = Vec::new();
         for (owner, restored) in owners.iter().zip(restored) {
             let generations = match before.remove(&owner.site) {
-                // Those in use go on: a request that began before the reload may yet purge.
+                // Generations in use continue: a request that began before the reload may still purge.
                 Some(live) => {
                     live.generations.reset_at(restored.now());
                     live.generations
@@ -268,22 +268,22 @@ impl Disk {
         all
     }
 
-    /// Another limit of bytes; what has to go for it goes with the next page that is written.
+    /// Sets a new limit of bytes. Files beyond it are removed when the next page is written.
     pub fn resize(&self, capacity: u64) {
         self.shared.order(WriteJob::Resize(capacity));
     }
 
-    /// Writes what waits, flushes everything, and says so in the journal: after that the machine may
-    /// be stopped, too. Gives up after `patience`. Whether it was done.
+    /// Writes the waiting pages, flushes everything and records that in the journal; afterwards the machine may be
+    /// stopped, too. Gives up after `patience`. Returns whether it was done.
     pub fn close(&self, patience: Duration) -> bool {
         let (done, closed) = mpsc::channel();
-        // Not refused by a full queue: it waits for its turn.
+        // Sent with `send`, which waits if the queue is full instead of failing.
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         self.shared.orders.send(WriteJob::Close(done)).is_ok()
             && closed.recv_timeout(patience).is_ok_and(|closed| closed)
     }
 
-    /// What the status page and the metrics show of the store.
+    /// Returns the figures for the status page and the metrics.
     pub fn usage(&self) -> DiskUsage {
         let shared = &self.shared;
         let (entries, bytes, capacity, evictions) = shared.index.usage();
@@ -304,30 +304,30 @@ impl Disk {
         }
     }
 
-    /// The directory the pages are kept in.
+    /// Returns the directory in which the pages are kept.
     pub fn path(&self) -> &std::path::Path {
         self.shared.directory.path()
     }
 }
 
 impl Drop for Disk {
-    /// Ends as a killed process does: what waits is not written, and nothing is flushed. The lock is
-    /// released when the threads have ended.
+    /// Stops as a killed process does: waiting pages are not written, and nothing is flushed. The lock is released when
+    /// the threads have ended.
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         lock(&self.shared.reads).clear();
         self.shared.bell.notify_all();
-        // A full queue wakes the writer as well.
+        // If the queue is full, the writer wakes anyway.
         self.shared.order(WriteJob::End);
         for thread in lock(&self.threads).drain(..) {
-            // One that panicked is gone, too.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// Hands an order on; false: the queue is full.
+    /// Passes an order to the writer. Returns false if the queue is full.
     fn order(&self, order: WriteJob) -> bool {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let taken = self.orders.try_send(order).is_ok();
@@ -355,7 +355,7 @@ impl Shared {
         (self.notify)(Notice::Failed(fault, detail()));
     }
 
-    /// Something keeps pages or purges from being written, or no longer.
+    /// Notes that a fault prevents pages or purges from being written, or that none does any more.
     fn condition(&self, fault: Option<Fault>) {
         let number = fault.map_or(0, |fault| fault as u8 + 1);
         let before = self.condition.swap(number, Ordering::Relaxed);
@@ -365,7 +365,7 @@ impl Shared {
         }
     }
 
-    /// Reports what is wrong with the journal, if anything has gone wrong since.
+    /// Reports an error of the journal, if one has occurred since the last call.
     fn journal_state(&self) {
         if let Some(error) = self.journal.take_error() {
             self.condition(Some(Fault::JournalFailed));
@@ -373,7 +373,7 @@ impl Shared {
         }
     }
 
-    /// The generations a page's validity is judged by, if it is of a site as it is configured now.
+    /// Returns the generations by which a page's validity is judged, if its site is still configured the same way.
     fn generations(&self, owner: &Owner) -> Option<Arc<Generations>> {
         let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
         let site = live.get(&owner.site)?;

@@ -1,5 +1,5 @@
-//! Reads pages for requests, on threads of its own: a disk may take its time, a request's thread may
-//! not. Changes nothing: what is wrong with a file is the writer's to look at again.
+//! Reads pages for requests, on its own threads: a disk may be slow, but a request's thread must not wait for it. It
+//! changes nothing: the writer inspects a faulty file again.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,10 @@ use super::job::WriteJob;
 use super::{READS, Shared, lock};
 use crate::Millis;
 
-/// A page that is this many milliseconds younger than now was stored under another clock.
+/// A page that was received more than this many milliseconds after now was stored under another clock.
 pub(super) const FUTURE: Millis = 1000;
 
-/// A page that a request waits for while it is read from disk.
+/// A page that is read from disk while a request waits for it.
 pub(super) struct Job {
     owner: Owner,
     key: Vec<u8>,
@@ -85,7 +85,7 @@ fn read(shared: &Shared, owner: &Owner, key: &[u8]) -> Option<What> {
             Err(fault) => failed(fault),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // The index may know better.
+            // The index may still contain the file, so the writer checks it.
             shared.order(WriteJob::Inspect(name));
             None
         }
@@ -97,7 +97,7 @@ fn read(shared: &Shared, owner: &Owner, key: &[u8]) -> Option<What> {
     }
 }
 
-/// What a file holds, if it is what its name says and was not stored in the future.
+/// Parses a file, and checks that its content matches its name and was not stored in the future.
 pub(super) fn check(shared: &Shared, name: FileName, bytes: Bytes) -> Result<Record, Fault> {
     let record = format::parse(&bytes)?;
     if shared.name(&record.owner, &record.key) != name {

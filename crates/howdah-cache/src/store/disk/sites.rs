@@ -1,4 +1,4 @@
-//! The disk as one configuration sees it: by keys that begin with the number a site has there.
+//! The disk as one configuration sees it: keys begin with the number that a site has in that configuration.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,13 +15,12 @@ use crate::object::Object;
 #[derive(Debug)]
 pub struct DiskSites {
     disk: Arc<Disk>,
-    /// What identifies each site on disk, and its generations, by the site's number; none: its pages
-    /// are not kept.
+    /// The identity of each site on disk, and its generations, by the site's number; `None` if its pages are not kept.
     sites: Vec<Option<(Owner, Arc<Generations>)>>,
 }
 
 impl DiskSites {
-    /// Begins with these sites; see [`Disk::begin`]. None: a site whose pages are not kept.
+    /// Begins with these sites; see [`Disk::begin`]. `None` is a site whose pages are not kept.
     pub fn new(disk: Arc<Disk>, owners: &[Option<Owner>]) -> DiskSites {
         let known: Vec<Owner> = owners.iter().copied().flatten().collect();
         let mut generations = disk.begin(&known).into_iter();
@@ -32,12 +31,12 @@ impl DiskSites {
         DiskSites { disk, sites }
     }
 
-    /// The store that all configurations of the process share.
+    /// Returns the store that all configurations of the process share.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }
 
-    /// A site's generations, which are written down.
+    /// Returns a site's generations, whose purges are recorded.
     pub fn generations(&self, site: u32) -> Option<&Arc<Generations>> {
         let (_, generations) = self.sites.get(site as usize)?.as_ref()?;
         Some(generations)
@@ -48,7 +47,7 @@ impl DiskSites {
         self.sites.get(number as usize)?.as_ref()
     }
 
-    /// Has a page written, if the disk lacks it or a form of it.
+    /// Orders a page to be written, if the disk lacks it or a form of it.
     pub fn write(&self, key: &[u8], page: &Arc<Object>) {
         let Some((owner, _)) = self.site(key) else {
             return;
@@ -64,7 +63,7 @@ impl DiskSites {
             key: key.into(),
             page: page.clone(),
         };
-        // A longer one than may wait goes alone.
+        // A page that exceeds the limit by itself is written when no other page waits.
         let too_long = waiting > 0 && waiting + bytes > WAITING;
         if too_long || !shared.order(order) {
             shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -75,7 +74,7 @@ impl DiskSites {
         }
     }
 
-    /// Has the names written that a URL's pages vary by.
+    /// Orders the names of the headers to be written by which a URL's pages vary.
     pub fn write_varies(&self, key: &[u8], names: &[Vec<u8>]) {
         let Some((owner, _)) = self.site(key) else {
             return;
@@ -92,15 +91,15 @@ impl DiskSites {
         }
     }
 
-    /// Whether it is worth the while to read: no file is touched to know. One that takes more than
-    /// `longest` bytes is not.
+    /// Returns whether reading is worthwhile, without touching a file. A file that uses more than `longest` bytes is
+    /// not read.
     pub fn may_have(&self, key: &[u8], now: Millis, longest: u64) -> bool {
         let Some((owner, generations)) = self.site(key) else {
             return false;
         };
         let shared = &self.disk.shared;
         let name = shared.name(owner, without_site(key));
-        // Asked first: what the index lacks after that was not there.
+        // Read first: a file that the index lacks afterwards did not exist.
         let looked_through = shared.looked_through.load(Ordering::Acquire);
         match shared.index.get(name) {
             Some(entry) => {
@@ -114,7 +113,7 @@ impl DiskSites {
         }
     }
 
-    /// What is on disk under a key, every byte of it verified.
+    /// Reads the page under a key from disk and verifies every byte of it.
     pub async fn read(&self, key: &[u8]) -> Option<What> {
         let (owner, _) = self.site(key)?;
         let shared = &self.disk.shared;

@@ -1,4 +1,4 @@
-//! The store as a whole: what a restart keeps, what a crash may lose, what damage does.
+//! Tests of the store as a whole: what a restart preserves, what a crash may lose, what damage does.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn options(path: &Path) -> Options {
     }
 }
 
-/// A cache of one site over a disk.
+/// A cache of one site above a disk.
 struct Store {
     memory: Memory,
     generations: Arc<Generations>,
@@ -93,7 +93,7 @@ impl Store {
         text(block_on(fetch))
     }
 
-    /// Waits until all orders given so far are done; nothing is marked as closed by it.
+    /// Waits until all orders given so far have been carried out. This marks nothing as closed.
     fn settled(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.disk.usage().indexing || self.disk.usage().waiting > 0 {
@@ -102,7 +102,7 @@ impl Store {
         }
     }
 
-    /// As `kill -9`: what is written is written.
+    /// Ends the store as `kill -9` does: what has been written stays.
     fn kill(self) {
         self.settled();
         let Store { memory, disk, .. } = self;
@@ -267,7 +267,7 @@ fn whichever_byte_of_a_file_is_changed_it_is_a_miss_and_the_file_is_removed() {
         fs::write(&file, &bad).unwrap();
         store.memory.remove(&key("/a"));
         assert_eq!(store.fetch("/a"), None, "byte {at}");
-        // The writer has removed it by the time it has done the next order.
+        // The writer has removed the file by the time it has carried out the next order.
         store.keep("/b", "b");
         store.settled();
         assert!(!file.exists(), "byte {at}");
@@ -439,13 +439,13 @@ fn what_is_pushed_out_of_memory_goes_down_with_the_forms_it_has_gained() {
     let pushed_out = (0..10_000).any(|n| {
         let path = format!("/{n}");
         store.keep(&path, "x");
-        // Visited, so that it counts for more than the page that is not.
+        // Visited, so it counts for more than the unvisited page.
         store.look(&path);
         store.memory.usage().evictions > 100 && store.look("/a").is_none()
     });
     assert!(pushed_out);
     store.settled();
-    // Not looked for in memory again: whether it stays there is memory's own choice.
+    // Memory is not searched again, because it decides by itself whether the page stays there.
     let key = key("/a");
     let fetch = store
         .memory
@@ -488,7 +488,7 @@ fn five_hundred_who_want_a_page_have_its_file_read_once() {
         let mut all: Vec<_> = (0..500)
             .map(|_| Box::pin(memory.fetch(wanted, no_variant, generations, now())))
             .collect();
-        // Each has begun before any is through.
+        // All of them have begun before the first one ends.
         let mut found = Vec::new();
         std::future::poll_fn(|cx| {
             all.retain_mut(|one| match one.as_mut().poll(cx) {
@@ -520,7 +520,7 @@ fn a_disk_that_cannot_be_written_is_told_once_and_pages_stay_in_memory() {
     options.notify = Box::new(move |notice| heard.lock().unwrap().push(notice));
     let store = Store::with(options, OWNER);
     store.settled();
-    // Root is kept out by no mode: a file where the directory was keeps everybody out.
+    // A file mode does not restrict root, but a file in place of the directory does.
     let objects = directory.path().join("objects");
     fs::remove_dir(&objects).unwrap();
     fs::write(&objects, "in the way").unwrap();

@@ -1,5 +1,5 @@
-//! The one thread that changes the directory: writes and removes pages, and scans the directory
-//! after a start, a file at a time between its orders.
+//! The only thread that changes the directory: it writes and removes pages, and scans the directory after a start, one
+//! file at a time between its orders.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ use super::reader::{self, FUTURE};
 use crate::generation::{Validity, without_site};
 use crate::object::Object;
 
-/// How often the time is noted, and a journal that failed is tried again.
+/// How often the writer does its periodic work; a failed journal is tried again then.
 const TICK: Duration = Duration::from_secs(1);
 /// How often the time is noted in the journal.
 const STAMP_EVERY: Duration = Duration::from_secs(10);
@@ -29,14 +29,14 @@ const STAMP_EVERY: Duration = Duration::from_secs(10);
 pub(super) struct Writer {
     shared: Arc<Shared>,
     inbox: Receiver<WriteJob>,
-    /// What is still to be looked through.
+    /// The part of the directory that has not been scanned yet.
     left: Option<Left>,
-    /// After a failure, nothing is written until then.
+    /// Nothing is written until this time, after a failure.
     paused: Option<Instant>,
     next_stamp: Instant,
 }
 
-/// Directories and files to be looked through.
+/// The directories and files that have not been scanned yet.
 struct Left {
     directories: Vec<PathBuf>,
     files: Option<fs::ReadDir>,
@@ -78,13 +78,13 @@ impl Writer {
                 Some(WriteJob::Inspect(name)) => self.inspect(name),
                 Some(WriteJob::Resize(capacity)) => {
                     self.shared.index.resize(capacity);
-                    // The index does not say what it evicts here: looking through the directory finds
-                    // files that are not in the index any more.
+                    // The index does not return what it evicts here; a scan of the directory finds the files that are
+                    // no longer in the index.
                     self.begin_to_look();
                 }
                 Some(WriteJob::LookThrough) => self.begin_to_look(),
                 Some(WriteJob::Close(done)) => {
-                    // Who asked may have given up.
+                    // The caller may have given up waiting.
                     let _ = done.send(self.close());
                 }
                 Some(WriteJob::End) => {}
@@ -197,7 +197,7 @@ impl Writer {
         }
     }
 
-    /// Looks at a file again, since it may have been written again meanwhile.
+    /// Checks a file again, since it may have been rewritten meanwhile.
     fn inspect(&self, name: FileName) {
         let shared = &self.shared;
         match fs::read(shared.directory.file_of(name)) {
@@ -219,7 +219,7 @@ impl Writer {
         };
         match &record.what {
             What::Page(page) => {
-                // As it is in memory: behind its site's number.
+                // The key as it is in memory, after its site's number.
                 let url_key = [&[0; 4], &page.url_key[..]].concat();
                 generations.judge(page.born, &url_key, &page.tags) != Validity::Gone
             }
@@ -236,7 +236,7 @@ impl Writer {
         });
     }
 
-    /// Looks at the next file, or opens the next directory.
+    /// Scans the next file, or opens the next directory.
     fn look_further(&mut self) {
         let Some(left) = &mut self.left else { return };
         if let Some(files) = &mut left.files {
@@ -249,7 +249,7 @@ impl Writer {
         match left.directories.pop() {
             Some(directory) => match fs::read_dir(&directory) {
                 Ok(files) => left.files = Some(files),
-                // A file where none belongs.
+                // A file where only directories belong.
                 Err(_) => self.remove_file(&directory),
             },
             None => {
@@ -308,7 +308,7 @@ enum Unread {
     Gone,
 }
 
-/// Reads a file's head and description, and asks for its length.
+/// Reads a file's head and description, and queries its length.
 fn summary(path: &std::path::Path) -> Result<(format::Summary, u64), Unread> {
     let read = || -> io::Result<Result<(format::Summary, u64), Fault>> {
         let mut file = File::open(path)?;

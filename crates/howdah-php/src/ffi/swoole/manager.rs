@@ -1,5 +1,5 @@
-//! What the shim calls in a server's first process: the address, the start, the manager's loop, and
-//! the fork in which a worker begins.
+//! The functions that the shim calls in a server's first process: they bind the address, start the server, run the
+//! manager's loop, and fork the workers.
 
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
@@ -18,7 +18,8 @@ use crate::run::worker_manager::{ManagerAction, Stop, WorkerExit, WorkerManager}
 use crate::run::{listener, log, sys};
 use crate::sys::{Forked, ProcessEnd, fork, kill, leave, own_pid, reap_child};
 
-/// Binds the address a script names; `port` then says which it is. False, and why.
+/// Binds the address that a script names; [`howdah_run_port`] returns its port afterwards. On failure, returns false
+/// and writes the reason to `error`.
 ///
 /// # Safety
 /// `error` has room for `cap` bytes.
@@ -42,16 +43,16 @@ unsafe extern "C" fn howdah_run_bind(
     unsafe { report(bound, error, cap) }
 }
 
-/// The port that the script's server is bound to; 0 for a unix socket.
+/// Returns the port that the script's server is bound to; 0 for a unix socket.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_port() -> u16 {
     STATE.with_borrow(|state| state.port)
 }
 
-/// Begins to listen and becomes the manager. False, and why.
+/// Begins to listen and becomes the manager. On failure, returns false and writes the reason to `error`.
 ///
 /// # Safety
-/// `settings` is as `shim/swoole.h` describes it, `error` has room for `cap` bytes.
+/// `settings` is as `shim/swoole.h` describes it; `error` has room for `cap` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_run_start(
     settings: &ServerSettings<'_>,
@@ -94,7 +95,7 @@ unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
         let max_uploads = settings.max_uploads;
         let (max_output, idle) = (settings.max_output as usize, settings.idle_ms);
         let (max_wait, max_requests) = (settings.max_wait_ms, settings.max_requests);
-        // The limit of descriptors holds for each worker.
+        // The limit of descriptors applies to each worker.
         let max_connections = settings.max_connections.min(room * workers);
         let reports_connections = settings.reports_connections;
         state.next_config = Some(Box::new(move || Config {
@@ -131,7 +132,7 @@ unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
     })
 }
 
-/// What the manager is to do next; waits for it.
+/// Waits for the manager's next task and returns it.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_manage(out: &mut MaybeUninit<EventOut>) {
     let event = STATE.with_borrow_mut(|state| {
@@ -206,7 +207,7 @@ fn reap(workers: &mut WorkerManager, now: u64) {
     }
 }
 
-/// Forks worker `number`. Returns 0 in the worker, its pid in the manager, -1 when it cannot.
+/// Forks worker `number`. Returns 0 in the worker, the worker's pid in the manager, and -1 on failure.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_fork(number: u64) -> c_int {
     STATE.with_borrow_mut(|state| {
@@ -214,7 +215,7 @@ extern "C" fn howdah_run_fork(number: u64) -> c_int {
             return -1;
         };
         let parent = manager.pid;
-        // Until the worker has handlers of its own: a SIGTERM of the next moment would be lost.
+        // Held until the worker has its own handlers, since a SIGTERM that arrived before would be lost.
         let _held = sys::hold_signals();
         match fork(log::warn) {
             Ok(Forked::Parent(pid)) => {
@@ -253,7 +254,7 @@ fn become_worker(state: &mut State, number: u64, parent: i32) -> Result<(), Stri
         }
         IdentityError::CannotChangeUser(why) => format!("CannotChangeUser: {why}"),
     })?;
-    // After the change of user, which clears it.
+    // Called after the change of user, which clears the parent-death signal.
     if !sys::die_with(parent) {
         leave(0);
     }
@@ -261,7 +262,7 @@ fn become_worker(state: &mut State, number: u64, parent: i32) -> Result<(), Stri
     state.timers.forget();
     let mut config = state.next_config.take().ok_or("NotStarted")?();
     if config.max_requests > 0 {
-        // Not all workers at the same moment.
+        // Staggered, so the workers are not all replaced at the same moment.
         config.max_requests += number * state.jitter / config.workers;
     }
     let counters = started.counters.of(number);
@@ -276,7 +277,7 @@ fn become_worker(state: &mut State, number: u64, parent: i32) -> Result<(), Stri
     Ok(())
 }
 
-/// `max_request_grace`: how many requests more a worker may serve than another.
+/// Sets `max_request_grace`: how many more requests one worker may serve than another.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_jitter(requests: u64) {
     STATE.with_borrow_mut(|state| state.jitter = requests);

@@ -1,9 +1,9 @@
-//! The functions that a Swoole script's shim (`shim/swoole_*.c`) calls: its event loop
-//! ([`crate::run`]) as C sees it.
+//! The functions that the shim of a Swoole script (`shim/swoole_*.c`) calls: its event loop ([`crate::run`]) as C sees
+//! it.
 //!
-//! Every function here is a leaf: it returns always and calls no PHP. The loop is turned inside
-//! out for that: the shim asks for the next event, calls the script under its own `zend_try`, and
-//! comes back. So no bailout (a longjmp) ever crosses a Rust frame.
+//! Every function here is a leaf: it always returns and calls no PHP. For that reason the control flow of the loop is
+//! inverted: the shim asks for the next event, calls the script under its own `zend_try`, and asks again. So no bailout
+//! (a longjmp) ever crosses a Rust frame.
 
 mod manager;
 mod worker;
@@ -30,7 +30,7 @@ pub struct ServerSettings<'a> {
     workers: u64,
     max_requests: u64,
     max_body: u64,
-    /// Most bytes of a form with files; 0: as of other bodies.
+    /// Maximum size of a form with files in bytes; 0 applies the limit for other bodies.
     max_uploads: u64,
     max_output: u64,
     idle_ms: u64,
@@ -40,16 +40,16 @@ pub struct ServerSettings<'a> {
     reports_connections: bool,
     /// Directory of static files, or NULL.
     document_root: Text<'a>,
-    /// Path prefixes, each ended by a NUL, the list by an empty one; or NULL.
+    /// Path prefixes, each terminated by a NUL and the list by an empty string; or NULL.
     locations: Text<'a>,
-    /// Directory of the files that hold long bodies and answers.
+    /// Directory of the files that hold long bodies and responses.
     spill_directory: Text<'a>,
-    /// The user that workers run as, or NULL: the present one.
+    /// The user that the workers run as, or NULL for the current user.
     user: Text<'a>,
     group: Text<'a>,
 }
 
-/// The next thing the script has to do; `shim/swoole.h` describes the fields.
+/// The next event for the script; `shim/swoole.h` describes the fields.
 #[repr(C)]
 pub struct EventOut {
     kind: u32,
@@ -79,7 +79,7 @@ impl Bytes {
     }
 }
 
-/// As in `shim/swoole.h`: valid until the script's callback has returned.
+/// A request as declared in `shim/swoole.h`; valid until the script's callback has returned.
 #[repr(C)]
 pub struct RequestOut {
     head: Bytes,
@@ -118,7 +118,7 @@ mod kind {
     pub const STOPPING: u32 = 9;
 }
 
-/// The manager's part: before it forks, and in it.
+/// The state of the manager, from the start of the server.
 struct Manager {
     workers: WorkerManager,
     epoll: OwnedFd,
@@ -135,9 +135,9 @@ struct StartedConfig {
 struct State {
     bound: Option<OwnedFd>,
     port: u16,
-    /// The address as it is logged.
+    /// The address as it appears in the log.
     shown: String,
-    /// Makes the configuration of a worker that is being forked.
+    /// Builds the configuration of a worker that is being forked.
     next_config: Option<Box<dyn Fn() -> Config>>,
     started: Option<StartedConfig>,
     manager: Option<Manager>,
@@ -158,7 +158,7 @@ fn with_worker<T>(without: T, f: impl FnOnce(&mut SwooleWorker) -> T) -> T {
     })
 }
 
-/// Whether something succeeded, and why not.
+/// Returns whether `result` is a success, and otherwise writes the error to `error`.
 ///
 /// # Safety
 /// `error` has room for `cap` bytes.
@@ -176,13 +176,13 @@ extern "C" fn howdah_run_timer(ms: u64, repeats: bool) -> u64 {
     STATE.with_borrow_mut(|state| state.timers.add(sys::now_ms(), ms, repeats))
 }
 
-/// When a timer is due, in ms since the first one was made; 0: there is none.
+/// Returns when a timer is due, in ms since the first timer was created; 0 if the timer does not exist.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_timer_due(id: u64) -> u64 {
     STATE.with_borrow(|state| state.timers.due_at(id).unwrap_or(0))
 }
 
-/// Without a server: the next timer, waited for; or that there is none.
+/// Waits for the next timer in a process without a server and returns it, or returns DONE if there is none.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_next_timer(out: &mut MaybeUninit<EventOut>) {
     let (kind, id, repeats) = STATE.with_borrow_mut(|state| {
@@ -200,13 +200,13 @@ extern "C" fn howdah_run_next_timer(out: &mut MaybeUninit<EventOut>) {
     out.write(EventOut { kind, repeats, id });
 }
 
-/// Ends a timer of this process; false if there is none with this id.
+/// Removes a timer of this process. Returns false if there is none with this id.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_timer_clear(id: u64) -> bool {
     STATE.with_borrow_mut(|state| state.timers.clear(id))
 }
 
-/// The server's counters.
+/// Reads the server's counters. Returns false before the server is started.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_stats(out: &mut MaybeUninit<StatsOut>) -> bool {
     STATE.with_borrow(|state| {
@@ -231,13 +231,13 @@ extern "C" fn howdah_run_stats(out: &mut MaybeUninit<StatsOut>) -> bool {
     })
 }
 
-/// Writes `Date`'s value.
+/// Writes the value of the `Date` header.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_date(out: &mut [u8; 29]) {
     *out = date::imf_fixdate(sys::wall_seconds());
 }
 
-/// Seconds since 1970, from the coarse clock.
+/// Returns the seconds since 1970, from the coarse clock.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_seconds() -> i64 {
     sys::wall_seconds()
@@ -254,7 +254,7 @@ extern "C" fn howdah_run_log(warns: bool, line: Text<'_>) {
     }
 }
 
-/// Sends the log to a file; false if that fails, with the reason in `error`.
+/// Redirects the log to a file. On failure, returns false and writes the reason to `error`.
 ///
 /// # Safety
 /// `error` has room for `cap` bytes.
@@ -266,7 +266,7 @@ unsafe extern "C" fn howdah_run_log_file(path: Text<'_>, error: *mut c_char, cap
     unsafe { report(opened.map_err(why), error, cap) }
 }
 
-/// Whether information is logged, besides warnings.
+/// Sets whether informational messages are logged in addition to warnings.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_log_talks(talks: bool) {
     log::set_talks(talks);

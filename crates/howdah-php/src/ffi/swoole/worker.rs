@@ -1,4 +1,4 @@
-//! What the shim calls in a worker: its events, the request being answered, and the answer.
+//! The functions that the shim calls in a worker: its events, the request being handled, and the response.
 
 use std::ffi::c_char;
 use std::fs::File;
@@ -11,7 +11,7 @@ use crate::run::counters::Counter;
 use crate::run::mime;
 use crate::run::worker::{Event, SwooleWorker};
 
-/// What the worker is to call the script for next; waits for it.
+/// Waits for the next event for which the worker calls the script, and returns it.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_next(out: &mut MaybeUninit<EventOut>) {
     let event = STATE.with_borrow_mut(|state| match &mut state.worker {
@@ -28,7 +28,7 @@ extern "C" fn howdah_run_next(out: &mut MaybeUninit<EventOut>) {
     out.write(EventOut { kind, repeats, id });
 }
 
-/// The callback of a request has returned.
+/// Notes that the callback of a request has returned.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_returned() {
     with_worker((), SwooleWorker::returned);
@@ -40,7 +40,7 @@ extern "C" fn howdah_run_ready() {
     with_worker((), |worker| worker.counters().set(Counter::Ready, 1));
 }
 
-/// Describes the request of connection `id`; false when there is none.
+/// Describes the request of connection `id`. Returns false when there is none.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_request(id: u64, out: &mut MaybeUninit<RequestOut>) -> bool {
     with_worker(false, |worker| {
@@ -75,7 +75,7 @@ extern "C" fn howdah_run_request(id: u64, out: &mut MaybeUninit<RequestOut>) -> 
     })
 }
 
-/// What an answer's framing depends on: 1 for HEAD, 2 for HTTP/1.1.
+/// Returns the flags that determine a response's framing: 1 for HEAD, 2 for HTTP/1.1.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_traits(id: u64) -> u32 {
     with_worker(2, |worker| {
@@ -89,7 +89,7 @@ extern "C" fn howdah_run_traits(id: u64) -> u32 {
     })
 }
 
-/// Field `index` of the request's head; false when there is none.
+/// Returns header `index` of the request, or false when there is none.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_field(
     id: u64,
@@ -108,10 +108,10 @@ extern "C" fn howdah_run_field(
     })
 }
 
-/// Sends a part of an answer. False: the client is gone.
+/// Sends a part of a response. Returns false when the client is gone.
 ///
 /// # Safety
-/// Two pieces of readable bytes.
+/// `first` and `second` each point to readable bytes of their lengths.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_run_send(
     id: u64,
@@ -125,13 +125,13 @@ unsafe extern "C" fn howdah_run_send(
     with_worker(false, |worker| worker.send(id, first, second))
 }
 
-/// Waits until the client has taken enough of a streamed answer. False: it is gone.
+/// Waits until the client has read enough of a streamed response. Returns false when the client is gone.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_make_room(id: u64) -> bool {
     with_worker(false, |worker| worker.make_room(id))
 }
 
-/// Sends a part of a file. False: the client is gone, or the file cannot be opened.
+/// Sends a part of a file. Returns false when the client is gone or the file cannot be opened.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_send_file(id: u64, path: Text<'_>, offset: u64, length: u64) -> bool {
     let Ok(file) = File::open(path.path()) else {
@@ -142,14 +142,14 @@ extern "C" fn howdah_run_send_file(id: u64, path: Text<'_>, offset: u64, length:
     })
 }
 
-/// The media type for a file's name; static and NUL-terminated only by its length.
+/// Returns the media type for a file's name: a static string without a terminating NUL.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_content_type(path: Text<'_>) -> Bytes {
     let extension = path.path().extension().unwrap_or_default().as_bytes();
     Bytes::of(mime::content_type(extension).as_bytes())
 }
 
-/// The media type of an extension; false when it has none.
+/// Returns the media type of an extension, or false when it has none.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_mime(extension: Text<'_>, out: &mut MaybeUninit<Bytes>) -> bool {
     let Some(found) = mime::find(extension.bytes()) else {
@@ -159,25 +159,25 @@ extern "C" fn howdah_run_mime(extension: Text<'_>, out: &mut MaybeUninit<Bytes>)
     true
 }
 
-/// Sets the media type of an extension, or with NULL takes it away.
+/// Sets the media type of an extension, or removes it if `content_type` is NULL.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_set_mime(extension: Text<'_>, content_type: Text<'_>) {
     mime::set(extension.bytes(), content_type.text().as_deref());
 }
 
-/// The answer is complete; `keep`: the connection lives on.
+/// Completes the response. With `keep`, the connection stays open.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_answered(id: u64, keep: bool) {
     with_worker((), |worker| worker.answered(id, keep));
 }
 
-/// Whether the connection lives on after the answer being made.
+/// Returns whether the connection stays open after the current response.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_keeps(id: u64) -> bool {
     with_worker(false, |worker| worker.keeps(id))
 }
 
-/// Whether the connection is there; `answering`: and waits for an answer.
+/// Returns whether the connection exists, and with `answering` also whether it waits for a response.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_exists(id: u64, answering: bool) -> bool {
     with_worker(false, |worker| {
@@ -194,13 +194,13 @@ extern "C" fn howdah_run_close(id: u64) {
     with_worker((), |worker| worker.close(id));
 }
 
-/// Stops accepting; the worker leaves when its requests are finished.
+/// Stops accepting. The worker exits when its requests are finished.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_leave() {
     with_worker((), SwooleWorker::leave);
 }
 
-/// The worker dies; the request being answered gets a 500 if nothing of an answer was sent.
+/// Prepares for the worker's death: the current request gets a 500 if no part of its response was sent.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_die(name: Text<'_>) {
     let name = name.text().unwrap_or_default();

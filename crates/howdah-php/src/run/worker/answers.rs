@@ -1,5 +1,5 @@
-//! How a worker sends the script's answers and static files, and what becomes of a connection when its
-//! answer is complete. When a client takes too long is `timeouts`' part.
+//! How a worker sends the script's responses and static files, and what happens to a connection after a complete
+//! response. Time-outs of slow clients are in `timeouts`.
 
 use std::os::fd::OwnedFd;
 
@@ -10,7 +10,7 @@ use crate::run::heads::{file_head, missing_head, plain_head};
 use crate::run::{log, sys};
 
 impl SwooleWorker {
-    /// The slot of a connection whose request waits for an answer.
+    /// Returns the slot of a connection whose request waits for a response.
     fn answering_slot(&mut self, id: u64) -> Option<usize> {
         let answering = |c: &Connection| c.phase == Phase::Answering;
         let slot = self.slot(id).filter(|_| self.lives(id))?;
@@ -21,20 +21,20 @@ impl SwooleWorker {
             .then_some(slot)
     }
 
-    /// The connection if its request waits for an answer.
+    /// Returns the connection if its request waits for a response.
     fn answering(&mut self, id: u64) -> Option<&mut Connection> {
         let slot = self.answering_slot(id)?;
         self.slots[slot].connection.as_mut()
     }
 
-    /// Whether the connection lives on after the answer being made.
+    /// Returns whether the connection stays open after the current response.
     pub fn keeps(&mut self, id: u64) -> bool {
         let leaving = self.leaving.is_some();
         self.connection(id)
             .is_some_and(|c| c.receiver.keep_alive() && !c.close_after && !leaving)
     }
 
-    /// Sends a part of an answer. `false`: the client is gone.
+    /// Sends a part of a response. Returns `false` if the client is gone.
     pub fn send(&mut self, id: u64, first: &[u8], second: &[u8]) -> bool {
         let now = self.now;
         let Some(slot) = self.answering_slot(id) else {
@@ -50,9 +50,9 @@ impl SwooleWorker {
         alive
     }
 
-    /// Waits until the client has taken enough of a streamed answer that found no room in a file;
-    /// for this client alone, as the script cannot be interrupted, and so for [`TIMEOUT`] in all.
-    /// `false`: it does not, or is gone.
+    /// Waits until the client has read enough of a streamed response for which there was no room in a file. The script
+    /// cannot be interrupted, so the worker waits for this client alone, and therefore for no more than [`TIMEOUT`] in
+    /// total. Returns `false` if the client does not read in time or is gone.
     pub fn make_room(&mut self, id: u64) -> bool {
         let limit = self.config.max_output;
         loop {
@@ -82,7 +82,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Sends a part of a file. `false`: the client is gone.
+    /// Sends a part of a file. Returns `false` if the client is gone.
     pub fn send_file(&mut self, id: u64, file: OwnedFd, offset: u64, length: u64) -> bool {
         let now = self.now;
         let Some(connection) = self.answering(id) else {
@@ -95,7 +95,8 @@ impl SwooleWorker {
         false
     }
 
-    /// The answer is complete. While the script's callback runs, its request is still read.
+    /// Completes the response. The connection is kept as it is while the script's callback runs, which may still read
+    /// the request.
     pub fn answered(&mut self, id: u64, keep: bool) {
         if let Some(connection) = self.answering(id)
             && !keep
@@ -108,7 +109,7 @@ impl SwooleWorker {
         }
     }
 
-    /// The script's callback has returned: nothing of its request is read any more.
+    /// Notes that the script's callback has returned, after which nothing reads its request any more.
     pub fn returned(&mut self) {
         let close_pending = std::mem::take(&mut self.close_pending);
         match self.called.take() {
@@ -118,14 +119,14 @@ impl SwooleWorker {
         }
     }
 
-    /// Whether the connection is there for more than its request to be read.
+    /// Returns whether the connection is open for more than reading its request.
     pub fn lives(&mut self, id: u64) -> bool {
         let close_pending =
             self.close_pending && self.called.is_some_and(|(called, _)| called == id);
         !close_pending && self.connection(id).is_some()
     }
 
-    /// After an answer: the next request, or the end.
+    /// Continues with the next request, or closes, after a complete response.
     fn finish(&mut self, id: u64) {
         let now = self.now;
         let Some(connection) = self.connection(id) else {
@@ -137,7 +138,7 @@ impl SwooleWorker {
         if connection.close_after {
             connection.forget_request();
             connection.close_softly(now);
-            // The end of a client that hangs up at once need not be waited for.
+            // Check at once whether the client has already closed its side.
             connection.on_readable();
             self.again.push_back(id);
             return;
@@ -148,7 +149,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Sends what waits, now that the socket takes bytes again.
+    /// Sends the queued output when the socket accepts bytes again.
     pub(super) fn flush(&mut self, id: u64) {
         let now = self.now;
         let Some(connection) = self.connection(id) else {
@@ -198,8 +199,8 @@ impl SwooleWorker {
         true
     }
 
-    /// The worker dies of what the script did: the request it was called with is answered, unless
-    /// that has begun.
+    /// Sends a 500 for the current request, unless its response has begun. Called when the script's code kills the
+    /// worker.
     pub fn die(&mut self, name: &str) {
         if let Some((id, false)) = self.called.take()
             && let Some(slot) = self.slot(id)

@@ -1,17 +1,17 @@
-//! At the limit of connections: who is closed to make place for a new visitor. The one that has
-//! said nothing for the longest time; never one whose request is being answered. So connections that
-//! somebody opens and keeps silent keep nobody out.
+//! Decides which connection is closed at the connection limit to admit a new visitor: the one that has been silent for
+//! the longest time, and never one whose request is being handled. A client that opens connections and stays silent
+//! thus keeps no other client out.
 
 use super::SwooleWorker;
 use crate::run::connection::Connection;
 use crate::run::log;
 
-/// Connections chosen at once: looking at all of them for each new one would cost too much.
+/// How many connections are chosen at once, since a scan of all of them for each new connection would cost too much.
 const CHOSEN: usize = 1024;
-/// Least time between two lines of the log about closed connections (ms).
+/// Minimum time between two log lines about closed connections (ms).
 const LOG_EVERY: u64 = 10_000;
 
-/// A connection that may be closed: it has not spoken since it was chosen.
+/// A connection that may be closed if it has not been active since it was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     /// When it was last active (ms).
@@ -20,7 +20,7 @@ struct Candidate {
     id: u64,
 }
 
-/// The connections to be closed next, the last one first.
+/// The connections to close next; the last element is closed first.
 #[derive(Debug, Default)]
 pub struct Eviction {
     chosen: Vec<Candidate>,
@@ -28,8 +28,7 @@ pub struct Eviction {
 }
 
 impl SwooleWorker {
-    /// Closes the connection of this worker that has been silent for the longest time. False: there
-    /// is none.
+    /// Closes the connection of this worker that has been silent for the longest time. Returns false if there is none.
     pub(super) fn close_a_silent_one(&mut self) -> bool {
         let Some(id) = self.next_candidate() else {
             return false;
@@ -48,7 +47,7 @@ impl SwooleWorker {
         true
     }
 
-    /// Whether a new connection could have the place of a silent one.
+    /// Returns whether a silent connection could be closed for a new one.
     pub(super) fn has_a_silent_one(&self) -> bool {
         let mut connections = self
             .slots

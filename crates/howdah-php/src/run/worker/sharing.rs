@@ -1,20 +1,20 @@
-//! How the workers of a server share out its connections: one that leads leaves new ones to others.
+//! How the workers of a server share its connections: a worker that is ahead leaves new ones to the others.
 
 use super::SwooleWorker;
 use crate::run::log;
 
-/// So many connections more than another worker has, and a worker leaves new ones to that.
+/// A worker that has more than this many connections more than another one leaves new connections to the others.
 const LEAD: u64 = 4;
-/// For how long (ms) before it looks again, and how often.
+/// The pause before that worker checks again (ms), and the maximum number of checks.
 const ACCEPT_PAUSE: u64 = 2;
 const MOST_LOOKS: u32 = 50;
-/// Connections it takes then all the same: the others may not get to run.
+/// How many connections it then accepts even if it is still ahead, since the others may not get to run.
 const TURN: u32 = 8;
 
 impl SwooleWorker {
-    /// The kernel wakes whoever is quick to accept; under load one worker could end up with all
-    /// kept connections. One that leads looks away for a moment, after having accepted: what comes
-    /// next wakes another.
+    /// Pauses accepting if this worker is ahead. The kernel wakes the workers that are quick to accept, so one worker
+    /// under load could end up with all persistent connections. After accepting, a worker that is ahead ignores the
+    /// listener for a moment, and the next connection wakes another worker.
     pub(super) fn pause_accepting_when_ahead(&mut self) {
         self.turn = self.turn.saturating_sub(1);
         if self.turn == 0 && self.leaving.is_none() && self.leads() {

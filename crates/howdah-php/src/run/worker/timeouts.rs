@@ -1,4 +1,4 @@
-//! Time-outs: looks at every connection now and then, and closes or refuses those that take too long.
+//! Time-outs: periodically checks every connection, and closes or refuses those that take too long.
 
 use howdah_http1::receiver::Refused;
 use howdah_http1::refusal::BadRequest;
@@ -8,13 +8,13 @@ use crate::run::connection::Phase;
 use crate::run::counters::Counter;
 use crate::run::log;
 
-/// How long a refused client may take to hang up (ms).
+/// How long a refused client may take to close its side (ms).
 const HANG_UP_LIMIT: u64 = 2_000;
-/// How long a kept connection may still bring a request while the worker leaves (ms).
+/// How long a persistent connection may still send a request while the worker is leaving (ms).
 const LAST_REQUEST: u64 = 500;
 
 impl SwooleWorker {
-    /// Looks at every connection's time, and whether connections may be accepted again.
+    /// Checks the time limits of every connection, and whether connections may be accepted again.
     pub(super) fn sweep(&mut self) {
         self.swept = self.now;
         if !self.listening && self.leaving.is_none() && self.accept_paused_until.is_none() {
@@ -26,7 +26,7 @@ impl SwooleWorker {
             }
         }
         let (now, idle, leaving) = (self.now, self.config.idle, self.leaving.is_some());
-        // A script that closes silent connections early means those within a request, too.
+        // A script that sets a short idle time means it for connections within a request, too.
         let timeout = TIMEOUT.min(idle);
         for slot in 0..self.slots.len() {
             let Some(connection) = &self.slots[slot].connection else {

@@ -1,4 +1,4 @@
-//! Numbers, texts and lists of a description, written and read.
+//! Writes and reads the numbers, texts and lists of a description.
 
 use bytes::Bytes;
 
@@ -26,7 +26,7 @@ impl RecordWriter {
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        // What is longer than a description may be is found out at the end.
+        // A text that is too long for a description is detected at the end.
         self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         self.0.extend_from_slice(bytes);
     }
@@ -55,7 +55,7 @@ impl RecordWriter {
     }
 }
 
-/// Takes a description apart; nothing is longer than what is there.
+/// Parses a description; no length is trusted beyond the available bytes.
 pub(in crate::store::disk) struct Reader<'a>(pub(in crate::store::disk) &'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,4 +1,4 @@
-//! The bytes of a journal: its header and its records, written and read.
+//! Writes and reads the bytes of a journal: its header and its records.
 
 use super::{Fresh, JournalState, Site};
 use crate::Millis;
@@ -8,15 +8,15 @@ use crate::store::disk::format::{Damage, Reader};
 const MAGIC: &[u8; 8] = b"HOWDAHJL";
 const VERSION: u32 = 1;
 const HEADER: usize = 60;
-/// Bytes before a record's text.
+/// Number of bytes before a record's text.
 const FRAME: usize = 12;
-/// No purge has such a number: one a nanosecond would take a century.
+/// Larger than every purge's number: with one purge per nanosecond, reaching it would take a century.
 const LAST: u64 = 1 << 62;
-/// A clock may be set back by this many milliseconds before the cache begins empty: pages then look
-/// younger than they are by as much.
+/// A clock may be set back by this many milliseconds before the cache begins empty. Pages then look younger than they
+/// are by as much.
 const TOLERATED: Millis = 1000;
 
-/// What a journal begins with.
+/// The header of a journal.
 #[derive(Clone, Debug)]
 pub struct Header {
     pub boot: [u8; 16],
@@ -58,7 +58,7 @@ impl Header {
     }
 }
 
-/// A record: its text with length and checksums before it.
+/// Builds a record: its text, preceded by length and checksums.
 pub fn framed(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + FRAME);
     out.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -68,12 +68,12 @@ pub fn framed(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The record of whether writes of a site are in progress.
+/// Builds the record of whether writes of a site are in progress.
 pub fn under_way_record(site: &[u8; 16], any: bool) -> Vec<u8> {
     framed(&[b"W", &site[..], &[u8::from(any)]].concat())
 }
 
-/// The record of a purge.
+/// Builds the record of a purge.
 pub fn purge_record(site: &[u8; 16], number: u64, what: &Purge, force: Force) -> Vec<u8> {
     let (kind, name): (u8, &[u8]) = match what {
         Purge::All => (b'A', b""),
@@ -91,7 +91,7 @@ pub fn purge_record(site: &[u8; 16], number: u64, what: &Purge, force: Force) ->
     framed(&text)
 }
 
-/// Reads a journal; an error says why the cache begins empty.
+/// Parses a journal. The error says why the cache begins empty.
 pub fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<JournalState, Fresh> {
     let corrupt = |_: Damage| Fresh::Corrupt;
     let header = bytes.get(..HEADER).ok_or(Fresh::Corrupt)?;
@@ -104,8 +104,8 @@ pub fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<Journal
     }
     let mut state = JournalState::new(header);
     let mut rest = Reader(&bytes[HEADER..]);
-    // The last record may be cut off: it was being written when the process was killed, and nobody
-    // was told that its purge was done.
+    // The last record may be incomplete: it was being written when the process was killed, so its purge was never
+    // acknowledged.
     while let Ok(frame) = rest.take(FRAME) {
         let mut fields = Reader(frame);
         let mut word = || fields.u32().map_err(corrupt);
