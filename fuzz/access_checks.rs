@@ -5,13 +5,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use howdah_http::message::RequestHead;
-use howdah_http::network::Network;
+use howdah_http::network::AddressBlock;
 use howdah_http1::head::{HeadLimits, parse};
 use howdah_server::authentication::credentials::Credentials;
-use howdah_server::authentication::group_file::Groups;
+use howdah_server::authentication::group_file::UserGroups;
 use howdah_server::authentication::hash::PasswordHash;
 use howdah_server::authentication::password_file::Passwords;
-use howdah_server::site::condition::{Conditions, Exception, Requested, Test};
+use howdah_server::site::condition::{RuleConditions, RuleException, RuleRequest, ValueTest};
 use howdah_server::site::network_file::Networks;
 
 /// A check that costs more than this would keep a thread busy for too long.
@@ -29,7 +29,7 @@ pub fn password_file(bytes: &[u8]) {
         }
     }
     // Groups are lines of the same kind.
-    let _ = Groups::parse(bytes);
+    let _ = UserGroups::parse(bytes);
 }
 
 /// The value of `Authorization`.
@@ -55,7 +55,7 @@ pub fn network_file(bytes: &[u8]) {
         let text = line.split(|b| *b == b'#').next().unwrap_or_default();
         std::str::from_utf8(text.trim_ascii()).ok()
     });
-    let networks: Vec<Network> = texts.filter_map(|text| text.parse().ok()).collect();
+    let networks: Vec<AddressBlock> = texts.filter_map(|text| text.parse().ok()).collect();
     for network in &networks {
         let (first, last) = network.range();
         assert!(list.contains(first) && list.contains(last), "{network:?}");
@@ -99,43 +99,43 @@ pub fn condition(bytes: &[u8]) {
     let Some(head) = request(query, fields.unwrap_or_default()) else {
         return;
     };
-    let asked = Requested::anybody(&head);
-    let Ok(test) = Test::parse(&text) else {
+    let asked = RuleRequest::without_client(&head);
+    let Ok(test) = ValueTest::parse(&text) else {
         return;
     };
-    let of = |test: Test| {
+    let of = |test: ValueTest| {
         let one = vec![("a".to_owned(), test)];
-        let query = Conditions {
+        let query = RuleConditions {
             query: one.clone(),
-            ..Conditions::default()
+            ..RuleConditions::default()
         };
-        let cookie = Conditions {
+        let cookie = RuleConditions {
             cookie: one.clone(),
-            ..Conditions::default()
+            ..RuleConditions::default()
         };
-        let header = Conditions {
+        let header = RuleConditions {
             header: one.clone(),
-            ..Conditions::default()
+            ..RuleConditions::default()
         };
-        let env = Conditions {
+        let env = RuleConditions {
             env: one,
-            ..Conditions::default()
+            ..RuleConditions::default()
         };
         [query, cookie, header, env].map(|conditions| {
             let holds = conditions.hold(asked, b"/", &[]);
-            let not = vec![Exception {
+            let not = vec![RuleException {
                 pattern: None,
                 conditions,
             }];
-            let opposite = Conditions {
+            let opposite = RuleConditions {
                 not,
-                ..Conditions::default()
+                ..RuleConditions::default()
             };
             assert_ne!(opposite.hold(asked, b"/", &[]), holds);
             holds
         })
     };
-    let (absent, present) = (of(Test::Absent), of(Test::Present));
+    let (absent, present) = (of(ValueTest::Absent), of(ValueTest::Present));
     for (absent, present) in absent.into_iter().zip(present) {
         assert_ne!(absent, present);
     }

@@ -2,14 +2,16 @@
 //! replays their corpora (`crates/howdah-bench/tests/fuzz_corpora.rs`).
 
 use howdah_bench::command::planning;
-use howdah_bench::experiment::Document;
-use howdah_bench::plan::{Address, StatusSet, Target};
-use howdah_bench::response::{End, Fault, Reader, Sink};
+use howdah_bench::experiment::SavedDocument;
+use howdah_bench::plan::{LoadTarget, StatusSet, TargetAddress};
+use howdah_bench::response::{
+    ConnectionEndEffect, ResponseFault, ResponsePartSink, ResponseReader,
+};
 
 #[derive(Default)]
 struct Body(Vec<u8>);
 
-impl Sink for Body {
+impl ResponsePartSink for Body {
     fn field(&mut self, name: &[u8], value: &[u8]) {
         assert!(!name.is_empty() && !name.contains(&b':'));
         assert_eq!(value.trim_ascii(), value);
@@ -27,11 +29,11 @@ struct Read {
     used: usize,
     done: bool,
     status: Option<u16>,
-    end: End,
+    end: ConnectionEndEffect,
 }
 
-fn read(pieces: &[&[u8]], head_only: bool) -> Result<Read, Fault> {
-    let (mut reader, mut body, mut used) = (Reader::default(), Body::default(), 0);
+fn read(pieces: &[&[u8]], head_only: bool) -> Result<Read, ResponseFault> {
+    let (mut reader, mut body, mut used) = (ResponseReader::default(), Body::default(), 0);
     reader.begin(head_only);
     for piece in pieces {
         let taken = reader.feed(piece, &mut body)?;
@@ -84,15 +86,15 @@ pub fn bench_target(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    if let Ok(target) = Target::parse(text) {
+    if let Ok(target) = LoadTarget::parse(text) {
         let path = target.path.text();
         assert!(path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic()));
         assert!(!target.authority.is_empty() && !target.authority.contains(['\r', '\n', ' ']));
         match &target.address {
-            Address::Tcp { host, port } => assert!(!host.is_empty() && *port > 0),
-            Address::Unix(path) => assert!(path.as_os_str().len() < 108),
+            TargetAddress::Tcp { host, port } => assert!(!host.is_empty() && *port > 0),
+            TargetAddress::Unix(path) => assert!(path.as_os_str().len() < 108),
         }
-        assert_eq!(Target::parse(target.text()).unwrap(), target);
+        assert_eq!(LoadTarget::parse(target.text()).unwrap(), target);
     }
     if let Ok(set) = StatusSet::parse(text) {
         assert_eq!(StatusSet::parse(&set.to_string()).unwrap(), set);
@@ -101,15 +103,15 @@ pub fn bench_target(data: &[u8]) {
 
 /// What is accepted as a saved run can be reported on, as text and as a page, and saved again.
 pub fn bench_saved(data: &[u8]) {
-    use howdah_bench::report::{experiments, html, text::Style};
+    use howdah_bench::report::{experiments, html, text::ReportStyle};
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    if let Ok(document) = Document::from_json(text) {
-        let report = experiments::report(&document, Style::default());
+    if let Ok(document) = SavedDocument::from_json(text) {
+        let report = experiments::report(&document, ReportStyle::default());
         let page = html::page(&document, &report);
         assert!(!page.contains("<script"));
-        Document::from_json(&document.to_json()).unwrap();
+        SavedDocument::from_json(&document.to_json()).unwrap();
     }
 }
 use howdah_bench::slo::Slo;

@@ -1,12 +1,12 @@
 //! What must hold for any header fields and URLs the cache looks at. Used by the fuzz target, and by
 //! the test that replays its corpus (`crates/howdah-cache/tests/fuzz_corpus.rs`).
 
-use howdah_cache::key::{Key, QueryRules, Url};
-use howdah_cache::object::Draft;
-use howdah_cache::policy::response::{ResponseFacts, judge};
-use howdah_cache::policy::{RequestGate, Rules, Scheme};
+use howdah_cache::key::{PageKey, QueryRules, Url};
+use howdah_cache::object::ObjectDraft;
+use howdah_cache::policy::response::{ResponseFacts, decide_storable};
+use howdah_cache::policy::{CacheRules, CacheScheme, RequestGate};
 use howdah_cache::preset::PRESETS;
-use howdah_cache::serve::{Conditions, Reply, reply};
+use howdah_cache::serve::{PageReply, RequestConditions, reply};
 use howdah_cache::{Object, Pass};
 
 const NOW: u64 = 1_795_200_000_000;
@@ -33,33 +33,33 @@ pub fn cache_fields(data: &[u8]) {
         query: parts.next(),
     };
     for preset in PRESETS {
-        for scheme in [Scheme::CleanRoom, Scheme::Rfc] {
-            let rules = Rules {
+        for scheme in [CacheScheme::CleanRoom, CacheScheme::Rfc] {
+            let rules = CacheRules {
                 scheme,
                 preset,
-                ..Rules::for_tests()
+                ..CacheRules::for_tests()
             };
             one(&rules, &url, &fields);
         }
     }
 }
 
-fn one(rules: &Rules, url: &Url<'_>, fields: &[(&[u8], &[u8])]) {
+fn one(rules: &CacheRules, url: &Url<'_>, fields: &[(&[u8], &[u8])]) {
     let query = QueryRules {
-        drop_tracking: rules.scheme == Scheme::CleanRoom,
+        drop_tracking: rules.scheme == CacheScheme::CleanRoom,
         ignored: &[],
-        never: rules.preset.never_parameters,
+        excluded: rules.preset.never_parameters,
     };
-    let mut key = Key::default();
+    let mut key = PageKey::default();
     if key.make(url, &query).is_ok() {
         assert!(key.target().starts_with(b"/"));
         assert!(!key.target().contains(&0));
     }
     let mut gate = RequestGate::new(rules, b"GET", url.path, false);
-    let mut conditions = Conditions::default();
+    let mut conditions = RequestConditions::default();
     for (name, value) in fields {
-        gate.field(name, value);
-        conditions.field(name, value);
+        gate.check_header(name, value);
+        conditions.add_header(name, value);
     }
     let facts = ResponseFacts {
         status: 200,
@@ -74,11 +74,11 @@ fn one(rules: &Rules, url: &Url<'_>, fields: &[(&[u8], &[u8])]) {
             .iter()
             .any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
     };
-    match judge(&facts, rules) {
+    match decide_storable(&facts, rules) {
         Ok(storable) => {
             assert!(!has("set-cookie"));
-            assert!(storable.freshness().lifetime <= rules.longest() * 1000);
-            let draft = Draft {
+            assert!(storable.freshness().lifetime <= rules.max_lifetime() * 1000);
+            let draft = ObjectDraft {
                 status: 200,
                 reason: b"",
                 fields,
@@ -89,7 +89,7 @@ fn one(rules: &Rules, url: &Url<'_>, fields: &[(&[u8], &[u8])]) {
             let Ok(page) = Object::new(&storable, draft) else {
                 return;
             };
-            if let Reply::Part { start, length } = reply(&page, &conditions) {
+            if let PageReply::Part { start, length } = reply(&page, &conditions) {
                 assert!(length > 0 && start + length <= 10);
             }
         }

@@ -2,7 +2,7 @@
 //! the test that replays its corpus (`crates/howdah-cache/tests/fuzz_corpus.rs`).
 
 use bytes::Bytes;
-use howdah_cache::store::disk::format::{self, HEAD, VERSION, What};
+use howdah_cache::store::disk::format::{self, FORMAT_VERSION, HEAD_BYTES, RecordContent};
 use howdah_cache::store::disk::journal;
 
 const NOW: u64 = 1_795_200_000_000;
@@ -12,10 +12,10 @@ const NOW: u64 = 1_795_200_000_000;
 pub fn cache_file(data: &[u8]) {
     page(data);
     page(&sealed(data));
-    let _ = journal::try_bytes(data, NOW);
-    let mut long = journal::empty();
-    long.extend_from_slice(&journal::framed(data));
-    let _ = journal::try_bytes(&long, NOW);
+    let _ = journal::try_parse(data, NOW);
+    let mut long = journal::empty_journal();
+    long.extend_from_slice(&journal::frame_record(data));
+    let _ = journal::try_parse(&long, NOW);
 }
 
 fn page(file: &[u8]) {
@@ -23,10 +23,10 @@ fn page(file: &[u8]) {
     let Ok(record) = format::parse(&file) else {
         return;
     };
-    let summary = format::summary(&file).expect("what can be read has a summary");
+    let summary = format::parse_summary(&file).expect("what can be read has a summary");
     assert_eq!(summary.length, file.len() as u64);
     assert_eq!(summary.owner, record.owner);
-    if let What::Page(page) = &record.what {
+    if let RecordContent::Page(page) = &record.content {
         assert_eq!(summary.born, Some(page.born));
         // Times of others do not overflow.
         let _ = (page.freshness.state(NOW), page.freshness.ttl(NOW));
@@ -39,12 +39,12 @@ fn page(file: &[u8]) {
 fn sealed(description: &[u8]) -> Vec<u8> {
     let mut file = b"HOWDAHPG".to_vec();
     let checksum = crc32fast::hash(description);
-    for number in [VERSION, description.len() as u32, checksum] {
+    for number in [FORMAT_VERSION, description.len() as u32, checksum] {
         file.extend_from_slice(&number.to_le_bytes());
     }
     let checksum = crc32fast::hash(&file);
     file.extend_from_slice(&checksum.to_le_bytes());
-    assert_eq!(file.len(), HEAD);
+    assert_eq!(file.len(), HEAD_BYTES);
     file.extend_from_slice(description);
     file
 }

@@ -2,17 +2,17 @@
 //! replays their corpora (`crates/howdah-server/tests/fuzz_corpora.rs`).
 
 use howdah_http::http2_request;
-use howdah_http::message::Version;
+use howdah_http::message::HttpVersion;
 use howdah_http::proxy_protocol;
 use howdah_http::{BadRequest, BodyKind};
 use howdah_http1::chunk::ChunkDecoder;
-use howdah_http1::head::{self, HeadLimits, Parsed};
+use howdah_http1::head::{self, HeadLimits, ParsedHead};
 use howdah_proto::cgi_response::{CgiError, CgiHead, CgiParser};
-use howdah_proto::effect::{MAX_DESCRIPTION, Write, describe};
-use howdah_proto::fastcgi::{Decoder, End, Params, Piece, RecordError, encode};
-use howdah_proto::response::{Frame, Parser};
+use howdah_proto::effect::{MAX_DESCRIPTION_BYTES, WriteEffect, describe_statement};
+use howdah_proto::fastcgi::{DecodedPiece, EndStatus, Params, RecordDecoder, RecordError, encode};
+use howdah_proto::response::{Frame, ResponseParser};
 use howdah_server::docroot::path::{UrlPath, encode_path};
-use howdah_server::static_file::range::{MAX_RANGES, Selected, select};
+use howdah_server::static_file::range::{MAX_RANGES, SelectedRanges, select};
 use howdah_sql::{Dialect, StatementKind, classify};
 
 const LIMITS: HeadLimits = HeadLimits {
@@ -21,7 +21,7 @@ const LIMITS: HeadLimits = HeadLimits {
     fields: 20,
 };
 
-fn parse(input: &[u8]) -> Result<Option<Parsed>, BadRequest> {
+fn parse(input: &[u8]) -> Result<Option<ParsedHead>, BadRequest> {
     head::parse(input, &LIMITS, &mut Vec::new())
 }
 
@@ -78,10 +78,10 @@ pub fn http2_request(data: &[u8]) {
     let (parts, ()) = request.into_parts();
     let has_body = data.len() % 2 == 1;
     let version = match data.len() % 3 {
-        0 => Version::Http3,
-        _ => Version::Http2,
+        0 => HttpVersion::Http3,
+        _ => HttpVersion::Http2,
     };
-    let converted = http2_request::convert(&parts, has_body, version, &LIMITS);
+    let converted = http2_request::convert_request(&parts, has_body, version, &LIMITS);
     let Ok((head, framing)) = converted else {
         return;
     };
@@ -152,7 +152,7 @@ pub fn proxy_header(data: &[u8]) {
 }
 
 fn frames(pieces: &[&[u8]]) -> Result<(Vec<u8>, usize), String> {
-    let (mut parser, mut pending) = (Parser::default(), Vec::new());
+    let (mut parser, mut pending) = (ResponseParser::default(), Vec::new());
     let (mut body, mut others) = (Vec::new(), 0);
     for piece in pieces {
         pending.extend_from_slice(piece);
@@ -212,9 +212,9 @@ pub fn range(data: &[u8]) {
     };
     let size = u64::from(*size);
     let parts = match select(range, size) {
-        Selected::All | Selected::Unsatisfiable => Vec::new(),
-        Selected::One(start, end) => vec![(start, end)],
-        Selected::Several(parts) => parts,
+        SelectedRanges::All | SelectedRanges::Unsatisfiable => Vec::new(),
+        SelectedRanges::One(start, end) => vec![(start, end)],
+        SelectedRanges::Several(parts) => parts,
     };
     assert!(parts.len() <= MAX_RANGES);
     assert!(parts.iter().all(|(start, end)| start < end && *end <= size));
@@ -257,22 +257,24 @@ pub fn cgi_response(data: &[u8]) {
 struct Answer {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    end: Option<End>,
+    end: Option<EndStatus>,
 }
 
 fn records(pieces: &[&[u8]]) -> Result<Answer, RecordError> {
     let (mut decoder, mut pending, mut answer) =
-        (Decoder::default(), Vec::new(), Answer::default());
+        (RecordDecoder::default(), Vec::new(), Answer::default());
     for piece in pieces {
         pending.extend_from_slice(piece);
         loop {
             let (piece, used) = decoder.next(&pending)?;
             let more = piece.is_some();
             match piece {
-                Some(Piece::Stdout(bytes)) => answer.stdout.extend_from_slice(bytes),
-                Some(Piece::Stderr(bytes)) => answer.stderr.extend_from_slice(bytes),
-                Some(Piece::End(end)) => answer.end = Some(end),
-                Some(Piece::Values(values)) => assert!(encode::pairs(values).count() <= 1024),
+                Some(DecodedPiece::Stdout(bytes)) => answer.stdout.extend_from_slice(bytes),
+                Some(DecodedPiece::Stderr(bytes)) => answer.stderr.extend_from_slice(bytes),
+                Some(DecodedPiece::End(end)) => answer.end = Some(end),
+                Some(DecodedPiece::Values(values)) => {
+                    assert!(encode::pairs(values).count() <= 1024)
+                }
                 None => {}
             }
             assert!(used > 0 || !more, "no progress");
@@ -282,7 +284,7 @@ fn records(pieces: &[&[u8]]) -> Result<Answer, RecordError> {
             }
         }
     }
-    assert_eq!(answer.end.is_some(), decoder.is_over());
+    assert_eq!(answer.end.is_some(), decoder.is_complete());
     Ok(answer)
 }
 
@@ -311,7 +313,7 @@ pub fn fastcgi_records(data: &[u8]) {
 
 /// What is read is what would be written, and a start names an absolute path or no file.
 pub fn spawner_messages(data: &[u8]) {
-    use howdah_proto::spawner::{SpawnerCommand, SpawnerReport, What};
+    use howdah_proto::spawner::{ProgramToStart, SpawnerCommand, SpawnerReport};
     if let Some(command) = SpawnerCommand::parse(data) {
         assert_eq!(
             SpawnerCommand::parse(&command.encode()),
@@ -319,8 +321,8 @@ pub fn spawner_messages(data: &[u8]) {
         );
         if let SpawnerCommand::Start(start) = command {
             assert!(
-                matches!(&start.what, What::Configured)
-                    || matches!(&start.what, What::File(file) if file.starts_with(b"/"))
+                matches!(&start.program, ProgramToStart::Configured)
+                    || matches!(&start.program, ProgramToStart::File(file) if file.starts_with(b"/"))
             );
             assert!(start.environment.iter().all(|pair| pair.contains(&b'=')));
         }
@@ -332,13 +334,19 @@ pub fn spawner_messages(data: &[u8]) {
 
 /// What a zygote and its workers say is read as what would be written.
 pub fn zygote_messages(data: &[u8]) {
-    use howdah_proto::control::{Command, Report};
+    use howdah_proto::control::{ZygoteCommand, ZygoteReport};
     use howdah_proto::worker::WorkerMessage;
-    if let Some(command) = Command::parse(data) {
-        assert_eq!(Command::parse(command.encode().as_bytes()), Some(command));
+    if let Some(command) = ZygoteCommand::parse(data) {
+        assert_eq!(
+            ZygoteCommand::parse(command.encode().as_bytes()),
+            Some(command)
+        );
     }
-    if let Some(report) = Report::parse(data) {
-        assert_eq!(Report::parse(report.encode().as_bytes()), Some(report));
+    if let Some(report) = ZygoteReport::parse(data) {
+        assert_eq!(
+            ZygoteReport::parse(report.encode().as_bytes()),
+            Some(report)
+        );
     }
     if let Some(message) = WorkerMessage::parse(data) {
         assert_eq!(
@@ -350,8 +358,8 @@ pub fn zygote_messages(data: &[u8]) {
 
 /// A request put together from a connection's bytes is the same wherever they are cut.
 pub fn received_request(data: &[u8]) {
-    use howdah_http1::receiver::{Limits, Received, Receiver};
-    let limits = Limits {
+    use howdah_http1::receiver::{ReceiveProgress, Receiver, RequestLimits};
+    let limits = RequestLimits {
         head: LIMITS,
         body: 64,
         uploads: 96,
@@ -361,15 +369,15 @@ pub fn received_request(data: &[u8]) {
         for piece in pieces {
             pending.extend_from_slice(piece);
             if !complete {
-                let (used, received) = receiver.take(&pending, &limits)?;
+                let (used, received) = receiver.consume(&pending, &limits)?;
                 assert!(used <= pending.len() && receiver.received() <= limits.uploads);
                 pending.drain(..used);
-                complete = received == Received::Complete;
+                complete = received == ReceiveProgress::Complete;
             }
         }
         Ok((complete, receiver.body().to_vec(), pending))
     };
-    let whole: Result<_, howdah_http1::receiver::Refused> = receive([data, b""]);
+    let whole: Result<_, howdah_http1::receiver::ReceiveRefusal> = receive([data, b""]);
     let cut = data.first().map_or(0, |b| usize::from(*b) % data.len());
     match (receive([&data[..cut], &data[cut..]]), whole) {
         (Ok(pieces), Ok(whole)) => assert_eq!(pieces, whole),
@@ -385,12 +393,12 @@ pub fn sql_statement(data: &[u8]) {
     };
     let dialect = Dialect::from_number(u32::from(dialect & 3));
     let verdict = classify(dialect, sql);
-    let (kind, told) = describe(dialect, sql);
+    let (kind, told) = describe_statement(dialect, sql);
     assert_eq!(kind, verdict.kind);
-    assert!(told.len() <= MAX_DESCRIPTION);
+    assert!(told.len() <= MAX_DESCRIPTION_BYTES);
     if kind == StatementKind::Write {
         let value = [&b"\0"[..], &told].concat();
-        let write = Write::parse(&value);
+        let write = WriteEffect::parse(&value);
         assert_eq!(write.verb, verdict.verb.as_bytes());
         assert_eq!(write.table, verdict.table);
         assert!(write.values().eq(verdict.values.iter().copied()));

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use howdah_http::http3_frames::{DATA, FrameError, Frames, HEADERS};
-use howdah_http::listener::exchange::{Exchange, MOST_WAITING};
+use howdah_http::http3_frames::{DATA, HEADERS, Http3FrameError, RequestFrameParser};
+use howdah_http::listener::packet_exchange::{MAX_WAITING_BYTES, PacketExchange};
 use quinn::udp::RecvMeta;
 
 /// The longest head of the checks.
@@ -18,8 +18,8 @@ struct Passed {
     whole: bool,
 }
 
-fn pass(bytes: &[u8], step: usize, most: usize) -> Result<Passed, FrameError> {
-    let (mut frames, mut passed) = (Frames::new(LONGEST_HEAD), Passed::default());
+fn pass(bytes: &[u8], step: usize, most: usize) -> Result<Passed, Http3FrameError> {
+    let (mut frames, mut passed) = (RequestFrameParser::new(LONGEST_HEAD), Passed::default());
     let mut at = 0;
     while at < bytes.len() {
         let end = bytes.len().min(at + step);
@@ -74,7 +74,7 @@ pub fn quic_packets(data: &[u8]) {
         return;
     };
     let count = 1 + usize::from(count % 4);
-    let exchange = Exchange::new(count);
+    let exchange = PacketExchange::new(count);
     let mut waiting = vec![VecDeque::<Vec<u8>>::new(); count];
     while let [to, length, many, bytes @ ..] = rest {
         let own = usize::from(*to) % count;
@@ -101,11 +101,14 @@ pub fn quic_packets(data: &[u8]) {
             ..RecvMeta::default()
         };
         let mut received = received.to_vec();
-        let left = exchange.sort(own, meta, &mut received);
+        let left = exchange.forward_foreign(own, meta, &mut received);
         assert_eq!(received[..left], kept);
     }
     let all: usize = waiting.iter().flatten().map(Vec::len).sum();
-    assert!(all <= MOST_WAITING, "inputs are shorter than what may wait");
+    assert!(
+        all <= MAX_WAITING_BYTES,
+        "inputs are shorter than what may wait"
+    );
     for (own, expected) in waiting.iter_mut().enumerate() {
         while !expected.is_empty() {
             take(&exchange, own, expected);
@@ -115,7 +118,7 @@ pub fn quic_packets(data: &[u8]) {
 }
 
 /// Takes what has been passed on at once, and compares it.
-fn take(exchange: &Exchange, own: usize, expected: &mut VecDeque<Vec<u8>>) {
+fn take(exchange: &PacketExchange, own: usize, expected: &mut VecDeque<Vec<u8>>) {
     let (mut buf, mut meta) = ([0; 512], RecvMeta::default());
     let mut cx = Context::from_waker(Waker::noop());
     let taken = exchange.poll_take(own, &mut cx, &mut buf, &mut meta);

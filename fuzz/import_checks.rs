@@ -2,7 +2,7 @@
 //! a line, every directive is accounted for, and what is written is TOML. Used by the fuzz target, and by the
 //! test that replays its corpus (`crates/howdah-import/tests/fuzz_corpus.rs`).
 
-use howdah_import::{Format, import_text};
+use howdah_import::{ConfigFormat, import_text};
 use toml::de::DeTable;
 
 /// See the module.
@@ -14,7 +14,11 @@ pub fn import_configuration(data: &[u8]) {
     if text.to_ascii_lowercase().contains("include") {
         return;
     }
-    for format in [Format::Nginx, Format::Apache, Format::PhpFpm] {
+    for format in [
+        ConfigFormat::Nginx,
+        ConfigFormat::Apache,
+        ConfigFormat::PhpFpm,
+    ] {
         let import = match import_text(format, text) {
             Ok(import) => import,
             Err(problem) => {
@@ -30,7 +34,7 @@ pub fn import_configuration(data: &[u8]) {
         assert_eq!(counts.total(), import.entries.len());
         let settled = import.entries.iter().all(|entry| {
             let outcome = &entry.outcome;
-            outcome.carried || outcome.moot.is_some() || !outcome.needs.is_empty()
+            outcome.carried || outcome.irrelevant.is_some() || !outcome.needs.is_empty()
         });
         assert!(settled, "{}", import.list);
     }

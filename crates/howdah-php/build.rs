@@ -9,7 +9,7 @@ use std::process::Command;
 
 use howdah_proto::effect;
 use howdah_proto::request::layout;
-use howdah_proto::response::{MAX_HEAD, MAX_LOG, kind};
+use howdah_proto::response::{MAX_HEAD_BYTES, MAX_LOG_BYTES, kind};
 use howdah_proto::shared_cache;
 use howdah_proto::variables::NAMES;
 use howdah_sql::{Dialect, StatementKind};
@@ -65,7 +65,7 @@ fn main() {
     println!("cargo:rerun-if-env-changed=PHP_CONFIG");
     println!("cargo:rerun-if-env-changed=PHP_LIBRARY_DIR");
 
-    let php = Php::find();
+    let php = LinkedPhp::find();
     std::fs::write(out.join("howdah_frame.h"), frame_header())
         .unwrap_or_else(|e| refuse(&format!("cannot write {}: {e}", out.display())));
 
@@ -109,14 +109,14 @@ fn main() {
 }
 
 /// The PHP to link: its headers, and the place of its library.
-struct Php {
+struct LinkedPhp {
     includes: Vec<String>,
     library_dir: PathBuf,
     library: String,
 }
 
-impl Php {
-    fn find() -> Php {
+impl LinkedPhp {
+    fn find() -> LinkedPhp {
         let config = env::var("PHP_CONFIG").unwrap_or_else(|_| "php-config".into());
         let ask = |flag: &str| -> String {
             let output = Command::new(&config).arg(flag).output().unwrap_or_else(|e| {
@@ -165,8 +165,9 @@ impl Php {
         {
             refuse("DebugPhp: this PHP is a debug build; howdah-php runs the release build");
         }
-        let (library_dir, library) = Php::library(vernum, &ask("--prefix"), &ask("--ldflags"));
-        Php {
+        let (library_dir, library) =
+            LinkedPhp::library(vernum, &ask("--prefix"), &ask("--ldflags"));
+        LinkedPhp {
             includes,
             library_dir,
             library,
@@ -228,11 +229,11 @@ fn frame_header() -> String {
         ("KIND_FINISH", u64::from(kind::FINISH)),
         ("KIND_EFFECT", u64::from(kind::EFFECT)),
         ("KIND_BAILED_OUT", u64::from(kind::BAILED_OUT)),
-        ("MAX_DESCRIPTION", effect::MAX_DESCRIPTION as u64),
-        ("MAX_ASKED", effect::MAX_ASKED as u64),
-        ("MAX_TAG", effect::MAX_TAG as u64),
-        ("SHARED_MAX_KEY", shared_cache::MAX_KEY as u64),
-        ("SHARED_MAX_TAG", shared_cache::MAX_TAG as u64),
+        ("MAX_DESCRIPTION", effect::MAX_DESCRIPTION_BYTES as u64),
+        ("MAX_ASKED", effect::MAX_PURGE_BYTES as u64),
+        ("MAX_TAG", effect::MAX_TAG_BYTES as u64),
+        ("SHARED_MAX_KEY", shared_cache::MAX_KEY_BYTES as u64),
+        ("SHARED_MAX_TAG", shared_cache::MAX_TAG_BYTES as u64),
         ("SHARED_MAX_TAGS", shared_cache::MAX_TAGS as u64),
         ("DIALECT_MYSQL", Dialect::Mysql as u64),
         ("DIALECT_SQLITE", Dialect::Sqlite as u64),
@@ -241,8 +242,8 @@ fn frame_header() -> String {
         ("READS", StatementKind::Read as u64),
         ("CONTROLS", StatementKind::Control as u64),
         ("WRITES", StatementKind::Write as u64),
-        ("MAX_HEAD", MAX_HEAD as u64),
-        ("MAX_LOG", MAX_LOG as u64),
+        ("MAX_HEAD", MAX_HEAD_BYTES as u64),
+        ("MAX_LOG", MAX_LOG_BYTES as u64),
         ("VAR_COUNT", NAMES.len() as u64),
     ] {
         let _ = writeln!(text, "#define HOWDAH_{name} {value}u");

@@ -21,13 +21,15 @@ use std::time::Duration;
 
 use howdah_executor::Executor;
 use howdah_http::{HttpConfig, serve_connected};
-use howdah_proto::level::Level;
-use howdah_server::cache::Rules;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_proto::level::LogLevel;
+use howdah_server::cache::CacheRules;
+use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
-use howdah_server::site::config::{CacheConfig, FrontController, HostPattern, Rule, RuleAction};
-use howdah_server::site::pattern::Pattern;
+use howdah_server::site::config::{
+    CacheConfig, FrontController, HostPattern, RuleAction, SiteRule,
+};
+use howdah_server::site::pattern::PathPattern;
 use howdah_server::site::{Site, SiteConfig, Sites};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
@@ -58,7 +60,7 @@ fn front() -> Arc<Front> {
             let cached = SiteConfig {
                 hosts: vec![HostPattern::parse("c").expect("a host")],
                 cache: Some(CacheConfig {
-                    rules: Rules::for_tests(),
+                    rules: CacheRules::for_tests(),
                     flush_on_write: true,
                     ..CacheConfig::default()
                 }),
@@ -66,7 +68,7 @@ fn front() -> Arc<Front> {
             };
             std::fs::create_dir_all(root.join("intern")).expect("a directory");
             std::fs::write(root.join("intern/secret.txt"), CLOSED).expect("a file");
-            let deny = |pattern| Rule::new(pattern, RuleAction::Deny(403));
+            let deny = |pattern| SiteRule::new(pattern, RuleAction::Deny(403));
             let ruled = SiteConfig {
                 hosts: vec![HostPattern::parse("r").expect("a host")],
                 front_controller: Some(FrontController {
@@ -74,9 +76,9 @@ fn front() -> Arc<Front> {
                     path_info: false,
                 }),
                 rules: vec![
-                    deny(Pattern::prefix("/intern").expect("a prefix")),
-                    deny(Pattern::glob("/area/**/x?").expect("a glob")),
-                    deny(Pattern::regex("^/look/(?!open/)").expect("an expression")),
+                    deny(PathPattern::prefix("/intern").expect("a prefix")),
+                    deny(PathPattern::glob("/area/**/x?").expect("a glob")),
+                    deny(PathPattern::regex("^/look/(?!open/)").expect("an expression")),
                 ],
                 ..SiteConfig::for_tests("ruled", &root)
             };
@@ -92,9 +94,9 @@ fn front() -> Arc<Front> {
                 ..FrontSettings::for_tests()
             };
             let config = ServerConfig::new(settings, sites, &pools).expect("a configuration");
-            let sink = Sink::start("error", LogTarget::File("/dev/null".into()), Duration::ZERO)
+            let sink = LogSink::start("error", LogTarget::File("/dev/null".into()), Duration::ZERO)
                 .expect("a log");
-            let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, Level::Critical));
+            let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, LogLevel::Critical));
             Arc::new(Front::new(Arc::new(config), log))
         })
         .clone()

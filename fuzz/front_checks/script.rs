@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use howdah_executor::status::PoolStatus;
 use howdah_executor::{
-    Event, ExecError, Executor, Head, Run, RunTiming, ScriptBody, ScriptRequest,
+    ExecError, Executor, RunEvent, RunTiming, ScriptBody, ScriptHead, ScriptRequest, ScriptRun,
 };
 use tokio::sync::mpsc;
 
@@ -22,7 +22,7 @@ impl Executor for Echo {
         "echo"
     }
 
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+    fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun> {
         let (to, from) = mpsc::unbounded_channel();
         let open = to.clone();
         tokio::spawn(async move {
@@ -39,7 +39,7 @@ impl Executor for Echo {
     }
 }
 
-async fn answer(request: ScriptRequest) -> Vec<Result<Event, ExecError>> {
+async fn answer(request: ScriptRequest) -> Vec<Result<RunEvent, ExecError>> {
     let variable = |name: &str| {
         let value = request.frame.variable(name).unwrap_or_default();
         String::from_utf8(value.to_vec()).expect("ASCII")
@@ -69,13 +69,17 @@ async fn answer(request: ScriptRequest) -> Vec<Result<Event, ExecError>> {
     if variable("SCRIPT_NAME") == "/page.php" {
         let cookie = variable("HTTP_COOKIE").replace("sid=", "");
         let text = Bytes::from(page(&field("n"), &cookie));
-        let mut head = Head {
+        let mut head = ScriptHead {
             status: 200,
-            ..Head::default()
+            ..ScriptHead::default()
         };
         head.headers
             .push((b"Content-Type".to_vec(), b"text/html".to_vec()));
-        return vec![Ok(Event::Head(head)), Ok(Event::Body(text)), Ok(Event::End)];
+        return vec![
+            Ok(RunEvent::Head(head)),
+            Ok(RunEvent::Body(text)),
+            Ok(RunEvent::End),
+        ];
     }
     let (id, mode) = (field("id"), field("mode"));
     let text = Bytes::from(echo(
@@ -84,9 +88,9 @@ async fn answer(request: ScriptRequest) -> Vec<Result<Event, ExecError>> {
         &body,
         field("filler").parse().unwrap_or(0),
     ));
-    let mut head = Head {
+    let mut head = ScriptHead {
         status: 200,
-        ..Head::default()
+        ..ScriptHead::default()
     };
     head.headers
         .push((b"Content-Type".to_vec(), b"text/plain".to_vec()));
@@ -110,38 +114,38 @@ async fn answer(request: ScriptRequest) -> Vec<Result<Event, ExecError>> {
         ))];
     }
     if mode == "4" {
-        let mut hints = Head {
+        let mut hints = ScriptHead {
             status: 103,
-            ..Head::default()
+            ..ScriptHead::default()
         };
         hints
             .headers
             .push((b"Link".to_vec(), b"</a.css>; rel=preload".to_vec()));
-        events.push(Ok(Event::Informational(hints)));
+        events.push(Ok(RunEvent::Informational(hints)));
     }
-    events.push(Ok(Event::Head(head)));
+    events.push(Ok(RunEvent::Head(head)));
     let cut = match mode.as_str() {
         "1" | "2" => text.len() / 3,
         _ => text.len(),
     };
-    events.push(Ok(Event::Body(text.slice(..cut))));
+    events.push(Ok(RunEvent::Body(text.slice(..cut))));
     if mode == "1" {
-        events.push(Ok(Event::Flush));
+        events.push(Ok(RunEvent::Flush));
     }
     if cut < text.len() {
-        events.push(Ok(Event::Body(text.slice(cut..))));
+        events.push(Ok(RunEvent::Body(text.slice(cut..))));
     }
-    events.push(Ok(Event::End));
+    events.push(Ok(RunEvent::End));
     events
 }
 
 struct Answering {
-    from: mpsc::UnboundedReceiver<Result<Event, ExecError>>,
-    _open: mpsc::UnboundedSender<Result<Event, ExecError>>,
+    from: mpsc::UnboundedReceiver<Result<RunEvent, ExecError>>,
+    _open: mpsc::UnboundedSender<Result<RunEvent, ExecError>>,
 }
 
-impl Run for Answering {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl ScriptRun for Answering {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         match self.from.poll_recv(cx) {
             Poll::Ready(Some(event)) => Poll::Ready(event),
             _ => Poll::Pending,

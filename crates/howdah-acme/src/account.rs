@@ -4,15 +4,15 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use instant_acme::{Account, ExternalAccountKey, NewAccount};
 
-use crate::Authority;
-use crate::failure::Failure;
-use crate::lease::Watcher;
+use crate::AcmeAuthority;
+use crate::failure::AcmeFailure;
+use crate::lease::LockWatcher;
 use crate::nonce::nonce;
-use crate::order::Orders;
-use crate::store::{failed, replace};
+use crate::order::OrderContext;
+use crate::store::{replace_file, store_failure};
 
-impl Orders<'_> {
-    pub(crate) fn account_path(&self, authority: &Authority) -> std::path::PathBuf {
+impl OrderContext<'_> {
+    pub(crate) fn account_path(&self, authority: &AcmeAuthority) -> std::path::PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let name: String = authority.url.chars().map(plain).collect();
         self.store.path("accounts", &name, ".json")
@@ -23,7 +23,7 @@ impl Orders<'_> {
     /// Only one task of one host registers at a time, because an authority accepts the renewal of a
     /// certificate only from the account that ordered it (RFC 9773 §5): with two accounts, the
     /// certificates of one of them could not be replaced.
-    pub(crate) async fn account(&self, authority: &Authority) -> Result<Account, Failure> {
+    pub(crate) async fn account(&self, authority: &AcmeAuthority) -> Result<Account, AcmeFailure> {
         match self.stored_account(authority).await? {
             Some(account) => Ok(account),
             None => self.register_alone(authority, None).await,
@@ -35,20 +35,23 @@ impl Orders<'_> {
     /// Another order may have registered it already.
     pub(crate) async fn account_instead_of(
         &self,
-        authority: &Authority,
+        authority: &AcmeAuthority,
         unknown: &Account,
-    ) -> Result<Account, Failure> {
+    ) -> Result<Account, AcmeFailure> {
         self.register_alone(authority, Some(unknown.id())).await
     }
 
-    async fn stored_account(&self, authority: &Authority) -> Result<Option<Account>, Failure> {
+    async fn stored_account(
+        &self,
+        authority: &AcmeAuthority,
+    ) -> Result<Option<Account>, AcmeFailure> {
         let path = self.account_path(authority);
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             // Registering a new account here would be harmful: it could not replace the certificates of the one whose
             // file is unreadable at the moment.
-            Err(error) => return Err(failed("read", &path, &error)),
+            Err(error) => return Err(store_failure("read", &path, &error)),
         };
         // A damaged file is worthless, and orders without `replaces` succeed.
         let Ok(credentials) = serde_json::from_slice(&text) else {
@@ -56,30 +59,30 @@ impl Orders<'_> {
         };
         let builder = Account::builder_with_http(Box::new(self.client.clone()));
         let account = builder.from_credentials(credentials).await;
-        account.map(Some).map_err(self.failed(authority))
+        account.map(Some).map_err(self.failure_of(authority))
     }
 
     /// Registers an account unless the directory contains an account other than `unknown` by now.
     async fn register_alone(
         &self,
-        authority: &Authority,
+        authority: &AcmeAuthority,
         unknown: Option<&str>,
-    ) -> Result<Account, Failure> {
+    ) -> Result<Account, AcmeFailure> {
         let _only_task = self.client.registration.lock().await;
         let path = self.account_path(authority);
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let lock = format!("account-{name}");
-        let mut only_host = self.store.lock(&lock, &mut Watcher::default()).await?;
+        let mut only_host = self.store.lock(&lock, &mut LockWatcher::default()).await?;
         let registering = async {
             match self.stored_account(authority).await? {
                 Some(account) if Some(account.id()) != unknown => Ok(account),
                 _ => self.register(authority).await,
             }
         };
-        only_host.hold(registering).await
+        only_host.run_holding(registering).await
     }
 
-    async fn register(&self, authority: &Authority) -> Result<Account, Failure> {
+    async fn register(&self, authority: &AcmeAuthority) -> Result<Account, AcmeFailure> {
         let builder = || Account::builder_with_http(Box::new(self.client.clone()));
         let mail = self
             .settings
@@ -97,15 +100,19 @@ impl Orders<'_> {
             None => None,
         };
         let created = nonce!(builder().create(&new, authority.url.clone(), eab.as_ref()));
-        let (account, credentials) = created.map_err(self.failed(authority))?;
+        let (account, credentials) = created.map_err(self.failure_of(authority))?;
         let text = serde_json::to_vec(&credentials).unwrap_or_default();
-        replace(&self.account_path(authority), &text)?;
+        replace_file(&self.account_path(authority), &text)?;
         Ok(account)
     }
 }
 
-fn external_key(authority: &Authority, id: &str, key: &str) -> Result<ExternalAccountKey, Failure> {
-    let decoded = decode_base64(key).ok_or_else(|| Failure::OrderRefused {
+fn external_key(
+    authority: &AcmeAuthority,
+    id: &str,
+    key: &str,
+) -> Result<ExternalAccountKey, AcmeFailure> {
+    let decoded = decode_base64(key).ok_or_else(|| AcmeFailure::OrderRefused {
         authority: authority.name.clone(),
         why: "the key in acme.eab is no base64".to_owned(),
         retry_after: None,

@@ -9,27 +9,27 @@ use rustls::sign::CertifiedKey;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::schedule::Validity;
+use crate::schedule::CertificateValidity;
 
 /// A certificate with its chain and key. The key matches the certificate, and the certificate is for the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredCertificate {
     /// The certificate followed by those above it, PEM.
     pub chain: String,
     /// Its private key, PEM.
     pub key: String,
     /// The period of validity.
-    pub validity: Validity,
+    pub validity: CertificateValidity,
     /// The certificate alone, DER.
     pub leaf: CertificateDer<'static>,
 }
 
-impl Stored {
+impl StoredCertificate {
     /// Checks a certificate that an authority has issued or that was read from a file.
     ///
     /// # Errors
     /// Why it cannot be used for this name.
-    pub fn new(name: &str, chain: String, key: String) -> Result<Stored, String> {
+    pub fn new(name: &str, chain: String, key: String) -> Result<StoredCertificate, String> {
         let certificates: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(chain.as_bytes())
                 .collect::<Result<_, _>>()
@@ -47,11 +47,11 @@ impl Stored {
             return Err(format!("it is not for {name}"));
         }
         let at = |time: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(time).unwrap_or(0));
-        let validity = Validity {
+        let validity = CertificateValidity {
             not_before: at(parsed.validity().not_before.timestamp()),
             not_after: at(parsed.validity().not_after.timestamp()),
         };
-        Ok(Stored {
+        Ok(StoredCertificate {
             chain,
             key,
             validity,

@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 
-use crate::cluster::{self, Cluster};
-use crate::failure::Failure;
-use crate::manager::Event;
+use crate::cluster::{self, DirectoryPeers};
+use crate::failure::AcmeFailure;
+use crate::manager::ManagerEvent;
 
 /// How long to wait until the serving program confirms that it responds to the challenges. An authority that checks too
 /// early rejects the proof.
-const ANSWERING: Duration = Duration::from_secs(5);
+const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit of the hook program. The DNS servers must have the record when it exits.
-const HOOK: Duration = Duration::from_secs(300);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The method by which control is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum ChallengeMethod {
     /// HTTP-01: `/.well-known/acme-challenge/TOKEN` on port 80.
     Http,
     /// TLS-ALPN-01: a certificate for the protocol `acme-tls/1` on port 443.
@@ -33,41 +33,43 @@ pub enum Method {
     Dns,
 }
 
-impl Method {
+impl ChallengeMethod {
     /// Returns its name in RFC 8555 and RFC 8737.
     pub fn name(self) -> &'static str {
         match self {
-            Method::Http => "http-01",
-            Method::Tls => "tls-alpn-01",
-            Method::Dns => "dns-01",
+            ChallengeMethod::Http => "http-01",
+            ChallengeMethod::Tls => "tls-alpn-01",
+            ChallengeMethod::Dns => "dns-01",
         }
     }
 
     /// Returns the corresponding type of the ACME crate.
-    pub fn kind(self) -> ChallengeType {
+    pub fn challenge_type(self) -> ChallengeType {
         match self {
-            Method::Http => ChallengeType::Http01,
-            Method::Tls => ChallengeType::TlsAlpn01,
-            Method::Dns => ChallengeType::Dns01,
+            ChallengeMethod::Http => ChallengeType::Http01,
+            ChallengeMethod::Tls => ChallengeType::TlsAlpn01,
+            ChallengeMethod::Dns => ChallengeType::Dns01,
         }
     }
 
     /// Returns the methods to try for a name, best first. If there is a hook, only DNS is used. The attempts alternate
     /// between the other two methods, since a firewall may let only one of them through.
-    pub fn choices(name: &str, http: bool, hook: bool, attempt: u32) -> Vec<Method> {
+    pub fn choices(name: &str, http: bool, hook: bool, attempt: u32) -> Vec<ChallengeMethod> {
         match (hook, name.starts_with("*."), http) {
-            (true, _, _) => vec![Method::Dns],
+            (true, _, _) => vec![ChallengeMethod::Dns],
             (false, true, _) => Vec::new(),
-            (false, false, false) => vec![Method::Tls],
-            (false, false, true) if attempt.is_multiple_of(2) => vec![Method::Http, Method::Tls],
-            (false, false, true) => vec![Method::Tls, Method::Http],
+            (false, false, false) => vec![ChallengeMethod::Tls],
+            (false, false, true) if attempt.is_multiple_of(2) => {
+                vec![ChallengeMethod::Http, ChallengeMethod::Tls]
+            }
+            (false, false, true) => vec![ChallengeMethod::Tls, ChallengeMethod::Http],
         }
     }
 }
 
 /// The responses to be given to authorities at present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Challenges {
+pub struct ActiveChallenges {
     /// HTTP-01: token and response.
     pub http: Vec<(String, String)>,
     /// TLS-ALPN-01: name, certificate and key (PEM).
@@ -75,33 +77,36 @@ pub struct Challenges {
 }
 
 /// Publishes challenges to the serving program of this host and to the other hosts.
-pub struct Board {
-    state: RefCell<Posted>,
-    events: mpsc::UnboundedSender<Event>,
+pub struct ChallengeBoard {
+    state: RefCell<BoardState>,
+    events: mpsc::UnboundedSender<ManagerEvent>,
     answering: watch::Receiver<u64>,
     /// `None` until the directory is known.
-    pub cluster: RefCell<Option<Cluster>>,
+    pub cluster: RefCell<Option<DirectoryPeers>>,
 }
 
 #[derive(Default)]
-struct Posted {
+struct BoardState {
     number: u64,
-    own: Challenges,
-    others: Challenges,
+    own: ActiveChallenges,
+    others: ActiveChallenges,
 }
 
 /// A proof that stays published until this value is dropped.
-pub struct Shown<'a> {
-    board: &'a Board,
+pub struct PublishedChallenge<'a> {
+    board: &'a ChallengeBoard,
     token: String,
     name: String,
 }
 
-impl Board {
+impl ChallengeBoard {
     /// Creates a board that sends challenges as events. `answering` holds the highest number of an event whose
     /// challenges are being responded to.
-    pub fn new(events: mpsc::UnboundedSender<Event>, answering: watch::Receiver<u64>) -> Board {
-        Board {
+    pub fn new(
+        events: mpsc::UnboundedSender<ManagerEvent>,
+        answering: watch::Receiver<u64>,
+    ) -> ChallengeBoard {
+        ChallengeBoard {
             state: RefCell::default(),
             events,
             answering,
@@ -109,7 +114,7 @@ impl Board {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Posted)) -> u64 {
+    fn change(&self, change: impl FnOnce(&mut BoardState)) -> u64 {
         let mut state = self.state.borrow_mut();
         state.number += 1;
         change(&mut state);
@@ -118,13 +123,19 @@ impl Board {
         challenges.tls.extend(state.others.tls.iter().cloned());
         let number = state.number;
         // Sending fails only when the serving program has stopped receiving, at shutdown.
-        let _ = self.events.send(Event::Challenges { number, challenges });
+        let _ = self
+            .events
+            .send(ManagerEvent::Challenges { number, challenges });
         number
     }
 
     /// Publishes the challenges of other hosts here if they have changed.
-    pub fn look_at_others(&self) {
-        let news = self.cluster.borrow_mut().as_mut().and_then(Cluster::news);
+    pub fn import_foreign(&self) {
+        let news = self
+            .cluster
+            .borrow_mut()
+            .as_mut()
+            .and_then(DirectoryPeers::changed_challenges);
         if let Some(others) = news
             && others != self.state.borrow().others
         {
@@ -136,46 +147,53 @@ impl Board {
     fn share(&self) -> bool {
         let own = self.state.borrow().own.clone();
         let cluster = self.cluster.borrow();
-        cluster.as_ref().is_some_and(|cluster| cluster.share(&own))
+        cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.publish(&own))
     }
 
-    async fn answered(&self, number: u64) {
+    async fn wait_until_served(&self, number: u64) {
         let others = self.share();
         let mut answering = self.answering.clone();
         let wait = answering.wait_for(|answered| *answered >= number);
         // Continues in any case: the authority's check decides.
-        let _ = tokio::time::timeout(ANSWERING, wait).await;
+        let _ = tokio::time::timeout(CONFIRMATION_TIMEOUT, wait).await;
         if others {
-            tokio::time::sleep(cluster::SPREAD).await;
+            tokio::time::sleep(cluster::PROPAGATION_TIME).await;
         }
     }
 
     /// Publishes a response to HTTP-01.
-    pub async fn show_http(&self, token: &str, answer: &str) -> Shown<'_> {
+    pub async fn publish_http(&self, token: &str, answer: &str) -> PublishedChallenge<'_> {
         let pair = (token.to_owned(), answer.to_owned());
-        let shown = self.shown(token, "");
+        let shown = self.published(token, "");
         let number = self.change(|state| state.own.http.push(pair));
-        self.answered(number).await;
+        self.wait_until_served(number).await;
         shown
     }
 
     /// Publishes a certificate for TLS-ALPN-01.
     ///
     /// # Errors
-    /// [`Failure::CertificateUnfit`]
-    pub async fn show_tls(&self, name: &str, digest: &[u8]) -> Result<Shown<'_>, Failure> {
-        let (chain, key) = proof(name, digest).map_err(|error| Failure::CertificateUnfit {
-            why: error.to_string(),
-        })?;
-        let shown = self.shown("", name);
+    /// [`AcmeFailure::CertificateUnfit`]
+    pub async fn publish_tls(
+        &self,
+        name: &str,
+        digest: &[u8],
+    ) -> Result<PublishedChallenge<'_>, AcmeFailure> {
+        let (chain, key) =
+            proof_certificate(name, digest).map_err(|error| AcmeFailure::CertificateUnfit {
+                why: error.to_string(),
+            })?;
+        let shown = self.published("", name);
         let entry = (name.to_owned(), chain, key);
         let number = self.change(|state| state.own.tls.push(entry));
-        self.answered(number).await;
+        self.wait_until_served(number).await;
         Ok(shown)
     }
 
-    fn shown(&self, token: &str, name: &str) -> Shown<'_> {
-        Shown {
+    fn published(&self, token: &str, name: &str) -> PublishedChallenge<'_> {
+        PublishedChallenge {
             board: self,
             token: token.to_owned(),
             name: name.to_owned(),
@@ -183,7 +201,7 @@ impl Board {
     }
 }
 
-impl Drop for Shown<'_> {
+impl Drop for PublishedChallenge<'_> {
     fn drop(&mut self) {
         self.board.change(|state| {
             let own = &mut state.own;
@@ -195,7 +213,7 @@ impl Drop for Shown<'_> {
 }
 
 /// Creates a self-signed certificate with the digest of the key authorization (RFC 8737 §3).
-fn proof(name: &str, digest: &[u8]) -> Result<(String, String), rcgen::Error> {
+fn proof_certificate(name: &str, digest: &[u8]) -> Result<(String, String), rcgen::Error> {
     let mut params = CertificateParams::new([name.to_owned()])?;
     params.distinguished_name = DistinguishedName::new();
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
@@ -204,7 +222,7 @@ fn proof(name: &str, digest: &[u8]) -> Result<(String, String), rcgen::Error> {
 }
 
 /// Returns the name of the DNS record for a name. A wildcard uses the record of its parent.
-pub fn record_name(name: &str) -> String {
+pub fn dns_record_name(name: &str) -> String {
     format!(
         "_acme-challenge.{}.",
         name.strip_prefix("*.").unwrap_or(name)
@@ -214,16 +232,21 @@ pub fn record_name(name: &str) -> String {
 /// Runs the hook as `PROGRAM present NAME VALUE` or `PROGRAM cleanup NAME VALUE`, like lego's `exec` provider.
 ///
 /// # Errors
-/// [`Failure::DnsHookFailed`]
-pub async fn run_hook(program: &Path, verb: &str, name: &str, value: &str) -> Result<(), Failure> {
-    let failed = |why: String| Failure::DnsHookFailed {
-        program: format!("{} {verb} {}", program.display(), record_name(name)),
+/// [`AcmeFailure::DnsHookFailed`]
+pub async fn run_hook(
+    program: &Path,
+    verb: &str,
+    name: &str,
+    value: &str,
+) -> Result<(), AcmeFailure> {
+    let failed = |why: String| AcmeFailure::DnsHookFailed {
+        program: format!("{} {verb} {}", program.display(), dns_record_name(name)),
         why,
     };
     let mut command = Command::new(program);
     command
         .arg(verb)
-        .arg(record_name(name))
+        .arg(dns_record_name(name))
         .arg(value)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -233,10 +256,15 @@ pub async fn run_hook(program: &Path, verb: &str, name: &str, value: &str) -> Re
         let child = command.spawn()?;
         child.wait_with_output().await
     };
-    let output = match tokio::time::timeout(HOOK, run).await {
+    let output = match tokio::time::timeout(HOOK_TIMEOUT, run).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(failed(format!("cannot be run: {error}"))),
-        Err(_) => return Err(failed(format!("has not ended within {} s", HOOK.as_secs()))),
+        Err(_) => {
+            return Err(failed(format!(
+                "has not ended within {} s",
+                HOOK_TIMEOUT.as_secs()
+            )));
+        }
     };
     if output.status.success() {
         return Ok(());
@@ -256,13 +284,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ways_alternate_where_both_are_there() {
-        let of = |name, http, hook, attempt| Method::choices(name, http, hook, attempt);
-        assert_eq!(of("a.org", true, false, 0), [Method::Http, Method::Tls]);
-        assert_eq!(of("a.org", true, false, 1), [Method::Tls, Method::Http]);
-        assert_eq!(of("a.org", false, false, 0), [Method::Tls]);
-        assert_eq!(of("*.a.org", true, true, 0), [Method::Dns]);
+    fn challenge_methods_alternate_if_both_are_available() {
+        let of = |name, http, hook, attempt| ChallengeMethod::choices(name, http, hook, attempt);
+        assert_eq!(
+            of("a.org", true, false, 0),
+            [ChallengeMethod::Http, ChallengeMethod::Tls]
+        );
+        assert_eq!(
+            of("a.org", true, false, 1),
+            [ChallengeMethod::Tls, ChallengeMethod::Http]
+        );
+        assert_eq!(of("a.org", false, false, 0), [ChallengeMethod::Tls]);
+        assert_eq!(of("*.a.org", true, true, 0), [ChallengeMethod::Dns]);
         assert!(of("*.a.org", true, false, 0).is_empty());
-        assert_eq!(record_name("*.a.org"), record_name("a.org"));
+        assert_eq!(dns_record_name("*.a.org"), dns_record_name("a.org"));
     }
 }

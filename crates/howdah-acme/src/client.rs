@@ -18,30 +18,30 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// The time limit of one request, from the name look-up to the end of the response.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of a response in bytes. A certificate chain has about 10 KB.
-const LONGEST: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-type Whole = Response<Full<Bytes>>;
+type FullResponse = Response<Full<Bytes>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The HTTP client; see the module.
 #[derive(Clone)]
-pub struct Client {
+pub struct AcmeClient {
     tls: Arc<ClientConfig>,
     /// The reason why no authority is trusted, if so.
-    untrusting: Option<Arc<str>>,
+    no_roots_reason: Option<Arc<str>>,
     retry_after: Arc<Mutex<Option<SystemTime>>>,
     /// Held while an account is registered, because orders of several names begin at the same time.
     pub(crate) registration: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl Client {
+impl AcmeClient {
     /// Creates a client that trusts the system's roots.
     ///
     /// # Errors
     /// The cryptography provider does not support the TLS versions.
-    pub fn new() -> Result<Client, String> {
+    pub fn new() -> Result<AcmeClient, String> {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(found.certs);
@@ -57,19 +57,19 @@ impl Client {
             .with_root_certificates(roots)
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Client {
+        Ok(AcmeClient {
             tls: Arc::new(tls),
-            untrusting: untrusting.map(Arc::from),
+            no_roots_reason: untrusting.map(Arc::from),
             retry_after: Arc::default(),
             registration: Arc::default(),
         })
     }
 
     /// Returns a client for another order: a `Retry-After` in a response applies only to the order that received it.
-    pub fn fresh(&self) -> Client {
-        Client {
+    pub fn for_new_order(&self) -> AcmeClient {
+        AcmeClient {
             tls: self.tls.clone(),
-            untrusting: self.untrusting.clone(),
+            no_roots_reason: self.no_roots_reason.clone(),
             retry_after: Arc::default(),
             registration: self.registration.clone(),
         }
@@ -93,23 +93,27 @@ impl Client {
         let answer = self.clone().fetch(request).await;
         answer
             .map(|answer| answer.status().as_u16())
-            .map_err(|error| crate::failure::chain(&*error))
+            .map_err(|error| crate::failure::error_with_causes(&*error))
     }
 
-    async fn fetch<B>(self, request: Request<B>) -> Result<Whole, BoxError>
+    async fn fetch<B>(self, request: Request<B>) -> Result<FullResponse, BoxError>
     where
         B: hyper::body::Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
         let host = request.uri().host().unwrap_or_default().to_owned();
-        let answer = tokio::time::timeout(TIMEOUT, self.exchange(request)).await;
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(request)).await;
         answer.unwrap_or_else(|_| {
-            Err(format!("{host} has not answered within {} s", TIMEOUT.as_secs()).into())
+            Err(format!(
+                "{host} has not answered within {} s",
+                REQUEST_TIMEOUT.as_secs()
+            )
+            .into())
         })
     }
 
-    async fn exchange<B>(&self, mut request: Request<B>) -> Result<Whole, BoxError>
+    async fn exchange<B>(&self, mut request: Request<B>) -> Result<FullResponse, BoxError>
     where
         B: hyper::body::Body + Send + 'static,
         B::Data: Send,
@@ -131,7 +135,7 @@ impl Client {
             .await
             .map_err(|error| format!("cannot connect to {host}:{port}: {error}"))?;
         let answer = if encrypted {
-            if let Some(why) = &self.untrusting {
+            if let Some(why) = &self.no_roots_reason {
                 return Err(why.to_string().into());
             }
             let name = ServerName::try_from(host.to_owned())?;
@@ -152,7 +156,7 @@ impl Client {
     }
 }
 
-async fn send<S, B>(io: TokioIo<S>, request: Request<B>) -> Result<Whole, BoxError>
+async fn send<S, B>(io: TokioIo<S>, request: Request<B>) -> Result<FullResponse, BoxError>
 where
     TokioIo<S>: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     B: hyper::body::Body + Send + 'static,
@@ -163,7 +167,7 @@ where
     let exchange = async {
         let answer = sender.send_request(request).await?;
         let (parts, body) = answer.into_parts();
-        let body = Limited::new(body, LONGEST).collect().await?;
+        let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await?;
         Ok::<_, BoxError>(Response::from_parts(parts, Full::new(body.to_bytes())))
     };
     // The connection future does the I/O and must be polled until the exchange has ended.
@@ -187,7 +191,7 @@ fn retry_after(value: &HeaderValue) -> Option<SystemTime> {
     }
 }
 
-impl HttpClient for Client {
+impl HttpClient for AcmeClient {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,

@@ -9,7 +9,7 @@ use strum::IntoStaticStr;
 
 /// The class of a failure, which determines the pauses between attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FailureClass {
     /// No decision was made: the authority, the connection to it, or local storage does not work.
     Unreachable,
     /// The authority refused, or something in the local setup is wrong.
@@ -18,7 +18,7 @@ pub enum Kind {
 
 /// Why there is no new certificate. The text says what to do.
 #[derive(Debug, IntoStaticStr)]
-pub enum Failure {
+pub enum AcmeFailure {
     /// The authority cannot be reached, does not respond in time, or responds with an internal error.
     AuthorityUnreachable {
         /// The name of the authority.
@@ -90,75 +90,75 @@ pub enum Failure {
     },
 }
 
-impl Failure {
+impl AcmeFailure {
     /// Returns the name that the log, the status and the documentation use.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 
     /// Returns the class of the failure.
-    pub fn kind(&self) -> Kind {
+    pub fn class(&self) -> FailureClass {
         match self {
-            Failure::AuthorityUnreachable { .. }
-            | Failure::StoreFailed { .. }
-            | Failure::LocalRootUnusable { .. } => Kind::Unreachable,
-            _ => Kind::Refused,
+            AcmeFailure::AuthorityUnreachable { .. }
+            | AcmeFailure::StoreFailed { .. }
+            | AcmeFailure::LocalRootUnusable { .. } => FailureClass::Unreachable,
+            _ => FailureClass::Refused,
         }
     }
 
     /// Returns how long the authority asks to wait before the next attempt.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Failure::AuthorityUnreachable { retry_after, .. }
-            | Failure::OrderRefused { retry_after, .. }
-            | Failure::OrderRateLimited { retry_after, .. } => *retry_after,
+            AcmeFailure::AuthorityUnreachable { retry_after, .. }
+            | AcmeFailure::OrderRefused { retry_after, .. }
+            | AcmeFailure::OrderRateLimited { retry_after, .. } => *retry_after,
             _ => None,
         }
     }
 
     /// Returns whether another authority may succeed where this one failed.
-    pub fn is_the_authoritys(&self) -> bool {
+    pub fn may_succeed_elsewhere(&self) -> bool {
         !matches!(
             self,
-            Failure::DnsHookFailed { .. } | Failure::StoreFailed { .. }
+            AcmeFailure::DnsHookFailed { .. } | AcmeFailure::StoreFailed { .. }
         )
     }
 
     /// Converts an error of an authority. `retry_after` is from the response's headers.
-    pub fn of(
+    pub fn from_acme_error(
         authority: &str,
         error: instant_acme::Error,
         retry_after: Option<SystemTime>,
-    ) -> Failure {
+    ) -> AcmeFailure {
         let retry_after =
             retry_after.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
         let authority = authority.to_owned();
         match error {
             instant_acme::Error::Api(problem) => {
-                let why = sentence(&problem);
+                let why = problem_text(&problem);
                 match (problem_type(&problem), problem.status) {
-                    ("rateLimited", _) => Failure::OrderRateLimited {
+                    ("rateLimited", _) => AcmeFailure::OrderRateLimited {
                         authority,
                         why,
                         retry_after,
                     },
                     ("serverInternal" | "badNonce", _) | (_, Some(500..)) => {
-                        Failure::AuthorityUnreachable {
+                        AcmeFailure::AuthorityUnreachable {
                             authority,
                             why,
                             retry_after,
                         }
                     }
-                    _ => Failure::OrderRefused {
+                    _ => AcmeFailure::OrderRefused {
                         authority,
                         why,
                         retry_after,
                     },
                 }
             }
-            other => Failure::AuthorityUnreachable {
+            other => AcmeFailure::AuthorityUnreachable {
                 authority,
-                why: chain(&other),
+                why: error_with_causes(&other),
                 retry_after,
             },
         }
@@ -172,7 +172,7 @@ pub fn problem_type(problem: &Problem) -> &str {
 }
 
 /// Returns the text of a problem document with the details of its subproblems.
-pub fn sentence(problem: &Problem) -> String {
+pub fn problem_text(problem: &Problem) -> String {
     let mut text = problem_type(problem).to_owned();
     let parts = problem.detail.iter().chain(
         problem
@@ -190,7 +190,7 @@ pub fn sentence(problem: &Problem) -> String {
 }
 
 /// Formats an error with its causes, without repetitions.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub fn error_with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -203,35 +203,35 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for AcmeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::AuthorityUnreachable { authority, why, .. } => {
+            AcmeFailure::AuthorityUnreachable { authority, why, .. } => {
                 write!(f, "{authority} does not work: {why}")
             }
-            Failure::OrderRefused { authority, why, .. }
-            | Failure::OrderRateLimited { authority, why, .. } => {
+            AcmeFailure::OrderRefused { authority, why, .. }
+            | AcmeFailure::OrderRateLimited { authority, why, .. } => {
                 write!(f, "{authority} refuses: {why}")
             }
-            Failure::ChallengeFailed { challenge, why } => write!(
+            AcmeFailure::ChallengeFailed { challenge, why } => write!(
                 f,
                 "the authority did not find the proof by {challenge}: {why}; the name's DNS must lead here"
             ),
-            Failure::NoChallenge { offered } => write!(
+            AcmeFailure::NoChallenge { offered } => write!(
                 f,
                 "the authority offers {offered}; a wildcard needs `acme.dns_hook`, other names a listener that the Internet reaches on port 80 or 443"
             ),
-            Failure::DnsHookFailed { program, why } => write!(f, "{program}: {why}"),
-            Failure::CertificateUnfit { why } => {
+            AcmeFailure::DnsHookFailed { program, why } => write!(f, "{program}: {why}"),
+            AcmeFailure::CertificateUnfit { why } => {
                 write!(f, "the certificate issued cannot be used: {why}")
             }
-            Failure::OnDemandDenied { why } => write!(f, "not ordered: {why}"),
-            Failure::LocalRootUnusable { path, why } => write!(
+            AcmeFailure::OnDemandDenied { why } => write!(f, "not ordered: {why}"),
+            AcmeFailure::LocalRootUnusable { path, why } => write!(
                 f,
                 "the local authority cannot use {}: {why}; restore the file and its owner, or remove `root.key`, `root.pem` and `names` to get a new root, which every browser then has to be told to trust",
                 path.display()
             ),
-            Failure::StoreFailed { why } => f.write_str(why),
+            AcmeFailure::StoreFailed { why } => f.write_str(why),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! that several processes and hosts may share. Names that no public authority can certify get a certificate of a local
 //! authority.
 //!
-//! This crate serves no requests. It hands out the responses to an authority's challenges as [`Event`]s, and the
+//! This crate serves no requests. It hands out the responses to an authority's challenges as [`ManagerEvent`]s, and the
 //! program that serves requests reports when it is ready to give them.
 //!
 //! - [`manager`]: one task per name, from the first order through every renewal.
@@ -33,12 +33,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-pub use challenge::Challenges;
-pub use manager::{Command, Event, Input, NameStatus};
+pub use challenge::ActiveChallenges;
+pub use manager::{CertificateCommand, ManagerEvent, ManagerInput, NameStatus};
 
 /// An authority that issues certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Authority {
+pub struct AcmeAuthority {
     /// Its name: a word of the configuration, or its host.
     pub name: String,
     /// The URL of its directory.
@@ -49,7 +49,7 @@ pub struct Authority {
 
 /// The names to order certificates for, and how to order them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct AcmeSettings {
     /// The directory of accounts, keys and certificates.
     pub directory: PathBuf,
     /// The names to be covered, each by a certificate of its own.
@@ -57,7 +57,7 @@ pub struct Settings {
     /// The address to which an authority reports problems.
     pub email: Option<String>,
     /// The authorities, in the order in which they are tried.
-    pub authorities: Vec<Authority>,
+    pub authorities: Vec<AcmeAuthority>,
     /// The program that sets and removes DNS records.
     pub dns_hook: Option<PathBuf>,
     /// The URL that decides whether other names may have certificates. `None` means that no others may.
@@ -67,14 +67,14 @@ pub struct Settings {
 }
 
 /// Seconds since 1970, the form in which times are stored and shown.
-pub type Seconds = u64;
+pub type UnixSeconds = u64;
 
 /// Converts a time to its stored form.
-pub fn seconds(time: SystemTime) -> Seconds {
+pub fn unix_seconds(time: SystemTime) -> UnixSeconds {
     time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
 /// Converts a stored time back.
-pub fn time_of(seconds: Seconds) -> SystemTime {
+pub fn system_time(seconds: UnixSeconds) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }

@@ -14,32 +14,32 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-use crate::certificate::Stored;
-use crate::failure::Failure;
-use crate::names::PRIVATE;
-use crate::store::{failed, replace};
+use crate::certificate::StoredCertificate;
+use crate::failure::AcmeFailure;
+use crate::names::PRIVATE_DOMAINS;
+use crate::store::{replace_file, store_failure};
 
 /// The name of this authority in the status.
-pub const NAME: &str = "local";
+pub const LOCAL_AUTHORITY_NAME: &str = "local";
 /// The lifetime of a root and of a certificate in days. Browsers accept at most 825 days for a certificate.
 const ROOT_DAYS: i64 = 3650;
-const DAYS: i64 = 90;
+const CERTIFICATE_DAYS: i64 = 90;
 /// Returns the path of the root certificate, which visitors' browsers must trust.
 pub fn root_path(directory: &Path) -> PathBuf {
     directory.join("local").join("root.pem")
 }
 
 /// The root certificate in PEM, and the issuer that signs with its key.
-struct Root {
+struct LocalRoot {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate that was issued.
 #[derive(Debug)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The certificate and its key.
-    pub stored: Stored,
+    pub stored: StoredCertificate,
     /// Whether a new root replaced the former one, so that browsers that trusted the former root must be made to trust
     /// this one.
     pub new_root: bool,
@@ -52,35 +52,35 @@ pub struct Issued {
 /// find.
 ///
 /// # Errors
-/// [`Failure::StoreFailed`], [`Failure::CertificateUnfit`], [`Failure::LocalRootUnusable`]
-pub fn issue(directory: &Path, name: &str) -> Result<Issued, Failure> {
-    let unfit = |error: rcgen::Error| Failure::CertificateUnfit {
+/// [`AcmeFailure::StoreFailed`], [`AcmeFailure::CertificateUnfit`], [`AcmeFailure::LocalRootUnusable`]
+pub fn issue_certificate(directory: &Path, name: &str) -> Result<IssuedCertificate, AcmeFailure> {
+    let unfit = |error: rcgen::Error| AcmeFailure::CertificateUnfit {
         why: error.to_string(),
     };
     let before = read_root(directory)?;
     let fitting = match before {
-        Some(root) if can_vouch_for(directory, name)? => Ok(root),
+        Some(root) if root_permits(directory, name)? => Ok(root),
         other => Err(other.is_some()),
     };
     let (root, new_root) = match fitting {
         Ok(root) => (root, false),
-        Err(replaces) => (make_root(directory, name)?, replaces),
+        Err(replaces) => (create_root(directory, name)?, replaces),
     };
-    publish(directory, &root)?;
+    publish_root(directory, &root)?;
     let issuer = root.issuer;
     let mut params = CertificateParams::new([name.to_owned()]).map_err(unfit)?;
     params.distinguished_name = DistinguishedName::new();
     let now = OffsetDateTime::now_utc();
     params.not_before = now - Duration::hours(1);
-    params.not_after = now + Duration::days(DAYS);
+    params.not_after = now + Duration::days(CERTIFICATE_DAYS);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate().map_err(unfit)?;
     let certificate = params.signed_by(&key, &issuer).map_err(unfit)?;
-    let stored = Stored::new(name, certificate.pem(), key.serialize_pem())
-        .map_err(|why| Failure::CertificateUnfit { why })?;
-    Ok(Issued { stored, new_root })
+    let stored = StoredCertificate::new(name, certificate.pem(), key.serialize_pem())
+        .map_err(|why| AcmeFailure::CertificateUnfit { why })?;
+    Ok(IssuedCertificate { stored, new_root })
 }
 
 fn key_path(directory: &Path) -> PathBuf {
@@ -92,11 +92,11 @@ fn names_path(directory: &Path) -> PathBuf {
 }
 
 /// Returns the text of a file of the local authority, or `None` if it does not exist.
-fn read(path: &Path) -> Result<Option<String>, Failure> {
+fn read_local_file(path: &Path) -> Result<Option<String>, AcmeFailure> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::LocalRootUnusable {
+        Err(error) => Err(AcmeFailure::LocalRootUnusable {
             path: path.to_owned(),
             why: format!("it cannot be read ({error})"),
         }),
@@ -104,13 +104,13 @@ fn read(path: &Path) -> Result<Option<String>, Failure> {
 }
 
 /// Reads the existing root. Returns `None` if there never was one.
-fn read_root(directory: &Path) -> Result<Option<Root>, Failure> {
+fn read_root(directory: &Path) -> Result<Option<LocalRoot>, AcmeFailure> {
     let path = key_path(directory);
-    let unusable = |why: String| Failure::LocalRootUnusable {
+    let unusable = |why: String| AcmeFailure::LocalRootUnusable {
         path: path.clone(),
         why,
     };
-    let Some(text) = read(&path)? else {
+    let Some(text) = read_local_file(&path)? else {
         return match root_path(directory).exists() {
             true => Err(unusable(
                 "it is missing, and its certificate is there".to_owned(),
@@ -128,7 +128,7 @@ fn read_root(directory: &Path) -> Result<Option<Root>, Failure> {
     let (key, root) = text.split_at(at);
     let key = KeyPair::from_pem(key).map_err(damaged)?;
     let issuer = Issuer::from_ca_cert_pem(root, key).map_err(damaged)?;
-    Ok(Some(Root {
+    Ok(Some(LocalRoot {
         pem: root.to_owned(),
         issuer,
     }))
@@ -137,35 +137,38 @@ fn read_root(directory: &Path) -> Result<Option<Root>, Failure> {
 /// Returns whether a name lies in the private domains and networks. A name without a dot must be permitted
 /// individually.
 fn is_private(name: &str) -> bool {
-    name.contains('.') || name.parse::<IpAddr>().is_ok() || PRIVATE.contains(&name)
+    name.contains('.') || name.parse::<IpAddr>().is_ok() || PRIVATE_DOMAINS.contains(&name)
 }
 
 /// Returns whether the root permits the name.
-fn can_vouch_for(directory: &Path, name: &str) -> Result<bool, Failure> {
-    Ok(is_private(name) || extra_names(directory)?.iter().any(|extra| extra == name))
+fn root_permits(directory: &Path, name: &str) -> Result<bool, AcmeFailure> {
+    Ok(is_private(name)
+        || permitted_single_names(directory)?
+            .iter()
+            .any(|extra| extra == name))
 }
 
 /// Returns the names without a dot that the root permits.
-fn extra_names(directory: &Path) -> Result<Vec<String>, Failure> {
-    let text = read(&names_path(directory))?.unwrap_or_default();
+fn permitted_single_names(directory: &Path) -> Result<Vec<String>, AcmeFailure> {
+    let text = read_local_file(&names_path(directory))?.unwrap_or_default();
     Ok(text.lines().map(str::to_owned).collect())
 }
 
 /// Writes the root certificate to the place from which browsers get it, unless it is already there. It may be missing
 /// because of a crash or because it was removed.
-fn publish(directory: &Path, root: &Root) -> Result<(), Failure> {
+fn publish_root(directory: &Path, root: &LocalRoot) -> Result<(), AcmeFailure> {
     let path = root_path(directory);
     match fs::read(&path).is_ok_and(|text| text == root.pem.as_bytes()) {
         true => Ok(()),
-        false => replace(&path, root.pem.as_bytes()),
+        false => replace_file(&path, root.pem.as_bytes()),
     }
 }
 
-fn make_root(directory: &Path, name: &str) -> Result<Root, Failure> {
-    let unfit = |error: rcgen::Error| Failure::CertificateUnfit {
+fn create_root(directory: &Path, name: &str) -> Result<LocalRoot, AcmeFailure> {
+    let unfit = |error: rcgen::Error| AcmeFailure::CertificateUnfit {
         why: error.to_string(),
     };
-    let mut single = extra_names(directory)?;
+    let mut single = permitted_single_names(directory)?;
     if !is_private(name) {
         single.push(name.to_owned());
     }
@@ -179,12 +182,12 @@ fn make_root(directory: &Path, name: &str) -> Result<Root, Failure> {
     params.not_after = now + Duration::days(ROOT_DAYS);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let names = PRIVATE
+    let names = PRIVATE_DOMAINS
         .iter()
         .map(|name| (*name).to_owned())
         .chain(single.iter().cloned());
     let mut permitted: Vec<GeneralSubtree> = names.map(GeneralSubtree::DnsName).collect();
-    permitted.extend(addresses().map(GeneralSubtree::IpAddress));
+    permitted.extend(private_networks().map(GeneralSubtree::IpAddress));
     params.name_constraints = Some(NameConstraints {
         permitted_subtrees: permitted,
         excluded_subtrees: Vec::new(),
@@ -193,16 +196,16 @@ fn make_root(directory: &Path, name: &str) -> Result<Root, Failure> {
     let root = params.self_signed(&key).map_err(unfit)?;
     let (pem, text) = (root.pem(), key.serialize_pem());
     let local = directory.join("local");
-    fs::create_dir_all(&local).map_err(|error| failed("make", &local, &error))?;
-    replace(&key_path(directory), format!("{text}{pem}").as_bytes())?;
+    fs::create_dir_all(&local).map_err(|error| store_failure("make", &local, &error))?;
+    replace_file(&key_path(directory), format!("{text}{pem}").as_bytes())?;
     // Written after the root: the root must permit all listed names even after a crash.
-    replace(&names_path(directory), single.join("\n").as_bytes())?;
+    replace_file(&names_path(directory), single.join("\n").as_bytes())?;
     let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(unfit)?;
-    Ok(Root { pem, issuer })
+    Ok(LocalRoot { pem, issuer })
 }
 
 /// Returns the address blocks that are not public.
-fn addresses() -> impl Iterator<Item = CidrSubnet> {
+fn private_networks() -> impl Iterator<Item = CidrSubnet> {
     let v4 = [
         ([127, 0, 0, 0], 8),
         ([10, 0, 0, 0], 8),
@@ -224,11 +227,11 @@ fn addresses() -> impl Iterator<Item = CidrSubnet> {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn issued(directory: &Path, name: &str) -> Stored {
-        issue(directory, name).unwrap().stored
+    pub(crate) fn issued(directory: &Path, name: &str) -> StoredCertificate {
+        issue_certificate(directory, name).unwrap().stored
     }
 
-    fn verify(directory: &Path, stored: &Stored, name: &str) -> Result<(), String> {
+    fn verify(directory: &Path, stored: &StoredCertificate, name: &str) -> Result<(), String> {
         use rustls::pki_types::pem::PemObject;
         use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
         let root = CertificateDer::from_pem_file(root_path(directory)).unwrap();
@@ -248,7 +251,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_root_vouches_for_local_names_and_for_no_other() {
+    fn local_root_permits_only_local_names() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["localhost", "shop.localhost", "a.test", "127.0.0.1", "::1"] {
             let stored = issued(directory.path(), name);
@@ -260,7 +263,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_root_stays_until_a_name_without_a_dot_needs_another() {
+    fn local_root_is_replaced_only_for_a_new_single_name() {
         let directory = tempfile::tempdir().unwrap();
         let root = || fs::read_to_string(root_path(directory.path())).unwrap();
         issued(directory.path(), "localhost");
@@ -278,13 +281,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_root_that_cannot_be_read_is_never_replaced() {
+    fn local_root_that_cannot_be_read_is_never_replaced() {
         let directory = tempfile::tempdir().unwrap();
         issued(directory.path(), "localhost");
         let (key, root) = (key_path(directory.path()), root_path(directory.path()));
         let (whole, public) = (fs::read(&key).unwrap(), fs::read(&root).unwrap());
         let refused = |what: &str| {
-            let failure = issue(directory.path(), "a.test").unwrap_err();
+            let failure = issue_certificate(directory.path(), "a.test").unwrap_err();
             let text = failure.to_string();
             assert_eq!(failure.name(), "LocalRootUnusable", "{what}: {text}");
             assert!(text.contains(key.to_str().unwrap()), "{what}: {text}");
@@ -310,7 +313,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_public_root_that_a_crash_has_left_out_is_written_again() {
+    fn local_root_certificate_is_rewritten_if_missing() {
         let directory = tempfile::tempdir().unwrap();
         issued(directory.path(), "localhost");
         let root = root_path(directory.path());
@@ -321,9 +324,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_trusted_a_root_hears_that_it_was_replaced() {
+    fn local_root_replacement_is_reported() {
         let directory = tempfile::tempdir().unwrap();
-        let new_root = |name| issue(directory.path(), name).unwrap().new_root;
+        let new_root = |name| issue_certificate(directory.path(), name).unwrap().new_root;
         assert!(!new_root("localhost"), "nobody trusts one yet");
         assert!(!new_root("a.test"));
         assert!(new_root("db"));

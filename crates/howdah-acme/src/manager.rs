@@ -1,5 +1,5 @@
 //! Maintains a certificate for each name: a task per name orders it, renews it, and retries after a failure. The
-//! manager sends [`Event`]s and receives [`Input`]s.
+//! manager sends [`ManagerEvent`]s and receives [`ManagerInput`]s.
 //!
 //! Whatever fails, an existing certificate stays in use. The clock is read at least once a minute, so that a change of
 //! the clock takes effect; so is the directory, where another host may have renewed a certificate.
@@ -13,52 +13,52 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use howdah_os::shares::Client;
+use howdah_os::client_quota::QuotaClient;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
-use crate::certificate::Stored;
-use crate::challenge::{Board, Challenges};
+use crate::certificate::StoredCertificate;
+use crate::challenge::{ActiveChallenges, ChallengeBoard};
 use crate::client;
-use crate::cluster::{self, Cluster};
-use crate::failure::Failure;
-use crate::lease::Watcher;
-use crate::order::Orders;
-use crate::store::{Store, Trouble};
-use crate::{Authority, Seconds, Settings, local, names, seconds};
-use name::{Keeper, Nudge};
-use on_demand::OnDemand;
+use crate::cluster::{self, DirectoryPeers};
+use crate::failure::AcmeFailure;
+use crate::lease::LockWatcher;
+use crate::order::OrderContext;
+use crate::store::{CertificateStore, FailedAttempts};
+use crate::{AcmeAuthority, AcmeSettings, UnixSeconds, local, names, unix_seconds};
+use name::{NameTask, NameTaskMessage};
+use on_demand::OnDemandLimits;
 
 /// The maximum number of simultaneous orders.
-const ORDERS: usize = 4;
+const MAX_SIMULTANEOUS_ORDERS: usize = 4;
 
 /// An input of the manager.
 #[derive(Debug)]
-pub enum Input {
+pub enum ManagerInput {
     /// Use these settings from now on.
-    Settings(Settings),
+    Settings(AcmeSettings),
     /// The challenges of this number and of all lower ones are now responded to.
-    Answering(u64),
+    ChallengesServed(u64),
     /// A client asks for a name that no certificate covers.
-    Wanted {
+    NameRequested {
         /// The name.
         name: String,
         /// The client.
-        client: Client,
+        client: QuotaClient,
     },
-    /// A command of an administrator. [`Event::Done`] reports its outcome.
+    /// A command of an administrator. [`ManagerEvent::Done`] reports its outcome.
     Command {
         /// The id that is repeated in the outcome.
         id: u64,
         /// The command.
-        command: Command,
+        command: CertificateCommand,
     },
 }
 
 /// A command of an administrator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Command {
+pub enum CertificateCommand {
     /// Order or renew now, regardless of the schedule.
     Order {
         /// The name; `None` means all names.
@@ -73,15 +73,15 @@ pub enum Command {
 
 /// An event that the manager reports.
 #[derive(Debug)]
-pub enum Event {
+pub enum ManagerEvent {
     /// Use these certificates: chain and key, PEM, in the order of the names.
     Certificates(Vec<(String, String)>),
-    /// Respond to these challenges. [`Input::Answering`] confirms it.
+    /// Respond to these challenges. [`ManagerInput::ChallengesServed`] confirms it.
     Challenges {
         /// A number that increases with each event.
         number: u64,
         /// All challenges to respond to.
-        challenges: Challenges,
+        challenges: ActiveChallenges,
     },
     /// The state of each name.
     Status(Vec<NameStatus>),
@@ -106,13 +106,13 @@ pub struct NameStatus {
     /// The authority that issued its certificate.
     pub authority: Option<String>,
     /// When the certificate expires; `None` if there is no certificate.
-    pub not_after: Option<Seconds>,
+    pub not_after: Option<UnixSeconds>,
     /// When the certificate is to be renewed.
-    pub renew_at: Option<Seconds>,
+    pub renew_at: Option<UnixSeconds>,
     /// Whether an order is in progress.
     pub ordering: bool,
     /// Why the last attempts failed.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<FailedAttempts>,
 }
 
 impl NameStatus {
@@ -120,56 +120,61 @@ impl NameStatus {
     pub fn state(&self, now: SystemTime) -> &'static str {
         match self.not_after {
             None => "missing",
-            Some(end) if end <= seconds(now) => "expired",
+            Some(end) if end <= unix_seconds(now) => "expired",
             Some(_) => "valid",
         }
     }
 }
 
 /// The state that the tasks share.
-struct Shared {
-    settings: RefCell<Rc<Settings>>,
-    store: RefCell<Store>,
-    client: client::Client,
-    board: Board,
+struct ManagerState {
+    settings: RefCell<Rc<AcmeSettings>>,
+    store: RefCell<CertificateStore>,
+    client: client::AcmeClient,
+    board: ChallengeBoard,
     orders: Semaphore,
-    events: mpsc::UnboundedSender<Event>,
-    names: RefCell<BTreeMap<String, NameState>>,
-    on_demand: OnDemand,
+    events: mpsc::UnboundedSender<ManagerEvent>,
+    names: RefCell<BTreeMap<String, PublishedName>>,
+    on_demand: OnDemandLimits,
 }
 
 /// The state of a name that is visible outside of its task.
 #[derive(Default)]
-struct NameState {
-    certificate: Option<Rc<Stored>>,
+struct PublishedName {
+    certificate: Option<Rc<StoredCertificate>>,
     status: NameStatus,
 }
 
-impl Shared {
+impl ManagerState {
     fn log(&self, text: String) {
-        let _ = self.events.send(Event::Log(text));
+        let _ = self.events.send(ManagerEvent::Log(text));
     }
 
-    fn tell_not_ordered(&self, name: String) {
-        let _ = self.events.send(Event::NotOrdered(name));
+    fn report_not_ordered(&self, name: String) {
+        let _ = self.events.send(ManagerEvent::NotOrdered(name));
     }
 
-    fn settings(&self) -> Rc<Settings> {
+    fn settings(&self) -> Rc<AcmeSettings> {
         self.settings.borrow().clone()
     }
 
-    fn store(&self) -> Store {
+    fn store(&self) -> CertificateStore {
         self.store.borrow().clone()
     }
 
-    fn authority(&self, name: Option<&str>) -> Option<Authority> {
+    fn authority(&self, name: Option<&str>) -> Option<AcmeAuthority> {
         let settings = self.settings();
         let mut authorities = settings.authorities.iter();
         authorities.find(|a| Some(&*a.name) == name).cloned()
     }
 
     /// Updates the state of a name, and publishes the certificates if they have changed.
-    fn set(&self, name: &str, certificate: Option<Rc<Stored>>, status: NameStatus) {
+    fn update_name(
+        &self,
+        name: &str,
+        certificate: Option<Rc<StoredCertificate>>,
+        status: NameStatus,
+    ) {
         let changed = {
             let mut names = self.names.borrow_mut();
             // The name may have been removed from the configuration meanwhile.
@@ -177,7 +182,7 @@ impl Shared {
                 return;
             };
             let changed = state.certificate != certificate;
-            *state = NameState {
+            *state = PublishedName {
                 certificate,
                 status,
             };
@@ -190,7 +195,7 @@ impl Shared {
     }
 
     /// Maps the state of every name: the configured ones in their order, then those ordered on demand.
-    fn of_all<T>(&self, of: impl Fn(&NameState) -> Option<T>) -> Vec<T> {
+    fn map_names<T>(&self, of: impl Fn(&PublishedName) -> Option<T>) -> Vec<T> {
         let names = self.names.borrow();
         let settings = self.settings();
         let own = settings.names.iter().filter_map(|name| names.get(name));
@@ -203,28 +208,29 @@ impl Shared {
     }
 
     fn publish(&self) {
-        let certificates = self.of_all(|state| {
+        let certificates = self.map_names(|state| {
             let stored = state.certificate.as_ref()?;
             Some((stored.chain.clone(), stored.key.clone()))
         });
-        let _ = self.events.send(Event::Certificates(certificates));
+        let _ = self.events.send(ManagerEvent::Certificates(certificates));
     }
 
     fn publish_status(&self) {
-        let all = self.of_all(|state| Some(state.status.clone()));
-        let _ = self.events.send(Event::Status(all));
+        let all = self.map_names(|state| Some(state.status.clone()));
+        let _ = self.events.send(ManagerEvent::Status(all));
     }
 
     /// Obtains a certificate from the local authority, or from the first public one that issues it.
-    async fn obtain(
+    async fn obtain_certificate(
         &self,
         name: &str,
-        former: Option<(&Stored, Option<&str>)>,
+        former: Option<(&StoredCertificate, Option<&str>)>,
         attempt: u32,
-    ) -> Result<(String, Stored), Failure> {
-        on_demand::permit(self, name).await?;
-        let (settings, store, client) = (self.settings(), self.store(), self.client.fresh());
-        if names::is_local(name) {
+    ) -> Result<(String, StoredCertificate), AcmeFailure> {
+        on_demand::check_permission(self, name).await?;
+        let (settings, store, client) =
+            (self.settings(), self.store(), self.client.for_new_order());
+        if names::needs_local_authority(name) {
             let issued = issue_locally(&store, name).await?;
             if issued.new_root {
                 self.log(format!(
@@ -232,9 +238,9 @@ impl Shared {
                     local::root_path(store.directory()).display()
                 ));
             }
-            return Ok((local::NAME.to_owned(), issued.stored));
+            return Ok((local::LOCAL_AUTHORITY_NAME.to_owned(), issued.stored));
         }
-        let orders = Orders {
+        let orders = OrderContext {
             settings: &settings,
             store: &store,
             board: &self.board,
@@ -247,7 +253,7 @@ impl Shared {
             match orders.order(authority, name, replaced, attempt).await {
                 Ok(stored) => return Ok((authority.name.clone(), stored)),
                 Err(failure) => {
-                    let over = !failure.is_the_authoritys();
+                    let over = !failure.may_succeed_elsewhere();
                     if let Some(before) = last.replace(failure) {
                         self.log(format!("{}: {name}: {before}", before.name()));
                     }
@@ -257,7 +263,7 @@ impl Shared {
                 }
             }
         }
-        Err(last.unwrap_or(Failure::NoChallenge {
+        Err(last.unwrap_or(AcmeFailure::NoChallenge {
             offered: "nothing: there is no authority".to_owned(),
         }))
     }
@@ -265,11 +271,14 @@ impl Shared {
 
 /// Issues a certificate of the local authority. Only one host at a time may create the root, or the certificates of the
 /// other hosts would not be trusted.
-async fn issue_locally(store: &Store, name: &str) -> Result<local::Issued, Failure> {
+async fn issue_locally(
+    store: &CertificateStore,
+    name: &str,
+) -> Result<local::IssuedCertificate, AcmeFailure> {
     let _only_host = store
-        .lock("local-authority", &mut Watcher::default())
+        .lock("local-authority", &mut LockWatcher::default())
         .await?;
-    local::issue(store.directory(), name)
+    local::issue_certificate(store.directory(), name)
 }
 
 /// Processes inputs until the channel is closed. Must run in a [`tokio::task::LocalSet`].
@@ -277,46 +286,46 @@ async fn issue_locally(store: &Store, name: &str) -> Result<local::Issued, Failu
 /// # Errors
 /// The HTTP client cannot be created.
 pub async fn run(
-    mut inputs: mpsc::UnboundedReceiver<Input>,
-    events: mpsc::UnboundedSender<Event>,
+    mut inputs: mpsc::UnboundedReceiver<ManagerInput>,
+    events: mpsc::UnboundedSender<ManagerEvent>,
 ) -> Result<(), String> {
     let (answered, answering) = watch::channel(0);
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(ManagerState {
         settings: RefCell::default(),
-        store: RefCell::new(Store::at(std::path::Path::new("/nonexistent"))),
-        client: client::Client::new()?,
-        board: Board::new(events.clone(), answering),
-        orders: Semaphore::new(ORDERS),
+        store: RefCell::new(CertificateStore::new(std::path::Path::new("/nonexistent"))),
+        client: client::AcmeClient::new()?,
+        board: ChallengeBoard::new(events.clone(), answering),
+        orders: Semaphore::new(MAX_SIMULTANEOUS_ORDERS),
         events,
         names: RefCell::default(),
-        on_demand: OnDemand::default(),
+        on_demand: OnDemandLimits::default(),
     });
-    let mut tasks = Tasks::new();
-    tokio::task::spawn_local(look_at_others(shared.clone()));
+    let mut tasks = NameTasks::new();
+    tokio::task::spawn_local(watch_peers(shared.clone()));
     let (allowed, mut names) = mpsc::unbounded_channel();
     loop {
         let input = tokio::select! {
             input = inputs.recv() => input,
             Some(name) = names.recv() => {
-                add(&shared, vec![name], &mut tasks);
+                add_names(&shared, vec![name], &mut tasks);
                 continue;
             }
         };
         let Some(input) = input else { break };
         match input {
-            Input::Wanted { name, client } => {
+            ManagerInput::NameRequested { name, client } => {
                 let known = tasks.get(&name);
                 if known.is_none_or(|(_, nudges)| nudges.is_closed()) {
-                    on_demand::wanted(&shared, name, client, &allowed);
+                    on_demand::handle_requested_name(&shared, name, client, &allowed);
                 }
             }
-            Input::Settings(settings) => {
-                apply(&shared, settings, &mut tasks);
+            ManagerInput::Settings(settings) => {
+                apply_settings(&shared, settings, &mut tasks);
             }
-            Input::Answering(number) => {
+            ManagerInput::ChallengesServed(number) => {
                 answered.send_replace(number);
             }
-            Input::Command { id, command } => commands::run(&shared, &tasks, id, command),
+            ManagerInput::Command { id, command } => commands::run(&shared, &tasks, id, command),
         }
     }
     for (task, _) in tasks.values() {
@@ -326,28 +335,28 @@ pub async fn run(
 }
 
 /// Publishes the challenges of other hosts, and renews the file that shows that this process is alive.
-async fn look_at_others(shared: Rc<Shared>) {
+async fn watch_peers(shared: Rc<ManagerState>) {
     let mut said = std::time::Instant::now();
     loop {
-        tokio::time::sleep(cluster::LOOK).await;
-        shared.board.look_at_others();
-        if said.elapsed() >= cluster::ALIVE {
+        tokio::time::sleep(cluster::POLL_INTERVAL).await;
+        shared.board.import_foreign();
+        if said.elapsed() >= cluster::HEARTBEAT_INTERVAL {
             said = std::time::Instant::now();
             if let Some(cluster) = &*shared.board.cluster.borrow() {
-                cluster.say_alive();
+                cluster.send_heartbeat();
             }
         }
     }
 }
 
-type Tasks = BTreeMap<String, (AbortHandle, mpsc::UnboundedSender<Nudge>)>;
+type NameTasks = BTreeMap<String, (AbortHandle, mpsc::UnboundedSender<NameTaskMessage>)>;
 
 /// Switches to other settings. Names that remain keep their tasks.
-fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
+fn apply_settings(shared: &Rc<ManagerState>, settings: AcmeSettings, tasks: &mut NameTasks) {
     let moved = shared.settings().directory != settings.directory;
-    let store = Store::at(&settings.directory);
+    let store = CertificateStore::new(&settings.directory);
     if moved {
-        *shared.board.cluster.borrow_mut() = Some(Cluster::join(&store));
+        *shared.board.cluster.borrow_mut() = Some(DirectoryPeers::join(&store));
     }
     *shared.store.borrow_mut() = store;
     let mut names = settings.names.clone();
@@ -364,20 +373,20 @@ fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
         }
         stays
     });
-    add(shared, names, tasks);
+    add_names(shared, names, tasks);
     // Stored certificates are served before anything is ordered.
     shared.publish();
     shared.publish_status();
 }
 
 /// Maintains certificates for more names. For names that are already known, failed orders are retried.
-fn add(shared: &Rc<Shared>, names: Vec<String>, tasks: &mut Tasks) {
+fn add_names(shared: &Rc<ManagerState>, names: Vec<String>, tasks: &mut NameTasks) {
     for name in names {
         match tasks.get(&name).filter(|(_, nudges)| !nudges.is_closed()) {
             // The change of the configuration may have removed the reason for the failure.
-            Some((_, nudges)) => drop(nudges.send(Nudge::Retry)),
+            Some((_, nudges)) => drop(nudges.send(NameTaskMessage::Retry)),
             None => {
-                let keeper = Keeper::new(shared.clone(), name.clone());
+                let keeper = NameTask::new(shared.clone(), name.clone());
                 let state = keeper.state();
                 shared.names.borrow_mut().insert(name.clone(), state);
                 let (nudges, inbox) = mpsc::unbounded_channel();
@@ -390,7 +399,7 @@ fn add(shared: &Rc<Shared>, names: Vec<String>, tasks: &mut Tasks) {
 }
 
 /// Formats a duration for people.
-pub fn in_words(duration: Duration) -> String {
+pub fn human_duration(duration: Duration) -> String {
     match duration.as_secs() {
         0..=119 => format!("{} s", duration.as_secs()),
         120..=7199 => format!("{} min", duration.as_secs() / 60),

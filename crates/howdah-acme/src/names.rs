@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 /// Domains that do not exist on the public Internet: RFC 6761, RFC 6762, RFC 8375, and ICANN's `internal`.
-pub const PRIVATE: &[&str] = &[
+pub const PRIVATE_DOMAINS: &[&str] = &[
     "localhost",
     "test",
     "internal",
@@ -14,7 +14,7 @@ pub const PRIVATE: &[&str] = &[
 ];
 
 /// Returns whether only a local authority can issue a certificate for this name (lower case).
-pub fn is_local(name: &str) -> bool {
+pub fn needs_local_authority(name: &str) -> bool {
     if name.parse::<IpAddr>().is_ok() {
         return true;
     }
@@ -22,7 +22,7 @@ pub fn is_local(name: &str) -> bool {
         let rest = name.strip_suffix(ending);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    !name.contains('.') || PRIVATE.iter().any(|ending| below(ending))
+    !name.contains('.') || PRIVATE_DOMAINS.iter().any(|ending| below(ending))
 }
 
 /// Checks that a name can be a host name and a file name: labels of letters, digits and hyphens, or an address. The
@@ -30,7 +30,7 @@ pub fn is_local(name: &str) -> bool {
 ///
 /// # Errors
 /// What is wrong with the name.
-pub fn check(name: &str) -> Result<(), String> {
+pub fn check_name(name: &str) -> Result<(), String> {
     if name.parse::<IpAddr>().is_ok() {
         return Ok(());
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_public_authority_is_asked_for_public_names_alone() {
+    fn public_authority_gets_only_public_names() {
         for name in [
             "localhost",
             "shop.localhost",
@@ -68,7 +68,7 @@ mod tests {
             "::1",
             "a.b.internal",
         ] {
-            assert!(is_local(name), "{name}");
+            assert!(needs_local_authority(name), "{name}");
         }
         for name in [
             "example.org",
@@ -76,16 +76,16 @@ mod tests {
             "mylocalhost.org",
             "internal.example.org",
         ] {
-            assert!(!is_local(name), "{name}");
+            assert!(!needs_local_authority(name), "{name}");
         }
     }
 
     #[test]
-    fn a_name_that_could_leave_the_directory_is_none() {
+    fn name_that_could_leave_the_directory_is_invalid() {
         for name in [
             "../x", "a/b", "", "a..b", "-a.org", "a_b.org", "a.*.org", "ä.org",
         ] {
-            assert!(check(name).is_err(), "{name}");
+            assert!(check_name(name).is_err(), "{name}");
         }
         for name in [
             "example.org",
@@ -94,7 +94,7 @@ mod tests {
             "127.0.0.1",
             "::1",
         ] {
-            assert!(check(name).is_ok(), "{name}");
+            assert!(check_name(name).is_ok(), "{name}");
         }
     }
 }

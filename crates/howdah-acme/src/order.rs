@@ -9,62 +9,62 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use tokio::time::{Instant, sleep};
 
-use crate::certificate::Stored;
-use crate::challenge::{Board, Method, Shown, run_hook};
-use crate::client::Client;
-use crate::failure::{Failure, problem_type, sentence};
+use crate::certificate::StoredCertificate;
+use crate::challenge::{ChallengeBoard, ChallengeMethod, PublishedChallenge, run_hook};
+use crate::client::AcmeClient;
+use crate::failure::{AcmeFailure, problem_text, problem_type};
 use crate::nonce::nonce;
-use crate::schedule::Window;
-use crate::store::Store;
-use crate::{Authority, Settings};
+use crate::schedule::RenewalWindow;
+use crate::store::CertificateStore;
+use crate::{AcmeAuthority, AcmeSettings};
 
 /// How long an authority may take to validate a proof, and to issue a certificate.
-const VALIDATION: Duration = Duration::from_secs(180);
+const VALIDATION_TIMEOUT: Duration = Duration::from_secs(180);
 /// The first and the longest pause between two status checks.
-const FIRST_LOOK: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_POLL_PAUSE: Duration = Duration::from_millis(200);
+const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause between two status checks that an authority can ask for.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_REQUESTED_POLL_PAUSE: Duration = Duration::from_secs(30);
 /// The resources that every order uses.
-pub struct Orders<'a> {
+pub struct OrderContext<'a> {
     /// The configuration.
-    pub settings: &'a Settings,
+    pub settings: &'a AcmeSettings,
     /// The directory.
-    pub store: &'a Store,
+    pub store: &'a CertificateStore,
     /// Where proofs are published.
-    pub board: &'a Board,
+    pub board: &'a ChallengeBoard,
     /// The HTTP client for the authorities.
-    pub client: &'a Client,
+    pub client: &'a AcmeClient,
 }
 
-impl Orders<'_> {
-    pub(crate) fn failed<'f>(
+impl OrderContext<'_> {
+    pub(crate) fn failure_of<'f>(
         &self,
-        authority: &'f Authority,
-    ) -> impl Fn(Error) -> Failure + use<'f> {
+        authority: &'f AcmeAuthority,
+    ) -> impl Fn(Error) -> AcmeFailure + use<'f> {
         let client = self.client.clone();
-        move |error| Failure::of(&authority.name, error, client.take_retry_after())
+        move |error| AcmeFailure::from_acme_error(&authority.name, error, client.take_retry_after())
     }
 
     /// Orders a certificate for a name. `former` is the certificate to be replaced; `attempt` is the number of failures
     /// so far.
     ///
     /// # Errors
-    /// See [`Failure`].
+    /// See [`AcmeFailure`].
     pub async fn order(
         &self,
-        authority: &Authority,
+        authority: &AcmeAuthority,
         name: &str,
-        former: Option<&Stored>,
+        former: Option<&StoredCertificate>,
         attempt: u32,
-    ) -> Result<Stored, Failure> {
+    ) -> Result<StoredCertificate, AcmeFailure> {
         self.client.take_retry_after();
         let account = self.account(authority).await?;
         match self
             .order_with(&account, authority, name, former, attempt)
             .await
         {
-            Err(Failure::OrderRefused { why, .. }) if is_unknown_account(&why) => {
+            Err(AcmeFailure::OrderRefused { why, .. }) if is_unknown_account(&why) => {
                 // The authority no longer has the account, as happens when a test authority is restarted.
                 let account = self.account_instead_of(authority, &account).await?;
                 self.order_with(&account, authority, name, former, attempt)
@@ -77,25 +77,27 @@ impl Orders<'_> {
     async fn order_with(
         &self,
         account: &Account,
-        authority: &Authority,
+        authority: &AcmeAuthority,
         name: &str,
-        former: Option<&Stored>,
+        former: Option<&StoredCertificate>,
         attempt: u32,
-    ) -> Result<Stored, Failure> {
-        let failed = self.failed(authority);
+    ) -> Result<StoredCertificate, AcmeFailure> {
+        let failed = self.failure_of(authority);
         let mut order = new_order(account, name, former).await.map_err(&failed)?;
         // The proof stays published until the authority has validated it.
-        let proof = self.prove(&mut order, authority, name, attempt).await?;
+        let proof = self
+            .publish_proof(&mut order, authority, name, attempt)
+            .await?;
         let ready = self
             .wait_for_validation(&mut order, authority, &proof)
             .await;
-        if let Some(Proof::Dns(program, value)) = &proof {
+        if let Some(PublishedProof::Dns(program, value)) = &proof {
             // A leftover record does no harm; the next attempt sets another one.
             let _ = run_hook(program, "cleanup", name, value).await;
         }
         drop(proof);
         ready?;
-        let unfit = |error: rcgen::Error| Failure::CertificateUnfit {
+        let unfit = |error: rcgen::Error| AcmeFailure::CertificateUnfit {
             why: error.to_string(),
         };
         let key = KeyPair::generate().map_err(unfit)?;
@@ -105,16 +107,16 @@ impl Orders<'_> {
         if order.state().status != OrderStatus::Valid {
             nonce!(order.finalize_csr(request.der())).map_err(&failed)?;
         }
-        let until = Instant::now() + VALIDATION;
-        let mut pause = FIRST_LOOK;
+        let until = Instant::now() + VALIDATION_TIMEOUT;
+        let mut pause = FIRST_POLL_PAUSE;
         while order.state().status == OrderStatus::Processing {
             self.pause(&mut pause, until, authority).await?;
             nonce!(order.refresh()).map_err(&failed)?;
         }
         let chain = nonce!(order.certificate()).map_err(&failed)?;
         let chain = chain.unwrap_or_default();
-        Stored::new(name, chain, key.serialize_pem())
-            .map_err(|why| Failure::CertificateUnfit { why })
+        StoredCertificate::new(name, chain, key.serialize_pem())
+            .map_err(|why| AcmeFailure::CertificateUnfit { why })
     }
 
     /// Waits a little longer each time, or for the time that the authority asks for.
@@ -122,31 +124,34 @@ impl Orders<'_> {
         &self,
         pause: &mut Duration,
         until: Instant,
-        authority: &Authority,
-    ) -> Result<(), Failure> {
+        authority: &AcmeAuthority,
+    ) -> Result<(), AcmeFailure> {
         if Instant::now() >= until {
-            return Err(Failure::AuthorityUnreachable {
+            return Err(AcmeFailure::AuthorityUnreachable {
                 authority: authority.name.clone(),
-                why: format!("the order is not done after {} s", VALIDATION.as_secs()),
+                why: format!(
+                    "the order is not done after {} s",
+                    VALIDATION_TIMEOUT.as_secs()
+                ),
                 retry_after: None,
             });
         }
         let wanted = self.client.take_retry_after();
         let wanted = wanted.and_then(|at| at.duration_since(SystemTime::now()).ok());
-        sleep(wanted.unwrap_or(*pause).min(LONGEST_WAIT)).await;
-        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        sleep(wanted.unwrap_or(*pause).min(MAX_REQUESTED_POLL_PAUSE)).await;
+        *pause = (*pause * 2).min(MAX_POLL_PAUSE);
         Ok(())
     }
 
     /// Publishes a proof and asks the authority to validate it. Returns `None` if no proof is needed this time.
-    async fn prove(
+    async fn publish_proof(
         &self,
         order: &mut Order,
-        authority: &Authority,
+        authority: &AcmeAuthority,
         name: &str,
         attempt: u32,
-    ) -> Result<Option<Proof<'_>>, Failure> {
-        let failed = self.failed(authority);
+    ) -> Result<Option<PublishedProof<'_>>, AcmeFailure> {
+        let failed = self.failure_of(authority);
         let handle = nonce!(async {
             match order.authorizations().next().await {
                 Some(Ok(handle)) => Ok(Some(handle.status)),
@@ -166,38 +171,41 @@ impl Orders<'_> {
         let offered: Vec<ChallengeType> =
             handle.challenges.iter().map(|c| c.r#type.clone()).collect();
         let hook = self.settings.dns_hook.as_deref();
-        let choices = Method::choices(name, self.settings.http, hook.is_some(), attempt);
+        let choices = ChallengeMethod::choices(name, self.settings.http, hook.is_some(), attempt);
         let method = choices
             .iter()
-            .find(|m| offered.contains(&m.kind()))
+            .find(|m| offered.contains(&m.challenge_type()))
             .copied();
         let Some((method, mut challenge)) =
-            method.and_then(|method| Some((method, handle.challenge(method.kind())?)))
+            method.and_then(|method| Some((method, handle.challenge(method.challenge_type())?)))
         else {
             let offered = offered.iter().map(|kind| format!("{kind:?}"));
-            return Err(Failure::NoChallenge {
+            return Err(AcmeFailure::NoChallenge {
                 offered: offered.collect::<Vec<_>>().join(", "),
             });
         };
         let answer = challenge.key_authorization();
         let proof = match (method, hook) {
-            (Method::Http, _) => {
+            (ChallengeMethod::Http, _) => {
                 let shown = self
                     .board
-                    .show_http(&challenge.token, answer.as_str())
+                    .publish_http(&challenge.token, answer.as_str())
                     .await;
-                Proof::Here {
+                PublishedProof::Here {
                     method,
                     _shown: shown,
                 }
             }
-            (Method::Dns, Some(program)) => {
+            (ChallengeMethod::Dns, Some(program)) => {
                 run_hook(program, "present", name, &answer.dns_value()).await?;
-                Proof::Dns(program, answer.dns_value())
+                PublishedProof::Dns(program, answer.dns_value())
             }
-            (Method::Tls | Method::Dns, _) => {
-                let shown = self.board.show_tls(name, answer.digest().as_ref()).await?;
-                Proof::Here {
+            (ChallengeMethod::Tls | ChallengeMethod::Dns, _) => {
+                let shown = self
+                    .board
+                    .publish_tls(name, answer.digest().as_ref())
+                    .await?;
+                PublishedProof::Here {
                     method,
                     _shown: shown,
                 }
@@ -211,12 +219,12 @@ impl Orders<'_> {
     async fn wait_for_validation(
         &self,
         order: &mut Order,
-        authority: &Authority,
-        proof: &Option<Proof<'_>>,
-    ) -> Result<(), Failure> {
-        let failed = self.failed(authority);
-        let until = Instant::now() + VALIDATION;
-        let mut pause = FIRST_LOOK;
+        authority: &AcmeAuthority,
+        proof: &Option<PublishedProof<'_>>,
+    ) -> Result<(), AcmeFailure> {
+        let failed = self.failure_of(authority);
+        let until = Instant::now() + VALIDATION_TIMEOUT;
+        let mut pause = FIRST_POLL_PAUSE;
         loop {
             let status = nonce!(order.refresh()).map_err(&failed)?.status;
             match status {
@@ -234,9 +242,9 @@ impl Orders<'_> {
     async fn why_invalid(
         &self,
         order: &mut Order,
-        authority: &Authority,
-        proof: &Option<Proof<'_>>,
-    ) -> Failure {
+        authority: &AcmeAuthority,
+        proof: &Option<PublishedProof<'_>>,
+    ) -> AcmeFailure {
         let problem = nonce!(async {
             let mut authorizations = order.authorizations();
             let Some(handle) = authorizations.next().await else {
@@ -248,26 +256,26 @@ impl Orders<'_> {
         });
         match problem {
             Ok(Some(problem)) => challenge_failed(&problem, authority, proof),
-            Ok(None) => Failure::OrderRefused {
+            Ok(None) => AcmeFailure::OrderRefused {
                 authority: authority.name.clone(),
                 why: "the order is invalid; it does not say why".to_owned(),
                 retry_after: None,
             },
-            Err(error) => self.failed(authority)(error),
+            Err(error) => self.failure_of(authority)(error),
         }
     }
 
     /// Returns the window in which the authority wants this certificate to be renewed, and how long this information is
     /// valid. Returns `None` if the authority does not provide it.
-    pub async fn window(
+    pub async fn renewal_window(
         &self,
-        authority: &Authority,
-        stored: &Stored,
-    ) -> Option<(Window, Duration)> {
+        authority: &AcmeAuthority,
+        stored: &StoredCertificate,
+    ) -> Option<(RenewalWindow, Duration)> {
         let account = self.account(authority).await.ok()?;
         let id = CertificateIdentifier::try_from(&stored.leaf).ok()?;
         let (info, again) = account.renewal_info(&id).await.ok()?;
-        let window = Window {
+        let window = RenewalWindow {
             start: info.suggested_window.start.into(),
             end: info.suggested_window.end.into(),
         };
@@ -277,33 +285,44 @@ impl Orders<'_> {
     /// Asks the authority to revoke a certificate.
     ///
     /// # Errors
-    /// See [`Failure`].
-    pub async fn revoke(&self, authority: &Authority, stored: &Stored) -> Result<(), Failure> {
+    /// See [`AcmeFailure`].
+    pub async fn revoke(
+        &self,
+        authority: &AcmeAuthority,
+        stored: &StoredCertificate,
+    ) -> Result<(), AcmeFailure> {
         let account = self.account(authority).await?;
         let request = RevocationRequest {
             certificate: &stored.leaf,
             reason: None,
         };
-        nonce!(account.revoke(&request)).map_err(self.failed(authority))
+        nonce!(account.revoke(&request)).map_err(self.failure_of(authority))
     }
 }
 
 /// A published proof.
-enum Proof<'a> {
-    Here { method: Method, _shown: Shown<'a> },
+enum PublishedProof<'a> {
+    Here {
+        method: ChallengeMethod,
+        _shown: PublishedChallenge<'a>,
+    },
     Dns(&'a std::path::Path, String),
 }
 
-impl Proof<'_> {
-    fn method(&self) -> Method {
+impl PublishedProof<'_> {
+    fn method(&self) -> ChallengeMethod {
         match self {
-            Proof::Here { method, .. } => *method,
-            Proof::Dns(..) => Method::Dns,
+            PublishedProof::Here { method, .. } => *method,
+            PublishedProof::Dns(..) => ChallengeMethod::Dns,
         }
     }
 }
 
-async fn new_order(account: &Account, name: &str, former: Option<&Stored>) -> Result<Order, Error> {
+async fn new_order(
+    account: &Account,
+    name: &str,
+    former: Option<&StoredCertificate>,
+) -> Result<Order, Error> {
     let identifiers = [match name.parse() {
         Ok(address) => Identifier::Ip(address),
         Err(_) => Identifier::Dns(name.to_owned()),
@@ -312,7 +331,7 @@ async fn new_order(account: &Account, name: &str, former: Option<&Stored>) -> Re
     if let Some(replaced) = replaced {
         let order = NewOrder::new(&identifiers).replaces(replaced);
         match nonce!(account.new_order(&order)) {
-            Err(Error::Api(problem)) if is_about_the_moment(problem_type(&problem)) => {
+            Err(Error::Api(problem)) if is_unrelated_to_replacement(problem_type(&problem)) => {
                 return Err(Error::Api(problem));
             }
             // The certificate may belong to another account or another authority, it may already have been replaced, or
@@ -327,7 +346,7 @@ async fn new_order(account: &Account, name: &str, former: Option<&Stored>) -> Re
 
 /// Returns whether the reason for a refusal is unrelated to the certificate to be replaced (RFC 8555 §6.7). In this
 /// case a second order would be refused as well.
-fn is_about_the_moment(problem: &str) -> bool {
+fn is_unrelated_to_replacement(problem: &str) -> bool {
     matches!(
         problem,
         "badNonce" | "rateLimited" | "serverInternal" | "accountDoesNotExist"
@@ -340,22 +359,22 @@ fn is_unknown_account(why: &str) -> bool {
 
 fn challenge_failed(
     problem: &Problem,
-    authority: &Authority,
-    proof: &Option<Proof<'_>>,
-) -> Failure {
+    authority: &AcmeAuthority,
+    proof: &Option<PublishedProof<'_>>,
+) -> AcmeFailure {
     match (problem_type(problem), proof) {
-        ("serverInternal", _) => Failure::AuthorityUnreachable {
+        ("serverInternal", _) => AcmeFailure::AuthorityUnreachable {
             authority: authority.name.clone(),
-            why: sentence(problem),
+            why: problem_text(problem),
             retry_after: None,
         },
-        (_, Some(proof)) => Failure::ChallengeFailed {
+        (_, Some(proof)) => AcmeFailure::ChallengeFailed {
             challenge: proof.method().name(),
-            why: sentence(problem),
+            why: problem_text(problem),
         },
-        (_, None) => Failure::OrderRefused {
+        (_, None) => AcmeFailure::OrderRefused {
             authority: authority.name.clone(),
-            why: sentence(problem),
+            why: problem_text(problem),
             retry_after: None,
         },
     }

@@ -13,45 +13,45 @@ use std::time::{Duration, SystemTime};
 use howdah_os::files::{FileStamp, create_beside};
 use serde::{Deserialize, Serialize};
 
-use crate::Seconds;
-use crate::certificate::Stored;
-use crate::failure::Failure;
-use crate::lease::{Lease, Watcher};
+use crate::UnixSeconds;
+use crate::certificate::StoredCertificate;
+use crate::failure::AcmeFailure;
+use crate::lease::{LockLease, LockWatcher};
 
 /// The state of a name beside its certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Record {
+pub struct RenewalRecord {
     /// The authority that issued the certificate.
     pub authority: Option<String>,
     /// When the certificate is to be renewed.
-    pub renew_at: Option<Seconds>,
+    pub renew_at: Option<UnixSeconds>,
     /// When to ask the authority next for its renewal window (RFC 9773).
-    pub ask_window_at: Option<Seconds>,
+    pub ask_window_at: Option<UnixSeconds>,
     /// Why the last attempts failed.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<FailedAttempts>,
 }
 
 /// A series of failed attempts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct FailedAttempts {
     /// The name of the last failure.
     pub name: String,
     /// The text of the last failure.
     pub message: String,
     /// When the first attempt failed.
-    pub since: Seconds,
+    pub since: UnixSeconds,
     /// The number of failed attempts.
     pub attempts: u32,
     /// When the next attempt is made.
-    pub next: Seconds,
+    pub next: UnixSeconds,
 }
 
 /// The result of reading the file of a name.
 #[derive(Debug)]
-pub enum Look {
+pub enum StoredState {
     /// A certificate that can be used, unless it has expired.
-    Good(Box<Stored>),
+    Good(Box<StoredCertificate>),
     /// There is no file.
     None,
     /// The file is not a certificate with its key, for this reason.
@@ -59,7 +59,7 @@ pub enum Look {
 }
 
 /// The directory itself and its subdirectories.
-pub const PARTS: [&str; 7] = [
+pub const SUBDIRECTORIES: [&str; 7] = [
     "",
     "accounts",
     "certificates",
@@ -70,18 +70,18 @@ pub const PARTS: [&str; 7] = [
 ];
 
 /// An unfinished file that is older than this belongs to a process that was killed.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(3600);
+const UNFINISHED_FILE_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// The directory of certificates; see the module.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct CertificateStore {
     directory: PathBuf,
 }
 
-impl Store {
+impl CertificateStore {
     /// Creates a store in this directory, which need not exist yet.
-    pub fn at(directory: &Path) -> Store {
-        Store {
+    pub fn new(directory: &Path) -> CertificateStore {
+        CertificateStore {
             directory: directory.to_owned(),
         }
     }
@@ -94,27 +94,29 @@ impl Store {
     /// Creates the missing directories and removes the permissions of other users.
     ///
     /// # Errors
-    /// [`Failure::StoreFailed`]
-    pub fn prepare(&self) -> Result<(), Failure> {
-        for part in PARTS {
+    /// [`AcmeFailure::StoreFailed`]
+    pub fn prepare(&self) -> Result<(), AcmeFailure> {
+        for part in SUBDIRECTORIES {
             let path = self.directory.join(part);
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            made.and_then(|()| close(&path))
-                .map_err(|error| failed("make", &path, &error))?;
+            made.and_then(|()| restrict_to_owner(&path))
+                .map_err(|error| store_failure("make", &path, &error))?;
         }
         Ok(())
     }
 
     /// Removes files that were left unfinished by killed processes of any host.
     pub(crate) fn remove_unfinished(&self) {
-        let entries = PARTS
+        let entries = SUBDIRECTORIES
             .iter()
             .flat_map(|part| fs::read_dir(self.directory.join(part)))
             .flat_map(|entries| entries.flatten());
         for entry in entries {
             let written = entry.metadata().and_then(|meta| meta.modified()).ok();
             let age = written.and_then(|at| SystemTime::now().duration_since(at).ok());
-            if is_being_written(&entry.path()) && age.is_some_and(|age| age > WRITTEN_WITHIN) {
+            if is_being_written(&entry.path())
+                && age.is_some_and(|age| age > UNFINISHED_FILE_MAX_AGE)
+            {
                 // On failure, the next process tries again.
                 let _ = fs::remove_file(entry.path());
             }
@@ -124,12 +126,16 @@ impl Store {
     /// Waits for the lock of this name and takes it. All hosts that share the directory respect it.
     ///
     /// # Errors
-    /// [`Failure::StoreFailed`]
-    pub(crate) async fn lock(&self, name: &str, watcher: &mut Watcher) -> Result<Lease, Failure> {
+    /// [`AcmeFailure::StoreFailed`]
+    pub(crate) async fn lock(
+        &self,
+        name: &str,
+        watcher: &mut LockWatcher,
+    ) -> Result<LockLease, AcmeFailure> {
         self.prepare()?;
         let path = self.path("locks", name, ".lock");
-        let lease = Lease::acquire(watcher, &path).await;
-        lease.map_err(|error| failed("lock", &path, &error))
+        let lease = LockLease::acquire(watcher, &path).await;
+        lease.map_err(|error| store_failure("lock", &path, &error))
     }
 
     /// Returns the path of a file in one of the directories.
@@ -144,25 +150,25 @@ impl Store {
     }
 
     /// Reads and checks the certificate of a name.
-    pub fn look(&self, name: &str) -> Look {
+    pub fn load(&self, name: &str) -> StoredState {
         let path = self.certificate_path(name);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::None,
-            Err(error) => return Look::Broken(error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return StoredState::None,
+            Err(error) => return StoredState::Broken(error.to_string()),
         };
         // The key precedes the certificates.
         let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else {
-            return Look::Broken("there is no certificate in it".to_owned());
+            return StoredState::Broken("there is no certificate in it".to_owned());
         };
         // Detects a truncated last certificate. PEM does not state how many certificates there are.
         if !text.trim_end().ends_with("-----END CERTIFICATE-----") {
-            return Look::Broken("its end is missing".to_owned());
+            return StoredState::Broken("its end is missing".to_owned());
         }
         let (key, chain) = text.split_at(at);
-        match Stored::new(name, chain.to_owned(), key.to_owned()) {
-            Ok(stored) => Look::Good(Box::new(stored)),
-            Err(why) => Look::Broken(why),
+        match StoredCertificate::new(name, chain.to_owned(), key.to_owned()) {
+            Ok(stored) => StoredState::Good(Box::new(stored)),
+            Err(why) => StoredState::Broken(why),
         }
     }
 
@@ -174,10 +180,10 @@ impl Store {
     /// Stores a certificate with its key.
     ///
     /// # Errors
-    /// [`Failure::StoreFailed`]
-    pub fn save(&self, name: &str, stored: &Stored) -> Result<(), Failure> {
+    /// [`AcmeFailure::StoreFailed`]
+    pub fn save(&self, name: &str, stored: &StoredCertificate) -> Result<(), AcmeFailure> {
         let path = self.certificate_path(name);
-        replace(&path, format!("{}{}", stored.key, stored.chain).as_bytes())
+        replace_file(&path, format!("{}{}", stored.key, stored.chain).as_bytes())
     }
 
     /// Renames a file that is not a certificate, so an administrator can examine it later.
@@ -190,15 +196,15 @@ impl Store {
     /// Removes the certificate of a name and its state.
     ///
     /// # Errors
-    /// [`Failure::StoreFailed`]
-    pub fn remove(&self, name: &str) -> Result<(), Failure> {
+    /// [`AcmeFailure::StoreFailed`]
+    pub fn remove(&self, name: &str) -> Result<(), AcmeFailure> {
         for path in [
             self.certificate_path(name),
             self.path("certificates", name, ".json"),
         ] {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed("remove", &path, &error));
+                    return Err(store_failure("remove", &path, &error));
                 }
                 _ => {}
             }
@@ -207,7 +213,7 @@ impl Store {
     }
 
     /// Returns the state of a name, or an empty one if it cannot be read.
-    pub fn record(&self, name: &str) -> Record {
+    pub fn record(&self, name: &str) -> RenewalRecord {
         let text = fs::read(self.path("certificates", name, ".json"));
         text.ok()
             .and_then(|text| serde_json::from_slice(&text).ok())
@@ -217,10 +223,10 @@ impl Store {
     /// Stores the state of a name.
     ///
     /// # Errors
-    /// [`Failure::StoreFailed`]
-    pub fn save_record(&self, name: &str, record: &Record) -> Result<(), Failure> {
+    /// [`AcmeFailure::StoreFailed`]
+    pub fn save_record(&self, name: &str, record: &RenewalRecord) -> Result<(), AcmeFailure> {
         let text = serde_json::to_vec_pretty(record).unwrap_or_default();
-        replace(&self.path("certificates", name, ".json"), &text)
+        replace_file(&self.path("certificates", name, ".json"), &text)
     }
 
     /// Returns the files in one of the directories.
@@ -248,7 +254,7 @@ impl Store {
     }
 }
 
-/// Returns whether this is the name of a file that [`replace`] has not finished.
+/// Returns whether this is the name of a file that [`replace_file`] has not finished.
 fn is_being_written(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     name.as_encoded_bytes().starts_with(b".")
@@ -257,9 +263,9 @@ fn is_being_written(path: &Path) -> bool {
 /// Creates a file, or replaces it atomically, with mode 0600.
 ///
 /// # Errors
-/// [`Failure::StoreFailed`]; the former file is unchanged.
-pub fn replace(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    replace_durably(path, content).map_err(|error| failed("write", path, &error))
+/// [`AcmeFailure::StoreFailed`]; the former file is unchanged.
+pub fn replace_file(path: &Path, content: &[u8]) -> Result<(), AcmeFailure> {
+    replace_durably(path, content).map_err(|error| store_failure("write", path, &error))
 }
 
 fn replace_durably(path: &Path, content: &[u8]) -> io::Result<()> {
@@ -280,7 +286,7 @@ fn write_durably(mut file: File, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn close(path: &Path) -> io::Result<()> {
+fn restrict_to_owner(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     match mode & 0o077 {
         0 => Ok(()),
@@ -289,8 +295,8 @@ fn close(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the failure of an operation on a file.
-pub fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::StoreFailed {
+pub fn store_failure(what: &str, path: &Path, error: &io::Error) -> AcmeFailure {
+    AcmeFailure::StoreFailed {
         why: format!("cannot {what} {}: {error}", path.display()),
     }
 }
@@ -301,15 +307,15 @@ mod tests {
     use crate::local;
 
     #[test]
-    fn a_certificate_is_kept_with_its_key_and_closed_to_others() {
+    fn certificate_is_stored_with_its_key_and_private() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let store = Store::at(directory.path());
+        let store = CertificateStore::new(directory.path());
         store.prepare().unwrap();
         let stored = local::tests::issued(directory.path(), "shop.test");
         store.save("shop.test", &stored).unwrap();
-        let Look::Good(read) = store.look("shop.test") else {
-            panic!("{:?}", store.look("shop.test"));
+        let StoredState::Good(read) = store.load("shop.test") else {
+            panic!("{:?}", store.load("shop.test"));
         };
         assert_eq!(*read, stored);
         assert_eq!(store.names(), ["shop.test"]);
@@ -317,11 +323,11 @@ mod tests {
         assert_eq!(mode(directory.path()), 0o700);
         assert_eq!(mode(&store.certificate_path("shop.test")), 0o600);
         store.remove("shop.test").unwrap();
-        assert!(matches!(store.look("shop.test"), Look::None));
+        assert!(matches!(store.load("shop.test"), StoredState::None));
     }
 
     #[test]
-    fn a_file_that_a_container_of_the_same_process_id_is_writing_is_left_alone() {
+    fn unfinished_file_of_a_container_with_the_same_process_id_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         // A name that a process with our id might once have chosen.
@@ -329,23 +335,23 @@ mod tests {
             .path()
             .join(format!(".a.json.{}", std::process::id()));
         fs::write(&theirs, "theirs, and half").unwrap();
-        replace(&path, b"ours").unwrap();
+        replace_file(&path, b"ours").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"ours");
         assert_eq!(fs::read(&theirs).unwrap(), b"theirs, and half");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
     #[test]
-    fn only_files_that_nobody_writes_any_more_are_removed() {
+    fn only_abandoned_unfinished_files_are_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::at(directory.path());
+        let store = CertificateStore::new(directory.path());
         store.prepare().unwrap();
         let paths = [".old.json.1", ".new.json.2", "old.json"];
         let paths = paths.map(|name| directory.path().join("servers").join(name));
         for path in &paths {
             let file = File::create(path).unwrap();
             if !path.ends_with(".new.json.2") {
-                let long_ago = SystemTime::now() - 2 * WRITTEN_WITHIN;
+                let long_ago = SystemTime::now() - 2 * UNFINISHED_FILE_MAX_AGE;
                 file.set_modified(long_ago).unwrap();
             }
         }
@@ -354,9 +360,9 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_or_foreign_file_is_seen_to_be_broken() {
+    fn truncated_or_foreign_file_is_broken() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::at(directory.path());
+        let store = CertificateStore::new(directory.path());
         store.prepare().unwrap();
         let stored = local::tests::issued(directory.path(), "shop.test");
         let whole = format!("{}{}", stored.key, stored.chain);
@@ -364,22 +370,22 @@ mod tests {
         for length in [0, 1, 100, whole.len() / 2, whole.len() - 40] {
             fs::write(&path, &whole[..length]).unwrap();
             assert!(
-                matches!(store.look("shop.test"), Look::Broken(_)),
+                matches!(store.load("shop.test"), StoredState::Broken(_)),
                 "{length}"
             );
         }
         let other = local::tests::issued(directory.path(), "other.test");
         fs::write(&path, format!("{}{}", other.key, stored.chain)).unwrap();
         assert!(
-            matches!(store.look("shop.test"), Look::Broken(_)),
+            matches!(store.load("shop.test"), StoredState::Broken(_)),
             "mismatched key"
         );
         fs::write(&path, format!("{}{}", other.key, other.chain)).unwrap();
         assert!(
-            matches!(store.look("shop.test"), Look::Broken(_)),
+            matches!(store.load("shop.test"), StoredState::Broken(_)),
             "another name"
         );
         store.set_aside("shop.test");
-        assert!(matches!(store.look("shop.test"), Look::None));
+        assert!(matches!(store.load("shop.test"), StoredState::None));
     }
 }

@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use howdah_bench::engine::null::{NullServer, RequestEnd};
-use howdah_bench::engine::{Control, run};
-use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
+use howdah_bench::engine::{RunControl, run};
+use howdah_bench::plan::{Arrivals, LoadTarget, Plan, StopLimits};
 
 fn main() -> ExitCode {
     match measure() {
@@ -20,15 +20,15 @@ fn main() -> ExitCode {
     }
 }
 
-struct Options {
+struct WrkOptions {
     url: Option<String>,
     pairs: usize,
     seconds: u64,
     concurrency: u32,
 }
 
-fn options() -> Result<Options, String> {
-    let mut options = Options {
+fn options() -> Result<WrkOptions, String> {
+    let mut options = WrkOptions {
         url: None,
         pairs: 7,
         seconds: 3,
@@ -55,7 +55,7 @@ fn options() -> Result<Options, String> {
 
 fn measure() -> Result<(), String> {
     let options = options()?;
-    let server = NullServer::start(RequestEnd::EmptyLine, NullServer::answer(24), true)
+    let server = NullServer::start(RequestEnd::EmptyLine, NullServer::response(24), true)
         .map_err(|e| e.to_string())?;
     let own = format!("http://{}/", server.address());
     let url = options.url.clone().unwrap_or(own);
@@ -102,31 +102,31 @@ fn print_ratios(what: &str, ratios: &mut [f64]) {
 }
 
 /// The result of one of the two generators.
-struct Reached {
+struct GeneratorResult {
     /// Responses per second.
     rate: f64,
     /// Cores the generator used.
     cpu: f64,
 }
 
-impl Reached {
+impl GeneratorResult {
     /// Returns the responses per second of CPU time, which is the fairer figure on a machine that is busy otherwise.
     fn per_cpu_second(&self) -> f64 {
         self.rate / self.cpu
     }
 }
 
-fn howdah(url: &str, options: &Options) -> Result<Reached, String> {
-    let target = Target::parse(url).map_err(|e| e.to_string())?;
+fn howdah(url: &str, options: &WrkOptions) -> Result<GeneratorResult, String> {
+    let target = LoadTarget::parse(url).map_err(|e| e.to_string())?;
     let arrivals = Arrivals::Closed {
         concurrency: options.concurrency,
     };
-    let stop = Stop {
+    let stop = StopLimits {
         requests: None,
         time: Some(Duration::from_secs(options.seconds)),
     };
-    let run =
-        run(&Plan::new(target, arrivals, stop), Control::default()).map_err(|e| e.to_string())?;
+    let run = run(&Plan::new(target, arrivals, stop), RunControl::default())
+        .map_err(|e| e.to_string())?;
     run.balance()?;
     if run.errors() > 0 {
         return Err(format!(
@@ -135,13 +135,13 @@ fn howdah(url: &str, options: &Options) -> Result<Reached, String> {
             run.reasons
         ));
     }
-    Ok(Reached {
+    Ok(GeneratorResult {
         rate: run.good_rate(),
         cpu: run.client.busiest(),
     })
 }
 
-fn wrk(url: &str, options: &Options) -> Result<Reached, String> {
+fn wrk(url: &str, options: &WrkOptions) -> Result<GeneratorResult, String> {
     let before = children_ticks()?;
     let output = Command::new("wrk")
         .args(["-t1", &format!("-c{}", options.concurrency)])
@@ -156,7 +156,7 @@ fn wrk(url: &str, options: &Options) -> Result<Reached, String> {
         .and_then(|rate| rate.trim().parse().ok())
         .ok_or(format!("wrk said: {text}"))?;
     let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
-    Ok(Reached {
+    Ok(GeneratorResult {
         rate,
         cpu: seconds / options.seconds as f64,
     })

@@ -1,11 +1,11 @@
 //! Several runs as data, in the order measured: a comparison of servers, a sweep over concurrency, a search for the
 //! highest rate. [`crate::driver`] measures them, [`crate::report`] draws the conclusions. A saved file holds one
-//! [`Document`]; its format is described in `docs/bench-json.md`.
+//! [`SavedDocument`]; its format is described in `docs/bench-json.md`.
 
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use crate::run::{Run, SCHEMA};
+use crate::run::{Run, SCHEMA_VERSION};
 use crate::slo::Slo;
 
 /// The content of a saved file.
@@ -15,7 +15,7 @@ use crate::slo::Slo;
     clippy::large_enum_variant,
     reason = "one at a time, and not in a collection"
 )]
-pub enum Document {
+pub enum SavedDocument {
     /// A single run: `howdah bench URL`.
     Run(Run),
     /// A comparison of servers: `--vs`.
@@ -30,9 +30,9 @@ pub enum Document {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     /// The servers. The first is the base. One may be the control, which is the base again.
-    pub arms: Vec<Arm>,
+    pub arms: Vec<ComparisonArm>,
     /// Every window, in the order measured.
-    pub windows: Vec<Window>,
+    pub windows: Vec<ComparisonWindow>,
     /// Differences below this share count as "the same".
     pub margin: f64,
     /// The seed for resampling the intervals.
@@ -41,7 +41,7 @@ pub struct Comparison {
 
 /// One of the servers compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arm {
+pub struct ComparisonArm {
     /// The arm's name: `A`, `B` …; the control is `A again`.
     pub name: String,
     /// The URL, or the first one if there are several.
@@ -52,7 +52,7 @@ pub struct Arm {
 
 /// One measurement of one arm.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Window {
+pub struct ComparisonWindow {
     /// The block's number. Every arm is measured once in a block, in an order that changes from block to block.
     pub block: u32,
     /// The arm's index in `Comparison::arms`.
@@ -110,7 +110,7 @@ pub struct Trial {
 }
 
 #[derive(Serialize)]
-struct Written<'a, T> {
+struct DocumentJson<'a, T> {
     kind: &'a str,
     schema: u32,
     #[serde(flatten)]
@@ -118,7 +118,7 @@ struct Written<'a, T> {
 }
 
 #[derive(Serialize)]
-struct WrittenRun<'a> {
+struct RunJson<'a> {
     kind: &'a str,
     #[serde(flatten)]
     body: &'a Run,
@@ -130,7 +130,7 @@ struct Envelope {
     schema: Option<u32>,
 }
 
-impl Document {
+impl SavedDocument {
     /// Returns the value of `kind` in the file.
     pub fn kind(&self) -> &'static str {
         self.into()
@@ -139,38 +139,42 @@ impl Document {
     /// Returns the document as indented JSON, with a line feed at the end.
     pub fn to_json(&self) -> String {
         let kind = self.kind();
-        let schema = SCHEMA;
+        let schema = SCHEMA_VERSION;
         let text = match self {
-            Document::Run(body) => serde_json::to_string_pretty(&WrittenRun { kind, body }),
-            Document::Comparison(body) => {
-                serde_json::to_string_pretty(&Written { kind, schema, body })
+            SavedDocument::Run(body) => serde_json::to_string_pretty(&RunJson { kind, body }),
+            SavedDocument::Comparison(body) => {
+                serde_json::to_string_pretty(&DocumentJson { kind, schema, body })
             }
-            Document::Sweep(body) => serde_json::to_string_pretty(&Written { kind, schema, body }),
-            Document::Search(body) => serde_json::to_string_pretty(&Written { kind, schema, body }),
+            SavedDocument::Sweep(body) => {
+                serde_json::to_string_pretty(&DocumentJson { kind, schema, body })
+            }
+            SavedDocument::Search(body) => {
+                serde_json::to_string_pretty(&DocumentJson { kind, schema, body })
+            }
         };
         text.expect("plain data becomes JSON") + "\n"
     }
 
-    /// Parses the output of [`Document::to_json`]. The error says what is wrong with the text, without the name of the
+    /// Parses the output of [`SavedDocument::to_json`]. The error says what is wrong with the text, without the name of the
     /// file.
-    pub fn from_json(text: &str) -> Result<Document, String> {
+    pub fn from_json(text: &str) -> Result<SavedDocument, String> {
         let head: Envelope = serde_json::from_str(text)
             .map_err(|e| format!("not a saved run of howdah bench: {e}"))?;
         let (Some(kind), Some(schema)) = (head.kind, head.schema) else {
             return Err("not a saved run of howdah bench: `kind` and `schema` are missing".into());
         };
-        if schema != SCHEMA {
+        if schema != SCHEMA_VERSION {
             return Err(format!(
-                "saved in format version {schema}; this program reads version {SCHEMA}"
+                "saved in format version {schema}; this program reads version {SCHEMA_VERSION}"
             ));
         }
         // This is not done with serde's tag, because a tagged enum is buffered, and buffered maps lose their numeric
         // keys.
         let document = match kind.as_str() {
-            "run" => serde_json::from_str(text).map(Document::Run),
-            "comparison" => serde_json::from_str(text).map(Document::Comparison),
-            "sweep" => serde_json::from_str(text).map(Document::Sweep),
-            "search" => serde_json::from_str(text).map(Document::Search),
+            "run" => serde_json::from_str(text).map(SavedDocument::Run),
+            "comparison" => serde_json::from_str(text).map(SavedDocument::Comparison),
+            "sweep" => serde_json::from_str(text).map(SavedDocument::Sweep),
+            "search" => serde_json::from_str(text).map(SavedDocument::Search),
             other => {
                 return Err(format!(
                     "a file of kind `{other}`: expected run, comparison, sweep or search"
@@ -185,18 +189,18 @@ impl Document {
     /// Returns all runs of the document, to be changed.
     pub fn runs_mut(&mut self) -> Vec<&mut Run> {
         match self {
-            Document::Run(run) => vec![run],
-            Document::Comparison(all) => all.windows.iter_mut().map(|w| &mut w.run).collect(),
-            Document::Sweep(all) => all.points.iter_mut().map(|p| &mut p.run).collect(),
-            Document::Search(all) => all.trials.iter_mut().map(|t| &mut t.run).collect(),
+            SavedDocument::Run(run) => vec![run],
+            SavedDocument::Comparison(all) => all.windows.iter_mut().map(|w| &mut w.run).collect(),
+            SavedDocument::Sweep(all) => all.points.iter_mut().map(|p| &mut p.run).collect(),
+            SavedDocument::Search(all) => all.trials.iter_mut().map(|t| &mut t.run).collect(),
         }
     }
 
     /// Checks the rules that the types cannot guarantee.
     fn check(&self) -> Result<(), String> {
         let runs: Vec<&Run> = match self {
-            Document::Run(run) => vec![run],
-            Document::Comparison(comparison) => {
+            SavedDocument::Run(run) => vec![run],
+            SavedDocument::Comparison(comparison) => {
                 if let Some(window) = comparison
                     .windows
                     .iter()
@@ -209,10 +213,10 @@ impl Document {
                 }
                 comparison.windows.iter().map(|w| &w.run).collect()
             }
-            Document::Sweep(sweep) => sweep.points.iter().map(|p| &p.run).collect(),
-            Document::Search(search) => search.trials.iter().map(|t| &t.run).collect(),
+            SavedDocument::Sweep(sweep) => sweep.points.iter().map(|p| &p.run).collect(),
+            SavedDocument::Search(search) => search.trials.iter().map(|t| &t.run).collect(),
         };
-        if matches!(self, Document::Comparison(comparison) if comparison.arms.is_empty()) {
+        if matches!(self, SavedDocument::Comparison(comparison) if comparison.arms.is_empty()) {
             return Err("a comparison without servers".to_owned());
         }
         for run in runs {
@@ -236,7 +240,7 @@ impl Document {
                     crate::histogram::Histogram::decode(&second.latency)?;
                 }
             }
-            if run.schema != SCHEMA {
+            if run.schema != SCHEMA_VERSION {
                 return Err(format!("it contains a run of version {}", run.schema));
             }
             run.balance()
@@ -249,7 +253,8 @@ impl Document {
 impl Comparison {
     /// Returns the runs of an arm, in the order of their blocks.
     pub fn runs(&self, arm: usize) -> Vec<&Run> {
-        let mut windows: Vec<&Window> = self.windows.iter().filter(|w| w.arm == arm).collect();
+        let mut windows: Vec<&ComparisonWindow> =
+            self.windows.iter().filter(|w| w.arm == arm).collect();
         windows.sort_by_key(|w| w.block);
         windows.into_iter().map(|w| &w.run).collect()
     }

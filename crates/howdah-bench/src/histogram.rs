@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
-const LONGEST: u64 = 3_600_000_000_000;
+const MAX_NANOSECONDS: u64 = 3_600_000_000_000;
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -26,13 +26,16 @@ impl Default for Histogram {
 impl Histogram {
     /// Creates an empty histogram with three significant digits, so a percentile is accurate to 0.1 %.
     pub fn new() -> Histogram {
-        Histogram(hdrhistogram::Histogram::new_with_bounds(1, LONGEST, 3).expect("valid bounds"))
+        Histogram(
+            hdrhistogram::Histogram::new_with_bounds(1, MAX_NANOSECONDS, 3).expect("valid bounds"),
+        )
     }
 
     /// Records one duration. Neither allocates nor fails.
     #[inline]
     pub fn record(&mut self, nanoseconds: u64) {
-        self.0.saturating_record(nanoseconds.clamp(1, LONGEST));
+        self.0
+            .saturating_record(nanoseconds.clamp(1, MAX_NANOSECONDS));
     }
 
     /// Adds the durations of another histogram.
@@ -83,7 +86,7 @@ impl Histogram {
 
     /// Returns how many durations are at most this long, in nanoseconds.
     pub fn count_up_to(&self, nanoseconds: u64) -> u64 {
-        self.0.count_between(0, nanoseconds.min(LONGEST))
+        self.0.count_between(0, nanoseconds.min(MAX_NANOSECONDS))
     }
 
     /// Returns the underlying histogram, for operations that this type does not offer.
@@ -121,7 +124,7 @@ fn ms(nanoseconds: f64) -> f64 {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Form {
+struct HistogramJson {
     count: u64,
     #[serde(default)]
     min_ms: f64,
@@ -141,7 +144,7 @@ struct Form {
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let at = |quantile| ms(self.quantile(quantile) as f64);
-        Form {
+        HistogramJson {
             count: self.len(),
             min_ms: ms(self.min() as f64),
             mean_ms: ms(self.mean()),
@@ -157,7 +160,7 @@ impl Serialize for Histogram {
 
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let form = Form::deserialize(deserializer)?;
+        let form = HistogramJson::deserialize(deserializer)?;
         let histogram = Histogram::decode(&form.hdr).map_err(de::Error::custom)?;
         if histogram.len() != form.count {
             return Err(de::Error::custom(format!(
@@ -175,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_survives_json() {
+    fn histogram_round_trips_through_json() {
         let mut histogram = Histogram::new();
         for n in 1..=1000 {
             histogram.record(n * 1_000_000);
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_histogram_is_refused() {
+    fn histogram_with_changed_data_is_refused() {
         let text = serde_json::to_string(&Histogram::new()).unwrap();
         let wrong = text.replace("\"count\":0", "\"count\":7");
         let error = serde_json::from_str::<Histogram>(&wrong).unwrap_err();
@@ -200,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_an_hour_counts_as_an_hour() {
+    fn histogram_caps_durations_at_an_hour() {
         let mut histogram = Histogram::new();
         histogram.record(u64::MAX);
         histogram.record(0);
         assert_eq!(histogram.len(), 2);
-        assert!(histogram.max() >= LONGEST);
+        assert!(histogram.max() >= MAX_NANOSECONDS);
     }
 }

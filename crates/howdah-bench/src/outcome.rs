@@ -2,14 +2,14 @@
 //! the tests. Only [`Outcome::Good`] is throughput: a fast error page is not.
 //!
 //! A request that was still in progress when the run ended (`Run::in_flight`) and an arrival that was due but never
-//! sent (`Run::unsent`) have *no* outcome. They are counted separately, under these names.
+//! sent (`Run::count_unsent`) have *no* outcome. They are counted separately, under these names.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
 /// The stage at which a request was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
+pub enum OutcomeStage {
     /// The request was not lost: it got a good response.
     Good,
     /// A complete response came, with the wrong status or the wrong content. Ab counts it among "Complete requests" and
@@ -99,7 +99,7 @@ pub enum Outcome {
 }
 
 /// The number of outcomes.
-pub const OUTCOMES: usize = Outcome::ALL.len();
+pub const OUTCOME_COUNT: usize = Outcome::ALL.len();
 
 impl Outcome {
     /// All outcomes, in the order of reports.
@@ -111,31 +111,31 @@ impl Outcome {
     }
 
     /// Returns the stage at which a request with this outcome was lost.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> OutcomeStage {
         match self {
-            Outcome::Good => Kind::Good,
+            Outcome::Good => OutcomeStage::Good,
             Outcome::Status2xx
             | Outcome::Status3xx
             | Outcome::Status4xx
             | Outcome::Status5xx
-            | Outcome::WrongBody => Kind::Answer,
+            | Outcome::WrongBody => OutcomeStage::Answer,
             Outcome::Dns
             | Outcome::ConnectRefused
             | Outcome::ConnectBacklog
             | Outcome::ConnectTimeout
             | Outcome::PortsExhausted
-            | Outcome::ConnectFailed => Kind::Connect,
+            | Outcome::ConnectFailed => OutcomeStage::Connect,
             Outcome::Tls
             | Outcome::Reset
             | Outcome::ClosedEarly
             | Outcome::Truncated
             | Outcome::Timeout
-            | Outcome::ProtocolError => Kind::Transport,
+            | Outcome::ProtocolError => OutcomeStage::Transport,
         }
     }
 
     /// Returns a short description: the message beside the variant.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         self.get_message().unwrap_or_default()
     }
 
@@ -151,8 +151,8 @@ impl Outcome {
     }
 
     /// Returns whether the server sent a complete response. Ab's "Complete requests" counts these.
-    pub fn is_answer(self) -> bool {
-        matches!(self.kind(), Kind::Good | Kind::Answer)
+    pub fn is_complete_response(self) -> bool {
+        matches!(self.kind(), OutcomeStage::Good | OutcomeStage::Answer)
     }
 
     /// Returns the position in [`Outcome::ALL`].
@@ -166,10 +166,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_is_where_its_index_says() {
+    fn outcome_index_matches_order() {
         for (at, outcome) in Outcome::ALL.iter().enumerate() {
             assert_eq!(outcome.index(), at);
-            assert!(!outcome.words().is_empty(), "{outcome}");
+            assert!(!outcome.description().is_empty(), "{outcome}");
             assert_eq!(
                 serde_json::to_string(outcome).unwrap(),
                 format!("\"{outcome}\"")
@@ -178,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn only_good_is_good() {
+    fn outcome_kind_good_is_only_good() {
         let good: Vec<_> = Outcome::ALL
             .iter()
-            .filter(|o| o.kind() == Kind::Good)
+            .filter(|o| o.kind() == OutcomeStage::Good)
             .collect();
         assert_eq!(good, [&Outcome::Good]);
     }

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_objective_is_read_as_people_write_it() {
+    fn slo_is_parsed() {
         let slo = Slo::parse(" p99 < 100ms, errors<0.1%,mean<=1.5s,max<2m").unwrap();
         assert_eq!(
             slo.terms,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_objective_is_refused_with_a_reason() {
+    fn slo_errors_have_a_reason() {
         for (text, why) in [
             ("", "has no `<`"),
             ("p99>1s", "has no `<`"),

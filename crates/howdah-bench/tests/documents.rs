@@ -5,14 +5,14 @@ mod runs;
 
 use std::collections::BTreeSet;
 
-use howdah_bench::experiment::{Document, Search, Trial};
+use howdah_bench::experiment::{SavedDocument, Search, Trial};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::Arrivals;
-use howdah_bench::plan::check::{BodyCheck, Pattern};
+use howdah_bench::plan::check::{BodyCheck, BodyPattern};
 use howdah_bench::run::ServerSample;
 use howdah_bench::run::server_side::{HowdahStatus, ProcessUse};
 use howdah_bench::slo::Slo;
-use runs::{Made, compared, swept};
+use runs::{RunBuilder, comparison_of_pairs, sweep_of_rates};
 use serde_json::Value;
 
 fn page(name: &str) -> String {
@@ -39,7 +39,7 @@ fn fields(value: &Value, into: &mut BTreeSet<String>) {
 
 #[test]
 fn every_field_of_the_json_is_documented() {
-    let run = Made::closed(2, 2.0)
+    let run = RunBuilder::closed(2, 2.0)
         .ended(Outcome::Good, 100, 200, 5.0, 0.2)
         .with(|run| {
             run.server.push(ServerSample {
@@ -51,24 +51,24 @@ fn every_field_of_the_json_is_documented() {
             run.plan.checks.body = vec![
                 BodyCheck::Contains("a".into()),
                 BodyCheck::ContainsNot("b".into()),
-                BodyCheck::Matches(Pattern::new("c").unwrap()),
+                BodyCheck::Matches(BodyPattern::new("c").unwrap()),
                 BodyCheck::Json {
                     pointer: "/d".into(),
                     equals: None,
                 },
             ];
         })
-        .run();
-    let open = Made::open(50.0, 2.0)
+        .build();
+    let open = RunBuilder::open(50.0, 2.0)
         .ended(Outcome::Good, 100, 200, 5.0, 0.2)
-        .run();
+        .build();
     assert!(matches!(open.plan.arrivals, Arrivals::Open { .. }));
     let mut names = BTreeSet::new();
     for document in [
-        Document::Run(run),
-        Document::Comparison(compared(1, 1.0, 0.0)),
-        Document::Sweep(swept(&[(1, 10.0)], 9)),
-        Document::Search(Search {
+        SavedDocument::Run(run),
+        SavedDocument::Comparison(comparison_of_pairs(1, 1.0, 0.0)),
+        SavedDocument::Sweep(sweep_of_rates(&[(1, 10.0)], 9)),
+        SavedDocument::Search(Search {
             slo: Slo::parse("p50<1s").unwrap(),
             trials: vec![Trial {
                 rate: 50.0,
@@ -110,7 +110,7 @@ fn every_outcome_is_documented() {
 #[test]
 fn every_reason_for_an_invalid_comparison_is_documented() {
     let page = page("bench.md");
-    for name in howdah_bench::stats::Invalid::NAMES {
+    for name in howdah_bench::stats::InvalidReason::NAMES {
         assert!(
             page.contains(&format!("| `{name}` |")),
             "{name} is not in docs/bench.md"

@@ -4,29 +4,29 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use howdah_bench::driver::{self, Event, SearchOptions, Session, SweepOptions};
+use howdah_bench::driver::{self, BenchSession, SearchOptions, SessionEvent, SweepOptions};
 use howdah_bench::engine::null::{NullServer, RequestEnd};
-use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
+use howdah_bench::plan::{Arrivals, LoadTarget, Plan, StopLimits};
 use howdah_bench::slo::Slo;
 
 fn server() -> NullServer {
-    NullServer::start(RequestEnd::EmptyLine, NullServer::answer(24), true).unwrap()
+    NullServer::start(RequestEnd::EmptyLine, NullServer::response(24), true).unwrap()
 }
 
-fn plan(server: &NullServer, stop: Stop) -> Plan {
-    let target = Target::parse(&format!("http://{}/", server.address())).unwrap();
+fn plan(server: &NullServer, stop: StopLimits) -> Plan {
+    let target = LoadTarget::parse(&format!("http://{}/", server.address())).unwrap();
     Plan::new(target, Arrivals::Closed { concurrency: 4 }, stop)
 }
 
-fn requests(n: u64) -> Stop {
-    Stop {
+fn requests(n: u64) -> StopLimits {
+    StopLimits {
         requests: Some(n),
         time: None,
     }
 }
 
-fn session(watch: &mut dyn FnMut(Event<'_>)) -> Session<'_> {
-    Session {
+fn session(watch: &mut dyn FnMut(SessionEvent<'_>)) -> BenchSession<'_> {
+    BenchSession {
         interrupt: Arc::new(AtomicBool::new(false)),
         command: vec!["bench".to_owned()],
         watch,
@@ -34,7 +34,7 @@ fn session(watch: &mut dyn FnMut(Event<'_>)) -> Session<'_> {
 }
 
 #[test]
-fn a_sweep_measures_every_level_as_often_as_asked() {
+fn sweep_measures_every_level_the_requested_times() {
     let server = server();
     let options = SweepOptions {
         levels: vec![1, 2, 8],
@@ -64,7 +64,7 @@ fn a_sweep_measures_every_level_as_often_as_asked() {
 }
 
 #[test]
-fn a_search_ends_at_a_rate_that_held_every_time_it_was_confirmed() {
+fn search_finds_a_rate_that_was_confirmed() {
     let server = server();
     let slo = Slo::parse("errors<50%").unwrap();
     let options = SearchOptions {
@@ -99,7 +99,7 @@ fn a_search_ends_at_a_rate_that_held_every_time_it_was_confirmed() {
 }
 
 #[test]
-fn the_ceiling_is_what_a_server_that_does_nothing_allows() {
+fn ceiling_is_the_rate_of_the_null_server() {
     let server = server();
     let mut plan = plan(&server, requests(4));
     let time = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use howdah_bench::histogram::Histogram;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::report::{csv, gnuplot, hdr_log, percentile_csv};
 use howdah_bench::run::Run;
-use runs::{Made, golden, healthy};
+use runs::{RunBuilder, assert_golden, healthy_run};
 
 fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -19,14 +19,14 @@ fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
 }
 
 fn small() -> Run {
-    Made::closed(2, 3.0)
+    RunBuilder::closed(2, 3.0)
         .ended(Outcome::Good, 30, 200, 20.0, 0.5)
         .ended(Outcome::Status5xx, 6, 502, 1.0, 0.1)
-        .run()
+        .build()
 }
 
 /// Returns the files that ab writes for thirty responses of our server.
-fn by_ab() -> (String, String) {
+fn files_of_ab() -> (String, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
@@ -62,7 +62,7 @@ fn by_ab() -> (String, String) {
 }
 
 /// Replaces runs of digits by 0, and names of days and months by x, which leaves the format.
-fn form(line: &str) -> String {
+fn format_of(line: &str) -> String {
     let mut out = String::new();
     for c in line.chars() {
         let c = match c {
@@ -79,29 +79,29 @@ fn form(line: &str) -> String {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs apache2-utils")]
-fn the_gnuplot_and_percentile_files_have_the_form_of_abs_own() {
-    let (g, e) = by_ab();
-    let run = Made::closed(1, 3.0)
+fn gnuplot_and_percentile_files_match_the_format_of_ab() {
+    let (g, e) = files_of_ab();
+    let run = RunBuilder::closed(1, 3.0)
         .ended(Outcome::Good, 30, 200, 2.0, 0.5)
-        .run();
+        .build();
     let ours = text(|out| gnuplot::write(&run, out).map(|_| ()));
     assert_eq!(ours.lines().next(), g.lines().next());
     assert_eq!(ours.lines().count(), g.lines().count());
     for (ours, abs) in ours.lines().zip(g.lines()).skip(1) {
-        assert_eq!(form(ours), form(abs), "{ours}\n{abs}");
+        assert_eq!(format_of(ours), format_of(abs), "{ours}\n{abs}");
     }
     let ours = text(|out| percentile_csv::write(&run, out));
     assert_eq!(ours.lines().next(), e.lines().next());
     assert_eq!(ours.lines().count(), 102);
     assert_eq!(e.lines().count(), 102);
     for (ours, abs) in ours.lines().zip(e.lines()).skip(1) {
-        assert_eq!(form(ours), form(abs), "{ours}\n{abs}");
+        assert_eq!(format_of(ours), format_of(abs), "{ours}\n{abs}");
         assert_eq!(ours.split(',').next(), abs.split(',').next());
     }
 }
 
 #[test]
-fn gnuplot_rows_are_good_answers_sorted_by_time_taken() {
+fn gnuplot_rows_are_good_responses_sorted_by_time() {
     let mut out = Vec::new();
     assert_eq!(gnuplot::write(&small(), &mut out).unwrap(), 6);
     let out = String::from_utf8(out).unwrap();
@@ -112,12 +112,12 @@ fn gnuplot_rows_are_good_answers_sorted_by_time_taken() {
         .collect();
     assert_eq!(ttime.len(), 30);
     assert!(ttime.is_sorted(), "{ttime:?}");
-    golden("gnuplot.tsv", &out);
+    assert_golden("gnuplot.tsv", &out);
 }
 
 #[test]
-fn the_percentile_file_runs_from_the_shortest_to_the_longest() {
-    let run = healthy();
+fn percentile_file_runs_from_shortest_to_longest() {
+    let run = healthy_run();
     let out = text(|out| percentile_csv::write(&run, out));
     let values: Vec<f64> = out
         .lines()
@@ -131,7 +131,7 @@ fn the_percentile_file_runs_from_the_shortest_to_the_longest() {
 }
 
 #[test]
-fn the_csv_adds_up_to_the_run() {
+fn csv_adds_up_to_the_run() {
     let run = small();
     let out = text(|out| csv::write(&run, out));
     let mut lines = out.lines();
@@ -145,12 +145,12 @@ fn the_csv_adds_up_to_the_run() {
         sums.1 += cells[column("Status5xx")].parse::<u64>().unwrap();
     }
     assert_eq!(sums, (30, 6));
-    golden("seconds.csv", &out);
+    assert_golden("seconds.csv", &out);
 }
 
 #[test]
-fn the_hdr_log_holds_every_good_answer() {
-    let run = healthy();
+fn hdr_log_contains_every_good_response() {
+    let run = healthy_run();
     let out = text(|out| hdr_log::write(&run, out));
     assert!(out.contains("#[Histogram log format version 1.3]\n"));
     let mut all = Histogram::new();
@@ -171,9 +171,9 @@ fn the_hdr_log_holds_every_good_answer() {
 
 /// The log is read by the reader that comes with the histogram library, not by ours.
 #[test]
-fn the_hdr_log_is_read_by_hdrhistograms_own_reader() {
+fn hdr_log_is_read_by_the_reader_of_hdrhistogram() {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-    let run = healthy();
+    let run = healthy_run();
     let out = text(|out| hdr_log::write(&run, out));
     let entries: Vec<LogEntry<'_>> = IntervalLogIterator::new(out.as_bytes())
         .collect::<Result<_, _>>()

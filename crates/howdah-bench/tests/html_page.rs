@@ -7,30 +7,33 @@ mod runs;
 use std::sync::LazyLock;
 
 use chromium::Gallery;
-use howdah_bench::experiment::{Document, Search, Trial};
+use howdah_bench::experiment::{SavedDocument, Search, Trial};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::report::experiments;
 use howdah_bench::report::html::page;
-use howdah_bench::report::text::Style;
+use howdah_bench::report::text::ReportStyle;
 use howdah_bench::slo::Slo;
-use runs::{Made, compared, mostly_errors, swept};
+use runs::{RunBuilder, comparison_of_pairs, mostly_errors_run, sweep_of_rates};
 
-fn page_of(document: &Document) -> String {
-    page(document, &experiments::report(document, Style::default()))
+fn page_of(document: &SavedDocument) -> String {
+    page(
+        document,
+        &experiments::report(document, ReportStyle::default()),
+    )
 }
 
-fn run() -> Document {
-    Document::Run(
-        Made::closed(50, 30.0)
+fn run() -> SavedDocument {
+    SavedDocument::Run(
+        RunBuilder::closed(50, 30.0)
             .ended(Outcome::Good, 60_000, 200, 11.0, 0.4)
             .ended(Outcome::Good, 300, 200, 400.0, 0.3)
             .ended(Outcome::Status5xx, 2400, 502, 1.5, 0.3)
             .ended(Outcome::Timeout, 40, 0, 2000.0, 0.01)
-            .run(),
+            .build(),
     )
 }
 
-fn sweep() -> Document {
+fn sweep() -> SavedDocument {
     let rates = [
         (1, 610.0),
         (2, 1180.0),
@@ -42,15 +45,15 @@ fn sweep() -> Document {
         (128, 2500.0),
         (256, 1700.0),
     ];
-    Document::Sweep(swept(&rates, 128))
+    SavedDocument::Sweep(sweep_of_rates(&rates, 128))
 }
 
-fn search() -> Document {
+fn search() -> SavedDocument {
     let trial = |rate: f64, broken: &[&str]| Trial {
         rate,
         confirming: false,
         broken: broken.iter().map(|b| (*b).to_owned()).collect(),
-        run: Made::open(rate, 3.0)
+        run: RunBuilder::open(rate, 3.0)
             .ended(
                 Outcome::Good,
                 (rate.min(900.0) * 3.0) as u64,
@@ -58,9 +61,9 @@ fn search() -> Document {
                 rate / 40.0,
                 0.3,
             )
-            .run(),
+            .build(),
     };
-    Document::Search(Search {
+    SavedDocument::Search(Search {
         slo: Slo::parse("p99<50ms,errors<0.1%").unwrap(),
         trials: vec![
             trial(250.0, &[]),
@@ -79,8 +82,11 @@ static PAGES: LazyLock<Gallery> = LazyLock::new(|| {
     Gallery::of(
         [
             ("run", run()),
-            ("errors", Document::Run(mostly_errors())),
-            ("comparison", Document::Comparison(compared(10, 1.10, 0.03))),
+            ("errors", SavedDocument::Run(mostly_errors_run())),
+            (
+                "comparison",
+                SavedDocument::Comparison(comparison_of_pairs(10, 1.10, 0.03)),
+            ),
             ("sweep", sweep()),
             ("search", search()),
         ]
@@ -89,7 +95,7 @@ static PAGES: LazyLock<Gallery> = LazyLock::new(|| {
 });
 
 #[test]
-fn every_page_is_readable_on_a_desktop_and_on_a_phone() {
+fn page_is_readable_on_desktop_and_phone() {
     for width in [1200, 380] {
         let seen = PAGES.seen(width);
         for name in PAGES.names() {
@@ -117,7 +123,7 @@ fn every_page_is_readable_on_a_desktop_and_on_a_phone() {
 }
 
 #[test]
-fn a_picture_of_every_page_is_not_blank_and_dark_is_dark() {
+fn page_picture_is_not_blank_and_dark_is_dark() {
     // A blank picture of this size takes less than 10 KB.
     PAGES.picture("run", (1100, 1400), 40_000, &[]);
     let dark = "--blink-settings=preferredColorScheme=0";
@@ -125,20 +131,20 @@ fn a_picture_of_every_page_is_not_blank_and_dark_is_dark() {
 }
 
 #[test]
-fn a_page_is_complete_in_itself_and_runs_nothing() {
+fn page_is_self_contained_and_runs_nothing() {
     PAGES.assert_complete(300_000);
 }
 
 #[test]
-fn what_a_server_says_of_itself_is_text_and_not_markup() {
-    let run = Made::closed(2, 3.0)
+fn page_escapes_text_from_the_server() {
+    let run = RunBuilder::closed(2, 3.0)
         .ended(Outcome::Good, 200, 200, 5.0, 0.2)
         .with(|run| {
             run.document.server = Some("<script>alert(1)</script>".into());
             run.command.push("--expect-body=<img onerror=x>".into());
         })
-        .run();
-    let html = page_of(&Document::Run(run));
+        .build();
+    let html = page_of(&SavedDocument::Run(run));
     assert!(
         !html.contains("<script") && !html.contains("<img"),
         "{html}"
@@ -147,11 +153,11 @@ fn what_a_server_says_of_itself_is_text_and_not_markup() {
 }
 
 #[test]
-fn a_run_without_a_good_answer_has_a_page_too() {
-    let run = Made::closed(2, 3.0)
+fn page_exists_for_a_run_without_good_responses() {
+    let run = RunBuilder::closed(2, 3.0)
         .ended(Outcome::ConnectRefused, 200, 0, 0.1, 0.2)
-        .run();
-    let html = page_of(&Document::Run(run));
+        .build();
+    let html = page_of(&SavedDocument::Run(run));
     assert!(
         html.contains("<h1>Not one good answer to 200 requests</h1>"),
         "{html}"

@@ -2,8 +2,8 @@
 //! the allocations of the whole process.
 
 use howdah_bench::engine::null::{NullServer, RequestEnd};
-use howdah_bench::engine::{Control, run};
-use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
+use howdah_bench::engine::{RunControl, run};
+use howdah_bench::plan::{Arrivals, LoadTarget, Plan, StopLimits};
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -13,13 +13,13 @@ static ALLOCATED: PeakAlloc = PeakAlloc;
 fn measure(server: &NullServer, concurrency: u32, requests: u64) -> usize {
     let before = ALLOCATED.current_usage();
     ALLOCATED.reset_peak_usage();
-    let target = Target::parse(&format!("http://{}/", server.address())).unwrap();
-    let stop = Stop {
+    let target = LoadTarget::parse(&format!("http://{}/", server.address())).unwrap();
+    let stop = StopLimits {
         requests: Some(requests),
         time: None,
     };
     let plan = Plan::new(target, Arrivals::Closed { concurrency }, stop);
-    let run = run(&plan, Control::default()).unwrap();
+    let run = run(&plan, RunControl::default()).unwrap();
     run.balance().unwrap();
     assert_eq!(
         run.good(),
@@ -34,7 +34,7 @@ fn measure(server: &NullServer, concurrency: u32, requests: u64) -> usize {
 
 #[test]
 fn memory_depends_on_connections_and_not_on_requests() {
-    let server = NullServer::start(RequestEnd::EmptyLine, NullServer::answer(24), true).unwrap();
+    let server = NullServer::start(RequestEnd::EmptyLine, NullServer::response(24), true).unwrap();
     let short = measure(&server, 8, 15_000);
     let long = measure(&server, 8, 150_000);
     // A record of 32 bytes per request would be 4 MB. Each additional second of a run has its own histogram.

@@ -5,33 +5,33 @@ mod faulty;
 
 use std::time::Duration;
 
-use faulty::{Faulty, Reply, ab, closed, measure};
+use faulty::{Faulty, FaultyReply, ab, closed, measure};
 use howdah_bench::report::ab::AbFigures;
-use howdah_bench::report::text::{Style, report};
+use howdah_bench::report::text::{ReportStyle, report};
 use howdah_bench::run::Run;
 
 #[track_caller]
 fn tells(run: &Run, sentences: &[&str]) {
-    let text = report(run, Style::default());
+    let text = report(run, ReportStyle::default());
     for sentence in sentences {
         assert!(text.contains(sentence), "no {sentence:?} in:\n{text}");
     }
 }
 
 /// Starts a server whose first requests fail, as those of a starting backend do; the rest are good.
-fn first(failing: u64, fault: Reply) -> Faulty {
+fn first(failing: u64, fault: FaultyReply) -> Faulty {
     Faulty::start(move |request| {
         if request.number <= failing {
             fault.clone()
         } else {
-            Reply::Ok("a page of quite another length".to_owned())
+            FaultyReply::Ok("a page of quite another length".to_owned())
         }
     })
 }
 
 #[test]
-fn of_error_pages_the_report_says_what_ab_says_of_the_same_server() {
-    let fault = Reply::Status(502, "<h1>502 Bad Gateway</h1>".to_owned());
+fn ab_figures_for_error_pages_match_ab() {
+    let fault = FaultyReply::Status(502, "<h1>502 Bad Gateway</h1>".to_owned());
     let server = first(860, fault.clone());
     let run = measure(&closed(&server.url, 4, 1000));
     tells(
@@ -56,9 +56,10 @@ fn of_error_pages_the_report_says_what_ab_says_of_the_same_server() {
 }
 
 #[test]
-fn of_varying_lengths_the_report_says_what_ab_says_of_the_same_server() {
-    let start =
-        || Faulty::start(|request| Reply::Ok("x".repeat(1 + request.number.min(50) as usize)));
+fn ab_figures_for_varying_lengths_match_ab() {
+    let start = || {
+        Faulty::start(|request| FaultyReply::Ok("x".repeat(1 + request.number.min(50) as usize)))
+    };
     let server = start();
     let run = measure(&closed(&server.url, 1, 300));
     tells(
@@ -75,15 +76,15 @@ fn of_varying_lengths_the_report_says_what_ab_says_of_the_same_server() {
 }
 
 #[test]
-fn truncated_answers_are_reported_and_ab_counts_them_as_complete() {
+fn truncated_responses_are_reported_although_ab_counts_them() {
     let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this".to_vec();
     let start = || {
         let cut = cut.clone();
         Faulty::start(move |request| {
             if request.number.is_multiple_of(10) {
-                Reply::Bytes(cut.clone())
+                FaultyReply::Bytes(cut.clone())
             } else {
-                Reply::Ok("a page".to_owned())
+                FaultyReply::Ok("a page".to_owned())
             }
         })
     };
@@ -102,12 +103,12 @@ fn truncated_answers_are_reported_and_ab_counts_them_as_complete() {
 }
 
 #[test]
-fn a_full_backlog_is_reported_and_is_not_throughput() {
+fn backlog_that_is_full_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let pace = Duration::from_millis(2);
     let server = Faulty::slow_unix(directory.path().join("a.sock"), 4, pace);
     let run = measure(&closed(&server.url, 50, 2000));
-    let text = report(&run, Style::default());
+    let text = report(&run, ReportStyle::default());
     let good = run.good();
     assert_eq!(good, server.requests());
     assert!(text.contains("backlog full"), "{text}");
@@ -124,8 +125,8 @@ fn a_full_backlog_is_reported_and_is_not_throughput() {
 }
 
 #[test]
-fn connections_that_are_not_kept_are_reported() {
-    let server = Faulty::start(|_| Reply::OkAndClose("a page".to_owned()));
+fn keep_alive_refused_by_the_server_is_reported() {
+    let server = Faulty::start(|_| FaultyReply::OkAndClose("a page".to_owned()));
     let run = measure(&closed(&server.url, 3, 200));
     tells(
         &run,
@@ -138,10 +139,10 @@ fn connections_that_are_not_kept_are_reported() {
 }
 
 #[test]
-fn pages_without_a_length_cannot_keep_alive_under_ab() {
+fn keep_alive_under_ab_needs_content_length() {
     let chunked =
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\na page\r\n0\r\n\r\n".to_vec();
-    let server = Faulty::start(move |_| Reply::BytesAndStay(chunked.clone()));
+    let server = Faulty::start(move |_| FaultyReply::BytesAndStay(chunked.clone()));
     let run = measure(&closed(&server.url, 3, 200));
     tells(
         &run,

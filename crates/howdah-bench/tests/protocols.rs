@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use howdah_bench::engine::{Control, run};
+use howdah_bench::engine::{RunControl, run};
 use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
-use howdah_bench::plan::{Arrivals, Plan, Protocol, Spacing, Stop, Target, TlsVersion};
+use howdah_bench::plan::{
+    Arrivals, HttpProtocol, LoadTarget, Plan, Spacing, StopLimits, TlsVersion,
+};
 use howdah_bench::run::Run;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,12 +26,12 @@ fn file(name: &str) -> PathBuf {
 }
 
 fn plan(url: &str, concurrency: u32, requests: u64) -> Plan {
-    let stop = Stop {
+    let stop = StopLimits {
         requests: Some(requests),
         time: None,
     };
     Plan::new(
-        Target::parse(url).unwrap(),
+        LoadTarget::parse(url).unwrap(),
         Arrivals::Closed { concurrency },
         stop,
     )
@@ -37,7 +39,7 @@ fn plan(url: &str, concurrency: u32, requests: u64) -> Plan {
 
 #[track_caller]
 fn measure(plan: &Plan) -> Run {
-    let run = run(plan, Control::default()).unwrap();
+    let run = run(plan, RunControl::default()).unwrap();
     run.balance().unwrap();
     run
 }
@@ -89,7 +91,7 @@ fn https_server() -> SocketAddr {
 }
 
 #[test]
-fn https_is_measured_with_any_certificate_unless_it_is_to_be_verified() {
+fn https_accepts_any_certificate_unless_verified() {
     let address = https_server();
     let url = format!("https://localhost:{}/", address.port());
     let mut plan = plan(&url, 4, 200);
@@ -103,15 +105,15 @@ fn https_is_measured_with_any_certificate_unless_it_is_to_be_verified() {
     plan.connection.tls.ca_file = Some(file("ca.pem"));
     assert_eq!(measure(&plan).good(), 200);
     plan.connection.tls.server_name = Some("other.example".to_owned());
-    let error = run(&plan, Control::default()).unwrap_err();
+    let error = run(&plan, RunControl::default()).unwrap_err();
     assert_eq!((error.name(), error.exit_code()), ("TlsRefused", 6));
     plan.connection.tls.ca_file = Some(file("nobody.pem"));
-    let error = run(&plan, Control::default()).unwrap_err();
+    let error = run(&plan, RunControl::default()).unwrap_err();
     assert!(matches!(error, BenchError::MissingFile { .. }), "{error}");
 }
 
 /// HTTPS with a request for a client certificate: responds with the result of the handshake and closes the connection.
-fn telling_server() -> SocketAddr {
+fn client_certificate_server() -> SocketAddr {
     let mut roots = rustls::RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_file(file("ca.pem")).unwrap())
@@ -163,8 +165,8 @@ fn telling_server() -> SocketAddr {
 }
 
 #[test]
-fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
-    let address = telling_server();
+fn tls_options_are_applied() {
+    let address = client_certificate_server();
     let mut plan = plan(&format!("https://localhost:{}/", address.port()), 1, 2);
     let expect = |plan: &Plan, expected: &str| {
         let mut plan = plan.clone();
@@ -197,14 +199,14 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
     ] {
         plan.connection.tls.ciphers = vec![openssl.to_owned()];
         // Only one of the two can succeed, depending on the kind of the server's key.
-        if run(&plan, Control::default()).is_ok() {
+        if run(&plan, RunControl::default()).is_ok() {
             expect(&plan, iana);
             agreed += 1;
         }
     }
     assert_eq!(agreed, 1);
     plan.connection.tls.ciphers = vec!["TLS_AES_256_GCM_SHA384".to_owned()];
-    let error = run(&plan, Control::default()).unwrap_err();
+    let error = run(&plan, RunControl::default()).unwrap_err();
     assert!(
         error.to_string().contains("-Z") && error.to_string().contains("-f"),
         "{error}"
@@ -212,7 +214,7 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
     plan.connection.tls.version = None;
     expect(&plan, "TLSv1_3 TLS13_AES_256_GCM_SHA384");
     plan.connection.tls.ciphers = vec!["RC4-MD5".to_owned()];
-    let error = run(&plan, Control::default()).unwrap_err();
+    let error = run(&plan, RunControl::default()).unwrap_err();
     assert!(
         error
             .to_string()
@@ -226,7 +228,7 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
     let certificate = std::fs::read_to_string(file("localhost.pem")).unwrap();
     std::fs::write(&pem, &certificate).unwrap();
     plan.connection.tls.client_certificate = Some(pem.clone());
-    let error = run(&plan, Control::default()).unwrap_err();
+    let error = run(&plan, RunControl::default()).unwrap_err();
     assert!(error.to_string().contains("no private key"), "{error}");
     let key = std::fs::read_to_string(file("localhost.key")).unwrap();
     std::fs::write(&pem, certificate + &key).unwrap();
@@ -234,7 +236,7 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
 }
 
 #[test]
-fn connections_come_from_the_address_and_with_the_buffers_named() {
+fn connection_uses_local_address_and_buffer_sizes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let peer = std::thread::spawn(move || {
@@ -253,13 +255,13 @@ fn connections_come_from_the_address_and_with_the_buffers_named() {
     assert_eq!(peer.join().unwrap(), "127.0.0.7");
     for (local, why) in [("192.0.2.1", "cannot send from"), ("::1", "cannot reach")] {
         plan.connection.bind = Some(local.parse().unwrap());
-        let error = run(&plan, Control::default()).unwrap_err();
+        let error = run(&plan, RunControl::default()).unwrap_err();
         assert!(error.to_string().contains(why), "{local}: {error}");
     }
 }
 
 #[test]
-fn over_tls_an_end_without_close_notify_is_no_end_of_a_body() {
+fn tls_without_close_notify_truncates_the_body() {
     let address = https_server();
     let url = format!("https://localhost:{}/endless", address.port());
     let run = measure(&plan(&url, 2, 10));
@@ -272,7 +274,7 @@ fn over_tls_an_end_without_close_notify_is_no_end_of_a_body() {
 }
 
 #[test]
-fn a_server_without_tls_or_without_http2_is_named() {
+fn tls_and_http2_refusals_are_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let plain = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -283,12 +285,12 @@ fn a_server_without_tls_or_without_http2_is_named() {
         }
     });
     let url = format!("https://localhost:{}/", plain.port());
-    let error = run(&plan(&url, 1, 1), Control::default()).unwrap_err();
+    let error = run(&plan(&url, 1, 1), RunControl::default()).unwrap_err();
     assert_eq!(error.name(), "TlsRefused");
     let url = format!("https://localhost:{}/", https_server().port());
     let mut http2 = plan(&url, 1, 1);
-    http2.connection.protocol = Protocol::Http2;
-    let error = run(&http2, Control::default()).unwrap_err();
+    http2.connection.protocol = HttpProtocol::Http2;
+    let error = run(&http2, RunControl::default()).unwrap_err();
     assert_eq!(error.name(), "TlsRefused", "{error}");
 }
 
@@ -400,12 +402,12 @@ fn http2_plan(server: &Http2Server, path: &str, concurrency: u32, requests: u64)
         concurrency,
         requests,
     );
-    plan.connection.protocol = Protocol::Http2;
+    plan.connection.protocol = HttpProtocol::Http2;
     plan
 }
 
 #[test]
-fn http2_counts_to_the_request_on_one_connection_or_several() {
+fn http2_counts_are_exact() {
     for (threads, streams, concurrency, connections) in [(1, 1, 4, 4), (1, 4, 8, 2), (2, 20, 20, 2)]
     {
         let server = http2_server();
@@ -424,7 +426,7 @@ fn http2_counts_to_the_request_on_one_connection_or_several() {
 }
 
 #[test]
-fn failures_of_streams_have_the_same_names() {
+fn http2_stream_failures_have_outcomes() {
     for (path, outcome) in [
         ("/500", Outcome::Status5xx),
         ("/reset", Outcome::Reset),
@@ -449,7 +451,7 @@ fn failures_of_streams_have_the_same_names() {
 }
 
 #[test]
-fn a_server_that_says_goodbye_is_met_again_and_nothing_is_lost() {
+fn http2_goaway_loses_no_request() {
     let server = http2_server();
     let run = measure(&http2_plan(&server, "/leave", 1, 45));
     assert_eq!((run.good(), run.errors()), (45, 0), "{:?}", run.reasons);
@@ -457,7 +459,7 @@ fn a_server_that_says_goodbye_is_met_again_and_nothing_is_lost() {
 }
 
 #[test]
-fn http2_sends_bodies_and_keeps_a_rate() {
+fn http2_sends_bodies_and_holds_a_rate() {
     let server = http2_server();
     let mut plan = http2_plan(&server, "/", 2, 10);
     plan.request.method = "POST".to_owned();
@@ -478,7 +480,7 @@ fn http2_sends_bodies_and_keeps_a_rate() {
 }
 
 #[test]
-fn what_does_not_speak_http2_is_named() {
+fn http2_against_another_protocol_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -489,7 +491,7 @@ fn what_does_not_speak_http2_is_named() {
         }
     });
     let mut plan = plan(&url, 1, 3);
-    plan.connection.protocol = Protocol::Http2;
+    plan.connection.protocol = HttpProtocol::Http2;
     let run = measure(&plan);
     assert_eq!(
         run.count(Outcome::ProtocolError),

@@ -3,46 +3,52 @@
 
 mod runs;
 
-use howdah_bench::experiment::{Document, Search, Trial};
+use howdah_bench::experiment::{SavedDocument, Search, Trial};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::Arrivals;
-use howdah_bench::report::text::{Style, report};
+use howdah_bench::report::text::{ReportStyle, report};
 use howdah_bench::report::{ab::AbFigures, experiments, misled};
-use howdah_bench::run::{Ended, Run};
+use howdah_bench::run::{Run, RunEnd};
 use howdah_bench::slo::Slo;
-use runs::{Made, compared, golden, healthy, mostly_errors, swept, varying_lengths};
+use runs::{
+    RunBuilder, assert_golden, comparison_of_pairs, healthy_run, mostly_errors_run, sweep_of_rates,
+    varying_lengths_run,
+};
 
 #[test]
-fn a_healthy_run_reads_like_abs_report() {
-    golden("healthy.txt", &report(&healthy(), Style::default()));
-}
-
-#[test]
-fn a_run_of_error_pages_says_so_and_what_ab_would_have_said() {
-    golden(
-        "mostly_errors.txt",
-        &report(&mostly_errors(), Style::default()),
+fn report_of_a_healthy_run_matches_ab() {
+    assert_golden(
+        "healthy.txt",
+        &report(&healthy_run(), ReportStyle::default()),
     );
 }
 
 #[test]
-fn an_open_loop_has_three_rates() {
-    let run = Made::open(500.0, 6.0)
+fn report_of_error_pages_shows_what_ab_would_print() {
+    assert_golden(
+        "mostly_errors.txt",
+        &report(&mostly_errors_run(), ReportStyle::default()),
+    );
+}
+
+#[test]
+fn report_of_an_open_loop_has_three_rates() {
+    let run = RunBuilder::open(500.0, 6.0)
         .ended(Outcome::Good, 2880, 200, 12.0, 0.5)
         .ended(Outcome::Timeout, 20, 0, 1000.0, 0.01)
         .with(|run| {
             run.unsent = 100;
             run.due += 100;
-            run.ended = Ended::Interrupted;
+            run.ended = RunEnd::Interrupted;
             run.send_lag.record(120_000);
         })
-        .run();
-    golden("open_loop.txt", &report(&run, Style::default()));
+        .build();
+    assert_golden("open_loop.txt", &report(&run, ReportStyle::default()));
 }
 
 #[track_caller]
 fn says(run: &Run, sentences: &[&str]) {
-    let text = report(run, Style::default());
+    let text = report(run, ReportStyle::default());
     for sentence in sentences {
         assert!(text.contains(sentence), "no {sentence:?} in:\n{text}");
     }
@@ -50,8 +56,8 @@ fn says(run: &Run, sentences: &[&str]) {
 
 /// The fields that scripts search for have the same names, the same order, and the number first.
 #[test]
-fn abs_fields_come_in_abs_order() {
-    let text = report(&mostly_errors(), Style::default());
+fn report_has_the_fields_of_ab_in_order() {
+    let text = report(&mostly_errors_run(), ReportStyle::default());
     let mut rest = text.as_str();
     for field in [
         "Server Software:        ",
@@ -92,15 +98,15 @@ fn abs_fields_come_in_abs_order() {
 }
 
 #[test]
-fn the_bottleneck_is_named_before_any_figure() {
-    let run = Made::closed(100, 5.0)
+fn report_names_the_bottleneck_first() {
+    let run = RunBuilder::closed(100, 5.0)
         .ended(Outcome::Good, 50_000, 200, 9.8, 0.2)
         .with(|run| {
             run.client.threads[0].cpu = 0.96;
             run.client.ceiling = Some(11_000.0);
         })
-        .run();
-    let text = report(&run, Style::default());
+        .build();
+    let text = report(&run, ReportStyle::default());
     assert!(
         text.starts_with(
             "THE LOAD TESTER WAS THE BOTTLENECK: it reaches 11000 requests per second"
@@ -111,10 +117,10 @@ fn the_bottleneck_is_named_before_any_figure() {
 }
 
 #[test]
-fn time_lost_in_the_client_shows_by_littles_law() {
-    let run = Made::closed(10, 5.0)
+fn report_shows_client_time_by_littles_law() {
+    let run = RunBuilder::closed(10, 5.0)
         .ended(Outcome::Good, 5000, 200, 7.0, 0.05)
-        .run();
+        .build();
     says(
         &run,
         &["by Little's law 30 % of the clients' time was spent outside of requests"],
@@ -122,8 +128,8 @@ fn time_lost_in_the_client_shows_by_littles_law() {
 }
 
 #[test]
-fn a_varying_length_is_no_failure() {
-    let run = varying_lengths();
+fn report_of_varying_lengths_has_no_failures() {
+    let run = varying_lengths_run();
     says(
         &run,
         &[
@@ -136,12 +142,12 @@ fn a_varying_length_is_no_failure() {
 }
 
 #[test]
-fn two_kinds_of_requests_have_no_mean() {
-    let run = Made::closed(10, 6.0)
+fn report_names_a_bimodal_latency() {
+    let run = RunBuilder::closed(10, 6.0)
         .ended(Outcome::Good, 2000, 200, 0.4, 0.1)
         .ended(Outcome::Good, 1000, 200, 29.0, 0.1)
-        .run();
-    let lines = misled::lines(&run);
+        .build();
+    let lines = misled::misleading_figures(&run);
     let line = lines.iter().find(|l| l.figure == "Total (mean)").unwrap();
     assert!(
         line.truth.starts_with("nobody waited that long"),
@@ -150,8 +156,8 @@ fn two_kinds_of_requests_have_no_mean() {
 }
 
 #[test]
-fn what_ab_would_print_is_abs_arithmetic() {
-    let ab = AbFigures::of(&mostly_errors());
+fn ab_figures_follow_abs_arithmetic() {
+    let ab = AbFigures::of(&mostly_errors_run());
     assert_eq!(ab.complete, 10_000);
     // The first response was an error page, so for ab the good ones have the wrong length.
     assert_eq!(ab.length, 1397);
@@ -161,16 +167,16 @@ fn what_ab_would_print_is_abs_arithmetic() {
 }
 
 #[test]
-fn a_healthy_run_accuses_ab_of_nothing() {
-    assert_eq!(misled::lines(&healthy()), []);
+fn report_of_a_healthy_run_has_no_misleading_figures() {
+    assert_eq!(misled::misleading_figures(&healthy_run()), []);
 }
 
 #[test]
-fn connections_that_failed_would_have_ended_ab() {
-    let run = Made::closed(10, 5.0)
+fn ab_figures_abort_after_ten_failed_connects() {
+    let run = RunBuilder::closed(10, 5.0)
         .ended(Outcome::ConnectBacklog, 2000, 0, 0.1, 0.1)
         .ended(Outcome::Good, 3000, 200, 10.0, 0.2)
-        .run();
+        .build();
     says(
         &run,
         &[
@@ -180,14 +186,14 @@ fn connections_that_failed_would_have_ended_ab() {
 }
 
 #[test]
-fn keep_alive_refused_by_the_server_is_said() {
-    let run = Made::closed(10, 5.0)
+fn report_says_that_keep_alive_was_refused() {
+    let run = RunBuilder::closed(10, 5.0)
         .ended(Outcome::Good, 3000, 200, 10.0, 0.2)
         .with(|run| {
             run.connections.kept = 0;
             run.connections.refused_to_keep = 3000;
         })
-        .run();
+        .build();
     says(
         &run,
         &["ab's \"Keep-Alive requests\" would say 0: the server closed after 3000 of 3000 answers"],
@@ -195,8 +201,8 @@ fn keep_alive_refused_by_the_server_is_said() {
 }
 
 #[test]
-fn a_request_that_hangs_at_the_end_is_not_lost() {
-    let run = Made::closed(10, 5.0)
+fn report_shows_a_request_that_hangs_at_the_end() {
+    let run = RunBuilder::closed(10, 5.0)
         .ended(Outcome::Good, 3000, 200, 10.0, 0.2)
         .with(|run| {
             run.in_flight.count = 1;
@@ -204,7 +210,7 @@ fn a_request_that_hangs_at_the_end_is_not_lost() {
             run.begun += 1;
             run.due += 1;
         })
-        .run();
+        .build();
     says(
         &run,
         &[
@@ -215,12 +221,12 @@ fn a_request_that_hangs_at_the_end_is_not_lost() {
 }
 
 #[test]
-fn a_stall_in_a_closed_loop_is_explained() {
-    let run = Made::closed(10, 6.0)
+fn report_explains_a_stall_in_a_closed_loop() {
+    let run = RunBuilder::closed(10, 6.0)
         .ended(Outcome::Good, 13_000, 200, 4.0, 0.1)
         .ended(Outcome::Good, 10, 200, 1400.0, 0.001)
-        .run();
-    let lines = misled::lines(&run);
+        .build();
+    let lines = misled::misleading_figures(&run);
     let stall = lines.iter().find(|l| l.figure == "99%").unwrap();
     assert!(
         stall
@@ -231,50 +237,50 @@ fn a_stall_in_a_closed_loop_is_explained() {
 }
 
 #[test]
-fn a_percentile_with_too_few_answers_beyond_it_is_not_reported() {
+fn report_skips_percentiles_with_few_samples() {
     says(
-        &healthy(),
+        &healthy_run(),
         &["p99.9 8.", "; p99.99 needs 100000 good answers"],
     );
 }
 
 #[test]
-fn without_a_good_answer_there_are_no_times() {
-    let run = Made::closed(2, 1.0)
+fn report_without_good_responses_has_no_times() {
+    let run = RunBuilder::closed(2, 1.0)
         .ended(Outcome::ConnectRefused, 40, 0, 0.1, 0.1)
-        .run();
+        .build();
     says(
         &run,
         &["Not one good answer: there are no times to report."],
     );
-    assert!(!report(&run, Style::default()).contains("Requests per second:"));
+    assert!(!report(&run, ReportStyle::default()).contains("Requests per second:"));
 }
 
 #[test]
-fn abs_d_and_s_leave_out_what_they_leave_out_in_ab() {
-    let style = Style {
+fn report_options_d_and_s_skip_the_same_as_ab() {
+    let style = ReportStyle {
         percentiles: false,
         deviations: false,
         variable_length: true,
     };
-    let text = report(&healthy(), style);
+    let text = report(&healthy_run(), style);
     assert!(!text.contains("Percentage of the requests served"));
     assert!(!text.contains("+/-sd"));
     assert!(text.contains("Document Length:        Variable"));
 }
 
 #[test]
-fn a_comparison_begins_with_its_verdict() {
-    golden(
+fn comparison_report_begins_with_the_verdict() {
+    assert_golden(
         "faster.txt",
-        &experiments::comparison(&compared(10, 1.10, 0.01)),
+        &experiments::comparison(&comparison_of_pairs(10, 1.10, 0.01)),
     );
-    let text = experiments::comparison(&compared(10, 1.0, 0.005));
+    let text = experiments::comparison(&comparison_of_pairs(10, 1.0, 0.005));
     assert!(
         text.starts_with("A and B are the same within ±3.0 %."),
         "{text}"
     );
-    let text = experiments::comparison(&compared(4, 1.2, 0.05));
+    let text = experiments::comparison(&comparison_of_pairs(4, 1.2, 0.05));
     assert!(
         text.starts_with("Cannot tell A and B apart yet: about "),
         "{text}"
@@ -283,7 +289,7 @@ fn a_comparison_begins_with_its_verdict() {
 }
 
 #[test]
-fn errors_keep_alive_protocol_and_the_generator_override_any_ratio() {
+fn comparison_conditions_override_any_ratio() {
     type Spoil = fn(&mut Run);
     let cases: [(&str, Spoil); 6] = [
         ("error-rates", |run| {
@@ -300,7 +306,7 @@ fn errors_keep_alive_protocol_and_the_generator_override_any_ratio() {
             run.plan.arrivals = Arrivals::Closed { concurrency: 11 };
         }),
     ];
-    let sound = compared(8, 3.0, 0.01);
+    let sound = comparison_of_pairs(8, 3.0, 0.01);
     for (name, spoil) in cases {
         let mut comparison = sound.clone();
         for window in comparison.windows.iter_mut().filter(|w| w.arm == 2) {
@@ -308,7 +314,7 @@ fn errors_keep_alive_protocol_and_the_generator_override_any_ratio() {
         }
         let judged = howdah_bench::report::judge::comparison(&comparison);
         let verdict = &judged[0].primary().verdict;
-        let howdah_bench::stats::Verdict::Invalid { because } = verdict else {
+        let howdah_bench::stats::ComparisonVerdict::Invalid { because } = verdict else {
             panic!("{name}: {verdict:?}");
         };
         assert!(
@@ -321,7 +327,7 @@ fn errors_keep_alive_protocol_and_the_generator_override_any_ratio() {
 }
 
 #[test]
-fn a_sweep_says_where_it_bends() {
+fn sweep_report_names_the_knee() {
     let mod_php = [
         (10, 97.26),
         (30, 100.61),
@@ -334,24 +340,27 @@ fn a_sweep_says_where_it_bends() {
         (400, 71.24),
         (500, 71.11),
     ];
-    golden("sweep.txt", &experiments::sweep(&swept(&mod_php, 1000)));
-    let text = experiments::sweep(&swept(&mod_php, 200));
+    assert_golden(
+        "sweep.txt",
+        &experiments::sweep(&sweep_of_rates(&mod_php, 1000)),
+    );
+    let text = experiments::sweep(&sweep_of_rates(&mod_php, 200));
     assert!(text.contains("5 of 10 levels had errors"), "{text}");
 }
 
 #[test]
-fn a_search_says_what_held_and_what_broke() {
+fn search_report_says_what_held_and_broke() {
     let slo = Slo::parse("p99<100ms,errors<0.1%").unwrap();
-    let good = Made::open(100.0, 5.0)
+    let good = RunBuilder::open(100.0, 5.0)
         .ended(Outcome::Good, 500, 200, 20.0, 0.2)
-        .run();
-    let late = Made::open(200.0, 5.0)
+        .build();
+    let late = RunBuilder::open(200.0, 5.0)
         .ended(Outcome::Good, 900, 200, 20.0, 0.2)
         .with(|run| {
             run.unsent = 100;
             run.due += 100;
         })
-        .run();
+        .build();
     assert_eq!(slo.broken_by(&good), Vec::<String>::new());
     // The responses that came were quick, but a tenth of the requests was not even sent.
     let broken = slo.broken_by(&late);
@@ -371,15 +380,15 @@ fn a_search_says_what_held_and_what_broke() {
         found: Some(100.0),
         limited_by: None,
     };
-    golden("search.txt", &experiments::search(&search));
+    assert_golden("search.txt", &experiments::search(&search));
 }
 
 #[test]
-fn what_was_saved_is_read_back_and_reported_alike() {
+fn saved_document_gives_the_same_report() {
     for document in [
-        Document::Run(mostly_errors()),
-        Document::Comparison(compared(3, 1.1, 0.01)),
-        Document::Sweep(swept(&[(1, 10.0), (2, 20.0), (4, 30.0)], 4)),
+        SavedDocument::Run(mostly_errors_run()),
+        SavedDocument::Comparison(comparison_of_pairs(3, 1.1, 0.01)),
+        SavedDocument::Sweep(sweep_of_rates(&[(1, 10.0), (2, 20.0), (4, 30.0)], 4)),
     ] {
         let json = document.to_json();
         assert!(
@@ -390,18 +399,18 @@ fn what_was_saved_is_read_back_and_reported_alike() {
             "{}",
             &json[..80]
         );
-        let back = Document::from_json(&json).unwrap();
+        let back = SavedDocument::from_json(&json).unwrap();
         assert_eq!(
-            experiments::report(&back, Style::default()),
-            experiments::report(&document, Style::default())
+            experiments::report(&back, ReportStyle::default()),
+            experiments::report(&document, ReportStyle::default())
         );
         assert_eq!(back.to_json(), json);
     }
 }
 
 #[test]
-fn what_is_no_saved_run_is_refused_with_a_reason() {
-    let good = Document::Run(healthy()).to_json();
+fn saved_document_errors_have_a_reason() {
+    let good = SavedDocument::Run(healthy_run()).to_json();
     for (text, why) in [
         ("".to_owned(), "not a saved run of howdah bench"),
         ("{}".to_owned(), "`kind` and `schema` are missing"),
@@ -422,7 +431,7 @@ fn what_is_no_saved_run_is_refused_with_a_reason() {
             "a damaged run: missing field `elapsed`",
         ),
     ] {
-        let error = Document::from_json(&text).unwrap_err();
+        let error = SavedDocument::from_json(&text).unwrap_err();
         assert!(error.contains(why), "{why}: {error}");
     }
 }

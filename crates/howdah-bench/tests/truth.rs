@@ -8,28 +8,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use faulty::{Faulty, Reply, ab, closed, measure, wrk};
-use howdah_bench::engine::{Control, run};
+use faulty::{Faulty, FaultyReply, ab, closed, measure, wrk};
+use howdah_bench::engine::{RunControl, run};
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
-use howdah_bench::plan::{Arrivals, Backlog, OnSocketError, Spacing, Stop, Template};
-use howdah_bench::report::text::{Style, report};
-use howdah_bench::run::Ended;
+use howdah_bench::plan::{
+    Arrivals, BacklogPolicy, OnSocketError, RequestTemplate, Spacing, StopLimits,
+};
+use howdah_bench::report::text::{ReportStyle, report};
+use howdah_bench::run::RunEnd;
 
 /// Starts a server that gives every `nth` request this reply, and the others a short page.
-fn every(nth: u64, fault: Reply) -> Faulty {
+fn every(nth: u64, fault: FaultyReply) -> Faulty {
     Faulty::start(move |request| {
         if request.number.is_multiple_of(nth) {
             fault.clone()
         } else {
-            Reply::Ok("a page".to_owned())
+            FaultyReply::Ok("a page".to_owned())
         }
     })
 }
 
 /// Measures 1000 requests, of which every tenth fails: 900 are good, and 100 have one outcome.
 #[track_caller]
-fn one_in_ten(fault: Reply, outcome: Outcome) -> howdah_bench::run::Run {
+fn one_in_ten(fault: FaultyReply, outcome: Outcome) -> howdah_bench::run::Run {
     let server = every(10, fault);
     let run = measure(&closed(&server.url, 4, 1000));
     assert_eq!(
@@ -51,8 +53,8 @@ fn one_in_ten(fault: Reply, outcome: Outcome) -> howdah_bench::run::Run {
 }
 
 #[test]
-fn error_pages_are_no_throughput() {
-    let fault = Reply::Status(502, "<h1>502 Bad Gateway</h1>".to_owned());
+fn throughput_excludes_error_pages() {
+    let fault = FaultyReply::Status(502, "<h1>502 Bad Gateway</h1>".to_owned());
     let run = one_in_ten(fault.clone(), Outcome::Status5xx);
     assert_eq!(run.statuses[&502], 100);
     assert!(run.good_rate() < run.achieved_rate());
@@ -78,8 +80,9 @@ fn error_pages_are_no_throughput() {
 }
 
 #[test]
-fn a_length_that_varies_is_no_failure() {
-    let varying = || Faulty::start(|request| Reply::Ok("x".repeat((request.number % 10) as usize)));
+fn length_that_varies_is_not_a_failure() {
+    let varying =
+        || Faulty::start(|request| FaultyReply::Ok("x".repeat((request.number % 10) as usize)));
     let server = varying();
     let run = measure(&closed(&server.url, 4, 1000));
     assert_eq!((run.good(), run.errors()), (1000, 0));
@@ -99,14 +102,14 @@ fn a_length_that_varies_is_no_failure() {
 }
 
 #[test]
-fn answers_cut_off_are_truncated_wherever_they_are_cut() {
+fn truncated_responses_are_found_wherever_they_end() {
     let head = "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n";
     let short = format!("{head}Content-Length: 100\r\n\r\nonly a part");
     let chunks = format!("{head}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
     for cut in [short.clone(), chunks, "HTTP/1.1 200 O".to_owned()] {
-        one_in_ten(Reply::Bytes(cut.into_bytes()), Outcome::Truncated);
+        one_in_ten(FaultyReply::Bytes(cut.into_bytes()), Outcome::Truncated);
     }
-    let server = every(10, Reply::Bytes(short.into_bytes()));
+    let server = every(10, FaultyReply::Bytes(short.into_bytes()));
     let ab = ab(&["-n", "1000", "-c", "4", "-k", "-l", &server.url]);
     let complete = ab.number("Complete requests");
     assert_eq!(
@@ -117,10 +120,10 @@ fn answers_cut_off_are_truncated_wherever_they_are_cut() {
 }
 
 #[test]
-fn connections_reset_and_closed_have_two_names() {
-    one_in_ten(Reply::Reset, Outcome::Reset);
-    one_in_ten(Reply::Bytes(Vec::new()), Outcome::ClosedEarly);
-    let server = every(10, Reply::Reset);
+fn connection_reset_and_early_close_are_distinct() {
+    one_in_ten(FaultyReply::Reset, Outcome::Reset);
+    one_in_ten(FaultyReply::Bytes(Vec::new()), Outcome::ClosedEarly);
+    let server = every(10, FaultyReply::Reset);
     let ab = ab(&["-n", "1000", "-c", "4", "-k", &server.url]);
     assert!(
         !ab.ok && ab.errors.contains("reset"),
@@ -129,21 +132,24 @@ fn connections_reset_and_closed_have_two_names() {
     );
     let mut plan = closed(&server.url, 4, 1000);
     plan.on_socket_error = OnSocketError::Stop;
-    let error = run(&plan, Control::default()).unwrap_err();
+    let error = run(&plan, RunControl::default()).unwrap_err();
     assert_eq!((error.name(), error.exit_code()), ("SocketError", 1));
     assert!(error.to_string().contains("Reset"), "{error}");
 }
 
 #[test]
-fn what_is_not_http_is_said_to_be_not() {
+fn protocol_errors_are_named() {
     let run = one_in_ten(
-        Reply::Bytes(b"220 smtp ready\r\n".to_vec()),
+        FaultyReply::Bytes(b"220 smtp ready\r\n".to_vec()),
         Outcome::ProtocolError,
     );
     let reason = "ProtocolError: the first line is not an HTTP status line";
     assert_eq!(run.reasons.get(reason), Some(&100), "{:?}", run.reasons);
     let surplus = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokand more";
-    let run = one_in_ten(Reply::BytesAndStay(surplus.into()), Outcome::ProtocolError);
+    let run = one_in_ten(
+        FaultyReply::BytesAndStay(surplus.into()),
+        Outcome::ProtocolError,
+    );
     assert!(
         run.reasons.keys().all(|why| why.contains("more bytes")),
         "{:?}",
@@ -152,8 +158,8 @@ fn what_is_not_http_is_said_to_be_not() {
 }
 
 #[test]
-fn a_request_that_is_never_answered_times_out_alone() {
-    let server = every(50, Reply::Nothing);
+fn timeout_affects_only_the_unanswered_request() {
+    let server = every(50, FaultyReply::Nothing);
     let mut plan = closed(&server.url, 4, 200);
     plan.connection.timeout = Duration::from_millis(200);
     let run = measure(&plan);
@@ -163,12 +169,12 @@ fn a_request_that_is_never_answered_times_out_alone() {
 }
 
 #[test]
-fn a_stall_is_paid_by_everybody_who_would_have_met_it() {
+fn stall_counts_for_every_request_due_in_it() {
     let stall = Duration::from_millis(1400);
-    let page = || Faulty::start(|_| Reply::Ok("a page".to_owned()));
+    let page = || Faulty::start(|_| FaultyReply::Ok("a page".to_owned()));
     let server = Arc::new(page());
     let mut plan = closed(&server.url, 1, 1);
-    plan.stop = Stop {
+    plan.stop = StopLimits {
         requests: None,
         time: Some(Duration::from_secs(3)),
     };
@@ -178,14 +184,14 @@ fn a_stall_is_paid_by_everybody_who_would_have_met_it() {
         max_connections: 8,
     };
     let stalls = server.clone();
-    let mut once = |_: &howdah_bench::engine::Progress<'_>| {
-        if stalls.truth_is_not_stalled() {
+    let mut once = |_: &howdah_bench::engine::RunProgress<'_>| {
+        if stalls.is_not_stalled() {
             stalls.stall(stall);
         }
     };
-    let control = Control {
+    let control = RunControl {
         progress: Some(&mut once),
-        ..Control::default()
+        ..RunControl::default()
     };
     let run = run(&plan, control).unwrap();
     run.balance().unwrap();
@@ -202,7 +208,7 @@ fn a_stall_is_paid_by_everybody_who_would_have_met_it() {
     let latency = run.latency();
     let seen = latency.len() - latency.count_up_to(500_000_000);
     assert_eq!(seen, 4, "one for each client");
-    let text = report(&run, Style::default());
+    let text = report(&run, ReportStyle::default());
     assert!(text.contains("ab's \"99%\" would say "), "{text}");
     assert!(text.contains(": a stall of "), "{text}");
     let server = page();
@@ -212,7 +218,7 @@ fn a_stall_is_paid_by_everybody_who_would_have_met_it() {
 }
 
 #[test]
-fn a_full_backlog_of_a_unix_socket_has_its_name_and_can_be_waited_for() {
+fn backlog_of_a_unix_socket_is_counted_or_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let pace = Duration::from_millis(2);
     let server = Faulty::slow_unix(directory.path().join("a.sock"), 4, pace);
@@ -234,7 +240,7 @@ fn a_full_backlog_of_a_unix_socket_has_its_name_and_can_be_waited_for() {
 
     let server = Faulty::slow_unix(directory.path().join("b.sock"), 4, pace);
     let mut plan = closed(&server.url, 50, 300);
-    plan.connection.backlog = Backlog::Wait;
+    plan.connection.backlog = BacklogPolicy::Wait;
     let run = measure(&plan);
     assert_eq!((run.good(), run.errors()), (300, 0));
     assert!(run.connections.backlog_full > 0);
@@ -245,7 +251,7 @@ fn a_full_backlog_of_a_unix_socket_has_its_name_and_can_be_waited_for() {
 }
 
 #[test]
-fn a_full_backlog_of_tcp_is_a_connect_timeout() {
+fn backlog_of_tcp_is_a_connect_timeout() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -261,8 +267,8 @@ fn a_full_backlog_of_tcp_is_a_connect_timeout() {
 }
 
 #[test]
-fn a_server_that_refuses_to_keep_connections_is_seen_to() {
-    let server = Faulty::start(|_| Reply::OkAndClose("a page".to_owned()));
+fn keep_alive_refusals_are_counted() {
+    let server = Faulty::start(|_| FaultyReply::OkAndClose("a page".to_owned()));
     let run = measure(&closed(&server.url, 3, 200));
     assert_eq!(run.good(), 200, "{:?}", run.reasons);
     assert_eq!(
@@ -275,7 +281,7 @@ fn a_server_that_refuses_to_keep_connections_is_seen_to() {
 /// This imitates Apache's prefork and its `lingering_close`: a process closes half of a connection and serves no other
 /// client until this client has closed the rest, or two seconds have passed. A client that delays this measures itself.
 #[test]
-fn a_connection_is_closed_as_soon_as_the_server_has_closed_its_half() {
+fn connection_closes_as_soon_as_the_server_has() {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -300,9 +306,9 @@ fn a_connection_is_closed_as_soon_as_the_server_has_closed_its_half() {
 }
 
 #[test]
-fn a_body_that_ends_with_the_connection_is_complete() {
+fn body_that_ends_with_the_connection_is_complete() {
     let bytes = b"HTTP/1.1 200 OK\r\n\r\nto the end".to_vec();
-    let server = Faulty::start(move |_| Reply::Bytes(bytes.clone()));
+    let server = Faulty::start(move |_| FaultyReply::Bytes(bytes.clone()));
     let run = measure(&closed(&server.url, 3, 100));
     assert_eq!(
         (run.good(), run.document.without_length),
@@ -314,14 +320,14 @@ fn a_body_that_ends_with_the_connection_is_complete() {
 }
 
 #[test]
-fn idle_connections_that_the_server_closes_lose_no_request() {
+fn idle_connection_closes_lose_no_request() {
     let server = Faulty::start(|request| {
         let page = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         // Closes the connection without having announced it.
         if request.number.is_multiple_of(2) {
-            Reply::Bytes(page.into())
+            FaultyReply::Bytes(page.into())
         } else {
-            Reply::BytesAndStay(page.into())
+            FaultyReply::BytesAndStay(page.into())
         }
     });
     let mut plan = closed(&server.url, 1, 40);
@@ -333,14 +339,14 @@ fn idle_connections_that_the_server_closes_lose_no_request() {
 
 #[test]
 fn counts_match_the_servers_log_when_time_cuts_the_run_off() {
-    let server = Faulty::start(|_| Reply::Ok("a page".to_owned()));
+    let server = Faulty::start(|_| FaultyReply::Ok("a page".to_owned()));
     let mut plan = closed(&server.url, 8, 8);
-    plan.stop = Stop {
+    plan.stop = StopLimits {
         requests: None,
         time: Some(Duration::from_millis(400)),
     };
     let run = measure(&plan);
-    assert_eq!(run.ended, Ended::Time);
+    assert_eq!(run.ended, RunEnd::Time);
     assert_eq!(run.sent, run.good() + run.in_flight.count);
     assert!(run.in_flight.count + run.in_flight.connecting <= 8);
     // The requests in progress reach the server shortly after the run has ended.
@@ -352,8 +358,8 @@ fn counts_match_the_servers_log_when_time_cuts_the_run_off() {
 }
 
 #[test]
-fn checks_tell_wrong_bodies_from_right_ones() {
-    let server = every(4, Reply::Ok("Fatal error: out of memory".to_owned()));
+fn checks_find_wrong_bodies() {
+    let server = every(4, FaultyReply::Ok("Fatal error: out of memory".to_owned()));
     let mut plan = closed(&server.url, 2, 400);
     plan.checks.body = vec![BodyCheck::Contains("a page".to_owned())];
     let run = measure(&plan);
@@ -363,7 +369,7 @@ fn checks_tell_wrong_bodies_from_right_ones() {
 }
 
 #[test]
-fn clients_are_visitors_of_their_own_and_requests_differ() {
+fn clients_have_their_own_cookies_and_requests() {
     let seen = Arc::new(Mutex::new((BTreeSet::new(), BTreeSet::new())));
     let noted = seen.clone();
     let server = Faulty::start(move |request| {
@@ -372,18 +378,18 @@ fn clients_are_visitors_of_their_own_and_requests_differ() {
         match request.field("cookie") {
             Some(cookie) => {
                 noted.1.insert(cookie.to_owned());
-                Reply::Ok("again".to_owned())
+                FaultyReply::Ok("again".to_owned())
             }
             None => {
                 let set = format!("Set-Cookie: visitor={}; Path=/", request.number);
                 let bytes = format!("HTTP/1.1 200 OK\r\n{set}\r\nContent-Length: 0\r\n\r\n");
-                Reply::BytesAndStay(bytes.into_bytes())
+                FaultyReply::BytesAndStay(bytes.into_bytes())
             }
         }
     });
     let mut plan = closed(&format!("{}page?n={{seq}}", server.url), 5, 500);
     plan.request.cookie_jar = true;
-    plan.request.headers = vec![("X-Client".to_owned(), Template::new("{client}"))];
+    plan.request.headers = vec![("X-Client".to_owned(), RequestTemplate::new("{client}"))];
     plan.think.max = 0.001;
     let run = measure(&plan);
     assert_eq!(run.good(), 500);
@@ -398,12 +404,12 @@ fn clients_are_visitors_of_their_own_and_requests_differ() {
 }
 
 #[test]
-fn bodies_arrive_whole_however_long_they_are() {
+fn request_bodies_arrive_complete() {
     let lengths = Arc::new(Mutex::new(BTreeSet::new()));
     let noted = lengths.clone();
     let server = Faulty::start(move |request| {
         noted.lock().unwrap().insert(request.body.len());
-        Reply::Ok("taken".to_owned())
+        FaultyReply::Ok("taken".to_owned())
     });
     for length in [0, 1, 3_000_000] {
         let mut plan = closed(&server.url, 2, 6);
@@ -428,9 +434,9 @@ fn bodies_arrive_whole_however_long_they_are() {
 }
 
 #[test]
-fn long_answers_are_read_to_their_end() {
+fn long_responses_are_read_completely() {
     let long = "x".repeat(7_000_000);
-    let server = Faulty::start(move |_| Reply::Ok(long.clone()));
+    let server = Faulty::start(move |_| FaultyReply::Ok(long.clone()));
     let run = measure(&closed(&server.url, 3, 12));
     assert_eq!(
         (run.good(), run.bytes.good_bodies),
@@ -441,20 +447,20 @@ fn long_answers_are_read_to_their_end() {
 }
 
 #[test]
-fn an_interrupted_run_tells_what_it_measured() {
-    let server = Faulty::start(|_| Reply::Ok("a page".to_owned()));
+fn interrupted_run_reports_its_measurements() {
+    let server = Faulty::start(|_| FaultyReply::Ok("a page".to_owned()));
     let interrupt = Arc::new(AtomicBool::new(false));
     let flag = interrupt.clone();
-    let mut after_a_second = |_: &howdah_bench::engine::Progress<'_>| {
+    let mut after_a_second = |_: &howdah_bench::engine::RunProgress<'_>| {
         flag.store(true, Ordering::Relaxed);
     };
-    let control = Control {
+    let control = RunControl {
         interrupt,
         progress: Some(&mut after_a_second),
         command: Vec::new(),
     };
     let run = run(&closed(&server.url, 2, u64::MAX), control).unwrap();
     run.balance().unwrap();
-    assert_eq!(run.ended, Ended::Interrupted);
+    assert_eq!(run.ended, RunEnd::Interrupted);
     assert!(run.good() > 0 && run.elapsed >= 1.0);
 }

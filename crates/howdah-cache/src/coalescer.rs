@@ -27,17 +27,17 @@ pub enum RenderOutcome {
     /// The page was not stored, for this reason.
     Passed(Pass),
     /// The entry under the key has changed its kind (a new `Vary`, a purge during the render): look it up again.
-    LookAgain,
+    Retry,
 }
 
-type Sender = Arc<watch::Sender<Option<RenderOutcome>>>;
+type OutcomeSender = Arc<watch::Sender<Option<RenderOutcome>>>;
 // The table holds senders, so every receiver is a caller that waits.
-type Table = HashMap<Box<[u8]>, Sender>;
+type RenderTable = HashMap<Box<[u8]>, OutcomeSender>;
 
 /// The renders in progress, by key: one caller does the work, and the others wait for its outcome.
 #[derive(Debug, Default)]
 pub struct Coalescer {
-    shards: Arc<[Mutex<Table>; SHARDS]>,
+    shards: Arc<[Mutex<RenderTable>; SHARDS]>,
     hasher: RandomState,
 }
 
@@ -69,23 +69,23 @@ impl Coalescer {
     }
 
     /// Returns whether the page is being rendered now.
-    pub fn in_progress(&self, key: &[u8]) -> bool {
+    pub fn is_rendering(&self, key: &[u8]) -> bool {
         let shard = (self.hasher.hash_one(key) as usize) % SHARDS;
         lock(&self.shards[shard]).contains_key(key)
     }
 }
 
-fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+fn lock(table: &Mutex<RenderTable>) -> MutexGuard<'_, RenderTable> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The right, and the duty, to complete a render.
 #[derive(Debug)]
 pub struct Leader {
-    shards: Arc<[Mutex<Table>; SHARDS]>,
+    shards: Arc<[Mutex<RenderTable>; SHARDS]>,
     shard: usize,
     key: Box<[u8]>,
-    sender: Sender,
+    sender: OutcomeSender,
 }
 
 impl Leader {
@@ -175,13 +175,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn five_hundred_wait_for_one_render_and_are_woken_at_once() {
+    async fn followers_share_one_render_and_wake_together() {
         let coalescer = Coalescer::default();
         let leader = lead(&coalescer, b"k");
         let waiting: Vec<_> = (0..499)
             .map(|_| tokio::spawn(follow(&coalescer, b"k").wait()))
             .collect();
-        lead(&coalescer, b"other").complete(RenderOutcome::LookAgain);
+        lead(&coalescer, b"other").complete(RenderOutcome::Retry);
         tokio::task::yield_now().await;
         leader.complete(RenderOutcome::Stored(Arc::new(page(&[], "text"))));
         for one in waiting {
@@ -190,11 +190,11 @@ mod tests {
             };
             assert_eq!(page.body, "text");
         }
-        assert!(!coalescer.in_progress(b"k"));
+        assert!(!coalescer.is_rendering(b"k"));
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_not_stored_is_not_shared() {
+    async fn unstored_response_is_not_shared() {
         let coalescer = Coalescer::default();
         let leader = lead(&coalescer, b"k");
         let one = follow(&coalescer, b"k");
@@ -224,13 +224,13 @@ mod tests {
         // Another render may have begun meanwhile, which the end of the first one does not affect.
         let next = lead(&coalescer, b"k");
         drop(leader);
-        assert!(coalescer.in_progress(b"k"));
-        next.complete(RenderOutcome::LookAgain);
-        assert!(!coalescer.in_progress(b"k"));
+        assert!(coalescer.is_rendering(b"k"));
+        next.complete(RenderOutcome::Retry);
+        assert!(!coalescer.is_rendering(b"k"));
     }
 
     #[tokio::test]
-    async fn a_leader_who_dies_holds_nobody() {
+    async fn dropped_leader_releases_its_followers() {
         let coalescer = Coalescer::default();
         let leader = lead(&coalescer, b"k");
         let one = follow(&coalescer, b"k");
@@ -240,6 +240,6 @@ mod tests {
             matches!(outcome, RenderOutcome::Passed(Pass::FlightFailed)),
             "{outcome:?}"
         );
-        lead(&coalescer, b"k").complete(RenderOutcome::LookAgain);
+        lead(&coalescer, b"k").complete(RenderOutcome::Retry);
     }
 }

@@ -11,14 +11,14 @@ pub enum Likeness {
     /// Both pages have the same bytes.
     Same,
     /// The pages differ only in words that look like nonces.
-    Noise(Noise),
+    Noise(NonceNoise),
     /// The pages differ beyond such words, first at this place.
-    Different(Place),
+    Different(RenderDifference),
 }
 
 /// Words that look like nonces and differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Noise {
+pub struct NonceNoise {
     /// How many such words differ.
     pub words: u64,
     /// Total bytes of those words in the stored page.
@@ -29,32 +29,32 @@ pub struct Noise {
 
 /// Where the stored page and the fresh one differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RenderDifference {
     /// Offset of the first byte that differs.
     pub first: u64,
     /// Line number of that byte, counted from 1.
     pub line: u64,
     /// Bytes of the stored page from there to the last byte that differs.
-    pub kept: u64,
+    pub stored_bytes: u64,
     /// Bytes of the fresh page from there to the last byte that differs.
-    pub fresh: u64,
+    pub fresh_bytes: u64,
 }
 
 /// Shortest and longest word that may be a nonce: those of WordPress have 10 characters, Symfony's up to 86.
-const NONCE: std::ops::RangeInclusive<usize> = 8..=128;
+const NONCE_LENGTHS: std::ops::RangeInclusive<usize> = 8..=128;
 
 /// Compares the stored body with a fresh one. Takes time proportional to their length.
-pub fn bodies(kept: &[u8], fresh: &[u8]) -> Likeness {
+pub fn compare_bodies(kept: &[u8], fresh: &[u8]) -> Likeness {
     if kept == fresh {
         return Likeness::Same;
     }
-    match noise(kept, fresh) {
+    match nonce_differences(kept, fresh) {
         Some(noise) => Likeness::Noise(noise),
-        None => Likeness::Different(place(kept, fresh)),
+        None => Likeness::Different(find_difference(kept, fresh)),
     }
 }
 
-fn place(kept: &[u8], fresh: &[u8]) -> Place {
+fn find_difference(kept: &[u8], fresh: &[u8]) -> RenderDifference {
     let alike = |a: &mut dyn Iterator<Item = &u8>, b: &mut dyn Iterator<Item = &u8>| {
         a.zip(b).take_while(|(x, y)| x == y).count()
     };
@@ -62,21 +62,21 @@ fn place(kept: &[u8], fresh: &[u8]) -> Place {
     let (a, b) = (&kept[first..], &fresh[first..]);
     let last = alike(&mut a.iter().rev(), &mut b.iter().rev());
     let line = kept[..first].iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
-    Place {
+    RenderDifference {
         first: first as u64,
         line,
-        kept: (a.len() - last) as u64,
-        fresh: (b.len() - last) as u64,
+        stored_bytes: (a.len() - last) as u64,
+        fresh_bytes: (b.len() - last) as u64,
     }
 }
 
 /// Returns the differences if all of them are nonces.
-fn noise(kept: &[u8], fresh: &[u8]) -> Option<Noise> {
+fn nonce_differences(kept: &[u8], fresh: &[u8]) -> Option<NonceNoise> {
     // A nonce has the same length as the one that it replaces, so no other byte moves.
     if kept.len() != fresh.len() {
         return None;
     }
-    let mut noise: Option<Noise> = None;
+    let mut noise: Option<NonceNoise> = None;
     let mut at = 0;
     while at < kept.len() {
         if !is_word(kept[at]) {
@@ -96,7 +96,7 @@ fn noise(kept: &[u8], fresh: &[u8]) -> Option<Noise> {
             if !is_nonce(a) || !is_nonce(b) {
                 return None;
             }
-            let known = noise.get_or_insert(Noise {
+            let known = noise.get_or_insert(NonceNoise {
                 words: 0,
                 bytes: 0,
                 first: at as u64,
@@ -117,7 +117,7 @@ fn is_word(byte: u8) -> bool {
 /// between digits, lower-case and upper-case letters. `2026-11-22`, `1795200000`, `Thursday` and `iPhone16Pro` are not
 /// nonces.
 fn is_nonce(word: &[u8]) -> bool {
-    if !NONCE.contains(&word.len()) {
+    if !NONCE_LENGTHS.contains(&word.len()) {
         return false;
     }
     let count = |is: fn(&u8) -> bool| word.iter().filter(|byte| is(byte)).count();
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn compare(kept: &str, fresh: &str) -> Likeness {
-        bodies(kept.as_bytes(), fresh.as_bytes())
+        compare_bodies(kept.as_bytes(), fresh.as_bytes())
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         let kept = page("3f09ab12cd", "Zk3_9dQ1xL5-pp70");
         assert_eq!(compare(&kept, &kept), Likeness::Same);
         let fresh = page("77e1c0ffe5", "b8K_1mW2tY6-qa93");
-        let noise = Noise {
+        let noise = NonceNoise {
             words: 2,
             bytes: 26,
             first: 19,
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_read_is_never_noise() {
+    fn visible_text_is_never_noise() {
         for (kept, fresh) in [
             ("price 19.99", "price 24.99"),
             ("on Thursday.", "on Saturday."),
@@ -191,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_by_its_place_and_size() {
+    fn difference_is_reported_by_place_and_size() {
         let place = |kept, fresh| match compare(kept, fresh) {
-            Likeness::Different(p) => (p.first, p.line, p.kept, p.fresh),
+            Likeness::Different(p) => (p.first, p.line, p.stored_bytes, p.fresh_bytes),
             other => panic!("{other:?}"),
         };
         assert_eq!(place("a\nbXc", "a\nbYYc"), (3, 2, 1, 2));
@@ -205,10 +205,10 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_two_bodies_are_compared(kept in "[a-f0-9 \n]{0,40}", fresh in "[a-f0-9 \n]{0,40}") {
-            let likeness = bodies(kept.as_bytes(), fresh.as_bytes());
+            let likeness = compare_bodies(kept.as_bytes(), fresh.as_bytes());
             proptest::prop_assert_eq!(likeness == Likeness::Same, kept == fresh);
             if let Likeness::Different(p) = likeness {
-                let (first, k, f) = (p.first as usize, p.kept as usize, p.fresh as usize);
+                let (first, k, f) = (p.first as usize, p.stored_bytes as usize, p.fresh_bytes as usize);
                 proptest::prop_assert!(first + k <= kept.len() && first + f <= fresh.len());
                 proptest::prop_assert_eq!(&kept[..first], &fresh[..first]);
                 proptest::prop_assert_eq!(&kept[first + k..], &fresh[first + f..]);

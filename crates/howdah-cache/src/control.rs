@@ -3,14 +3,14 @@
 //! it.
 
 use crate::field::{self, members, seconds, unquoted};
-use crate::{Fields, Millis};
+use crate::{HeaderFields, Millis};
 
 /// The value of a directive that specifies a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Given {
+pub enum TimeDirective {
     /// The header does not have the directive.
     #[default]
-    No,
+    Absent,
     /// The directive gives this number of seconds.
     Seconds(u64),
     /// The directive is present, but its value is not a number. RFC 9111 §4.2.1 encourages caches to treat the response
@@ -18,24 +18,26 @@ pub enum Given {
     Invalid,
 }
 
-impl Given {
+impl TimeDirective {
     /// Returns the seconds. An invalid value counts as 0.
     pub fn value(self) -> Option<u64> {
         match self {
-            Given::No => None,
-            Given::Seconds(seconds) => Some(seconds),
-            Given::Invalid => Some(0),
+            TimeDirective::Absent => None,
+            TimeDirective::Seconds(seconds) => Some(seconds),
+            TimeDirective::Invalid => Some(0),
         }
     }
 
     /// Adds a value. If a directive is given twice, the smaller value counts (§4.2.1 allows the first one or staleness;
     /// the smaller one is never fresher than either).
     fn add(&mut self, value: &[u8]) {
-        let new = seconds(value).map_or(Given::Invalid, Given::Seconds);
+        let new = seconds(value).map_or(TimeDirective::Invalid, TimeDirective::Seconds);
         *self = match (*self, new) {
-            (Given::No, new) => new,
-            (Given::Seconds(a), Given::Seconds(b)) => Given::Seconds(a.min(b)),
-            _ => Given::Invalid,
+            (TimeDirective::Absent, new) => new,
+            (TimeDirective::Seconds(a), TimeDirective::Seconds(b)) => {
+                TimeDirective::Seconds(a.min(b))
+            }
+            _ => TimeDirective::Invalid,
         };
     }
 }
@@ -65,32 +67,32 @@ pub struct Directives {
     /// `only-if-cached`, of a request.
     pub only_if_cached: bool,
     /// `max-age`, in seconds.
-    pub max_age: Given,
+    pub max_age: TimeDirective,
     /// `s-maxage`, in seconds: the lifetime in shared caches.
-    pub s_maxage: Given,
+    pub s_maxage: TimeDirective,
     /// `stale-while-revalidate` (RFC 5861 §3).
-    pub stale_while_revalidate: Given,
+    pub stale_while_revalidate: TimeDirective,
     /// `stale-if-error` (RFC 5861 §4).
-    pub stale_if_error: Given,
+    pub stale_if_error: TimeDirective,
     /// `min-fresh`, of a request.
-    pub min_fresh: Given,
+    pub min_fresh: TimeDirective,
     /// `max-stale`, of a request; without a value, any staleness is accepted.
-    pub max_stale: Given,
+    pub max_stale: TimeDirective,
 }
 
 impl Directives {
     /// Parses all `Cache-Control` lines of a message.
-    pub fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Directives {
+    pub fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Directives {
         let mut all = Directives::default();
         for line in lines {
             for member in members(line) {
-                all.directive(member);
+                all.add_member(member);
             }
         }
         all
     }
 
-    fn directive(&mut self, member: &[u8]) {
+    fn add_member(&mut self, member: &[u8]) {
         self.present = true;
         let (name, value) = match member.iter().position(|b| *b == b'=') {
             Some(at) => (&member[..at], Some(unquoted(&member[at + 1..]))),
@@ -118,7 +120,7 @@ impl Directives {
             b"min-fresh" => self.min_fresh.add(time),
             b"max-stale" => match value {
                 Some(value) => self.max_stale.add(&value),
-                None => self.max_stale = Given::Seconds(field::MAX_SECONDS),
+                None => self.max_stale = TimeDirective::Seconds(field::MAX_SECONDS),
             },
             _ => {}
         }
@@ -128,18 +130,18 @@ impl Directives {
 /// Headers that address this cache in place of `Cache-Control` and `Expires`; the first one present takes effect (RFC
 /// 9213 §2.2). `Howdah-Cache-Control` comes first, so a page may instruct this cache and a CDN in front of it
 /// differently.
-pub const TARGETS: [&[u8]; 2] = [b"howdah-cache-control", b"cdn-cache-control"];
+pub const TARGETED_HEADERS: [&[u8]; 2] = [b"howdah-cache-control", b"cdn-cache-control"];
 
 /// Returns the targeted directives of a response, if there are any. A header that is not a structured dictionary (RFC
 /// 9213 §2.1, RFC 8941 §3.2), or is an empty one, is ignored.
-pub fn targeted(fields: &Fields<'_>) -> Option<Directives> {
-    TARGETS.iter().find_map(|target| {
+pub fn targeted(fields: &HeaderFields<'_>) -> Option<Directives> {
+    TARGETED_HEADERS.iter().find_map(|target| {
         let mut lines = field::all(fields, target).peekable();
         lines.peek()?;
         let mut all = Directives::default();
         for line in lines {
             for member in members(line) {
-                structured(&mut all, member)?;
+                parse_structured_member(&mut all, member)?;
             }
         }
         all.present.then_some(all)
@@ -147,7 +149,7 @@ pub fn targeted(fields: &Fields<'_>) -> Option<Directives> {
 }
 
 /// Parses one member of a structured dictionary: `key` or `key=value`, either with parameters.
-fn structured(all: &mut Directives, member: &[u8]) -> Option<()> {
+fn parse_structured_member(all: &mut Directives, member: &[u8]) -> Option<()> {
     let bare = field::split(member, b';').next()?;
     let end = bare.iter().position(|b| *b == b'=').unwrap_or(bare.len());
     let (key, value) = (&bare[..end], bare.get(end + 1..));
@@ -181,22 +183,22 @@ fn structured(all: &mut Directives, member: &[u8]) -> Option<()> {
                 // `private="x"` and `no-cache="x"` are qualified; they are treated as if they applied to the whole
                 // response.
                 _ => {
-                    flag(all, key, true);
+                    set_flag(all, key, true);
                     return Some(());
                 }
             };
             if integer {
                 // A later member of the same key replaces an earlier one (RFC 8941 §3.2).
-                *slot = seconds(value).map_or(Given::Invalid, Given::Seconds);
+                *slot = seconds(value).map_or(TimeDirective::Invalid, TimeDirective::Seconds);
             }
             return Some(());
         }
     };
-    flag(all, key, on);
+    set_flag(all, key, on);
     Some(())
 }
 
-fn flag(all: &mut Directives, key: &[u8], on: bool) {
+fn set_flag(all: &mut Directives, key: &[u8], on: bool) {
     match key {
         b"no-store" => all.no_store = on,
         b"private" => all.private = on,
@@ -211,7 +213,7 @@ fn flag(all: &mut Directives, key: &[u8], on: bool) {
 
 /// Parses `X-Accel-Expires` as nginx does (ngx_http_upstream_process_accel_expires): seconds, or `@` and a Unix time;
 /// `0` forbids caching. Returns the seconds from now. An invalid value is ignored.
-pub fn accel_expires(fields: &Fields<'_>, now: Millis) -> Option<u64> {
+pub fn accel_expires(fields: &HeaderFields<'_>, now: Millis) -> Option<u64> {
     let value = field::first(fields, b"x-accel-expires")?;
     match value {
         [b'@', at @ ..] => Some(seconds_exact(at)?.saturating_sub(now / 1000)),
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Directives {
-        Directives::read(std::iter::once(line.as_bytes()))
+        Directives::parse(std::iter::once(line.as_bytes()))
     }
 
     #[test]
@@ -238,7 +240,7 @@ mod tests {
         assert!(d.public && !d.no_store);
         assert_eq!(
             (d.max_age, d.s_maxage),
-            (Given::Seconds(60), Given::Seconds(10))
+            (TimeDirective::Seconds(60), TimeDirective::Seconds(10))
         );
         assert!(!read("").present);
         assert!(read("x").present);
@@ -246,13 +248,19 @@ mod tests {
 
     #[test]
     fn rfc_9111_4_2_1_a_doubled_or_broken_time_never_makes_fresher() {
-        assert_eq!(read("max-age=60, max-age=10").max_age, Given::Seconds(10));
-        assert_eq!(read("max-age=60, max-age=x").max_age, Given::Invalid);
-        assert_eq!(read("max-age").max_age, Given::Invalid);
-        assert_eq!(read("max-age=-1").max_age, Given::Invalid);
-        assert_eq!(read("max-age=1.5").max_age, Given::Invalid);
-        assert_eq!(read("max-age = 60").max_age, Given::No);
-        assert_eq!(read("max-age='60'").max_age, Given::Invalid);
+        assert_eq!(
+            read("max-age=60, max-age=10").max_age,
+            TimeDirective::Seconds(10)
+        );
+        assert_eq!(
+            read("max-age=60, max-age=x").max_age,
+            TimeDirective::Invalid
+        );
+        assert_eq!(read("max-age").max_age, TimeDirective::Invalid);
+        assert_eq!(read("max-age=-1").max_age, TimeDirective::Invalid);
+        assert_eq!(read("max-age=1.5").max_age, TimeDirective::Invalid);
+        assert_eq!(read("max-age = 60").max_age, TimeDirective::Absent);
+        assert_eq!(read("max-age='60'").max_age, TimeDirective::Invalid);
     }
 
     #[test]
@@ -284,7 +292,7 @@ mod tests {
             (&b"CDN-Cache-Control"[..], &b"max-age=1"[..]),
             (b"Howdah-Cache-Control", b"max-age=2"),
         ];
-        assert_eq!(targeted(&both).unwrap().max_age, Given::Seconds(2));
+        assert_eq!(targeted(&both).unwrap().max_age, TimeDirective::Seconds(2));
     }
 
     #[test]

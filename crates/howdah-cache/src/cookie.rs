@@ -6,10 +6,10 @@ use std::borrow::Cow;
 /// A cookie whose name in PHP cannot be determined, or that is an attempted trick (`__Host-` made from another
 /// spelling, which PHP itself drops since CVE-2022-31629). The request must not be answered from the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreadable;
+pub struct UnreadableName;
 
 /// Returns the names in a `Cookie` header, as the outermost keys under which PHP registers them.
-pub fn names(line: &[u8]) -> impl Iterator<Item = Result<Cow<'_, [u8]>, Unreadable>> {
+pub fn names(line: &[u8]) -> impl Iterator<Item = Result<Cow<'_, [u8]>, UnreadableName>> {
     line.split(|b| *b == b';').filter_map(|pair| {
         // PHP skips white space only before the name.
         let pair = pair.trim_ascii_start();
@@ -21,14 +21,14 @@ pub fn names(line: &[u8]) -> impl Iterator<Item = Result<Cow<'_, [u8]>, Unreadab
 
 /// Returns the name that PHP registers: the raw name is URL-decoded and white space before it is dropped; `.`, space
 /// and an unmatched `[` become `_`; the text after the first `[` is an index and not part of the name.
-pub(crate) fn php_name(raw: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
+pub(crate) fn php_name(raw: &[u8]) -> Result<Cow<'_, [u8]>, UnreadableName> {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     if raw.iter().all(plain) {
         return Ok(Cow::Borrowed(raw));
     }
     let decoded = url_decode(raw);
     if decoded.contains(&0) {
-        return Err(Unreadable);
+        return Err(UnreadableName);
     }
     let mut name = Vec::with_capacity(decoded.len());
     let start = decoded
@@ -44,7 +44,7 @@ pub(crate) fn php_name(raw: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     }
     let special = |name: &[u8]| name.starts_with(b"__Host-") || name.starts_with(b"__Secure-");
     if name.is_empty() || (special(&name) && !special(raw)) {
-        return Err(Unreadable);
+        return Err(UnreadableName);
     }
     Ok(Cow::Owned(name))
 }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_has_the_name_php_gives_it() {
+    fn cookie_names_are_read_as_php_reads_them() {
         check("a=1; b_2=2;c", &[Some("a"), Some("b_2"), Some("c")]);
         check(
             "wordpress%5Flogged_in_x=1",
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_a_trick_is_unreadable() {
+    fn tricky_cookie_names_are_unreadable() {
         check("a%00b=1", &[None]);
         check("%5F_Host-x=1", &[None]);
         check("__Host-x=1", &[Some("__Host-x")]);

@@ -3,13 +3,16 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::{Fields, Millis};
+use crate::{HeaderFields, Millis};
 
 /// The largest delta-seconds; a larger value is replaced by this one (RFC 9111 §1.2.2).
 pub const MAX_SECONDS: u64 = 1 << 31;
 
 /// Returns all values of a header, in order.
-pub fn all<'a>(fields: &'a Fields<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+pub fn all<'a>(
+    fields: &'a HeaderFields<'a>,
+    name: &'static [u8],
+) -> impl Iterator<Item = &'a [u8]> {
     fields
         .iter()
         .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
@@ -17,7 +20,7 @@ pub fn all<'a>(fields: &'a Fields<'a>, name: &'static [u8]) -> impl Iterator<Ite
 }
 
 /// Returns the first value of a header.
-pub fn first<'a>(fields: &'a Fields<'a>, name: &'static [u8]) -> Option<&'a [u8]> {
+pub fn first<'a>(fields: &'a HeaderFields<'a>, name: &'static [u8]) -> Option<&'a [u8]> {
     all(fields, name).next()
 }
 

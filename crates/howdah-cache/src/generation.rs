@@ -3,9 +3,9 @@
 //! touches no page and walks no list, and a render that began before a purge is discarded however late it ends. The
 //! comparison uses the page's own birth, never the reader's clock.
 //!
-//! A [`Journal`] records a purge before the purge takes effect, so the purge outlives the process.
+//! A [`PurgeRecorder`] records a purge before the purge takes effect, so the purge outlives the process.
 //!
-//! Memory is bounded: the newest [`MAX_NAMED`] purges by name are kept, fewer if their names are long. When there are
+//! Memory is bounded: the newest [`MAX_NAMED_PURGES`] purges by name are kept, fewer if their names are long. When there are
 //! more, the oldest half is replaced by a purge of the whole site, which purges more than was requested, never less.
 //! Names are looked up in a table; only prefixes are compared one by one, so their number is small.
 
@@ -23,57 +23,57 @@ pub(crate) use purge::{canonical, without_site};
 use purge::{encoded, path_of};
 
 /// Maximum number of purges by tag, URL or path that are remembered individually.
-pub const MAX_NAMED: usize = 8192;
+pub const MAX_NAMED_PURGES: usize = 8192;
 /// Maximum total bytes of the names of purges, since a client's POST may name a very long URL.
-const MAX_NAMED_BYTES: usize = 4 << 20;
+const MAX_NAMED_PURGE_BYTES: usize = 4 << 20;
 /// Maximum number of purges by prefix that are remembered individually.
-pub const MAX_PREFIXES: usize = 256;
+pub const MAX_PREFIX_PURGES: usize = 256;
 
 /// Records purges, so they outlive the process. It is called under the generations' own lock, in the order of the
 /// numbers, and before the purge takes effect: no page is ever born with a number that has not been recorded.
-pub trait Journal: fmt::Debug + Send + Sync {
+pub trait PurgeRecorder: fmt::Debug + Send + Sync {
     /// Records a purge. When this returns, the purge outlives the process.
     fn record(&self, number: u64, what: &Purge, force: Force);
 
     /// Records whether any database write is in progress. If the process dies meanwhile, the write may have happened
     /// although its purge is not recorded, so all pages of the site are dropped.
-    fn under_way(&self, any: bool);
+    fn record_writes(&self, any: bool);
 }
 
 /// Passes purges on to other servers. It is called under the generations' own lock, when the purge takes effect here.
-pub trait Relay: fmt::Debug + Send + Sync {
+pub trait PurgeRelay: fmt::Debug + Send + Sync {
     /// Called after a purge has been carried out.
-    fn purged(&self, what: &Purge, force: Force);
+    fn relay_purge(&self, what: &Purge, force: Force);
 }
 
 /// A write in progress; dropping this marks its end, when the pages that it invalidates are purged.
 #[derive(Debug)]
-pub struct UnderWay(Arc<Generations>);
+pub struct WriteInProgress(Arc<Generations>);
 
-impl Drop for UnderWay {
+impl Drop for WriteInProgress {
     fn drop(&mut self) {
-        self.0.count_writes(|count| count - 1);
+        self.0.update_write_count(|count| count - 1);
     }
 }
 
 /// The effect of the purges on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Validity {
+pub enum PageValidity {
     /// No purge concerns the page.
     Valid,
     /// A soft purge made the page stale: it may be served while a new one is rendered.
     Stale,
     /// A hard purge removed the page: it is never served again.
-    Gone,
+    Purged,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Last {
+struct LastPurges {
     hard: u64,
     soft: u64,
 }
 
-impl Last {
+impl LastPurges {
     fn note(&mut self, force: Force, number: u64) {
         match force {
             Force::Hard => self.hard = self.hard.max(number),
@@ -81,32 +81,32 @@ impl Last {
         }
     }
 
-    fn judge(self, born: u64) -> Validity {
+    fn validity(self, born: u64) -> PageValidity {
         if self.hard > born {
-            Validity::Gone
+            PageValidity::Purged
         } else if self.soft > born {
-            Validity::Stale
+            PageValidity::Stale
         } else {
-            Validity::Valid
+            PageValidity::Valid
         }
     }
 }
 
 #[derive(Clone, Debug, Default)]
-struct Named {
+struct NamedPurges {
     /// Tags as `t…`, URLs as `u…`, paths as `p…`.
-    exact: HashMap<Vec<u8>, Last>,
+    exact: HashMap<Vec<u8>, LastPurges>,
     /// Total bytes of the names in `exact`.
     bytes: usize,
-    prefixes: Vec<(Vec<u8>, Last)>,
+    prefixes: Vec<(Vec<u8>, LastPurges)>,
 }
 
-impl Named {
+impl NamedPurges {
     fn note(&mut self, name: Vec<u8>, force: Force, number: u64) {
         let length = name.len();
         let last = self.exact.entry(name).or_insert_with(|| {
             self.bytes += length;
-            Last::default()
+            LastPurges::default()
         });
         last.note(force, number);
     }
@@ -117,15 +117,15 @@ impl Named {
 pub struct Generations {
     /// The number of the last purge.
     clock: AtomicU64,
-    hard: AtomicU64,
-    soft: AtomicU64,
+    last_hard_purge: AtomicU64,
+    last_soft_purge: AtomicU64,
     /// The number of the last purge by name. Pages born later need not be compared with names.
-    named_last: AtomicU64,
-    named: RwLock<Named>,
-    journal: Option<Box<dyn Journal>>,
-    relay: RwLock<Option<Arc<dyn Relay>>>,
+    last_named_purge: AtomicU64,
+    named: RwLock<NamedPurges>,
+    journal: Option<Box<dyn PurgeRecorder>>,
+    relay: RwLock<Option<Arc<dyn PurgeRelay>>>,
     /// How many database writes are in progress.
-    writes: Mutex<u64>,
+    writes_in_progress: Mutex<u64>,
 }
 
 impl Default for Generations {
@@ -140,29 +140,29 @@ impl Generations {
     pub fn starting_at(number: u64) -> Generations {
         Generations {
             clock: AtomicU64::new(number),
-            hard: AtomicU64::new(0),
-            soft: AtomicU64::new(0),
-            named_last: AtomicU64::new(0),
+            last_hard_purge: AtomicU64::new(0),
+            last_soft_purge: AtomicU64::new(0),
+            last_named_purge: AtomicU64::new(0),
             named: RwLock::default(),
             journal: None,
             relay: RwLock::default(),
-            writes: Mutex::default(),
+            writes_in_progress: Mutex::default(),
         }
     }
 
     /// Returns a copy of these generations whose purges `journal` records from now on.
-    pub fn continued(&self, journal: Box<dyn Journal>) -> Generations {
+    pub fn with_journal(&self, journal: Box<dyn PurgeRecorder>) -> Generations {
         let copy = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::SeqCst));
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         Generations {
             clock: copy(&self.clock),
-            hard: copy(&self.hard),
-            soft: copy(&self.soft),
-            named_last: copy(&self.named_last),
+            last_hard_purge: copy(&self.last_hard_purge),
+            last_soft_purge: copy(&self.last_soft_purge),
+            last_named_purge: copy(&self.last_named_purge),
             named: RwLock::new(named.clone()),
             journal: Some(journal),
             relay: RwLock::new(self.relay()),
-            writes: Mutex::default(),
+            writes_in_progress: Mutex::default(),
         }
     }
 
@@ -170,14 +170,14 @@ impl Generations {
     /// restore these generations.
     pub(crate) fn purges(&self) -> Vec<(u64, Purge, Force)> {
         let mut purges = Vec::new();
-        let mut put = |last: Last, what: &Purge| {
+        let mut put = |last: LastPurges, what: &Purge| {
             for (number, force) in [(last.hard, Force::Hard), (last.soft, Force::Soft)] {
                 if number > 0 {
                     purges.push((number, what.clone(), force));
                 }
             }
         };
-        put(self.site_last(), &Purge::All);
+        put(self.site_purges(), &Purge::All);
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         let path = |text: &[u8], exact| Purge::Path {
             text: encoded(text),
@@ -197,17 +197,17 @@ impl Generations {
         purges
     }
 
-    fn site_last(&self) -> Last {
-        Last {
-            hard: self.hard.load(Ordering::SeqCst),
-            soft: self.soft.load(Ordering::SeqCst),
+    fn site_purges(&self) -> LastPurges {
+        LastPurges {
+            hard: self.last_hard_purge.load(Ordering::SeqCst),
+            soft: self.last_soft_purge.load(Ordering::SeqCst),
         }
     }
 
     /// Returns whether a purge of the whole site has invalidated all pages born at `born`, so none of them needs to be
     /// read.
-    pub fn are_all_gone(&self, born: u64) -> bool {
-        self.hard.load(Ordering::SeqCst) > born
+    pub fn all_purged_since(&self, born: u64) -> bool {
+        self.last_hard_purge.load(Ordering::SeqCst) > born
     }
 
     /// Returns the number for a page whose render begins now.
@@ -223,26 +223,26 @@ impl Generations {
 
     /// Carries out a purge and returns its number. Once this returns, no request is served a purged page.
     pub fn purge(&self, what: &Purge, force: Force) -> u64 {
-        self.carry_out(what, force, true)
+        self.apply(what, force, true)
     }
 
     /// As [`Generations::purge`], but without passing the purge on: either another server has passed it on, or the same
     /// purge follows.
-    pub fn purge_here(&self, what: &Purge, force: Force) -> u64 {
-        self.carry_out(what, force, false)
+    pub fn purge_locally(&self, what: &Purge, force: Force) -> u64 {
+        self.apply(what, force, false)
     }
 
     /// Passes purges on through `relay` from now on, or to no server if it is `None`.
-    pub fn relay_to(&self, relay: Option<Arc<dyn Relay>>) {
+    pub fn set_relay(&self, relay: Option<Arc<dyn PurgeRelay>>) {
         *self.relay.write().unwrap_or_else(PoisonError::into_inner) = relay;
     }
 
-    fn relay(&self) -> Option<Arc<dyn Relay>> {
+    fn relay(&self) -> Option<Arc<dyn PurgeRelay>> {
         let relay = self.relay.read().unwrap_or_else(PoisonError::into_inner);
         relay.clone()
     }
 
-    fn carry_out(&self, what: &Purge, force: Force, is_own: bool) -> u64 {
+    fn apply(&self, what: &Purge, force: Force, is_own: bool) -> u64 {
         // Held for `All` as well: a page must not be judged by a later purge while an earlier one has its number but is
         // not in force yet.
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
@@ -256,26 +256,29 @@ impl Generations {
         };
         self.note(&mut named, number, what, force);
         if is_own && let Some(relay) = self.relay() {
-            relay.purged(what, force);
+            relay.relay_purge(what, force);
         }
         number
     }
 
     /// Begins a write. Must be called before anything is written.
-    pub fn write_begins(self: &Arc<Self>) -> UnderWay {
-        self.count_writes(|count| count + 1);
-        UnderWay(self.clone())
+    pub fn begin_write(self: &Arc<Self>) -> WriteInProgress {
+        self.update_write_count(|count| count + 1);
+        WriteInProgress(self.clone())
     }
 
-    fn count_writes(&self, change: impl FnOnce(u64) -> u64) {
+    fn update_write_count(&self, change: impl FnOnce(u64) -> u64) {
         let Some(journal) = &self.journal else {
             return;
         };
-        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writes = self
+            .writes_in_progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *writes, 0);
         *writes = change(before);
         if (before == 0) != (*writes == 0) {
-            journal.under_way(*writes > 0);
+            journal.record_writes(*writes > 0);
         }
     }
 
@@ -290,10 +293,11 @@ impl Generations {
         self.note(&mut named, number, what, force);
     }
 
-    fn note(&self, named: &mut Named, number: u64, what: &Purge, force: Force) {
+    fn note(&self, named: &mut NamedPurges, number: u64, what: &Purge, force: Force) {
         match what {
             Purge::All => {
-                self.site(force).fetch_max(number, Ordering::SeqCst);
+                self.site_purge_number(force)
+                    .fetch_max(number, Ordering::SeqCst);
             }
             Purge::Url(key) => {
                 let name = [b"u", without_site(key)].concat();
@@ -309,7 +313,7 @@ impl Generations {
             }
             Purge::Path { text, exact: false } => {
                 let text = canonical(text);
-                let mut last = Last::default();
+                let mut last = LastPurges::default();
                 let known = named.prefixes.iter().position(|(known, _)| *known == *text);
                 if let Some(at) = known {
                     // Moved to the end, since the oldest purges are folded first.
@@ -320,47 +324,47 @@ impl Generations {
             }
         }
         if *what != Purge::All {
-            self.fold(named);
-            self.named_last.fetch_max(number, Ordering::SeqCst);
+            self.fold_oldest(named);
+            self.last_named_purge.fetch_max(number, Ordering::SeqCst);
         }
         // Set last: a page that is born with this number is born after all of the purge is in force.
         self.clock.fetch_max(number, Ordering::SeqCst);
     }
 
-    fn site(&self, force: Force) -> &AtomicU64 {
+    fn site_purge_number(&self, force: Force) -> &AtomicU64 {
         match force {
-            Force::Hard => &self.hard,
-            Force::Soft => &self.soft,
+            Force::Hard => &self.last_hard_purge,
+            Force::Soft => &self.last_soft_purge,
         }
     }
 
     /// Makes room by replacing the older half of the purges by name with a purge of the whole site.
-    fn fold(&self, named: &mut Named) {
-        let newest = |last: &Last| last.hard.max(last.soft);
-        if named.exact.len() > MAX_NAMED || named.bytes > MAX_NAMED_BYTES {
+    fn fold_oldest(&self, named: &mut NamedPurges) {
+        let newest = |last: &LastPurges| last.hard.max(last.soft);
+        if named.exact.len() > MAX_NAMED_PURGES || named.bytes > MAX_NAMED_PURGE_BYTES {
             let mut numbers: Vec<u64> = named.exact.values().map(newest).collect();
             let middle = numbers.len() / 2;
             let (_, cut, _) = numbers.select_nth_unstable(middle);
             let cut = *cut;
-            self.hard.fetch_max(cut, Ordering::SeqCst);
+            self.last_hard_purge.fetch_max(cut, Ordering::SeqCst);
             named.exact.retain(|_, last| newest(last) > cut);
             named.bytes = named.exact.keys().map(Vec::len).sum();
         }
-        if named.prefixes.len() > MAX_PREFIXES {
-            let half = named.prefixes.drain(..MAX_PREFIXES / 2);
+        if named.prefixes.len() > MAX_PREFIX_PURGES {
+            let half = named.prefixes.drain(..MAX_PREFIX_PURGES / 2);
             let cut = half.map(|(_, last)| newest(&last)).max().unwrap_or(0);
-            self.hard.fetch_max(cut, Ordering::SeqCst);
+            self.last_hard_purge.fetch_max(cut, Ordering::SeqCst);
         }
     }
 
     /// Returns the effect of the purges on a page that was born at `born`, is stored under `key` (the URL's key,
     /// without the variant) and has `tags`.
-    pub fn judge(&self, born: u64, key: &[u8], tags: &[Vec<u8>]) -> Validity {
-        let mut verdict = self.site_last().judge(born);
-        if verdict == Validity::Gone || self.named_last.load(Ordering::SeqCst) <= born {
+    pub fn validity_of(&self, born: u64, key: &[u8], tags: &[Vec<u8>]) -> PageValidity {
+        let mut verdict = self.site_purges().validity(born);
+        if verdict == PageValidity::Purged || self.last_named_purge.load(Ordering::SeqCst) <= born {
             return verdict;
         }
-        let mut worse = |next: Validity| {
+        let mut worse = |next: PageValidity| {
             if (next as u8) > (verdict as u8) {
                 verdict = next;
             }
@@ -379,12 +383,12 @@ impl Generations {
             name.push(kind);
             name.extend_from_slice(text);
             if let Some(last) = named.exact.get(&name) {
-                worse(last.judge(born));
+                worse(last.validity(born));
             }
         }
         for (prefix, last) in &named.prefixes {
             if target.starts_with(prefix) {
-                worse(last.judge(born));
+                worse(last.validity(born));
             }
         }
         verdict
@@ -392,8 +396,8 @@ impl Generations {
 
     /// The number of the last purge by name that is in force. A page that is valid at this number needs to
     /// be compared only with later purges.
-    pub fn named_last(&self) -> u64 {
-        self.named_last.load(Ordering::SeqCst)
+    pub fn last_named_purge(&self) -> u64 {
+        self.last_named_purge.load(Ordering::SeqCst)
     }
 }
 
@@ -402,7 +406,7 @@ mod tests {
     use super::*;
 
     fn key(target: &str) -> Vec<u8> {
-        let mut key = crate::key::Key::default();
+        let mut key = crate::key::PageKey::default();
         let (path, query) = target
             .split_once('?')
             .map_or((target, None), |(p, q)| (p, Some(q)));
@@ -416,7 +420,7 @@ mod tests {
         let rules = crate::key::QueryRules {
             drop_tracking: true,
             ignored: &[],
-            never: &[],
+            excluded: &[],
         };
         key.make(&url, &rules).unwrap();
         key.as_bytes().to_vec()
@@ -432,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_gone_when_it_its_tag_its_prefix_or_all_was_purged_after_its_birth() {
+    fn page_is_purged_by_url_tag_prefix_or_all() {
         let purges = [
             (Purge::All, true),
             (Purge::Url(key("/a?b")), true),
@@ -450,20 +454,24 @@ mod tests {
             let generations = Generations::default();
             let born = generations.now();
             assert_eq!(
-                generations.judge(born, &key("/a?b"), &tags(&["post-1"])),
-                Validity::Valid
+                generations.validity_of(born, &key("/a?b"), &tags(&["post-1"])),
+                PageValidity::Valid
             );
             generations.purge(&purge, Force::Hard);
-            let expected = if hit { Validity::Gone } else { Validity::Valid };
+            let expected = if hit {
+                PageValidity::Purged
+            } else {
+                PageValidity::Valid
+            };
             assert_eq!(
-                generations.judge(born, &key("/a?b"), &tags(&["post-1"])),
+                generations.validity_of(born, &key("/a?b"), &tags(&["post-1"])),
                 expected,
                 "{purge:?}"
             );
             let after = generations.now();
             assert_eq!(
-                generations.judge(after, &key("/a?b"), &tags(&["post-1"])),
-                Validity::Valid
+                generations.validity_of(after, &key("/a?b"), &tags(&["post-1"])),
+                PageValidity::Valid
             );
         }
     }
@@ -479,12 +487,18 @@ mod tests {
         let named = generations.named.read().unwrap();
         let bytes: usize = named.exact.keys().map(Vec::len).sum();
         assert_eq!(bytes, named.bytes);
-        assert!(bytes <= MAX_NAMED_BYTES, "{bytes}");
+        assert!(bytes <= MAX_NAMED_PURGE_BYTES, "{bytes}");
         drop(named);
         // More is purged than was requested, never less.
-        assert_eq!(generations.judge(born, &key("/a"), &[]), Validity::Gone);
+        assert_eq!(
+            generations.validity_of(born, &key("/a"), &[]),
+            PageValidity::Purged
+        );
         let after = generations.now();
-        assert_eq!(generations.judge(after, &key("/a"), &[]), Validity::Valid);
+        assert_eq!(
+            generations.validity_of(after, &key("/a"), &[]),
+            PageValidity::Valid
+        );
     }
 
     #[test]
@@ -492,11 +506,14 @@ mod tests {
         let generations = Generations::default();
         let born = generations.now();
         generations.purge(&Purge::All, Force::Hard);
-        assert_eq!(generations.judge(born, b"/a", &[]), Validity::Gone);
+        assert_eq!(
+            generations.validity_of(born, b"/a", &[]),
+            PageValidity::Purged
+        );
     }
 
     #[test]
-    fn purges_told_and_replayed_are_in_force_as_before() {
+    fn exported_purges_replay_to_the_same_state() {
         let generations = Generations::default();
         let born = generations.now();
         for what in [
@@ -523,10 +540,17 @@ mod tests {
             "/exactA",
             "/query?xA",
         ] {
-            let expected = generations.judge(born, &key(target), &[]);
-            assert_eq!(again.judge(born, &key(target), &[]), expected, "{target}");
+            let expected = generations.validity_of(born, &key(target), &[]);
+            assert_eq!(
+                again.validity_of(born, &key(target), &[]),
+                expected,
+                "{target}"
+            );
         }
-        assert_eq!(again.judge(born, &key("/exact%2541"), &[]), Validity::Stale);
+        assert_eq!(
+            again.validity_of(born, &key("/exact%2541"), &[]),
+            PageValidity::Stale
+        );
         assert_eq!(again.purges().len(), generations.purges().len());
     }
 
@@ -536,40 +560,40 @@ mod tests {
         let born = generations.now();
         generations.purge(&Purge::Tag(b"t".to_vec()), Force::Soft);
         assert_eq!(
-            generations.judge(born, b"/a", &tags(&["t"])),
-            Validity::Stale
+            generations.validity_of(born, b"/a", &tags(&["t"])),
+            PageValidity::Stale
         );
         generations.purge(&Purge::Url(b"/a".to_vec()), Force::Hard);
         assert_eq!(
-            generations.judge(born, b"/a", &tags(&["t"])),
-            Validity::Gone
+            generations.validity_of(born, b"/a", &tags(&["t"])),
+            PageValidity::Purged
         );
     }
 
     #[test]
-    fn more_purges_than_are_remembered_purge_more_and_never_less() {
+    fn too_many_purges_purge_more_and_never_less() {
         let generations = Generations::default();
         let born = generations.now();
         let name = |n: usize| format!("tag{n}").into_bytes();
-        for n in 0..=MAX_NAMED {
+        for n in 0..=MAX_NAMED_PURGES {
             generations.purge(&Purge::Tag(name(n)), Force::Hard);
         }
-        for n in 0..MAX_PREFIXES + 2 {
+        for n in 0..MAX_PREFIX_PURGES + 2 {
             generations.purge(&path(&format!("/{n}"), false), Force::Hard);
         }
-        for n in [0, 1, MAX_NAMED / 2, MAX_NAMED] {
+        for n in [0, 1, MAX_NAMED_PURGES / 2, MAX_NAMED_PURGES] {
             assert_eq!(
-                generations.judge(born, b"/a", &[name(n)]),
-                Validity::Gone,
+                generations.validity_of(born, b"/a", &[name(n)]),
+                PageValidity::Purged,
                 "{n}"
             );
         }
         let named = generations.named.read().unwrap();
-        assert!(named.exact.len() <= MAX_NAMED && named.prefixes.len() <= MAX_PREFIXES);
+        assert!(named.exact.len() <= MAX_NAMED_PURGES && named.prefixes.len() <= MAX_PREFIX_PURGES);
     }
 
     #[test]
-    fn a_path_is_the_same_however_its_letters_are_escaped() {
+    fn path_purge_ignores_how_letters_are_escaped() {
         for (purge, target) in [
             (path("/%C3%A4/", true), "/%c3%a4/"),
             (path("/\u{e4}/", true), "/%c3%a4/?x=1"),
@@ -580,8 +604,8 @@ mod tests {
             let generations = Generations::default();
             let born = generations.now();
             generations.purge(&purge, Force::Hard);
-            let verdict = generations.judge(born, &key(target), &[]);
-            assert_eq!(verdict, Validity::Gone, "{purge:?} {target}");
+            let verdict = generations.validity_of(born, &key(target), &[]);
+            assert_eq!(verdict, PageValidity::Purged, "{purge:?} {target}");
         }
     }
 }

@@ -3,16 +3,16 @@
 //!
 //! A request whose URL another program could read differently gets a [`Pass`] instead of a key: nothing is normalised
 //! without the router's knowledge. The only change, the removal of tracking parameters, also applies to what the script
-//! sees ([`Key::target`]).
+//! sees ([`PageKey::target`]).
 
 use crate::cookie::{php_name, url_decode};
 use crate::pass::Pass;
 use crate::preset::{NamePattern, TRACKING_PARAMETERS};
 
 /// Longest query of a page that is cached, in bytes.
-const MAX_QUERY: usize = 2048;
+const MAX_QUERY_BYTES: usize = 2048;
 /// Longest host name in a key, in bytes.
-const MAX_HOST: usize = 255;
+const MAX_HOST_BYTES: usize = 255;
 
 /// The parts of a request from which its key is made.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +37,12 @@ pub struct QueryRules<'a> {
     /// Names of further parameters to leave out of the key.
     pub ignored: &'a [String],
     /// Names of parameters that exclude a request from the cache.
-    pub never: &'a [NamePattern],
+    pub excluded: &'a [NamePattern],
 }
 
-/// The key of a URL. It is reused for the next request: [`Key::make`] overwrites it.
+/// The key of a URL. It is reused for the next request: [`PageKey::make`] overwrites it.
 #[derive(Clone, Debug, Default)]
-pub struct Key {
+pub struct PageKey {
     bytes: Vec<u8>,
     /// The offset at which the path begins.
     target: usize,
@@ -51,7 +51,7 @@ pub struct Key {
     host: (usize, usize),
 }
 
-impl Key {
+impl PageKey {
     /// Builds the key of `url` in place.
     pub fn make(&mut self, url: &Url<'_>, rules: &QueryRules<'_>) -> Result<(), Pass> {
         self.bytes.clear();
@@ -71,7 +71,7 @@ impl Key {
             return Ok(());
         };
         // A NUL ends the target within a variant's key. The HTTP parser lets none pass.
-        if text.len() > MAX_QUERY || text.contains(&0) {
+        if text.len() > MAX_QUERY_BYTES || text.contains(&0) {
             return Err(Pass::UnreadableQuery);
         }
         let start = self.bytes.len() + 1;
@@ -87,8 +87,8 @@ impl Key {
                     continue;
                 }
             } else {
-                let name = parameter(&pair[..end])?;
-                if rules.never.iter().any(|never| never.matches(&name)) {
+                let name = parameter_name(&pair[..end])?;
+                if rules.excluded.iter().any(|never| never.matches(&name)) {
                     return Err(Pass::NeverCachedParameter);
                 }
                 if name == b"_method" {
@@ -116,7 +116,7 @@ impl Key {
     }
 
     /// Returns the host as it is in the key: in lower case, without a default port.
-    pub fn host(&self) -> &[u8] {
+    pub fn push_host(&self) -> &[u8] {
         &self.bytes[self.host.0..self.host.1]
     }
 
@@ -125,7 +125,7 @@ impl Key {
         &self.bytes[self.target..]
     }
 
-    /// Returns the query of [`Key::target`].
+    /// Returns the query of [`PageKey::target`].
     pub fn query(&self) -> Option<&[u8]> {
         self.query.map(|at| &self.bytes[at..])
     }
@@ -133,7 +133,7 @@ impl Key {
     /// Returns the key of the variant for a request that has these headers. It contains the values as PHP sees them,
     /// byte by byte: RFC 9111 §4.1 would allow `de,en` and `, de , en` to be treated as equal, but an application that
     /// inspects the first two letters makes two different pages of them.
-    pub fn variant<'f>(
+    pub fn variant_key<'f>(
         &self,
         names: &[Vec<u8>],
         values: impl Fn(&[u8], &mut dyn FnMut(&[u8])) + 'f,
@@ -175,7 +175,7 @@ fn host(out: &mut Vec<u8>, url: &Url<'_>) -> Result<(), Pass> {
     let fits =
         |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':' | b'[' | b']');
     let bad_port = port.len() == 1 || !port.iter().skip(1).all(u8::is_ascii_digit);
-    if name.is_empty() || url.host.len() > MAX_HOST || !name.iter().all(fits) || bad_port {
+    if name.is_empty() || url.host.len() > MAX_HOST_BYTES || !name.iter().all(fits) || bad_port {
         return Err(Pass::NoHost);
     }
     out.extend(name.iter().map(u8::to_ascii_lowercase));
@@ -184,7 +184,7 @@ fn host(out: &mut Vec<u8>, url: &Url<'_>) -> Result<(), Pass> {
 }
 
 /// Returns the name that PHP gives to a parameter.
-fn parameter(raw: &[u8]) -> Result<Vec<u8>, Pass> {
+fn parameter_name(raw: &[u8]) -> Result<Vec<u8>, Pass> {
     let name = php_name(raw).map_err(|_| Pass::UnreadableQuery)?;
     Ok(name.into_owned())
 }
@@ -225,7 +225,7 @@ mod tests {
     const RULES: QueryRules<'_> = QueryRules {
         drop_tracking: true,
         ignored: &[],
-        never: &[],
+        excluded: &[],
     };
 
     fn url<'a>(host: &'a str, target: &'a str) -> Url<'a> {
@@ -243,13 +243,13 @@ mod tests {
     }
 
     fn target(host: &str, text: &str) -> Result<String, Pass> {
-        let mut key = Key::default();
+        let mut key = PageKey::default();
         key.make(&url(host, text), &RULES)?;
         Ok(String::from_utf8(key.target().to_vec()).unwrap())
     }
 
     #[test]
-    fn tracking_parameters_leave_the_key_and_what_the_script_sees() {
+    fn tracking_parameters_are_removed_from_key_and_target() {
         let check = |from: &str, to: &str| assert_eq!(target("a", from).as_deref(), Ok(to));
         check("/p?utm_source=x&id=3&fbclid=y", "/p?id=3");
         check("/p?utm%5fsource=x", "/p");
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_parameter_the_application_never_wants_cached_passes_however_it_is_written() {
         let rules = QueryRules {
-            never: Preset::find("wordpress").unwrap().never_parameters,
+            excluded: Preset::find("wordpress").unwrap().never_parameters,
             ..RULES
         };
         for text in [
@@ -275,17 +275,17 @@ mod tests {
             "/?add-to-cart=3",
             "/?s[]=x",
         ] {
-            let made = Key::default().make(&url("a", text), &rules);
+            let made = PageKey::default().make(&url("a", text), &rules);
             assert_eq!(made, Err(Pass::NeverCachedParameter), "{text}");
         }
-        let made = Key::default().make(&url("a", "/?_method=DELETE"), &rules);
+        let made = PageKey::default().make(&url("a", "/?_method=DELETE"), &rules);
         assert_eq!(made, Err(Pass::MethodOverride));
     }
 
     #[test]
-    fn hosts_that_are_one_have_one_key_and_others_do_not_meet() {
+    fn equal_hosts_share_a_key_and_others_do_not() {
         let key = |host: &str, https: bool| {
-            let mut key = Key::default();
+            let mut key = PageKey::default();
             let url = Url {
                 https,
                 ..url(host, "/")
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_be_read_in_two_ways_is_not_cached() {
+    fn ambiguous_path_is_not_cached() {
         for path in [
             "//a",
             "/a//b",
@@ -341,11 +341,11 @@ mod tests {
 
     #[test]
     fn variants_differ_by_everything_php_can_tell_apart() {
-        let mut key = Key::default();
+        let mut key = PageKey::default();
         key.make(&url("a", "/"), &RULES).unwrap();
         let names = [b"accept-language".to_vec(), b"foo".to_vec()];
         let of = |fields: &[(&str, &str)]| {
-            key.variant(&names, |name, each| {
+            key.variant_key(&names, |name, each| {
                 for (_, value) in fields.iter().filter(|(n, _)| n.as_bytes() == name) {
                     each(value.as_bytes());
                 }
@@ -365,13 +365,13 @@ mod tests {
         #[test]
         fn any_url_gives_a_key_or_a_reason(host in "\\PC{0,20}", path in "\\PC{0,40}", query in "\\PC{0,40}") {
             let url = Url { site: 1, https: true, host: host.as_bytes(), path: path.as_bytes(), query: Some(query.as_bytes()) };
-            let mut key = Key::default();
+            let mut key = PageKey::default();
             if key.make(&url, &RULES).is_ok() {
                 prop_assert!(key.target().starts_with(path.as_bytes()));
                 prop_assert!(!key.target().contains(&0));
                 // A query that has been reduced once is not changed again.
                 let again = key.query().map(<[u8]>::to_vec);
-                let mut second = Key::default();
+                let mut second = PageKey::default();
                 second.make(&Url { query: again.as_deref(), ..url }, &RULES).unwrap();
                 prop_assert_eq!(second.as_bytes(), key.as_bytes());
             }

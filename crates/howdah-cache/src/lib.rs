@@ -51,8 +51,8 @@ pub mod tags;
 pub type Millis = u64;
 
 /// Header fields in order, each with name and value.
-pub type Fields<'a> = [(&'a [u8], &'a [u8])];
+pub type HeaderFields<'a> = [(&'a [u8], &'a [u8])];
 
 pub use object::Object;
 pub use pass::Pass;
-pub use policy::{Rules, Storable};
+pub use policy::{CacheRules, Storable};

@@ -215,20 +215,23 @@ pub fn is_noise<'a>(
 ) -> bool {
     let Some(table) = table else { return false };
     NOISE.iter().filter(|n| n.preset == preset).any(|noise| {
-        noise.tables.iter().any(|pattern| matches(pattern, table))
+        noise
+            .tables
+            .iter()
+            .any(|pattern| matches_pattern(pattern, table))
             || noise.rows.iter().any(|(of, column, known)| {
                 let mut listed = values
                     .clone()
                     .filter(|(name, _)| name.eq_ignore_ascii_case(column.as_bytes()))
-                    .map(|(_, value)| known.iter().any(|pattern| matches(pattern, value)))
+                    .map(|(_, value)| known.iter().any(|pattern| matches_pattern(pattern, value)))
                     .peekable();
-                matches(of, table) && listed.peek().is_some() && listed.all(|is| is)
+                matches_pattern(of, table) && listed.peek().is_some() && listed.all(|is| is)
             })
     })
 }
 
 /// Returns whether a text matches a pattern, in which `*` at the beginning or end matches any text.
-pub fn matches(pattern: &str, text: &[u8]) -> bool {
+pub fn matches_pattern(pattern: &str, text: &[u8]) -> bool {
     let pattern = pattern.as_bytes();
     let (pattern, before) = match pattern.strip_prefix(b"*") {
         Some(rest) => (rest, true),
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_of_wordpress_is_noise_and_an_edit_is_not() {
+    fn wordpress_visit_is_noise_and_an_edit_is_not() {
         for (table, values, is) in [
             ("wp_options", &[("option_name", "_transient_x")][..], true),
             ("wp_2_Options", &[("OPTION_NAME", "cron")], true),
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_shows_is_no_noise() {
+    fn tables_that_pages_show_are_not_noise() {
         for (preset, table, is) in [
             ("mediawiki", "site_stats", false),
             ("mediawiki", "querycachetwo", false),
@@ -322,12 +325,16 @@ mod tests {
             ("*", "anything", true),
             ("abc", "ab", false),
         ] {
-            assert_eq!(matches(pattern, text.as_bytes()), is, "{pattern} {text}");
+            assert_eq!(
+                matches_pattern(pattern, text.as_bytes()),
+                is,
+                "{pattern} {text}"
+            );
         }
     }
 
     #[test]
-    fn every_list_belongs_to_a_preset() {
+    fn noise_lists_belong_to_presets() {
         for noise in NOISE {
             assert!(Preset::find(noise.preset).is_some(), "{}", noise.preset);
         }

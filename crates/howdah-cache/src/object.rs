@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use bytes::Bytes;
 
 use crate::field;
-use crate::generation::{Generations, Validity};
+use crate::generation::{Generations, PageValidity};
 use crate::pass::Pass;
 use crate::policy::{Freshness, PageState, Storable};
-use crate::{Fields, Millis};
+use crate::{HeaderFields, Millis};
 
 /// The number of content codings in which a body may be kept in addition to the plain one.
-pub const CODINGS: usize = 3;
+pub const CODING_COUNT: usize = 3;
 
 /// Estimated bytes of the structures around a page, the plain form's own lines and the allocator's overhead.
-const OVERHEAD: usize = 1024;
+const PAGE_OVERHEAD_BYTES: usize = 1024;
 
 /// A form of a response that is ready to be sent.
 #[derive(Debug)]
-pub struct Form {
+pub struct ResponseForm {
     /// The part of the header block that never changes, in the format of the caller that made the form.
     pub head: Bytes,
     /// The body as it is sent in this form: plain, or encoded.
@@ -52,22 +52,22 @@ pub struct Object {
     pub url_key: Vec<u8>,
     /// The last purge by name with which the page was compared. Older ones are not checked again, so a hit costs the
     /// same after any number of purges and with any number of tags.
-    judged: AtomicU64,
+    compared_up_to: AtomicU64,
     /// The plain form, then the encoded ones, each made when it is first sent.
-    forms: [OnceLock<Form>; CODINGS + 1],
+    forms: [OnceLock<ResponseForm>; CODING_COUNT + 1],
     /// The forms that are on disk, one bit each.
     on_disk: AtomicU8,
 }
 
 /// The input for an [`Object`].
 #[derive(Debug)]
-pub struct Draft<'a> {
+pub struct ObjectDraft<'a> {
     /// The response's status code.
     pub status: u16,
     /// A reason phrase that differs from the usual one.
     pub reason: &'a [u8],
     /// All header fields of the response, in order.
-    pub fields: &'a Fields<'a>,
+    pub fields: &'a HeaderFields<'a>,
     /// The body without a content coding.
     pub body: Bytes,
     /// The URL's key, without the variant.
@@ -78,10 +78,10 @@ pub struct Draft<'a> {
 
 impl Object {
     /// Creates an object from a response that the policy allowed. The body must be complete.
-    pub fn new(storable: &Storable, draft: Draft<'_>) -> Result<Object, Pass> {
-        storable.complete(draft.body.len() as u64)?;
+    pub fn new(storable: &Storable, draft: ObjectDraft<'_>) -> Result<Object, Pass> {
+        storable.check_complete(draft.body.len() as u64)?;
         let mut lines = Vec::new();
-        for (name, value) in draft.fields.iter().filter(|(n, _)| !storable.leaves_out(n)) {
+        for (name, value) in draft.fields.iter().filter(|(n, _)| !storable.omits(n)) {
             for part in [*name, b": ", *value, b"\r\n"] {
                 lines.extend_from_slice(part);
             }
@@ -91,14 +91,14 @@ impl Object {
         Ok(Object {
             status: draft.status,
             reason: draft.reason.to_vec(),
-            lines: exact(lines),
+            lines: without_spare_capacity(lines),
             body: draft.body,
             date: date.unwrap_or(freshness.received),
             freshness,
             born: draft.born,
             tags: storable.tags().to_vec(),
             url_key: draft.url_key.to_vec(),
-            judged: AtomicU64::new(draft.born),
+            compared_up_to: AtomicU64::new(draft.born),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
         })
@@ -106,7 +106,7 @@ impl Object {
 
     /// Returns the object after a 304 of the application (RFC 9111 §4.3.4): the headers that it sent replace those of
     /// the same names, the freshness is computed again, and the body stays.
-    pub fn freshened(&self, storable: &Storable, update: &Fields<'_>, born: u64) -> Object {
+    pub fn revalidated(&self, storable: &Storable, update: &HeaderFields<'_>, born: u64) -> Object {
         let kept = |name: &[u8]| {
             const OF_THE_BODY: [&[u8]; 4] = [
                 b"content-length",
@@ -128,7 +128,7 @@ impl Object {
             put(name, value);
         }
         for (name, value) in update {
-            if !kept(name) && !storable.leaves_out(name) {
+            if !kept(name) && !storable.omits(name) {
                 put(name, value);
             }
         }
@@ -136,14 +136,14 @@ impl Object {
         Object {
             status: self.status,
             reason: self.reason.clone(),
-            lines: exact(lines),
+            lines: without_spare_capacity(lines),
             body: self.body.clone(),
             date: date.unwrap_or(storable.freshness().received),
             freshness: *storable.freshness(),
             born,
             tags: self.tags.clone(),
             url_key: self.url_key.clone(),
-            judged: AtomicU64::new(born),
+            compared_up_to: AtomicU64::new(born),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
         }
@@ -168,7 +168,7 @@ impl Object {
             born: 0,
             tags: Vec::new(),
             url_key: Vec::new(),
-            judged: AtomicU64::new(0),
+            compared_up_to: AtomicU64::new(0),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
         }
@@ -177,7 +177,7 @@ impl Object {
     /// Sets the generation in which the page was born; it has been compared with no purge since.
     pub(crate) fn set_born(&mut self, born: u64) {
         self.born = born;
-        self.judged = AtomicU64::new(born);
+        self.compared_up_to = AtomicU64::new(born);
     }
 
     /// Returns a page that another server has rendered in the form in which this server stores it under `url_key`: as
@@ -190,14 +190,14 @@ impl Object {
     }
 
     /// Returns the form of a coding (0: plain), if it has been made.
-    pub fn made(&self, coding: usize) -> Option<&Form> {
+    pub fn existing_form(&self, coding: usize) -> Option<&ResponseForm> {
         self.forms.get(coding)?.get()
     }
 
     /// Returns the forms that have been made, one bit each; the plain one always exists.
-    pub(crate) fn forms_made(&self) -> u8 {
-        (1..=CODINGS).fold(1, |bits, coding| {
-            bits | u8::from(self.made(coding).is_some()) << coding
+    pub(crate) fn existing_forms(&self) -> u8 {
+        (1..=CODING_COUNT).fold(1, |bits, coding| {
+            bits | u8::from(self.existing_form(coding).is_some()) << coding
         })
     }
 
@@ -207,7 +207,7 @@ impl Object {
     }
 
     /// Notes that the disk has these forms.
-    pub(crate) fn is_on_disk(&self, forms: u8) {
+    pub(crate) fn mark_on_disk(&self, forms: u8) {
         self.on_disk.fetch_or(forms, Ordering::AcqRel);
     }
 
@@ -232,18 +232,18 @@ impl Object {
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
         let state = self.freshness.state(now);
         // Read first: a purge that arrives meanwhile has a higher number.
-        let last = generations.named_last();
-        let judged = self.judged.load(Ordering::Relaxed);
-        match generations.judge(judged, &self.url_key, &self.tags) {
-            Validity::Valid => {
+        let last = generations.last_named_purge();
+        let judged = self.compared_up_to.load(Ordering::Relaxed);
+        match generations.validity_of(judged, &self.url_key, &self.tags) {
+            PageValidity::Valid => {
                 if last > judged {
-                    self.judged.fetch_max(last, Ordering::Relaxed);
+                    self.compared_up_to.fetch_max(last, Ordering::Relaxed);
                 }
                 Some(state)
             }
-            Validity::Gone => None,
+            PageValidity::Purged => None,
             // After a soft purge, the page is treated as if its lifetime had just ended.
-            Validity::Stale => Some(match state {
+            PageValidity::Stale => Some(match state {
                 PageState::Fresh if self.freshness.while_revalidate > 0 => PageState::Grace,
                 PageState::Fresh if self.freshness.if_error > 0 => PageState::IfError,
                 PageState::Fresh => PageState::Stale,
@@ -253,33 +253,33 @@ impl Object {
     }
 
     /// Returns the form of a coding (0: plain), which `make` creates if there is none yet.
-    pub fn form(&self, coding: usize, make: impl FnOnce() -> Form) -> &Form {
-        self.forms[coding.min(CODINGS)].get_or_init(make)
+    pub fn form(&self, coding: usize, make: impl FnOnce() -> ResponseForm) -> &ResponseForm {
+        self.forms[coding.min(CODING_COUNT)].get_or_init(make)
     }
 
     /// Returns whether the page belongs to the site with this number.
-    pub fn is_of(&self, site: u32) -> bool {
+    pub fn belongs_to_site(&self, site: u32) -> bool {
         self.url_key.starts_with(&site.to_le_bytes())
     }
 
     /// Returns the bytes that the page uses in memory now: with its encoded forms, or with half its body for future
     /// ones.
-    pub fn weight(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         let tags: usize = self.tags.iter().map(|tag| tag.len() + 24).sum();
-        let coded = (1..=CODINGS).filter_map(|coding| self.made(coding));
+        let coded = (1..=CODING_COUNT).filter_map(|coding| self.existing_form(coding));
         // An encoded form that is not shorter than the plain body shares the plain body.
-        let body = |form: &Form| match form.body.as_ptr() == self.body.as_ptr() {
+        let body = |form: &ResponseForm| match form.body.as_ptr() == self.body.as_ptr() {
             true => 0,
             false => form.body.len(),
         };
         let coded: usize = coded.map(|form| form.head.len() + body(form)).sum();
         let own = self.lines.len() * 2 + self.reason.len() + self.url_key.len() + tags;
-        (own + self.body.len() + coded.max(self.body.len() / 2) + OVERHEAD) as u64
+        (own + self.body.len() + coded.max(self.body.len() / 2) + PAGE_OVERHEAD_BYTES) as u64
     }
 }
 
 /// Returns the bytes without a vector's spare capacity.
-fn exact(bytes: Vec<u8>) -> Bytes {
+fn without_spare_capacity(bytes: Vec<u8>) -> Bytes {
     Bytes::from(bytes.into_boxed_slice())
 }
 
@@ -287,15 +287,15 @@ fn exact(bytes: Vec<u8>) -> Bytes {
 pub(crate) mod tests {
     use super::*;
     use crate::generation::{Force, Purge};
-    use crate::policy::response::{ResponseFacts, judge};
-    use crate::policy::{Rules, Scheme};
+    use crate::policy::response::{ResponseFacts, decide_storable};
+    use crate::policy::{CacheRules, CacheScheme};
 
     /// Creates a stored page with these headers and this body, received at 0.
     pub(crate) fn page(lines: &[(&str, &str)], body: &'static str) -> Object {
         let mut fields: Vec<(&[u8], &[u8])> = vec![(b"Cache-Control", b"max-age=60")];
         fields.extend(lines.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
-        let storable = judge(&facts(&fields), &rules()).unwrap();
-        let draft = Draft {
+        let storable = decide_storable(&facts(&fields), &rules()).unwrap();
+        let draft = ObjectDraft {
             status: 200,
             reason: b"",
             fields: &fields,
@@ -306,7 +306,7 @@ pub(crate) mod tests {
         Object::new(&storable, draft).unwrap()
     }
 
-    fn facts<'a>(fields: &'a Fields<'a>) -> ResponseFacts<'a> {
+    fn facts<'a>(fields: &'a HeaderFields<'a>) -> ResponseFacts<'a> {
         ResponseFacts {
             status: 200,
             fields,
@@ -317,10 +317,10 @@ pub(crate) mod tests {
         }
     }
 
-    fn rules() -> Rules {
-        Rules {
-            scheme: Scheme::Rfc,
-            ..Rules::for_tests()
+    fn rules() -> CacheRules {
+        CacheRules {
+            scheme: CacheScheme::Rfc,
+            ..CacheRules::for_tests()
         }
     }
 
@@ -341,8 +341,8 @@ pub(crate) mod tests {
             (b"Content-Type", b"text/plain"),
             (b"Content-Length", b"9"),
         ];
-        let storable = judge(&facts(&update), &rules()).unwrap();
-        let new = old.freshened(&storable, &update, 5);
+        let storable = decide_storable(&facts(&update), &rules()).unwrap();
+        let new = old.revalidated(&storable, &update, 5);
         let value = |name: &str| new.field(name.as_bytes()).map(String::from_utf8_lossy);
         assert_eq!(value("X-A").unwrap(), "2");
         assert_eq!(value("X-B").unwrap(), "1");
@@ -359,7 +359,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_page_soft_purged_is_stale_and_one_hard_purged_is_nothing() {
+    fn soft_purged_page_is_stale_and_hard_purged_page_is_unusable() {
         let generations = Generations::default();
         let page = page(&[("Cache-Control", "stale-while-revalidate=9")], "x");
         assert_eq!(page.state(&generations, 1), Some(PageState::Fresh));
@@ -370,23 +370,26 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_page_judged_valid_is_still_purged_by_what_comes_later() {
+    fn valid_page_is_still_purged_later() {
         let generations = Generations::default();
         let page = page(&[("Surrogate-Key", "mine")], "x");
         for other in 0..3 {
             generations.purge(&Purge::Tag(vec![other]), Force::Hard);
             assert_eq!(page.state(&generations, 1), Some(PageState::Fresh));
         }
-        assert_eq!(page.judged.load(Ordering::Relaxed), generations.now());
+        assert_eq!(
+            page.compared_up_to.load(Ordering::Relaxed),
+            generations.now()
+        );
         generations.purge(&Purge::Tag(b"mine".to_vec()), Force::Hard);
         assert_eq!(page.state(&generations, 1), None);
     }
 
     #[test]
-    fn a_form_is_made_once() {
+    fn encoded_form_is_made_once() {
         let page = page(&[], "x");
         let make = |text: &'static str| {
-            move || Form {
+            move || ResponseForm {
                 head: Bytes::new(),
                 body: Bytes::from_static(text.as_bytes()),
                 encodable: true,
@@ -398,26 +401,29 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_page_weighs_what_it_takes_with_the_forms_that_were_made_of_it() {
+    fn page_memory_includes_its_encoded_forms() {
         let text: &'static str = Box::leak("x".repeat(100_000).into_boxed_str());
         let page = page(&[], text);
-        assert!((150_000..153_000).contains(&page.weight()));
+        assert!((150_000..153_000).contains(&page.memory_bytes()));
         let form = |length: usize| {
-            move || Form {
+            move || ResponseForm {
                 head: Bytes::new(),
                 body: Bytes::from(vec![0; length]),
                 encodable: true,
             }
         };
         page.form(1, form(40_000));
-        assert!((150_000..153_000).contains(&page.weight()), "expected");
+        assert!(
+            (150_000..153_000).contains(&page.memory_bytes()),
+            "expected"
+        );
         page.form(2, form(80_000));
-        assert!((220_000..223_000).contains(&page.weight()));
-        page.form(3, || Form {
+        assert!((220_000..223_000).contains(&page.memory_bytes()));
+        page.form(3, || ResponseForm {
             head: Bytes::new(),
             body: page.body.clone(),
             encodable: true,
         });
-        assert!((220_000..223_000).contains(&page.weight()), "shared");
+        assert!((220_000..223_000).contains(&page.memory_bytes()), "shared");
     }
 }

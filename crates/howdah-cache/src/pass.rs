@@ -144,7 +144,7 @@ impl Pass {
     }
 
     /// Returns whether the request alone decided, so no lookup was made.
-    pub fn is_of_the_request(self) -> bool {
+    pub fn is_from_request(self) -> bool {
         matches!(
             self,
             Pass::Method
@@ -173,7 +173,7 @@ impl Pass {
     }
 
     /// Returns whether the reason is temporary rather than a property of the page; such a reason is not remembered.
-    pub fn is_of_the_moment(self) -> bool {
+    pub fn is_temporary(self) -> bool {
         self.is_failure()
             || matches!(
                 self,
@@ -211,7 +211,7 @@ impl PassCounters {
     }
 
     /// Returns the reasons that have occurred, by name, each with its count.
-    pub fn sums(&self) -> Vec<(String, u64)> {
+    pub fn counts(&self) -> Vec<(String, u64)> {
         let all = Pass::ALL.iter().zip(&self.0);
         all.map(|(pass, n)| (pass.name().to_owned(), n.load(Ordering::Relaxed)))
             .filter(|(_, n)| *n > 0)
@@ -240,6 +240,6 @@ mod tests {
         let counters = PassCounters::default();
         counters.add(Pass::SetCookie);
         counters.add(Pass::SetCookie);
-        assert_eq!(counters.sums(), [("SetCookie".to_owned(), 2)]);
+        assert_eq!(counters.counts(), [("SetCookie".to_owned(), 2)]);
     }
 }

@@ -16,29 +16,29 @@ pub use known::{PRESETS, TRACKING_COOKIES, TRACKING_PARAMETERS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamePattern {
     /// Exactly this name.
-    Is(&'static str),
+    Exact(&'static str),
     /// All names with this prefix.
-    Starts(&'static str),
+    Prefix(&'static str),
     /// All names with this suffix.
-    Ends(&'static str),
+    Suffix(&'static str),
     /// This prefix followed by 32 hexadecimal digits: how Joomla, Drupal and WordPress name cookies per site.
-    Hex(&'static str),
+    HexAfter(&'static str),
     /// This prefix followed by capital letters and digits: the number of an account (`_ga_1ABC2DEF3G`). It does not
     /// match `_gallery_session`, which is an application's cookie.
-    Account(&'static str),
+    AccountAfter(&'static str),
 }
 
 impl NamePattern {
     /// Returns whether the pattern matches `name`.
     pub fn matches(self, name: &[u8]) -> bool {
         match self {
-            NamePattern::Is(is) => name == is.as_bytes(),
-            NamePattern::Starts(start) => name.starts_with(start.as_bytes()),
-            NamePattern::Ends(end) => name.ends_with(end.as_bytes()),
-            NamePattern::Hex(start) => name
+            NamePattern::Exact(is) => name == is.as_bytes(),
+            NamePattern::Prefix(start) => name.starts_with(start.as_bytes()),
+            NamePattern::Suffix(end) => name.ends_with(end.as_bytes()),
+            NamePattern::HexAfter(start) => name
                 .strip_prefix(start.as_bytes())
                 .is_some_and(|rest| rest.len() == 32 && rest.iter().all(u8::is_ascii_hexdigit)),
-            NamePattern::Account(start) => {
+            NamePattern::AccountAfter(start) => {
                 name.strip_prefix(start.as_bytes()).is_some_and(|rest| {
                     let capital = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit();
                     !rest.is_empty() && rest.iter().all(capital)
@@ -81,14 +81,14 @@ pub struct NoiseParameter {
     /// The parameter's name.
     pub name: &'static str,
     /// Where the application reads it.
-    pub of: Of,
+    pub source: ParameterSource,
     /// The values with which the request changes no page.
     pub values: &'static [&'static str],
 }
 
 /// Where an application reads a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum ParameterSource {
     /// In `$_GET`, the query's parameters.
     Query,
     /// In `$_REQUEST`, where the form's parameter takes precedence over the query's.
@@ -101,18 +101,20 @@ pub enum FormBody<'a> {
     /// The request has no body.
     Absent,
     /// `application/x-www-form-urlencoded`.
-    Read(&'a [u8]),
+    UrlEncoded(&'a [u8]),
     /// A body that was not inspected.
-    Unread,
+    NotInspected,
 }
 
 impl NoiseParameter {
-    fn is_meant(&self, query: &[u8], form: FormBody<'_>) -> bool {
-        let value = match (self.of, form) {
-            (Of::Query, _) | (Of::Request, FormBody::Absent) => self.last(query),
-            (Of::Request, FormBody::Unread) => return false,
-            (Of::Request, FormBody::Read(text)) => match self.last(text) {
-                Some(None) => self.last(query),
+    fn matches(&self, query: &[u8], form: FormBody<'_>) -> bool {
+        let value = match (self.source, form) {
+            (ParameterSource::Query, _) | (ParameterSource::Request, FormBody::Absent) => {
+                self.last_value(query)
+            }
+            (ParameterSource::Request, FormBody::NotInspected) => return false,
+            (ParameterSource::Request, FormBody::UrlEncoded(text)) => match self.last_value(text) {
+                Some(None) => self.last_value(query),
                 said => said,
             },
         };
@@ -121,7 +123,7 @@ impl NoiseParameter {
 
     /// Returns the value of the parameter as PHP reads the text, in which the last one counts. The outer `None` means
     /// that the name is spelled in a different way, and that PHP's interpretation of it is not examined.
-    fn last<'t>(&self, text: &'t [u8]) -> Option<Option<&'t [u8]>> {
+    fn last_value<'t>(&self, text: &'t [u8]) -> Option<Option<&'t [u8]>> {
         let mut last = None;
         for pair in text.split(|b| *b == b'&') {
             let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
@@ -144,12 +146,12 @@ impl Preset {
     }
 
     /// Returns the preset for all other applications.
-    pub fn plain() -> &'static Preset {
+    pub fn fallback() -> &'static Preset {
         &PRESETS[PRESETS.len() - 1]
     }
 
     /// Returns whether the application excludes this path from caching.
-    pub fn never_path(&self, path: &[u8]) -> bool {
+    pub fn excludes_path(&self, path: &[u8]) -> bool {
         has_segment(path, self.never_segments)
     }
 
@@ -160,7 +162,7 @@ impl Preset {
         has_segment(path, self.noise_segments)
             || self.noise.iter().any(|noise| {
                 let here = noise.segment.is_empty() || has_segment(path, &[noise.segment]);
-                here && noise.is_meant(query, form)
+                here && noise.matches(query, form)
             })
     }
 

@@ -1,4 +1,4 @@
-use super::NamePattern::{Ends, Hex};
+use super::NamePattern::{HexAfter, Suffix};
 use super::known::{DAY, SESSION};
 use super::*;
 
@@ -9,10 +9,10 @@ fn wordpress() -> &'static Preset {
 #[test]
 fn cookies_named_per_site_are_known_by_their_form() {
     let hash = "0123456789abcdef0123456789abcdef";
-    assert!(Hex("wordpress_").matches(format!("wordpress_{hash}").as_bytes()));
-    assert!(!Hex("wordpress_").matches(b"wordpress_test_cookie"));
-    assert!(Hex("").matches(hash.as_bytes()));
-    assert!(Ends("_session").matches(b"my_wiki_session"));
+    assert!(HexAfter("wordpress_").matches(format!("wordpress_{hash}").as_bytes()));
+    assert!(!HexAfter("wordpress_").matches(b"wordpress_test_cookie"));
+    assert!(HexAfter("").matches(hash.as_bytes()));
+    assert!(Suffix("_session").matches(b"my_wiki_session"));
 }
 
 /// A prefix that also begins a word would treat an application's own cookie or parameter as tracking: its visitors
@@ -69,14 +69,14 @@ fn names_of_applications_are_not_taken_for_tracking() {
 
 #[test]
 fn a_path_is_known_in_a_subfolder_and_by_whole_segments_only() {
-    assert!(wordpress().never_path(b"/blog/wp-admin/post.php"));
-    assert!(wordpress().never_path(b"/wp-login.php"));
-    assert!(wordpress().never_path(b"/WP-Admin/"));
-    assert!(!wordpress().never_path(b"/about-wp-admin/"));
+    assert!(wordpress().excludes_path(b"/blog/wp-admin/post.php"));
+    assert!(wordpress().excludes_path(b"/wp-login.php"));
+    assert!(wordpress().excludes_path(b"/WP-Admin/"));
+    assert!(!wordpress().excludes_path(b"/about-wp-admin/"));
 }
 
 #[test]
-fn a_link_in_the_dashboard_writes_and_a_heartbeat_does_not() {
+fn dashboard_link_writes_and_heartbeat_does_not() {
     let w = wordpress();
     assert!(w.get_writes(
         b"/wp-admin/post.php",
@@ -86,8 +86,12 @@ fn a_link_in_the_dashboard_writes_and_a_heartbeat_does_not() {
     assert!(w.get_writes(b"/wp-admin/post.php", Some(b"post=1&%5fwpnonce=x")));
     assert!(!w.get_writes(b"/", Some(b"action=x")));
     let ajax = b"/wp-admin/admin-ajax.php";
-    assert!(w.is_noise(ajax, None, FormBody::Read(b"interval=60&action=heartbeat")));
-    assert!(!w.is_noise(ajax, None, FormBody::Read(b"action=inline-save")));
+    assert!(w.is_noise(
+        ajax,
+        None,
+        FormBody::UrlEncoded(b"interval=60&action=heartbeat")
+    ));
+    assert!(!w.is_noise(ajax, None, FormBody::UrlEncoded(b"action=inline-save")));
     assert!(w.is_noise(
         b"/",
         Some(b"wc-ajax=get_refreshed_fragments"),
@@ -98,18 +102,18 @@ fn a_link_in_the_dashboard_writes_and_a_heartbeat_does_not() {
 }
 
 #[test]
-fn every_preset_knows_sessions_and_limits_lifetimes() {
+fn presets_know_sessions_and_limit_lifetimes() {
     for preset in PRESETS {
         assert!(preset.session_cookies.contains(&SESSION), "{}", preset.name);
         assert!((60..=DAY).contains(&preset.max_ttl));
         assert_eq!(Preset::find(preset.name).unwrap().name, preset.name);
     }
-    assert_eq!(Preset::plain().name, "php");
+    assert_eq!(Preset::fallback().name, "php");
 }
 
 /// Checks cookies as they arrive in a request: those that identify a visitor, and those that do not.
 #[track_caller]
-fn cookies(preset: &str, somebody: &[&str], nobody: &[&str]) {
+fn check_cookies(preset: &str, somebody: &[&str], nobody: &[&str]) {
     let preset = Preset::find(preset).unwrap();
     let among = |list: &[NamePattern], line: &str| {
         let mut names = crate::cookie::names(line.as_bytes());
@@ -132,7 +136,7 @@ fn cookies(preset: &str, somebody: &[&str], nobody: &[&str]) {
 
 /// Checks URLs that are never cached, and similar ones that are.
 #[track_caller]
-fn urls(preset: &str, never: &[&str], cached: &[&str]) {
+fn check_urls(preset: &str, never: &[&str], cached: &[&str]) {
     let preset = Preset::find(preset).unwrap();
     let is_never = |url: &str| {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
@@ -140,7 +144,7 @@ fn urls(preset: &str, never: &[&str], cached: &[&str]) {
             let name = pair.split('=').next().unwrap_or_default();
             crate::cookie::php_name(name.as_bytes()).unwrap_or_default()
         });
-        preset.never_path(path.as_bytes())
+        preset.excludes_path(path.as_bytes())
             || names.any(|name| preset.never_parameters.iter().any(|n| n.matches(&name)))
     };
     for url in never {
@@ -157,7 +161,7 @@ const HASH: &str = "0123456789abcdef0123456789abcdef";
 /// wp-admin/post.php (`wp-saving-post`). The names are read as PHP reads them.
 #[test]
 fn wordpress_names_its_cookies_by_a_hash_of_its_address() {
-    cookies(
+    check_cookies(
         "wordpress",
         &[
             &format!("wordpress_logged_in_{HASH}=owner"),
@@ -173,7 +177,7 @@ fn wordpress_names_its_cookies_by_a_hash_of_its_address() {
         ],
         &["wordpress_test_cookie=WP%20Cookie%20check", "_ga_X1=GS1.1"],
     );
-    urls(
+    check_urls(
         "wordpress",
         &[
             "/wp-admin/",
@@ -197,7 +201,7 @@ fn wordpress_names_its_cookies_by_a_hash_of_its_address() {
 /// prevent_caching() defines DONOTCACHEPAGE on basket, checkout and account whatever they are called.
 #[test]
 fn woocommerce_has_a_basket() {
-    cookies(
+    check_cookies(
         "wordpress",
         &[
             "woocommerce_items_in_cart=1",
@@ -212,7 +216,7 @@ fn woocommerce_has_a_basket() {
             "store_notice1f=hidden",
         ],
     );
-    urls(
+    check_urls(
         "wordpress",
         &[
             "/cart/",
@@ -238,7 +242,7 @@ fn woocommerce_has_a_basket() {
 /// `sessionJwt`. The page's inline script applies client preferences (ResourceLoader/clientHtml), to suit caches.
 #[test]
 fn mediawiki_puts_the_wikis_name_before_its_cookies() {
-    cookies(
+    check_cookies(
         "mediawiki",
         &[
             "wiki_session=x",
@@ -252,7 +256,7 @@ fn mediawiki_puts_the_wikis_name_before_its_cookies() {
         ],
         &["wikimwuser-sessionId=x", "wikimwclientpreferences=x"],
     );
-    urls(
+    check_urls(
         "mediawiki",
         &[
             "/index.php?title=X&action=edit",
@@ -273,7 +277,7 @@ fn mediawiki_puts_the_wikis_name_before_its_cookies() {
 /// user_cookie_save(): `Drupal.visitor.`, whose dots PHP makes underscores.
 #[test]
 fn drupal_names_its_session_by_a_hash_of_its_host() {
-    cookies(
+    check_cookies(
         "drupal",
         &[
             &format!("SESS{HASH}=x"),
@@ -284,7 +288,7 @@ fn drupal_names_its_session_by_a_hash_of_its_host() {
         ],
         &["has_js=1"],
     );
-    urls(
+    check_urls(
         "drupal",
         &[
             "/user/login",
@@ -302,7 +306,7 @@ fn drupal_names_its_session_by_a_hash_of_its_host() {
 /// user plugin sets `joomla_user_state` for reverse proxies, the "Remember me" plugin its own.
 #[test]
 fn joomla_names_its_session_by_a_hash_of_its_secret() {
-    cookies(
+    check_cookies(
         "joomla",
         &[
             &format!("{HASH}=x"),
@@ -311,7 +315,7 @@ fn joomla_names_its_session_by_a_hash_of_its_secret() {
         ],
         &["_pk_id.1.2=x"],
     );
-    urls(
+    check_urls(
         "joomla",
         &[
             "/administrator/",
@@ -327,7 +331,7 @@ fn joomla_names_its_session_by_a_hash_of_its_secret() {
 /// installation; viewforum.php: `_track`. `sid` in a URL is a session.
 #[test]
 fn phpbb_may_be_told_another_name_for_its_cookies() {
-    cookies(
+    check_cookies(
         "phpbb",
         &[
             "phpbb3_abcde_u=1",
@@ -338,7 +342,7 @@ fn phpbb_may_be_told_another_name_for_its_cookies() {
         ],
         &["_gid=1"],
     );
-    urls(
+    check_urls(
         "phpbb",
         &[
             "/ucp.php?mode=login",
@@ -355,7 +359,7 @@ fn phpbb_may_be_told_another_name_for_its_cookies() {
 /// the visitor's pages depend on.
 #[test]
 fn magento_tells_by_one_cookie_what_a_page_depends_on() {
-    cookies(
+    check_cookies(
         "magento",
         &[
             "X-Magento-Vary=x",
@@ -367,7 +371,7 @@ fn magento_tells_by_one_cookie_what_a_page_depends_on() {
         ],
         &["_ga=1"],
     );
-    urls(
+    check_urls(
         "magento",
         &[
             "/customer/section/load/",
@@ -384,12 +388,12 @@ fn magento_tells_by_one_cookie_what_a_page_depends_on() {
 /// inc/init.php: DOKU_SESSION_NAME, DOKU_COOKIE; inc/common.php: get_doku_pref().
 #[test]
 fn dokuwiki_names_its_login_by_a_hash_of_its_directory() {
-    cookies(
+    check_cookies(
         "dokuwiki",
         &["DokuWiki=x", &format!("DW{HASH}=x"), "DOKU_PREFS=x"],
         &["_ga=1"],
     );
-    urls(
+    check_urls(
         "dokuwiki",
         &["/doku.php?id=start&do=edit", "/doku.php?id=start&rev=1"],
         &["/doku.php?id=start", "/lib/exe/css.php?t=dokuwiki"],
@@ -400,7 +404,7 @@ fn dokuwiki_names_its_login_by_a_hash_of_its_directory() {
 /// VerifyCsrfToken: `XSRF-TOKEN`; SessionGuard: `remember_web_` and a SHA-1.
 #[test]
 fn laravel_names_its_session_by_the_application() {
-    cookies(
+    check_cookies(
         "laravel",
         &[
             "laravel_session=x",
@@ -412,7 +416,7 @@ fn laravel_names_its_session_by_the_application() {
         ],
         &["_fbp=x"],
     );
-    urls(
+    check_urls(
         "laravel",
         &[
             "/livewire/update",
@@ -428,7 +432,7 @@ fn laravel_names_its_session_by_the_application() {
 /// cookies that begin with `csrf-token`, with `__Host-` over TLS.
 #[test]
 fn symfony_uses_phps_own_session() {
-    cookies(
+    check_cookies(
         "symfony",
         &[
             "PHPSESSID=x",
@@ -438,7 +442,7 @@ fn symfony_uses_phps_own_session() {
         ],
         &["_gcl_au=1"],
     );
-    urls(
+    check_urls(
         "symfony",
         &[
             "/_profiler/x",
@@ -469,43 +473,68 @@ fn where_an_application_forbids_caching_the_advice_names_its_setting() {
 }
 
 #[test]
-fn a_write_is_noise_only_if_php_takes_it_for_that() {
+fn noise_parameters_are_read_as_php_reads_them() {
     let w = Preset::find("wordpress").unwrap();
     let ajax: &[u8] = b"/blog/wp-admin/admin-ajax.php";
     let beats: &[u8] = b"action=heartbeat";
     for (path, query, form, noise) in [
-        (ajax, None, FormBody::Read(beats), true),
+        (ajax, None, FormBody::UrlEncoded(beats), true),
         (ajax, Some(beats), FormBody::Absent, true),
-        (ajax, Some(beats), FormBody::Read(b"interval=60"), true),
-        (ajax, Some(beats), FormBody::Unread, false),
         (
             ajax,
             Some(beats),
-            FormBody::Read(b"action=delete-post"),
+            FormBody::UrlEncoded(b"interval=60"),
+            true,
+        ),
+        (ajax, Some(beats), FormBody::NotInspected, false),
+        (
+            ajax,
+            Some(beats),
+            FormBody::UrlEncoded(b"action=delete-post"),
             false,
         ),
         (
             ajax,
             None,
-            FormBody::Read(b"action=heartbeat&action=delete-post"),
+            FormBody::UrlEncoded(b"action=heartbeat&action=delete-post"),
             false,
         ),
         (
             ajax,
             None,
-            FormBody::Read(b"action=heartbeat&%61ction=delete-post"),
+            FormBody::UrlEncoded(b"action=heartbeat&%61ction=delete-post"),
             false,
         ),
-        (ajax, None, FormBody::Read(b"action[]=heartbeat"), false),
         (
             ajax,
             None,
-            FormBody::Read(b"action=heartbeat&a%00=1"),
+            FormBody::UrlEncoded(b"action[]=heartbeat"),
             false,
         ),
-        (b"/wp-comments-post.php", None, FormBody::Read(beats), false),
-        (b"/", Some(b"wc-ajax=add_to_cart"), FormBody::Unread, true),
-        (b"/", None, FormBody::Read(b"wc-ajax=add_to_cart"), false),
+        (
+            ajax,
+            None,
+            FormBody::UrlEncoded(b"action=heartbeat&a%00=1"),
+            false,
+        ),
+        (
+            b"/wp-comments-post.php",
+            None,
+            FormBody::UrlEncoded(beats),
+            false,
+        ),
+        (
+            b"/",
+            Some(b"wc-ajax=add_to_cart"),
+            FormBody::NotInspected,
+            true,
+        ),
+        (
+            b"/",
+            None,
+            FormBody::UrlEncoded(b"wc-ajax=add_to_cart"),
+            false,
+        ),
     ] {
         assert_eq!(w.is_noise(path, query, form), noise, "{query:?} {form:?}");
     }

@@ -6,12 +6,12 @@ use std::fmt;
 
 use crate::field;
 use crate::generation::{Force, Purge, canonical};
-use crate::tags::{MAX_TAG, TagSyntax};
+use crate::tags::{MAX_TAG_BYTES, TagSyntax};
 
 /// Maximum number of purges that one response may request; more than these purge the whole site.
-const MAX_ITEMS: usize = 1024;
+const MAX_PURGES_PER_RESPONSE: usize = 1024;
 /// Longest path or prefix that can be purged, in bytes.
-const MAX_PATH: usize = 8192;
+const MAX_PATH_BYTES: usize = 8192;
 
 /// A purge to be carried out, and its force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct PurgeCommand {
 
 /// Returns the purges that a response requests: LiteSpeed's headers on any response, `Cache-Group-Invalidation` only on
 /// the response to an unsafe method (RFC 9875 §3).
-pub fn of_response<'a>(
+pub fn response_purges<'a>(
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     is_safe: bool,
 ) -> Vec<PurgeCommand> {
@@ -32,10 +32,10 @@ pub fn of_response<'a>(
     for (name, value) in fields {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {
-            17 if is("x-litespeed-purge") => litespeed(value, &mut commands),
-            18 if is("x-litespeed-purge2") => litespeed(value, &mut commands),
+            17 if is("x-litespeed-purge") => parse_litespeed(value, &mut commands),
+            18 if is("x-litespeed-purge2") => parse_litespeed(value, &mut commands),
             24 if is("cache-group-invalidation") && !is_safe => {
-                let groups = TagSyntax::Groups.tags(value).into_iter();
+                let groups = TagSyntax::Groups.parse(value).into_iter();
                 commands.extend(groups.map(|group| PurgeCommand {
                     what: Purge::Tag(group),
                     force: Force::Hard,
@@ -44,7 +44,7 @@ pub fn of_response<'a>(
             _ => {}
         }
     }
-    if commands.len() > MAX_ITEMS {
+    if commands.len() > MAX_PURGES_PER_RESPONSE {
         let hard = |command: &PurgeCommand| command.force == Force::Hard;
         let force = match commands.iter().any(hard) {
             true => Force::Hard,
@@ -69,9 +69,9 @@ pub fn is_command_field(name: &[u8]) -> bool {
 
 /// Parses `X-LiteSpeed-Purge: [public,|private,][stale,]item, …; …` as OpenLiteSpeed's cache.cpp (processPurge2) and
 /// LiteSpeed's developer's guide describe it. There are no private caches here. An item is `*`, `tag=NAME` or the bare
-/// `NAME`, or `/path`; a `~s` after it means stale. In LiteSpeed, a star may be at either end of a tag; here such a tag
+/// `FILE_NAME`, or `/path`; a `~s` after it means stale. In LiteSpeed, a star may be at either end of a tag; here such a tag
 /// purges everything.
-fn litespeed(value: &[u8], commands: &mut Vec<PurgeCommand>) {
+fn parse_litespeed(value: &[u8], commands: &mut Vec<PurgeCommand>) {
     for clause in value.split(|b| *b == b';') {
         let (mut private, mut stale) = (false, false);
         for (at, item) in clause
@@ -101,7 +101,7 @@ fn litespeed_item(item: &[u8], stale: bool) -> PurgeCommand {
     };
     let item = bare.unwrap_or(item);
     let what = match item {
-        [b'/', ..] => path(item),
+        [b'/', ..] => parse_path(item),
         _ => {
             let tag = item.strip_prefix(b"tag=").unwrap_or(item);
             match tag.contains(&b'*') || tag.is_empty() {
@@ -114,7 +114,7 @@ fn litespeed_item(item: &[u8], stale: bool) -> PurgeCommand {
 }
 
 /// Parses a path, or with `*` at its end a prefix.
-fn path(text: &[u8]) -> Purge {
+fn parse_path(text: &[u8]) -> Purge {
     match text.strip_suffix(b"*") {
         Some(b"/") => Purge::All,
         Some(prefix) => Purge::Path {
@@ -139,37 +139,37 @@ pub struct PurgeArgument {
 
 /// Why a word does not name anything that can be purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BadPurge {
+pub enum PurgeArgumentError {
     /// The word is neither a path, a URL, `tag:NAME` nor `*`.
     BadUrl(String),
     /// The word is longer than a path or tag can be.
     TooLong(usize),
 }
 
-impl fmt::Display for BadPurge {
+impl fmt::Display for PurgeArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadPurge::BadUrl(word) => write!(
+            PurgeArgumentError::BadUrl(word) => write!(
                 f,
                 "BadUrl: `{word}` is neither a path (`/…`), a URL (`http://host/…`), `tag:NAME` nor `*`"
             ),
-            BadPurge::TooLong(length) => write!(
+            PurgeArgumentError::TooLong(length) => write!(
                 f,
-                "BadUrl: {length} bytes are no path (at most {MAX_PATH}) and no tag (at most {MAX_TAG})"
+                "BadUrl: {length} bytes are no path (at most {MAX_PATH_BYTES}) and no tag (at most {MAX_TAG_BYTES})"
             ),
         }
     }
 }
 
-impl std::error::Error for BadPurge {}
+impl std::error::Error for PurgeArgumentError {}
 
 /// Parses a word: `*` for everything, `tag:NAME`, or `/path` or `https://host/path` with all its queries, the last two
 /// with `*` at the end for a prefix. A fragment is not part of a page's name.
-pub fn parse(word: &str) -> Result<PurgeArgument, BadPurge> {
-    if word.len() > MAX_PATH {
-        return Err(BadPurge::TooLong(word.len()));
+pub fn parse_argument(word: &str) -> Result<PurgeArgument, PurgeArgumentError> {
+    if word.len() > MAX_PATH_BYTES {
+        return Err(PurgeArgumentError::TooLong(word.len()));
     }
-    let bad = || BadPurge::BadUrl(word.to_owned());
+    let bad = || PurgeArgumentError::BadUrl(word.to_owned());
     if word == "*" {
         return Ok(PurgeArgument {
             host: None,
@@ -179,11 +179,11 @@ pub fn parse(word: &str) -> Result<PurgeArgument, BadPurge> {
     if let Some(tag) = word.strip_prefix("tag:") {
         return match tag.len() {
             0 => Err(bad()),
-            1..=MAX_TAG => Ok(PurgeArgument {
+            1..=MAX_TAG_BYTES => Ok(PurgeArgument {
                 host: None,
                 what: Purge::Tag(tag.as_bytes().to_vec()),
             }),
-            _ => Err(BadPurge::TooLong(word.len())),
+            _ => Err(PurgeArgumentError::TooLong(word.len())),
         };
     }
     let word = word.split('#').next().unwrap_or_default();
@@ -210,14 +210,14 @@ pub fn parse(word: &str) -> Result<PurgeArgument, BadPurge> {
     let what = match (host.is_some(), &target[..]) {
         // Everything of the host's site: `Purge::All` itself has no host.
         (_, "/*") => Purge::All,
-        (_, target) => path(target.as_bytes()),
+        (_, target) => parse_path(target.as_bytes()),
     };
     Ok(PurgeArgument { host, what })
 }
 
 /// Parses Magento's `X-Magento-Tags-Pattern` (Magento\CacheInvalidate\Model\PurgeCache): `.*` for everything, or
 /// `((^|,)TAG(,|$))` joined by `|`. Returns `None` for any other expression.
-pub fn magento_pattern(pattern: &[u8]) -> Option<Vec<Purge>> {
+pub fn parse_magento_pattern(pattern: &[u8]) -> Option<Vec<Purge>> {
     if pattern == b".*" {
         return Some(vec![Purge::All]);
     }
@@ -228,17 +228,17 @@ pub fn magento_pattern(pattern: &[u8]) -> Option<Vec<Purge>> {
         let part = part.strip_suffix("))").unwrap_or(part);
         let tag = part.strip_prefix("^|,)")?.strip_suffix("(,|$")?;
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b':' | b'/');
-        if tag.is_empty() || tag.len() > MAX_TAG || !tag.bytes().all(plain) {
+        if tag.is_empty() || tag.len() > MAX_TAG_BYTES || !tag.bytes().all(plain) {
             return None;
         }
         purges.push(Purge::Tag(tag.as_bytes().to_vec()));
     }
-    (purges.len() <= MAX_ITEMS).then_some(purges)
+    (purges.len() <= MAX_PURGES_PER_RESPONSE).then_some(purges)
 }
 
 /// Parses a path in the form in which plugins for Varnish write it as an expression: text with `.*` at its end, dots
 /// and slashes escaped or not, `^` and `$` around it. Returns `None` for any other expression.
-pub fn prefix_pattern(pattern: &[u8]) -> Option<Purge> {
+pub fn parse_prefix_pattern(pattern: &[u8]) -> Option<Purge> {
     let text = pattern.strip_prefix(b"^").unwrap_or(pattern);
     let text = text.strip_suffix(b"$").unwrap_or(text);
     let text = text.strip_suffix(b".*")?;
@@ -271,7 +271,7 @@ pub fn prefix_pattern(pattern: &[u8]) -> Option<Purge> {
 /// post, percent-encoded or not. The purge covers everything with the prefix that the expression has before its first
 /// special character. Parentheses and stars alone are literal, since MediaWiki's titles contain them. Returns `None`
 /// for an ordinary path.
-pub fn expression(path: &[u8], query: Option<&[u8]>) -> Option<Purge> {
+pub fn parse_undeclared_expression(path: &[u8], query: Option<&[u8]>) -> Option<Purge> {
     let text = [path, query.unwrap_or_default()];
     let path = canonical(path);
     if !path.iter().any(|b| b"[]{}\\^|".contains(b)) {
@@ -301,14 +301,15 @@ pub fn expression(path: &[u8], query: Option<&[u8]>) -> Option<Purge> {
 }
 
 /// Returns purges of the tags that a header of a purge request lists.
-pub fn listed(syntax: TagSyntax, value: &[u8]) -> Option<Vec<Purge>> {
-    let tags = syntax.tags(value);
-    let fits = tags.len() <= MAX_ITEMS && tags.iter().all(|tag| tag.len() <= MAX_TAG);
+pub fn tag_purges(syntax: TagSyntax, value: &[u8]) -> Option<Vec<Purge>> {
+    let tags = syntax.parse(value);
+    let fits =
+        tags.len() <= MAX_PURGES_PER_RESPONSE && tags.iter().all(|tag| tag.len() <= MAX_TAG_BYTES);
     fits.then(|| tags.into_iter().map(Purge::Tag).collect())
 }
 
 /// Returns whether a header value is a number other than zero: `Fastly-Soft-Purge: 1`.
-pub fn is_on(value: &[u8]) -> bool {
+pub fn is_nonzero(value: &[u8]) -> bool {
     field::seconds(value.trim_ascii()).is_some_and(|n| n > 0)
 }
 
@@ -327,14 +328,14 @@ mod tests {
 
     fn commands(name: &str, value: &str, is_safe: bool) -> Vec<(Purge, Force)> {
         let fields = [(name.as_bytes(), value.as_bytes())];
-        of_response(fields.into_iter(), is_safe)
+        response_purges(fields.into_iter(), is_safe)
             .into_iter()
             .map(|command| (command.what, command.force))
             .collect()
     }
 
     #[test]
-    fn litespeeds_clauses_say_what_and_how() {
+    fn litespeed_purge_clauses_are_parsed() {
         use Force::{Hard, Soft};
         for (value, expected) in [
             ("*", vec![(Purge::All, Hard)]),
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_does_not_say_so_purges_what_begins_like_it() {
+    fn undeclared_expression_purges_its_prefix() {
         for (target, what) in [
             (
                 "/([a-z0-9_\\-]*?)sitemap([a-z0-9_\\-]*)?\\.(?:xml|xsl)",
@@ -393,23 +394,27 @@ mod tests {
             ("/?filter[a]=1", None),
         ] {
             let (path, query) = target.split_once('?').unwrap_or((target, ""));
-            let parsed = expression(path.as_bytes(), Some(query.as_bytes()));
+            let parsed = parse_undeclared_expression(path.as_bytes(), Some(query.as_bytes()));
             assert_eq!(parsed, what, "{target}");
         }
     }
 
     #[test]
-    fn more_than_fits_purges_everything() {
-        let many = "x,".repeat(MAX_ITEMS + 1);
+    fn too_many_purges_in_a_response_purge_everything() {
+        let many = "x,".repeat(MAX_PURGES_PER_RESPONSE + 1);
         let all = vec![(Purge::All, Force::Hard)];
         assert_eq!(commands("X-LiteSpeed-Purge", &many, true), all);
     }
 
     #[test]
-    fn a_word_is_a_path_a_url_a_tag_or_everything() {
+    fn purge_argument_is_a_path_a_url_a_tag_or_everything() {
         let check = |word: &str, host: Option<&str>, what: Purge| {
             let host = host.map(str::to_owned);
-            assert_eq!(parse(word), Ok(PurgeArgument { host, what }), "{word}");
+            assert_eq!(
+                parse_argument(word),
+                Ok(PurgeArgument { host, what }),
+                "{word}"
+            );
         };
         check("*", None, Purge::All);
         check("/*", None, Purge::All);
@@ -422,15 +427,21 @@ mod tests {
         check("http://h?x", Some("h"), url("/?x", true));
         check("http://h/*", Some("h"), Purge::All);
         for bad in ["", "a", "tag:", "ftp://h/", "http:///a", "http://*"] {
-            assert!(matches!(parse(bad), Err(BadPurge::BadUrl(_))), "{bad}");
+            assert!(
+                matches!(parse_argument(bad), Err(PurgeArgumentError::BadUrl(_))),
+                "{bad}"
+            );
         }
-        let long = format!("/{}", "x".repeat(MAX_PATH));
-        assert_eq!(parse(&long), Err(BadPurge::TooLong(MAX_PATH + 1)));
+        let long = format!("/{}", "x".repeat(MAX_PATH_BYTES));
+        assert_eq!(
+            parse_argument(&long),
+            Err(PurgeArgumentError::TooLong(MAX_PATH_BYTES + 1))
+        );
     }
 
     #[test]
     fn expressions_of_known_forms_are_read_and_others_refused() {
-        let read = |text: &str| magento_pattern(text.as_bytes());
+        let read = |text: &str| parse_magento_pattern(text.as_bytes());
         assert_eq!(read(".*"), Some(vec![Purge::All]));
         assert_eq!(read("((^|,)cat_p_1(,|$))"), Some(vec![tag("cat_p_1")]));
         let two = "((^|,)cat_p_1(,|$))|((^|,)cms_b(,|$))";
@@ -438,7 +449,7 @@ mod tests {
         for bad in ["", "cat_p_1", "((^|,)a.*(,|$))", "((^|,)(,|$))", "(("] {
             assert_eq!(read(bad), None, "{bad}");
         }
-        let read = |text: &str| prefix_pattern(text.as_bytes());
+        let read = |text: &str| parse_prefix_pattern(text.as_bytes());
         assert_eq!(read("/.*"), Some(Purge::All));
         assert_eq!(read(".*"), Some(Purge::All));
         assert_eq!(read("^/blog/.*$"), Some(url("/blog/", false)));

@@ -6,7 +6,7 @@ use crate::object::Object;
 
 /// How a stored page answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum PageReply {
     /// The page, with its own status.
     Full,
     /// 304, because the client has this page already.
@@ -26,7 +26,7 @@ pub enum Reply {
 
 /// The conditions of a request.
 #[derive(Clone, Debug, Default)]
-pub struct Conditions<'a> {
+pub struct RequestConditions<'a> {
     /// The values of all `If-Match` lines.
     pub if_match: Vec<&'a [u8]>,
     /// The values of all `If-None-Match` lines.
@@ -41,9 +41,9 @@ pub struct Conditions<'a> {
     pub if_range: Option<&'a [u8]>,
 }
 
-impl<'a> Conditions<'a> {
+impl<'a> RequestConditions<'a> {
     /// Takes one header field of the request into account.
-    pub fn field(&mut self, name: &[u8], value: &'a [u8]) {
+    pub fn add_header(&mut self, name: &[u8], value: &'a [u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {
             5 if is("range") => self.range = Some(value),
@@ -58,41 +58,41 @@ impl<'a> Conditions<'a> {
 }
 
 /// Decides in the order of RFC 9110 §13.2.2. Only a page with status 200 becomes a 304, 412 or 206.
-pub fn reply(page: &Object, conditions: &Conditions<'_>) -> Reply {
+pub fn reply(page: &Object, conditions: &RequestConditions<'_>) -> PageReply {
     if page.status != 200 {
-        return Reply::Full;
+        return PageReply::Full;
     }
     let etag = page.field(b"etag");
     let modified = page.field(b"last-modified").and_then(field::date);
     if !conditions.if_match.is_empty() {
-        if !listed(&conditions.if_match, etag, true) {
-            return Reply::PreconditionFailed;
+        if !lists_etag(&conditions.if_match, etag, true) {
+            return PageReply::PreconditionFailed;
         }
     } else if let Some(since) = conditions.if_unmodified_since.and_then(field::date)
         && modified.is_some_and(|at| at > since)
     {
-        return Reply::PreconditionFailed;
+        return PageReply::PreconditionFailed;
     }
     if !conditions.if_none_match.is_empty() {
-        if listed(&conditions.if_none_match, etag, false) {
-            return Reply::NotModified;
+        if lists_etag(&conditions.if_none_match, etag, false) {
+            return PageReply::NotModified;
         }
     } else if let Some(since) = conditions.if_modified_since.and_then(field::date)
         // RFC 9111 §4.3.2: without Last-Modified, Date is used instead.
         && modified.unwrap_or(page.date) <= since
     {
-        return Reply::NotModified;
+        return PageReply::NotModified;
     }
     match conditions.range {
         Some(range) if range_still_applies(conditions.if_range, etag, modified) => {
-            part(range, page.body.len() as u64)
+            parse_range(range, page.body.len() as u64)
         }
-        _ => Reply::Full,
+        _ => PageReply::Full,
     }
 }
 
 /// Returns whether the lines list the entity tag. §8.8.3.2: strong comparison requires both tags to be strong.
-fn listed(lines: &[&[u8]], etag: Option<&[u8]>, strong: bool) -> bool {
+fn lists_etag(lines: &[&[u8]], etag: Option<&[u8]>, strong: bool) -> bool {
     let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
     lines.iter().flat_map(|line| members(line)).any(|member| {
         if member == b"*" {
@@ -121,23 +121,23 @@ fn range_still_applies(
 }
 
 /// Parses one range of bytes. Several ranges, or another unit, get the whole page (§14.2 allows that).
-fn part(range: &[u8], total: u64) -> Reply {
+fn parse_range(range: &[u8], total: u64) -> PageReply {
     let Some((unit, set)) = range
         .iter()
         .position(|b| *b == b'=')
         .map(|at| (&range[..at], &range[at + 1..]))
     else {
-        return Reply::Full;
+        return PageReply::Full;
     };
     let mut specs = members(set);
     let (Some(spec), None) = (specs.next(), specs.next()) else {
-        return Reply::Full;
+        return PageReply::Full;
     };
     if !unit.eq_ignore_ascii_case(b"bytes") {
-        return Reply::Full;
+        return PageReply::Full;
     }
     let Some(dash) = spec.iter().position(|b| *b == b'-') else {
-        return Reply::Full;
+        return PageReply::Full;
     };
     let number = |text: &[u8]| {
         let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
@@ -147,11 +147,11 @@ fn part(range: &[u8], total: u64) -> Reply {
     };
     let (first, last) = (&spec[..dash], &spec[dash + 1..]);
     let (start, end) = match (first.is_empty(), last.is_empty()) {
-        (true, true) => return Reply::Full,
+        (true, true) => return PageReply::Full,
         (true, false) => match number(last) {
-            Some(0) => return Reply::NotSatisfiable,
+            Some(0) => return PageReply::NotSatisfiable,
             Some(suffix) => (total.saturating_sub(suffix), total),
-            None => return Reply::Full,
+            None => return PageReply::Full,
         },
         (false, _) => {
             let end = if last.is_empty() {
@@ -163,14 +163,14 @@ fn part(range: &[u8], total: u64) -> Reply {
                 (Some(start), Some(end)) if start <= end => {
                     (start, end.saturating_add(1).min(total))
                 }
-                _ => return Reply::Full,
+                _ => return PageReply::Full,
             }
         }
     };
     if start >= total {
-        return Reply::NotSatisfiable;
+        return PageReply::NotSatisfiable;
     }
-    Reply::Part {
+    PageReply::Part {
         start,
         length: end - start,
     }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::object::tests::page;
 
-    fn ask(fields: &[(&str, &str)]) -> Reply {
+    fn ask(fields: &[(&str, &str)]) -> PageReply {
         let page = page(
             &[
                 ("ETag", "\"a\""),
@@ -189,9 +189,9 @@ mod tests {
             ],
             "0123456789",
         );
-        let mut conditions = Conditions::default();
+        let mut conditions = RequestConditions::default();
         for (name, value) in fields {
-            conditions.field(name.as_bytes(), value.as_bytes());
+            conditions.add_header(name.as_bytes(), value.as_bytes());
         }
         reply(&page, &conditions)
     }
@@ -202,26 +202,26 @@ mod tests {
     #[test]
     fn rfc_9110_13_2_2_conditions_are_asked_in_order() {
         for (fields, expected) in [
-            (&[][..], Reply::Full),
-            (&[("If-None-Match", "\"a\"")], Reply::NotModified),
-            (&[("If-None-Match", "W/\"a\"")], Reply::NotModified),
-            (&[("If-None-Match", "\"x\", \"a\"")], Reply::NotModified),
-            (&[("If-None-Match", "*")], Reply::NotModified),
-            (&[("If-None-Match", "\"b\"")], Reply::Full),
-            (&[("If-Modified-Since", SAME)], Reply::NotModified),
-            (&[("If-Modified-Since", EARLIER)], Reply::Full),
-            (&[("If-Modified-Since", "nonsense")], Reply::Full),
+            (&[][..], PageReply::Full),
+            (&[("If-None-Match", "\"a\"")], PageReply::NotModified),
+            (&[("If-None-Match", "W/\"a\"")], PageReply::NotModified),
+            (&[("If-None-Match", "\"x\", \"a\"")], PageReply::NotModified),
+            (&[("If-None-Match", "*")], PageReply::NotModified),
+            (&[("If-None-Match", "\"b\"")], PageReply::Full),
+            (&[("If-Modified-Since", SAME)], PageReply::NotModified),
+            (&[("If-Modified-Since", EARLIER)], PageReply::Full),
+            (&[("If-Modified-Since", "nonsense")], PageReply::Full),
             // If-None-Match takes precedence over If-Modified-Since.
             (
                 &[("If-None-Match", "\"b\""), ("If-Modified-Since", SAME)],
-                Reply::Full,
+                PageReply::Full,
             ),
-            (&[("If-Match", "\"b\"")], Reply::PreconditionFailed),
-            (&[("If-Match", "W/\"a\"")], Reply::PreconditionFailed),
-            (&[("If-Match", "\"a\"")], Reply::Full),
+            (&[("If-Match", "\"b\"")], PageReply::PreconditionFailed),
+            (&[("If-Match", "W/\"a\"")], PageReply::PreconditionFailed),
+            (&[("If-Match", "\"a\"")], PageReply::Full),
             (
                 &[("If-Unmodified-Since", EARLIER)],
-                Reply::PreconditionFailed,
+                PageReply::PreconditionFailed,
             ),
         ] {
             assert_eq!(ask(fields), expected, "{fields:?}");
@@ -230,28 +230,31 @@ mod tests {
 
     #[test]
     fn rfc_9110_14_one_range_is_a_part_and_anything_else_the_whole() {
-        let part = |start, length| Reply::Part { start, length };
+        let part = |start, length| PageReply::Part { start, length };
         for (range, expected) in [
             ("bytes=0-3", part(0, 4)),
             ("bytes=8-", part(8, 2)),
             ("bytes=-3", part(7, 3)),
             ("bytes=-30", part(0, 10)),
             ("bytes=5-99999999999999999999999", part(5, 5)),
-            ("bytes=10-", Reply::NotSatisfiable),
-            ("bytes=-0", Reply::NotSatisfiable),
-            ("bytes=3-2", Reply::Full),
-            ("bytes=0-1,3-4", Reply::Full),
-            ("lines=0-1", Reply::Full),
-            ("bytes=a-b", Reply::Full),
-            ("bytes", Reply::Full),
+            ("bytes=10-", PageReply::NotSatisfiable),
+            ("bytes=-0", PageReply::NotSatisfiable),
+            ("bytes=3-2", PageReply::Full),
+            ("bytes=0-1,3-4", PageReply::Full),
+            ("lines=0-1", PageReply::Full),
+            ("bytes=a-b", PageReply::Full),
+            ("bytes", PageReply::Full),
         ] {
             assert_eq!(ask(&[("Range", range)]), expected, "{range}");
         }
         let r = ("Range", "bytes=0-3");
         assert_eq!(ask(&[r, ("If-Range", "\"a\"")]), part(0, 4));
-        assert_eq!(ask(&[r, ("If-Range", "\"b\"")]), Reply::Full);
+        assert_eq!(ask(&[r, ("If-Range", "\"b\"")]), PageReply::Full);
         assert_eq!(ask(&[r, ("If-Range", SAME)]), part(0, 4));
-        assert_eq!(ask(&[r, ("If-Range", EARLIER)]), Reply::Full);
-        assert_eq!(ask(&[r, ("If-None-Match", "\"a\"")]), Reply::NotModified);
+        assert_eq!(ask(&[r, ("If-Range", EARLIER)]), PageReply::Full);
+        assert_eq!(
+            ask(&[r, ("If-None-Match", "\"a\"")]),
+            PageReply::NotModified
+        );
     }
 }

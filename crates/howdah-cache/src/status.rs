@@ -4,7 +4,7 @@ use crate::pass::Pass;
 
 /// How the cache treated a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CacheVerdict {
     /// The response came from the store, with this many seconds to live.
     Hit {
         /// Seconds; negative for a page served beyond its lifetime.
@@ -21,36 +21,38 @@ pub enum Verdict {
     Pass(Pass),
 }
 
-impl Verdict {
+impl CacheVerdict {
     /// Returns `HIT`, `MISS`, `STALE` or `PASS`, for `X-Cache`, the log and the metrics.
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
-            Verdict::Hit { ttl } if ttl < 0 => "STALE",
-            Verdict::Hit { .. } => "HIT",
-            Verdict::Stored { .. } | Verdict::Validated => "MISS",
+            CacheVerdict::Hit { ttl } if ttl < 0 => "STALE",
+            CacheVerdict::Hit { .. } => "HIT",
+            CacheVerdict::Stored { .. } | CacheVerdict::Validated => "MISS",
             // The page is rendered for the cache at the next visit.
-            Verdict::Pass(Pass::NotYetAdmitted) => "MISS",
-            Verdict::Pass(_) => "PASS",
+            CacheVerdict::Pass(Pass::NotYetAdmitted) => "MISS",
+            CacheVerdict::Pass(_) => "PASS",
         }
     }
 
     /// Appends both headers.
-    pub fn fields(self, out: &mut Vec<u8>) {
+    pub fn append_headers(self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"Cache-Status: Howdah");
         match self {
-            Verdict::Hit { ttl } => {
+            CacheVerdict::Hit { ttl } => {
                 out.extend_from_slice(b"; hit; ttl=");
-                number(out, ttl);
+                append_number(out, ttl);
             }
-            Verdict::Stored { collapsed: false } => out.extend_from_slice(b"; fwd=miss; stored"),
-            Verdict::Stored { collapsed: true } => {
+            CacheVerdict::Stored { collapsed: false } => {
+                out.extend_from_slice(b"; fwd=miss; stored")
+            }
+            CacheVerdict::Stored { collapsed: true } => {
                 out.extend_from_slice(b"; fwd=miss; stored; collapsed");
             }
-            Verdict::Validated => out.extend_from_slice(b"; fwd=stale; fwd-status=304"),
-            Verdict::Pass(why) => {
+            CacheVerdict::Validated => out.extend_from_slice(b"; fwd=stale; fwd-status=304"),
+            CacheVerdict::Pass(why) => {
                 let fwd: &[u8] = match why {
                     Pass::Method => b"; fwd=method; detail=",
-                    _ if why.is_of_the_request() => b"; fwd=bypass; detail=",
+                    _ if why.is_from_request() => b"; fwd=bypass; detail=",
                     _ => b"; fwd=miss; detail=",
                 };
                 out.extend_from_slice(fwd);
@@ -58,13 +60,13 @@ impl Verdict {
             }
         }
         out.extend_from_slice(b"\r\nX-Cache: ");
-        out.extend_from_slice(self.word().as_bytes());
+        out.extend_from_slice(self.label().as_bytes());
         out.extend_from_slice(b"\r\n");
     }
 }
 
 /// Appends a number in digits, without the formatter, because this is on the path of every hit.
-pub fn number(out: &mut Vec<u8>, n: i64) {
+pub fn append_number(out: &mut Vec<u8>, n: i64) {
     if n < 0 {
         out.push(b'-');
     }
@@ -86,34 +88,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc_9211_says_in_one_line_what_happened() {
+    fn cache_status_reports_the_verdict() {
         for (verdict, line) in [
-            (Verdict::Hit { ttl: 55 }, "Howdah; hit; ttl=55|HIT"),
-            (Verdict::Hit { ttl: -3 }, "Howdah; hit; ttl=-3|STALE"),
+            (CacheVerdict::Hit { ttl: 55 }, "Howdah; hit; ttl=55|HIT"),
+            (CacheVerdict::Hit { ttl: -3 }, "Howdah; hit; ttl=-3|STALE"),
             (
-                Verdict::Stored { collapsed: false },
+                CacheVerdict::Stored { collapsed: false },
                 "Howdah; fwd=miss; stored|MISS",
             ),
             (
-                Verdict::Stored { collapsed: true },
+                CacheVerdict::Stored { collapsed: true },
                 "Howdah; fwd=miss; stored; collapsed|MISS",
             ),
-            (Verdict::Validated, "Howdah; fwd=stale; fwd-status=304|MISS"),
             (
-                Verdict::Pass(Pass::Method),
+                CacheVerdict::Validated,
+                "Howdah; fwd=stale; fwd-status=304|MISS",
+            ),
+            (
+                CacheVerdict::Pass(Pass::Method),
                 "Howdah; fwd=method; detail=Method|PASS",
             ),
             (
-                Verdict::Pass(Pass::SessionCookie),
+                CacheVerdict::Pass(Pass::SessionCookie),
                 "Howdah; fwd=bypass; detail=SessionCookie|PASS",
             ),
             (
-                Verdict::Pass(Pass::SetCookie),
+                CacheVerdict::Pass(Pass::SetCookie),
                 "Howdah; fwd=miss; detail=SetCookie|PASS",
             ),
         ] {
             let mut out = Vec::new();
-            verdict.fields(&mut out);
+            verdict.append_headers(&mut out);
             let (status, cache) = line.split_once('|').unwrap();
             let expected = format!("Cache-Status: {status}\r\nX-Cache: {cache}\r\n");
             assert_eq!(String::from_utf8(out).unwrap(), expected);

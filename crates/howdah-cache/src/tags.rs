@@ -4,20 +4,20 @@
 //!
 //! The number is bounded, but never silently: a purge would miss a page with a tag that was not kept.
 
-use crate::Fields;
+use crate::HeaderFields;
 use crate::field::{members, split, unquoted};
 use crate::pass::Pass;
 
 /// Maximum number of tags of a page. A category of a large shop has hundreds; RFC 9875 §2 requires 32.
 pub const MAX_TAGS: usize = 1024;
 /// Maximum length of a tag in bytes: Fastly's and Cloudflare's limit; RFC 9875 §2 requires 32.
-pub const MAX_TAG: usize = 1024;
+pub const MAX_TAG_BYTES: usize = 1024;
 
 /// Headers that carry tags for a cache like this one. They are removed on the way to the client, as Fastly, Cloudflare
 /// and Magento's VCL do, unless a cache in front needs them (`cache_keep_tags`). `Cache-Groups` (RFC 9875) is passed
 /// on, since it addresses every cache on the path. If configured (`http.response.debug_cacheability_headers`), Drupal
 /// also sends what a page varies by and how long it lives.
-pub const FIELDS: [&[u8]; 10] = [
+pub const TAG_HEADERS: [&[u8]; 10] = [
     b"surrogate-key",
     b"surrogate-control",
     b"xkey",
@@ -47,13 +47,13 @@ pub struct Tags(Vec<Vec<u8>>);
 
 impl Tags {
     /// Returns the tags in a response's headers.
-    pub fn of(fields: &Fields<'_>) -> Result<Tags, Pass> {
+    pub fn from_headers(fields: &HeaderFields<'_>) -> Result<Tags, Pass> {
         let mut tags = Tags::default();
         for (name, value) in fields {
-            let Some(syntax) = syntax(name) else {
+            let Some(syntax) = syntax_of(name) else {
                 continue;
             };
-            for tag in syntax.tags(value) {
+            for tag in syntax.parse(value) {
                 tags.push(&tag)?;
             }
         }
@@ -74,7 +74,7 @@ impl Tags {
         if tag.is_empty() {
             return Ok(());
         }
-        if tag.len() > MAX_TAG || self.0.len() >= MAX_TAGS {
+        if tag.len() > MAX_TAG_BYTES || self.0.len() >= MAX_TAGS {
             return Err(Pass::TooManyTags);
         }
         self.0.push(tag.to_vec());
@@ -101,7 +101,7 @@ pub enum TagSyntax {
     Groups,
 }
 
-const KNOWN: [(&str, TagSyntax); 9] = [
+const TAG_SYNTAXES: [(&str, TagSyntax); 9] = [
     ("surrogate-key", TagSyntax::Words),
     ("xkey", TagSyntax::Words),
     ("cache-tags", TagSyntax::Words),
@@ -114,8 +114,8 @@ const KNOWN: [(&str, TagSyntax); 9] = [
 ];
 
 /// Returns the syntax of a response header that carries tags.
-pub fn syntax(name: &[u8]) -> Option<TagSyntax> {
-    let known = KNOWN
+pub fn syntax_of(name: &[u8]) -> Option<TagSyntax> {
+    let known = TAG_SYNTAXES
         .iter()
         .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
     known.map(|(_, syntax)| *syntax)
@@ -123,7 +123,7 @@ pub fn syntax(name: &[u8]) -> Option<TagSyntax> {
 
 impl TagSyntax {
     /// Returns the tags of one line as they are there, neither limited nor sorted.
-    pub fn tags(self, value: &[u8]) -> Vec<Vec<u8>> {
+    pub fn parse(self, value: &[u8]) -> Vec<Vec<u8>> {
         match self {
             TagSyntax::Words => value
                 .split(|b| b.is_ascii_whitespace() || *b == b',')
@@ -146,13 +146,13 @@ mod tests {
     use super::*;
 
     fn read(name: &str, value: &str) -> Result<Vec<String>, Pass> {
-        let tags = Tags::of(&[(name.as_bytes(), value.as_bytes())])?;
+        let tags = Tags::from_headers(&[(name.as_bytes(), value.as_bytes())])?;
         let text = |tag: &Vec<u8>| String::from_utf8(tag.clone()).unwrap();
         Ok(tags.as_slice().iter().map(text).collect())
     }
 
     #[test]
-    fn every_dialect_gives_its_tags() {
+    fn tags_of_every_dialect_are_parsed() {
         for (name, value) in [
             ("Surrogate-Key", "post-1  home post-1"),
             ("xkey", "post-1 home"),
@@ -175,24 +175,24 @@ mod tests {
         let many = |n: usize| (0..n).map(|n| format!("t{n} ")).collect::<String>();
         assert_eq!(read("xkey", &many(MAX_TAGS)).unwrap().len(), MAX_TAGS);
         assert_eq!(read("xkey", &many(MAX_TAGS + 1)), Err(Pass::TooManyTags));
-        assert!(read("xkey", &"x".repeat(MAX_TAG)).is_ok());
-        let long = read("xkey", &"x".repeat(MAX_TAG + 1));
+        assert!(read("xkey", &"x".repeat(MAX_TAG_BYTES)).is_ok());
+        let long = read("xkey", &"x".repeat(MAX_TAG_BYTES + 1));
         assert_eq!(long, Err(Pass::TooManyTags));
-        let mut tags = Tags::of(&[(b"xkey", many(MAX_TAGS).as_bytes())]).unwrap();
+        let mut tags = Tags::from_headers(&[(b"xkey", many(MAX_TAGS).as_bytes())]).unwrap();
         assert_eq!(tags.add(b"t7"), Ok(()));
         assert_eq!(tags.add(b"another"), Err(Pass::TooManyTags));
     }
 
     #[test]
     fn every_field_with_tags_is_taken_out_but_the_one_for_every_cache() {
-        for name in KNOWN.map(|(name, _)| name.as_bytes()) {
-            let taken = FIELDS.contains(&name) || is_instruction(name);
+        for name in TAG_SYNTAXES.map(|(name, _)| name.as_bytes()) {
+            let taken = TAG_HEADERS.contains(&name) || is_instruction(name);
             assert_eq!(taken, name != b"cache-groups", "{}", name.escape_ascii());
         }
     }
 
     #[test]
-    fn what_speaks_to_this_cache_alone_is_known_by_name() {
+    fn instruction_headers_are_recognised() {
         for name in ["X-LiteSpeed-Purge2", "x-litespeed-vary", "lsc-cookie"] {
             assert!(is_instruction(name.as_bytes()), "{name}");
         }

@@ -1,7 +1,7 @@
 //! docs/cache.md lists every reason with the meaning that the code gives.
 
 use howdah_cache::Pass;
-use howdah_cache::store::disk::Fault;
+use howdah_cache::store::disk::DiskFault;
 
 #[test]
 fn every_reason_is_in_the_documentation() {
@@ -23,7 +23,7 @@ fn every_reason_is_in_the_documentation() {
 fn every_fault_of_the_disk_is_in_the_documentation() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cache.md");
     let text = std::fs::read_to_string(path).unwrap();
-    for fault in Fault::ALL {
+    for fault in DiskFault::ALL {
         let row = format!("| `{fault}` | {} | ", fault.meaning());
         assert!(text.contains(&row), "docs/cache.md lacks: {row}");
     }

@@ -17,17 +17,19 @@ use std::time::{Duration, Instant};
 use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
-use howdah_executor::{Event, Executor, Role, ScriptBody, ScriptLog, ScriptRequest, front_thread};
-use howdah_proto::level::Level;
+use howdah_executor::{
+    Executor, RunEvent, ScriptBody, ScriptLog, ScriptRequest, ScriptRole, front_thread,
+};
+use howdah_proto::level::LogLevel;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 
 struct Print;
 
 impl ScriptLog for Print {
-    fn script(&self, _: &str, _: u64, _: &RequestFrame, level: Level, message: &[u8]) {
+    fn script(&self, _: &str, _: u64, _: &RequestFrame, level: LogLevel, message: &[u8]) {
         eprintln!("script: {level} {}", String::from_utf8_lossy(message));
     }
-    fn pool(&self, _: &str, level: Level, name: &str, message: &str) {
+    fn pool(&self, _: &str, level: LogLevel, name: &str, message: &str) {
         eprintln!("pool: {level} {name}: {message}");
     }
 }
@@ -66,7 +68,7 @@ fn frame(script: &str, query: &str) -> RequestFrame {
 }
 
 #[derive(Default)]
-struct Tally {
+struct BenchCounters {
     done: AtomicU64,
     failed: AtomicU64,
     stop: AtomicBool,
@@ -75,7 +77,7 @@ struct Tally {
 async fn client(
     pool: Arc<EmbedPool>,
     frame: RequestFrame,
-    tally: Arc<Tally>,
+    tally: Arc<BenchCounters>,
     counted: bool,
 ) -> Vec<u32> {
     let mut times = Vec::new();
@@ -85,14 +87,14 @@ async fn client(
             frame: frame.clone(),
             body: ScriptBody::Empty,
             id: 1,
-            role: Role::Responder,
+            role: ScriptRole::Responder,
             client: None,
             effects: None,
-            held: None,
+            drop_at_end: None,
         });
         loop {
             match poll_fn(|cx| run.poll_event(cx)).await {
-                Ok(Event::End) => break,
+                Ok(RunEvent::End) => break,
                 Ok(_) => {}
                 Err(error) => {
                     eprintln!("{error}");
@@ -134,7 +136,7 @@ fn main() {
         threads,
     )
     .expect("a pool");
-    let tally = Arc::new(Tally::default());
+    let tally = Arc::new(BenchCounters::default());
     let script = script.to_str().expect("a path in UTF-8").to_owned();
     let workers: Vec<_> = (0..threads)
         .map(|index| {

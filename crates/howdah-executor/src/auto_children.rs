@@ -19,7 +19,7 @@ const BYTES_PER_CHILD: u64 = 64 << 20;
 /// Returns the number of children for this machine or container, from its current cores and memory.
 pub fn auto_children() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let memory = howdah_os::machine::memory(|path| std::fs::read_to_string(path).ok());
+    let memory = howdah_os::machine::available_memory(|path| std::fs::read_to_string(path).ok());
     children(cores, memory)
 }
 
@@ -37,7 +37,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn the_smaller_of_cores_and_memory_decides_within_bounds() {
+    fn auto_children_is_the_smaller_of_cores_and_memory_within_bounds() {
         assert_eq!(children(2, Some(8 * GIB)), 16);
         assert_eq!(children(4, Some(GIB)), 9);
         assert_eq!(children(1, Some(GIB / 8)), 2);

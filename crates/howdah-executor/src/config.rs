@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use strum::IntoStaticStr;
 
-use crate::fastcgi::address::Backend;
+use crate::fastcgi::address::FastCgiBackend;
 
 /// The maximum number of children that a pool can be configured with. The scoreboard has 1024 rows, and some must be
 /// left for replacements.
@@ -40,7 +40,7 @@ impl ProcessManager {
 
 /// A pool's configuration by the mode that runs its scripts. The mode is chosen by one word in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum PoolMode {
     /// PHP in processes that this server forks. It is mode `worker` if [`PoolConfig::worker`] is set.
     Embed(PoolConfig),
     /// FastCGI backends: php-fpm, php-cgi, any responder.
@@ -51,43 +51,43 @@ pub enum Mode {
     Pool(ProgramPoolConfig),
 }
 
-impl Mode {
+impl PoolMode {
     /// Returns the word that selects this mode in the configuration.
     pub fn word(&self) -> &'static str {
         match self {
-            Mode::Embed(config) if config.worker.is_some() => "worker",
-            Mode::Embed(_) => "embed",
-            Mode::FastCgi(_) => "fastcgi",
-            Mode::Cgi(_) => "cgi",
-            Mode::Pool(_) => "pool",
+            PoolMode::Embed(config) if config.worker.is_some() => "worker",
+            PoolMode::Embed(_) => "embed",
+            PoolMode::FastCgi(_) => "fastcgi",
+            PoolMode::Cgi(_) => "cgi",
+            PoolMode::Pool(_) => "pool",
         }
     }
 
     /// Returns the pool's name in logs and status.
     pub fn name(&self) -> &str {
         match self {
-            Mode::Embed(config) => &config.name,
-            Mode::FastCgi(config) => &config.name,
-            Mode::Cgi(config) => &config.name,
-            Mode::Pool(config) => &config.name,
+            PoolMode::Embed(config) => &config.name,
+            PoolMode::FastCgi(config) => &config.name,
+            PoolMode::Cgi(config) => &config.name,
+            PoolMode::Pool(config) => &config.name,
         }
     }
 
     /// Returns the user that PHP runs as. `None` means the server's user, or in mode `fastcgi` the backend's.
     pub fn user(&self) -> Option<&str> {
         match self {
-            Mode::Embed(config) => config.user.as_deref(),
-            Mode::Cgi(config) => config.identity.user.as_deref(),
-            Mode::Pool(config) => config.identity.user.as_deref(),
-            Mode::FastCgi(_) => None,
+            PoolMode::Embed(config) => config.user.as_deref(),
+            PoolMode::Cgi(config) => config.identity.user.as_deref(),
+            PoolMode::Pool(config) => config.identity.user.as_deref(),
+            PoolMode::FastCgi(_) => None,
         }
     }
 
     /// Returns the `howdah-php` program, for modes that need it.
     pub fn howdah_php(&self) -> Option<&Path> {
         match self {
-            Mode::Embed(config) => Some(&config.program),
-            Mode::FastCgi(_) | Mode::Cgi(_) | Mode::Pool(_) => None,
+            PoolMode::Embed(config) => Some(&config.program),
+            PoolMode::FastCgi(_) | PoolMode::Cgi(_) | PoolMode::Pool(_) => None,
         }
     }
 }
@@ -189,7 +189,7 @@ pub struct FastCgiConfig {
     /// The pool's name in logs and status.
     pub name: String,
     /// The addresses on which the backends listen; at least one.
-    pub backends: Vec<Backend>,
+    pub backends: Vec<FastCgiBackend>,
     /// The maximum number of connections to each backend: the number of requests it can run at once (php-fpm's
     /// `pm.max_children`). `None` means that the backend is asked, or that the limit is found by trial; connections are
     /// then kept open only if the backend has stated its limit.

@@ -59,14 +59,14 @@ pub enum ExecError {
         length: usize,
     },
     /// The script is itself a program (mode `cgi`) and could not be executed: 500.
-    CannotExecute(Errno),
+    CannotExecute(ExecErrno),
 }
 
 /// The error number with which the execution of a program failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(pub i32);
+pub struct ExecErrno(pub i32);
 
-impl std::fmt::Display for Errno {
+impl std::fmt::Display for ExecErrno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         use rustix::io::Errno as E;
         let advice = match E::from_raw_os_error(self.0) {

@@ -15,14 +15,14 @@ use std::sync::atomic::Ordering;
 
 use tokio::io::unix::AsyncFd;
 
-use crate::common::condition::Condition;
+use crate::common::condition::PoolCondition;
 use crate::common::sys;
 use crate::embed::shared::EmbedShared;
 use crate::embed::timer;
 
 /// If children have signalled in this many rounds while the thread tried to sleep, the thread rings its own bell and
 /// continues after one check of its sockets.
-const ROUNDS: u32 = 8;
+const MAX_PARK_ROUNDS: u32 = 8;
 
 /// A pool that this thread has used.
 struct UsedPool {
@@ -31,19 +31,19 @@ struct UsedPool {
     _bell: AsyncFd<OwnedFd>,
 }
 
-struct FrontThread {
+struct FrontThreadPools {
     index: u32,
     pools: Vec<UsedPool>,
 }
 
 thread_local! {
-    static THREAD: RefCell<Option<FrontThread>> = const { RefCell::new(None) };
+    static THREAD: RefCell<Option<FrontThreadPools>> = const { RefCell::new(None) };
 }
 
 /// Makes this thread the front thread `index` (from 0, below the number with which the pools are started).
 pub fn attach(index: u32) {
     THREAD.with_borrow_mut(|thread| {
-        *thread = Some(FrontThread {
+        *thread = Some(FrontThreadPools {
             index,
             pools: Vec::new(),
         });
@@ -62,7 +62,7 @@ pub(crate) fn register(shared: &Arc<EmbedShared>) -> std::io::Result<()> {
             return Err(std::io::Error::other("not a front thread"));
         };
         let fd = shared.bells[thread.index as usize].try_clone()?;
-        let bell = sys::listen(fd)?;
+        let bell = sys::register_bell(fd)?;
         tokio::spawn(timer::run(shared.clone(), thread.index));
         thread.pools.push(UsedPool {
             shared: shared.clone(),
@@ -79,17 +79,17 @@ pub fn before_park() {
         let index = thread.index as usize;
         thread
             .pools
-            .retain(|pool| !forget(&pool.shared, thread.index));
+            .retain(|pool| !is_finished(&pool.shared, thread.index));
         for pool in &thread.pools {
             let lane = &pool.shared.lanes[index];
             let mut round = 0;
             loop {
-                lane.take_notified(&pool.shared.pool);
+                lane.handle_notifications(&pool.shared.pool);
                 if lane.go_to_sleep() {
                     break;
                 }
                 round += 1;
-                if round == ROUNDS {
+                if round == MAX_PARK_ROUNDS {
                     sys::ring(pool.shared.bells[index].as_fd());
                     break;
                 }
@@ -106,17 +106,17 @@ pub fn after_unpark() {
         for pool in &thread.pools {
             let lane = &pool.shared.lanes[thread.index as usize];
             lane.port.woke_up();
-            lane.take_notified(&pool.shared.pool);
+            lane.handle_notifications(&pool.shared.pool);
         }
     });
 }
 
 /// Whether a pool is closed and has no requests left on this thread.
-fn forget(shared: &EmbedShared, front: u32) -> bool {
+fn is_finished(shared: &EmbedShared, front: u32) -> bool {
     if !shared.pool.closing.load(Ordering::Relaxed) {
         return false;
     }
-    *shared.condition.borrow() == Condition::Closed && {
+    *shared.condition.borrow() == PoolCondition::Closed && {
         let lane = &shared.lanes[front as usize];
         lane.timer.notify_one();
         lane.is_empty()

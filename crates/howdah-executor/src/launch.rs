@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use howdah_os::descriptors::inherit;
 
-use crate::config::{Mode, PoolConfig, ProgramIdentity, ProgramIni};
+use crate::config::{PoolConfig, PoolMode, ProgramIdentity, ProgramIni};
 
 /// The descriptors that a zygote inherits. The launcher consumes them: after `launch` only the zygote holds them.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct SpawnerFds {
 
 /// A started zygote or spawner.
 #[derive(Debug)]
-pub struct Zygote {
+pub struct LaunchedProcess {
     /// The process id of the zygote or spawner.
     pub pid: i32,
     /// Becomes readable when the process has exited.
@@ -45,10 +45,10 @@ pub struct Zygote {
 /// Starts zygotes and spawners. May block while a program is executed.
 pub trait Launcher: Send + Sync {
     /// Executes `pool.program` as the zygote of this pool.
-    fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote>;
+    fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<LaunchedProcess>;
 
     /// Executes a spawner for this pool, whose mode needs one. The default implementation returns an error.
-    fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
+    fn launch_spawner(&self, mode: &PoolMode, fds: SpawnerFds) -> io::Result<LaunchedProcess> {
         drop(fds);
         Err(io::Error::other(format!(
             "mode {} needs a spawner, and this launcher starts none",
@@ -62,15 +62,15 @@ pub trait Launcher: Send + Sync {
 pub struct DirectLauncher;
 
 impl Launcher for DirectLauncher {
-    fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote> {
-        let mut command = command(pool, &fds)?;
+    fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<LaunchedProcess> {
+        let mut command = zygote_command(pool, &fds)?;
         let mut inherited = vec![fds.memory, fds.control];
         inherited.extend(fds.bells);
         inherit(&mut command, inherited);
         spawn(command, &fds.stderr)
     }
 
-    fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
+    fn launch_spawner(&self, mode: &PoolMode, fds: SpawnerFds) -> io::Result<LaunchedProcess> {
         // The very file that is running, even after an upgrade has replaced it, so front and spawner always use the
         // same protocol.
         let mut command = spawner_command(mode, Path::new("/proc/self/exe"), &fds)?;
@@ -80,7 +80,7 @@ impl Launcher for DirectLauncher {
     }
 }
 
-fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<Zygote> {
+fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<LaunchedProcess> {
     command
         .stdout(Stdio::from(stderr.try_clone()?))
         .stderr(Stdio::from(stderr.try_clone()?))
@@ -95,7 +95,7 @@ fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<Zygote> {
         .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
     // The child is not reaped before its pidfd has been opened, so its id cannot have been reused.
     let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
-    Ok(Zygote { pid, pidfd })
+    Ok(LaunchedProcess { pid, pidfd })
 }
 
 /// Returns the command line, environment and standard input of a pool's spawner: `PROGRAM spawner …`. The descriptor
@@ -103,12 +103,12 @@ fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<Zygote> {
 ///
 /// # Errors
 /// The mode has no spawner, or no memory file can be created for the settings.
-pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Result<Command> {
+pub fn spawner_command(mode: &PoolMode, program: &Path, fds: &SpawnerFds) -> io::Result<Command> {
     let (protocol, identity, ini, configured): (_, &ProgramIdentity, &ProgramIni, &[String]) =
         match mode {
-            Mode::Cgi(config) => ("cgi", &config.identity, &config.ini, &config.command),
-            Mode::Pool(config) => ("fastcgi", &config.identity, &config.ini, &config.command),
-            Mode::Embed(_) | Mode::FastCgi(_) => {
+            PoolMode::Cgi(config) => ("cgi", &config.identity, &config.ini, &config.command),
+            PoolMode::Pool(config) => ("fastcgi", &config.identity, &config.ini, &config.command),
+            PoolMode::Embed(_) | PoolMode::FastCgi(_) => {
                 let message = format!("mode `{}` has no spawner", mode.word());
                 return Err(io::Error::other(message));
             }
@@ -121,7 +121,7 @@ pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Res
     if let Some(file) = &ini.php_ini {
         command.arg("--php-ini").arg(file);
     }
-    define(&mut command, &ini.defines)?;
+    pass_settings(&mut command, &ini.defines)?;
     if let Some(user) = &identity.user {
         command.arg("--user").arg(user);
     }
@@ -129,19 +129,19 @@ pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Res
         command.arg("--group").arg(group);
     }
     command.arg("--").args(configured);
-    environment(&mut command, identity.clear_env, &identity.environment);
+    set_environment(&mut command, identity.clear_env, &identity.environment);
     Ok(command)
 }
 
 /// Variables of the server's environment that remain when it is cleared: the search path of programs, and where PHP
 /// finds its settings.
-const KEPT: [&str; 3] = ["PATH", "PHPRC", "PHP_INI_SCAN_DIR"];
+const KEPT_VARIABLES: [&str; 3] = ["PATH", "PHPRC", "PHP_INI_SCAN_DIR"];
 
 /// Sets the part of the server's environment that a process inherits, and the variables that the configuration adds.
-pub fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
+pub fn set_environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
     if clear {
         command.env_clear();
-        let kept = KEPT
+        let kept = KEPT_VARIABLES
             .iter()
             .filter_map(|name| Some((name, std::env::var_os(name)?)));
         command.envs(kept);
@@ -151,7 +151,7 @@ pub fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)
 
 /// Passes PHP settings, as `-d` does, but by standard input: any user of the machine can read a command line, and a
 /// setting may be a password.
-fn define(command: &mut Command, pairs: &[(String, String)]) -> io::Result<()> {
+fn pass_settings(command: &mut Command, pairs: &[(String, String)]) -> io::Result<()> {
     if pairs.is_empty() {
         command.stdin(Stdio::null());
         return Ok(());
@@ -170,7 +170,7 @@ fn define(command: &mut Command, pairs: &[(String, String)]) -> io::Result<()> {
 ///
 /// # Errors
 /// No memory file can be created for the settings.
-pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
+pub fn zygote_command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
     let mut command = Command::new(&pool.program);
     let bells: Vec<String> = fds
         .bells
@@ -191,7 +191,7 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
     if let Some(worker) = &pool.worker {
         command.arg("--worker").arg(&worker.script);
     }
-    settings(&mut command, pool)?;
+    add_php_settings(&mut command, pool)?;
     Ok(command)
 }
 
@@ -205,12 +205,12 @@ pub fn trial_command(pool: &PoolConfig) -> io::Result<Command> {
     let mut command = Command::new(&pool.program);
     let seconds = pool.timeouts.start.as_secs().max(1);
     command.arg("--try-seconds").arg(seconds.to_string());
-    settings(&mut command, pool)?;
+    add_php_settings(&mut command, pool)?;
     Ok(command)
 }
 
 /// Adds PHP's settings, user and environment.
-fn settings(command: &mut Command, pool: &PoolConfig) -> io::Result<()> {
+fn add_php_settings(command: &mut Command, pool: &PoolConfig) -> io::Result<()> {
     if let Some(ini) = &pool.php_ini {
         command.arg("--php-ini").arg(ini);
     }
@@ -219,7 +219,7 @@ fn settings(command: &mut Command, pool: &PoolConfig) -> io::Result<()> {
         // forever. It must not kill them after its default of three minutes.
         command.args(["-d", "opcache.force_restart_timeout=2147483647"]);
     }
-    define(command, &pool.defines)?;
+    pass_settings(command, &pool.defines)?;
     if let Some(user) = &pool.user {
         command.arg("--user").arg(user);
     }
@@ -229,7 +229,7 @@ fn settings(command: &mut Command, pool: &PoolConfig) -> io::Result<()> {
     command
         .arg("--opcache")
         .arg(if pool.opcache { "on" } else { "off" });
-    environment(command, pool.clear_env, &pool.environment);
+    set_environment(command, pool.clear_env, &pool.environment);
     Ok(())
 }
 
@@ -238,11 +238,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_servers_environment_php_gets_what_it_needs_and_what_is_named() {
+    fn cleared_environment_keeps_needed_and_named_variables() {
         let pairs = [("DATABASE_URL".to_owned(), "x".to_owned())];
         let names = |clear| {
             let mut command = Command::new("true");
-            environment(&mut command, clear, &pairs);
+            set_environment(&mut command, clear, &pairs);
             let set = command.get_envs().filter(|(_, value)| value.is_some());
             let set = set.map(|(name, _)| name.to_string_lossy().into_owned());
             (set.collect::<Vec<_>>(), format!("{command:?}"))
@@ -252,7 +252,7 @@ mod tests {
         let (kept, line) = names(true);
         assert!(
             kept.iter()
-                .all(|n| KEPT.contains(&&**n) || n == "DATABASE_URL"),
+                .all(|n| KEPT_VARIABLES.contains(&&**n) || n == "DATABASE_URL"),
             "{kept:?}"
         );
         assert!(
@@ -268,7 +268,7 @@ mod tests {
     fn settings_are_not_on_the_command_line() {
         let mut command = Command::new("cat");
         let pairs = [("mysqli.default_pw", "s3cret"), ("a", "1 2\n")];
-        define(
+        pass_settings(
             &mut command,
             &pairs.map(|(k, v)| (k.to_owned(), v.to_owned())),
         )
@@ -277,7 +277,7 @@ mod tests {
         // The program reads them like this.
         let mut program = Command::new("sh");
         program.args(["-c", "cat", "sh"]);
-        define(&mut program, &[("n".to_owned(), "v=w".to_owned())]).unwrap();
+        pass_settings(&mut program, &[("n".to_owned(), "v=w".to_owned())]).unwrap();
         assert_eq!(program.output().unwrap().stdout, b"n=v=w\0");
     }
 }

@@ -1,6 +1,6 @@
 //! Runs one script request in any mode, and manages the processes that run scripts.
 //!
-//! The server passes a [`ScriptRequest`] to a pool and polls the returned [`Run`] for [`Event`]s. The server does not
+//! The server passes a [`ScriptRequest`] to a pool and polls the returned [`ScriptRun`] for [`RunEvent`]s. The server does not
 //! know which mode runs the script, and the executor does not know the HTTP version.
 //!
 //! - [`pool`]: the life cycle that the pools of all modes share: start, drain, end.
@@ -43,18 +43,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::request::RequestFrame;
-pub use howdah_proto::response::Head;
+pub use howdah_proto::response::ScriptHead;
 use tokio::sync::mpsc;
 
-pub use common::condition::Condition;
-pub use common::output::Output;
+pub use common::condition::PoolCondition;
+pub use common::output::ProcessOutput;
 pub use common::process::{exit_text, resident_bytes};
-pub use config::{Mode, PoolConfig};
+pub use config::{PoolConfig, PoolMode};
 pub use embed::bailouts::TooManyBailouts;
 pub use error::ExecError;
-pub use pool::Pool;
+pub use pool::ScriptPool;
 
 /// A request for a script, as the server passes it to a pool.
 #[derive(Debug)]
@@ -66,25 +66,25 @@ pub struct ScriptRequest {
     /// The number of the request in the logs.
     pub id: u64,
     /// The role that the script plays.
-    pub role: Role,
-    /// The address of the client that waits for the response, if there is one; see [`Executor::has_left_scripts`].
+    pub role: ScriptRole,
+    /// The address of the client that waits for the response, if there is one; see [`Executor::abandons_scripts`].
     pub client: Option<IpAddr>,
     /// Receives the side effects of the run. The frame must request them
-    /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only the modes `embed` and `worker` report them.
+    /// ([`howdah_proto::request::FrameBuilder::request_effects`]), and only the modes `embed` and `worker` report them.
     pub effects: Option<Arc<dyn EffectSink>>,
     /// Dropped when no process has the request any more, even if its client left long before. In mode `fastcgi` it is
     /// dropped with the connection, since the end of a PHP process elsewhere is not known. The pool drops it under its
     /// locks, so the drop must return at once and must not call the pool.
-    pub held: Option<Held>,
+    pub drop_at_end: Option<DropAtEnd>,
 }
 
 /// A value that a caller attaches to a run to learn of its end: it is dropped then.
-pub type Held = Box<dyn Any + Send + Sync>;
+pub type DropAtEnd = Box<dyn Any + Send + Sync>;
 
 /// The role that a script plays. Every mode runs responders. For the other roles, the configuration must name a pool
 /// whose mode supports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ScriptRole {
     /// PHP runs the script, whose response goes to the client.
     Responder,
     /// The script is itself a program and is executed directly (a `cgi` rule). Mode `cgi` only.
@@ -94,17 +94,17 @@ pub enum Role {
     Authorizer,
 }
 
-impl Role {
+impl ScriptRole {
     /// Returns the refusal of a pool whose mode does not support this role. This happens when a reload makes such a
     /// pool the successor of one that does.
     fn unsupported(self) -> ExecError {
         let (name, message) = match self {
-            Role::Responder => ("NoScripts", "the pool's mode runs no PHP"),
-            Role::Program => (
+            ScriptRole::Responder => ("NoScripts", "the pool's mode runs no PHP"),
+            ScriptRole::Program => (
                 "NoPrograms",
                 "the pool's mode runs PHP only; name a pool of mode `cgi` in the rule",
             ),
-            Role::Authorizer => (
+            ScriptRole::Authorizer => (
                 "NoAuthorizer",
                 "the pool's mode has no authorizers; name a pool of mode `fastcgi` or `pool` in the rule",
             ),
@@ -143,11 +143,11 @@ pub struct BodyCutOff;
 /// An event of a run. The order is: any number of `Informational`, one `Head`, any number of `Body`, one `End`. At any
 /// point an [`ExecError`] may come instead, after which nothing follows.
 #[derive(Debug)]
-pub enum Event {
+pub enum RunEvent {
     /// A 1xx head to send to the client at once.
-    Informational(Head),
+    Informational(ScriptHead),
     /// Status and headers of the response.
-    Head(Head),
+    Head(ScriptHead),
     /// A piece of the response's body.
     Body(Bytes),
     /// The script has flushed its output: send everything received so far.
@@ -160,9 +160,9 @@ pub enum Event {
 
 /// One run of a script. Dropping it tells the script that the client has left. The pool continues to account for what
 /// the process still uses.
-pub trait Run: Send {
-    /// Polls for the next event. After `Pending`, the task of `cx` is woken when there is one.
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>>;
+pub trait ScriptRun: Send {
+    /// Polls for the next event. After `EventSlot`, the task of `cx` is woken when there is one.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>>;
 
     /// Returns how long the request waited for a process, once one has claimed it, and that process's index in the
     /// scoreboard. The access log shows both.
@@ -187,16 +187,16 @@ pub trait Run: Send {
 }
 
 /// A run that wraps another one and sees its events. All other methods are forwarded to the wrapped run.
-pub trait RunAround: Send {
+pub trait RunWrapper: Send {
     /// Returns the wrapped run.
-    fn inner(&self) -> &dyn Run;
+    fn inner(&self) -> &dyn ScriptRun;
 
-    /// See [`Run::poll_event`].
-    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>>;
+    /// See [`ScriptRun::poll_event`].
+    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>>;
 }
 
-impl<R: RunAround> Run for R {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl<R: RunWrapper> ScriptRun for R {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         self.poll_event_around(cx)
     }
 
@@ -217,7 +217,7 @@ impl<R: RunAround> Run for R {
     }
 }
 
-/// How long a run waited, and which child runs it: the result of [`Run::timing`].
+/// How long a run waited, and which child runs it: the result of [`ScriptRun::timing`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTiming {
     /// The time from `start` to the first sign of the process.
@@ -230,8 +230,8 @@ pub struct RunTiming {
 pub trait Executor: Send + Sync {
     /// Starts a run. Call it on a front thread (see [`Executor`] implementations). It never blocks: a request that
     /// cannot run yet waits in the pool's only, bounded queue. A pool whose mode does not support the request's
-    /// [`Role`] refuses it.
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run>;
+    /// [`ScriptRole`] refuses it.
+    fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun>;
 
     /// Returns the name of the pool's mode, for display in traces only.
     fn mode(&self) -> &'static str;
@@ -240,31 +240,31 @@ pub trait Executor: Send + Sync {
     fn status(&self) -> status::PoolStatus;
 
     /// Returns the maximum number of requests that the pool runs at once, if it is known.
-    fn processes(&self) -> Option<u32> {
+    fn max_processes(&self) -> Option<u32> {
         None
     }
 
     /// Whether this client has recently abandoned so many running scripts that half of the processes worked on
     /// abandoned requests.
-    fn has_left_scripts(&self, _client: IpAddr) -> bool {
+    fn abandons_scripts(&self, _client: IpAddr) -> bool {
         false
     }
 
     /// Returns whether PHP has recently bailed out of so many runs of this client that the client must wait.
-    fn bailouts_of(&self, _client: IpAddr) -> Option<TooManyBailouts> {
+    fn too_many_bailouts(&self, _client: IpAddr) -> Option<TooManyBailouts> {
         None
     }
 
     /// Invalidates all values of the cache that the pool's PHP processes share.
-    fn forget_shared_cache(&self) {}
+    fn invalidate_shared_cache(&self) {}
 
     /// A pool with another shared cache, of which this one's processes know nothing, is finishing its requests (`true`)
     /// or has ended (`false`). This pool's cache is not used meanwhile.
-    fn beside_predecessor(&self, _beside: bool) {}
+    fn set_predecessor_running(&self, _beside: bool) {}
 
     /// Whether a body of unknown length may be streamed. Where PHP reads a body only by its CONTENT_LENGTH, the server
     /// has to receive the whole body first.
-    fn takes_unknown_length(&self) -> bool {
+    fn accepts_unknown_length(&self) -> bool {
         true
     }
 }
@@ -272,12 +272,19 @@ pub trait Executor: Send + Sync {
 /// Receives the messages that scripts and PHP processes write. The server's error log implements it.
 pub trait ScriptLog: Send + Sync {
     /// Logs a message that belongs to a request: `error_log()`, a warning, a fatal error.
-    fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: Level, message: &[u8]);
+    fn script(
+        &self,
+        pool: &str,
+        request: u64,
+        frame: &RequestFrame,
+        level: LogLevel,
+        message: &[u8],
+    );
 
     /// Logs an event of the pool's processes: died, killed, slow, cannot start. `name` is the name of the event
     /// (`ChildDied`, `SlowRequest`, `TerminateTimeout`, …).
-    fn pool(&self, pool: &str, level: Level, name: &str, message: &str);
+    fn pool(&self, pool: &str, level: LogLevel, name: &str, message: &str);
 }
 
 /// A [`ScriptLog`] that is shared by the threads of a pool.
-pub type Log = Arc<dyn ScriptLog>;
+pub type SharedScriptLog = Arc<dyn ScriptLog>;

@@ -4,35 +4,35 @@ use std::io;
 use std::sync::Arc;
 
 use crate::cgi::CgiPool;
-use crate::config::{Mode, ProcessManager};
+use crate::config::{PoolMode, ProcessManager};
 use crate::embed::EmbedPool;
 use crate::fastcgi::FastCgiPool;
 use crate::launch::Launcher;
 use crate::program_pool::ProgramPool;
-use crate::{Log, Pool};
+use crate::{ScriptPool, SharedScriptLog};
 
 /// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at once: requests queue
-/// until they can run. [`Pool::ready`] then resolves, or returns the reason for a failure. With `may_sleep`, a pool
+/// until they can run. [`ScriptPool::ready`] then resolves, or returns the reason for a failure. With `may_sleep`, a pool
 /// that runs no idle processes (`ondemand`) starts none before its first request.
 ///
 /// # Errors
 /// The pool's memory, thread or sockets cannot be created.
 pub fn start(
-    mode: &Mode,
+    mode: &PoolMode,
     launcher: Arc<dyn Launcher>,
-    log: Log,
+    log: SharedScriptLog,
     fronts: u32,
     may_sleep: bool,
-) -> io::Result<Arc<dyn Pool>> {
+) -> io::Result<Arc<dyn ScriptPool>> {
     Ok(match mode {
-        Mode::Embed(config)
+        PoolMode::Embed(config)
             if may_sleep && config.pm == ProcessManager::Ondemand && config.worker.is_none() =>
         {
             EmbedPool::start_asleep(config.clone(), launcher, log, fronts)?
         }
-        Mode::Embed(config) => EmbedPool::start(config.clone(), launcher, log, fronts)?,
-        Mode::FastCgi(config) => FastCgiPool::start(config.clone(), log, fronts)?,
-        Mode::Cgi(config) => CgiPool::start(config.clone(), launcher, log)?,
-        Mode::Pool(config) => ProgramPool::start(config.clone(), launcher, log, fronts)?,
+        PoolMode::Embed(config) => EmbedPool::start(config.clone(), launcher, log, fronts)?,
+        PoolMode::FastCgi(config) => FastCgiPool::start(config.clone(), log, fronts)?,
+        PoolMode::Cgi(config) => CgiPool::start(config.clone(), launcher, log)?,
+        PoolMode::Pool(config) => ProgramPool::start(config.clone(), launcher, log, fronts)?,
     })
 }

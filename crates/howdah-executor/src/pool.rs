@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::{ExecError, Executor};
 
 /// A future that the owner of a pool awaits.
-pub type Happens<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type PoolFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The life cycle of a pool, apart from the requests it runs.
-pub trait Pool: Executor {
+pub trait ScriptPool: Executor {
     /// Waits until scripts can run, or the first attempt to start has failed (further attempts follow all the same).
-    fn ready(&self) -> Happens<'_, Result<(), ExecError>>;
+    fn ready(&self) -> PoolFuture<'_, Result<(), ExecError>>;
 
     /// Drains the pool: requests that run or wait are finished within `limit` (after it they fail with `Stopping`), and
     /// processes exit. Requests that start from now on go to `successor`; without one they are refused (`Stopping`).
@@ -21,7 +21,7 @@ pub trait Pool: Executor {
     fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration);
 
     /// Waits until a draining pool has released everything.
-    fn drained(&self) -> Happens<'_, ()>;
+    fn drained(&self) -> PoolFuture<'_, ()>;
 
     /// Whether the pool has no process yet and waits for its first request to start one.
     fn is_asleep(&self) -> bool {
@@ -35,13 +35,13 @@ pub trait Pool: Executor {
 
     /// Returns the paths of the scripts in the pool's opcode cache, each ended by NUL. The result is empty in modes
     /// that do not compile scripts in advance.
-    fn scripts(&self) -> Happens<'_, Vec<u8>> {
+    fn cached_scripts(&self) -> PoolFuture<'_, Vec<u8>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
     /// Compiles the scripts with these paths, so no request has to wait for it. A script that cannot be compiled is
     /// left to its request. The work continues for a while if the future is dropped.
-    fn compile<'p>(&'p self, _scripts: &'p [u8]) -> Happens<'p, ()> {
+    fn compile_scripts<'p>(&'p self, _scripts: &'p [u8]) -> PoolFuture<'p, ()> {
         Box::pin(std::future::ready(()))
     }
 }

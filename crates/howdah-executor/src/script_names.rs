@@ -30,7 +30,7 @@ mod tests {
     use howdah_proto::request::FrameBuilder;
 
     #[test]
-    fn php_is_told_of_one_script_and_keeps_its_path_info() {
+    fn script_variables_name_one_script_and_keep_path_info() {
         let mut frame = FrameBuilder::new(Vec::new());
         frame.named(b"PATH_TRANSLATED", b"/srv/up/evil.php");
         frame.named(b"REDIRECT_URL", b"/up/evil.php");

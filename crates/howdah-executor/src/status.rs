@@ -131,9 +131,9 @@ pub struct SlowRow {
 
 impl SlowRow {
     /// How many slow requests a pool keeps.
-    pub(crate) const KEPT: usize = 10;
+    pub(crate) const MAX_ROWS: usize = 10;
     /// The maximum length of a stored stack in bytes.
-    pub(crate) const LONGEST_STACK: usize = 4096;
+    pub(crate) const MAX_STACK_BYTES: usize = 4096;
 }
 
 /// One backend of a FastCGI pool.

@@ -9,14 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use howdah_executor::cgi::CgiPool;
 use howdah_executor::config::CgiConfig;
-use howdah_executor::error::Errno;
-use howdah_executor::{ExecError, Executor, Pool, Role, Run, ScriptBody};
+use howdah_executor::error::ExecErrno;
+use howdah_executor::{ExecError, Executor, ScriptBody, ScriptPool, ScriptRole, ScriptRun};
 use howdah_proto::cgi_response::CgiError;
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
 
 use support::programs::{Scripts, TestLauncher, cgi_config as config, kill, lives, request, stop};
-use support::{Answer, PATIENCE, TestLog, bytes, finish, next_event, on_front, text, until};
+use support::{
+    CollectedResponse, TEST_TIMEOUT, TestLog, bytes, finish, next_event, on_front, text, until,
+};
 
 #[test]
 #[ignore = "not a test: the spawner's process, which the tests start"]
@@ -24,20 +26,20 @@ fn spawner_process() {
     support::programs::spawner_process();
 }
 
-struct Rig {
+struct CgiFixture {
     pool: Arc<CgiPool>,
     log: Arc<TestLog>,
     launcher: Arc<TestLauncher>,
     scripts: Scripts,
 }
 
-impl Rig {
-    fn new(config: CgiConfig) -> Rig {
+impl CgiFixture {
+    fn new(config: CgiConfig) -> CgiFixture {
         let (log, launcher) = (
             Arc::new(TestLog::default()),
             Arc::new(TestLauncher::default()),
         );
-        Rig {
+        CgiFixture {
             pool: CgiPool::start(config, launcher.clone(), log.clone()).unwrap(),
             log,
             launcher,
@@ -45,20 +47,20 @@ impl Rig {
         }
     }
 
-    fn start(&self, script: &Path, query: &str, body: ScriptBody) -> Box<dyn Run> {
+    fn start(&self, script: &Path, query: &str, body: ScriptBody) -> Box<dyn ScriptRun> {
         let mut request = request(script, query, body);
         if script.extension().is_none_or(|e| e != "php") {
-            request.role = Role::Program;
+            request.role = ScriptRole::Program;
         }
         self.pool.start(request)
     }
 
-    async fn get(&self, script: &Path) -> Result<Answer, ExecError> {
+    async fn get(&self, script: &Path) -> Result<CollectedResponse, ExecError> {
         finish(self.start(script, "", ScriptBody::Empty)).await
     }
 
     /// Starts a run of `script` and waits for its first event, the head.
-    async fn begun(&self, script: &Path) -> Box<dyn Run> {
+    async fn begun(&self, script: &Path) -> Box<dyn ScriptRun> {
         let mut run = self.start(script, "", ScriptBody::Empty);
         next_event(&mut run).await.unwrap();
         run
@@ -88,8 +90,8 @@ fn memory(bytes: impl Into<Bytes>) -> ScriptBody {
 }
 
 #[test]
-fn programs_of_any_kind_read_their_request_and_answer() {
-    let rig = Rig::new(config(2));
+fn programs_of_any_kind_read_their_request_and_respond() {
+    let rig = CgiFixture::new(config(2));
     let dir = &rig.scripts;
     let programs: Vec<(PathBuf, u16)> = vec![
         (
@@ -139,8 +141,8 @@ fn programs_of_any_kind_read_their_request_and_answer() {
 }
 
 #[test]
-fn a_program_runs_in_its_directory_without_arguments_or_our_descriptors() {
-    let rig = Rig::new(config(1));
+fn program_runs_in_its_directory_without_arguments_or_server_descriptors() {
+    let rig = CgiFixture::new(config(1));
     let script = rig.scripts.sh(
         "env.sh",
         "printf 'Content-Type: text/plain\\n\\n'; pwd; echo $#; echo \"$HTTP_HOST $GATEWAY_INTERFACE\"; ls -l /proc/self/fd",
@@ -160,8 +162,8 @@ fn a_program_runs_in_its_directory_without_arguments_or_our_descriptors() {
 }
 
 #[test]
-fn a_query_that_looks_like_an_option_runs_the_script_and_shows_no_source() {
-    let rig = Rig::new(config(1));
+fn query_that_looks_like_an_option_runs_the_script_and_shows_no_source() {
+    let rig = CgiFixture::new(config(1));
     let script = rig
         .scripts
         .script("q.php", "<?php echo 'ran ', $argc ?? 'without';");
@@ -184,8 +186,8 @@ fn a_query_that_looks_like_an_option_runs_the_script_and_shows_no_source() {
 }
 
 #[test]
-fn a_large_body_streams_through_in_both_directions() {
-    let rig = Rig::new(config(1));
+fn large_body_streams_in_both_directions() {
+    let rig = CgiFixture::new(config(1));
     let script = rig.scripts.sh("cat.sh", "printf 'X: y\\n\\n'; exec cat");
     let body = bytes(3 << 20);
     on_front(async {
@@ -211,7 +213,7 @@ fn a_large_body_streams_through_in_both_directions() {
 
 #[test]
 fn output_that_pauses_is_passed_on() {
-    let rig = Rig::new(config(1));
+    let rig = CgiFixture::new(config(1));
     let go = rig.scripts.0.join("go");
     let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
     let script = rig.scripts.sh(
@@ -223,12 +225,12 @@ fn output_that_pauses_is_passed_on() {
         let mut seen = Vec::new();
         loop {
             match next_event(&mut run).await.unwrap() {
-                howdah_executor::Event::Body(bytes) => seen.push(bytes),
-                howdah_executor::Event::Flush => {
+                howdah_executor::RunEvent::Body(bytes) => seen.push(bytes),
+                howdah_executor::RunEvent::Flush => {
                     assert_eq!(seen, ["first"]);
                     std::fs::write(&go, "").unwrap();
                 }
-                howdah_executor::Event::End => break,
+                howdah_executor::RunEvent::End => break,
                 _ => {}
             }
         }
@@ -237,8 +239,8 @@ fn output_that_pauses_is_passed_on() {
 }
 
 #[test]
-fn every_bad_ending_has_its_name() {
-    let rig = Rig::new(config(1));
+fn program_failures_are_named() {
+    let rig = CgiFixture::new(config(1));
     let dir = &rig.scripts;
     let cgi = |error| ExecError::ResponseInvalid(ResponseError::Cgi(error));
     let no_right = dir.sh("noright.sh", "echo");
@@ -272,16 +274,19 @@ fn every_bad_ending_has_its_name() {
             ),
             ExecError::ChildDied(Exit::Signal(11)),
         ),
-        (no_right, ExecError::CannotExecute(Errno(13))),
+        (no_right, ExecError::CannotExecute(ExecErrno(13))),
         (
             dir.script("nobody.x", "#!/nonexistent/interpreter\n"),
-            ExecError::CannotExecute(Errno(2)),
+            ExecError::CannotExecute(ExecErrno(2)),
         ),
         (
             dir.script("noformat.x", "just text\n"),
-            ExecError::CannotExecute(Errno(8)),
+            ExecError::CannotExecute(ExecErrno(8)),
         ),
-        (dir.0.join("missing.pl"), ExecError::CannotExecute(Errno(2))),
+        (
+            dir.0.join("missing.pl"),
+            ExecError::CannotExecute(ExecErrno(2)),
+        ),
     ];
     on_front(async {
         for (script, expected) in &cases {
@@ -296,8 +301,8 @@ fn every_bad_ending_has_its_name() {
 }
 
 #[test]
-fn a_php_script_that_is_not_there_is_phps_404() {
-    let rig = Rig::new(config(1));
+fn missing_php_script_is_a_404_of_php() {
+    let rig = CgiFixture::new(config(1));
     on_front(async {
         let answer = rig.get(&rig.scripts.0.join("missing.php")).await.unwrap();
         assert_eq!(answer.head.status, 404);
@@ -305,8 +310,8 @@ fn a_php_script_that_is_not_there_is_phps_404() {
 }
 
 #[test]
-fn a_program_that_ignores_its_input_is_heard_all_the_same() {
-    let rig = Rig::new(config(1));
+fn program_that_ignores_its_input_can_respond() {
+    let rig = CgiFixture::new(config(1));
     let script = rig
         .scripts
         .sh("deaf.sh", "exec <&-; printf 'X: y\\n\\nno thanks'");
@@ -318,7 +323,7 @@ fn a_program_that_ignores_its_input_is_heard_all_the_same() {
 
 #[test]
 fn standard_error_goes_to_the_log_line_by_line_and_is_bounded() {
-    let rig = Rig::new(config(1));
+    let rig = CgiFixture::new(config(1));
     let script = rig.scripts.sh(
         "noisy.sh",
         "echo first >&2; head -c 100000 /dev/zero | tr '\\0' 'x' >&2; echo >&2; printf 'X: y\\n\\nok'; exit 5",
@@ -341,8 +346,8 @@ fn standard_error_goes_to_the_log_line_by_line_and_is_bounded() {
 }
 
 #[test]
-fn a_hanging_program_is_ended_with_all_it_has_started() {
-    let rig = Rig::new(CgiConfig {
+fn hanging_program_is_terminated_with_its_process_group() {
+    let rig = CgiFixture::new(CgiConfig {
         request_terminate_timeout: Some(Duration::from_millis(300)),
         ..config(1)
     });
@@ -361,8 +366,8 @@ fn a_hanging_program_is_ended_with_all_it_has_started() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_program_along() {
-    let rig = Rig::new(config(1));
+fn program_is_terminated_when_its_client_leaves() {
+    let rig = CgiFixture::new(config(1));
     let script = rig.sleeper();
     on_front(async {
         let run = rig.begun(&script).await;
@@ -378,8 +383,8 @@ fn a_client_that_leaves_takes_its_program_along() {
 }
 
 #[test]
-fn what_a_program_leaves_in_the_background_goes_on() {
-    let rig = Rig::new(config(1));
+fn background_process_of_a_program_continues() {
+    let rig = CgiFixture::new(config(1));
     let script = rig.scripts.sh(
         "job.sh",
         "printf 'X: y\\n\\nok'; sh -c 'echo $$ >job; exec sleep 600' >/dev/null 2>&1 </dev/null &",
@@ -397,8 +402,8 @@ fn what_a_program_leaves_in_the_background_goes_on() {
 }
 
 #[test]
-fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
-    let rig = Rig::new(config(2));
+fn killed_spawner_ends_its_programs_and_another_serves() {
+    let rig = CgiFixture::new(config(2));
     let script = rig.sleeper();
     let quick = rig.quick();
     on_front(async {
@@ -416,8 +421,8 @@ fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
 }
 
 #[test]
-fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
-    let rig = Rig::new(CgiConfig {
+fn stopped_spawner_is_killed_with_its_programs_and_another_serves() {
+    let rig = CgiFixture::new(CgiConfig {
         spawner_timeout: Duration::from_secs(2),
         ..config(2)
     });
@@ -440,8 +445,8 @@ fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
 }
 
 #[test]
-fn five_hundred_requests_on_four_places_are_all_answered_four_at_a_time() {
-    let rig = Rig::new(config(4));
+fn max_children_limits_five_hundred_requests_to_four_at_a_time() {
+    let rig = CgiFixture::new(config(4));
     let script = rig.quick();
     on_front(async {
         let mut runs = Vec::new();
@@ -461,8 +466,8 @@ fn five_hundred_requests_on_four_places_are_all_answered_four_at_a_time() {
 }
 
 #[test]
-fn a_full_queue_and_a_long_wait_are_refused_by_name() {
-    let rig = Rig::new(CgiConfig {
+fn queue_overflow_and_timeout_are_refused_by_name() {
+    let rig = CgiFixture::new(CgiConfig {
         queue_size: 1,
         queue_timeout: Duration::from_millis(100),
         ..config(1)
@@ -481,9 +486,9 @@ fn a_full_queue_and_a_long_wait_are_refused_by_name() {
 }
 
 #[test]
-fn a_drained_pool_finishes_what_runs_and_sends_the_rest_to_its_successor() {
-    let rig = Rig::new(config(2));
-    let next = Rig::new(config(2));
+fn drain_finishes_running_requests_and_sends_the_rest_to_the_successor() {
+    let rig = CgiFixture::new(config(2));
+    let next = CgiFixture::new(config(2));
     let go = rig.scripts.0.join("go");
     let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
     let script = rig.scripts.sh(
@@ -492,7 +497,7 @@ fn a_drained_pool_finishes_what_runs_and_sends_the_rest_to_its_successor() {
     );
     on_front(async {
         let run = rig.begun(&script).await;
-        rig.pool.drain(Some(next.pool.clone()), PATIENCE);
+        rig.pool.drain(Some(next.pool.clone()), TEST_TIMEOUT);
         std::fs::write(&go, "").unwrap();
         assert_eq!(text(&finish(run).await.unwrap()), "done");
         rig.pool.drained().await;
@@ -503,8 +508,8 @@ fn a_drained_pool_finishes_what_runs_and_sends_the_rest_to_its_successor() {
 }
 
 #[test]
-fn a_drain_that_takes_too_long_cuts_what_runs() {
-    let rig = Rig::new(config(1));
+fn drain_cuts_off_running_requests_after_its_limit() {
+    let rig = CgiFixture::new(config(1));
     let script = rig.sleeper();
     on_front(async {
         let run = rig.begun(&script).await;
@@ -518,8 +523,8 @@ fn a_drain_that_takes_too_long_cuts_what_runs() {
 }
 
 #[test]
-fn a_pool_whose_program_is_missing_says_so() {
-    let rig = Rig::new(CgiConfig {
+fn missing_program_is_reported() {
+    let rig = CgiFixture::new(CgiConfig {
         command: vec!["/nonexistent/php-cgi".to_owned()],
         ..config(1)
     });

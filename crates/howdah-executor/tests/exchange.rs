@@ -5,10 +5,10 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::Condition;
+use howdah_executor::PoolCondition;
 use howdah_executor::embed::EmbedPool;
-use howdah_executor::{BodyCutOff, Event, ExecError, Executor, ScriptBody};
-use support::fake::FakeLauncher;
+use howdah_executor::{BodyCutOff, ExecError, Executor, RunEvent, ScriptBody};
+use support::fake_zygote::FakeLauncher;
 use support::{TestLog, bytes, config, finish, get, next_event, on_front, request, until};
 
 fn start(config: howdah_executor::PoolConfig) -> (Arc<EmbedPool>, Arc<TestLog>, Arc<FakeLauncher>) {
@@ -21,20 +21,20 @@ fn start(config: howdah_executor::PoolConfig) -> (Arc<EmbedPool>, Arc<TestLog>, 
 }
 
 #[test]
-fn a_small_answer_comes_whole_and_names_its_child() {
+fn small_response_is_complete_and_names_its_child() {
     let (pool, ..) = start(config(2));
     on_front(async {
         let mut run = pool.start(request("/hello", ScriptBody::Empty));
-        assert!(matches!(next_event(&mut run).await, Ok(Event::Head(h)) if h.status == 200));
-        assert!(matches!(next_event(&mut run).await, Ok(Event::Body(b)) if &b[..] == b"hello"));
-        assert!(matches!(next_event(&mut run).await, Ok(Event::End)));
+        assert!(matches!(next_event(&mut run).await, Ok(RunEvent::Head(h)) if h.status == 200));
+        assert!(matches!(next_event(&mut run).await, Ok(RunEvent::Body(b)) if &b[..] == b"hello"));
+        assert!(matches!(next_event(&mut run).await, Ok(RunEvent::End)));
         assert!(run.timing().child.is_some() && run.timing().queued.is_some());
         assert_eq!(pool.status().accepted_requests, 1);
     });
 }
 
 #[test]
-fn a_thousand_requests_on_two_front_threads_are_all_answered() {
+fn two_front_threads_get_responses_to_two_thousand_requests() {
     let (pool, ..) = start(config(3));
     std::thread::scope(|s| {
         for front in 0..2 {
@@ -77,7 +77,7 @@ fn large_bodies_pass_both_ways_through_the_small_rings() {
 }
 
 #[test]
-fn a_body_may_come_from_a_file() {
+fn body_may_be_read_from_a_file() {
     let (pool, ..) = start(config(1));
     on_front(async {
         let body = bytes(300_000);
@@ -99,7 +99,7 @@ fn rustix_tempfile() -> std::fs::File {
 }
 
 #[test]
-fn a_streamed_body_arrives_in_order_and_its_cut_is_seen() {
+fn streamed_body_arrives_in_order_and_its_cut_is_seen() {
     let (pool, ..) = start(config(1));
     on_front(async {
         for cut in [false, true] {
@@ -122,13 +122,13 @@ fn a_streamed_body_arrives_in_order_and_its_cut_is_seen() {
 }
 
 #[test]
-fn a_flush_reaches_the_server_before_the_end_and_a_dropped_run_frees_the_child() {
+fn flush_arrives_before_the_end_and_a_dropped_run_frees_the_child() {
     let (pool, ..) = start(config(1));
     on_front(async {
         let mut run = pool.start(request("/flush", ScriptBody::Empty));
-        assert!(matches!(next_event(&mut run).await, Ok(Event::Head(_))));
-        assert!(matches!(next_event(&mut run).await, Ok(Event::Body(b)) if &b[..] == b"one"));
-        assert!(matches!(next_event(&mut run).await, Ok(Event::Flush)));
+        assert!(matches!(next_event(&mut run).await, Ok(RunEvent::Head(_))));
+        assert!(matches!(next_event(&mut run).await, Ok(RunEvent::Body(b)) if &b[..] == b"one"));
+        assert!(matches!(next_event(&mut run).await, Ok(RunEvent::Flush)));
         drop(run);
         // The only child is free again.
         assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
@@ -136,18 +136,18 @@ fn a_flush_reaches_the_server_before_the_end_and_a_dropped_run_frees_the_child()
 }
 
 #[test]
-fn a_client_that_leaves_a_large_answer_unread_does_not_keep_the_child() {
+fn client_that_leaves_a_large_response_unread_frees_the_child() {
     let (pool, ..) = start(config(1));
     on_front(async {
         let mut run = pool.start(request("/big/4000000", ScriptBody::Empty));
-        assert!(matches!(next_event(&mut run).await, Ok(Event::Head(_))));
+        assert!(matches!(next_event(&mut run).await, Ok(RunEvent::Head(_))));
         drop(run);
         assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
     });
 }
 
 #[test]
-fn an_answer_finished_early_frees_the_client_while_the_child_stays_busy() {
+fn finished_response_frees_the_client_while_the_child_stays_busy() {
     let mut config = config(1);
     config.queue_timeout = Duration::from_millis(50);
     let (pool, ..) = start(config);
@@ -169,7 +169,7 @@ fn an_answer_finished_early_frees_the_client_while_the_child_stays_busy() {
 }
 
 #[test]
-fn what_a_script_logs_is_tied_to_its_request() {
+fn log_message_of_a_script_names_its_request() {
     let (pool, log, _) = start(config(1));
     on_front(async {
         get(&pool, "/log").await.unwrap();
@@ -178,7 +178,7 @@ fn what_a_script_logs_is_tied_to_its_request() {
 }
 
 #[test]
-fn answers_that_are_none_are_named_and_their_child_replaced() {
+fn invalid_responses_are_named_and_their_child_is_replaced() {
     let (pool, log, _) = start(config(1));
     on_front(async {
         assert_eq!(
@@ -193,7 +193,7 @@ fn answers_that_are_none_are_named_and_their_child_replaced() {
 }
 
 #[test]
-fn a_full_queue_refuses_at_once_and_a_late_one_in_time() {
+fn queue_overflow_is_refused_at_once_and_a_late_request_in_time() {
     let mut config = config(2);
     config.queue_size = 3;
     config.queue_timeout = Duration::from_millis(100);
@@ -219,7 +219,7 @@ fn a_full_queue_refuses_at_once_and_a_late_one_in_time() {
 }
 
 #[test]
-fn the_terminate_timeout_answers_at_once_and_the_child_is_replaced() {
+fn terminate_timeout_ends_the_request_at_once_and_replaces_the_child() {
     let mut config = config(1);
     config.request_terminate_timeout = Some(Duration::from_millis(60));
     config.request_slowlog_timeout = Some(Duration::from_millis(20));
@@ -241,13 +241,13 @@ fn the_terminate_timeout_answers_at_once_and_the_child_is_replaced() {
 }
 
 #[test]
-fn a_zygote_that_cannot_start_is_named_to_requests_and_tried_again() {
+fn zygote_start_failure_is_named_to_requests_and_retried() {
     let launcher = Arc::new(FakeLauncher::default());
     launcher
-        .first_words
+        .first_reports
         .lock()
         .unwrap()
-        .push(howdah_proto::control::Report::Failed {
+        .push(howdah_proto::control::ZygoteReport::Failed {
             name: "PhpStartup".into(),
             message: "no such extension: x".into(),
         });
@@ -261,18 +261,18 @@ fn a_zygote_that_cannot_start_is_named_to_requests_and_tried_again() {
         assert_eq!(get(&pool, "/hello").await.unwrap_err(), down);
         log.wait_for("PhpStartup: no such extension");
         // The start is retried until it succeeds.
-        until("it is ready", || pool.condition() == Condition::Ready).await;
+        until("it is ready", || pool.condition() == PoolCondition::Ready).await;
         assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
     });
 }
 
 #[test]
-fn a_drain_finishes_what_runs_and_hands_the_rest_to_the_successor() {
+fn drain_finishes_running_requests_and_sends_the_rest_to_the_successor() {
     let (old, ..) = start(config(1));
     let (new, ..) = start(config(1));
     on_front(async {
         let mut run = old.start(request("/big/500000", ScriptBody::Empty));
-        assert!(matches!(next_event(&mut run).await, Ok(Event::Head(_))));
+        assert!(matches!(next_event(&mut run).await, Ok(RunEvent::Head(_))));
         let queued = old.start(request("/hello", ScriptBody::Empty));
         old.drain(Some(new.clone()), Duration::from_secs(20));
         assert_eq!(get(&old, "/hello").await.unwrap().body, b"hello");
@@ -288,7 +288,7 @@ fn a_drain_finishes_what_runs_and_hands_the_rest_to_the_successor() {
 }
 
 #[test]
-fn a_drain_does_not_wait_longer_than_its_limit_for_a_hung_child() {
+fn drain_does_not_wait_longer_than_its_limit_for_a_hung_child() {
     let (pool, ..) = start(config(1));
     on_front(async {
         let run = pool.start(request("/hang", ScriptBody::Empty));
@@ -302,14 +302,14 @@ fn a_drain_does_not_wait_longer_than_its_limit_for_a_hung_child() {
 }
 
 #[test]
-fn a_zygote_of_another_build_is_refused_by_name() {
+fn zygote_of_another_build_is_refused_by_name() {
     let launcher = Arc::new(FakeLauncher::default());
-    let other = howdah_proto::control::Report::Ready {
+    let other = howdah_proto::control::ZygoteReport::Ready {
         version: 99,
         php: "8.2".into(),
         opcache: true,
     };
-    launcher.first_words.lock().unwrap().push(other);
+    launcher.first_reports.lock().unwrap().push(other);
     let log = Arc::new(TestLog::default());
     let pool = EmbedPool::start(config(1), launcher, log, 1).unwrap();
     on_front(async {
@@ -319,7 +319,7 @@ fn a_zygote_of_another_build_is_refused_by_name() {
 }
 
 #[test]
-fn a_front_thread_that_hangs_holds_nobody_else_up() {
+fn front_thread_that_hangs_does_not_delay_others() {
     let (pool, ..) = start(config(1));
     let (hung, is_hung) = std::sync::mpsc::channel();
     let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
@@ -345,7 +345,7 @@ fn a_front_thread_that_hangs_holds_nobody_else_up() {
 }
 
 #[test]
-fn a_run_started_elsewhere_than_on_a_front_thread_is_refused_by_name() {
+fn run_started_outside_a_front_thread_is_refused_by_name() {
     let (pool, ..) = start(config(1));
     let refused = std::thread::spawn(move || {
         let mut run = pool.start(request("/hello", ScriptBody::Empty));
@@ -360,24 +360,24 @@ fn a_run_started_elsewhere_than_on_a_front_thread_is_refused_by_name() {
 }
 
 #[test]
-fn the_queue_time_is_the_time_before_the_child_began() {
+fn queue_time_is_the_time_before_the_child_began() {
     let (pool, ..) = start(config(1));
     on_front(async {
         pool.ready().await.unwrap();
         let mut run = pool.start(request("/flush", ScriptBody::Empty));
-        while !matches!(next_event(&mut run).await.unwrap(), Event::Flush) {}
+        while !matches!(next_event(&mut run).await.unwrap(), RunEvent::Flush) {}
         let mut queued = pool.start(request("/hello", ScriptBody::Empty));
         let pause = Duration::from_millis(30);
         tokio::time::sleep(pause).await;
         drop(run);
-        while !matches!(next_event(&mut queued).await.unwrap(), Event::End) {}
+        while !matches!(next_event(&mut queued).await.unwrap(), RunEvent::End) {}
         let waited = queued.timing().queued.unwrap();
         assert!(waited >= pause && waited < pause * 100, "{waited:?}");
     });
 }
 
 #[test]
-fn more_children_than_the_scoreboard_has_rows_are_refused_not_cut() {
+fn max_children_beyond_the_scoreboard_is_refused() {
     for (children, fits) in [(0, false), (1, true), (1000, true), (1001, false)] {
         let launcher = Arc::new(FakeLauncher::default());
         let mut config = config(children);

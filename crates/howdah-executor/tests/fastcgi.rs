@@ -8,36 +8,38 @@ use std::time::Duration;
 use bytes::Bytes;
 use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::FastCgiPool;
-use howdah_executor::{Event, ExecError, Executor, Pool, Role, ScriptBody, ScriptRequest};
+use howdah_executor::{
+    ExecError, Executor, RunEvent, ScriptBody, ScriptPool, ScriptRequest, ScriptRole,
+};
 use howdah_proto::request::FrameBuilder;
 use howdah_proto::response::ResponseError;
 use howdah_proto::variables::Var;
 
-use support::backend::{END, Fake, OVERLOADED, STDERR, STDOUT, fastcgi_config, serve};
-use support::{Answer, TestLog, bytes, finish, next_event, on_front, request, until};
+use support::backend::{END, OVERLOADED, STDERR, STDOUT, ScriptedBackend, fastcgi_config, serve};
+use support::{CollectedResponse, TestLog, bytes, finish, next_event, on_front, request, until};
 
-fn config(backends: &[&Fake]) -> FastCgiConfig {
+fn config(backends: &[&ScriptedBackend]) -> FastCgiConfig {
     fastcgi_config(backends.iter().map(|fake| fake.backend()).collect())
 }
 
-struct Rig {
+struct FastCgiFixture {
     pool: Arc<FastCgiPool>,
     log: Arc<TestLog>,
 }
 
-impl Rig {
-    async fn new(config: FastCgiConfig) -> Rig {
+impl FastCgiFixture {
+    async fn new(config: FastCgiConfig) -> FastCgiFixture {
         let log = Arc::new(TestLog::default());
         let pool = FastCgiPool::start(config, log.clone(), 2).unwrap();
         pool.ready().await.unwrap();
-        Rig { pool, log }
+        FastCgiFixture { pool, log }
     }
 
-    async fn get(&self, uri: &str) -> Result<Answer, ExecError> {
+    async fn get(&self, uri: &str) -> Result<CollectedResponse, ExecError> {
         finish(self.pool.start(request(uri, ScriptBody::Empty))).await
     }
 
-    async fn post(&self, body: ScriptBody) -> Result<Answer, ExecError> {
+    async fn post(&self, body: ScriptBody) -> Result<CollectedResponse, ExecError> {
         finish(self.pool.start(posting(body))).await
     }
 
@@ -60,10 +62,10 @@ fn posting(body: ScriptBody) -> ScriptRequest {
         frame: b.finish(Some(length as u64), 0).unwrap(),
         body,
         id: 7,
-        role: Role::Responder,
+        role: ScriptRole::Responder,
         client: None,
         effects: None,
-        held: None,
+        drop_at_end: None,
     }
 }
 
@@ -72,10 +74,10 @@ fn memory(bytes: &Bytes) -> ScriptBody {
 }
 
 #[test]
-fn a_request_crosses_whole_whatever_its_body_is_kept_in() {
-    let fake = Fake::start(serve);
+fn request_is_sent_completely_from_every_kind_of_body() {
+    let fake = ScriptedBackend::start(serve);
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let body = bytes(300_000);
         let answer = rig.post(memory(&body)).await.unwrap();
         assert_eq!((answer.head.status, &answer.body[..]), (200, &b"/post"[..]));
@@ -101,8 +103,8 @@ fn a_request_crosses_whole_whatever_its_body_is_kept_in() {
 }
 
 #[test]
-fn a_head_in_pieces_behind_100_kilobytes_of_messages_is_a_head() {
-    let fake = Fake::start(|peer| {
+fn head_in_pieces_after_100_kilobytes_of_messages_is_a_head() {
+    let fake = ScriptedBackend::start(|peer| {
         peer.request();
         for _ in 0..10 {
             peer.send(STDERR, &[b'x'; 10 << 10]);
@@ -115,7 +117,7 @@ fn a_head_in_pieces_behind_100_kilobytes_of_messages_is_a_head() {
         peer.send(END, &[0; 8]);
     });
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let answer = rig.get("/").await.unwrap();
         assert_eq!((answer.head.status, &answer.body[..]), (404, &b"body"[..]));
         assert_eq!(answer.head.headers, [(b"X-Long".to_vec(), b"1".to_vec())]);
@@ -126,13 +128,13 @@ fn a_head_in_pieces_behind_100_kilobytes_of_messages_is_a_head() {
 }
 
 #[test]
-fn what_is_not_fastcgi_is_refused_by_name() {
-    let fake = Fake::start(|peer| {
+fn response_that_is_not_fastcgi_is_refused_by_name() {
+    let fake = ScriptedBackend::start(|peer| {
         peer.request();
         peer.raw(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let error = rig.get("/").await.unwrap_err();
         let ExecError::ResponseInvalid(ResponseError::FastCgi(_)) = error else {
             panic!("{error:?}");
@@ -142,13 +144,13 @@ fn what_is_not_fastcgi_is_refused_by_name() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_told_as_such() {
-    let fake = Fake::start(|peer| {
+fn response_that_breaks_off_is_named() {
+    let fake = ScriptedBackend::start(|peer| {
         peer.request();
         peer.send(STDOUT, b"A: 1\r\n\r\nhalf");
     });
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let error = rig.get("/").await.unwrap_err();
         assert_eq!(error, ExecError::BackendClosed { answering: true });
         assert_eq!(
@@ -160,12 +162,12 @@ fn an_answer_that_breaks_off_is_told_as_such() {
 }
 
 #[test]
-fn a_get_without_an_answer_is_repeated_once_and_a_post_never() {
-    let fake = Fake::start(|peer| {
+fn get_without_a_response_is_repeated_once_and_a_post_never() {
+    let fake = ScriptedBackend::start(|peer| {
         peer.request();
     });
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let closed = ExecError::BackendClosed { answering: false };
         assert_eq!(rig.get("/").await.unwrap_err(), closed);
         assert_eq!(fake.seen().len(), 2);
@@ -176,10 +178,10 @@ fn a_get_without_an_answer_is_repeated_once_and_a_post_never() {
 }
 
 #[test]
-fn a_kept_connection_serves_a_get_and_never_a_post_and_none_is_kept_after_a_body() {
-    let fake = Fake::start(serve);
+fn kept_connection_serves_a_get_never_a_post_and_is_not_kept_after_a_body() {
+    let fake = ScriptedBackend::start(serve);
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         for _ in 0..3 {
             rig.get("/").await.unwrap();
         }
@@ -197,15 +199,15 @@ fn a_kept_connection_serves_a_get_and_never_a_post_and_none_is_kept_after_a_body
 }
 
 #[test]
-fn a_kept_connection_that_was_closed_meanwhile_costs_nothing() {
+fn kept_connection_closed_meanwhile_causes_no_failure() {
     // Like php-fpm after pm.max_requests: one response although the connection was to be kept.
-    let fake = Fake::start(|peer| {
+    let fake = ScriptedBackend::start(|peer| {
         let seen = peer.request().unwrap();
         assert!(seen.keep);
         peer.answer("A: 1\r\n\r\nok");
     });
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         for _ in 0..20 {
             assert_eq!(rig.get("/").await.unwrap().body, b"ok");
         }
@@ -222,12 +224,12 @@ fn a_kept_connection_that_was_closed_meanwhile_costs_nothing() {
 }
 
 #[test]
-fn a_kept_connection_is_closed_when_it_is_idle_too_long() {
-    let fake = Fake::start(serve);
+fn kept_connection_is_closed_when_idle_too_long() {
+    let fake = ScriptedBackend::start(serve);
     on_front(async {
         let mut config = config(&[&fake]);
         config.keep_timeout = Duration::from_millis(50);
-        let rig = Rig::new(config).await;
+        let rig = FastCgiFixture::new(config).await;
         rig.get("/").await.unwrap();
         until("the connection is closed", || fake.closed() == 1).await;
         assert_eq!(rig.pool.status().backends[0].kept, 0);
@@ -236,11 +238,11 @@ fn a_kept_connection_is_closed_when_it_is_idle_too_long() {
 
 #[test]
 fn connections_are_not_kept_where_the_number_of_processes_is_not_known() {
-    let fake = Fake::start(serve);
+    let fake = ScriptedBackend::start(serve);
     on_front(async {
         let mut config = config(&[&fake]);
         config.max_connections = None;
-        let rig = Rig::new(config).await;
+        let rig = FastCgiFixture::new(config).await;
         rig.get("/").await.unwrap();
         rig.get("/").await.unwrap();
         assert_eq!(fake.connections(), 2);
@@ -249,13 +251,13 @@ fn connections_are_not_kept_where_the_number_of_processes_is_not_known() {
 }
 
 #[test]
-fn a_backend_that_does_not_read_its_input_is_heard_all_the_same() {
-    let fake = Fake::start(|peer| {
+fn backend_that_does_not_read_its_input_can_respond() {
+    let fake = ScriptedBackend::start(|peer| {
         peer.request_head();
         peer.answer("A: 1\r\n\r\nnot interested");
     });
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let answer = rig.post(memory(&bytes(5 << 20))).await.unwrap();
         assert_eq!(answer.body, b"not interested");
         assert_eq!(rig.pool.status().backends[0].kept, 0);
@@ -263,9 +265,9 @@ fn a_backend_that_does_not_read_its_input_is_heard_all_the_same() {
 }
 
 #[test]
-fn both_directions_flow_at_once() {
+fn request_and_response_flow_at_once() {
     // The backend responds while it reads. A client that only writes at first would wait forever.
-    let fake = Fake::start(|peer| {
+    let fake = ScriptedBackend::start(|peer| {
         peer.request_head();
         peer.send(STDOUT, b"A: 1\r\n\r\n");
         for _ in 0..400 {
@@ -275,27 +277,27 @@ fn both_directions_flow_at_once() {
         peer.wait_for_close();
     });
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let answer = rig.post(memory(&bytes(5 << 20))).await.unwrap();
         assert_eq!(answer.body.len(), 400 * 8192);
     });
 }
 
 #[test]
-fn an_overloaded_backend_hands_the_request_to_another_or_gets_it_again() {
-    let busy = Fake::start(|peer| {
+fn overloaded_backends_request_goes_to_another_or_is_retried() {
+    let busy = ScriptedBackend::start(|peer| {
         peer.request();
         peer.send(END, &OVERLOADED);
     });
-    let free = Fake::start(serve);
+    let free = ScriptedBackend::start(serve);
     on_front(async {
-        let rig = Rig::new(config(&[&busy, &free])).await;
+        let rig = FastCgiFixture::new(config(&[&busy, &free])).await;
         for _ in 0..4 {
             assert_eq!(rig.get("/x").await.unwrap().body, b"/x");
         }
         assert!(!busy.seen().is_empty());
     });
-    let recovering = Fake::start(|peer| {
+    let recovering = ScriptedBackend::start(|peer| {
         let seen = peer.request().unwrap();
         match peer.connection {
             0..3 => peer.send(END, &OVERLOADED),
@@ -303,7 +305,7 @@ fn an_overloaded_backend_hands_the_request_to_another_or_gets_it_again() {
         }
     });
     on_front(async {
-        let rig = Rig::new(config(&[&recovering])).await;
+        let rig = FastCgiFixture::new(config(&[&recovering])).await;
         let answer = rig.post(memory(&bytes(100))).await.unwrap();
         assert_eq!(answer.body, b"100 bytes");
         assert_eq!(recovering.seen().len(), 4);
@@ -311,20 +313,20 @@ fn an_overloaded_backend_hands_the_request_to_another_or_gets_it_again() {
 }
 
 #[test]
-fn a_pause_in_the_answer_passes_on_what_is_there() {
-    let fake = Fake::start(|peer| {
+fn pause_in_the_response_flushes() {
+    let fake = ScriptedBackend::start(|peer| {
         peer.request();
         peer.send(STDOUT, b"A: 1\r\n\r\ntick");
         // The flush shows in the reaction of the other end: it closes.
         peer.wait_for_close();
     });
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let mut run = rig.pool.start(request("/", ScriptBody::Empty));
         let mut events = Vec::new();
         loop {
             let event = next_event(&mut run).await.unwrap();
-            let flush = matches!(event, Event::Flush);
+            let flush = matches!(event, RunEvent::Flush);
             events.push(format!("{event:?}"));
             if flush {
                 break;
@@ -338,10 +340,10 @@ fn a_pause_in_the_answer_passes_on_what_is_there() {
 }
 
 #[test]
-fn a_variable_that_no_record_holds_is_refused_and_nothing_is_sent() {
-    let fake = Fake::start(serve);
+fn variable_longer_than_a_record_is_refused_and_nothing_is_sent() {
+    let fake = ScriptedBackend::start(serve);
     on_front(async {
-        let rig = Rig::new(config(&[&fake])).await;
+        let rig = FastCgiFixture::new(config(&[&fake])).await;
         let mut b = FrameBuilder::new(Vec::new());
         b.var(Var::RequestMethod, b"GET");
         b.var(Var::HttpCookie, &vec![b'c'; 70_000]);
@@ -349,10 +351,10 @@ fn a_variable_that_no_record_holds_is_refused_and_nothing_is_sent() {
             frame: b.finish(Some(0), 0).unwrap(),
             body: ScriptBody::Empty,
             id: 1,
-            role: Role::Responder,
+            role: ScriptRole::Responder,
             client: None,
             effects: None,
-            held: None,
+            drop_at_end: None,
         };
         let error = finish(rig.pool.start(request)).await.unwrap_err();
         assert_eq!(error.name(), "VariableTooLong");

@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::FastCgiPool;
-use howdah_executor::{ExecError, Executor, Pool, ScriptBody};
+use howdah_executor::{ExecError, Executor, ScriptBody, ScriptPool};
 
-use support::backend::{Fake, Peer, backend, fastcgi_config as config, serve};
+use support::backend::{
+    ScriptedBackend, ScriptedConnection, backend, fastcgi_config as config, serve,
+};
 use support::{
-    Answer, PATIENCE, TestLog, finish, front_runtime, next_event, on_front, request, until,
+    CollectedResponse, TEST_TIMEOUT, TestLog, finish, front_runtime, next_event, on_front, request,
+    until,
 };
 
 async fn start(config: FastCgiConfig) -> (Arc<FastCgiPool>, Arc<TestLog>) {
@@ -23,18 +26,18 @@ async fn start(config: FastCgiConfig) -> (Arc<FastCgiPool>, Arc<TestLog>) {
     (pool, log)
 }
 
-async fn get(pool: &Arc<FastCgiPool>) -> Result<Answer, ExecError> {
+async fn get(pool: &Arc<FastCgiPool>) -> Result<CollectedResponse, ExecError> {
     finish(pool.start(request("/", ScriptBody::Empty))).await
 }
 
 /// Holds its request until the other end closes the connection.
-fn hold(peer: &mut Peer) {
+fn hold(peer: &mut ScriptedConnection) {
     peer.request();
     peer.wait_for_close();
 }
 
 #[test]
-fn a_full_backlog_is_waited_for() {
+fn full_backlog_is_waited_for() {
     // A listening socket on which no process accepts, with room for two connections.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
@@ -60,7 +63,7 @@ fn a_full_backlog_is_waited_for() {
         assert!(limit < 16, "{limit}: it learns");
         // From now on connections are accepted.
         let listener = std::os::unix::net::UnixListener::from(socket);
-        let acceptor = std::thread::spawn(move || answer_all(&listener, 40));
+        let acceptor = std::thread::spawn(move || respond_to_all(&listener, 40));
         for run in runs {
             assert_eq!(run.await.unwrap().unwrap().body, b"late");
         }
@@ -68,7 +71,7 @@ fn a_full_backlog_is_waited_for() {
     });
 }
 
-fn answer_all(listener: &std::os::unix::net::UnixListener, mut requests: u32) {
+fn respond_to_all(listener: &std::os::unix::net::UnixListener, mut requests: u32) {
     use std::io::{Read, Write};
     while requests > 0 {
         let (mut stream, _) = listener.accept().unwrap();
@@ -87,7 +90,7 @@ fn answer_all(listener: &std::os::unix::net::UnixListener, mut requests: u32) {
 }
 
 #[test]
-fn a_backend_that_is_not_there_yet_is_waited_for() {
+fn missing_backend_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     on_front(async {
@@ -99,7 +102,7 @@ fn a_backend_that_is_not_there_yet_is_waited_for() {
         let runs: Vec<_> = (0..10)
             .map(|_| tokio::task::spawn(finish(pool.start(request("/", ScriptBody::Empty)))))
             .collect();
-        let fake = Fake::at(path, serve);
+        let fake = ScriptedBackend::at(path, serve);
         for run in runs {
             run.await.unwrap().unwrap();
         }
@@ -111,7 +114,7 @@ fn a_backend_that_is_not_there_yet_is_waited_for() {
             .map(|_| tokio::task::spawn(finish(pool.start(request("/", ScriptBody::Empty)))))
             .collect();
         until("it is missed", || log.count("BackendDown") == 2).await;
-        let _fake = Fake::at(path, serve);
+        let _fake = ScriptedBackend::at(path, serve);
         for run in runs {
             run.await.unwrap().unwrap();
         }
@@ -135,10 +138,10 @@ fn backends_that_stay_away_are_refused_at_once_by_name() {
 }
 
 #[test]
-fn one_dead_backend_costs_nobody_an_answer() {
+fn dead_backend_fails_no_request_while_another_works() {
     let directory = tempfile::tempdir().unwrap();
     let dead = directory.path().join("socket");
-    let fake = Fake::start(serve);
+    let fake = ScriptedBackend::start(serve);
     on_front(async {
         let (pool, _) = start(config(vec![backend(&dead), fake.backend()])).await;
         for _ in 0..50 {
@@ -149,12 +152,12 @@ fn one_dead_backend_costs_nobody_an_answer() {
 }
 
 #[test]
-fn a_backend_that_talks_nonsense_is_left_out_while_another_works() {
-    let mad = Fake::start(|peer| {
+fn backend_with_invalid_responses_is_excluded_while_another_works() {
+    let mad = ScriptedBackend::start(|peer| {
         peer.request();
         peer.raw(b"SSH-2.0-OpenSSH_9.2\r\n");
     });
-    let sane = Fake::start(serve);
+    let sane = ScriptedBackend::start(serve);
     on_front(async {
         let (pool, log) = start(config(vec![mad.backend(), sane.backend()])).await;
         for _ in 0..10 {
@@ -171,8 +174,8 @@ fn a_backend_that_talks_nonsense_is_left_out_while_another_works() {
 }
 
 #[test]
-fn never_more_than_the_limit_are_open_from_both_threads_together() {
-    let fake = Fake::start(serve);
+fn connections_of_both_threads_stay_within_the_limit() {
+    let fake = ScriptedBackend::start(serve);
     let pool = front_runtime(0)
         .block_on(start(config(vec![fake.backend()])))
         .0;
@@ -202,7 +205,7 @@ fn never_more_than_the_limit_are_open_from_both_threads_together() {
         .collect();
     threads.into_iter().for_each(|t| t.join().unwrap());
     assert_eq!(done.load(Ordering::Relaxed), 1000);
-    let most = fake.ledger.most_open.load(Ordering::SeqCst);
+    let most = fake.ledger.max_open.load(Ordering::SeqCst);
     assert!((1..=4).contains(&most), "{most}");
     assert!(
         fake.connections() < 100,
@@ -212,8 +215,8 @@ fn never_more_than_the_limit_are_open_from_both_threads_together() {
 }
 
 #[test]
-fn a_full_queue_and_a_late_turn_have_their_names() {
-    let fake = Fake::start(hold);
+fn queue_overflow_and_timeout_are_named() {
+    let fake = ScriptedBackend::start(hold);
     on_front(async {
         let mut config = config(vec![fake.backend()]);
         config.max_connections = Some(1);
@@ -231,8 +234,8 @@ fn a_full_queue_and_a_late_turn_have_their_names() {
 }
 
 #[test]
-fn a_script_beyond_its_time_is_let_go() {
-    let fake = Fake::start(hold);
+fn terminate_timeout_closes_the_connection() {
+    let fake = ScriptedBackend::start(hold);
     on_front(async {
         let mut config = config(vec![fake.backend()]);
         config.request_terminate_timeout = Some(Duration::from_millis(100));
@@ -244,8 +247,8 @@ fn a_script_beyond_its_time_is_let_go() {
 }
 
 #[test]
-fn silence_beyond_the_read_timeout_has_its_name() {
-    let fake = Fake::start(hold);
+fn read_timeout_is_named() {
+    let fake = ScriptedBackend::start(hold);
     on_front(async {
         let mut config = config(vec![fake.backend()]);
         config.read_timeout = Some(Duration::from_millis(100));
@@ -255,8 +258,8 @@ fn silence_beyond_the_read_timeout_has_its_name() {
 }
 
 #[test]
-fn a_backend_that_takes_nothing_is_given_up_after_the_send_timeout() {
-    let fake = Fake::start(|peer| {
+fn send_timeout_abandons_a_backend_that_reads_nothing() {
+    let fake = ScriptedBackend::start(|peer| {
         peer.request_head();
         while peer.is_there() {
             std::thread::sleep(Duration::from_millis(5));
@@ -273,8 +276,8 @@ fn a_backend_that_takes_nothing_is_given_up_after_the_send_timeout() {
 }
 
 #[test]
-fn a_drain_finishes_what_runs_and_ends_what_does_not() {
-    let fake = Fake::start(|peer| {
+fn drain_finishes_running_requests_and_ends_stuck_ones() {
+    let fake = ScriptedBackend::start(|peer| {
         let seen = peer.request().unwrap();
         if seen.param("REQUEST_URI") == Some("/stuck") {
             peer.wait_for_close();
@@ -296,9 +299,12 @@ fn a_drain_finishes_what_runs_and_ends_what_does_not() {
         assert_eq!(stuck.await.unwrap().unwrap_err(), ExecError::Stopping);
         old.drained().await;
         let began = Instant::now();
-        new.drain(None, PATIENCE);
+        new.drain(None, TEST_TIMEOUT);
         assert_eq!(get(&new).await.unwrap_err(), ExecError::Stopping);
         new.drained().await;
-        assert!(began.elapsed() < PATIENCE, "an idle pool is gone at once");
+        assert!(
+            began.elapsed() < TEST_TIMEOUT,
+            "an idle pool is gone at once"
+        );
     });
 }

@@ -4,10 +4,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use howdah_executor::{Event, ExecError, Executor, ScriptBody};
+use howdah_executor::{ExecError, Executor, RunEvent, ScriptBody};
 use howdah_proto::control::Exit;
 use rustix::process::Signal;
-use support::php::{Site, kill, parent};
+use support::php::{PhpSite, kill, parent};
 use support::{config, finish, next_event, on_front, until};
 
 const HELLO: &str = "<?php echo 'hello';";
@@ -15,15 +15,15 @@ const HELLO: &str = "<?php echo 'hello';";
 const SLEEPER: &str = "<?php echo 'begun'; flush(); while (true) { sleep(100); }";
 
 /// Starts a script that flushes, and waits until it has. Returns the run and its child.
-async fn begun(site: &Site, script: &str) -> (Box<dyn howdah_executor::Run>, u16) {
+async fn begun(site: &PhpSite, script: &str) -> (Box<dyn howdah_executor::ScriptRun>, u16) {
     site.pool.ready().await.unwrap();
     let mut run = site.start(script, ScriptBody::Empty);
     let mut body = 0;
     loop {
         match next_event(&mut run).await.unwrap() {
-            Event::Body(bytes) => body += bytes.len(),
-            Event::Flush if body > 0 => break,
-            Event::End => panic!("{script} has ended"),
+            RunEvent::Body(bytes) => body += bytes.len(),
+            RunEvent::Flush if body > 0 => break,
+            RunEvent::End => panic!("{script} has ended"),
             _ => {}
         }
     }
@@ -32,8 +32,8 @@ async fn begun(site: &Site, script: &str) -> (Box<dyn howdah_executor::Run>, u16
 }
 
 #[test]
-fn a_killed_child_costs_its_own_client_only() {
-    let site = Site::new(config(2));
+fn killed_child_fails_only_its_own_request() {
+    let site = PhpSite::new(config(2));
     site.script("hello.php", HELLO);
     site.script("sleep.php", SLEEPER);
     on_front(async {
@@ -58,8 +58,8 @@ fn a_killed_child_costs_its_own_client_only() {
 }
 
 #[test]
-fn a_crash_of_php_is_a_502_with_its_signal_and_the_next_request_is_served() {
-    let site = Site::new(config(1));
+fn php_crash_is_named_with_its_signal_and_the_next_request_is_served() {
+    let site = PhpSite::new(config(1));
     site.script("hello.php", HELLO);
     site.script("crash.php", "<?php posix_kill(getmypid(), SIGSEGV);");
     on_front(async {
@@ -73,8 +73,8 @@ fn a_crash_of_php_is_a_502_with_its_signal_and_the_next_request_is_served() {
 }
 
 #[test]
-fn exit_and_fatal_errors_are_answers_not_deaths() {
-    let site = Site::new(config(1));
+fn exit_and_fatal_errors_are_responses_not_deaths() {
+    let site = PhpSite::new(config(1));
     site.script("exit.php", "<?php echo 'left'; exit(1);");
     site.script("fatal.php", "<?php nothing();");
     site.script(
@@ -95,8 +95,8 @@ fn exit_and_fatal_errors_are_answers_not_deaths() {
 }
 
 #[test]
-fn a_killed_zygote_lets_its_children_finish_and_a_new_one_serves() {
-    let site = Site::new(config(2));
+fn killed_zygotes_children_finish_and_a_new_one_serves() {
+    let site = PhpSite::new(config(2));
     site.script("hello.php", HELLO);
     let gate = site.path("gate");
     site.script(
@@ -113,8 +113,8 @@ fn a_killed_zygote_lets_its_children_finish_and_a_new_one_serves() {
         let mut rest = Vec::new();
         loop {
             match next_event(&mut run).await.unwrap() {
-                Event::Body(bytes) => rest.extend_from_slice(&bytes),
-                Event::End => break,
+                RunEvent::Body(bytes) => rest.extend_from_slice(&bytes),
+                RunEvent::End => break,
                 _ => {}
             }
         }
@@ -128,7 +128,7 @@ fn a_killed_zygote_lets_its_children_finish_and_a_new_one_serves() {
 
 /// Returns the zygote of the child that responds. A child whose zygote has just died may still respond; its parent is
 /// init then.
-async fn living_parent(site: &Site) -> i32 {
+async fn living_parent(site: &PhpSite) -> i32 {
     loop {
         let parent = site.get("parent.php").await.unwrap().body;
         let parent = String::from_utf8(parent).unwrap().parse().unwrap();
@@ -139,8 +139,8 @@ async fn living_parent(site: &Site) -> i32 {
 }
 
 #[test]
-fn a_zygote_that_has_worked_is_started_again_at_once_however_often_it_dies() {
-    let site = Site::new(config(1));
+fn zygote_that_has_served_is_restarted_at_once_however_often_it_dies() {
+    let site = PhpSite::new(config(1));
     site.script("parent.php", "<?php echo posix_getppid();");
     on_front(async {
         site.pool.ready().await.unwrap();
@@ -164,7 +164,7 @@ fn a_zygote_that_has_worked_is_started_again_at_once_however_often_it_dies() {
 fn requests_behind_hung_children_are_refused_in_time_and_served_when_those_are_gone() {
     let mut config = config(2);
     config.queue_timeout = Duration::from_millis(500);
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("hello.php", HELLO);
     site.script("sleep.php", SLEEPER);
     on_front(async {
@@ -185,11 +185,11 @@ fn requests_behind_hung_children_are_refused_in_time_and_served_when_those_are_g
 }
 
 #[test]
-fn the_terminate_timeout_ends_sleep_flock_loops_and_scripts_deaf_to_sigterm() {
+fn terminate_timeout_ends_sleep_loops_flock_and_shutdown_functions() {
     let mut config = config(1);
     config.request_terminate_timeout = Some(Duration::from_millis(150));
     config.track_finished = true;
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("hello.php", HELLO);
     site.script("sleep.php", "<?php sleep(100);");
     site.script("loop.php", "<?php set_time_limit(0); while (true) {}");
@@ -226,10 +226,10 @@ fn the_terminate_timeout_ends_sleep_flock_loops_and_scripts_deaf_to_sigterm() {
 }
 
 #[test]
-fn what_follows_a_complete_response_may_take_longer_than_the_terminate_timeout() {
+fn work_after_a_complete_response_may_exceed_the_terminate_timeout() {
     let mut config = config(1);
     config.request_terminate_timeout = Some(Duration::from_millis(150));
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("hello.php", HELLO);
     site.script(
         "finished.php",
@@ -257,10 +257,10 @@ fn what_follows_a_complete_response_may_take_longer_than_the_terminate_timeout()
 }
 
 #[test]
-fn a_script_deaf_to_sigterm_is_killed_a_second_later() {
+fn script_that_ignores_sigterm_is_killed_a_second_later() {
     let mut config = config(1);
     config.request_terminate_timeout = Some(Duration::from_millis(100));
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("hello.php", HELLO);
     site.script(
         "deaf.php",
@@ -278,8 +278,8 @@ fn a_script_deaf_to_sigterm_is_killed_a_second_later() {
 }
 
 #[test]
-fn a_client_that_leaves_frees_the_child_at_the_next_write() {
-    let site = Site::new(config(1));
+fn client_that_leaves_frees_the_child_at_the_next_write() {
+    let site = PhpSite::new(config(1));
     site.script("hello.php", HELLO);
     site.script(
         "ticker.php",
@@ -292,7 +292,7 @@ fn a_client_that_leaves_frees_the_child_at_the_next_write() {
     on_front(async {
         for script in ["ticker.php", "large.php"] {
             let mut run = site.start(script, ScriptBody::Empty);
-            assert!(matches!(next_event(&mut run).await, Ok(Event::Head(_))));
+            assert!(matches!(next_event(&mut run).await, Ok(RunEvent::Head(_))));
             drop(run);
             assert_eq!(
                 site.get("hello.php").await.unwrap().body,
@@ -314,10 +314,10 @@ fn a_client_that_leaves_frees_the_child_at_the_next_write() {
 }
 
 #[test]
-fn the_slow_log_shows_the_stack_of_the_script_that_still_runs() {
+fn slow_log_shows_the_stack_of_the_running_script() {
     let mut config = config(1);
     config.request_slowlog_timeout = Some(Duration::from_millis(60));
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script(
         "slow.php",
         "<?php function dawdle() { usleep(400000); }\ndawdle(); echo 'late';",
@@ -336,10 +336,10 @@ fn the_slow_log_shows_the_stack_of_the_script_that_still_runs() {
 }
 
 #[test]
-fn what_cannot_start_is_named() {
+fn start_failure_is_named() {
     let mut broken = config(1);
     broken.user = Some("no-such-user-here".to_owned());
-    let site = Site::new(broken);
+    let site = PhpSite::new(broken);
     on_front(async {
         let error = site.pool.ready().await.unwrap_err();
         let ExecError::PoolDown { name, .. } = &error else {

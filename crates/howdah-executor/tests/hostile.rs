@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use howdah_executor::config::PoolConfig;
 use howdah_executor::embed::EmbedPool;
-use howdah_proto::control::{Exit, Report};
+use howdah_proto::control::{Exit, ZygoteReport};
 use howdah_proto::shm::ChildId;
 use howdah_proto::worker::WorkerMessage;
-use support::fake::FakeLauncher;
+use support::fake_zygote::FakeLauncher;
 use support::{TestLog, config, get, on_front};
 
 /// A process of the front's user that does not belong to the pool.
@@ -44,7 +44,7 @@ fn pidfd(pid: i32) -> Option<OwnedFd> {
 /// Starts a pool whose first zygote sends these reports as soon as it is ready.
 fn pool(
     config: PoolConfig,
-    claims: Vec<(Report, Option<OwnedFd>)>,
+    claims: Vec<(ZygoteReport, Option<OwnedFd>)>,
 ) -> (Arc<EmbedPool>, Arc<TestLog>) {
     let log = Arc::new(TestLog::default());
     let launcher = FakeLauncher {
@@ -63,7 +63,7 @@ fn first_child() -> ChildId {
 }
 
 #[test]
-fn a_process_that_is_not_the_zygotes_own_is_never_signalled_for_it() {
+fn process_of_others_is_never_signalled_on_a_zygotes_report() {
     let mut bystander = Bystander::start();
     let pid = bystander.pid();
     let us = std::process::id() as i32;
@@ -79,7 +79,7 @@ fn a_process_that_is_not_the_zygotes_own_is_never_signalled_for_it() {
         // A child that served this request would be killed through the descriptor of the report.
         let mut config = config(1);
         config.request_terminate_timeout = Some(std::time::Duration::from_millis(100));
-        let (pool, log) = pool(config, vec![(Report::Spawned { child, pid }, fd)]);
+        let (pool, log) = pool(config, vec![(ZygoteReport::Spawned { child, pid }, fd)]);
         on_front(async {
             let complaint = log.wait_for("ZygoteProtocolError");
             assert!(complaint.contains("is killed"), "{complaint}");
@@ -91,7 +91,7 @@ fn a_process_that_is_not_the_zygotes_own_is_never_signalled_for_it() {
 }
 
 #[test]
-fn claims_that_cannot_be_true_cost_a_zygote_and_no_more() {
+fn impossible_reports_cost_only_their_zygote() {
     let nobody = ChildId {
         index: 60_000,
         incarnation: 1,
@@ -99,14 +99,14 @@ fn claims_that_cannot_be_true_cost_a_zygote_and_no_more() {
     let (child, message) = (nobody, String::new());
     let name = "PhpStartup".to_owned();
     for claim in [
-        Report::SpawnFailed {
+        ZygoteReport::SpawnFailed {
             child,
             message: message.clone(),
         },
-        Report::Spawned { child, pid: 1 },
-        Report::ScriptsDone,
-        Report::Failed { name, message },
-        Report::Ready {
+        ZygoteReport::Spawned { child, pid: 1 },
+        ZygoteReport::ScriptsDone,
+        ZygoteReport::Failed { name, message },
+        ZygoteReport::Ready {
             version: 1,
             php: String::new(),
             opcache: true,
@@ -121,17 +121,17 @@ fn claims_that_cannot_be_true_cost_a_zygote_and_no_more() {
 }
 
 #[test]
-fn claims_about_children_there_are_not_are_nobodys() {
+fn reports_about_unknown_children_are_ignored() {
     let child = ChildId {
         index: 60_000,
         incarnation: 1,
     };
     let exit = Exit::Code(0);
     let claims = vec![
-        (Report::Exited { child, exit }, None),
-        (Report::Worker(WorkerMessage::Booted { child }), None),
+        (ZygoteReport::Exited { child, exit }, None),
+        (ZygoteReport::Worker(WorkerMessage::Booted { child }), None),
         (
-            Report::Trace {
+            ZygoteReport::Trace {
                 child,
                 stack: "x".into(),
             },
@@ -146,9 +146,9 @@ fn claims_about_children_there_are_not_are_nobodys() {
 }
 
 #[test]
-fn a_child_is_forked_once() {
+fn child_reported_twice_is_refused() {
     let child = first_child();
-    let again = || (Report::Spawned { child, pid: 0 }, None);
+    let again = || (ZygoteReport::Spawned { child, pid: 0 }, None);
     // The first report may arrive in time to be believed; the second cannot.
     let (pool, log) = pool(config(1), vec![again(), again(), again()]);
     on_front(async {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use howdah_executor::Executor;
 use howdah_executor::ScriptBody;
-use support::php::Site;
+use support::php::PhpSite;
 use support::{config, finish, on_front, until};
 
 fn descriptors() -> usize {
@@ -24,8 +24,8 @@ fn threads() -> usize {
 }
 
 #[test]
-fn a_pool_that_is_gone_leaves_no_descriptor_mapping_or_thread() {
-    let site = Site::new(config(2));
+fn drained_pool_leaves_no_descriptor_mapping_or_thread() {
+    let site = PhpSite::new(config(2));
     site.script("hello.php", "<?php echo 'hello';");
     on_front(async {
         assert_eq!(site.get("hello.php").await.unwrap().body, b"hello");

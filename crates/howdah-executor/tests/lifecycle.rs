@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use howdah_executor::config::ProcessManager;
 use howdah_executor::embed::EmbedPool;
-use howdah_executor::{Event, ExecError, Executor, ScriptBody};
-use support::php::Site;
+use howdah_executor::{ExecError, Executor, RunEvent, ScriptBody};
+use support::php::PhpSite;
 use support::{bytes, config, finish, next_event, on_front, until};
 
 /// Requests `script` on `clients` tasks until `enough` returns true. Every request must succeed.
 async fn load(
-    site: &Site,
+    site: &PhpSite,
     pool: &dyn Fn() -> Arc<EmbedPool>,
     clients: usize,
     enough: impl Fn() -> bool,
@@ -66,7 +66,7 @@ const PID: &str = "<?php echo 'pid ', getmypid();";
 fn children_are_replaced_at_max_requests_under_load_without_a_failed_request() {
     let mut config = config(3);
     config.max_requests = 50;
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("pid.php", PID);
     on_front(async {
         site.pool.ready().await.unwrap();
@@ -83,10 +83,10 @@ fn children_are_replaced_at_max_requests_under_load_without_a_failed_request() {
 }
 
 #[test]
-fn no_process_serves_more_than_max_requests_and_each_serves_them_all() {
+fn max_requests_is_exact_for_every_process() {
     let mut config = config(2);
     config.max_requests = 10;
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("pid.php", PID);
     let by = std::cell::RefCell::new(std::collections::HashMap::<Vec<u8>, u32>::new());
     on_front(async {
@@ -109,10 +109,10 @@ fn no_process_serves_more_than_max_requests_and_each_serves_them_all() {
 }
 
 #[test]
-fn a_child_that_has_grown_is_replaced_between_requests() {
+fn child_that_has_grown_is_replaced_between_requests() {
     let mut config = config(1);
     config.max_memory = Some(60 << 20);
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("pid.php", PID);
     // The script grows to more than `max_memory` and waits for the gate.
     site.script(
@@ -127,11 +127,11 @@ fn a_child_that_has_grown_is_replaced_between_requests() {
             .unwrap();
         let before = pids(&site.pool);
         let mut run = site.start("grow.php", ScriptBody::Empty);
-        while !matches!(next_event(&mut run).await.unwrap(), Event::Flush) {}
+        while !matches!(next_event(&mut run).await.unwrap(), RunEvent::Flush) {}
         // The child is found to be too large while it runs the script. It is retired, but its response is completed.
         until("a replacement", || pids(&site.pool).len() == 2).await;
         std::fs::write(site.path("gate"), "").unwrap();
-        while !matches!(next_event(&mut run).await.unwrap(), Event::End) {}
+        while !matches!(next_event(&mut run).await.unwrap(), RunEvent::End) {}
         until("the old one leaves", || {
             let now = pids(&site.pool);
             now.len() == 1 && now != before
@@ -141,11 +141,11 @@ fn a_child_that_has_grown_is_replaced_between_requests() {
 }
 
 #[test]
-fn an_ondemand_pool_forks_for_a_burst_and_goes_back_to_nothing() {
+fn ondemand_pool_forks_for_a_burst_and_shrinks_to_zero() {
     let mut config = config(6);
     config.pm = ProcessManager::Ondemand;
     config.process_idle_timeout = Duration::from_millis(100);
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("nap.php", "<?php usleep(100000); echo 'pid ', getmypid();");
     on_front(async {
         site.pool.ready().await.unwrap();
@@ -163,10 +163,10 @@ fn an_ondemand_pool_forks_for_a_burst_and_goes_back_to_nothing() {
 }
 
 #[test]
-fn a_pool_that_sleeps_has_no_process_before_its_first_request() {
+fn asleep_pool_has_no_process_before_its_first_request() {
     let mut config = config(2);
     config.pm = ProcessManager::Ondemand;
-    let site = Site::asleep(config.clone());
+    let site = PhpSite::asleep(config.clone());
     site.script("pid.php", PID);
     on_front(async {
         site.pool.ready().await.unwrap();
@@ -178,14 +178,14 @@ fn a_pool_that_sleeps_has_no_process_before_its_first_request() {
         assert_eq!(site.pool.status().state, "Ready");
     });
     // A pool without requests ends at once.
-    let site = Site::asleep(config.clone());
+    let site = PhpSite::asleep(config.clone());
     on_front(async {
         site.pool.drain(None, Duration::from_secs(20));
         site.pool.drained().await;
     });
     // A pool that cannot start reports this to its first request.
     config.user = Some("no-such-user-here".to_owned());
-    let site = Site::asleep(config);
+    let site = PhpSite::asleep(config);
     on_front(async {
         site.pool.ready().await.unwrap();
         let error = site.get("pid.php").await.unwrap_err();
@@ -194,7 +194,7 @@ fn a_pool_that_sleeps_has_no_process_before_its_first_request() {
 }
 
 #[test]
-fn a_dynamic_pool_starts_with_its_servers_and_keeps_spares() {
+fn dynamic_pool_starts_with_start_servers_and_keeps_spares() {
     let mut config = config(6);
     config.pm = ProcessManager::Dynamic {
         start_servers: 2,
@@ -202,7 +202,7 @@ fn a_dynamic_pool_starts_with_its_servers_and_keeps_spares() {
         max_spare_servers: 2,
     };
     config.process_idle_timeout = Duration::from_millis(100);
-    let site = Site::new(config);
+    let site = PhpSite::new(config);
     site.script("nap.php", "<?php usleep(200000); echo 1;");
     on_front(async {
         site.pool.ready().await.unwrap();
@@ -220,7 +220,7 @@ fn a_dynamic_pool_starts_with_its_servers_and_keeps_spares() {
 
 #[test]
 fn opcache_reset_in_a_loop_under_load_fails_no_request() {
-    let site = Site::new(config(3));
+    let site = PhpSite::new(config(3));
     site.script("pid.php", PID);
     site.script(
         "reset.php",
@@ -249,7 +249,7 @@ fn opcache_reset_in_a_loop_under_load_fails_no_request() {
 
 #[test]
 fn pools_are_exchanged_under_load_without_a_failed_request() {
-    let site = Site::new(config(2));
+    let site = PhpSite::new(config(2));
     site.script("pid.php", PID);
     on_front(async {
         site.pool.ready().await.unwrap();
@@ -274,8 +274,8 @@ fn pools_are_exchanged_under_load_without_a_failed_request() {
 }
 
 #[test]
-fn four_megabytes_arrive_unchanged_both_ways_from_memory_and_from_a_file() {
-    let site = Site::new(config(1));
+fn large_bodies_arrive_unchanged_from_memory_and_from_a_file() {
+    let site = PhpSite::new(config(1));
     site.script(
         "echo.php",
         "<?php $in = fopen('php://input', 'r'); fpassthru($in);",
@@ -293,8 +293,8 @@ fn four_megabytes_arrive_unchanged_both_ways_from_memory_and_from_a_file() {
 }
 
 #[test]
-fn a_gigabyte_each_way_grows_no_memory() {
-    let site = Site::new(config(1));
+fn gigabyte_bodies_do_not_grow_memory() {
+    let site = PhpSite::new(config(1));
     site.script(
         "up.php",
         "<?php ini_set('enable_post_data_reading', 0); $n = 0; $in = fopen('php://input', 'r');
@@ -323,8 +323,8 @@ fn a_gigabyte_each_way_grows_no_memory() {
         let mut n = 0u64;
         loop {
             match next_event(&mut run).await.unwrap() {
-                Event::Body(bytes) => n += bytes.len() as u64,
-                Event::End => break,
+                RunEvent::Body(bytes) => n += bytes.len() as u64,
+                RunEvent::End => break,
                 _ => {}
             }
         }

@@ -14,14 +14,14 @@ use howdah_executor::cgi::CgiPool;
 use howdah_executor::config::{CgiConfig, FastCgiConfig, Processes, ProgramPoolConfig};
 use howdah_executor::fastcgi::FastCgiPool;
 use howdah_executor::program_pool::ProgramPool;
-use howdah_executor::{ExecError, Pool, Role, ScriptBody};
+use howdah_executor::{ExecError, ScriptBody, ScriptPool, ScriptRole};
 use howdah_proto::cgi_response::CgiError;
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
 
 use support::backend::{backend, fastcgi_config};
 use support::programs::{Scripts, TestLauncher, cgi_config, program_pool_config, request};
-use support::{Answer, TestLog, bytes, finish, on_front};
+use support::{CollectedResponse, TestLog, bytes, finish, on_front};
 
 #[test]
 #[ignore = "not a test: the spawner's process, which the tests start"]
@@ -30,23 +30,23 @@ fn spawner_process() {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum TestedMode {
     FastCgi,
     Pool,
     Cgi,
 }
 
 /// The program as a backend that Howdah does not manage.
-struct Elsewhere {
+struct ExternalBackend {
     listener: UnixListener,
     program: PathBuf,
     child: Child,
 }
 
-impl Elsewhere {
-    fn start(listener: UnixListener, program: PathBuf) -> Elsewhere {
-        let child = Elsewhere::execute(&listener, &program);
-        Elsewhere {
+impl ExternalBackend {
+    fn start(listener: UnixListener, program: PathBuf) -> ExternalBackend {
+        let child = ExternalBackend::execute(&listener, &program);
+        ExternalBackend {
             listener,
             program,
             child,
@@ -61,28 +61,28 @@ impl Elsewhere {
 
     fn start_again(&mut self) {
         self.child.wait().unwrap();
-        self.child = Elsewhere::execute(&self.listener, &self.program);
+        self.child = ExternalBackend::execute(&self.listener, &self.program);
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for ExternalBackend {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-struct Rig {
-    mode: Mode,
-    pool: Arc<dyn Pool>,
+struct ProgramFaultFixture {
+    mode: TestedMode,
+    pool: Arc<dyn ScriptPool>,
     log: Arc<TestLog>,
     program: PathBuf,
-    elsewhere: Option<Elsewhere>,
+    elsewhere: Option<ExternalBackend>,
     _scripts: Scripts,
 }
 
-impl Rig {
-    fn new(mode: Mode) -> Rig {
+impl ProgramFaultFixture {
+    fn new(mode: TestedMode) -> ProgramFaultFixture {
         let scripts = Scripts::new();
         let program = scripts.script("faulty", include_str!("support/faulty.py"));
         let (log, launcher) = (
@@ -90,30 +90,30 @@ impl Rig {
             Arc::new(TestLauncher::default()),
         );
         let mut elsewhere = None;
-        let pool: Arc<dyn Pool> = match mode {
-            Mode::FastCgi => {
+        let pool: Arc<dyn ScriptPool> = match mode {
+            TestedMode::FastCgi => {
                 let socket = scripts.0.join("socket");
                 let listener = UnixListener::bind(&socket).unwrap();
-                elsewhere = Some(Elsewhere::start(listener, program.clone()));
+                elsewhere = Some(ExternalBackend::start(listener, program.clone()));
                 let config = FastCgiConfig {
                     max_connections: Some(1),
                     ..fastcgi_config(vec![backend(&socket)])
                 };
                 FastCgiPool::start(config, log.clone(), 1).unwrap()
             }
-            Mode::Pool => {
+            TestedMode::Pool => {
                 let config = ProgramPoolConfig {
                     command: vec![program.to_str().unwrap().to_owned()],
                     ..program_pool_config(Processes::Independent { connections: 1 }, 1)
                 };
                 ProgramPool::start(config, launcher, log.clone(), 1).unwrap()
             }
-            Mode::Cgi => {
+            TestedMode::Cgi => {
                 let config: CgiConfig = cgi_config(1);
                 CgiPool::start(config, launcher, log.clone()).unwrap()
             }
         };
-        Rig {
+        ProgramFaultFixture {
             mode,
             pool,
             log,
@@ -124,16 +124,16 @@ impl Rig {
     }
 
     /// Sends a POST, which is never repeated, with a body larger than the sockets and pipes can buffer.
-    async fn ask(&self, how: &str) -> Result<Answer, ExecError> {
+    async fn request(&self, how: &str) -> Result<CollectedResponse, ExecError> {
         let mut request = request(&self.program, how, ScriptBody::Memory(bytes(BODY)));
-        if let Mode::Cgi = self.mode {
-            request.role = Role::Program;
+        if let TestedMode::Cgi = self.mode {
+            request.role = ScriptRole::Program;
         }
         finish(self.pool.start(request)).await
     }
 
     async fn check_it_serves(&self, after: &str) {
-        let answer = self.ask("whole").await;
+        let answer = self.request("whole").await;
         let answer =
             answer.unwrap_or_else(|error| panic!("{:?} after {after}: {error}", self.mode));
         assert_eq!(answer.body, BODY.to_string().as_bytes(), "after {after}");
@@ -170,14 +170,14 @@ fn faults() -> Vec<(&'static str, ExecError, Option<ExecError>)> {
     ]
 }
 
-async fn check_faults(mut rig: Rig) {
+async fn check_faults(mut rig: ProgramFaultFixture) {
     for (how, over_fastcgi, as_cgi) in faults() {
         let expected = match rig.mode {
-            Mode::FastCgi | Mode::Pool => Some(over_fastcgi),
-            Mode::Cgi => as_cgi,
+            TestedMode::FastCgi | TestedMode::Pool => Some(over_fastcgi),
+            TestedMode::Cgi => as_cgi,
         };
         let Some(expected) = expected else { continue };
-        let outcome = rig.ask(how).await;
+        let outcome = rig.request(how).await;
         assert_eq!(outcome.err(), Some(expected), "{:?}: {how}", rig.mode);
         if how == "killed"
             && let Some(elsewhere) = &mut rig.elsewhere
@@ -189,10 +189,10 @@ async fn check_faults(mut rig: Rig) {
 }
 
 /// Checks unusual but permitted behaviour: the response arrives completely.
-async fn check_whole_answers(rig: Rig) {
-    let deaf = rig.ask("deaf").await.unwrap();
+async fn check_whole_answers(rig: ProgramFaultFixture) {
+    let deaf = rig.request("deaf").await.unwrap();
     assert_eq!(deaf.body, b"not interested", "{:?}", rig.mode);
-    let split = rig.ask("split").await.unwrap();
+    let split = rig.request("split").await.unwrap();
     assert_eq!(
         (split.head.status, &split.body[..]),
         (404, &b"body"[..]),
@@ -200,30 +200,30 @@ async fn check_whole_answers(rig: Rig) {
         rig.mode
     );
     assert_eq!(split.head.headers, [(b"X-Long".to_vec(), b"1".to_vec())]);
-    let noisy = rig.ask("noisy").await.unwrap();
+    let noisy = rig.request("noisy").await.unwrap();
     assert_eq!(noisy.body, b"at last", "{:?}", rig.mode);
     rig.check_it_serves("noisy").await;
 }
 
 #[test]
-fn whatever_a_program_does_wrong_has_one_name_and_the_next_request_is_served() {
-    for mode in [Mode::FastCgi, Mode::Pool, Mode::Cgi] {
-        on_front(async { check_faults(Rig::new(mode)).await });
+fn program_faults_are_named_and_the_next_request_is_served() {
+    for mode in [TestedMode::FastCgi, TestedMode::Pool, TestedMode::Cgi] {
+        on_front(async { check_faults(ProgramFaultFixture::new(mode)).await });
     }
 }
 
 #[test]
-fn a_program_may_read_nothing_split_its_head_and_say_100_kilobytes_before_it() {
-    for mode in [Mode::FastCgi, Mode::Pool, Mode::Cgi] {
-        let rig = Rig::new(mode);
+fn unusual_but_valid_program_output_is_accepted() {
+    for mode in [TestedMode::FastCgi, TestedMode::Pool, TestedMode::Cgi] {
+        let rig = ProgramFaultFixture::new(mode);
         let log = rig.log.clone();
         on_front(check_whole_answers(rig));
         log.wait_for(": in between");
         log.wait_for("line 0 xxxx");
         match mode {
             // Everything is logged line by line, however the program was started.
-            Mode::FastCgi | Mode::Pool => drop(log.wait_for("line 9 xxxx")),
-            Mode::Cgi => drop(log.wait_for("standard error of the program is not logged")),
+            TestedMode::FastCgi | TestedMode::Pool => drop(log.wait_for("line 9 xxxx")),
+            TestedMode::Cgi => drop(log.wait_for("standard error of the program is not logged")),
         }
     }
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use howdah_executor::config::{ProcessManager, Processes, ProgramPoolConfig};
 use howdah_executor::program_pool::ProgramPool;
-use howdah_executor::{ExecError, Executor, Pool, ScriptBody};
+use howdah_executor::{ExecError, Executor, ScriptBody, ScriptPool};
 
 use support::programs::{
     Scripts, TestLauncher, kill, lives, program_pool_config as config, request, stop,
 };
-use support::{Answer, PATIENCE, TestLog, bytes, finish, on_front, text, until};
+use support::{CollectedResponse, TEST_TIMEOUT, TestLog, bytes, finish, on_front, text, until};
 
 #[test]
 #[ignore = "not a test: the spawner's process, which the tests start"]
@@ -24,20 +24,20 @@ fn spawner_process() {
 
 const INDEPENDENT: Processes = Processes::Independent { connections: 1 };
 
-struct Rig {
+struct ProgramPoolFixture {
     pool: Arc<ProgramPool>,
     log: Arc<TestLog>,
     launcher: Arc<TestLauncher>,
     scripts: Scripts,
 }
 
-impl Rig {
-    fn new(config: ProgramPoolConfig) -> Rig {
+impl ProgramPoolFixture {
+    fn new(config: ProgramPoolConfig) -> ProgramPoolFixture {
         let (log, launcher) = (
             Arc::new(TestLog::default()),
             Arc::new(TestLauncher::default()),
         );
-        Rig {
+        ProgramPoolFixture {
             pool: ProgramPool::start(config, launcher.clone(), log.clone(), 1).unwrap(),
             log,
             launcher,
@@ -45,7 +45,7 @@ impl Rig {
         }
     }
 
-    async fn get(&self, script: &Path) -> Result<Answer, ExecError> {
+    async fn get(&self, script: &Path) -> Result<CollectedResponse, ExecError> {
         finish(self.pool.start(request(script, "", ScriptBody::Empty))).await
     }
 
@@ -65,9 +65,9 @@ impl Rig {
 const PID: &str = "<?php echo getmypid();";
 
 #[test]
-fn php_answers_from_children_of_one_program_and_from_independent_ones() {
+fn php_responds_from_shared_and_independent_programs() {
     for processes in [Processes::Shared, INDEPENDENT] {
-        let rig = Rig::new(config(processes, 2));
+        let rig = ProgramPoolFixture::new(config(processes, 2));
         let script = rig.scripts.script(
             "echo.php",
             "<?php http_response_code(201); echo $_SERVER['QUERY_STRING'], '|', file_get_contents('php://input');",
@@ -88,9 +88,9 @@ fn php_answers_from_children_of_one_program_and_from_independent_ones() {
 }
 
 #[test]
-fn five_hundred_requests_on_four_processes_are_all_answered() {
+fn four_processes_respond_to_five_hundred_requests() {
     for processes in [Processes::Shared, INDEPENDENT] {
-        let rig = Rig::new(config(processes, 4));
+        let rig = ProgramPoolFixture::new(config(processes, 4));
         let script = rig.scripts.script("pid.php", PID);
         on_front(async {
             let mut runs = Vec::new();
@@ -112,12 +112,12 @@ fn five_hundred_requests_on_four_processes_are_all_answered() {
 fn children_of_one_program_share_an_opcache_and_independent_programs_do_not() {
     let script =
         "<?php echo opcache_get_status(false)['opcache_statistics']['num_cached_scripts'];";
-    let opcache = |rig: &Rig| {
+    let opcache = |rig: &ProgramPoolFixture| {
         let php = rig.scripts.script("count.php", script);
         (0..3).for_each(|n| drop(rig.scripts.script(&format!("{n}.php"), PID)));
         php
     };
-    let shared = Rig::new(config(Processes::Shared, 3));
+    let shared = ProgramPoolFixture::new(config(Processes::Shared, 3));
     let count = opcache(&shared);
     on_front(async {
         for n in 0..3 {
@@ -132,8 +132,8 @@ fn children_of_one_program_share_an_opcache_and_independent_programs_do_not() {
 }
 
 #[test]
-fn a_program_killed_in_a_request_costs_that_request_and_another_is_started() {
-    let rig = Rig::new(config(INDEPENDENT, 2));
+fn killed_program_fails_only_its_request_and_is_replaced() {
+    let rig = ProgramPoolFixture::new(config(INDEPENDENT, 2));
     let die = rig.scripts.script(
         "die.php",
         "<?php echo 'half'; flush(); posix_kill(getmypid(), 9);",
@@ -160,8 +160,8 @@ fn a_program_killed_in_a_request_costs_that_request_and_another_is_started() {
 }
 
 #[test]
-fn a_killed_parent_is_replaced_with_its_children() {
-    let rig = Rig::new(config(Processes::Shared, 2));
+fn killed_parent_is_replaced_with_its_children() {
+    let rig = ProgramPoolFixture::new(config(Processes::Shared, 2));
     let pid = rig.scripts.script("pid.php", PID);
     on_front(async {
         let child: i32 = rig.text(&pid).await.parse().unwrap();
@@ -178,11 +178,11 @@ fn a_killed_parent_is_replaced_with_its_children() {
 }
 
 #[test]
-fn a_hanging_script_is_ended_with_its_program_and_nobody_waits_behind_it() {
+fn hanging_script_is_ended_with_its_program_and_delays_no_request() {
     for processes in [Processes::Shared, INDEPENDENT] {
         let mut config = config(processes, 1);
         config.client.request_terminate_timeout = Some(Duration::from_millis(1000));
-        let rig = Rig::new(config);
+        let rig = ProgramPoolFixture::new(config);
         let hang = rig.scripts.script(
             "hang.php",
             "<?php file_put_contents('pid', getmypid()); while (true) sleep(600);",
@@ -208,8 +208,8 @@ fn a_hanging_script_is_ended_with_its_program_and_nobody_waits_behind_it() {
 }
 
 #[test]
-fn a_client_that_leaves_does_not_put_the_next_behind_its_script() {
-    let rig = Rig::new(config(INDEPENDENT, 2));
+fn abandoned_script_does_not_delay_the_next_request() {
+    let rig = ProgramPoolFixture::new(config(INDEPENDENT, 2));
     let slow = rig.scripts.script(
         "slow.php",
         "<?php file_put_contents('pid', getmypid()); while (!file_exists('go')) usleep(1000); echo 'late';",
@@ -240,8 +240,8 @@ fn a_client_that_leaves_does_not_put_the_next_behind_its_script() {
 }
 
 #[test]
-fn a_program_is_replaced_after_its_requests_and_no_request_notices() {
-    let rig = Rig::new(ProgramPoolConfig {
+fn program_is_replaced_after_max_requests_without_a_failed_request() {
+    let rig = ProgramPoolFixture::new(ProgramPoolConfig {
         max_requests: 5,
         ..config(INDEPENDENT, 1)
     });
@@ -251,7 +251,7 @@ fn a_program_is_replaced_after_its_requests_and_no_request_notices() {
         let since = std::time::Instant::now();
         while pids.len() < 4 {
             *pids.entry(rig.text(&pid).await).or_default() += 1;
-            assert!(since.elapsed() < PATIENCE, "not replaced: {pids:?}");
+            assert!(since.elapsed() < TEST_TIMEOUT, "not replaced: {pids:?}");
         }
         assert!(pids.values().all(|n| *n <= 5), "{pids:?}");
         assert_eq!(pids.values().filter(|n| **n == 5).count(), 3, "{pids:?}");
@@ -259,8 +259,8 @@ fn a_program_is_replaced_after_its_requests_and_no_request_notices() {
 }
 
 #[test]
-fn ondemand_programs_come_with_requests_and_leave_when_idle() {
-    let rig = Rig::new(ProgramPoolConfig {
+fn ondemand_programs_start_with_requests_and_exit_when_idle() {
+    let rig = ProgramPoolFixture::new(ProgramPoolConfig {
         pm: ProcessManager::Ondemand,
         process_idle_timeout: Duration::from_millis(100),
         ..config(INDEPENDENT, 3)
@@ -275,11 +275,11 @@ fn ondemand_programs_come_with_requests_and_leave_when_idle() {
 }
 
 #[test]
-fn a_program_that_never_comes_up_is_a_crash_loop_and_is_tried_less_and_less_often() {
+fn crash_loop_is_named_and_retried_with_growing_pauses() {
     let scripts = Scripts::new();
     let starts = scripts.0.join("starts");
     let program = scripts.sh("bad", &format!("echo x >>{}; exit 1", starts.display()));
-    let rig = Rig::new(ProgramPoolConfig {
+    let rig = ProgramPoolFixture::new(ProgramPoolConfig {
         command: vec![program.to_str().unwrap().to_owned()],
         ..config(Processes::Shared, 2)
     });
@@ -305,13 +305,13 @@ fn a_program_that_never_comes_up_is_a_crash_loop_and_is_tried_less_and_less_ofte
 }
 
 #[test]
-fn a_program_that_speaks_something_else_is_named() {
+fn program_that_is_not_fastcgi_is_named() {
     let scripts = Scripts::new();
     let program = scripts.script(
         "other.py",
         "#!/usr/bin/python3\nimport socket\nl = socket.socket(fileno=0)\nwhile True:\n    c, _ = l.accept()\n    c.sendall(b'HTTP/1.1 400 Bad Request\\r\\n\\r\\n')\n    c.close()\n",
     );
-    let rig = Rig::new(ProgramPoolConfig {
+    let rig = ProgramPoolFixture::new(ProgramPoolConfig {
         command: vec![program.to_str().unwrap().to_owned()],
         ..config(INDEPENDENT, 1)
     });
@@ -319,8 +319,8 @@ fn a_program_that_speaks_something_else_is_named() {
 }
 
 #[test]
-fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
-    let rig = Rig::new(config(Processes::Shared, 2));
+fn killed_spawner_ends_its_programs_and_another_serves() {
+    let rig = ProgramPoolFixture::new(config(Processes::Shared, 2));
     let pid = rig.scripts.script("pid.php", PID);
     on_front(async {
         let child: i32 = rig.text(&pid).await.parse().unwrap();
@@ -333,8 +333,8 @@ fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
 }
 
 #[test]
-fn requests_wait_for_a_spawner_that_is_killed_again_and_again() {
-    let rig = Rig::new(config(Processes::Shared, 2));
+fn requests_wait_for_a_spawner_that_is_killed_repeatedly() {
+    let rig = ProgramPoolFixture::new(config(Processes::Shared, 2));
     let pid = rig.scripts.script("pid.php", PID);
     on_front(async {
         for n in 1..=4 {
@@ -352,8 +352,8 @@ fn requests_wait_for_a_spawner_that_is_killed_again_and_again() {
 }
 
 #[test]
-fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
-    let rig = Rig::new(ProgramPoolConfig {
+fn stopped_spawner_is_killed_with_its_programs_and_another_serves() {
+    let rig = ProgramPoolFixture::new(ProgramPoolConfig {
         spawner_timeout: Duration::from_secs(2),
         ..config(Processes::Shared, 2)
     });
@@ -369,9 +369,9 @@ fn a_stopped_spawner_is_killed_with_its_programs_and_another_serves() {
 }
 
 #[test]
-fn a_drained_pool_finishes_what_runs_and_leaves_no_process() {
-    let rig = Rig::new(config(Processes::Shared, 2));
-    let next = Rig::new(config(Processes::Shared, 2));
+fn drained_pool_finishes_running_requests_and_leaves_no_process() {
+    let rig = ProgramPoolFixture::new(config(Processes::Shared, 2));
+    let next = ProgramPoolFixture::new(config(Processes::Shared, 2));
     let slow = rig.scripts.script(
         "slow.php",
         "<?php file_put_contents('runs', ''); while (!file_exists('go')) usleep(1000); echo getmypid();",
@@ -384,7 +384,7 @@ fn a_drained_pool_finishes_what_runs_and_leaves_no_process() {
             ScriptBody::Empty,
         ))));
         until("it runs", || rig.scripts.0.join("runs").exists()).await;
-        rig.pool.drain(Some(next.pool.clone()), PATIENCE);
+        rig.pool.drain(Some(next.pool.clone()), TEST_TIMEOUT);
         std::fs::write(rig.scripts.0.join("go"), "").unwrap();
         let pid: i32 = text(&run.await.unwrap().unwrap()).parse().unwrap();
         rig.pool.drained().await;

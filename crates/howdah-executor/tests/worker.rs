@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use howdah_executor::{ExecError, Executor, ScriptBody};
-use support::php::Site;
+use support::php::PhpSite;
 use support::{config, on_front, until};
 
 const LOOP: &str = "<?php $version = 'VERSION'; $n = 0;
@@ -24,15 +24,15 @@ fn version(text: &str) -> String {
     LOOP.replace("VERSION", text)
 }
 
-async fn get(site: &Site, query: &str) -> Result<String, ExecError> {
+async fn get(site: &PhpSite, query: &str) -> Result<String, ExecError> {
     let request = site.request("index.php", query, ScriptBody::Empty);
     let answer = support::finish(site.pool.start(request)).await?;
     Ok(String::from_utf8_lossy(&answer.body).into_owned())
 }
 
 #[test]
-fn a_pool_is_ready_when_a_worker_has_booted_and_serves_from_memory() {
-    let site = Site::worker(config(2), &version("a"));
+fn worker_pool_is_ready_after_the_first_boot_and_serves_from_memory() {
+    let site = PhpSite::worker(config(2), &version("a"));
     on_front(async {
         site.pool.ready().await.unwrap();
         // The file is gone; the code is in memory.
@@ -50,7 +50,7 @@ fn a_pool_is_ready_when_a_worker_has_booted_and_serves_from_memory() {
 }
 
 #[test]
-fn a_boot_that_fails_is_told_with_phps_sentence_and_mended_by_mending_the_script() {
+fn boot_failure_is_logged_with_phps_message_and_ends_when_the_script_is_fixed() {
     for (text, name, part) in [
         (
             "<?php\n\nno_such_thing();",
@@ -64,7 +64,7 @@ fn a_boot_that_fails_is_told_with_phps_sentence_and_mended_by_mending_the_script
             "SIGSEGV",
         ),
     ] {
-        let site = Site::worker(config(2), text);
+        let site = PhpSite::worker(config(2), text);
         on_front(async {
             let Err(ExecError::PoolDown { name: got, message }) = site.pool.ready().await else {
                 panic!("ready: {text}");
@@ -90,10 +90,10 @@ fn a_boot_that_fails_is_told_with_phps_sentence_and_mended_by_mending_the_script
 }
 
 #[test]
-fn a_boot_that_hangs_is_ended_by_name() {
+fn boot_that_hangs_is_ended_by_name() {
     let mut config = config(1);
     config.timeouts.start = Duration::from_millis(800);
-    let site = Site::worker(config, "<?php sleep(600);");
+    let site = PhpSite::worker(config, "<?php sleep(600);");
     on_front(async {
         let down = site.pool.ready().await;
         let said = format!("{down:?}");
@@ -102,8 +102,8 @@ fn a_boot_that_hangs_is_ended_by_name() {
 }
 
 #[test]
-fn exit_and_fatal_errors_answer_and_the_next_request_finds_a_fresh_worker() {
-    let site = Site::worker(config(1), &version("a"));
+fn exit_and_fatal_errors_send_a_response_and_bring_a_fresh_worker() {
+    let site = PhpSite::worker(config(1), &version("a"));
     on_front(async {
         for round in 0..3 {
             assert_eq!(get(&site, "do=exit").await.unwrap(), "left");
@@ -121,8 +121,8 @@ fn exit_and_fatal_errors_answer_and_the_next_request_finds_a_fresh_worker() {
 }
 
 #[test]
-fn a_crash_costs_its_request_and_no_other() {
-    let site = Site::worker(config(2), &version("a"));
+fn worker_crash_fails_only_its_request() {
+    let site = PhpSite::worker(config(2), &version("a"));
     on_front(async {
         for _ in 0..3 {
             let crashed = get(&site, "do=crash").await;
@@ -136,8 +136,8 @@ fn a_crash_costs_its_request_and_no_other() {
 }
 
 /// Runs requests until `done` returns true. Fails if a request fails.
-async fn under_load(site: &Site, mut done: impl FnMut(&str) -> bool) {
-    let deadline = std::time::Instant::now() + support::PATIENCE;
+async fn under_load(site: &PhpSite, mut done: impl FnMut(&str) -> bool) {
+    let deadline = std::time::Instant::now() + support::TEST_TIMEOUT;
     loop {
         let four = ["do=wait", "", "do=wait", ""].map(|query| {
             let request = site.request("index.php", query, ScriptBody::Empty);
@@ -158,8 +158,8 @@ async fn under_load(site: &Site, mut done: impl FnMut(&str) -> bool) {
 }
 
 #[test]
-fn a_restart_replaces_all_workers_by_newly_booted_ones_and_loses_no_request() {
-    let site = Site::worker(config(3), &version("old"));
+fn restart_replaces_all_workers_without_a_failed_request() {
+    let site = PhpSite::worker(config(3), &version("old"));
     on_front(async {
         under_load(&site, |text| text.starts_with("old ")).await;
         site.script("worker.php", &version("new"));
@@ -183,8 +183,8 @@ fn a_restart_replaces_all_workers_by_newly_booted_ones_and_loses_no_request() {
 }
 
 #[test]
-fn a_restart_with_a_broken_script_leaves_the_old_workers_serving() {
-    let site = Site::worker(config(2), &version("old"));
+fn restart_with_a_broken_script_leaves_the_old_workers_serving() {
+    let site = PhpSite::worker(config(2), &version("old"));
     on_front(async {
         under_load(&site, |text| text.starts_with("old ")).await;
         site.script("worker.php", "<?php this is no php");
@@ -210,8 +210,8 @@ fn a_restart_with_a_broken_script_leaves_the_old_workers_serving() {
 }
 
 #[test]
-fn opcache_reset_in_requests_restarts_the_workers_and_loses_none_of_them() {
-    let site = Site::worker(config(2), &version("a"));
+fn opcache_reset_restarts_the_workers_without_a_failed_request() {
+    let site = PhpSite::worker(config(2), &version("a"));
     on_front(async {
         let mut asked = 0;
         under_load(&site, |_| {
@@ -236,10 +236,10 @@ fn opcache_reset_in_requests_restarts_the_workers_and_loses_none_of_them() {
 }
 
 #[test]
-fn a_worker_that_has_served_its_requests_is_replaced_before_it_leaves() {
+fn worker_at_max_requests_is_replaced_before_it_exits() {
     let mut config = config(2);
     config.max_requests = 5;
-    let site = Site::worker(config, &version("a"));
+    let site = PhpSite::worker(config, &version("a"));
     on_front(async {
         let mut pids = std::collections::HashSet::new();
         under_load(&site, |text| {
@@ -256,9 +256,9 @@ fn a_worker_that_has_served_its_requests_is_replaced_before_it_leaves() {
 }
 
 #[test]
-fn a_script_that_ends_its_loop_by_itself_is_started_again_without_a_word() {
+fn worker_script_that_ends_its_loop_is_restarted_silently() {
     let text = "<?php for ($i = 0; $i < 3; $i++) { frankenphp_handle_request(function () { echo getmypid(); }); }";
-    let site = Site::worker(config(1), text);
+    let site = PhpSite::worker(config(1), text);
     on_front(async {
         let mut pids = std::collections::HashSet::new();
         for _ in 0..12 {
@@ -274,12 +274,12 @@ fn a_script_that_ends_its_loop_by_itself_is_started_again_without_a_word() {
 }
 
 #[test]
-fn a_request_that_hangs_is_traced_and_ended_as_in_any_pool() {
+fn hanging_worker_request_is_traced_and_terminated() {
     let mut config = config(1);
     config.request_slowlog_timeout = Some(Duration::from_millis(100));
     config.request_terminate_timeout = Some(Duration::from_millis(600));
     let text = "<?php function hangs() { sleep(60); } while (frankenphp_handle_request(function () { if (isset($_GET['hang'])) hangs(); echo 'ok'; })) {}";
-    let site = Site::worker(config, text);
+    let site = PhpSite::worker(config, text);
     on_front(async {
         let hung = get(&site, "hang=1").await;
         assert!(matches!(hung, Err(ExecError::TerminateTimeout)), "{hung:?}");
@@ -293,14 +293,14 @@ fn a_request_that_hangs_is_traced_and_ended_as_in_any_pool() {
 }
 
 #[test]
-fn a_drain_lets_workers_tidy_up() {
+fn drain_lets_workers_clean_up() {
     let dir = tempfile::tempdir().unwrap();
     let tidy = dir.path().join("tidy");
     let text = format!(
         "<?php while (frankenphp_handle_request(function () {{ echo 'x'; }})) {{}} file_put_contents('{}', 'tidy');",
         tidy.display()
     );
-    let site = Site::worker(config(1), &text);
+    let site = PhpSite::worker(config(1), &text);
     on_front(async {
         assert_eq!(get(&site, "").await.unwrap(), "x");
         site.pool.drain(None, Duration::from_secs(20));
@@ -311,7 +311,7 @@ fn a_drain_lets_workers_tidy_up() {
 
 /// A worker serves as soon as it has booted; the zygote's report of it may be late.
 #[test]
-fn a_drain_lets_a_worker_tidy_up_that_nobody_has_told_of() {
+fn drain_lets_a_worker_clean_up_before_its_boot_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (go, tidy) = (dir.path().join("go"), dir.path().join("tidy"));
     let text = format!(
@@ -323,7 +323,7 @@ fn a_drain_lets_a_worker_tidy_up_that_nobody_has_told_of() {
         go.display(),
         tidy.display()
     );
-    let site = Site::worker(config(1), &text);
+    let site = PhpSite::worker(config(1), &text);
     on_front(async {
         until("it is known to boot", || {
             let children = site.pool.status().children;
@@ -339,12 +339,12 @@ fn a_drain_lets_a_worker_tidy_up_that_nobody_has_told_of() {
 }
 
 #[test]
-fn a_watched_file_that_changes_brings_new_workers_and_loses_no_request() {
+fn watched_file_change_restarts_the_workers_without_a_failed_request() {
     let mut config = config(2);
     config.watch = vec!["lib/**/*.{php,ini}".to_owned()];
     let text = "<?php $v = @file_get_contents(__DIR__ . '/lib/deep/version.ini') ?: 'none';
         while (frankenphp_handle_request(function () use ($v) { echo $v, ' ', getmypid(); })) {}";
-    let site = Site::worker(config, text);
+    let site = PhpSite::worker(config, text);
     on_front(async {
         site.pool.ready().await.unwrap();
         // lib/ was missing when the watch began. This is reported, and a restart sets the watch up again.

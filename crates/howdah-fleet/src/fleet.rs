@@ -17,22 +17,24 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::exchange::{Registry, Said, Text};
-use crate::position::{Position, Positions};
+use crate::position::{LogPosition, Positions};
 use crate::protocol::{
-    Effect, Entry, Member, Moment, Name, Reply, Request, Session, Ticket, Timing,
+    ClockNanoseconds, Effect, FleetMember, LogEntry, MemberName, RegistryReply, RegistryRequest,
+    SessionId, Timing, WriteTicket,
 };
-use crate::questions::{Answer, Questions};
+use crate::questions::{QuestionHandler, Questions};
+use crate::registry::{InvalidationText, PeerMessage, Registry};
 use crate::renders::seal::RenderKey;
 use crate::renders::{Renders, ReportRender};
 use crate::valkey::Valkey;
 
 /// The upper bounds of the buckets of the confirmation time histogram, in seconds.
-const BOUNDS: [f64; 9] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
+const CONFIRMATION_BUCKETS_SECONDS: [f64; 9] =
+    [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 /// The maximum number of received messages that wait for the thread. More are dropped, which only costs time.
-const SAID: usize = 4096;
+const MAX_QUEUED_MESSAGES: usize = 4096;
 /// The maximum number of different reasons that are logged for one outage.
-const TROUBLES: usize = 4;
+const MAX_LOGGED_REASONS: usize = 4;
 
 /// The configuration of a fleet.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +58,7 @@ pub struct FleetConfig {
 
 /// An event that is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum FleetEvent {
     /// Valkey does not answer, with the reason. Stored pages are not served once the lease has expired.
     Unreachable(String),
     /// Stored pages are served again.
@@ -65,7 +67,7 @@ pub enum News {
     Silent(Vec<String>),
     /// Responses to writes are sent although no other member has been notified. While this lasts, no member serves a
     /// stored page.
-    LetGo,
+    WriteUnheard,
     /// The others may have forgotten this member, so responses to writes are not sent.
     Fenced,
 }
@@ -107,11 +109,11 @@ pub struct FleetStatus {
 
 /// Writes and commands waiting for the thread.
 #[derive(Debug, Default)]
-struct Outbox {
+struct FleetOutbox {
     /// The number of writes so far.
-    writes: Ticket,
-    entries: Vec<Text>,
-    forgets: Vec<Name>,
+    writes: WriteTicket,
+    entries: Vec<InvalidationText>,
+    forgets: Vec<MemberName>,
     leaves: bool,
 }
 
@@ -121,11 +123,11 @@ pub struct Fenced;
 
 /// The progress of confirmations, as waiting writers see it.
 #[derive(Clone, Copy, Debug)]
-struct Confirmed {
+struct ConfirmationProgress {
     /// Writes with smaller tickets are finished.
-    first_unconfirmed: Ticket,
+    first_unconfirmed: WriteTicket,
     /// Finished writes with smaller tickets are refused if they finish only now.
-    first_unrefused: Ticket,
+    first_unrefused: WriteTicket,
 }
 
 /// A member of a fleet.
@@ -133,12 +135,12 @@ struct Confirmed {
 pub struct Fleet {
     config: FleetConfig,
     /// The time until which stored pages may be served.
-    lease: AtomicU64,
+    lease_until: AtomicU64,
     /// The time from which this member does not respond to writes that the others have not heard of.
     fenced_from: AtomicU64,
-    outbox: Mutex<Outbox>,
+    outbox: Mutex<FleetOutbox>,
     wake: Notify,
-    confirmed: watch::Sender<Confirmed>,
+    confirmed: watch::Sender<ConfirmationProgress>,
     positions: Positions,
     renders: Option<Arc<Renders>>,
     questions: Questions,
@@ -147,25 +149,25 @@ pub struct Fleet {
 }
 
 /// Invalidates pages of this member. Must not call the fleet.
-pub type Apply = Box<dyn Fn(&Entry<Text>) + Send>;
+pub type ApplyInvalidation = Box<dyn Fn(&LogEntry<InvalidationText>) + Send>;
 /// Logs an event.
-pub type Report = Box<dyn Fn(News) + Send>;
+pub type ReportEvent = Box<dyn Fn(FleetEvent) + Send>;
 
 /// Returns the time since boot, including the time for which the machine was suspended, because leases expire
 /// meanwhile.
-fn clock() -> Moment {
+fn boot_clock() -> ClockNanoseconds {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default()
 }
 
-fn random() -> io::Result<u64> {
+fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(u64::from_ne_bytes(bytes))
 }
 
-fn nanoseconds(duration: Duration) -> Moment {
+fn nanoseconds(duration: Duration) -> ClockNanoseconds {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -173,16 +175,16 @@ impl Fleet {
     /// Starts a member. Stored pages are not served before it has joined.
     pub fn start(
         config: &FleetConfig,
-        apply: Apply,
-        report: Report,
+        apply: ApplyInvalidation,
+        report: ReportEvent,
         report_render: ReportRender,
-        answer: Answer,
+        answer: QuestionHandler,
     ) -> io::Result<Arc<Fleet>> {
         let renders = match &config.key {
             Some(key) => {
                 let valkey = config.valkey.clone();
                 let (fleet, lease) = (&config.fleet, config.lease);
-                let word = random()?;
+                let word = random_u64()?;
                 Some(Renders::start(
                     valkey,
                     fleet,
@@ -199,11 +201,11 @@ impl Fleet {
         let questions = Questions::new(registry.clone(), &config.member);
         let fleet = Arc::new(Fleet {
             config: config.clone(),
-            lease: AtomicU64::new(0),
+            lease_until: AtomicU64::new(0),
             outbox: Mutex::default(),
             wake: Notify::new(),
-            fenced_from: AtomicU64::new(Moment::MAX),
-            confirmed: watch::Sender::new(Confirmed {
+            fenced_from: AtomicU64::new(ClockNanoseconds::MAX),
+            confirmed: watch::Sender::new(ConfirmationProgress {
                 first_unconfirmed: 1,
                 first_unrefused: 0,
             }),
@@ -213,7 +215,7 @@ impl Fleet {
             status: Mutex::new(FleetStatus {
                 member: config.member.clone(),
                 valkey: config.valkey.to_string(),
-                confirmations: BOUNDS
+                confirmations: CONFIRMATION_BUCKETS_SECONDS
                     .map(Some)
                     .into_iter()
                     .chain([None])
@@ -227,36 +229,36 @@ impl Fleet {
             .enable_all()
             .build()?;
         let asked = Arc::downgrade(&fleet);
-        questions.answer_by(move |text| {
+        questions.spawn_responder(move |text| {
             let fleet = asked.upgrade()?;
             (!*fleet.has_left.borrow()).then(|| answer(text))
         })?;
-        let driver = Driver {
+        let driver = FleetDriver {
             fleet: fleet.clone(),
             registry,
-            member: Member::new(
+            member: FleetMember::new(
                 config.member.as_str().into(),
                 Timing {
                     fence: config.forget_after.map(nanoseconds),
-                    ..Timing::of(nanoseconds(config.lease))
+                    ..Timing::for_lease(nanoseconds(config.lease))
                 },
-                clock(),
+                boot_clock(),
             ),
             patience: config.lease / 2,
             // The highest bit is clear, and the lowest 16 bits number the sessions of this process.
-            process: random()? >> 17 << 16,
-            sessions: 1,
-            word: random()?,
+            process_session: random_u64()? >> 17 << 16,
+            next_session: 1,
+            word: random_u64()?,
             connection: None,
-            written: VecDeque::new(),
+            unconfirmed_writes: VecDeque::new(),
             apply,
             report,
-            said: Saying::default(),
+            logged: LoggedState::default(),
         };
         thread::Builder::new()
             .name("fleet".to_owned())
             .spawn(move || {
-                let _ended = Ended(driver.fleet.clone());
+                let _ended = ThreadEndGuard(driver.fleet.clone());
                 runtime.block_on(driver.run());
             })?;
         Ok(fleet)
@@ -267,7 +269,7 @@ impl Fleet {
         &self.config
     }
 
-    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+    fn outbox(&self) -> MutexGuard<'_, FleetOutbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -277,11 +279,11 @@ impl Fleet {
 
     /// Returns whether stored pages may be served now. It must be called after the page has been found.
     pub fn may_serve(&self) -> bool {
-        clock() < self.lease.load(Ordering::SeqCst)
+        boot_clock() < self.lease_until.load(Ordering::SeqCst)
     }
 
     /// Publishes an invalidation that this member has already applied, so that the others apply it too.
-    pub fn publish(&self, text: Text) -> Ticket {
+    pub fn publish(&self, text: InvalidationText) -> WriteTicket {
         let mut outbox = self.outbox();
         outbox.entries.push(text);
         outbox.writes += 1;
@@ -292,7 +294,7 @@ impl Fleet {
     }
 
     /// Returns the ticket of the latest write, or 0 if there was none.
-    pub fn last(&self) -> Ticket {
+    pub fn last_ticket(&self) -> WriteTicket {
         self.outbox().writes
     }
 
@@ -303,24 +305,24 @@ impl Fleet {
 
     /// Returns the last log entry that has been applied here along with all entries before it. `None` if it is unknown
     /// at present. A render that begins now sees the writes of these entries.
-    pub fn position(&self) -> Option<Position> {
+    pub fn position(&self) -> Option<LogPosition> {
         self.positions.last_applied()
     }
 
     /// Returns whether a render that began at `position`, on any member, includes every write that has invalidated
     /// pages here so far. It must be called while no purge can be applied here.
-    pub fn is_within(&self, position: &Position) -> bool {
-        self.positions.is_within(position, self.last())
+    pub fn is_within(&self, position: &LogPosition) -> bool {
+        self.positions.is_within(position, self.last_ticket())
     }
 
     /// Returns whether responses to writes must not be sent, because no other member would hear of the writes.
     pub fn is_fenced(&self) -> bool {
-        clock() >= self.fenced_from.load(Ordering::SeqCst)
+        boot_clock() >= self.fenced_from.load(Ordering::SeqCst)
     }
 
     /// Waits until no member serves a page that is older than this write, for at most one lease. On error, the response
     /// to the write must not be sent.
-    pub async fn confirmed(&self, ticket: Ticket) -> Result<(), Fenced> {
+    pub async fn wait_until_confirmed(&self, ticket: WriteTicket) -> Result<(), Fenced> {
         let mut confirmed = self.confirmed.subscribe();
         let wait = confirmed.wait_for(|confirmed| confirmed.first_unconfirmed > ticket);
         // The sender belongs to `self`, so it is not dropped while we wait. The fence is checked again, because the
@@ -332,12 +334,12 @@ impl Fleet {
         }
     }
 
-    /// Does the same as [`Fleet::confirmed`], for a thread without a runtime.
-    pub fn wait(&self, ticket: Ticket) -> Result<(), Fenced> {
+    /// Does the same as [`Fleet::wait_until_confirmed`], for a thread without a runtime.
+    pub fn block_until_confirmed(&self, ticket: WriteTicket) -> Result<(), Fenced> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         // If the runtime cannot be created, for example without memory, the write counts as unconfirmed.
         runtime.map_or(Err(Fenced), |runtime| {
-            runtime.block_on(self.confirmed(ticket))
+            runtime.block_on(self.wait_until_confirmed(ticket))
         })
     }
 
@@ -349,12 +351,12 @@ impl Fleet {
 
     /// Asks the other members a question, and returns their responses by member name after at most two seconds. For a
     /// thread without a runtime.
-    pub fn ask(&self, question: &str) -> Result<BTreeMap<String, String>, String> {
+    pub fn ask_members(&self, question: &str) -> Result<BTreeMap<String, String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
         let (runtime, word) = runtime
-            .and_then(|runtime| Ok((runtime, random()?)))
+            .and_then(|runtime| Ok((runtime, random_u64()?)))
             .map_err(|error| error.to_string())?;
         let status = self.status();
         let (others, silent) = (&status.others, &status.silent);
@@ -363,7 +365,7 @@ impl Fleet {
 
     /// Stops serving stored pages, and leaves the fleet once everything is published.
     pub fn leave(&self) {
-        self.lease.store(0, Ordering::SeqCst);
+        self.lease_until.store(0, Ordering::SeqCst);
         self.outbox().leaves = true;
         self.wake.notify_one();
     }
@@ -384,97 +386,104 @@ impl Fleet {
 
     /// Returns the current status of the member.
     pub fn status(&self) -> FleetStatus {
-        let left = self.lease.load(Ordering::SeqCst).saturating_sub(clock());
+        let left = self
+            .lease_until
+            .load(Ordering::SeqCst)
+            .saturating_sub(boot_clock());
         FleetStatus {
             lease_left: Duration::from_nanos(left).as_secs_f64(),
-            writes: self.last(),
+            writes: self.last_ticket(),
             renders: self
                 .renders
                 .as_ref()
-                .map_or(Vec::new(), |renders| renders.sums()),
+                .map_or(Vec::new(), |renders| renders.outcome_counts()),
             ..self.status_mut().clone()
         }
     }
 }
 
 /// Records on drop that the thread has ended: stored pages are not served, and no writer waits.
-struct Ended(Arc<Fleet>);
+struct ThreadEndGuard(Arc<Fleet>);
 
-impl Drop for Ended {
+impl Drop for ThreadEndGuard {
     fn drop(&mut self) {
-        self.0.lease.store(0, Ordering::SeqCst);
+        self.0.lease_until.store(0, Ordering::SeqCst);
         let first_unrefused = match self.0.config.forget_after {
-            Some(_) => Ticket::MAX,
+            Some(_) => WriteTicket::MAX,
             None => 0,
         };
-        self.0.confirmed.send_replace(Confirmed {
-            first_unconfirmed: Ticket::MAX,
+        self.0.confirmed.send_replace(ConfirmationProgress {
+            first_unconfirmed: WriteTicket::MAX,
             first_unrefused,
         });
         self.0.has_left.send_replace(true);
     }
 }
 
-type Exchanged = (
-    Result<Reply<Text>, RedisError>,
+type ExchangeResult = (
+    Result<RegistryReply<InvalidationText>, RedisError>,
     Option<MultiplexedConnection>,
 );
-type InFlight = Pin<Box<dyn Future<Output = Exchanged> + Send>>;
+type ExchangeFuture = Pin<Box<dyn Future<Output = ExchangeResult> + Send>>;
 
 /// The state that has already been logged.
 #[derive(Default)]
-struct Saying {
+struct LoggedState {
     leased: bool,
     /// The reasons already logged for this outage. The first may be a timeout, and only the second may name the cause.
-    troubles: BTreeSet<String>,
-    silent: Vec<Name>,
-    let_go: u64,
-    lets_go: bool,
+    reasons: BTreeSet<String>,
+    silent: Vec<MemberName>,
+    unheard_writes: u64,
+    has_reported_unheard: bool,
     fenced: bool,
 }
 
-struct Driver {
+struct FleetDriver {
     fleet: Arc<Fleet>,
     registry: Arc<Registry>,
-    member: Member<Text>,
+    member: FleetMember<InvalidationText>,
     /// The maximum duration of an exchange.
     patience: Duration,
-    process: Session,
-    sessions: Session,
+    process_session: SessionId,
+    next_session: SessionId,
     word: u64,
     connection: Option<MultiplexedConnection>,
     /// Unconfirmed writes, each with the time at which it was made.
-    written: VecDeque<(Ticket, Moment)>,
-    apply: Apply,
-    report: Report,
-    said: Saying,
+    unconfirmed_writes: VecDeque<(WriteTicket, ClockNanoseconds)>,
+    apply: ApplyInvalidation,
+    report: ReportEvent,
+    logged: LoggedState,
 }
 
-impl Driver {
+impl FleetDriver {
     async fn run(mut self) {
-        let mut heard = self.listen();
-        let mut exchange: Option<InFlight> = None;
+        let mut heard = self.spawn_listener();
+        let mut exchange: Option<ExchangeFuture> = None;
         while !self.member.has_left() {
-            self.take_orders();
-            let now = clock();
-            if let Some(request) = self.member.poll(now, self.process | self.sessions) {
-                if matches!(request, Request::Join { .. }) {
-                    self.sessions = (self.sessions + 1) & 0xffff;
+            self.take_commands();
+            let now = boot_clock();
+            if let Some(request) = self
+                .member
+                .poll(now, self.process_session | self.next_session)
+            {
+                if matches!(request, RegistryRequest::Join { .. }) {
+                    self.next_session = (self.next_session + 1) & 0xffff;
                 }
                 exchange = Some(self.exchange(request));
             } else if !self.member.awaits_reply() {
                 exchange = None;
             }
-            self.show();
-            let sleep = Duration::from_nanos(self.member.wakes_at().saturating_sub(clock()));
+            self.publish_state();
+            let sleep =
+                Duration::from_nanos(self.member.next_poll_at().saturating_sub(boot_clock()));
             tokio::select! {
                 biased;
-                Some(said) = heard.recv() => self.hear(said),
+                Some(said) = heard.recv() => self.handle_peer_message(said),
                 answer = async { exchange.as_mut().expect("there is one").await },
                     if exchange.is_some() =>
                 {
                     exchange = None;
-                    self.answered(answer);
+                    self.handle_exchange_result(answer);
                 }
                 () = self.fleet.wake.notified() => {}
                 // The sleep is limited to an hour, because a timer does not accept arbitrarily long durations.
@@ -483,16 +492,16 @@ impl Driver {
         }
     }
 
-    fn take_orders(&mut self) {
+    fn take_commands(&mut self) {
         let mut outbox = self.fleet.outbox();
         let entries = std::mem::take(&mut outbox.entries);
         let forgets = std::mem::take(&mut outbox.forgets);
         let leaves = std::mem::take(&mut outbox.leaves);
         drop(outbox);
-        let now = clock();
+        let now = boot_clock();
         for text in entries {
-            let ticket = self.member.publish(Entry::Purge(text));
-            self.written.push_back((ticket, now));
+            let ticket = self.member.publish(LogEntry::Purge(text));
+            self.unconfirmed_writes.push_back((ticket, now));
         }
         for name in forgets {
             self.member.forget(name, now);
@@ -502,7 +511,7 @@ impl Driver {
         }
     }
 
-    fn exchange(&self, request: Request<Text>) -> InFlight {
+    fn exchange(&self, request: RegistryRequest<InvalidationText>) -> ExchangeFuture {
         let (registry, patience, word) = (self.registry.clone(), self.patience, self.word);
         let connection = self.connection.clone();
         Box::pin(async move {
@@ -522,46 +531,49 @@ impl Driver {
         })
     }
 
-    fn answered(&mut self, (answer, connection): Exchanged) {
+    fn handle_exchange_result(&mut self, (answer, connection): ExchangeResult) {
         self.connection = connection;
-        let now = clock();
+        let now = boot_clock();
         match answer {
             Ok(reply) => {
                 self.fleet.status_mut().trouble.clear();
-                let effects = self.member.reply(now, reply);
-                self.carry_out(effects);
+                let effects = self.member.handle_reply(now, reply);
+                self.apply_effects(effects);
             }
             Err(error) => {
                 self.fleet.status_mut().trouble = error.to_string();
-                self.member.lost(now);
+                self.member.fail_exchange(now);
             }
         }
     }
 
-    fn hear(&mut self, said: Said) {
-        let now = clock();
+    fn handle_peer_message(&mut self, said: PeerMessage) {
+        let now = boot_clock();
         match said {
-            Said::Hint(hint) => {
-                let effects = self.member.hint(now, hint);
-                self.carry_out(effects);
+            PeerMessage::Hint(hint) => {
+                let effects = self.member.handle_hint(now, hint);
+                self.apply_effects(effects);
             }
-            Said::Confirm(session, incarnation, number) => {
-                self.member.confirmed(now, session, &incarnation, number);
+            PeerMessage::Confirm(session, incarnation, number) => {
+                self.member
+                    .handle_confirmation(now, session, &incarnation, number);
             }
         }
     }
 
-    fn position(&self) -> Option<Position> {
+    fn position(&self) -> Option<LogPosition> {
         let (incarnation, number) = self.member.position()?;
-        Some(Position {
+        Some(LogPosition {
             incarnation: incarnation.clone(),
             number,
         })
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect<Text>>) {
+    fn apply_effects(&mut self, effects: Vec<Effect<InvalidationText>>) {
         let unpublished = self.member.first_unpublished();
-        self.fleet.positions.begin(self.position(), unpublished);
+        self.fleet
+            .positions
+            .begin_applying(self.position(), unpublished);
         for effect in effects {
             match effect {
                 Effect::Apply(entry) => {
@@ -575,14 +587,18 @@ impl Driver {
                     number,
                 } => {
                     // A member that receives the confirmation may immediately ask what this member has applied.
-                    self.fleet.positions.applied(self.position(), unpublished);
+                    self.fleet
+                        .positions
+                        .finish_applying(self.position(), unpublished);
                     let (registry, connection) = (self.registry.clone(), self.connection.clone());
                     tokio::spawn(async move {
                         if let Some(mut connection) = connection {
                             let what = (session, &incarnation, number);
                             // A lost confirmation only costs the writer time, because the next exchange confirms the
                             // entries too.
-                            let _ = registry.confirm(&mut connection, to, what).await;
+                            let _ = registry
+                                .publish_confirmation(&mut connection, to, what)
+                                .await;
                         }
                     });
                 }
@@ -591,9 +607,9 @@ impl Driver {
     }
 
     /// Receives messages of the other members over a separate connection.
-    fn listen(&self) -> mpsc::Receiver<Said> {
-        let (to, heard) = mpsc::channel(SAID);
-        let (registry, process) = (self.registry.clone(), self.process);
+    fn spawn_listener(&self) -> mpsc::Receiver<PeerMessage> {
+        let (to, heard) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let (registry, process) = (self.registry.clone(), self.process_session);
         let pause = self.patience / 3;
         tokio::spawn(async move {
             while !to.is_closed() {
@@ -611,25 +627,27 @@ impl Driver {
     }
 
     /// Updates the state that front threads see, the status and the log. All effects have been carried out.
-    fn show(&mut self) {
+    fn publish_state(&mut self) {
         let unpublished = self.member.first_unpublished();
-        self.fleet.positions.applied(self.position(), unpublished);
-        let now = clock();
-        let lease = self.member.lease();
-        self.fleet.lease.store(lease, Ordering::SeqCst);
+        self.fleet
+            .positions
+            .finish_applying(self.position(), unpublished);
+        let now = boot_clock();
+        let lease = self.member.lease_until();
+        self.fleet.lease_until.store(lease, Ordering::SeqCst);
         if self.fleet.outbox().leaves {
-            self.fleet.lease.store(0, Ordering::SeqCst);
+            self.fleet.lease_until.store(0, Ordering::SeqCst);
         }
         self.fleet
             .fenced_from
             .store(self.member.fenced_from(), Ordering::SeqCst);
         let first = self.member.first_unconfirmed();
-        let silent = self.member.silent(now);
+        let silent = self.member.silent_members(now);
         let mut status = self.fleet.status_mut();
-        while let Some((ticket, since)) = self.written.front().copied()
+        while let Some((ticket, since)) = self.unconfirmed_writes.front().copied()
             && ticket < first
         {
-            self.written.pop_front();
+            self.unconfirmed_writes.pop_front();
             let took = Duration::from_nanos(now.saturating_sub(since)).as_secs_f64();
             status.confirmation_seconds += took;
             let fits = |(bound, _): &&mut (Option<f64>, u64)| bound.is_none_or(|b| took <= b);
@@ -637,7 +655,7 @@ impl Driver {
                 *count += 1;
             }
         }
-        let others = self.member.others();
+        let others = self.member.other_members();
         status.members = others.map_or(0, |others| others.len() as u64 + 1);
         status.others = others
             .into_iter()
@@ -645,7 +663,7 @@ impl Driver {
             .map(ToString::to_string)
             .collect();
         status.silent = silent.iter().map(ToString::to_string).collect();
-        status.let_go = self.member.let_go();
+        status.let_go = self.member.unheard_writes();
         let trouble = status.trouble.clone();
         drop(status);
         // The status is updated before, so that a writer whose write was not published finds it counted there.
@@ -655,40 +673,42 @@ impl Driver {
             shown.first_unrefused = self.member.first_unrefused();
             modified
         });
-        self.report(now < lease, &trouble, silent);
+        self.report_changes(now < lease, &trouble, silent);
     }
 
-    fn report(&mut self, leased: bool, trouble: &str, silent: Vec<Name>) {
-        if leased && !self.said.leased {
-            (self.report)(News::Leased);
+    fn report_changes(&mut self, leased: bool, trouble: &str, silent: Vec<MemberName>) {
+        if leased && !self.logged.leased {
+            (self.report)(FleetEvent::Leased);
         }
-        self.said.leased = leased;
+        self.logged.leased = leased;
         if leased || trouble.is_empty() {
-            self.said.troubles.clear();
-        } else if self.said.troubles.len() < TROUBLES
-            && self.said.troubles.insert(trouble.to_owned())
+            self.logged.reasons.clear();
+        } else if self.logged.reasons.len() < MAX_LOGGED_REASONS
+            && self.logged.reasons.insert(trouble.to_owned())
         {
-            (self.report)(News::Unreachable(trouble.to_owned()));
+            (self.report)(FleetEvent::Unreachable(trouble.to_owned()));
         }
-        if !leased && silent != self.said.silent {
+        if !leased && silent != self.logged.silent {
             if !silent.is_empty() {
                 let names = silent.iter().map(ToString::to_string).collect();
-                (self.report)(News::Silent(names));
+                (self.report)(FleetEvent::Silent(names));
             }
-            self.said.silent = silent;
+            self.logged.silent = silent;
         }
-        let let_go = self.member.let_go();
+        let let_go = self.member.unheard_writes();
         // The event is reported once until there is a lease again, because every write in between causes it.
-        if let_go > self.said.let_go && !std::mem::replace(&mut self.said.lets_go, true) {
-            (self.report)(News::LetGo);
+        if let_go > self.logged.unheard_writes
+            && !std::mem::replace(&mut self.logged.has_reported_unheard, true)
+        {
+            (self.report)(FleetEvent::WriteUnheard);
         }
-        self.said.lets_go &= !leased;
-        self.said.let_go = let_go;
+        self.logged.has_reported_unheard &= !leased;
+        self.logged.unheard_writes = let_go;
         // A starting member is fenced until it has joined, which is not reported while Valkey answers.
         let fenced = self.fleet.is_fenced() && !trouble.is_empty();
-        if fenced && !self.said.fenced {
-            (self.report)(News::Fenced);
+        if fenced && !self.logged.fenced {
+            (self.report)(FleetEvent::Fenced);
         }
-        self.said.fenced = fenced;
+        self.logged.fenced = fenced;
     }
 }

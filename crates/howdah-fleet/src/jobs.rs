@@ -15,11 +15,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, Script};
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::Registry;
+use crate::registry::Registry;
 
 /// A run that a member wants to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Claim {
+pub struct FleetRunClaim {
     /// A random word that identifies this run.
     pub token: String,
     /// The name of the member that claims the run.
@@ -30,7 +30,7 @@ pub struct Claim {
 
 /// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClaimResult {
     /// The run belongs to this member. Holds the time of the claim by Valkey's clock.
     Yours(i64),
     /// The run was decided before. Holds the member that last ran the job.
@@ -46,7 +46,7 @@ pub enum Verdict {
 /// The last run of a job in the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Run {
+pub struct FleetJobRun {
     /// When the run was claimed by Valkey's clock, in milliseconds since 1970.
     pub at: i64,
     /// The latest scheduled time that has been decided, in seconds since 1970.
@@ -65,20 +65,20 @@ pub struct Run {
 
 /// A member's request in one exchange. The maps are keyed by job name.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Message {
+pub struct JobsRequest {
     /// The runs that the member wants to start.
-    pub claims: BTreeMap<String, Claim>,
+    pub claims: BTreeMap<String, FleetRunClaim>,
     /// The runs that the member is doing or has done recently.
-    pub runs: BTreeMap<String, Run>,
+    pub runs: BTreeMap<String, FleetJobRun>,
 }
 
 /// The reply to a request. The maps are keyed by job name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct JobsReply {
     /// The results of the member's claims.
-    pub claims: BTreeMap<String, Verdict>,
+    pub claims: BTreeMap<String, ClaimResult>,
     /// The last run of each job of the fleet.
-    pub rows: BTreeMap<String, Run>,
+    pub rows: BTreeMap<String, FleetJobRun>,
     /// The member's own runs whose lock has expired, each with the member that runs the job now.
     pub replaced: BTreeMap<String, String>,
     /// Runs that ended because their member was not heard from any more. Reported once, to the first member that asks.
@@ -86,9 +86,9 @@ pub struct Answer {
 }
 
 #[derive(Deserialize)]
-struct AnswerText {
+struct JobsReplyText {
     claims: BTreeMap<String, (String, String)>,
-    rows: BTreeMap<String, Run>,
+    rows: BTreeMap<String, FleetJobRun>,
     replaced: BTreeMap<String, String>,
     lost: BTreeMap<String, String>,
 }
@@ -120,7 +120,7 @@ impl JobRows {
     /// # Errors
     /// Fails with the error that Valkey returned, or because it did not reply in time or has too few replicas. The
     /// request may have been carried out nevertheless; repeating it changes nothing.
-    pub async fn exchange(&mut self, message: &Message) -> Result<Answer, String> {
+    pub async fn exchange(&mut self, message: &JobsRequest) -> Result<JobsReply, String> {
         let answer = self.try_exchange(message).await;
         if answer.is_err() {
             self.connection = None;
@@ -128,9 +128,9 @@ impl JobRows {
         answer.map_err(|error| error.to_string())
     }
 
-    async fn try_exchange(&mut self, message: &Message) -> Result<Answer, RedisError> {
+    async fn try_exchange(&mut self, message: &JobsRequest) -> Result<JobsReply, RedisError> {
         let text = serde_json::to_string(message)
-            .map_err(|error| unreadable("a message about jobs", &error.to_string()))?;
+            .map_err(|error| version_error("a message about jobs", &error.to_string()))?;
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(self.registry.connect(self.patience).await?),
@@ -139,37 +139,39 @@ impl JobRows {
         call.key(format!("{}:jobs", self.registry.prefix()));
         call.arg(self.lock.as_millis().to_string()).arg(text);
         let answer: String = call.invoke_async(connection).await?;
-        self.registry.replicated(connection, self.patience).await?;
-        read(&answer)
+        self.registry
+            .wait_for_replicas(connection, self.patience)
+            .await?;
+        decode_reply(&answer)
     }
 }
 
-fn unreadable(what: &str, why: &str) -> RedisError {
+fn version_error(what: &str, why: &str) -> RedisError {
     let detail = format!("{what} is not of this version of Howdah: {why}");
     RedisError::from((ErrorKind::UnexpectedReturnType, "FleetVersion", detail))
 }
 
-fn read(answer: &str) -> Result<Answer, RedisError> {
-    let answer: AnswerText = serde_json::from_str(answer)
-        .map_err(|error| unreadable("a row of a job", &error.to_string()))?;
+fn decode_reply(answer: &str) -> Result<JobsReply, RedisError> {
+    let answer: JobsReplyText = serde_json::from_str(answer)
+        .map_err(|error| version_error("a row of a job", &error.to_string()))?;
     let mut claims = BTreeMap::new();
     for (job, (word, rest)) in answer.claims {
         let number = || {
             let number = rest.parse::<f64>();
-            number.map_err(|error| unreadable("an answer to a claim", &error.to_string()))
+            number.map_err(|error| version_error("an answer to a claim", &error.to_string()))
         };
         let time = || Ok::<_, RedisError>(Duration::from_millis(number()? as u64));
         let verdict = match word.as_str() {
-            "yours" => Verdict::Yours(number()? as i64),
-            "taken" => Verdict::Taken(rest),
-            "runs" => Verdict::Runs(rest),
-            "ahead" => Verdict::Ahead(time()?),
-            "wait" => Verdict::Wait(time()?),
-            other => return Err(unreadable("an answer to a claim", other)),
+            "yours" => ClaimResult::Yours(number()? as i64),
+            "taken" => ClaimResult::Taken(rest),
+            "runs" => ClaimResult::Runs(rest),
+            "ahead" => ClaimResult::Ahead(time()?),
+            "wait" => ClaimResult::Wait(time()?),
+            other => return Err(version_error("an answer to a claim", other)),
         };
         claims.insert(job, verdict);
     }
-    Ok(Answer {
+    Ok(JobsReply {
         claims,
         rows: answer.rows,
         replaced: answer.replaced,

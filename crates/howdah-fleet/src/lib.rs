@@ -13,19 +13,19 @@
 
 #![forbid(unsafe_code)]
 
-mod exchange;
 pub mod fleet;
 pub mod jobs;
 pub mod position;
 pub mod protocol;
 pub mod questions;
+mod registry;
 pub mod renders;
 pub mod valkey;
 
-pub use exchange::{EVERYTHING, Registry, Text};
-pub use fleet::{Fenced, Fleet, FleetConfig, FleetStatus, News};
-pub use position::Position;
+pub use fleet::{Fenced, Fleet, FleetConfig, FleetEvent, FleetStatus};
+pub use position::LogPosition;
+pub use registry::{EVERYTHING, InvalidationText, Registry};
 pub use renders::Renders;
-pub use renders::outcome::Outcome as RenderOutcome;
+pub use renders::outcome::FleetRenderOutcome;
 pub use renders::seal::RenderKey;
 pub use valkey::Valkey;

@@ -16,19 +16,19 @@ use futures_util::{Stream, StreamExt};
 use redis::{Msg, RedisError, Value};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::exchange::Registry;
+use crate::registry::Registry;
 
 /// How long a member waits for responses. Also the timeout of connections and the pause between retries.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum length of a question, in bytes.
-const LONGEST: usize = 16 << 10;
+const MAX_QUESTION_BYTES: usize = 16 << 10;
 /// The maximum length of a response, in bytes. Longer responses are truncated.
-const LONGEST_ANSWER: usize = 600;
+const MAX_RESPONSE_BYTES: usize = 600;
 /// How many questions a member answers per second. It ignores further ones.
-const ANSWERS: u32 = 20;
+const MAX_RESPONSES_PER_SECOND: u32 = 20;
 
 /// Returns the line that answers a question.
-pub type Answer = Box<dyn Fn(&str) -> String + Send + Sync>;
+pub type QuestionHandler = Box<dyn Fn(&str) -> String + Send + Sync>;
 
 /// Asks and answers the questions of a fleet, for one member.
 #[derive(Clone, Debug)]
@@ -43,16 +43,16 @@ impl Questions {
         Questions { registry, member }
     }
 
-    fn questions(&self) -> String {
+    fn question_channel(&self) -> String {
         format!("{}:questions", self.registry.prefix())
     }
 
-    fn answers(&self, word: &str) -> String {
+    fn response_channel(&self, word: &str) -> String {
         format!("{}:answers:{word}", self.registry.prefix())
     }
 
     /// Starts the thread that responds for this member until `answer` returns `None`.
-    pub fn answer_by(
+    pub fn spawn_responder(
         self,
         answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
     ) -> io::Result<()> {
@@ -61,8 +61,8 @@ impl Questions {
             .build()?;
         let listens = async move {
             // After a failure, questions get no response from this member until it is connected again.
-            while self.hear(&answer).await != Ok(()) {
-                sleep(PATIENCE).await;
+            while self.respond(&answer).await != Ok(()) {
+                sleep(RESPONSE_TIMEOUT).await;
             }
         };
         thread::Builder::new()
@@ -72,24 +72,24 @@ impl Questions {
     }
 
     /// Responds to questions. Returns `Ok` when `answer` returns `None`, and an error when the connection breaks.
-    async fn hear(&self, answer: &impl Fn(&str) -> Option<String>) -> Result<(), RedisError> {
+    async fn respond(&self, answer: &impl Fn(&str) -> Option<String>) -> Result<(), RedisError> {
         let connect = async {
-            let questions = self.registry.subscribe(&[&self.questions()]).await?;
-            Ok::<_, RedisError>((questions, self.registry.connect(PATIENCE).await?))
+            let questions = self.registry.subscribe(&[&self.question_channel()]).await?;
+            Ok::<_, RedisError>((questions, self.registry.connect(RESPONSE_TIMEOUT).await?))
         };
-        let connected = timeout(PATIENCE, connect).await;
-        let (questions, mut connection) = connected.map_err(|_| broken())??;
+        let connected = timeout(RESPONSE_TIMEOUT, connect).await;
+        let (questions, mut connection) = connected.map_err(|_| broken_connection())??;
         let mut questions = std::pin::pin!(questions);
         let (mut second, mut answered) = (Instant::now(), 0);
         while let Some(question) = questions.next().await {
             let payload = String::from_utf8_lossy(question.get_payload_bytes());
-            let Some((word, asker, text)) = question_of(&payload) else {
+            let Some((word, asker, text)) = parse_question(&payload) else {
                 continue;
             };
             if second.elapsed() >= Duration::from_secs(1) {
                 (second, answered) = (Instant::now(), 0);
             }
-            if asker == self.member || answered == ANSWERS {
+            if asker == self.member || answered == MAX_RESPONSES_PER_SECOND {
                 continue;
             }
             answered += 1;
@@ -97,11 +97,11 @@ impl Questions {
                 return Ok(());
             };
             let mut publish = redis::cmd("PUBLISH");
-            publish.arg(self.answers(word));
-            publish.arg(format!("{} {}", self.member, printable(&line)));
+            publish.arg(self.response_channel(word));
+            publish.arg(format!("{} {}", self.member, escape_for_terminal(&line)));
             publish.query_async::<Value>(&mut connection).await?;
         }
-        Err(broken())
+        Err(broken_connection())
     }
 
     /// Asks `others`, and returns the lines of the members that responded in time. Does not wait for those in `silent`.
@@ -113,10 +113,10 @@ impl Questions {
         others: &[String],
         silent: &[String],
     ) -> Result<BTreeMap<String, String>, String> {
-        if text.len() > LONGEST {
-            return Err(format!("a question has at most {LONGEST} bytes"));
+        if text.len() > MAX_QUESTION_BYTES {
+            return Err(format!("a question has at most {MAX_QUESTION_BYTES} bytes"));
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + RESPONSE_TIMEOUT;
         let asked = timeout_at(until, self.publish(text, &format!("{word:x}"))).await;
         let asked = asked.map_err(|_| "Valkey does not answer in time".to_owned())?;
         let mut answers = std::pin::pin!(asked.map_err(|error| error.to_string())?);
@@ -135,7 +135,7 @@ impl Questions {
                 // Only the first response of each member counts.
                 heard
                     .entry(name.to_owned())
-                    .or_insert_with(|| printable(line));
+                    .or_insert_with(|| escape_for_terminal(line));
             }
         }
         Ok(heard)
@@ -147,38 +147,41 @@ impl Questions {
         text: &str,
         word: &str,
     ) -> Result<impl Stream<Item = Msg> + use<>, RedisError> {
-        let answers = self.registry.subscribe(&[&self.answers(word)]).await?;
-        let mut connection = self.registry.connect(PATIENCE).await?;
+        let answers = self
+            .registry
+            .subscribe(&[&self.response_channel(word)])
+            .await?;
+        let mut connection = self.registry.connect(RESPONSE_TIMEOUT).await?;
         let mut publish = redis::cmd("PUBLISH");
-        publish.arg(self.questions());
+        publish.arg(self.question_channel());
         publish.arg(format!("{word} {} {text}", self.member));
         publish.query_async::<Value>(&mut connection).await?;
         Ok(answers)
     }
 }
 
-fn broken() -> RedisError {
+fn broken_connection() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
 /// Parses a question into the word that identifies its responses, the asking member, and the text. Returns `None` if it
 /// is not a valid question.
-fn question_of(payload: &str) -> Option<(&str, &str, &str)> {
+fn parse_question(payload: &str) -> Option<(&str, &str, &str)> {
     let (word, rest) = payload.split_once(' ')?;
     let (asker, text) = rest.split_once(' ')?;
     let is_word = word.len() <= 16 && word.bytes().all(|b| b.is_ascii_hexdigit());
-    (is_word && text.len() <= LONGEST).then_some((word, asker, text))
+    (is_word && text.len() <= MAX_QUESTION_BYTES).then_some((word, asker, text))
 }
 
 /// Escapes and truncates a line so that it can be printed on a terminal.
-fn printable(line: &str) -> String {
+fn escape_for_terminal(line: &str) -> String {
     let mut text = String::new();
     for c in line.chars() {
         match c {
             ' '..='~' => text.push(c),
             other => text.extend(other.escape_default()),
         }
-        if text.len() >= LONGEST_ANSWER {
+        if text.len() >= MAX_RESPONSE_BYTES {
             return text + "...";
         }
     }
@@ -190,21 +193,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_question_is_not_answered() {
-        assert_eq!(question_of("1f m0 /a b"), Some(("1f", "m0", "/a b")));
+    fn malformed_question_is_not_parsed() {
+        assert_eq!(parse_question("1f m0 /a b"), Some(("1f", "m0", "/a b")));
         for other in ["", "1f", "1f m0", "x m0 /", "11112222333344445 m0 /"] {
-            assert_eq!(question_of(other), None, "{other}");
+            assert_eq!(parse_question(other), None, "{other}");
         }
-        let long = format!("1f m0 {}", "a".repeat(LONGEST + 1));
-        assert_eq!(question_of(&long), None);
+        let long = format!("1f m0 {}", "a".repeat(MAX_QUESTION_BYTES + 1));
+        assert_eq!(parse_question(&long), None);
     }
 
     #[test]
-    fn an_answer_is_short_and_moves_no_cursor() {
+    fn response_is_truncated_and_escaped() {
         assert_eq!(
-            printable("a\u{1b}[2J\n\u{202e}é"),
+            escape_for_terminal("a\u{1b}[2J\n\u{202e}é"),
             "a\\u{1b}[2J\\n\\u{202e}\\u{e9}"
         );
-        assert_eq!(printable(&"\n".repeat(10_000)).len(), LONGEST_ANSWER + 3);
+        assert_eq!(
+            escape_for_terminal(&"\n".repeat(10_000)).len(),
+            MAX_RESPONSE_BYTES + 3
+        );
     }
 }

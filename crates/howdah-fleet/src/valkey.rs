@@ -13,21 +13,21 @@ use url::Url;
 use cluster::Cluster;
 
 /// The default port of Valkey.
-const PORT: u16 = 6379;
+const DEFAULT_PORT: u16 = 6379;
 /// The default port of Sentinels.
-const SENTINEL_PORT: u16 = 26379;
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
 /// The address and login of Valkey.
 #[derive(Clone)]
 pub struct Valkey {
     /// The URL without its password.
-    shown: String,
-    text: String,
-    at: At,
+    redacted_url: String,
+    url: String,
+    address: ValkeyAddress,
 }
 
 #[derive(Clone)]
-enum At {
+enum ValkeyAddress {
     Server(Box<Client>),
     Sentinels(Box<Sentinels>),
     Cluster(Cluster),
@@ -35,19 +35,19 @@ enum At {
 
 impl fmt::Debug for Valkey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Valkey({})", self.shown)
+        write!(f, "Valkey({})", self.redacted_url)
     }
 }
 
 impl fmt::Display for Valkey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.redacted_url)
     }
 }
 
 impl PartialEq for Valkey {
     fn eq(&self, other: &Valkey) -> bool {
-        self.text == other.text
+        self.url == other.url
     }
 }
 
@@ -79,29 +79,29 @@ impl FromStr for Valkey {
         let path = rest.split_once('/').map_or("", |(_, path)| path);
         let at = match scheme.split_once('+') {
             Some((scheme, "sentinel")) => {
-                let nodes = Nodes::read(scheme, login, hosts, SENTINEL_PORT)?;
-                At::Sentinels(Box::new(Sentinels::read(nodes, path)?))
+                let nodes = Nodes::parse(scheme, login, hosts, DEFAULT_SENTINEL_PORT)?;
+                ValkeyAddress::Sentinels(Box::new(Sentinels::parse(nodes, path)?))
             }
             Some((scheme, "cluster")) => {
-                let nodes = Nodes::read(scheme, login, hosts, PORT)?;
+                let nodes = Nodes::parse(scheme, login, hosts, DEFAULT_PORT)?;
                 if !path.is_empty() {
                     let how = "a cluster has one database, without a number: write nothing behind the hosts";
                     return Err(how.to_owned());
                 }
-                At::Cluster(Cluster::new(&nodes).map_err(|error| why(&error))?)
+                ValkeyAddress::Cluster(Cluster::new(&nodes).map_err(|error| error_reason(&error))?)
             }
-            _ => At::Server(Box::new(server(text)?)),
+            _ => ValkeyAddress::Server(Box::new(open_client(text)?)),
         };
         Ok(Valkey {
-            shown,
-            text: text.to_owned(),
-            at,
+            redacted_url: shown,
+            url: text.to_owned(),
+            address: at,
         })
     }
 }
 
 /// The reason of a Redis error, without the URL.
-fn why(error: &redis::RedisError) -> String {
+fn error_reason(error: &redis::RedisError) -> String {
     let detail = error.detail().unwrap_or_default();
     match detail {
         "" => error.category().to_owned(),
@@ -109,13 +109,13 @@ fn why(error: &redis::RedisError) -> String {
     }
 }
 
-fn server(text: &str) -> Result<Client, String> {
+fn open_client(text: &str) -> Result<Client, String> {
     let info = text.into_connection_info();
     let info = info.map_err(|_| {
         "expected redis://, rediss:// (TLS), redis+unix://, redis+sentinel:// or redis+cluster:// with a host"
             .to_owned()
     })?;
-    Client::open(info).map_err(|error| why(&error))
+    Client::open(info).map_err(|error| error_reason(&error))
 }
 
 /// Several servers of one deployment, and the login for them and for the servers that they name.
@@ -127,7 +127,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn read(
+    fn parse(
         scheme: &str,
         login: Option<&str>,
         hosts: &str,
@@ -159,7 +159,7 @@ impl Nodes {
         }
         // The parser for URLs of single servers decodes percent-encoding.
         let login = match login {
-            Some(login) => server(&format!("redis://{login}@host"))?
+            Some(login) => open_client(&format!("redis://{login}@host"))?
                 .get_connection_info()
                 .redis_settings()
                 .clone(),
@@ -187,7 +187,7 @@ struct Sentinels {
 }
 
 impl Sentinels {
-    fn read(nodes: Nodes, path: &str) -> Result<Sentinels, String> {
+    fn parse(nodes: Nodes, path: &str) -> Result<Sentinels, String> {
         let (primary, database) = path.split_once('/').unwrap_or((path, "0"));
         if primary.is_empty() {
             let how = "name the primary behind the Sentinels: redis+sentinel://host:26379/NAME";
@@ -223,23 +223,23 @@ impl Sentinels {
 
 impl Valkey {
     /// Returns whether a replica may be promoted to primary automatically.
-    pub fn fails_over(&self) -> bool {
-        !matches!(self.at, At::Server(_))
+    pub fn can_fail_over(&self) -> bool {
+        !matches!(self.address, ValkeyAddress::Server(_))
     }
 
     /// Returns the URL with its password, for a process that connects on its own.
-    pub fn secret(&self) -> &str {
-        &self.text
+    pub fn url_with_password(&self) -> &str {
+        &self.url
     }
 
     /// Returns a client of the server that currently holds the keys in the hash slot of `key`.
     pub(crate) async fn client(&self, key: &str) -> Result<Client, redis::RedisError> {
         // Installing fails if a provider is installed already, which is the same one.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        match &self.at {
-            At::Server(client) => Ok(Client::clone(client)),
-            At::Sentinels(sentinels) => sentinels.client()?.async_get_client().await,
-            At::Cluster(cluster) => cluster.client(key).await,
+        match &self.address {
+            ValkeyAddress::Server(client) => Ok(Client::clone(client)),
+            ValkeyAddress::Sentinels(sentinels) => sentinels.client()?.async_get_client().await,
+            ValkeyAddress::Cluster(cluster) => cluster.client(key).await,
         }
     }
 }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_where_valkey_is_and_shows_no_password() {
+    fn valkey_url_is_shown_without_password() {
         for (text, shown) in [
             ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
             ("rediss://a:secret@b:1/2", "rediss://a:…@b:1"),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_valkey_is_refused_with_what_to_write() {
+    fn valkey_url_errors_say_what_to_write() {
         for (text, said) in [
             ("localhost", "redis://host:6379"),
             ("http://a", "rediss://"),

@@ -5,23 +5,23 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_http::listener::{ListenAddress, ListenerConfig, Server, ThreadHooks};
+use howdah_http::listener::{HttpServer, ListenAddress, ListenerConfig, ThreadHooks};
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_http::{ConnInfo, Handler, HttpConfig, RequestBody, Responder};
+use howdah_http::{ConnectionInfo, HttpConfig, RequestBody, RequestHandler, Responder};
 
-struct Hello {
+struct HelloServer {
     head: ResponseHead,
 }
 
-impl Handler for Hello {
+impl RequestHandler for HelloServer {
     async fn handle<'a>(
         &'a self,
         _req: &'a RequestHead,
-        _conn: &'a ConnInfo,
+        _conn: &'a ConnectionInfo,
         _body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
-        out.answer(&self.head, "Hello from the elephant\n");
+        out.respond(&self.head, "Hello from the elephant\n");
     }
 }
 
@@ -35,9 +35,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", b"text/html; charset=UTF-8");
     let listener = ListenerConfig::bind(&address, threads)?;
-    let server = Server::start(
+    let server = HttpServer::start(
         vec![listener],
-        Arc::new(Hello { head }),
+        Arc::new(HelloServer { head }),
         threads,
         HttpConfig::for_tests(),
         ThreadHooks::named("front"),

@@ -1,5 +1,5 @@
 //! Connections and listeners for HTTP/1.1, HTTP/2 and HTTP/3, with TLS: accepts connections, reads requests, sends
-//! responses, stops gracefully. This crate does not depend on sites, files or scripts: it calls a [`Handler`].
+//! responses, stops gracefully. This crate does not depend on sites, files or scripts: it calls a [`RequestHandler`].
 //!
 //! - `http`, whose items are re-exported here: messages and connections, with framing, limits and timeouts.
 //! - [`listener`]: sockets, accepting, front threads, the graceful stop.
@@ -24,7 +24,8 @@ pub mod tls;
 pub mod turn;
 
 pub use self::http::{
-    BadRequest, BodyError, BodyKind, ClientGone, ConnInfo, Handler, HandshakeFailed, Http2Error,
-    Http3Error, HttpConfig, Length, Notice, RequestBody, Responder, SendFileError, date,
-    http2_request, http3_frames, message, proxy_protocol, serve_connected,
+    BadRequest, BodyError, BodyKind, ClientGone, ConnectionInfo, ConnectionNotice,
+    HandshakeFailure, Http2Error, Http3Error, HttpConfig, RequestBody, RequestHandler, Responder,
+    ResponseLength, SendFileError, date, http2_request, http3_frames, message, proxy_protocol,
+    serve_connected,
 };

@@ -2,10 +2,10 @@
 //! the connections. A socket may also come from outside (a master process, a reload).
 
 mod accept;
-pub mod exchange;
+pub mod packet_exchange;
 mod quic;
 mod server;
-mod slice;
+mod time_slice;
 
 use std::fmt;
 use std::io;
@@ -25,15 +25,16 @@ use strum::IntoStaticStr;
 
 use crate::http::proxy_protocol::TrustedPeers;
 use crate::tls::CurrentSettings;
-use crate::tls::tickets::Tickets;
+use crate::tls::tickets::TicketKeys;
 
 pub use server::{
-    Control, ListenerId, Server, ServerStats, StartError, ThreadHooks, raise_descriptor_limit,
+    HttpServer, ListenerId, ServerControl, ServerStartError, ServerStats, ThreadHooks,
+    raise_descriptor_limit,
 };
 
 /// The number of connections that the kernel completes before they are accepted. The kernel caps it at
 /// `net.core.somaxconn` (4096 since Linux 5.4).
-const BACKLOG: i32 = 4096;
+const ACCEPT_BACKLOG: i32 = 4096;
 
 /// An address the server listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -101,7 +102,7 @@ impl FromStr for ListenAddress {
 impl ListenAddress {
     /// Returns whether only one of the two addresses can be bound: the same address and port, or the same socket file,
     /// regardless of its permissions.
-    pub fn is_same_place(&self, other: &ListenAddress) -> bool {
+    pub fn conflicts_with(&self, other: &ListenAddress) -> bool {
         match (self, other) {
             (ListenAddress::Unix { path, .. }, ListenAddress::Unix { path: other, .. }) => {
                 path == other
@@ -180,7 +181,7 @@ impl std::error::Error for BindError {}
 /// A listener to be served: its bound sockets, and how its connections begin.
 #[derive(Debug)]
 pub struct ListenerConfig {
-    /// Its name in logs and in [`ConnInfo`](crate::http::ConnInfo).
+    /// Its name in logs and in [`ConnectionInfo`](crate::http::ConnectionInfo).
     pub address: Arc<str>,
     /// The sockets, bound and listening. Each socket is served by at least one thread; if there are fewer sockets than
     /// threads, threads share them.
@@ -201,7 +202,7 @@ pub struct QuicSockets {
     /// The sockets, all bound to the same port.
     pub sockets: Vec<OwnedFd>,
     /// The ticket keys from which QUIC's own secrets are derived.
-    pub tickets: Arc<Tickets>,
+    pub tickets: Arc<TicketKeys>,
 }
 
 impl ListenerConfig {
@@ -246,13 +247,13 @@ pub fn bind_sockets(address: &ListenAddress, count: usize) -> Result<Vec<OwnedFd
             let exact = rustix::net::getsockname(&first)
                 .and_then(SocketAddr::try_from)
                 .map_err(failed)?;
-            listen(&first, BACKLOG).map_err(failed)?;
+            listen(&first, ACCEPT_BACKLOG).map_err(failed)?;
             let mut sockets = vec![first];
             while sockets.len() < count {
                 let socket = tcp_socket(&exact).map_err(failed)?;
                 sockopt::set_socket_reuseport(&socket, true).map_err(failed)?;
                 bind(&socket, &exact).map_err(failed)?;
-                listen(&socket, BACKLOG).map_err(failed)?;
+                listen(&socket, ACCEPT_BACKLOG).map_err(failed)?;
                 sockets.push(socket);
             }
             Ok(sockets)
@@ -291,7 +292,7 @@ pub fn bind_udp_sockets(address: &SocketAddr, count: usize) -> Result<Vec<OwnedF
 }
 
 /// Splits the sockets of a listener into stream sockets (TCP or unix) and UDP sockets.
-pub fn part_sockets(sockets: Vec<OwnedFd>) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
+pub fn split_by_transport(sockets: Vec<OwnedFd>) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
     sockets.into_iter().partition(|socket| {
         let kind = sockopt::socket_type(socket);
         !matches!(kind, Ok(SocketType::DGRAM))
@@ -311,7 +312,7 @@ pub fn adopt_socket(socket: &OwnedFd) -> io::Result<()> {
     if sockopt::socket_domain(socket)? != AddressFamily::UNIX {
         sockopt::set_tcp_nodelay(socket, true)?;
     }
-    Ok(listen(socket, BACKLOG)?)
+    Ok(listen(socket, ACCEPT_BACKLOG)?)
 }
 
 fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
@@ -379,6 +380,6 @@ fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd,
     bind(&socket, &name).map_err(failed)?;
     // The mode is set before listen(), so no client can connect under the permissions of the umask.
     set_mode(path, mode).map_err(|e| BindError::of(address, e))?;
-    listen(&socket, BACKLOG).map_err(failed)?;
+    listen(&socket, ACCEPT_BACKLOG).map_err(failed)?;
     Ok(socket)
 }

@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 /// An address block such as `10.0.0.0/8`, `2001:db8::/32` or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct AddressBlock {
     address: IpAddr,
     prefix: u8,
 }
 
-/// Why a text is not a [`Network`].
+/// Why a text is not a [`AddressBlock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadNetwork {
+pub enum BadAddressBlock {
     /// The part before the `/` is not an address.
     Address,
     /// The prefix length is not a number, or is longer than the address.
@@ -22,31 +22,31 @@ pub enum BadNetwork {
     HostBits,
 }
 
-impl fmt::Display for BadNetwork {
+impl fmt::Display for BadAddressBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            BadNetwork::Address => "not an IP address or ADDRESS/PREFIX",
-            BadNetwork::Prefix => {
+            BadAddressBlock::Address => "not an IP address or ADDRESS/PREFIX",
+            BadAddressBlock::Prefix => {
                 "the prefix length is not a number from 0 to 32 (IPv4) or 128 (IPv6)"
             }
-            BadNetwork::HostBits => {
+            BadAddressBlock::HostBits => {
                 "bits beyond the prefix are set; write the network's own address"
             }
         })
     }
 }
 
-impl std::error::Error for BadNetwork {}
+impl std::error::Error for BadAddressBlock {}
 
-impl FromStr for Network {
-    type Err = BadNetwork;
+impl FromStr for AddressBlock {
+    type Err = BadAddressBlock;
 
-    fn from_str(text: &str) -> Result<Network, BadNetwork> {
+    fn from_str(text: &str) -> Result<AddressBlock, BadAddressBlock> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| BadNetwork::Address)?;
+        let address: IpAddr = address.parse().map_err(|_| BadAddressBlock::Address)?;
         let width = if address.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
             None => width,
@@ -54,23 +54,23 @@ impl FromStr for Network {
                 .parse()
                 .ok()
                 .filter(|n| *n <= width)
-                .ok_or(BadNetwork::Prefix)?,
+                .ok_or(BadAddressBlock::Prefix)?,
         };
-        let network = Network { address, prefix };
+        let network = AddressBlock { address, prefix };
         if network.masked(address) != network.bits(address) {
-            return Err(BadNetwork::HostBits);
+            return Err(BadAddressBlock::HostBits);
         }
         // `::ffff:192.0.2.0/120` is a block of IPv4 addresses; such addresses are compared as IPv4.
         Ok(match (address.to_canonical(), prefix.checked_sub(96)) {
             (address @ IpAddr::V4(_), Some(prefix)) if network.address.is_ipv6() => {
-                Network { address, prefix }
+                AddressBlock { address, prefix }
             }
             _ => network,
         })
     }
 }
 
-impl Network {
+impl AddressBlock {
     fn bits(&self, address: IpAddr) -> u128 {
         match address {
             IpAddr::V4(a) => u128::from(a.to_bits()),
@@ -123,13 +123,13 @@ pub fn is_private(address: IpAddr) -> bool {
 
 /// Returns the address that stands for all addresses of one client: a client has one IPv4 address, but it can choose
 /// among 64 bits of IPv6 addresses (RFC 4291 §2.5.1).
-pub fn of_one_client(address: IpAddr) -> IpAddr {
-    beginning(address, 32, 64)
+pub fn client_network(address: IpAddr) -> IpAddr {
+    network_address(address, 32, 64)
 }
 
 /// Returns the first address with the same leading bits: `v4` bits of an IPv4 address (at most 32), `v6` bits of an
 /// IPv6 address (at most 128).
-pub fn beginning(address: IpAddr, v4: u8, v6: u8) -> IpAddr {
+pub fn network_address(address: IpAddr, v4: u8, v6: u8) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => {
             let kept = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
@@ -149,32 +149,32 @@ mod tests {
     #[test]
     fn networks_are_checked_when_they_are_read() {
         for (text, error) in [
-            ("10.0.0.0/33", BadNetwork::Prefix),
-            ("10.0.0.0/x", BadNetwork::Prefix),
-            ("10.0.0.1/8", BadNetwork::HostBits),
-            ("example.org", BadNetwork::Address),
-            ("", BadNetwork::Address),
+            ("10.0.0.0/33", BadAddressBlock::Prefix),
+            ("10.0.0.0/x", BadAddressBlock::Prefix),
+            ("10.0.0.1/8", BadAddressBlock::HostBits),
+            ("example.org", BadAddressBlock::Address),
+            ("", BadAddressBlock::Address),
         ] {
-            assert_eq!(text.parse::<Network>(), Err(error), "{text}");
+            assert_eq!(text.parse::<AddressBlock>(), Err(error), "{text}");
         }
-        let all: Network = "0.0.0.0/0".parse().unwrap();
+        let all: AddressBlock = "0.0.0.0/0".parse().unwrap();
         assert!(all.contains("255.1.2.3".parse().unwrap()));
         assert!(!all.contains("::1".parse().unwrap()));
-        let six: Network = "::/0".parse().unwrap();
+        let six: AddressBlock = "::/0".parse().unwrap();
         assert!(six.contains("2001::1".parse().unwrap()));
-        let one: Network = "127.0.0.1".parse().unwrap();
+        let one: AddressBlock = "127.0.0.1".parse().unwrap();
         assert!(one.contains("::ffff:127.0.0.1".parse().unwrap()));
         assert!(!one.contains("127.0.0.2".parse().unwrap()));
     }
 
     #[test]
-    fn one_client_is_an_address_or_the_half_of_one() {
+    fn client_network_is_an_ipv4_address_or_an_ipv6_64() {
         for (address, client) in [
             ("192.0.2.7", "192.0.2.7"),
             ("::ffff:192.0.2.7", "192.0.2.7"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
         ] {
-            let address = of_one_client(address.parse().unwrap());
+            let address = client_network(address.parse().unwrap());
             assert_eq!(address, client.parse::<IpAddr>().unwrap());
         }
     }

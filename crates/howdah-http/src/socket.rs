@@ -18,17 +18,17 @@ use tokio::io::unix::AsyncFd;
 use crate::turn;
 
 /// A connection's socket. At most one task may wait for reading and one for writing at a time.
-pub(crate) struct Socket {
+pub(crate) struct StreamSocket {
     fd: AsyncFd<OwnedFd>,
     /// Whether bytes may wait in the kernel although the runtime's readiness has been cleared.
     unread: AtomicBool,
 }
 
-impl Socket {
+impl StreamSocket {
     /// Registers a non-blocking socket with the current thread's runtime.
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
-        Ok(Socket {
-            fd: crate::sys::register(fd, Interest::READABLE | Interest::WRITABLE)?,
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<StreamSocket> {
+        Ok(StreamSocket {
+            fd: crate::sys::register_descriptor(fd, Interest::READABLE | Interest::WRITABLE)?,
             // The client has usually sent its request before its connection is accepted.
             unread: AtomicBool::new(true),
         })

@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::allocated::{count, occupied};
+use crate::allocated::{allocation_size, count};
 
 /// Registers a non-blocking descriptor, edge-triggered, with the current runtime.
 ///
 /// Errors: those of `epoll_ctl(2)` (`EMFILE`, `ENOMEM`, `ENOSPC`).
-pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn register_descriptor(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the AsyncFd takes ownership of the OwnedFd, which is open now and stays open under the same number until
     // it is dropped; no code here replaces it through `get_mut`.
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
@@ -26,7 +26,7 @@ pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<Ow
 /// niceness are unchanged.
 ///
 /// Errors: `ENOSYS` or `EPERM` if a filter forbids the call, `EBUSY` if the policy is a real-time one.
-pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
+pub(crate) fn set_time_slice(slice: Duration) -> io::Result<()> {
     let size = size_of::<libc::sched_attr>() as libc::c_uint;
     // SAFETY: sched_attr consists of plain numbers, for which zero is a valid value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
@@ -49,15 +49,15 @@ pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
 }
 
 /// The system's allocator with a count of the bytes in use; see [`crate::memory`].
-pub struct Counting;
+pub struct CountingAllocator;
 
 // SAFETY: every call passes the arguments unchanged to the system allocator; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller guarantees the same conditions.
         let block = unsafe { System.alloc(layout) };
         if !block.is_null() {
-            count(occupied(layout.size()));
+            count(allocation_size(layout.size()));
         }
         block
     }
@@ -66,13 +66,13 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: as above.
         let block = unsafe { System.alloc_zeroed(layout) };
         if !block.is_null() {
-            count(occupied(layout.size()));
+            count(allocation_size(layout.size()));
         }
         block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        count(-occupied(layout.size()));
+        count(-allocation_size(layout.size()));
         // SAFETY: as above; the block came from `System`.
         unsafe { System.dealloc(block, layout) };
     }
@@ -81,14 +81,14 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: as above; the block came from `System`.
         let moved = unsafe { System.realloc(block, layout, size) };
         if !moved.is_null() {
-            count(occupied(size) - occupied(layout.size()));
+            count(allocation_size(size) - allocation_size(layout.size()));
         }
         moved
     }
 }
 
 /// Returns free pages to the system if the C library supports it.
-pub(crate) fn give_back_free_pages() {
+pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: glibc's malloc_trim may be called at any time from any thread.
     unsafe {
@@ -97,7 +97,7 @@ pub(crate) fn give_back_free_pages() {
 }
 
 /// Makes the C library allocate from one arena for all threads, if it has arenas.
-pub(crate) fn one_arena() {
+pub(crate) fn use_single_arena() {
     #[cfg(target_env = "gnu")]
     // SAFETY: glibc's mallopt accepts any two numbers; the caller has started no threads.
     unsafe {
@@ -110,10 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_can_be_asked_for_and_niceness_stays() {
+    fn set_time_slice_keeps_niceness() {
         let nice = || rustix::process::getpriority_process(None).unwrap();
         let before = nice();
-        set_slice(Duration::from_micros(500)).unwrap();
+        set_time_slice(Duration::from_micros(500)).unwrap();
         assert_eq!(nice(), before);
     }
 }

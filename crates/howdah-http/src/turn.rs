@@ -3,7 +3,7 @@
 //! true. Turns that still take long are recorded together with their last activity, for the status and for tests.
 //!
 //! The measure is the thread's CPU time, because on a busy machine the wall time depends on the other processes.
-//! Reading that clock is a system call, so it is read at most once per [`ANCHOR`], and at the end of turns that were
+//! Reading that clock is a system call, so it is read at most once per [`CPU_CLOCK_TOLERANCE`], and at the end of turns that were
 //! long by the wall clock, whose reading costs 20 ns.
 
 use std::cell::Cell;
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The CPU time that no turn may exceed.
-pub const LIMIT: Duration = Duration::from_millis(1);
+pub const MAX_TURN: Duration = Duration::from_millis(1);
 /// The time after which a turn yields if it can.
-const OVER: Duration = Duration::from_micros(500);
+const YIELD_AFTER: Duration = Duration::from_micros(500);
 /// How far the CPU time recorded at the start of a turn may be off.
-const ANCHOR: Duration = Duration::from_micros(200);
+const CPU_CLOCK_TOLERANCE: Duration = Duration::from_micros(200);
 /// The number of socket operations in one turn that do not check the time. A request needs three.
-const FREE_OPERATIONS: u32 = 4;
+const UNCHECKED_OPERATIONS: u32 = 4;
 
 thread_local! {
-    static TURN: Cell<Option<Turn>> = const { Cell::new(None) };
+    static TURN: Cell<Option<TurnStart>> = const { Cell::new(None) };
     static DOING: Cell<&'static str> = const { Cell::new("") };
     static OPERATIONS: Cell<u32> = const { Cell::new(0) };
     static KNOWN: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
@@ -36,49 +36,49 @@ thread_local! {
 
 /// When a turn began, and a lower bound of the thread's CPU time at that moment.
 #[derive(Clone, Copy)]
-struct Turn {
+struct TurnStart {
     began: Instant,
     cpu: Duration,
 }
 
-static TOO_LONG: AtomicU64 = AtomicU64::new(0);
-static LONGEST: Mutex<Longest> = Mutex::new(Longest {
+static LONG_TURNS: AtomicU64 = AtomicU64::new(0);
+static LONGEST_TURN: Mutex<LongestTurn> = Mutex::new(LongestTurn {
     duration: Duration::ZERO,
     doing: "",
 });
 
 /// The longest turn of the process so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Longest {
+pub struct LongestTurn {
     /// The CPU time that the turn took.
     pub duration: Duration,
     /// The last activity in the turn, in a word or two.
     pub doing: &'static str,
 }
 
-/// Returns the longest turn so far (zero while no turn took [`LIMIT`]), and how many turns took longer than [`LIMIT`].
-pub fn record() -> (Longest, u64) {
-    let longest = *LONGEST.lock().unwrap_or_else(PoisonError::into_inner);
-    (longest, TOO_LONG.load(Ordering::Relaxed))
+/// Returns the longest turn so far (zero while no turn took [`MAX_TURN`]), and how many turns took longer than [`MAX_TURN`].
+pub fn turn_statistics() -> (LongestTurn, u64) {
+    let longest = *LONGEST_TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    (longest, LONG_TURNS.load(Ordering::Relaxed))
 }
 
 /// Stops recording the turns of this thread, because no client waits for it.
-pub fn leave_out_this_thread() {
+pub fn disable_recording() {
     UNRECORDED.set(true);
 }
 
 /// Sets the description of the turn's current activity, in a word or two for people.
-pub fn doing(what: &'static str) {
+pub fn set_activity(what: &'static str) {
     DOING.set(what);
 }
 
 /// Returns the time that this thread read last: at the end of the previous turn, or after its last sleep
 /// (`listener::slice`). For callers that need the time only to within the length of a turn.
-pub fn recently() -> Instant {
+pub fn recent_time() -> Instant {
     RECENT.get().unwrap_or_else(now)
 }
 
-/// Reads the clock and stores the time for [`recently`].
+/// Reads the clock and stores the time for [`recent_time`].
 pub fn now() -> Instant {
     let now = Instant::now();
     RECENT.set(Some(now));
@@ -88,11 +88,12 @@ pub fn now() -> Instant {
 /// Returns whether the turn has lasted long enough, in which case the caller should yield if it can. Returns false
 /// outside of a turn.
 pub fn is_over() -> bool {
-    TURN.get().is_some_and(|turn| turn.began.elapsed() >= OVER)
+    TURN.get()
+        .is_some_and(|turn| turn.began.elapsed() >= YIELD_AFTER)
 }
 
 /// Is ready unless the turn is over. In that case it schedules the task for another turn.
-pub(crate) fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
+pub(crate) fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
     if is_over() {
         cx.waker().wake_by_ref();
         return Poll::Pending;
@@ -105,97 +106,97 @@ pub(crate) fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
 pub fn poll_operation(cx: &mut Context<'_>) -> Poll<()> {
     let operations = OPERATIONS.get() + 1;
     OPERATIONS.set(operations);
-    if operations <= FREE_OPERATIONS {
+    if operations <= UNCHECKED_OPERATIONS {
         return Poll::Ready(());
     }
-    poll_proceed(cx)
+    poll_turn(cx)
 }
 
 /// Yields if the turn is over.
-pub async fn give_way() {
+pub async fn yield_if_over() {
     let mut given = false;
     std::future::poll_fn(|cx| match given {
         true => Poll::Ready(()),
         false => {
             given = true;
-            poll_proceed(cx)
+            poll_turn(cx)
         }
     })
     .await;
 }
 
 /// A task whose turns are measured.
-pub struct Measured<F> {
+pub struct MeasuredTask<F> {
     what: &'static str,
     task: Pin<Box<F>>,
 }
 
-/// Measures the turns of `task`; `what` describes its activity until it calls [`doing`].
-pub fn measured<F: Future>(what: &'static str, task: F) -> Measured<F> {
-    Measured {
+/// Measures the turns of `task`; `what` describes its activity until it calls [`set_activity`].
+pub fn measure<F: Future>(what: &'static str, task: F) -> MeasuredTask<F> {
+    MeasuredTask {
         what,
         task: Box::pin(task),
     }
 }
 
-impl<F: Future> Future for Measured<F> {
+impl<F: Future> Future for MeasuredTask<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let what = self.what;
-        take(what, || self.task.as_mut().poll(cx))
+        run_measured(what, || self.task.as_mut().poll(cx))
     }
 }
 
 /// Measures one turn that does not belong to a task.
-pub(crate) fn take<T>(what: &'static str, turn: impl FnOnce() -> T) -> T {
-    let _turn = Ongoing::begin(what);
+pub(crate) fn run_measured<T>(what: &'static str, turn: impl FnOnce() -> T) -> T {
+    let _turn = OngoingTurn::begin(what);
     turn()
 }
 
 /// Ends the turn when it is dropped, also by a panic.
-struct Ongoing(Turn);
+struct OngoingTurn(TurnStart);
 
-impl Ongoing {
-    fn begin(what: &'static str) -> Ongoing {
-        let began = recently();
+impl OngoingTurn {
+    fn begin(what: &'static str) -> OngoingTurn {
+        let began = recent_time();
         let (at, cpu) = match KNOWN.get() {
-            Some(known) if began.duration_since(known.0) < ANCHOR => known,
-            _ => know(began),
+            Some(known) if began.duration_since(known.0) < CPU_CLOCK_TOLERANCE => known,
+            _ => read_cpu_clock(began),
         };
         // The CPU time used since `at` is at most the wall time since then, and part of it may belong to other turns.
         let cpu = cpu + began.duration_since(at);
-        let turn = Turn { began, cpu };
+        let turn = TurnStart { began, cpu };
         TURN.set(Some(turn));
         DOING.set(what);
         OPERATIONS.set(0);
-        Ongoing(turn)
+        OngoingTurn(turn)
     }
 
-    /// Returns a lower bound of the CPU time used so far, or `None` if it is less than [`LIMIT`].
+    /// Returns a lower bound of the CPU time used so far, or `None` if it is less than [`MAX_TURN`].
     fn too_long(&self) -> Option<Duration> {
         let now = now();
-        if now.duration_since(self.0.began) < LIMIT {
+        if now.duration_since(self.0.began) < MAX_TURN {
             return None;
         }
-        let used = know(now).1.saturating_sub(self.0.cpu);
-        (used >= LIMIT).then_some(used)
+        let used = read_cpu_clock(now).1.saturating_sub(self.0.cpu);
+        (used >= MAX_TURN).then_some(used)
     }
 }
 
-impl Drop for Ongoing {
+impl Drop for OngoingTurn {
     fn drop(&mut self) {
         TURN.set(None);
         if let Some(used) = self.too_long()
             && !UNRECORDED.get()
         {
-            was_long(used, DOING.get());
+            record_long_turn(used, DOING.get());
         }
     }
 }
 
 /// Reads the thread's CPU clock.
-fn know(now: Instant) -> (Instant, Duration) {
+fn read_cpu_clock(now: Instant) -> (Instant, Duration) {
     let cpu = clock_gettime(ClockId::ThreadCPUTime);
     let cpu = Duration::new(cpu.tv_sec.max(0) as u64, cpu.tv_nsec.max(0) as u32);
     KNOWN.set(Some((now, cpu)));
@@ -203,11 +204,11 @@ fn know(now: Instant) -> (Instant, Duration) {
 }
 
 #[cold]
-fn was_long(duration: Duration, doing: &'static str) {
-    TOO_LONG.fetch_add(1, Ordering::Relaxed);
-    let mut longest = LONGEST.lock().unwrap_or_else(PoisonError::into_inner);
+fn record_long_turn(duration: Duration, doing: &'static str) {
+    LONG_TURNS.fetch_add(1, Ordering::Relaxed);
+    let mut longest = LONGEST_TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if duration > longest.duration {
-        *longest = Longest { duration, doing };
+        *longest = LongestTurn { duration, doing };
     }
 }
 
@@ -217,7 +218,7 @@ mod tests {
 
     /// Uses CPU time, not wall time.
     fn burn(time: Duration) {
-        let used = || know(Instant::now()).1;
+        let used = || read_cpu_clock(Instant::now()).1;
         let until = used() + time;
         while used() < until {
             std::hint::spin_loop();
@@ -225,32 +226,32 @@ mod tests {
     }
 
     #[test]
-    fn what_uses_the_processor_for_long_is_recorded_and_what_waits_is_not() {
-        let turn = Ongoing::begin("waiting");
-        std::thread::park_timeout(3 * LIMIT);
+    fn turn_with_much_cpu_time_is_recorded_and_waiting_is_not() {
+        let turn = OngoingTurn::begin("waiting");
+        std::thread::park_timeout(3 * MAX_TURN);
         assert_eq!(turn.too_long(), None);
         drop(turn);
-        let (_, before) = record();
-        take("burning", || {
+        let (_, before) = turn_statistics();
+        run_measured("burning", || {
             assert!(!is_over());
-            doing("counting");
-            burn(5 * LIMIT);
+            set_activity("counting");
+            burn(5 * MAX_TURN);
             assert!(is_over());
         });
         // The record belongs to the whole process, so other tests contribute to it.
-        let (longest, count) = record();
+        let (longest, count) = turn_statistics();
         assert!(count > before);
-        assert!(longest.duration >= 4 * LIMIT, "{longest:?}");
+        assert!(longest.duration >= 4 * MAX_TURN, "{longest:?}");
         assert!(!is_over(), "there is no turn");
     }
 
     #[tokio::test]
-    async fn a_task_that_asks_gives_way() {
+    async fn turn_yields_when_asked() {
         let mut others = 0;
-        let mut task = Box::pin(measured("asking", async {
+        let mut task = Box::pin(measure("asking", async {
             for _ in 0..4 {
-                burn(OVER);
-                give_way().await;
+                burn(YIELD_AFTER);
+                yield_if_over().await;
             }
         }));
         std::future::poll_fn(|cx| {

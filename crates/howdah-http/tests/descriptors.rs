@@ -7,30 +7,32 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use howdah_http::listener::{ListenerConfig, Server, ThreadHooks, raise_descriptor_limit};
+use howdah_http::listener::{HttpServer, ListenerConfig, ThreadHooks, raise_descriptor_limit};
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_http::{ConnInfo, Handler, HttpConfig, Notice, RequestBody, Responder};
+use howdah_http::{
+    ConnectionInfo, ConnectionNotice, HttpConfig, RequestBody, RequestHandler, Responder,
+};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 #[derive(Default)]
-struct Hello {
+struct HelloHandler {
     failures: Mutex<usize>,
     failed: Condvar,
 }
 
-impl Handler for Hello {
+impl RequestHandler for HelloHandler {
     async fn handle<'a>(
         &'a self,
         _req: &'a RequestHead,
-        _conn: &'a ConnInfo,
+        _conn: &'a ConnectionInfo,
         _body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
-        out.answer(&ResponseHead::new(200), "hello");
+        out.respond(&ResponseHead::new(200), "hello");
     }
 
-    fn notice(&self, notice: &Notice<'_>) {
-        if let Notice::AcceptFailed { .. } = notice {
+    fn notice(&self, notice: &ConnectionNotice<'_>) {
+        if let ConnectionNotice::AcceptFailed { .. } = notice {
             *self.failures.lock().unwrap() += 1;
             self.failed.notify_all();
         }
@@ -74,14 +76,14 @@ fn idle_connections_cost_little_and_running_out_of_descriptors_is_survived() {
     let descriptors = raise_descriptor_limit();
     let count = 10_000.min((descriptors as usize - 200) / 2);
 
-    let hello = Arc::new(Hello::default());
+    let hello = Arc::new(HelloHandler::default());
     let listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
     let config = HttpConfig {
         max_connections: Some(1 << 20),
         ..HttpConfig::for_tests()
     };
     let hooks = ThreadHooks::named("front");
-    let server = Server::start(vec![listener], hello.clone(), 2, config, hooks).unwrap();
+    let server = HttpServer::start(vec![listener], hello.clone(), 2, config, hooks).unwrap();
     let address = server.local_addrs()[0].unwrap();
     for _ in 0..100 {
         ask(&mut connect(address));

@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use howdah_http::listener::{
-    BindError, ListenAddress, ListenerConfig, Server, ThreadHooks, bind_sockets,
+    BindError, HttpServer, ListenAddress, ListenerConfig, ThreadHooks, bind_sockets,
 };
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_http::{ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder};
+use howdah_http::{
+    ConnectionInfo, ConnectionNotice, HttpConfig, RequestBody, RequestHandler, Responder,
+    ResponseLength,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -48,29 +51,29 @@ impl Events {
 }
 
 #[derive(Default)]
-struct Answers {
+struct GatedHandler {
     events: Events,
     open: AtomicBool,
     gate: tokio::sync::Notify,
 }
 
-impl Answers {
+impl GatedHandler {
     fn open_gate(&self) {
         self.open.store(true, Ordering::SeqCst);
         self.gate.notify_waiters();
     }
 }
 
-impl Handler for Answers {
+impl RequestHandler for GatedHandler {
     async fn handle<'a>(
         &'a self,
         req: &'a RequestHead,
-        conn: &'a ConnInfo,
+        conn: &'a ConnectionInfo,
         _body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
         if req.path() == b"/until-close" {
-            out.begin(&ResponseHead::new(200), Length::Unknown);
+            out.begin(&ResponseHead::new(200), ResponseLength::Unknown);
             out.push(Bytes::from_static(b"part"));
             out.flush().await.unwrap();
             return out.abort();
@@ -90,10 +93,10 @@ impl Handler for Answers {
             }
         }
         let body = format!("{} {:?} {:?}\n", conn.listener, conn.peer, conn.local);
-        out.answer(&ResponseHead::new(200), body);
+        out.respond(&ResponseHead::new(200), body);
     }
 
-    fn notice(&self, notice: &Notice<'_>) {
+    fn notice(&self, notice: &ConnectionNotice<'_>) {
         self.events.add(format!("{notice:?}"));
     }
 }
@@ -102,10 +105,10 @@ fn start(
     listeners: Vec<ListenerConfig>,
     threads: usize,
     config: HttpConfig,
-) -> (Server, Arc<Answers>) {
-    let answers = Arc::new(Answers::default());
+) -> (HttpServer, Arc<GatedHandler>) {
+    let answers = Arc::new(GatedHandler::default());
     let hooks = ThreadHooks::named("front");
-    let server = Server::start(listeners, answers.clone(), threads, config, hooks).unwrap();
+    let server = HttpServer::start(listeners, answers.clone(), threads, config, hooks).unwrap();
     (server, answers)
 }
 
@@ -113,7 +116,7 @@ fn any_port() -> ListenAddress {
     "127.0.0.1:0".parse().unwrap()
 }
 
-fn serve(threads: usize, config: HttpConfig) -> (Server, Arc<Answers>, SocketAddr) {
+fn serve(threads: usize, config: HttpConfig) -> (HttpServer, Arc<GatedHandler>, SocketAddr) {
     let listener = ListenerConfig::bind(&any_port(), threads).unwrap();
     let (server, answers) = start(vec![listener], threads, config);
     let address = server.local_addrs()[0].unwrap();
@@ -149,26 +152,27 @@ fn to_end(stream: &mut impl Read) -> String {
 }
 
 /// Set in the process that is to panic.
-const PANIC: &str = "HOWDAH_TEST_PANIC_OF_A_FRONT_THREAD";
+const PANIC_VARIABLE: &str = "HOWDAH_TEST_PANIC_OF_A_FRONT_THREAD";
 
 /// Otherwise the server would continue with one thread less, and the connections of that thread's sockets would wait
 /// for ever.
 #[test]
 fn a_panic_of_a_front_thread_ends_the_process_by_name() {
-    if std::env::var_os(PANIC).is_some() {
+    if std::env::var_os(PANIC_VARIABLE).is_some() {
         let hooks = ThreadHooks {
             park: Arc::new(|| panic!("as a bug would")),
             ..ThreadHooks::named("front")
         };
-        let answers = Arc::new(Answers::default());
-        let server = Server::start(Vec::new(), answers, 2, HttpConfig::for_tests(), hooks).unwrap();
+        let answers = Arc::new(GatedHandler::default());
+        let server =
+            HttpServer::start(Vec::new(), answers, 2, HttpConfig::for_tests(), hooks).unwrap();
         server.wait();
         return;
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
         .arg("a_panic_of_a_front_thread_ends_the_process_by_name")
-        .env(PANIC, "1")
+        .env(PANIC_VARIABLE, "1")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -186,13 +190,13 @@ fn a_blocked_thread_does_not_take_its_turn() {
         .enable_time()
         .build()
         .unwrap();
-    runtime.block_on(control.turn());
+    runtime.block_on(control.wait_for_turns());
     connect(address)
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
     answers.events.wait_for("hanging");
     runtime.block_on(async {
-        let mut turn = std::pin::pin!(control.turn());
+        let mut turn = std::pin::pin!(control.wait_for_turns());
         let early = tokio::time::timeout(Duration::from_millis(50), &mut turn).await;
         assert!(early.is_err(), "the thread stands still");
         answers.open_gate();
@@ -200,7 +204,7 @@ fn a_blocked_thread_does_not_take_its_turn() {
     });
     control.stop(PATIENCE);
     server.wait();
-    runtime.block_on(control.turn());
+    runtime.block_on(control.wait_for_turns());
 }
 
 #[test]
@@ -464,7 +468,7 @@ fn a_lower_limit_closes_the_longest_silent_until_it_holds() {
             stream
         })
         .collect();
-    server.control().change(at_most(5));
+    server.control().set_config(at_most(5));
     let mut late = connect(address);
     asked(&mut late);
     for stream in &mut idle[..16] {
@@ -485,7 +489,7 @@ fn a_thread_that_hangs_shows_by_its_beat_and_the_others_go_on() {
         let deadline = Instant::now() + PATIENCE;
         loop {
             number += 1;
-            let threads = control.beat(number);
+            let threads = control.request_heartbeat(number);
             let [(one, first), (two, second)] = threads[..] else {
                 panic!("not two threads: {threads:?}");
             };

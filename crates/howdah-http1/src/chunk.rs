@@ -5,15 +5,15 @@
 use crate::refusal::BadRequest;
 
 /// The maximum number of bytes of all extensions of one body, and of all its trailers.
-const MAX_EXTENSIONS: u32 = 16 << 10;
-const MAX_TRAILERS: u32 = 16 << 10;
+const MAX_EXTENSION_BYTES: u32 = 16 << 10;
+const MAX_TRAILER_BYTES: u32 = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChunkState {
+enum ChunkDecoderState {
     /// Before or within the size, with the value and the number of digits so far.
     Size { value: u64, digits: u8 },
     /// After the size, in `;...`.
-    Extension { value: u64, part: Part },
+    Extension { value: u64, part: ExtensionPart },
     /// After the CR of the size line.
     SizeLf { value: u64 },
     /// In a chunk's data, of which `left` bytes have not arrived yet.
@@ -38,7 +38,7 @@ enum ChunkState {
 
 /// The position in `*( ";" BWS name [ BWS "=" BWS value ] )` (RFC 9112 §7.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum ExtensionPart {
     /// After `;`: in white space, or before the name's first byte.
     Start,
     Name,
@@ -54,33 +54,48 @@ enum Part {
     AfterValue,
 }
 
-impl Part {
+impl ExtensionPart {
     /// Returns the position after `b`, or `None` if `b` is not allowed here. The caller handles the end of the line.
-    fn next(self, b: u8) -> Option<Part> {
+    fn next(self, b: u8) -> Option<ExtensionPart> {
         let token = crate::head::is_token_byte(b);
         Some(match (self, b) {
-            (Part::Quoted, b'"') => Part::AfterValue,
-            (Part::Quoted, b'\\') => Part::QuotedPair,
-            (Part::Quoted | Part::QuotedPair, b'\t' | 0x20..=0x7e | 0x80..) => Part::Quoted,
-            (Part::Start | Part::AfterName | Part::ValueStart | Part::AfterValue, b' ' | b'\t') => {
-                self
+            (ExtensionPart::Quoted, b'"') => ExtensionPart::AfterValue,
+            (ExtensionPart::Quoted, b'\\') => ExtensionPart::QuotedPair,
+            (ExtensionPart::Quoted | ExtensionPart::QuotedPair, b'\t' | 0x20..=0x7e | 0x80..) => {
+                ExtensionPart::Quoted
             }
-            (Part::Name, b' ' | b'\t') => Part::AfterName,
-            (Part::Value, b' ' | b'\t') => Part::AfterValue,
-            (Part::Name | Part::AfterName, b'=') => Part::ValueStart,
-            (Part::Name | Part::AfterName | Part::Value | Part::AfterValue, b';') => Part::Start,
-            (Part::ValueStart, b'"') => Part::Quoted,
-            (Part::Start | Part::Name, _) if token => Part::Name,
-            (Part::ValueStart | Part::Value, _) if token => Part::Value,
+            (
+                ExtensionPart::Start
+                | ExtensionPart::AfterName
+                | ExtensionPart::ValueStart
+                | ExtensionPart::AfterValue,
+                b' ' | b'\t',
+            ) => self,
+            (ExtensionPart::Name, b' ' | b'\t') => ExtensionPart::AfterName,
+            (ExtensionPart::Value, b' ' | b'\t') => ExtensionPart::AfterValue,
+            (ExtensionPart::Name | ExtensionPart::AfterName, b'=') => ExtensionPart::ValueStart,
+            (
+                ExtensionPart::Name
+                | ExtensionPart::AfterName
+                | ExtensionPart::Value
+                | ExtensionPart::AfterValue,
+                b';',
+            ) => ExtensionPart::Start,
+            (ExtensionPart::ValueStart, b'"') => ExtensionPart::Quoted,
+            (ExtensionPart::Start | ExtensionPart::Name, _) if token => ExtensionPart::Name,
+            (ExtensionPart::ValueStart | ExtensionPart::Value, _) if token => ExtensionPart::Value,
             _ => return None,
         })
     }
 
     /// Returns whether the line may end here.
-    fn is_whole(self) -> bool {
+    fn may_end_line(self) -> bool {
         matches!(
             self,
-            Part::Name | Part::AfterName | Part::Value | Part::AfterValue
+            ExtensionPart::Name
+                | ExtensionPart::AfterName
+                | ExtensionPart::Value
+                | ExtensionPart::AfterValue
         )
     }
 }
@@ -88,7 +103,7 @@ impl Part {
 /// Decodes one chunked body.
 #[derive(Clone, Debug)]
 pub struct ChunkDecoder {
-    state: ChunkState,
+    state: ChunkDecoderState,
     extensions: u32,
     trailers: u32,
 }
@@ -96,7 +111,7 @@ pub struct ChunkDecoder {
 impl Default for ChunkDecoder {
     fn default() -> ChunkDecoder {
         ChunkDecoder {
-            state: ChunkState::Size {
+            state: ChunkDecoderState::Size {
                 value: 0,
                 digits: 0,
             },
@@ -109,14 +124,14 @@ impl Default for ChunkDecoder {
 impl ChunkDecoder {
     /// Returns whether the last chunk and the trailers have been decoded.
     pub fn is_done(&self) -> bool {
-        self.state == ChunkState::Done
+        self.state == ChunkDecoderState::Done
     }
 
     /// Returns how many bytes of data the current chunk still announces; 0 between chunks. With this, a body that will
     /// be too long can be detected before its bytes have arrived.
-    pub fn announced(&self) -> u64 {
+    pub fn announced_bytes(&self) -> u64 {
         match self.state {
-            ChunkState::Data { left } => left,
+            ChunkDecoderState::Data { left } => left,
             _ => 0,
         }
     }
@@ -134,8 +149,8 @@ impl ChunkDecoder {
         while at < input.len() {
             let b = input[at];
             self.state = match self.state {
-                ChunkState::Done => return Ok(at),
-                ChunkState::Data { left } => {
+                ChunkDecoderState::Done => return Ok(at),
+                ChunkDecoderState::Data { left } => {
                     let here = (input.len() - at).min(room);
                     let take = usize::try_from(left).unwrap_or(usize::MAX).min(here);
                     if take == 0 {
@@ -145,79 +160,93 @@ impl ChunkDecoder {
                     at += take;
                     room -= take;
                     self.state = match left - take as u64 {
-                        0 => ChunkState::DataCr,
-                        left => ChunkState::Data { left },
+                        0 => ChunkDecoderState::DataCr,
+                        left => ChunkDecoderState::Data { left },
                     };
                     continue;
                 }
-                ChunkState::Size { value, digits } => match (b, (b as char).to_digit(16)) {
+                ChunkDecoderState::Size { value, digits } => match (b, (b as char).to_digit(16)) {
                     (_, Some(digit)) => {
                         // 15 digits limit a chunk to less than 2^60 bytes, so no sum of sizes overflows.
                         if digits == 15 {
                             return Err(BadRequest::BadChunkSize);
                         }
-                        ChunkState::Size {
+                        ChunkDecoderState::Size {
                             value: value << 4 | u64::from(digit),
                             digits: digits + 1,
                         }
                     }
-                    (b'\r', _) if digits > 0 => ChunkState::SizeLf { value },
-                    (b';', _) if digits > 0 => self.extension(value, Part::Start)?,
+                    (b'\r', _) if digits > 0 => ChunkDecoderState::SizeLf { value },
+                    (b';', _) if digits > 0 => {
+                        self.count_extension_byte(value, ExtensionPart::Start)?
+                    }
                     _ => return Err(BadRequest::BadChunkSize),
                 },
-                ChunkState::Extension { value, part } => match part.next(b) {
-                    Some(part) => self.extension(value, part)?,
-                    None if b == b'\r' && part.is_whole() => ChunkState::SizeLf { value },
+                ChunkDecoderState::Extension { value, part } => match part.next(b) {
+                    Some(part) => self.count_extension_byte(value, part)?,
+                    None if b == b'\r' && part.may_end_line() => {
+                        ChunkDecoderState::SizeLf { value }
+                    }
                     None => return Err(BadRequest::BadChunkExtension),
                 },
-                ChunkState::SizeLf { value } => match (b, value) {
-                    (b'\n', 0) => ChunkState::TrailerStart,
-                    (b'\n', left) => ChunkState::Data { left },
+                ChunkDecoderState::SizeLf { value } => match (b, value) {
+                    (b'\n', 0) => ChunkDecoderState::TrailerStart,
+                    (b'\n', left) => ChunkDecoderState::Data { left },
                     _ => return Err(BadRequest::BadChunkSize),
                 },
-                ChunkState::DataCr if b == b'\r' => ChunkState::DataLf,
-                ChunkState::DataLf if b == b'\n' => ChunkState::Size {
+                ChunkDecoderState::DataCr if b == b'\r' => ChunkDecoderState::DataLf,
+                ChunkDecoderState::DataLf if b == b'\n' => ChunkDecoderState::Size {
                     value: 0,
                     digits: 0,
                 },
-                ChunkState::DataCr | ChunkState::DataLf => return Err(BadRequest::BadChunkEnd),
-                ChunkState::TrailerStart if b == b'\r' => ChunkState::LastLf,
-                ChunkState::TrailerStart | ChunkState::TrailerName => {
-                    self.trailer()?;
+                ChunkDecoderState::DataCr | ChunkDecoderState::DataLf => {
+                    return Err(BadRequest::BadChunkEnd);
+                }
+                ChunkDecoderState::TrailerStart if b == b'\r' => ChunkDecoderState::LastLf,
+                ChunkDecoderState::TrailerStart | ChunkDecoderState::TrailerName => {
+                    self.count_trailer_byte()?;
                     match b {
-                        b':' if self.state == ChunkState::TrailerName => ChunkState::TrailerValue,
-                        _ if crate::head::is_token_byte(b) => ChunkState::TrailerName,
+                        b':' if self.state == ChunkDecoderState::TrailerName => {
+                            ChunkDecoderState::TrailerValue
+                        }
+                        _ if crate::head::is_token_byte(b) => ChunkDecoderState::TrailerName,
                         _ => return Err(BadRequest::BadTrailer),
                     }
                 }
-                ChunkState::TrailerValue => {
-                    self.trailer()?;
+                ChunkDecoderState::TrailerValue => {
+                    self.count_trailer_byte()?;
                     match b {
-                        b'\r' => ChunkState::TrailerLf,
-                        b'\t' | 0x20..=0x7e | 0x80.. => ChunkState::TrailerValue,
+                        b'\r' => ChunkDecoderState::TrailerLf,
+                        b'\t' | 0x20..=0x7e | 0x80.. => ChunkDecoderState::TrailerValue,
                         _ => return Err(BadRequest::BadTrailer),
                     }
                 }
-                ChunkState::TrailerLf if b == b'\n' => ChunkState::TrailerStart,
-                ChunkState::LastLf if b == b'\n' => ChunkState::Done,
-                ChunkState::TrailerLf | ChunkState::LastLf => return Err(BadRequest::BadTrailer),
+                ChunkDecoderState::TrailerLf if b == b'\n' => ChunkDecoderState::TrailerStart,
+                ChunkDecoderState::LastLf if b == b'\n' => ChunkDecoderState::Done,
+                ChunkDecoderState::TrailerLf | ChunkDecoderState::LastLf => {
+                    return Err(BadRequest::BadTrailer);
+                }
             };
             at += 1;
         }
         Ok(at)
     }
 
-    fn extension(&mut self, value: u64, part: Part) -> Result<ChunkState, BadRequest> {
+    fn count_extension_byte(
+        &mut self,
+        value: u64,
+        part: ExtensionPart,
+    ) -> Result<ChunkDecoderState, BadRequest> {
         self.extensions += 1;
-        if self.extensions > MAX_EXTENSIONS {
+        if self.extensions > MAX_EXTENSION_BYTES {
             return Err(BadRequest::ChunkExtensionsTooLong);
         }
-        Ok(ChunkState::Extension { value, part })
+        Ok(ChunkDecoderState::Extension { value, part })
     }
 
-    fn trailer(&mut self) -> Result<(), BadRequest> {
+    fn count_trailer_byte(&mut self) -> Result<(), BadRequest> {
         self.trailers += 1;
-        if self.trailers > MAX_TRAILERS {
+        if self.trailers > MAX_TRAILER_BYTES {
             return Err(BadRequest::BadTrailer);
         }
         Ok(())
@@ -275,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_two_readers_could_differ_about_is_refused() {
+    fn ambiguous_chunked_bodies_are_refused() {
         let refused = |wire: &[u8], why| check(wire, Err(why));
         refused(b"\r\n", BadRequest::BadChunkSize);
         refused(b"g\r\n", BadRequest::BadChunkSize);
@@ -320,15 +349,15 @@ mod tests {
     }
 
     #[test]
-    fn a_chunks_size_shows_before_its_data() {
+    fn chunk_size_is_known_before_its_data() {
         let (mut decoder, mut out) = (ChunkDecoder::default(), Vec::new());
         decoder.decode(b"40000000\r", &mut out, 10).unwrap();
-        assert_eq!(decoder.announced(), 0, "its line has not ended");
+        assert_eq!(decoder.announced_bytes(), 0, "its line has not ended");
         decoder.decode(b"\n", &mut out, 10).unwrap();
-        assert_eq!(decoder.announced(), 1 << 30);
+        assert_eq!(decoder.announced_bytes(), 1 << 30);
         decoder.decode(b"abc", &mut out, 10).unwrap();
         assert_eq!(
-            (decoder.announced(), &out[..]),
+            (decoder.announced_bytes(), &out[..]),
             ((1 << 30) - 3, &b"abc"[..])
         );
     }

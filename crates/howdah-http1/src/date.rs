@@ -4,10 +4,10 @@ use jiff::Span;
 use jiff::civil::date;
 
 /// The length in bytes of `Sun, 06 Nov 1994 08:49:37 GMT`.
-pub const LEN: usize = 29;
+pub const IMF_FIXDATE_LEN: usize = 29;
 
 /// Formats `seconds` since 1970 as an IMF-fixdate. Times outside of the years 0 to 9999 are clamped.
-pub fn imf_fixdate(seconds: i64) -> [u8; LEN] {
+pub fn imf_fixdate(seconds: i64) -> [u8; IMF_FIXDATE_LEN] {
     const DAYS: &[u8; 21] = b"MonTueWedThuFriSatSun";
     const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let seconds = seconds.clamp(-62_167_219_200, 253_402_300_799);
@@ -18,18 +18,18 @@ pub fn imf_fixdate(seconds: i64) -> [u8; LEN] {
     let mut out = *b"Thu, 01 Jan 1970 00:00:00 GMT";
     let weekday = date.weekday().to_monday_zero_offset() as usize * 3;
     out[..3].copy_from_slice(&DAYS[weekday..weekday + 3]);
-    two(&mut out[5..7], date.day().into());
+    write_two_digits(&mut out[5..7], date.day().into());
     let month = (date.month() as usize - 1) * 3;
     out[8..11].copy_from_slice(&MONTHS[month..month + 3]);
-    two(&mut out[12..14], year / 100);
-    two(&mut out[14..16], year % 100);
-    two(&mut out[17..19], second / 3600);
-    two(&mut out[20..22], second / 60 % 60);
-    two(&mut out[23..25], second % 60);
+    write_two_digits(&mut out[12..14], year / 100);
+    write_two_digits(&mut out[14..16], year % 100);
+    write_two_digits(&mut out[17..19], second / 3600);
+    write_two_digits(&mut out[20..22], second / 60 % 60);
+    write_two_digits(&mut out[23..25], second % 60);
     out
 }
 
-fn two(out: &mut [u8], n: i64) {
+fn write_two_digits(out: &mut [u8], n: i64) {
     out[0] = b'0' + (n / 10) as u8;
     out[1] = b'0' + (n % 10) as u8;
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_moments_are_written_as_rfc_9110_writes_them() {
+    fn imf_fixdate_matches_rfc_9110() {
         for (seconds, text) in [
             (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
             (0, "Thu, 01 Jan 1970 00:00:00 GMT"),

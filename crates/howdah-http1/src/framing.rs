@@ -1,7 +1,7 @@
 //! Determines from a request's head how the message is framed: the form of the target, the host, the length of the
 //! body, and whether the connection stays open (RFC 9112 §3.2, §6, §9.3). Pure. Every ambiguity is a refusal.
 
-use crate::message::Version;
+use crate::message::HttpVersion;
 use crate::refusal::BadRequest;
 
 /// How a request's body is delimited.
@@ -17,7 +17,7 @@ pub enum BodyKind {
 
 /// How a request's body is delimited, and whether the connection stays open afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Framing {
+pub struct RequestFraming {
     /// How the request's body is delimited.
     pub body: BodyKind,
     /// Whether the client wants the connection to stay open.
@@ -60,7 +60,7 @@ pub(crate) fn check_target(method: &[u8], target: &[u8]) -> Result<(), BadReques
 
 /// The framing information in the fields read so far.
 #[derive(Default)]
-pub(crate) struct Notes {
+pub(crate) struct FramingFields {
     host: bool,
     content_length: Option<u64>,
     chunked: bool,
@@ -69,9 +69,9 @@ pub(crate) struct Notes {
     expect_continue: bool,
 }
 
-impl Notes {
+impl FramingFields {
     /// Takes one header field of the request into account.
-    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), BadRequest> {
+    pub(crate) fn add_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), BadRequest> {
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
                 if self.host {
@@ -96,7 +96,7 @@ impl Notes {
                 }
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
-                let length = decimal(value).ok_or(BadRequest::BadContentLength)?;
+                let length = parse_length(value).ok_or(BadRequest::BadContentLength)?;
                 if self.content_length.replace(length).is_some() {
                     return Err(BadRequest::ConflictingContentLength);
                 }
@@ -121,35 +121,35 @@ impl Notes {
     }
 
     /// Returns the framing once all fields have been read.
-    pub(crate) fn framing(&self, version: Version) -> Result<Framing, BadRequest> {
+    pub(crate) fn framing(&self, version: HttpVersion) -> Result<RequestFraming, BadRequest> {
         // RFC 9112 §3.2: this also applies to an absolute target, whose authority then takes precedence.
-        if !self.host && version == Version::Http11 {
+        if !self.host && version == HttpVersion::Http11 {
             return Err(BadRequest::MissingHost);
         }
         let body = match (self.content_length, self.chunked) {
             (Some(_), true) => return Err(BadRequest::ContentLengthAndTransferEncoding),
             // RFC 9112 §6.1: HTTP/1.0 has no chunked coding, so the framing of such a message is faulty.
-            (None, true) if version == Version::Http10 => {
+            (None, true) if version == HttpVersion::Http10 => {
                 return Err(BadRequest::BadTransferEncoding);
             }
             (None, true) => BodyKind::Chunked,
             (Some(0) | None, false) => BodyKind::None,
             (Some(n), false) => BodyKind::Length(n),
         };
-        Ok(Framing {
+        Ok(RequestFraming {
             body,
-            keep_alive: !self.close && (version == Version::Http11 || self.keep_alive),
+            keep_alive: !self.close && (version == HttpVersion::Http11 || self.keep_alive),
             // RFC 9110 §10.1.1: an HTTP/1.0 client's expectation is ignored, and a request without a body has nothing
             // to wait for.
             expect_continue: self.expect_continue
-                && version == Version::Http11
+                && version == HttpVersion::Http11
                 && body != BodyKind::None,
         })
     }
 }
 
 /// Parses a decimal number below 2^63 of digits only: no sign, no white space, no list.
-fn decimal(value: &[u8]) -> Option<u64> {
+fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 {
         return None;
     }
@@ -196,7 +196,7 @@ pub fn is_host(value: &[u8]) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(b));
     // RFC 3986 allows an empty port.
     let port_ok = port.is_empty()
-        || (port.len() <= 5 && decimal(port).is_some_and(|p| p <= u64::from(u16::MAX)));
+        || (port.len() <= 5 && parse_length(port).is_some_and(|p| p <= u64::from(u16::MAX)));
     name_ok && port_ok
 }
 
@@ -229,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_digits_only_and_fit() {
-        assert_eq!(decimal(b"0"), Some(0));
-        assert_eq!(decimal(b"0042"), Some(42));
-        assert_eq!(decimal(b"9223372036854775807"), Some(i64::MAX as u64));
+    fn length_is_digits_only_and_fits() {
+        assert_eq!(parse_length(b"0"), Some(0));
+        assert_eq!(parse_length(b"0042"), Some(42));
+        assert_eq!(parse_length(b"9223372036854775807"), Some(i64::MAX as u64));
         for bad in [
             "",
             "-1",
@@ -243,7 +243,7 @@ mod tests {
             "9223372036854775808",
             "99999999999999999999",
         ] {
-            assert_eq!(decimal(bad.as_bytes()), None, "{bad}");
+            assert_eq!(parse_length(bad.as_bytes()), None, "{bad}");
         }
     }
 }

@@ -2,8 +2,8 @@
 //! responds. Where the RFC allows a recipient to be lenient (bare LF, folded lines, white space around names), this
 //! parser refuses, because request smuggling relies on a lenient parser in front of another one.
 
-use crate::framing::{Framing, Notes, check_target};
-use crate::message::{RequestHead, Span, Version};
+use crate::framing::{FramingFields, RequestFraming, check_target};
+use crate::message::{ByteSpan, HttpVersion, RequestHead};
 use crate::refusal::BadRequest;
 
 /// Maximum lengths of a request's head.
@@ -31,53 +31,53 @@ impl HeadLimits {
 /// A complete head at the start of the input. It fulfils the guarantees of [`RequestHead`], and the framing of the body
 /// is known.
 #[derive(Clone, Copy, Debug)]
-pub struct Parsed {
+pub struct ParsedHead {
     /// The length of the head in the input in bytes, blank line included.
     pub len: usize,
     /// The framing of the body, and whether the connection may stay open.
-    pub framing: Framing,
-    method: Span,
-    target: Span,
-    version: Version,
+    pub framing: RequestFraming,
+    method: ByteSpan,
+    target: ByteSpan,
+    version: HttpVersion,
 }
 
-impl Parsed {
+impl ParsedHead {
     /// Converts this into a head that owns its bytes, copied from `input`, which must be the input that was parsed.
     /// `buf` is overwritten, and `fields` are the spans that [`parse`] returned; both are buffers for reuse.
     pub fn into_head(
         self,
         input: &[u8],
         mut buf: Vec<u8>,
-        fields: Vec<(Span, Span)>,
+        fields: Vec<(ByteSpan, ByteSpan)>,
     ) -> RequestHead {
         buf.clear();
         buf.extend_from_slice(&input[..self.len]);
         RequestHead::new(buf, self.method, self.target, self.version, fields)
     }
 
-    /// Does the same as [`Parsed::into_head`] for the head of an HTTP/2 or HTTP/3 request that was written as text. The
+    /// Does the same as [`ParsedHead::into_head`] for the head of an HTTP/2 or HTTP/3 request that was written as text. The
     /// head takes ownership of `input`.
     pub fn into_head_of(
         self,
-        version: Version,
+        version: HttpVersion,
         input: Vec<u8>,
-        fields: Vec<(Span, Span)>,
+        fields: Vec<(ByteSpan, ByteSpan)>,
     ) -> RequestHead {
         RequestHead::new(input, self.method, self.target, version, fields)
     }
 }
 
 /// The number of empty lines ignored before a request line: clients that count a body wrongly send one or two too many.
-const MOST_EMPTY_LINES: usize = 8;
+const MAX_LEADING_EMPTY_LINES: usize = 8;
 
 const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const VALUE: u8 = 4;
 
 /// The classes that each byte belongs to.
-static CLASS: [u8; 256] = classes();
+static BYTE_CLASSES: [u8; 256] = byte_classes();
 
-const fn classes() -> [u8; 256] {
+const fn byte_classes() -> [u8; 256] {
     let mut table = [0; 256];
     let mut b = 0;
     while b < 256 {
@@ -120,7 +120,7 @@ const fn classes() -> [u8; 256] {
 
 /// Returns whether `b` is a `tchar` (RFC 9110 §5.6.2).
 pub(crate) fn is_token_byte(b: u8) -> bool {
-    CLASS[b as usize] & TOKEN != 0
+    BYTE_CLASSES[b as usize] & TOKEN != 0
 }
 
 /// Returns whether `name` is a `token` (RFC 9110 §5.6.2), as method and field names must be.
@@ -137,7 +137,7 @@ pub fn is_field_value(value: &[u8]) -> bool {
 fn skip(input: &[u8], at: usize, class: u8) -> usize {
     input[at..]
         .iter()
-        .position(|b| CLASS[*b as usize] & class == 0)
+        .position(|b| BYTE_CLASSES[*b as usize] & class == 0)
         .map_or(input.len(), |n| at + n)
 }
 
@@ -146,8 +146,8 @@ fn skip(input: &[u8], at: usize, class: u8) -> usize {
 pub fn parse(
     input: &[u8],
     limits: &HeadLimits,
-    fields: &mut Vec<(Span, Span)>,
-) -> Result<Option<Parsed>, BadRequest> {
+    fields: &mut Vec<(ByteSpan, ByteSpan)>,
+) -> Result<Option<ParsedHead>, BadRequest> {
     fields.clear();
     match parse_all(input, limits, fields) {
         // An incomplete head is refused only when it can no longer end within the limits.
@@ -166,11 +166,11 @@ pub fn parse(
 fn parse_all(
     input: &[u8],
     limits: &HeadLimits,
-    fields: &mut Vec<(Span, Span)>,
-) -> Result<Option<Parsed>, BadRequest> {
+    fields: &mut Vec<(ByteSpan, ByteSpan)>,
+) -> Result<Option<ParsedHead>, BadRequest> {
     // RFC 9112 §2.2: a server should ignore at least one empty line before the request line.
     let mut start = 0;
-    while start < 2 * MOST_EMPTY_LINES && input[start..].starts_with(b"\r\n") {
+    while start < 2 * MAX_LEADING_EMPTY_LINES && input[start..].starts_with(b"\r\n") {
         start += 2;
     }
     if matches!(&input[start..], [] | [b'\r']) {
@@ -189,7 +189,7 @@ fn parse_all(
         return line_may_go_on(method_end);
     };
     if *stop != b' ' || method_end == start {
-        return Err(unexpected(*stop, BadRequest::BadMethod));
+        return Err(unexpected_byte(*stop, BadRequest::BadMethod));
     }
     let target_start = method_end + 1;
     let target_end = skip(input, target_start, TARGET);
@@ -204,7 +204,7 @@ fn parse_all(
     match stop {
         b' ' if target_end > target_start => {}
         b' ' | b'\r' => return Err(BadRequest::BadRequestLine),
-        other => return Err(unexpected(*other, BadRequest::BadTarget)),
+        other => return Err(unexpected_byte(*other, BadRequest::BadTarget)),
     }
     let version_start = target_end + 1;
     let line_end = skip(input, version_start, VALUE);
@@ -218,11 +218,11 @@ fn parse_all(
         (b'\r', Some(b'\n')) => {}
         (b'\r', None) => return Ok(None),
         (b'\r', Some(_)) => return Err(BadRequest::BareCr),
-        (other, _) => return Err(unexpected(*other, BadRequest::BadRequestLine)),
+        (other, _) => return Err(unexpected_byte(*other, BadRequest::BadRequestLine)),
     }
     let version = match &input[version_start..line_end] {
-        b"HTTP/1.1" => Version::Http11,
-        b"HTTP/1.0" => Version::Http10,
+        b"HTTP/1.1" => HttpVersion::Http11,
+        b"HTTP/1.0" => HttpVersion::Http10,
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
@@ -234,7 +234,7 @@ fn parse_all(
     let target = span(target_start, target_end);
     check_target(&input[start..method_end], &input[target_start..target_end])?;
 
-    let mut notes = Notes::default();
+    let mut notes = FramingFields::default();
     let mut at = line_end + 2;
     loop {
         match &input[at..] {
@@ -248,7 +248,7 @@ fn parse_all(
         match input.get(name_end) {
             None => return Ok(None),
             Some(b':') if name_end > at => {}
-            Some(other) => return Err(unexpected(*other, BadRequest::BadHeaderName)),
+            Some(other) => return Err(unexpected_byte(*other, BadRequest::BadHeaderName)),
         }
         let mut value_start = name_end + 1;
         while matches!(input.get(value_start), Some(b' ' | b'\t')) {
@@ -259,7 +259,7 @@ fn parse_all(
             (None, _) | (Some(b'\r'), None) => return Ok(None),
             (Some(b'\r'), Some(b'\n')) => {}
             (Some(b'\r'), Some(_)) => return Err(BadRequest::BareCr),
-            (Some(other), _) => return Err(unexpected(*other, BadRequest::ControlCharacter)),
+            (Some(other), _) => return Err(unexpected_byte(*other, BadRequest::ControlCharacter)),
         }
         let mut value_end = stop_at;
         while value_end > value_start && matches!(input[value_end - 1], b' ' | b'\t') {
@@ -269,10 +269,10 @@ fn parse_all(
             return Err(BadRequest::TooManyHeaders);
         }
         fields.push((span(at, name_end), span(value_start, value_end)));
-        notes.field(&input[at..name_end], &input[value_start..value_end])?;
+        notes.add_field(&input[at..name_end], &input[value_start..value_end])?;
         at = stop_at + 2;
     }
-    Ok(Some(Parsed {
+    Ok(Some(ParsedHead {
         len: at + 2,
         framing: notes.framing(version)?,
         method,
@@ -281,7 +281,7 @@ fn parse_all(
     }))
 }
 
-fn unexpected(byte: u8, otherwise: BadRequest) -> BadRequest {
+fn unexpected_byte(byte: u8, otherwise: BadRequest) -> BadRequest {
     match byte {
         0 => BadRequest::NulByte,
         // If there were a CR before it, parsing would have stopped at the CR.
@@ -290,9 +290,9 @@ fn unexpected(byte: u8, otherwise: BadRequest) -> BadRequest {
     }
 }
 
-fn span(start: usize, end: usize) -> Span {
+fn span(start: usize, end: usize) -> ByteSpan {
     // Heads are shorter than `max_header_bytes`, which the configuration limits to less than 4 GiB.
-    Span {
+    ByteSpan {
         start: start as u32,
         end: end as u32,
     }
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_that_comes_byte_by_byte_is_parsed_once_a_line() {
+    fn head_received_byte_by_byte_is_parsed_once_per_line() {
         let limits = HeadLimits {
             request_line: 8 << 10,
             bytes: 32 << 10,

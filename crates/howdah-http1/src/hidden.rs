@@ -11,7 +11,7 @@
 
 /// The reason why a name is on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hidden {
+pub enum HiddenReason {
     /// A name beginning with a dot, other than `/.well-known/`.
     DotFile,
     /// Program source: `.php` and extensions that begin with it, `.phtml`, `.phar`, `.inc` and similar ones.
@@ -42,19 +42,19 @@ const PROJECT_FILES: &[&[u8]] = &[
 
 /// Extensions other than `php` under which PHP sites keep program source. `.inc` holds PHP in older applications, and
 /// Drupal's modules use the four after it.
-const SOURCE: &[&[u8]] = &[
+const SOURCE_EXTENSIONS: &[&[u8]] = &[
     b"pht", b"phar", b"inc", b"engine", b"install", b"module", b"theme", b"twig",
 ];
 
 /// Prefixes of extensions that also mark source: `.php7`, `.phps`, and copies that somebody named `.phpbak`,
 /// `.phporig`, `.php_old`, `.phtml-2`.
-const SOURCE_BEGINS: &[&[u8]] = &[b"php", b"phtml"];
+const SOURCE_EXTENSION_PREFIXES: &[&[u8]] = &[b"php", b"phtml"];
 
-const BACKUP: &[&[u8]] = &[
+const BACKUP_EXTENSIONS: &[&[u8]] = &[
     b"bak", b"backup", b"old", b"orig", b"rej", b"save", b"swp", b"swo", b"swn",
 ];
 
-const DATABASE: &[&[u8]] = &[
+const DATABASE_EXTENSIONS: &[&[u8]] = &[
     b"sql",
     b"sqlite",
     b"sqlite2",
@@ -70,7 +70,7 @@ const DATABASE: &[&[u8]] = &[
 ];
 
 /// Extensions of compressed files, which are removed before the check: `dump.sql.gz` is a dump.
-const COMPRESSED: &[&[u8]] = &[b"gz", b"br", b"zst", b"bz2", b"xz", b"zip"];
+const COMPRESSION_EXTENSIONS: &[&[u8]] = &[b"gz", b"br", b"zst", b"bz2", b"xz", b"zip"];
 
 /// Extensions that may follow `.php`, or any other extension that begins so (`logo.phpbb.png`): `x.php.html` is a page
 /// about PHP, as documentation generators create it. No editor or server creates such names for a copy of a script.
@@ -81,7 +81,7 @@ const HARMLESS_AFTER_PHP: &[&[u8]] = &[
 
 /// Returns why the cleaned path `path` is hidden or lies below a hidden directory, if so. Applies to files that are
 /// sent and to scripts that are run.
-pub fn hidden_segment(path: &[u8]) -> Option<Hidden> {
+pub fn hidden_segment(path: &[u8]) -> Option<HiddenReason> {
     // The first segment may be `.well-known` (RFC 8615: only at the root).
     let rest = match path.strip_prefix(b"/.well-known") {
         Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
@@ -91,9 +91,13 @@ pub fn hidden_segment(path: &[u8]) -> Option<Hidden> {
     for (at, &byte) in rest.iter().enumerate() {
         if previous == b'/' {
             match byte {
-                b'.' => return Some(Hidden::DotFile),
-                b'C' if names(&rest[at..], b"CVS") => return Some(Hidden::VersionControl),
-                b'_' if names(&rest[at..], b"_darcs") => return Some(Hidden::VersionControl),
+                b'.' => return Some(HiddenReason::DotFile),
+                b'C' if begins_with_segment(&rest[at..], b"CVS") => {
+                    return Some(HiddenReason::VersionControl);
+                }
+                b'_' if begins_with_segment(&rest[at..], b"_darcs") => {
+                    return Some(HiddenReason::VersionControl);
+                }
                 _ => {}
             }
         }
@@ -103,64 +107,64 @@ pub fn hidden_segment(path: &[u8]) -> Option<Hidden> {
 }
 
 /// Returns whether `rest` begins with the whole segment `name`.
-fn names(rest: &[u8], name: &[u8]) -> bool {
+fn begins_with_segment(rest: &[u8], name: &[u8]) -> bool {
     rest.strip_prefix(name)
         .is_some_and(|after| after.is_empty() || after[0] == b'/')
 }
 
 /// Returns why a file of this name (the last path segment) must never be sent as it is, if so. `.php` is included: such
 /// a file is run or refused.
-pub fn never_sent(name: &[u8]) -> Option<Hidden> {
+pub fn hidden_file_name(name: &[u8]) -> Option<HiddenReason> {
     let (Some(&first), Some(&last)) = (name.first(), name.last()) else {
         return None;
     };
     if last == b'~' || (first == b'#' && last == b'#') {
-        return Some(Hidden::EditorBackup);
+        return Some(HiddenReason::EditorBackup);
     }
     if PROJECT_FILES
         .iter()
         .any(|file| name.eq_ignore_ascii_case(file))
     {
-        return Some(Hidden::ProjectFile);
+        return Some(HiddenReason::ProjectFile);
     }
     let dot = name.iter().rposition(|b| *b == b'.')?;
     let extension = &name[dot + 1..];
-    if is_one_of(extension, SOURCE) || begins_as_source(extension) {
-        return Some(Hidden::ProgramSource);
+    if is_one_of(extension, SOURCE_EXTENSIONS) || has_source_prefix(extension) {
+        return Some(HiddenReason::ProgramSource);
     }
-    if is_one_of(extension, BACKUP) {
-        return Some(Hidden::EditorBackup);
+    if is_one_of(extension, BACKUP_EXTENSIONS) {
+        return Some(HiddenReason::EditorBackup);
     }
-    if is_one_of(extension, DATABASE) {
-        return Some(Hidden::DatabaseFile);
+    if is_one_of(extension, DATABASE_EXTENSIONS) {
+        return Some(HiddenReason::DatabaseFile);
     }
-    let plain = without_coding(name);
+    let plain = without_compression_suffix(name);
     if plain.len() < name.len() {
-        return never_sent(plain);
+        return hidden_file_name(plain);
     }
     // Examples: config.php.dist, wp-config.php.txt, index.php.1, index.phpbak.txt.
-    let has_php = name.split(|b| *b == b'.').skip(1).any(begins_as_source);
-    (has_php && !is_one_of(extension, HARMLESS_AFTER_PHP)).then_some(Hidden::EditorBackup)
+    let has_php = name.split(|b| *b == b'.').skip(1).any(has_source_prefix);
+    (has_php && !is_one_of(extension, HARMLESS_AFTER_PHP)).then_some(HiddenReason::EditorBackup)
 }
 
 /// Returns `name` without the suffix of a compression: `dump.sql` for `dump.sql.gz`.
-pub fn without_coding(name: &[u8]) -> &[u8] {
+pub fn without_compression_suffix(name: &[u8]) -> &[u8] {
     let Some(dot) = name.iter().rposition(|b| *b == b'.') else {
         return name;
     };
-    if is_one_of(&name[dot + 1..], COMPRESSED) {
+    if is_one_of(&name[dot + 1..], COMPRESSION_EXTENSIONS) {
         &name[..dot]
     } else {
         name
     }
 }
 
-fn begins_as_source(extension: &[u8]) -> bool {
+fn has_source_prefix(extension: &[u8]) -> bool {
     let begins = |start: &&&[u8]| {
         let head = extension.get(..start.len());
         head.is_some_and(|head| head.eq_ignore_ascii_case(start))
     };
-    SOURCE_BEGINS.iter().any(|start| begins(&start))
+    SOURCE_EXTENSION_PREFIXES.iter().any(|start| begins(&start))
 }
 
 fn is_one_of(extension: &[u8], list: &[&[u8]]) -> bool {
@@ -172,15 +176,15 @@ fn is_one_of(extension: &[u8], list: &[&[u8]]) -> bool {
 mod tests {
     use super::*;
 
-    fn check(path: &str, expected: Option<Hidden>) {
+    fn check(path: &str, expected: Option<HiddenReason>) {
         let name = path.rsplit('/').next().unwrap();
-        let found = hidden_segment(path.as_bytes()).or_else(|| never_sent(name.as_bytes()));
+        let found = hidden_segment(path.as_bytes()).or_else(|| hidden_file_name(name.as_bytes()));
         assert_eq!(found, expected, "{path}");
     }
 
     #[test]
-    fn what_is_never_sent() {
-        use Hidden::*;
+    fn hidden_names_are_recognised() {
+        use HiddenReason::*;
         for (path, refusal) in [
             ("/.env", DotFile),
             ("/.env.local", DotFile),
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent() {
+    fn ordinary_names_are_not_hidden() {
         for path in [
             "/",
             "/index.html",

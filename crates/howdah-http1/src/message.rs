@@ -5,7 +5,7 @@
 
 /// The HTTP version by which a request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum HttpVersion {
     /// The request line says `HTTP/1.0`.
     Http10,
     /// The request line says `HTTP/1.1`.
@@ -16,22 +16,22 @@ pub enum Version {
     Http3,
 }
 
-impl Version {
+impl HttpVersion {
     /// Returns the version in the form of `SERVER_PROTOCOL`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Version::Http10 => "HTTP/1.0",
-            Version::Http11 => "HTTP/1.1",
+            HttpVersion::Http10 => "HTTP/1.0",
+            HttpVersion::Http11 => "HTTP/1.1",
             // The form that nginx and Apache use; RFC 9113 itself writes "HTTP/2".
-            Version::Http2 => "HTTP/2.0",
-            Version::Http3 => "HTTP/3.0",
+            HttpVersion::Http2 => "HTTP/2.0",
+            HttpVersion::Http3 => "HTTP/3.0",
         }
     }
 }
 
 /// A range of bytes in the head's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct ByteSpan {
     /// Offset of the span's first byte in the head's buffer.
     pub start: u32,
     /// Offset of the byte after the span's last.
@@ -42,10 +42,10 @@ pub struct Span {
 #[derive(Debug)]
 pub struct RequestHead {
     buf: Vec<u8>,
-    method: Span,
-    target: Span,
-    version: Version,
-    fields: Vec<(Span, Span)>,
+    method: ByteSpan,
+    target: ByteSpan,
+    version: HttpVersion,
+    fields: Vec<(ByteSpan, ByteSpan)>,
 }
 
 impl RequestHead {
@@ -53,10 +53,10 @@ impl RequestHead {
     /// must ensure the guarantees of this type.
     pub fn new(
         buf: Vec<u8>,
-        method: Span,
-        target: Span,
-        version: Version,
-        fields: Vec<(Span, Span)>,
+        method: ByteSpan,
+        target: ByteSpan,
+        version: HttpVersion,
+        fields: Vec<(ByteSpan, ByteSpan)>,
     ) -> RequestHead {
         RequestHead {
             buf,
@@ -84,7 +84,7 @@ impl RequestHead {
             let start = buf.len() as u32;
             buf.extend_from_slice(bytes);
             let end = buf.len() as u32;
-            Span { start, end }
+            ByteSpan { start, end }
         };
         let method = put(match self.method() {
             b"HEAD" => b"HEAD",
@@ -123,7 +123,7 @@ impl RequestHead {
             let start = buf.len() as u32;
             buf.extend_from_slice(bytes);
             let end = buf.len() as u32;
-            Span { start, end }
+            ByteSpan { start, end }
         };
         for (name, value) in replaced.iter().filter(|(_, value)| !value.is_empty()) {
             fields.push((put(name), put(value)));
@@ -132,11 +132,11 @@ impl RequestHead {
     }
 
     /// Returns the buffers for reuse by the next request on the connection.
-    pub fn into_buffers(self) -> (Vec<u8>, Vec<(Span, Span)>) {
+    pub fn into_buffers(self) -> (Vec<u8>, Vec<(ByteSpan, ByteSpan)>) {
         (self.buf, self.fields)
     }
 
-    fn bytes(&self, span: Span) -> &[u8] {
+    fn bytes(&self, span: ByteSpan) -> &[u8] {
         &self.buf[span.start as usize..span.end as usize]
     }
 
@@ -192,7 +192,7 @@ impl RequestHead {
     }
 
     /// Returns the position of the absolute form's authority within the target.
-    fn authority(&self) -> Option<Span> {
+    fn authority(&self) -> Option<ByteSpan> {
         let target = self.target();
         if matches!(target, [b'/', ..] | b"*") {
             return None;
@@ -202,7 +202,7 @@ impl RequestHead {
             .iter()
             .position(|b| matches!(b, b'/' | b'?'))
             .unwrap_or(target.len() - start);
-        Some(Span {
+        Some(ByteSpan {
             start: start as u32,
             end: (start + len) as u32,
         })
@@ -218,7 +218,7 @@ impl RequestHead {
     }
 
     /// Returns the HTTP version of the request.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> HttpVersion {
         self.version
     }
 

@@ -3,18 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::ledger::Id;
+use crate::ledger::EntryId;
 
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct SourceLine {
     /// The file, as it was named.
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -30,9 +30,9 @@ pub struct Directive {
     /// The directives within, if it is a block.
     pub block: Option<Vec<Directive>>,
     /// File and line of its name.
-    pub place: Place,
+    pub place: SourceLine,
     /// Its entry in the ledger.
-    pub id: Id,
+    pub id: EntryId,
 }
 
 impl Directive {
@@ -61,10 +61,10 @@ impl Directive {
 }
 
 /// Longest text of a directive in the list.
-const SHOWN: usize = 120;
+const MAX_SHOWN_CHARS: usize = 120;
 
 /// Name and arguments as they are shown, of bounded length.
-pub fn shown(name: &str, args: &[String], is_block: bool) -> String {
+pub fn display_text(name: &str, args: &[String], is_block: bool) -> String {
     let mut text = name.to_owned();
     for arg in args {
         text.push(' ');
@@ -73,7 +73,7 @@ pub fn shown(name: &str, args: &[String], is_block: bool) -> String {
             false => text.extend(arg.chars().filter(|c| !c.is_control())),
         }
     }
-    if let Some((cut, _)) = text.char_indices().nth(SHOWN) {
+    if let Some((cut, _)) = text.char_indices().nth(MAX_SHOWN_CHARS) {
         text.truncate(cut);
         text.push('…');
     }
@@ -84,7 +84,7 @@ pub fn shown(name: &str, args: &[String], is_block: bool) -> String {
 }
 
 /// A path as a shell takes it.
-pub fn quoted(path: &str) -> String {
+pub fn shell_quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
     match path.chars().all(plain) {
         true => path.to_owned(),

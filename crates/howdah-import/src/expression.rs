@@ -4,7 +4,7 @@
 use howdah_htaccess::rule_expression::RuleExpression;
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::when::Match;
+use crate::rule_condition::PathMatch;
 
 /// Compiles an expression for paths as a rule does.
 ///
@@ -19,13 +19,13 @@ pub fn compile_path(text: &str) -> Result<RuleExpression, String> {
 }
 
 /// Whether an expression matches, or perhaps does.
-pub fn matches(expression: &RuleExpression, text: &str) -> bool {
+pub fn may_match(expression: &RuleExpression, text: &str) -> bool {
     expression.is_match(text.as_bytes()).unwrap_or(true)
 }
 
 /// Whether a client could choose the host to which a redirect leads, by what it puts into a group: into one that
 /// the target begins with or that follows its host, and that need not begin with a slash.
-pub fn may_choose_the_host(target: &str, paths: &Match) -> bool {
+pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
     let marks = ["https://", "http://", "//"];
     let authority = marks.iter().find_map(|mark| target.strip_prefix(mark));
     let host = authority.unwrap_or(target);
@@ -43,7 +43,7 @@ pub fn may_choose_the_host(target: &str, paths: &Match) -> bool {
     }
     let (group, after) = rest.split_once('}').unwrap_or((rest, ""));
     // Where the expression is of PCRE, nothing is known of its groups.
-    let (Match::Regex(expression), Ok(group)) = (paths, group.parse()) else {
+    let (PathMatch::Regex(expression), Ok(group)) = (paths, group.parse()) else {
         return true;
     };
     if compile(expression).is_err() {
@@ -51,12 +51,13 @@ pub fn may_choose_the_host(target: &str, paths: &Match) -> bool {
     }
     let begins_path = authority.is_none() || !before.is_empty();
     let begins_label = before.is_empty() || before.ends_with('.');
-    let is_label = begins_label && after.starts_with('.') && is_of_a_label(expression, group);
+    let is_label =
+        begins_label && after.starts_with('.') && matches_only_label_chars(expression, group);
     !(begins_path && begins_with_slash(expression, group) || authority.is_some() && is_label)
 }
 
-/// What is on the list where [`may_choose_the_host`] is the case.
-pub const CHOOSES_THE_HOST: &str =
+/// What is on the list where [`client_may_choose_host`] is the case.
+pub const CLIENT_CHOOSES_HOST_REMARK: &str =
     "a target that begins with a slash: here a client could choose the host; 404";
 
 /// Whether what a group takes from a path begins with a slash: the group says so, or it stands at the
@@ -73,7 +74,7 @@ fn begins_with_slash(expression: &str, group: usize) -> bool {
 }
 
 /// Whether a group takes nothing but letters, digits, `-` and `_`.
-fn is_of_a_label(expression: &str, group: usize) -> bool {
+fn matches_only_label_chars(expression: &str, group: usize) -> bool {
     let found = group_text(split_flags(expression).1, group);
     found.is_some_and(|(_, inside)| {
         let inside = inside.trim_end_matches(['+', '*']);
@@ -91,8 +92,8 @@ fn is_of_a_label(expression: &str, group: usize) -> bool {
 /// Where a group begins and what stands in it; none in an expression with alternatives.
 fn group_text(body: &str, group: usize) -> Option<(usize, &str)> {
     let plain = || {
-        marks(body).filter_map(|(at, mark)| match mark {
-            Mark::Plain(c) => Some((at, c)),
+        classify_chars(body).filter_map(|(at, mark)| match mark {
+            ExpressionChar::Plain(c) => Some((at, c)),
             _ => None,
         })
     };
@@ -122,13 +123,15 @@ fn group_text(body: &str, group: usize) -> Option<(usize, &str)> {
 ///
 /// # Errors
 /// The first has groups with names, or names them.
-pub fn both(first: &str, second: &str) -> Result<String, String> {
-    if begins_so(first, second) {
+pub fn intersection(first: &str, second: &str) -> Result<String, String> {
+    if begins_with_same_text(first, second) {
         return Ok(second.to_owned());
     }
-    let ahead = without_groups(first)?;
+    let ahead = as_look_ahead(first)?;
     let (flags, own) = split_flags(second);
-    let anchored = own.strip_prefix('^').filter(|rest| is_one_choice(rest));
+    let anchored = own
+        .strip_prefix('^')
+        .filter(|rest| has_single_alternative(rest));
     let joined = match (anchored, flags) {
         (Some(rest), "") => format!("^(?={ahead}){rest}"),
         (Some(rest), _) => format!("^(?={ahead})(?i:{rest})"),
@@ -140,12 +143,12 @@ pub fn both(first: &str, second: &str) -> Result<String, String> {
 }
 
 /// Whether the first is `^` with a plain text, and the second begins with the same.
-fn begins_so(first: &str, second: &str) -> bool {
+fn begins_with_same_text(first: &str, second: &str) -> bool {
     let (Some(escaped), Some(rest)) = (first.strip_prefix('^'), second.strip_prefix('^')) else {
         return false;
     };
     let text = escaped.replace('\\', "");
-    if regex::escape(&text) != escaped || !is_one_choice(second) {
+    if regex::escape(&text) != escaped || !has_single_alternative(second) {
         return false;
     }
     let rest = rest
@@ -157,7 +160,7 @@ fn begins_so(first: &str, second: &str) -> bool {
 
 /// An expression that can stand in a look-ahead at the beginning of the path, where its groups count for
 /// nothing.
-fn without_groups(expression: &str) -> Result<String, String> {
+fn as_look_ahead(expression: &str) -> Result<String, String> {
     let (flags, body) = split_flags(expression);
     let mut out = String::new();
     let mut chars = body.chars().peekable();
@@ -201,7 +204,9 @@ fn without_groups(expression: &str) -> Result<String, String> {
         }
         out.push(c);
     }
-    let anchored = out.strip_prefix('^').filter(|rest| is_one_choice(rest));
+    let anchored = out
+        .strip_prefix('^')
+        .filter(|rest| has_single_alternative(rest));
     let any_case = if flags.is_empty() { "(?:" } else { "(?i:" };
     Ok(match anchored {
         Some(rest) => format!("{any_case}{rest})"),
@@ -210,7 +215,7 @@ fn without_groups(expression: &str) -> Result<String, String> {
 }
 
 /// Whether there is no `|` outside of groups and classes.
-fn is_one_choice(expression: &str) -> bool {
+fn has_single_alternative(expression: &str) -> bool {
     alternatives(expression).len() == 1
 }
 
@@ -233,7 +238,7 @@ pub fn compile(text: &str) -> Result<Regex, String> {
 }
 
 /// The paths that begin with `prefix` and match `expression`, as one expression.
-pub fn below(prefix: &str, expression: &str) -> Result<String, String> {
+pub fn limit_to_prefix(prefix: &str, expression: &str) -> Result<String, String> {
     let escaped = regex::escape(prefix);
     let (flags, body) = split_flags(expression);
     if prefix.is_empty() || prefix == "/" || prefix == "^" {
@@ -251,7 +256,7 @@ pub fn below(prefix: &str, expression: &str) -> Result<String, String> {
             Ok(format!("{flags}^/({rest}.*)$"))
         }
         Some("" | ".*" | ".*$" | ".") => Ok(format!("{flags}^{escaped}")),
-        Some(_) => both(&format!("^{escaped}"), expression),
+        Some(_) => intersection(&format!("^{escaped}"), expression),
     }
 }
 
@@ -304,9 +309,9 @@ pub fn extensions(expression: &str) -> Option<Vec<String>> {
 ///
 /// # Errors
 /// The group that it lacks.
-pub fn has_groups(target: &str, paths: &Match) -> Result<(), String> {
+pub fn check_groups(target: &str, paths: &PathMatch) -> Result<(), String> {
     let groups = match paths {
-        Match::Regex(expression) => compile_path(expression)?.groups_len(),
+        PathMatch::Regex(expression) => compile_path(expression)?.groups_len(),
         _ => 1,
     };
     let named = (0..10).find(|n| *n >= groups && target.contains(&format!("${{{n}}}")));
@@ -319,7 +324,7 @@ pub fn has_groups(target: &str, paths: &Match) -> Result<(), String> {
 }
 
 /// The expression without what it looks ahead or back at: it matches all that the whole one does.
-pub fn widened(expression: &str) -> String {
+pub fn without_look_around(expression: &str) -> String {
     let mut out = String::new();
     let mut rest = expression;
     while let Some(at) = ["(?!", "(?=", "(?<!", "(?<="]
@@ -353,11 +358,11 @@ pub fn alternatives(expression: &str) -> Vec<&str> {
     let mut depth = 0usize;
     let mut begin = 0;
     let mut found = Vec::new();
-    for (at, mark) in marks(expression) {
+    for (at, mark) in classify_chars(expression) {
         match mark {
-            Mark::Plain('(') => depth += 1,
-            Mark::Plain(')') => depth = depth.saturating_sub(1),
-            Mark::Plain('|') if depth == 0 => {
+            ExpressionChar::Plain('(') => depth += 1,
+            ExpressionChar::Plain(')') => depth = depth.saturating_sub(1),
+            ExpressionChar::Plain('|') if depth == 0 => {
                 found.push(&expression[begin..at]);
                 begin = at + 1;
             }
@@ -369,7 +374,7 @@ pub fn alternatives(expression: &str) -> Vec<&str> {
 }
 
 /// A character of an expression.
-pub enum Mark {
+pub enum ExpressionChar {
     /// One that stands for itself or is an operator.
     Plain(char),
     /// One behind a backslash.
@@ -379,16 +384,16 @@ pub enum Mark {
 }
 
 /// The characters of an expression, each with its place.
-pub fn marks(expression: &str) -> impl Iterator<Item = (usize, Mark)> + '_ {
+pub fn classify_chars(expression: &str) -> impl Iterator<Item = (usize, ExpressionChar)> + '_ {
     let mut escaped = false;
     let mut class: Option<usize> = None;
     expression.char_indices().map(move |(at, c)| {
         if std::mem::take(&mut escaped) {
-            return (at, Mark::Escaped);
+            return (at, ExpressionChar::Escaped);
         }
         if c == '\\' {
             escaped = true;
-            return (at, Mark::Escaped);
+            return (at, ExpressionChar::Escaped);
         }
         match class {
             Some(begin) => {
@@ -397,13 +402,13 @@ pub fn marks(expression: &str) -> impl Iterator<Item = (usize, Mark)> + '_ {
                 if c == ']' && !first {
                     class = None;
                 }
-                (at, Mark::InClass)
+                (at, ExpressionChar::InClass)
             }
             None if c == '[' => {
                 class = Some(at);
-                (at, Mark::InClass)
+                (at, ExpressionChar::InClass)
             }
-            None => (at, Mark::Plain(c)),
+            None => (at, ExpressionChar::Plain(c)),
         }
     })
 }
@@ -413,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_limited_to_a_prefix() {
+    fn expression_is_limited_to_a_prefix() {
         for (prefix, expression, both) in [
             ("/a/", r"\.php$", Ok(r"^/a/.*(?:\.php$)")),
             ("/a/", r"(?i)\.php$", Ok(r"(?i)^/a/.*(?:\.php$)")),
@@ -422,14 +427,17 @@ mod tests {
             ("/a/", "^/(.*)$", Ok("^/(a/.*)$")),
             ("/a/", "^(.*)$", Ok("^(/a/.*)$")),
         ] {
-            assert_eq!(below(prefix, expression), both.map(str::to_owned));
+            assert_eq!(limit_to_prefix(prefix, expression), both.map(str::to_owned));
         }
-        assert_eq!(below("/a/", "^/[ab]/").unwrap(), "^(?=(?:/a/))/[ab]/");
+        assert_eq!(
+            limit_to_prefix("/a/", "^/[ab]/").unwrap(),
+            "^(?=(?:/a/))/[ab]/"
+        );
         assert!(compile("(?=x)").unwrap_err().contains("look-around"));
     }
 
     #[test]
-    fn a_group_in_the_place_of_a_host_is_seen() {
+    fn client_chosen_host_is_detected() {
         for (expression, target, may) in [
             ("^/cgi-bin(.*)$", "${1}", true),
             ("^/cgi-bin(/.*)$", "${1}", false),
@@ -448,8 +456,8 @@ mod tests {
             ("^/a", "https://$request_uri", true),
             ("^/a", "https://$host$request_uri", false),
         ] {
-            let paths = Match::Regex(expression.to_owned());
-            let found = may_choose_the_host(target, &paths);
+            let paths = PathMatch::Regex(expression.to_owned());
+            let found = client_may_choose_host(target, &paths);
             assert_eq!(found, may, "{expression} {target}");
         }
     }
@@ -472,9 +480,9 @@ mod tests {
 
     #[test]
     fn expressions_are_widened_where_they_look_around() {
-        assert_eq!(widened(r"/\.(?!well-known).*"), r"/\..*");
-        assert_eq!(widened(r"^/a(?!b(c)\)d)e$"), "^/ae$");
-        assert_eq!(widened("^/a(?!b"), "^/a(?!b");
-        assert_eq!(widened("^/a"), "^/a");
+        assert_eq!(without_look_around(r"/\.(?!well-known).*"), r"/\..*");
+        assert_eq!(without_look_around(r"^/a(?!b(c)\)d)e$"), "^/ae$");
+        assert_eq!(without_look_around("^/a(?!b"), "^/a(?!b");
+        assert_eq!(without_look_around("^/a"), "^/a");
     }
 }

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Problem;
-use crate::directive::Place;
-use crate::ledger::{Id, Ledger};
+use crate::ImportError;
+use crate::directive::SourceLine;
+use crate::ledger::{EntryId, ImportLedger};
 use crate::reasons::INCLUDED;
-use crate::source::{Chain, Files, Text, is_pattern, matches};
+use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
 
 /// A line `key = value`, or `key[name] = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct FpmLine {
     /// `pm.max_children`
     pub key: String,
     /// What stands in brackets.
@@ -18,9 +18,9 @@ pub struct Line {
     /// Without quotes.
     pub value: String,
     /// File and line of the pool's name.
-    pub place: Place,
+    pub place: SourceLine,
     /// Its entry in the ledger.
-    pub id: Id,
+    pub id: EntryId,
 }
 
 /// A pool.
@@ -29,11 +29,11 @@ pub struct FpmPool {
     /// Its name.
     pub name: String,
     /// Where it begins.
-    pub place: Place,
+    pub place: SourceLine,
     /// Its entry in the ledger.
-    pub id: Id,
+    pub id: EntryId,
     /// Its lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<FpmLine>,
 }
 
 impl FpmPool {
@@ -56,7 +56,7 @@ impl FpmPool {
                 .and_then(|port| port.parse::<u16>().ok())
         };
         match listen.starts_with('/') || address.starts_with('/') {
-            true => real(listen) == real(address),
+            true => canonical_socket_path(listen) == canonical_socket_path(address),
             // `9000` and `[::]:9000` listen on all addresses.
             false => port(listen).is_some() && port(listen) == port(address),
         }
@@ -64,7 +64,7 @@ impl FpmPool {
 }
 
 /// Debian's `/run/php/php-fpm.sock` is a link to that of a version; `/var/run` is `/run`.
-fn real(path: &str) -> PathBuf {
+fn canonical_socket_path(path: &str) -> PathBuf {
     let path = Path::new(path);
     std::fs::canonicalize(path).unwrap_or_else(|_| match path.strip_prefix("/var/run") {
         Ok(rest) => Path::new("/run").join(rest),
@@ -76,10 +76,10 @@ fn real(path: &str) -> PathBuf {
 ///
 /// # Errors
 /// A file cannot be read, or a line of it.
-pub fn read_pools(paths: &[PathBuf], ledger: &Ledger) -> Result<Vec<FpmPool>, Problem> {
-    let mut reader = Reader::new(ledger);
+pub fn read_pools(paths: &[PathBuf], ledger: &ImportLedger) -> Result<Vec<FpmPool>, ImportError> {
+    let mut reader = FpmReader::new(ledger);
     for path in paths {
-        reader.file(path, &Chain::of(path))?;
+        reader.file(path, &IncludeChain::root(path))?;
     }
     Ok(reader.pools)
 }
@@ -88,37 +88,42 @@ pub fn read_pools(paths: &[PathBuf], ledger: &Ledger) -> Result<Vec<FpmPool>, Pr
 ///
 /// # Errors
 /// A line of it, or a file that it includes, cannot be read.
-pub fn pools_of(text: &Text, ledger: &Ledger) -> Result<Vec<FpmPool>, Problem> {
-    let mut reader = Reader::new(ledger);
-    reader.text(text, Path::new("/"), &Chain::default())?;
+pub fn parse_pools(text: &SourceText, ledger: &ImportLedger) -> Result<Vec<FpmPool>, ImportError> {
+    let mut reader = FpmReader::new(ledger);
+    reader.text(text, Path::new("/"), &IncludeChain::default())?;
     Ok(reader.pools)
 }
 
-struct Reader<'a> {
-    files: Files,
-    ledger: &'a Ledger,
+struct FpmReader<'a> {
+    files: SourceReader,
+    ledger: &'a ImportLedger,
     pools: Vec<FpmPool>,
     section: String,
 }
 
-impl<'a> Reader<'a> {
-    fn new(ledger: &'a Ledger) -> Reader<'a> {
-        Reader {
-            files: Files::default(),
+impl<'a> FpmReader<'a> {
+    fn new(ledger: &'a ImportLedger) -> FpmReader<'a> {
+        FpmReader {
+            files: SourceReader::default(),
             ledger,
             pools: Vec::new(),
             section: String::new(),
         }
     }
 
-    fn file(&mut self, path: &Path, chain: &Chain) -> Result<(), Problem> {
+    fn file(&mut self, path: &Path, chain: &IncludeChain) -> Result<(), ImportError> {
         let text = self.files.read(path)?;
         self.text(&text, path, chain)
     }
 
-    fn text(&mut self, text: &Text, path: &Path, chain: &Chain) -> Result<(), Problem> {
+    fn text(
+        &mut self,
+        text: &SourceText,
+        path: &Path,
+        chain: &IncludeChain,
+    ) -> Result<(), ImportError> {
         for (number, line) in text.text.lines().enumerate() {
-            let place = Place {
+            let place = SourceLine {
                 file: text.name.clone(),
                 line: number + 1,
             };
@@ -130,23 +135,23 @@ impl<'a> Reader<'a> {
     fn line(
         &mut self,
         line: &str,
-        place: &Place,
+        place: &SourceLine,
         path: &Path,
-        chain: &Chain,
-    ) -> Result<(), Problem> {
+        chain: &IncludeChain,
+    ) -> Result<(), ImportError> {
         if line.is_empty() || line.starts_with([';', '#']) {
             return Ok(());
         }
         if let Some(name) = line.strip_prefix('[') {
             let Some((name, _)) = name.split_once(']') else {
-                return Err(Problem::at(place, "`[` is not closed by `]`"));
+                return Err(ImportError::at(place, "`[` is not closed by `]`"));
             };
             self.section = name.trim().to_owned();
             let known = self.pools.iter().any(|pool| pool.name == self.section);
             let id = self
                 .ledger
                 .enter(place.clone(), format!("[{}]", self.section));
-            self.ledger.carried(id);
+            self.ledger.mark_carried(id);
             if self.section != "global" && !known {
                 self.pools.push(FpmPool {
                     name: self.section.clone(),
@@ -158,7 +163,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let Some((key, value)) = line.split_once('=') else {
-            return Err(Problem::at(
+            return Err(ImportError::at(
                 place,
                 "`KEY = VALUE` or `[POOL]` is expected here",
             ));
@@ -168,13 +173,14 @@ impl<'a> Reader<'a> {
             Some((key, name)) => (key.trim(), Some(name.trim_end_matches(']').to_owned())),
             None => (key.trim(), None),
         };
-        let id = self
-            .ledger
-            .enter(place.clone(), crate::directive::shown(line, &[], false));
+        let id = self.ledger.enter(
+            place.clone(),
+            crate::directive::display_text(line, &[], false),
+        );
         if key == "include" {
             return self.include(&value, id, place, path, chain);
         }
-        let line = Line {
+        let line = FpmLine {
             key: key.to_owned(),
             name,
             value,
@@ -183,7 +189,7 @@ impl<'a> Reader<'a> {
         };
         match self.pools.iter_mut().find(|pool| pool.name == self.section) {
             Some(pool) => pool.lines.push(line),
-            None => global(&line, self.ledger),
+            None => record_global_line(&line, self.ledger),
         }
         Ok(())
     }
@@ -191,16 +197,16 @@ impl<'a> Reader<'a> {
     fn include(
         &mut self,
         pattern: &str,
-        id: Id,
-        place: &Place,
+        id: EntryId,
+        place: &SourceLine,
         path: &Path,
-        chain: &Chain,
-    ) -> Result<(), Problem> {
+        chain: &IncludeChain,
+    ) -> Result<(), ImportError> {
         // Relative ones count from where php-fpm was installed to: `/usr/local/etc/php-fpm.conf` includes
         // `etc/php-fpm.d/*.conf`.
         let bases = path.ancestors().skip(1);
         let mut found = bases.map(|base| match is_pattern(pattern) {
-            true => matches(&base.join(pattern)),
+            true => glob_files(&base.join(pattern)),
             false => vec![base.join(pattern)]
                 .into_iter()
                 .filter(|path| path.exists())
@@ -209,18 +215,20 @@ impl<'a> Reader<'a> {
         let paths = found.find(|paths| !paths.is_empty()).unwrap_or_default();
         if paths.is_empty() && !is_pattern(pattern) {
             let why = format!("{pattern} cannot be read: No such file");
-            return Err(Problem::at(place, why));
+            return Err(ImportError::at(place, why));
         }
         if paths.is_empty() {
-            self.ledger.list(id, "no file is there");
+            self.ledger.mark_missing(id, "no file is there");
         }
         let section = self.section.clone();
         for path in paths {
-            let chain = chain.and(&path).map_err(|why| Problem::at(place, why))?;
+            let chain = chain
+                .push(&path)
+                .map_err(|why| ImportError::at(place, why))?;
             self.file(&path, &chain)?;
         }
         self.section = section;
-        self.ledger.moot(id, INCLUDED);
+        self.ledger.mark_irrelevant(id, INCLUDED);
         Ok(())
     }
 }
@@ -243,32 +251,32 @@ fn unquoted(value: &str) -> String {
 }
 
 /// `[global]`
-fn global(line: &Line, ledger: &Ledger) {
+fn record_global_line(line: &FpmLine, ledger: &ImportLedger) {
     match line.key.as_str() {
         "pid" | "daemonize" | "systemd_interval" | "events.mechanism" | "syslog.facility"
         | "syslog.ident" | "log_limit" | "log_buffering" | "process.priority" => {
-            ledger.moot(
+            ledger.mark_irrelevant(
                 line.id,
                 "php-fpm is not needed: Howdah runs PHP's processes itself",
             );
         }
         "error_log" | "log_level" => {
-            ledger.moot(line.id, "PHP's messages go into Howdah's own log");
+            ledger.mark_irrelevant(line.id, "PHP's messages go into Howdah's own log");
         }
         "emergency_restart_threshold"
         | "emergency_restart_interval"
         | "process_control_timeout" => {
-            ledger.moot(
+            ledger.mark_irrelevant(
                 line.id,
                 "processes that die are replaced, and a pool that dies is started again",
             );
         }
-        "process.max" => ledger.list(
+        "process.max" => ledger.mark_missing(
             line.id,
             "each pool has its own max_children: choose them so that their sum fits",
         ),
         "rlimit_files" | "rlimit_core" => {
-            ledger.list(line.id, "LimitNOFILE= and LimitCORE= of howdah.service")
+            ledger.mark_missing(line.id, "LimitNOFILE= and LimitCORE= of howdah.service")
         }
         _ => {}
     }
@@ -281,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_are_read_with_what_is_included() {
+    fn pools_are_read_with_included_files() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
@@ -297,7 +305,7 @@ mod tests {
             "b.pool",
             "[b]\nlisten = 9001\nphp_admin_value[error_log] = \"/x;y\"\n",
         );
-        let ledger = Ledger::default();
+        let ledger = ImportLedger::default();
         let pools = read_pools(std::slice::from_ref(&main), &ledger).unwrap();
         assert_eq!(pools[0].value("listen"), Some("/run/a.sock"));
         assert_eq!(pools[0].value("pm"), Some("static"));

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::directive::Place;
-use crate::listen::{self, Listen, covers, widest};
-use crate::target::{Site, Table, Value};
+use crate::directive::SourceLine;
+use crate::listen::{self, SiteListen, covers, widest_reach};
+use crate::target::{SiteTable, TomlTable, TomlValue};
 
 /// Addresses, by number.
 type Addresses = BTreeSet<usize>;
@@ -14,7 +14,7 @@ type Addresses = BTreeSet<usize>;
 #[derive(Debug)]
 pub struct Hosting {
     /// Each address once, with the options of all who name it.
-    addresses: Vec<Listen>,
+    addresses: Vec<SiteListen>,
     /// By address: the server for names that no server has there.
     defaults: Vec<Option<usize>>,
     /// By server: where it listens.
@@ -25,25 +25,25 @@ pub struct Hosting {
 
 /// A name that a server says and does not have, since another one has it at the same address.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct NameConflict {
     /// Who says the name.
     pub server: usize,
     /// The name that it says.
     pub name: String,
     /// Who has it.
-    pub by: usize,
+    pub owner: usize,
 }
 
-impl Lost {
+impl NameConflict {
     /// What the list says of that; `by` is where the other server stands.
-    pub fn need(&self, by: &Place) -> String {
+    pub fn message(&self, by: &SourceLine) -> String {
         format!("{} is served as {by} says, at the same address", self.name)
     }
 }
 
 /// What a site answers for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answers {
+pub struct SiteHosting {
     /// The server that becomes this site.
     pub server: usize,
     /// The site's name, where its first host is none.
@@ -51,24 +51,24 @@ pub struct Answers {
     /// The hosts for which it answers.
     pub hosts: Vec<String>,
     /// Where it answers.
-    pub listens: Vec<Listen>,
+    pub listens: Vec<SiteListen>,
     /// The first site of the same server, by its number, if that is another one.
-    pub same_as: Option<usize>,
+    pub first_site: Option<usize>,
     /// Where it and the other sites of its server answer.
-    pub listens_of_server: Vec<Listen>,
+    pub listens_of_server: Vec<SiteListen>,
     /// Its addresses are others than those of the top-level `listen`.
     pub has_own_listen: bool,
     /// At some of them it answers for names that no site has there.
     pub is_default: bool,
     /// The server that does so in its place at one of its addresses.
-    pub gives_way_to: Option<usize>,
+    pub overridden_by: Option<usize>,
 }
 
-impl Answers {
+impl SiteHosting {
     /// Another site of the same server as the first one, which says the same.
-    pub fn again(&self, first: &Site) -> Site {
+    pub fn copy_of_site(&self, first: &SiteTable) -> SiteTable {
         let mut site = first.clone();
-        let mut table = Table::default();
+        let mut table = TomlTable::default();
         table.comments.extend(site.table.comments.first().cloned());
         self.write(&mut table);
         let own = ["name", "hosts", "listen"];
@@ -81,15 +81,15 @@ impl Answers {
 
     /// What the list says of the site if it is not the default at all of its addresses; `place_of` is
     /// where a server stands.
-    pub fn remark<'p>(&self, place_of: impl Fn(usize) -> &'p Place) -> Option<String> {
-        let by = place_of(self.gives_way_to?);
+    pub fn default_remark<'p>(&self, place_of: impl Fn(usize) -> &'p SourceLine) -> Option<String> {
+        let by = place_of(self.overridden_by?);
         Some(format!(
             "names that no site has are answered as {by} says, at each address"
         ))
     }
 
     /// Adds the lines that say so.
-    pub fn write(&self, table: &mut Table) {
+    pub fn write(&self, table: &mut TomlTable) {
         let default = match self.has_own_listen {
             true => "The first site at an address answers there for hosts that no site names.",
             false => "The first site answers for hosts that no site names.",
@@ -101,32 +101,35 @@ impl Answers {
             table.set("name", name.as_str(), None);
         }
         if !self.hosts.is_empty() {
-            table.set("hosts", Value::Texts(self.hosts.clone()), None);
+            table.set("hosts", TomlValue::Texts(self.hosts.clone()), None);
         }
         if self.has_own_listen {
-            table.set("listen", listen::texts(&self.listens), None);
+            table.set("listen", listen::listen_values(&self.listens), None);
         }
     }
 }
 
-/// A site on its way to [`Answers`].
+/// A site on its way to [`SiteHosting`].
 #[derive(Debug)]
-struct Entry {
+struct SiteDraft {
     server: usize,
     hosts: Vec<String>,
     addresses: Addresses,
     /// Where it answers for names that no site has.
     defaults: Addresses,
-    gives_way_to: Option<usize>,
+    overridden_by: Option<usize>,
 }
 
 impl Hosting {
     /// Of servers with their names and addresses. `sockets` are opened as well: of two addresses, one of
     /// which is part of the other, Howdah opens the wider one alone.
-    pub fn new(servers: &[(&[String], &[Listen])], sockets: &[Listen]) -> (Hosting, Vec<Lost>) {
+    pub fn new(
+        servers: &[(&[String], &[SiteListen])],
+        sockets: &[SiteListen],
+    ) -> (Hosting, Vec<NameConflict>) {
         let named = servers.iter().flat_map(|(_, listens)| *listens);
-        let addresses = merged(sockets.iter().chain(named));
-        let number = |listen: &Listen| {
+        let addresses = merge_listens(sockets.iter().chain(named));
+        let number = |listen: &SiteListen| {
             addresses.iter().position(|there| {
                 there.address == listen.address || covers(&there.address, &listen.address)
             })
@@ -135,18 +138,18 @@ impl Hosting {
             .iter()
             .map(|(_, listens)| listens.iter().filter_map(number).collect());
         let mut hosting = Hosting {
-            defaults: defaults(servers, &addresses),
+            defaults: default_servers(servers, &addresses),
             listens: listens.collect(),
             names: Vec::new(),
             addresses,
         };
-        let lost = hosting.claim(servers);
-        hosting.claim_twins();
+        let lost = hosting.claim_names(servers);
+        hosting.extend_to_wildcard_twins();
         (hosting, lost)
     }
 
     /// Each name belongs to the first server that says it, at each address.
-    fn claim(&mut self, servers: &[(&[String], &[Listen])]) -> Vec<Lost> {
+    fn claim_names(&mut self, servers: &[(&[String], &[SiteListen])]) -> Vec<NameConflict> {
         let mut lost = Vec::new();
         for (server, (names, _)) in servers.iter().enumerate() {
             let mut own: Vec<(String, Addresses)> = Vec::new();
@@ -161,7 +164,11 @@ impl Hosting {
                     };
                     free.remove(address);
                     let name = name.clone();
-                    let found = Lost { server, name, by };
+                    let found = NameConflict {
+                        server,
+                        name,
+                        owner: by,
+                    };
                     if !lost.contains(&found) {
                         lost.push(found);
                     }
@@ -177,15 +184,17 @@ impl Hosting {
 
     /// Who listens at all addresses of IPv4 answers at those of IPv6, too, where others do, and the other
     /// way round.
-    fn claim_twins(&mut self) {
+    fn extend_to_wildcard_twins(&mut self) {
         for server in 0..self.names.len() {
             let own = self.listens[server].iter();
-            let twins = own.filter_map(|address| self.twin(*address)).collect();
-            self.take_free(server, &twins);
+            let twins = own
+                .filter_map(|address| self.wildcard_twin(*address))
+                .collect();
+            self.claim_free_addresses(server, &twins);
         }
     }
 
-    fn twin(&self, address: usize) -> Option<usize> {
+    fn wildcard_twin(&self, address: usize) -> Option<usize> {
         let own = &self.addresses[address].address;
         let twin = match own.strip_prefix("0.0.0.0:") {
             Some(port) => format!("[::]:{port}"),
@@ -195,7 +204,7 @@ impl Hosting {
     }
 
     /// Gives a server all of its names at these addresses, as far as nobody has them there.
-    fn take_free(&mut self, server: usize, addresses: &Addresses) {
+    fn claim_free_addresses(&mut self, server: usize, addresses: &Addresses) {
         for name in 0..self.names[server].len() {
             let text = self.names[server][name].0.clone();
             let free = addresses.iter().copied();
@@ -224,13 +233,13 @@ impl Hosting {
 
     /// Whether all requests that reach a server come by TLS.
     pub fn is_secure(&self, server: usize) -> bool {
-        let entries = self.entries_of(server);
+        let entries = self.site_drafts(server);
         let mut addresses = entries.iter().flat_map(|entry| &entry.addresses);
         !entries.is_empty() && addresses.all(|address| self.addresses[*address].tls)
     }
 
     /// What the list says of a server that answers at a wider address than one of its own.
-    pub fn widened(&self, listens: &[Listen]) -> Option<String> {
+    pub fn widened_remark(&self, listens: &[SiteListen]) -> Option<String> {
         let pairs = listens.iter().flat_map(|own| {
             let all = self.addresses.iter();
             all.map(move |there| (&own.address, &there.address))
@@ -243,11 +252,11 @@ impl Hosting {
     }
 
     /// What the list says of a server that no request reaches; `place_of` is where a server stands.
-    pub fn why_unreached<'p>(
+    pub fn unreached_reason<'p>(
         &self,
         server: usize,
         is_nameless: bool,
-        place_of: impl Fn(usize) -> &'p Place,
+        place_of: impl Fn(usize) -> &'p SourceLine,
     ) -> String {
         let mut own = self.listens[server].iter();
         let default =
@@ -262,7 +271,7 @@ impl Hosting {
     }
 
     /// A name goes from one server to another, with all addresses where the first one has it.
-    pub fn hand_over(&mut self, name: &str, from: usize, to: usize) {
+    pub fn transfer_name(&mut self, name: &str, from: usize, to: usize) {
         let Some(at) = self.names[from].iter().position(|(known, _)| known == name) else {
             return;
         };
@@ -274,15 +283,15 @@ impl Hosting {
     }
 
     /// A server answers where the other one listens as well, for those of its names that nobody has there.
-    pub fn join(&mut self, server: usize, other: usize) {
+    pub fn add_addresses_of(&mut self, server: usize, other: usize) {
         let addresses = self.listens[other].clone();
-        self.take_free(server, &addresses);
+        self.claim_free_addresses(server, &addresses);
     }
 
     /// Nothing is left of a server: its other names, and those that no server has, are the heir's.
-    pub fn leave(&mut self, server: usize, heir: usize) {
+    pub fn replace_by_heir(&mut self, server: usize, heir: usize) {
         for name in self.names(server) {
-            self.hand_over(&name, server, heir);
+            self.transfer_name(&name, server, heir);
         }
         for default in &mut self.defaults {
             if *default == Some(server) {
@@ -292,11 +301,13 @@ impl Hosting {
     }
 
     /// The sites in their order, and the top-level `listen`.
-    pub fn sites(&self) -> (Vec<Answers>, Vec<Listen>) {
+    pub fn sites(&self) -> (Vec<SiteHosting>, Vec<SiteListen>) {
         let servers = 0..self.names.len();
-        let entries = servers.flat_map(|server| self.entries_of(server)).collect();
-        let entries = in_order(entries, |address| self.addresses[address].tls);
-        let common = self.common(&entries);
+        let entries = servers
+            .flat_map(|server| self.site_drafts(server))
+            .collect();
+        let entries = order_by_default(entries, |address| self.addresses[address].tls);
+        let common = self.common_addresses(&entries);
         let mut of_servers: BTreeMap<usize, Addresses> = BTreeMap::new();
         for entry in &entries {
             let all = of_servers.entry(entry.server).or_default();
@@ -304,20 +315,20 @@ impl Hosting {
         }
         let mut names: Vec<String> = Vec::new();
         let servers: Vec<usize> = entries.iter().map(|entry| entry.server).collect();
-        let site = |(number, entry): (usize, Entry)| {
+        let site = |(number, entry): (usize, SiteDraft)| {
             let first = servers.iter().position(|server| *server == entry.server);
             let listens = self.listens(&entry.addresses);
-            let own = name_of(&entry.hosts, &listens, &names);
+            let own = site_name(&entry.hosts, &listens, &names);
             let usual = entry.hosts.first();
             names.push(own.clone());
-            Answers {
+            SiteHosting {
                 server: entry.server,
                 name: Some(own).filter(|own| usual != Some(own)),
-                same_as: first.filter(|first| *first < number),
+                first_site: first.filter(|first| *first < number),
                 listens_of_server: self.listens(&of_servers[&entry.server]),
                 has_own_listen: entry.addresses != common,
                 is_default: !entry.defaults.is_empty(),
-                gives_way_to: entry.gives_way_to,
+                overridden_by: entry.overridden_by,
                 hosts: entry.hosts,
                 listens,
             }
@@ -326,14 +337,14 @@ impl Hosting {
         (sites, self.listens(&common))
     }
 
-    fn listens(&self, addresses: &Addresses) -> Vec<Listen> {
+    fn listens(&self, addresses: &Addresses) -> Vec<SiteListen> {
         let all = addresses.iter();
         all.map(|address| self.addresses[*address].clone())
             .collect()
     }
 
     /// A server is one site, or several if it has not all of its names at the same addresses.
-    fn entries_of(&self, server: usize) -> Vec<Entry> {
+    fn site_drafts(&self, server: usize) -> Vec<SiteDraft> {
         let of_this = |address: &usize| self.defaults[*address] == Some(server);
         let mut defaults: Addresses = (0..self.addresses.len()).filter(of_this).collect();
         let mut by_place: Vec<(Addresses, Vec<String>)> = Vec::new();
@@ -351,25 +362,25 @@ impl Hosting {
         let entry = |(addresses, hosts): (Addresses, Vec<String>)| {
             let own: Addresses = defaults.intersection(&addresses).copied().collect();
             defaults = &defaults - &own;
-            Entry {
+            SiteDraft {
                 server,
                 hosts,
                 addresses,
                 defaults: own,
-                gives_way_to: None,
+                overridden_by: None,
             }
         };
         by_place.into_iter().map(entry).collect()
     }
 
     /// The addresses of the top-level `listen`: those that reach furthest, and most sites have.
-    fn common(&self, entries: &[Entry]) -> Addresses {
+    fn common_addresses(&self, entries: &[SiteDraft]) -> Addresses {
         let mut counts: BTreeMap<&Addresses, usize> = BTreeMap::new();
         for entry in entries {
             *counts.entry(&entry.addresses).or_default() += 1;
         }
-        let weight = |entry: &&Entry| {
-            let reach = widest(&self.listens(&entry.addresses));
+        let weight = |entry: &&SiteDraft| {
+            let reach = widest_reach(&self.listens(&entry.addresses));
             (reach, counts[&entry.addresses], entry.addresses.len())
         };
         // Of several the first of the file.
@@ -379,8 +390,8 @@ impl Hosting {
 }
 
 /// Each address once, without those that are part of another one.
-fn merged<'l>(listens: impl Iterator<Item = &'l Listen>) -> Vec<Listen> {
-    let mut all: Vec<Listen> = Vec::new();
+fn merge_listens<'l>(listens: impl Iterator<Item = &'l SiteListen>) -> Vec<SiteListen> {
+    let mut all: Vec<SiteListen> = Vec::new();
     for listen in listens {
         match all.iter_mut().find(|a| a.address == listen.address) {
             Some(there) => {
@@ -392,23 +403,26 @@ fn merged<'l>(listens: impl Iterator<Item = &'l Listen>) -> Vec<Listen> {
             None => all.push(listen.clone()),
         }
     }
-    let is_part = |narrow: &Listen| all.iter().any(|a| covers(&a.address, &narrow.address));
+    let is_part = |narrow: &SiteListen| all.iter().any(|a| covers(&a.address, &narrow.address));
     let whole = all.iter().filter(|listen| !is_part(listen));
     whole.cloned().collect()
 }
 
 /// By address: the server that says so, or else the first one there; one that names the address itself
 /// before those that name a part of it.
-fn defaults(servers: &[(&[String], &[Listen])], addresses: &[Listen]) -> Vec<Option<usize>> {
-    let rank = |address: &Listen, (_, listens): &(&[String], &[Listen])| {
-        let of = |listen: &Listen| match &listen.address {
+fn default_servers(
+    servers: &[(&[String], &[SiteListen])],
+    addresses: &[SiteListen],
+) -> Vec<Option<usize>> {
+    let rank = |address: &SiteListen, (_, listens): &(&[String], &[SiteListen])| {
+        let of = |listen: &SiteListen| match &listen.address {
             own if *own == address.address => Some((false, !listen.default)),
             own if covers(&address.address, own) => Some((true, !listen.default)),
             _ => None,
         };
         listens.iter().filter_map(of).min()
     };
-    let default = |address: &Listen| {
+    let default = |address: &SiteListen| {
         let ranks = servers.iter().enumerate();
         let ranks = ranks.filter_map(|(at, server)| Some((rank(address, server)?, at)));
         ranks.min().map(|(_, at)| at)
@@ -418,22 +432,22 @@ fn defaults(servers: &[(&[String], &[Listen])], addresses: &[Listen]) -> Vec<Opt
 
 /// At each address the default comes first. Where defaults wait for each other, that of an address with TLS
 /// is the first.
-fn in_order(mut entries: Vec<Entry>, is_tls: impl Fn(usize) -> bool) -> Vec<Entry> {
+fn order_by_default(mut entries: Vec<SiteDraft>, is_tls: impl Fn(usize) -> bool) -> Vec<SiteDraft> {
     let mut ordered = Vec::new();
     while !entries.is_empty() {
-        let waits_for = |entry: &Entry| {
+        let waits_for = |entry: &SiteDraft| {
             let others = &entry.addresses - &entry.defaults;
             let mut rest = entries.iter();
             rest.position(|other| !other.defaults.is_disjoint(&others))
         };
-        let secure = |entry: &Entry| entry.defaults.iter().any(|address| is_tls(*address));
+        let secure = |entry: &SiteDraft| entry.defaults.iter().any(|address| is_tls(*address));
         let next = entries.iter().position(|entry| waits_for(entry).is_none());
         let next = next.or_else(|| entries.iter().position(secure));
         let next = entries.remove(next.unwrap_or_default());
         for entry in &mut entries {
             let lost = &entry.defaults & &next.addresses;
             if !lost.is_empty() {
-                entry.gives_way_to = Some(next.server);
+                entry.overridden_by = Some(next.server);
                 entry.defaults = &entry.defaults - &lost;
             }
         }
@@ -443,7 +457,7 @@ fn in_order(mut entries: Vec<Entry>, is_tls: impl Fn(usize) -> bool) -> Vec<Entr
 }
 
 /// The first host, or `default`; with the port, or a number, if another site is called that.
-fn name_of(hosts: &[String], listens: &[Listen], known: &[String]) -> String {
+fn site_name(hosts: &[String], listens: &[SiteListen], known: &[String]) -> String {
     let usual = hosts.first().map_or("default", String::as_str);
     let port = listens.first().and_then(|l| l.address.rsplit_once(':'));
     let port = port.filter(|(_, port)| port.parse::<u16>().is_ok());
@@ -462,9 +476,9 @@ mod tests {
     use super::*;
 
     /// `80`, `443 tls`, `127.0.0.1:81 default`
-    fn listen(text: &str) -> Listen {
+    fn listen(text: &str) -> SiteListen {
         let (address, words) = text.split_once(' ').unwrap_or((text, ""));
-        Listen {
+        SiteListen {
             address: match address.contains(':') {
                 true => address.to_owned(),
                 false => format!("0.0.0.0:{address}"),
@@ -477,21 +491,21 @@ mod tests {
         }
     }
 
-    fn hosting(servers: &[(&[&str], &[&str])]) -> (Hosting, Vec<Lost>) {
+    fn hosting(servers: &[(&[&str], &[&str])]) -> (Hosting, Vec<NameConflict>) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         let listens = |texts: &[&str]| texts.iter().map(|text| listen(text)).collect();
-        let servers: Vec<(Vec<String>, Vec<Listen>)> = servers
+        let servers: Vec<(Vec<String>, Vec<SiteListen>)> = servers
             .iter()
             .map(|(hosts, texts)| (names(hosts), listens(texts)))
             .collect();
-        let servers: Vec<(&[String], &[Listen])> =
+        let servers: Vec<(&[String], &[SiteListen])> =
             servers.iter().map(|(n, l)| (&n[..], &l[..])).collect();
         Hosting::new(&servers, &[])
     }
 
     /// The top-level `listen`, and each site's server, hosts and `listen`.
     fn shown(hosting: &Hosting) -> String {
-        let addresses = |listens: &[Listen]| {
+        let addresses = |listens: &[SiteListen]| {
             let all: Vec<&str> = listens.iter().map(|l| l.address.as_str()).collect();
             all.join(",").replace("0.0.0.0:", "")
         };
@@ -508,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_has_a_listen_if_its_addresses_are_others() {
+    fn sites_have_a_listen_if_their_addresses_differ() {
         const BOTH: &[&str] = &["80", "443 tls"];
         for (servers, expected) in [
             (
@@ -556,32 +570,32 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_lost_to_another_server_at_the_same_address_alone() {
+    fn names_conflict_only_at_the_same_address() {
         let (hosting, lost) = hosting(&[
             (&["a"], &["80"]),
             (&["a"], &["80"]),
             (&["a"], &["443 tls"]),
             (&["a"], &["192.0.2.1:80"]),
         ]);
-        let lost: Vec<(usize, usize)> = lost.iter().map(|lost| (lost.server, lost.by)).collect();
+        let lost: Vec<(usize, usize)> = lost.iter().map(|lost| (lost.server, lost.owner)).collect();
         assert_eq!(lost, [(1, 0), (3, 0)]);
-        let widened = hosting.widened(&[listen("192.0.2.1:80")]).unwrap();
+        let widened = hosting.widened_remark(&[listen("192.0.2.1:80")]).unwrap();
         assert!(widened.starts_with("it answers at 0.0.0.0:80: 192.0.2.1:80 is part"));
-        assert_eq!(hosting.widened(&[listen("80")]), None);
+        assert_eq!(hosting.widened_remark(&[listen("80")]), None);
         assert!(!hosting.is_reached(1) && hosting.is_reached(2));
         assert_eq!(shown(&hosting), "80 | 0 a | 2 a @443");
     }
 
     #[test]
-    fn a_server_that_leads_to_another_leaves_its_addresses_to_it() {
+    fn redirecting_server_transfers_its_names_and_addresses() {
         let (mut hosting, _) = hosting(&[
             (&["a"], &["80"]),
             (&["www.a"], &["80"]),
             (&["a", "www.a", "b.a"], &["443 tls"]),
         ]);
-        hosting.hand_over("a", 0, 2);
-        hosting.join(2, 0);
-        hosting.leave(0, 2);
+        hosting.transfer_name("a", 0, 2);
+        hosting.add_addresses_of(2, 0);
+        hosting.replace_by_heir(0, 2);
         assert_eq!(
             shown(&hosting),
             "80,443 | 2 a,b.a | 1 www.a @80 | 2 www.a @443"
@@ -589,27 +603,27 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_are_each_others_default_are_said_to_give_way() {
+    fn mutual_default_servers_report_which_is_overridden() {
         let (hosting, _) = hosting(&[
             (&["a"], &["80 default", "443 tls"]),
             (&["b"], &["80", "443 tls default"]),
         ]);
         let (sites, _) = hosting.sites();
-        let order: Vec<_> = sites.iter().map(|s| (s.server, s.gives_way_to)).collect();
+        let order: Vec<_> = sites.iter().map(|s| (s.server, s.overridden_by)).collect();
         assert_eq!(order, [(1, None), (0, Some(1))]);
     }
 
     #[test]
-    fn sites_of_one_name_are_called_by_their_port() {
+    fn site_names_are_made_unique_by_port() {
         let listens = [listen("127.0.0.1:81")];
         let hosts = ["a".to_owned()];
         let name = |known: &[&str]| {
             let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-            name_of(&hosts, &listens, &known)
+            site_name(&hosts, &listens, &known)
         };
         assert_eq!(name(&[]), "a");
         assert_eq!(name(&["a"]), "a-81");
         assert_eq!(name(&["a", "a-81"]), "a-2");
-        assert_eq!(name_of(&[], &listens, &[]), "default");
+        assert_eq!(site_name(&[], &listens, &[]), "default");
     }
 }

@@ -4,17 +4,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use crate::directive::Place;
+use crate::directive::SourceLine;
 
 /// A directive's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Id(usize);
+pub struct EntryId(usize);
 
 /// What became of a directive, the weightiest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct DirectiveOutcome {
     /// It has no meaning here, and why.
-    pub moot: Option<&'static str>,
+    pub irrelevant: Option<&'static str>,
     /// It is in the configuration.
     pub carried: bool,
     /// It is in the configuration, and differs from what it was: how.
@@ -27,94 +27,94 @@ pub struct Outcome {
 
 /// An outcome in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum OutcomeKind {
     /// The written configuration says the same.
     Carried,
     /// In the configuration, and differs from what it was.
     Different,
     /// Not in the configuration.
-    Listed,
+    Missing,
     /// Without a meaning here.
-    Moot,
+    Irrelevant,
 }
 
-impl Outcome {
+impl DirectiveOutcome {
     /// What is missing weighs more than what is there.
-    pub fn fate(&self) -> Fate {
+    pub fn kind(&self) -> OutcomeKind {
         match self {
-            Outcome { needs, .. } if !needs.is_empty() => Fate::Listed,
-            Outcome { remarks, .. } if !remarks.is_empty() => Fate::Different,
-            Outcome { carried: true, .. } => Fate::Carried,
-            _ => Fate::Moot,
+            DirectiveOutcome { needs, .. } if !needs.is_empty() => OutcomeKind::Missing,
+            DirectiveOutcome { remarks, .. } if !remarks.is_empty() => OutcomeKind::Different,
+            DirectiveOutcome { carried: true, .. } => OutcomeKind::Carried,
+            _ => OutcomeKind::Irrelevant,
         }
     }
 }
 
 /// A directive with its outcome.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// File and line of the directive.
-    pub place: Place,
+    pub place: SourceLine,
     /// Its words, shortened.
     pub text: String,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: DirectiveOutcome,
 }
 
 /// How many lines went where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct OutcomeCounts {
     /// How many the written configuration says as well.
     pub carried: usize,
     /// Without a meaning here.
-    pub moot: usize,
+    pub irrelevant: usize,
     /// On the list.
-    pub listed: usize,
+    pub missing: usize,
     /// On the list, and closed or limited something.
-    pub protecting: usize,
+    pub missing_protections: usize,
     /// In the configuration with a difference.
-    pub remarks: usize,
+    pub different: usize,
 }
 
-impl Counts {
+impl OutcomeCounts {
     /// How many lines there are in all.
     pub fn total(&self) -> usize {
-        self.carried + self.moot + self.listed
+        self.carried + self.irrelevant + self.missing
     }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    entries: RefCell<Vec<Entry>>,
+pub struct ImportLedger {
+    entries: RefCell<Vec<LedgerEntry>>,
 }
 
 /// What the list says of a directive without an outcome.
-pub const UNKNOWN: &str = "this importer does not know it";
+pub const UNKNOWN_DIRECTIVE: &str = "this importer does not know it";
 
-impl Ledger {
+impl ImportLedger {
     /// Enters a directive.
-    pub fn enter(&self, place: Place, text: String) -> Id {
+    pub fn enter(&self, place: SourceLine, text: String) -> EntryId {
         let mut entries = self.entries.borrow_mut();
-        entries.push(Entry {
+        entries.push(LedgerEntry {
             place,
             text,
-            outcome: Outcome::default(),
+            outcome: DirectiveOutcome::default(),
         });
-        Id(entries.len() - 1)
+        EntryId(entries.len() - 1)
     }
 
-    fn change(&self, id: Id, change: impl FnOnce(&mut Outcome)) {
+    fn change(&self, id: EntryId, change: impl FnOnce(&mut DirectiveOutcome)) {
         change(&mut self.entries.borrow_mut()[id.0].outcome);
     }
 
     /// It is in the configuration.
-    pub fn carried(&self, id: Id) {
+    pub fn mark_carried(&self, id: EntryId) {
         self.change(id, |outcome| outcome.carried = true);
     }
 
     /// It is in the configuration, with a difference.
-    pub fn remark(&self, id: Id, remark: impl Into<String>) {
+    pub fn mark_different(&self, id: EntryId, remark: impl Into<String>) {
         let remark = remark.into();
         self.change(id, |outcome| {
             outcome.carried = true;
@@ -123,41 +123,43 @@ impl Ledger {
     }
 
     /// It has no meaning here.
-    pub fn moot(&self, id: Id, why: &'static str) {
-        self.change(id, |outcome| outcome.moot = outcome.moot.or(Some(why)));
+    pub fn mark_irrelevant(&self, id: EntryId, why: &'static str) {
+        self.change(id, |outcome| {
+            outcome.irrelevant = outcome.irrelevant.or(Some(why))
+        });
     }
 
     /// It is not carried over.
-    pub fn list(&self, id: Id, need: impl Into<String>) {
+    pub fn mark_missing(&self, id: EntryId, need: impl Into<String>) {
         let need = need.into();
         self.change(id, |outcome| push_new(&mut outcome.needs, need));
     }
 
     /// It is not carried over, and closed or limited something.
-    pub fn list_protection(&self, id: Id, need: impl Into<String>) {
-        self.list(id, need);
+    pub fn mark_missing_protection(&self, id: EntryId, need: impl Into<String>) {
+        self.mark_missing(id, need);
         self.change(id, |outcome| outcome.protects = true);
     }
 
     /// Whether it has an outcome.
-    pub fn is_settled(&self, id: Id) -> bool {
+    pub fn has_outcome(&self, id: EntryId) -> bool {
         let outcome = &self.entries.borrow()[id.0].outcome;
-        outcome.moot.is_some() || outcome.carried || !outcome.needs.is_empty()
+        outcome.irrelevant.is_some() || outcome.carried || !outcome.needs.is_empty()
     }
 
     /// All entries by place. A file that is included several times is there once, with the weightiest of
     /// what became of its lines.
-    pub fn entries(&self) -> Vec<Entry> {
-        let mut merged: BTreeMap<(Place, String), Outcome> = BTreeMap::new();
+    pub fn entries(&self) -> Vec<LedgerEntry> {
+        let mut merged: BTreeMap<(SourceLine, String), DirectiveOutcome> = BTreeMap::new();
         for entry in self.entries.borrow().iter() {
             let mut outcome = entry.outcome.clone();
-            if outcome == Outcome::default() {
-                outcome.needs.push(UNKNOWN.to_owned());
+            if outcome == DirectiveOutcome::default() {
+                outcome.needs.push(UNKNOWN_DIRECTIVE.to_owned());
             }
             let into = merged
                 .entry((entry.place.clone(), entry.text.clone()))
                 .or_default();
-            into.moot = into.moot.or(outcome.moot);
+            into.irrelevant = into.irrelevant.or(outcome.irrelevant);
             into.carried |= outcome.carried;
             into.protects |= outcome.protects;
             for remark in outcome.remarks {
@@ -167,7 +169,7 @@ impl Ledger {
                 push_new(&mut into.needs, need);
             }
         }
-        let entry = |((place, text), outcome)| Entry {
+        let entry = |((place, text), outcome)| LedgerEntry {
             place,
             text,
             outcome,
@@ -177,20 +179,20 @@ impl Ledger {
 }
 
 /// How many went where.
-pub fn counts(entries: &[Entry]) -> Counts {
-    let mut counts = Counts::default();
-    for Entry { outcome, .. } in entries {
-        match outcome.fate() {
-            Fate::Listed => {
-                counts.listed += 1;
-                counts.protecting += usize::from(outcome.protects);
+pub fn counts(entries: &[LedgerEntry]) -> OutcomeCounts {
+    let mut counts = OutcomeCounts::default();
+    for LedgerEntry { outcome, .. } in entries {
+        match outcome.kind() {
+            OutcomeKind::Missing => {
+                counts.missing += 1;
+                counts.missing_protections += usize::from(outcome.protects);
             }
-            Fate::Different => {
+            OutcomeKind::Different => {
                 counts.carried += 1;
-                counts.remarks += 1;
+                counts.different += 1;
             }
-            Fate::Carried => counts.carried += 1,
-            Fate::Moot => counts.moot += 1,
+            OutcomeKind::Carried => counts.carried += 1,
+            OutcomeKind::Irrelevant => counts.irrelevant += 1,
         }
     }
     counts
@@ -207,19 +209,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_outcome_is_on_the_list() {
-        let ledger = Ledger::default();
-        let at = |line| Place {
+    fn entry_without_outcome_is_listed() {
+        let ledger = ImportLedger::default();
+        let at = |line| SourceLine {
             file: "x".into(),
             line,
         };
         ledger.enter(at(2), "forgotten".into());
         let moot = ledger.enter(at(1), "twice".into());
         let carried = ledger.enter(at(1), "twice".into());
-        ledger.moot(moot, "here it has none");
-        ledger.carried(carried);
+        ledger.mark_irrelevant(moot, "here it has none");
+        ledger.mark_carried(carried);
         let counts = counts(&ledger.entries());
-        assert_eq!((counts.carried, counts.moot, counts.listed), (1, 0, 1));
-        assert_eq!(ledger.entries()[1].outcome.needs, [UNKNOWN]);
+        assert_eq!(
+            (counts.carried, counts.irrelevant, counts.missing),
+            (1, 0, 1)
+        );
+        assert_eq!(ledger.entries()[1].outcome.needs, [UNKNOWN_DIRECTIVE]);
     }
 }

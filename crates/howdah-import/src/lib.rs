@@ -24,23 +24,23 @@ pub mod nginx;
 pub mod pool;
 mod reasons;
 pub mod report;
+pub mod rule_condition;
 pub mod source;
 pub mod stages;
 pub mod target;
 mod time;
 pub mod verify;
-pub mod when;
 
 use std::fmt;
 use std::path::PathBuf;
 
-use directive::Place;
-use ledger::{Counts, Ledger};
-use target::Config;
+use directive::SourceLine;
+use ledger::{ImportLedger, OutcomeCounts};
+use target::TargetConfig;
 
 /// Whose configuration is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ConfigFormat {
     /// nginx.conf, or files of `server` blocks.
     Nginx,
     /// apache2.conf or httpd.conf, or files of hosts.
@@ -49,22 +49,22 @@ pub enum Format {
     PhpFpm,
 }
 
-impl Format {
+impl ConfigFormat {
     /// As the program is called.
     pub fn name(self) -> &'static str {
         match self {
-            Format::Nginx => "nginx",
-            Format::Apache => "apache",
-            Format::PhpFpm => "php-fpm",
+            ConfigFormat::Nginx => "nginx",
+            ConfigFormat::Apache => "apache",
+            ConfigFormat::PhpFpm => "php-fpm",
         }
     }
 }
 
 /// What is to be imported.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ImportRequest {
     /// Whose configuration it is.
-    pub format: Format,
+    pub format: ConfigFormat,
     /// The files, in order.
     pub paths: Vec<PathBuf>,
     /// The directory that relative paths count from, in place of the program's own.
@@ -81,15 +81,15 @@ pub struct Request {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Import {
+pub struct ImportResult {
     /// The text of `howdah.toml`.
     pub configuration: String,
     /// The text of the list.
     pub list: String,
     /// What became of each directive, by file and line.
-    pub entries: Vec<ledger::Entry>,
+    pub entries: Vec<ledger::LedgerEntry>,
     /// How many directives went where.
-    pub counts: Counts,
+    pub counts: OutcomeCounts,
     /// How many sites there are.
     pub sites: usize,
     /// How many pools there are.
@@ -103,42 +103,42 @@ pub const EMPTY_ROOT: &str = "empty-root";
 
 /// Why a configuration cannot be read: file, line, and what is wrong there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ImportError {
     /// The line that has it.
-    pub place: Place,
+    pub place: SourceLine,
     /// What is wrong with it.
     pub message: String,
 }
 
-impl Problem {
+impl ImportError {
     /// A problem at a place.
-    pub fn at(place: &Place, message: impl Into<String>) -> Problem {
-        Problem {
+    pub fn at(place: &SourceLine, message: impl Into<String>) -> ImportError {
+        ImportError {
             place: place.clone(),
             message: message.into(),
         }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.message)
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for ImportError {}
 
 /// Reads the configuration and translates it.
 ///
 /// # Errors
 /// What keeps it from being understood at all: it cannot be read, or its grammar is wrong.
-pub fn import(request: &Request) -> Result<Import, Problem> {
-    let ledger = Ledger::default();
+pub fn import(request: &ImportRequest) -> Result<ImportResult, ImportError> {
+    let ledger = ImportLedger::default();
     let pools = fpm::read_pools(&request.php_fpm, &ledger)?;
     let read = match request.format {
-        Format::Nginx => Read::Nginx(nginx::read(request, &ledger)?),
-        Format::Apache => Read::Apache(apache::read(request, &ledger)?),
-        Format::PhpFpm => Read::PhpFpm(fpm::read_pools(&request.paths, &ledger)?),
+        ConfigFormat::Nginx => ParsedConfig::Nginx(nginx::read(request, &ledger)?),
+        ConfigFormat::Apache => ParsedConfig::Apache(apache::read(request, &ledger)?),
+        ConfigFormat::PhpFpm => ParsedConfig::PhpFpm(fpm::read_pools(&request.paths, &ledger)?),
     };
     Ok(translate(request, &pools, &ledger, &read))
 }
@@ -147,9 +147,9 @@ pub fn import(request: &Request) -> Result<Import, Problem> {
 ///
 /// # Errors
 /// See [`import`].
-pub fn import_text(format: Format, text: &str) -> Result<Import, Problem> {
-    let ledger = Ledger::default();
-    let request = Request {
+pub fn import_text(format: ConfigFormat, text: &str) -> Result<ImportResult, ImportError> {
+    let ledger = ImportLedger::default();
+    let request = ImportRequest {
         format,
         paths: vec!["text".into()],
         prefix: Some("/".into()),
@@ -158,37 +158,42 @@ pub fn import_text(format: Format, text: &str) -> Result<Import, Problem> {
         media_type: |_| "application/octet-stream",
         user: None,
     };
-    let text = source::Text {
+    let text = source::SourceText {
         name: "text".into(),
         text: text.to_owned(),
     };
     let read = match format {
-        Format::Nginx => {
-            let mut parser = nginx::parser::Parser::new(&ledger, "/".into());
-            Read::Nginx(nginx::Configuration {
-                tree: parser.text(&text, &source::Chain::default())?,
+        ConfigFormat::Nginx => {
+            let mut parser = nginx::parser::NginxParser::new(&ledger, "/".into());
+            ParsedConfig::Nginx(nginx::NginxConfig {
+                tree: parser.parse_text(&text, &source::IncludeChain::default())?,
                 directory: "/".into(),
             })
         }
-        Format::Apache => Read::Apache(apache::read_text(&text, &ledger)?),
-        Format::PhpFpm => Read::PhpFpm(fpm::pools_of(&text, &ledger)?),
+        ConfigFormat::Apache => ParsedConfig::Apache(apache::read_text(&text, &ledger)?),
+        ConfigFormat::PhpFpm => ParsedConfig::PhpFpm(fpm::parse_pools(&text, &ledger)?),
     };
     Ok(translate(&request, &[], &ledger, &read))
 }
 
 /// What was read.
-enum Read {
-    Nginx(nginx::Configuration),
-    Apache(apache::Configuration),
+enum ParsedConfig {
+    Nginx(nginx::NginxConfig),
+    Apache(apache::ApacheConfig),
     PhpFpm(Vec<fpm::FpmPool>),
 }
 
-fn translate(request: &Request, pools: &[fpm::FpmPool], ledger: &Ledger, read: &Read) -> Import {
-    let mut config = Config::default();
+fn translate(
+    request: &ImportRequest,
+    pools: &[fpm::FpmPool],
+    ledger: &ImportLedger,
+    read: &ParsedConfig,
+) -> ImportResult {
+    let mut config = TargetConfig::default();
     match read {
-        Read::Nginx(read) => nginx::translate(read, request, pools, ledger, &mut config),
-        Read::Apache(read) => apache::translate(read, request, pools, ledger, &mut config),
-        Read::PhpFpm(pools) => pool::all(pools, &mut config, ledger),
+        ParsedConfig::Nginx(read) => nginx::translate(read, request, pools, ledger, &mut config),
+        ParsedConfig::Apache(read) => apache::translate(read, request, pools, ledger, &mut config),
+        ParsedConfig::PhpFpm(pools) => pool::add_all_pools(pools, &mut config, ledger),
     }
     if let Some(user) = &request.user
         && config.top.get("user").is_none()
@@ -197,9 +202,9 @@ fn translate(request: &Request, pools: &[fpm::FpmPool], ledger: &Ledger, read: &
     }
     let entries = ledger.entries();
     let counts = ledger::counts(&entries);
-    Import {
+    ImportResult {
         configuration: config.to_toml(request),
-        list: report::list(request, &entries, counts),
+        list: report::format_list(request, &entries, counts),
         entries,
         counts,
         sites: config.sites.len(),

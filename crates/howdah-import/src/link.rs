@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use crate::directive::quoted;
+use crate::directive::shell_quoted;
 
 /// A link that is not there.
 #[derive(Debug)]
-pub struct Missing {
+pub struct MissingLink {
     /// The command that makes it.
-    pub need: String,
+    pub command: String,
     /// Something lies in its place, which the old server did not show: it has to be closed.
-    pub hides: bool,
+    pub is_occupied: bool,
 }
 
 /// The link that shows a directory at a path of the site; none if the same is there already.
-pub fn missing(root: &str, path: &str, target: &str) -> Option<Missing> {
+pub fn missing_link(root: &str, path: &str, target: &str) -> Option<MissingLink> {
     let link = format!("{root}{path}");
     let real = |path: &str| Path::new(path).canonicalize().ok();
     if link == target || real(&link).is_some_and(|one| real(target) == Some(one)) {
@@ -25,6 +25,13 @@ pub fn missing(root: &str, path: &str, target: &str) -> Option<Missing> {
         true => ", then remove the rule that closes it here",
         false => "",
     };
-    let need = format!("ln -s {} {}{then}", quoted(target), quoted(&link));
-    Some(Missing { need, hides })
+    let need = format!(
+        "ln -s {} {}{then}",
+        shell_quoted(target),
+        shell_quoted(&link)
+    );
+    Some(MissingLink {
+        command: need,
+        is_occupied: hides,
+    })
 }

@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::directive::Place;
-use crate::target::{Table, Value};
-use crate::when::When;
+use crate::directive::SourceLine;
+use crate::rule_condition::RuleCondition;
+use crate::target::{TomlTable, TomlValue};
 
 /// An address that a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen {
+pub struct SiteListen {
     /// As Howdah writes it: `0.0.0.0:80`, `[::]:80`, `unix:/path`.
     pub address: String,
     /// Connections are encrypted.
@@ -38,8 +38,8 @@ pub fn covers(wide: &str, narrow: &str) -> bool {
 }
 
 /// Addresses as `listen` has them.
-pub fn texts(listens: &[Listen]) -> Value {
-    let line = |listen: &Listen| {
+pub fn listen_values(listens: &[SiteListen]) -> TomlValue {
+    let line = |listen: &SiteListen| {
         let mut line = listen.address.clone();
         let quic = listen.quic && !listen.proxy_protocol;
         for (is, word) in [
@@ -54,12 +54,16 @@ pub fn texts(listens: &[Listen]) -> Value {
         }
         line
     };
-    Value::Texts(listens.iter().map(line).collect())
+    TomlValue::Texts(listens.iter().map(line).collect())
 }
 
 /// A server that only this machine, or a private network, reaches by its addresses, whose site answers at wider
 /// ones: a rule that refuses everybody else.
-pub fn keep_private(old: &[Listen], new: &[Listen], place: &Place) -> Option<Table> {
+pub fn private_access_rule(
+    old: &[SiteListen],
+    new: &[SiteListen],
+    place: &SourceLine,
+) -> Option<TomlTable> {
     const LOOPBACK: &[&str] = &["127.0.0.0/8", "::1/128", "unix"];
     const PRIVATE: &[&str] = &[
         "10.0.0.0/8",
@@ -68,15 +72,15 @@ pub fn keep_private(old: &[Listen], new: &[Listen], place: &Place) -> Option<Tab
         "fc00::/7",
         "fe80::/10",
     ];
-    let own = widest(old);
-    if own >= widest(new) {
+    let own = widest_reach(old);
+    if own >= widest_reach(new) {
         return None;
     }
     let mut from: Vec<String> = LOOPBACK.iter().map(|n| (*n).to_owned()).collect();
     if own == 1 {
         from.extend(PRIVATE.iter().map(|n| (*n).to_owned()));
     }
-    let when = When::none_of(vec![When::clients(from)]);
+    let when = RuleCondition::none_of(vec![RuleCondition::clients(from)]);
     let mut rule = when.rule("deny", 403, place);
     rule.comment("Its address is private; here it is part of one that is not.");
     Some(rule)
@@ -89,8 +93,8 @@ pub const PRIVATE_REMARK: &str =
 /// Closes the addresses with TLS of a server that has neither a certificate nor a name for which Howdah
 /// could order one. What the list says, if there are any: the old server does not start with such an
 /// address.
-pub fn close_without_certificate(
-    listens: &mut Vec<Listen>,
+pub fn remove_tls_without_certificate(
+    listens: &mut Vec<SiteListen>,
     names: &[String],
     has_certificate: bool,
 ) -> Option<&'static str> {
@@ -104,11 +108,11 @@ pub fn close_without_certificate(
 }
 
 /// How far the widest of these addresses reaches: 0 this machine, 1 private networks, 2 everybody.
-pub fn widest(listens: &[Listen]) -> u8 {
+pub fn widest_reach(listens: &[SiteListen]) -> u8 {
     listens.iter().map(reach).max().unwrap_or(2)
 }
 
-fn reach(listen: &Listen) -> u8 {
+fn reach(listen: &SiteListen) -> u8 {
     match listen
         .address
         .parse::<SocketAddr>()
@@ -128,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_for_all_addresses_take_those_for_one() {
+    fn wildcard_socket_covers_single_addresses() {
         assert!(covers("0.0.0.0:80", "192.0.2.1:80"));
         assert!(!covers("[::]:80", "192.0.2.1:80"));
     }

@@ -11,7 +11,7 @@ pub fn essence(text: &str) -> String {
 }
 
 /// Whether Howdah's own type of a file says the same as the one that is configured.
-pub fn is_same(ours: &str, theirs: &str) -> bool {
+pub fn is_equivalent(ours: &str, theirs: &str) -> bool {
     let plain = |text: &str| match essence(text).as_str() {
         "application/x-gzip" => "application/gzip".to_owned(),
         text => text.to_owned(),
@@ -20,7 +20,7 @@ pub fn is_same(ours: &str, theirs: &str) -> bool {
 }
 
 /// Whether Howdah compresses it, or never does, without a line in `[compression] types`.
-pub fn needs_no_line(text: &str) -> bool {
+pub fn needs_no_compression_line(text: &str) -> bool {
     let begins = ["text/", "font/", "image/"];
     let ends = ["+xml", "+json", "/xml", "/json", "javascript"];
     begins.iter().any(|begin| text.starts_with(begin)) || ends.iter().any(|end| text.ends_with(end))
@@ -31,13 +31,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_compared_without_what_differs_by_convention() {
+    fn media_types_are_compared_by_essence() {
         assert_eq!(essence("text/html; charset=utf-8"), essence("text/HTML"));
         assert_eq!(
             essence("application/javascript"),
             essence("text/javascript;charset=x")
         );
         assert_ne!(essence("text/plain"), essence("text/html"));
-        assert!(is_same("application/gzip", "application/x-gzip"));
+        assert!(is_equivalent("application/gzip", "application/x-gzip"));
     }
 }

@@ -3,16 +3,16 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Reads `ADDRESS` or `ADDRESS/BITS`.
-pub fn network(text: &str) -> Option<String> {
+pub fn parse_network(text: &str) -> Option<String> {
     match text.split_once('/') {
         None => text.parse::<IpAddr>().ok().map(|ip| ip.to_string()),
-        Some((address, bits)) => block(address.parse().ok()?, bits.parse().ok()?),
+        Some((address, bits)) => network_of(address.parse().ok()?, bits.parse().ok()?),
     }
 }
 
 /// The block of this many bits that an address is in. nginx and Apache ignore the bits beyond, Howdah
 /// refuses them: they are cleared.
-pub fn block(address: IpAddr, bits: u32) -> Option<String> {
+pub fn network_of(address: IpAddr, bits: u32) -> Option<String> {
     let address = match address {
         IpAddr::V4(ip) => {
             let mask = u32::MAX.checked_shl(32u32.checked_sub(bits)?);
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_begin_with_their_own_address() {
+    fn network_clears_host_bits() {
         for (text, expected) in [
             ("192.0.2.1", Some("192.0.2.1")),
             ("10.1.2.3/8", Some("10.0.0.0/8")),
@@ -45,7 +45,7 @@ mod tests {
             ("10.0.0.0/255.0.0.0", None),
             ("example.org", None),
         ] {
-            assert_eq!(network(text).as_deref(), expected, "{text}");
+            assert_eq!(parse_network(text).as_deref(), expected, "{text}");
         }
     }
 }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::directive::Place;
-use crate::fpm::{FpmPool, Line};
-use crate::ledger::Ledger;
-use crate::target::{Config, Pairs, Site, Table, Value, first_pair};
+use crate::directive::SourceLine;
+use crate::fpm::{FpmLine, FpmPool};
+use crate::ledger::ImportLedger;
+use crate::target::{
+    NameValuePairs, SiteTable, TargetConfig, TomlTable, TomlValue, set_pair_if_absent,
+};
 use crate::time;
 
 /// Most children that a pool may have.
-const MOST_CHILDREN: u64 = 1000;
+const MAX_CHILDREN: u64 = 1000;
 
 /// What PHP reads once, at its start: for a whole pool.
-pub fn holds_for_a_whole_pool(name: &str) -> bool {
+pub fn is_pool_wide_setting(name: &str) -> bool {
     matches!(
         name,
         "disable_functions" | "disable_classes" | "extension" | "zend_extension" | "extension_dir"
@@ -22,9 +24,9 @@ pub fn holds_for_a_whole_pool(name: &str) -> bool {
 }
 
 /// Every pool, where there are no sites to share its settings with.
-pub fn all(pools: &[FpmPool], config: &mut Config, ledger: &Ledger) {
+pub fn add_all_pools(pools: &[FpmPool], config: &mut TargetConfig, ledger: &ImportLedger) {
     for pool in pools {
-        embed(pool, config, ledger);
+        add_embedded_pool(pool, config, ledger);
         let Some((.., pairs)) = config
             .pools
             .iter_mut()
@@ -34,24 +36,24 @@ pub fn all(pools: &[FpmPool], config: &mut Config, ledger: &Ledger) {
         };
         for line in pool.lines.iter().filter(|line| is_setting(line)) {
             let (name, value) = setting(line);
-            if !holds_for_a_whole_pool(&name) {
-                first_pair(pairs.entry("php_value").or_default(), name, value);
+            if !is_pool_wide_setting(&name) {
+                set_pair_if_absent(pairs.entry("php_value").or_default(), name, value);
                 if line.key.starts_with("php_admin") {
                     let remark = "scripts may change it: php_admin_value of the sites that use the pool keeps them from it";
-                    ledger.remark(line.id, remark);
+                    ledger.mark_different(line.id, remark);
                 }
             }
         }
     }
 }
 
-fn is_setting(line: &Line) -> bool {
+fn is_setting(line: &FpmLine) -> bool {
     let keys = ["php_value", "php_flag", "php_admin_value", "php_admin_flag"];
     keys.contains(&line.key.as_str()) && line.name.is_some()
 }
 
 /// A setting's name and value; flags as PHP means them.
-fn setting(line: &Line) -> (String, String) {
+fn setting(line: &FpmLine) -> (String, String) {
     let name = line.name.clone().unwrap_or_default();
     let value = match line.key.ends_with("flag") {
         true => match line.value.to_ascii_lowercase().as_str() {
@@ -64,24 +66,24 @@ fn setting(line: &Line) -> (String, String) {
 }
 
 /// The pool's settings for a request, as the site's own.
-pub fn settings_of_site(pool: &FpmPool, site: &mut Site) {
+pub fn add_site_settings(pool: &FpmPool, site: &mut SiteTable) {
     for line in pool.lines.iter().filter(|line| is_setting(line)) {
         let (name, value) = setting(line);
-        if holds_for_a_whole_pool(&name) {
+        if is_pool_wide_setting(&name) {
             continue;
         }
         let table = match line.key.starts_with("php_admin") {
             true => "php_admin_value",
             false => "php_value",
         };
-        first_pair(site.pairs.entry(table).or_default(), name, value);
+        set_pair_if_absent(site.pairs.entry(table).or_default(), name, value);
     }
 }
 
 /// Adds the pool.
-pub fn embed(pool: &FpmPool, config: &mut Config, ledger: &Ledger) {
-    let mut table = Table::default();
-    let mut pairs: BTreeMap<&'static str, Pairs> = BTreeMap::new();
+pub fn add_embedded_pool(pool: &FpmPool, config: &mut TargetConfig, ledger: &ImportLedger) {
+    let mut table = TomlTable::default();
+    let mut pairs: BTreeMap<&'static str, NameValuePairs> = BTreeMap::new();
     table.comment(pool.place.to_string());
     table.set("mode", "embed", None);
     if let Some(user) = pool.value("user") {
@@ -93,36 +95,36 @@ pub fn embed(pool: &FpmPool, config: &mut Config, ledger: &Ledger) {
     }
     if pool.value("request_terminate_timeout").is_none() {
         let remark = "php-fpm sets no limit to a script's time; here it is 300 s (request_terminate_timeout)";
-        ledger.remark(pool.id, remark);
+        ledger.mark_different(pool.id, remark);
     }
     let dynamic = pool.value("pm").unwrap_or("dynamic") == "dynamic";
     for line in &pool.lines {
         if is_setting(line) {
             let (name, value) = setting(line);
-            if holds_for_a_whole_pool(&name) {
-                first_pair(pairs.entry("php_value").or_default(), name, value);
+            if is_pool_wide_setting(&name) {
+                set_pair_if_absent(pairs.entry("php_value").or_default(), name, value);
             }
-            ledger.carried(line.id);
+            ledger.mark_carried(line.id);
         } else if line.key == "env" {
             let name = line.name.clone().unwrap_or_default();
             let table = pairs.entry("env").or_default();
-            first_pair(table, name, environment(&line.value));
-            ledger.carried(line.id);
+            set_pair_if_absent(table, name, resolve_environment(&line.value));
+            ledger.mark_carried(line.id);
         } else {
-            one_line(line, dynamic, &mut table, ledger);
+            translate_line(line, dynamic, &mut table, ledger);
         }
     }
     config.pools.push((pool.name.clone(), table, pairs));
 }
 
 /// The pool for these servers: Howdah's own PHP where php-fpm's pool is known, else php-fpm itself.
-pub fn of_addresses(
+pub fn pool_for_addresses(
     addresses: Vec<String>,
     hint: &str,
-    place: &Place,
+    place: &SourceLine,
     fpm: &[FpmPool],
-    config: &mut Config,
-    ledger: &Ledger,
+    config: &mut TargetConfig,
+    ledger: &ImportLedger,
 ) -> String {
     let listens = |pool: &&FpmPool| {
         let [only] = &addresses[..] else { return false };
@@ -131,24 +133,24 @@ pub fn of_addresses(
     };
     if let Some(fpm) = fpm.iter().find(listens) {
         if !config.pools.iter().any(|(known, ..)| *known == fpm.name) {
-            embed(fpm, config, ledger);
+            add_embedded_pool(fpm, config, ledger);
         }
         return fpm.name.clone();
     }
     let name = free_name(hint, config);
-    let mut table = Table::default();
+    let mut table = TomlTable::default();
     table.comment(place.to_string());
     table.set("mode", "fastcgi", None);
     let backends = addresses
         .iter()
         .map(|a| a.replace("localhost:", "127.0.0.1:"));
-    table.set("fastcgi", Value::Texts(backends.collect()), None);
+    table.set("fastcgi", TomlValue::Texts(backends.collect()), None);
     config.pools.push((name.clone(), table, BTreeMap::new()));
     name
 }
 
 /// A name for the pool of a server: what is left of its address.
-pub fn hint(address: &str) -> String {
+pub fn name_from_address(address: &str) -> String {
     let base = address.rsplit('/').next().unwrap_or(address);
     let base = base.trim_end_matches(".sock").trim_start_matches("unix:");
     match base.starts_with(|c: char| c.is_ascii_digit()) || base.is_empty() {
@@ -158,7 +160,7 @@ pub fn hint(address: &str) -> String {
 }
 
 /// A name that no pool has.
-pub fn free_name(hint: &str, config: &Config) -> String {
+pub fn free_name(hint: &str, config: &TargetConfig) -> String {
     let plain = |c: char| match c.is_ascii_alphanumeric() || c == '-' {
         true => c,
         false => '_',
@@ -175,11 +177,11 @@ pub fn free_name(hint: &str, config: &Config) -> String {
 }
 
 /// Among several pools every site names one, whether it runs scripts or not.
-pub fn name_everywhere(config: &mut Config) {
+pub fn set_pool_of_all_sites(config: &mut TargetConfig) {
     let [_, _, ..] = &config.pools[..] else {
         return;
     };
-    let runs_php = |table: &Table| table.get("mode") != Some(&Value::from("cgi"));
+    let runs_php = |table: &TomlTable| table.get("mode") != Some(&TomlValue::from("cgi"));
     let mut pools = config.pools.iter();
     let Some((first, ..)) = pools.find(|(_, table, _)| runs_php(table)) else {
         return;
@@ -192,38 +194,38 @@ pub fn name_everywhere(config: &mut Config) {
 }
 
 /// `$NAME` is the value that php-fpm finds in its own environment.
-fn environment(value: &str) -> String {
+fn resolve_environment(value: &str) -> String {
     match value.strip_prefix('$') {
         Some(name) => std::env::var(name).unwrap_or_default(),
         None => value.to_owned(),
     }
 }
 
-fn one_line(line: &Line, dynamic: bool, table: &mut Table, ledger: &Ledger) {
-    let mut carry = |key: &str, value: Value| {
+fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: &ImportLedger) {
+    let mut carry = |key: &str, value: TomlValue| {
         table.set(key, value, Some(&line.place));
-        ledger.carried(line.id);
+        ledger.mark_carried(line.id);
     };
     let number = line.value.parse::<u64>().ok();
     let key = line.key.as_str();
     match (key, number) {
-        ("user" | "group" | "listen", _) => ledger.carried(line.id),
+        ("user" | "group" | "listen", _) => ledger.mark_carried(line.id),
         ("pm", _) if ["static", "dynamic", "ondemand"].contains(&line.value.as_str()) => {
-            carry("pm", Value::Text(line.value.clone()));
+            carry("pm", TomlValue::Text(line.value.clone()));
         }
         ("pm.max_children", Some(n)) => {
-            carry("max_children", Value::Number(n.clamp(1, MOST_CHILDREN)));
-            if n > MOST_CHILDREN {
-                ledger.remark(line.id, "at most 1000 children");
+            carry("max_children", TomlValue::Number(n.clamp(1, MAX_CHILDREN)));
+            if n > MAX_CHILDREN {
+                ledger.mark_different(line.id, "at most 1000 children");
             }
         }
         ("pm.min_spare_servers", Some(n)) if dynamic => {
-            carry("min_spare_servers", Value::Number(n.min(MOST_CHILDREN)));
+            carry("min_spare_servers", TomlValue::Number(n.min(MAX_CHILDREN)));
         }
         ("pm.max_spare_servers", Some(n)) if dynamic => {
             carry(
                 "max_spare_servers",
-                Value::Number(n.clamp(1, MOST_CHILDREN)),
+                TomlValue::Number(n.clamp(1, MAX_CHILDREN)),
             );
         }
         (
@@ -233,19 +235,21 @@ fn one_line(line: &Line, dynamic: bool, table: &mut Table, ledger: &Ledger) {
             | "pm.max_spawn_rate",
             _,
         ) => {
-            ledger.moot(line.id, "processes are started when requests wait");
+            ledger.mark_irrelevant(line.id, "processes are started when requests wait");
         }
-        ("pm.max_requests", Some(n)) => carry("max_requests", Value::Number(n.min(1 << 40))),
-        ("pm.process_idle_timeout", _) => time(line, "process_idle_timeout", table, ledger),
+        ("pm.max_requests", Some(n)) => carry("max_requests", TomlValue::Number(n.min(1 << 40))),
+        ("pm.process_idle_timeout", _) => {
+            translate_time(line, "process_idle_timeout", table, ledger)
+        }
         ("request_terminate_timeout" | "request_slowlog_timeout", _) => {
-            time(line, key, table, ledger)
+            translate_time(line, key, table, ledger)
         }
         ("clear_env" | "request_terminate_timeout_track_finished", _) => {
             let on = !matches!(
                 line.value.to_ascii_lowercase().as_str(),
                 "no" | "off" | "0" | "false"
             );
-            carry(key, Value::On(on));
+            carry(key, TomlValue::Bool(on));
         }
         (
             "prefix"
@@ -255,56 +259,56 @@ fn one_line(line: &Line, dynamic: bool, table: &mut Table, ledger: &Ledger) {
             | "decorate_workers_output",
             _,
         ) => {
-            ledger.moot(
+            ledger.mark_irrelevant(
                 line.id,
                 "PHP's messages and slow requests go into Howdah's own log",
             );
         }
-        ("chdir", _) => ledger.moot(line.id, "a script begins in its own directory"),
+        ("chdir", _) => ledger.mark_irrelevant(line.id, "a script begins in its own directory"),
         ("security.limit_extensions", _) => {
-            ledger.moot(line.id, "only php_extensions of a site are run");
+            ledger.mark_irrelevant(line.id, "only php_extensions of a site are run");
         }
         ("process.priority" | "process.dumpable" | "pm.max_memory", _) => {
-            ledger.moot(
+            ledger.mark_irrelevant(
                 line.id,
                 "php-fpm is not needed: Howdah runs PHP's processes itself",
             );
         }
         (key, _) if key.starts_with("listen.") => {
-            ledger.moot(
+            ledger.mark_irrelevant(
                 line.id,
                 "php-fpm is not needed: Howdah runs PHP's processes itself",
             );
         }
-        ("chroot", _) => ledger.list_protection(
+        ("chroot", _) => ledger.mark_missing_protection(
             line.id,
             "no chroot: another user, and open_basedir in php_admin_value",
         ),
         ("pm.status_path" | "pm.status_listen", _) => {
-            ledger.list(line.id, "howdah status, or [status] path");
+            ledger.mark_missing(line.id, "howdah status, or [status] path");
         }
         ("ping.path" | "ping.response", _) => {
-            ledger.list(
+            ledger.mark_missing(
                 line.id,
                 "a rule with `path`, `return = 200` and `body`: it does not reach PHP",
             );
         }
         ("access.log" | "access.format" | "access.suppress_path[]", _) => {
-            ledger.list(line.id, "[log] access has the requests for files as well");
+            ledger.mark_missing(line.id, "[log] access has the requests for files as well");
         }
         ("rlimit_files" | "rlimit_core", _) => {
-            ledger.list(line.id, "LimitNOFILE= and LimitCORE= of howdah.service");
+            ledger.mark_missing(line.id, "LimitNOFILE= and LimitCORE= of howdah.service");
         }
         ("apparmor_hat", _) => {
-            ledger.list_protection(line.id, "AppArmorProfile= of howdah.service")
+            ledger.mark_missing_protection(line.id, "AppArmorProfile= of howdah.service")
         }
         _ => {}
     }
 }
 
 /// A time of which 0 means none, if the option can say so.
-fn time(line: &Line, key: &str, table: &mut Table, ledger: &Ledger) {
-    let Some(time) = time::milliseconds(&line.value) else {
+fn translate_time(line: &FpmLine, key: &str, table: &mut TomlTable, ledger: &ImportLedger) {
+    let Some(time) = time::parse_milliseconds(&line.value) else {
         return;
     };
     let (range, zero) = match key {
@@ -312,10 +316,10 @@ fn time(line: &Line, key: &str, table: &mut Table, ledger: &Ledger) {
         _ => (100..=time::DAY, Some("off".to_owned())),
     };
     let off = zero.filter(|_| time == 0);
-    match time::remark(time, &range).filter(|_| off.is_none()) {
-        Some(remark) => ledger.remark(line.id, remark),
-        None => ledger.carried(line.id),
+    match time::range_remark(time, &range).filter(|_| off.is_none()) {
+        Some(remark) => ledger.mark_different(line.id, remark),
+        None => ledger.mark_carried(line.id),
     }
-    let text = off.unwrap_or_else(|| time::within(time, &range));
+    let text = off.unwrap_or_else(|| time::format_clamped(time, &range));
     table.set(key, text, Some(&line.place));
 }

@@ -3,55 +3,59 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::Request;
-use crate::ledger::{Counts, Entry, Fate};
+use crate::ImportRequest;
+use crate::ledger::{LedgerEntry, OutcomeCounts, OutcomeKind};
 
 /// Its text.
-pub fn list(request: &Request, entries: &[Entry], counts: Counts) -> String {
+pub fn format_list(
+    request: &ImportRequest,
+    entries: &[LedgerEntry],
+    counts: OutcomeCounts,
+) -> String {
     let mut out = format!(
         "What `howdah import {}` made of {} directives: {} carried over ({} with a difference),\n\
          {} without a meaning here, {} not carried over.\n",
         request.format.name(),
         counts.total(),
         counts.carried,
-        counts.remarks,
-        counts.moot,
-        counts.listed
+        counts.different,
+        counts.irrelevant,
+        counts.missing
     );
     let listed = |protects: bool| {
-        let listed = move |entry: &&Entry| {
-            entry.outcome.fate() == Fate::Listed && entry.outcome.protects == protects
+        let listed = move |entry: &&LedgerEntry| {
+            entry.outcome.kind() == OutcomeKind::Missing && entry.outcome.protects == protects
         };
         entries.iter().filter(listed)
     };
-    let needs = |entry: &Entry| entry.outcome.needs.clone();
-    chapter(
+    let needs = |entry: &LedgerEntry| entry.outcome.needs.clone();
+    write_chapter(
         &mut out,
         "Not carried over, and it closed or limited something: see to it before you go live",
         listed(true),
         needs,
     );
-    chapter(&mut out, "Not carried over", listed(false), needs);
+    write_chapter(&mut out, "Not carried over", listed(false), needs);
     let different = entries
         .iter()
-        .filter(|entry| entry.outcome.fate() == Fate::Different);
-    chapter(
+        .filter(|entry| entry.outcome.kind() == OutcomeKind::Different);
+    write_chapter(
         &mut out,
         "Carried over, with a difference",
         different,
         |entry| entry.outcome.remarks.clone(),
     );
-    without_meaning(&mut out, entries);
+    write_irrelevant(&mut out, entries);
     out
 }
 
-fn chapter<'e>(
+fn write_chapter<'e>(
     out: &mut String,
     title: &str,
-    entries: impl Iterator<Item = &'e Entry>,
-    texts: impl Fn(&Entry) -> Vec<String>,
+    entries: impl Iterator<Item = &'e LedgerEntry>,
+    texts: impl Fn(&LedgerEntry) -> Vec<String>,
 ) {
-    let entries: Vec<&Entry> = entries.collect();
+    let entries: Vec<&LedgerEntry> = entries.collect();
     if entries.is_empty() {
         return;
     }
@@ -65,11 +69,11 @@ fn chapter<'e>(
 }
 
 /// By reason, since these are many and need nothing.
-fn without_meaning(out: &mut String, entries: &[Entry]) {
-    let mut reasons: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+fn write_irrelevant(out: &mut String, entries: &[LedgerEntry]) {
+    let mut reasons: BTreeMap<&str, Vec<&LedgerEntry>> = BTreeMap::new();
     for entry in entries {
-        if entry.outcome.fate() == Fate::Moot
-            && let Some(why) = entry.outcome.moot
+        if entry.outcome.kind() == OutcomeKind::Irrelevant
+            && let Some(why) = entry.outcome.irrelevant
         {
             reasons.entry(why).or_default().push(entry);
         }

@@ -8,59 +8,59 @@ use std::sync::Arc;
 
 use globset::GlobBuilder;
 
-use crate::Problem;
-use crate::directive::Place;
+use crate::ImportError;
+use crate::directive::SourceLine;
 
 /// Longest file.
-pub const LONGEST_FILE: u64 = 10 << 20;
+pub const MAX_FILE_BYTES: u64 = 10 << 20;
 /// Longest line: nothing that a person or a panel writes.
-pub const LONGEST_LINE: usize = 1 << 20;
+pub const MAX_LINE_BYTES: usize = 1 << 20;
 /// Most bytes and files of a configuration, each inclusion counted: snippets are included often.
-const MOST_BYTES: u64 = 256 << 20;
-const MOST_FILES: usize = 20_000;
+const MAX_TOTAL_BYTES: u64 = 256 << 20;
+const MAX_FILES: usize = 20_000;
 /// Deepest inclusion.
-const DEEPEST: usize = 50;
+const MAX_INCLUDE_DEPTH: usize = 50;
 
 /// What has been read so far.
 #[derive(Debug, Default)]
-pub struct Files {
+pub struct SourceReader {
     bytes: Cell<u64>,
     files: Cell<usize>,
 }
 
 /// A file's text, and the name that places in it have.
 #[derive(Clone, Debug)]
-pub struct Text {
+pub struct SourceText {
     /// The file's name.
     pub name: Arc<str>,
     /// The file's text.
     pub text: String,
 }
 
-impl Files {
+impl SourceReader {
     /// Reads a file.
     ///
     /// # Errors
     /// It cannot be read, is too long, or is no text: a sentence that names it.
-    pub fn read(&self, path: &Path) -> Result<Text, Problem> {
+    pub fn read(&self, path: &Path) -> Result<SourceText, ImportError> {
         let name: Arc<str> = path.display().to_string().into();
         let fail = |line: usize, why: String| {
             let file = name.clone();
-            Problem::at(&Place { file, line }, why)
+            ImportError::at(&SourceLine { file, line }, why)
         };
         self.files.set(self.files.get() + 1);
-        if self.files.get() > MOST_FILES {
-            let why = format!("TooManyFiles: the configuration includes more than {MOST_FILES}");
+        if self.files.get() > MAX_FILES {
+            let why = format!("TooManyFiles: the configuration includes more than {MAX_FILES}");
             return Err(fail(1, why));
         }
         let bytes = read_bounded(path).map_err(|why| fail(1, why))?;
         self.bytes.set(self.bytes.get() + bytes.len() as u64);
-        if self.bytes.get() > MOST_BYTES {
+        if self.bytes.get() > MAX_TOTAL_BYTES {
             let why = "TooLong: the configuration has more than 256 MiB, included files counted each time";
             return Err(fail(1, why.to_owned()));
         }
         for (number, line) in bytes.split(|b| *b == b'\n').enumerate() {
-            if line.len() > LONGEST_LINE {
+            if line.len() > MAX_LINE_BYTES {
                 let why = format!(
                     "LineTooLong: it has {} bytes, at most 1 MiB is read",
                     line.len()
@@ -79,7 +79,7 @@ impl Files {
             fail(line, why.to_owned())
         })?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
-        Ok(Text { name, text })
+        Ok(SourceText { name, text })
     }
 }
 
@@ -90,12 +90,12 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
     if !meta.is_file() {
         return Err("cannot be read: it is no regular file".to_owned());
     }
-    if meta.len() > LONGEST_FILE {
+    if meta.len() > MAX_FILE_BYTES {
         return Err("TooLong: the file has more than 10 MiB".to_owned());
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(cannot)?;
-    file.take(LONGEST_FILE)
+    file.take(MAX_FILE_BYTES)
         .read_to_end(&mut bytes)
         .map_err(cannot)?;
     Ok(bytes)
@@ -103,15 +103,15 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
 
 /// The files that are being read, each included by the one before.
 #[derive(Clone, Debug, Default)]
-pub struct Chain {
+pub struct IncludeChain {
     paths: Vec<PathBuf>,
 }
 
-impl Chain {
+impl IncludeChain {
     /// A file that no other includes.
-    pub fn of(path: &Path) -> Chain {
-        Chain {
-            paths: vec![real(path)],
+    pub fn root(path: &Path) -> IncludeChain {
+        IncludeChain {
+            paths: vec![canonical_path(path)],
         }
     }
 
@@ -119,8 +119,8 @@ impl Chain {
     ///
     /// # Errors
     /// The file includes itself, or inclusions are too deep: a sentence.
-    pub fn and(&self, path: &Path) -> Result<Chain, String> {
-        let real = real(path);
+    pub fn push(&self, path: &Path) -> Result<IncludeChain, String> {
+        let real = canonical_path(path);
         if self.paths.contains(&real) {
             return Err(format!(
                 "IncludeLoop: {} includes itself, by way of {} files",
@@ -128,21 +128,23 @@ impl Chain {
                 self.paths.len()
             ));
         }
-        if self.paths.len() >= DEEPEST {
-            return Err(format!("IncludeLoop: {DEEPEST} files include each other"));
+        if self.paths.len() >= MAX_INCLUDE_DEPTH {
+            return Err(format!(
+                "IncludeLoop: {MAX_INCLUDE_DEPTH} files include each other"
+            ));
         }
         let mut paths = self.paths.clone();
         paths.push(real);
-        Ok(Chain { paths })
+        Ok(IncludeChain { paths })
     }
 }
 
-fn real(path: &Path) -> PathBuf {
+fn canonical_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A path as Howdah's configuration has it: relative ones count from `base`, and no slash is at the end.
-pub fn joined(base: &Path, text: &str) -> String {
+pub fn join_path(base: &Path, text: &str) -> String {
     let path = base.join(text).display().to_string();
     match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/".to_owned(),
@@ -157,7 +159,7 @@ pub fn is_pattern(path: &str) -> bool {
 
 /// The files that a pattern names, sorted, as glob(3) finds them: `*` matches neither a slash nor a leading
 /// dot.
-pub fn matches(pattern: &Path) -> Vec<PathBuf> {
+pub fn glob_files(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for component in pattern.components() {
         let Component::Normal(name) = component else {
@@ -192,7 +194,7 @@ pub fn matches(pattern: &Path) -> Vec<PathBuf> {
                 (dots || !hidden) && glob.is_match(name)
             });
             next.extend(fitting.map(|name| directory.join(name)));
-            if next.len() > MOST_FILES {
+            if next.len() > MAX_FILES {
                 break;
             }
         }
@@ -207,13 +209,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_name_files_as_the_shell_does() {
+    fn glob_matches_as_the_shell_does() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["b.conf", "a.conf", ".c.conf", "d.txt"] {
             fs::write(directory.path().join(name), "").unwrap();
         }
         let names = |pattern: &str| {
-            let found = matches(&directory.path().join(pattern)).into_iter();
+            let found = glob_files(&directory.path().join(pattern)).into_iter();
             let names = found.map(|p| p.file_name().unwrap().to_string_lossy().into_owned());
             names.collect::<Vec<_>>()
         };
@@ -223,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_named() {
+    fn unreadable_files_are_reported_with_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x");
-        let files = Files::default();
+        let files = SourceReader::default();
         let why = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             files.read(&path).unwrap_err().to_string()
         };
         assert!(why(b"a\nb\0").contains("x:2: NotText"));
-        let long = [b"a\n", &vec![b'x'; LONGEST_LINE + 1][..]].concat();
+        let long = [b"a\n", &vec![b'x'; MAX_LINE_BYTES + 1][..]].concat();
         assert!(why(&long).contains("x:2: LineTooLong"));
         assert!(why(b"a\n\xe9").contains("x:2: NotUtf8"));
         let missing = files.read(&directory.path().join("y")).unwrap_err();

@@ -2,21 +2,21 @@
 //! Howdah asks rules once, from top to bottom. So all rules are sorted by phase: what a rewrite leads to
 //! still meets all rules that answer.
 
-use crate::target::Table;
+use crate::target::TomlTable;
 
 /// A phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum RuleStage {
     /// Fields of answers: whatever else happens.
-    Fields,
+    Headers,
     /// Paths that no client may name, whatever a rewrite does later.
-    Inside,
+    InternalPaths,
     /// Rewrites and redirects that come before access: the server's, then those of its parts.
     Rewrites,
     /// Access, then what answers.
-    Answers,
+    Responses,
     /// Where paths of a location lead that name no file.
-    Missing,
+    MissingFiles,
     /// Where all others lead.
     LastResort,
     /// Pools of the scripts that all this leads to.
@@ -25,13 +25,13 @@ pub enum Stage {
 
 /// Rules by stage.
 #[derive(Clone, Debug, Default)]
-pub struct Stages {
-    rules: [Vec<Table>; 7],
+pub struct StagedRules {
+    rules: [Vec<TomlTable>; 7],
 }
 
-impl Stages {
+impl StagedRules {
     /// Adds a rule.
-    pub fn push(&mut self, stage: Stage, rule: Table) {
+    pub fn push(&mut self, stage: RuleStage, rule: TomlTable) {
         let rules = &mut self.rules[stage as usize];
         if !rules.contains(&rule) {
             rules.push(rule);
@@ -39,17 +39,17 @@ impl Stages {
     }
 
     /// How many rules a stage has.
-    pub fn len(&self, stage: Stage) -> usize {
+    pub fn len(&self, stage: RuleStage) -> usize {
         self.rules[stage as usize].len()
     }
 
     /// The rules of a stage from that number on.
-    pub fn since(&self, stage: Stage, number: usize) -> Vec<Table> {
+    pub fn since(&self, stage: RuleStage, number: usize) -> Vec<TomlTable> {
         self.rules[stage as usize][number..].to_vec()
     }
 
     /// All rules in order.
-    pub fn all(self) -> Vec<Table> {
+    pub fn all(self) -> Vec<TomlTable> {
         self.rules.into_iter().flatten().collect()
     }
 }

@@ -6,56 +6,56 @@ use std::fmt::Write as _;
 
 use toml_writer::{ToTomlKey, ToTomlValue};
 
-use crate::directive::Place;
-use crate::{EMPTY_ROOT, Request};
+use crate::directive::SourceLine;
+use crate::{EMPTY_ROOT, ImportRequest};
 
 /// A value of TOML, as far as the configuration needs them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum TomlValue {
     /// A text.
     Text(String),
     /// A number.
     Number(u64),
     /// `true`, `false`
-    On(bool),
+    Bool(bool),
     /// A list of texts.
     Texts(Vec<String>),
     /// Names and values on one line.
     Pairs(Vec<(String, String)>),
     /// Tables on one line.
-    Tables(Vec<Vec<(String, Value)>>),
+    Tables(Vec<Vec<(String, TomlValue)>>),
 }
 
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Number(number)
+impl From<u64> for TomlValue {
+    fn from(number: u64) -> TomlValue {
+        TomlValue::Number(number)
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
+impl From<&str> for TomlValue {
+    fn from(text: &str) -> TomlValue {
+        TomlValue::Text(text.to_owned())
     }
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
+impl From<String> for TomlValue {
+    fn from(text: String) -> TomlValue {
+        TomlValue::Text(text)
     }
 }
 
 /// A table: its lines in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct TomlTable {
     /// What stands above it.
     pub comments: Vec<String>,
     /// Keys with values, and where they come from.
-    pub pairs: Vec<(String, Value, Option<String>)>,
+    pub pairs: Vec<(String, TomlValue, Option<String>)>,
 }
 
-impl Table {
+impl TomlTable {
     /// Adds or replaces a value.
-    pub fn set(&mut self, key: &str, value: impl Into<Value>, from: Option<&Place>) {
+    pub fn set(&mut self, key: &str, value: impl Into<TomlValue>, from: Option<&SourceLine>) {
         let line = (key.to_owned(), value.into(), from.map(ToString::to_string));
         match self.pairs.iter_mut().find(|(known, ..)| known == key) {
             Some(there) => *there = line,
@@ -64,7 +64,7 @@ impl Table {
     }
 
     /// A value.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&TomlValue> {
         let mut pairs = self.pairs.iter();
         pairs
             .find(|(known, ..)| known == key)
@@ -78,10 +78,10 @@ impl Table {
 }
 
 /// Names and values that become a table of their own.
-pub type Pairs = Vec<(String, String)>;
+pub type NameValuePairs = Vec<(String, String)>;
 
 /// Sets a value, also one that is there.
-pub fn set_pair(pairs: &mut Pairs, name: String, value: String) {
+pub fn set_pair(pairs: &mut NameValuePairs, name: String, value: String) {
     match pairs.iter_mut().find(|(known, _)| *known == name) {
         Some(there) => there.1 = value,
         None => pairs.push((name, value)),
@@ -89,7 +89,7 @@ pub fn set_pair(pairs: &mut Pairs, name: String, value: String) {
 }
 
 /// Sets a value; one that is there stays, as in php-fpm, which applies its lines from the last to the first.
-pub fn first_pair(pairs: &mut Pairs, name: String, value: String) {
+pub fn set_pair_if_absent(pairs: &mut NameValuePairs, name: String, value: String) {
     if !pairs.iter().any(|(known, _)| *known == name) {
         pairs.push((name, value));
     }
@@ -97,48 +97,48 @@ pub fn first_pair(pairs: &mut Pairs, name: String, value: String) {
 
 /// `[[site]]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Site {
+pub struct SiteTable {
     /// Its own lines.
-    pub table: Table,
+    pub table: TomlTable,
     /// `[[site.certificate]]`
-    pub certificates: Vec<Table>,
+    pub certificates: Vec<TomlTable>,
     /// `[[site.rule]]`
-    pub rules: Vec<Table>,
+    pub rules: Vec<TomlTable>,
     /// `[site.env]` and its kin, by name.
-    pub pairs: BTreeMap<&'static str, Pairs>,
+    pub pairs: BTreeMap<&'static str, NameValuePairs>,
 }
 
-impl Site {
+impl SiteTable {
     /// Adds to a table of names and values; a name that is there keeps its value.
-    pub fn pair(&mut self, table: &'static str, name: &str, value: &str) {
+    pub fn set_pair_if_absent(&mut self, table: &'static str, name: &str, value: &str) {
         let pairs = self.pairs.entry(table).or_default();
-        first_pair(pairs, name.to_owned(), value.to_owned());
+        set_pair_if_absent(pairs, name.to_owned(), value.to_owned());
     }
 }
 
 /// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct TargetConfig {
     /// Before the first section.
-    pub top: Table,
+    pub top: TomlTable,
     /// `[log]`, `[limits]` and so on, by name.
-    pub sections: BTreeMap<&'static str, Table>,
+    pub sections: BTreeMap<&'static str, TomlTable>,
     /// `[pool.NAME]`, and its tables of names and values.
-    pub pools: Vec<(String, Table, BTreeMap<&'static str, Pairs>)>,
+    pub pools: Vec<(String, TomlTable, BTreeMap<&'static str, NameValuePairs>)>,
     /// `[[site]]`
-    pub sites: Vec<Site>,
+    pub sites: Vec<SiteTable>,
     /// A site has no files of its own.
     pub needs_empty_root: bool,
 }
 
-impl Config {
+impl TargetConfig {
     /// A section.
-    pub fn section(&mut self, name: &'static str) -> &mut Table {
+    pub fn section(&mut self, name: &'static str) -> &mut TomlTable {
         self.sections.entry(name).or_default()
     }
 
     /// As a file.
-    pub fn to_toml(&self, request: &Request) -> String {
+    pub fn to_toml(&self, request: &ImportRequest) -> String {
         let paths = request.paths.iter().map(|path| path.display().to_string());
         let paths: Vec<String> = paths.collect();
         let mut out = format!(
@@ -146,8 +146,8 @@ impl Config {
              # What is not here is in {}, line by line.\n\
              # The comments name the file and line that a part comes from.\n\n",
             request.format.name(),
-            one_line(&paths.join(", ")),
-            one_line(&request.list),
+            strip_control_characters(&paths.join(", ")),
+            strip_control_characters(&request.list),
         );
         write_table(&mut out, &self.top);
         for (name, table) in &self.sections {
@@ -185,25 +185,25 @@ impl Config {
     }
 }
 
-fn write_head(out: &mut String, table: &Table, head: &str) {
+fn write_head(out: &mut String, table: &TomlTable, head: &str) {
     out.push('\n');
     for comment in &table.comments {
-        let _ = writeln!(out, "# {}", one_line(comment));
+        let _ = writeln!(out, "# {}", strip_control_characters(comment));
     }
     let _ = writeln!(out, "{head}");
 }
 
-fn write_table(out: &mut String, table: &Table) {
+fn write_table(out: &mut String, table: &TomlTable) {
     for (key, value, from) in &table.pairs {
-        let _ = write!(out, "{} = {}", key.to_toml_key(), toml(value));
+        let _ = write!(out, "{} = {}", key.to_toml_key(), format_value(value));
         if let Some(from) = from {
-            let _ = write!(out, "  # {}", one_line(from));
+            let _ = write!(out, "  # {}", strip_control_characters(from));
         }
         out.push('\n');
     }
 }
 
-fn write_pairs(out: &mut String, of: &str, tables: &BTreeMap<&'static str, Pairs>) {
+fn write_pairs(out: &mut String, of: &str, tables: &BTreeMap<&'static str, NameValuePairs>) {
     for (name, pairs) in tables.iter().filter(|(_, pairs)| !pairs.is_empty()) {
         let _ = writeln!(out, "\n[{of}.{name}]");
         for (key, value) in pairs {
@@ -213,26 +213,27 @@ fn write_pairs(out: &mut String, of: &str, tables: &BTreeMap<&'static str, Pairs
     }
 }
 
-fn toml(value: &Value) -> String {
+fn format_value(value: &TomlValue) -> String {
     match value {
-        Value::Text(text) => text.to_toml_value(),
-        Value::Number(number) => number.to_string(),
-        Value::On(on) => on.to_string(),
-        Value::Texts(texts) => {
+        TomlValue::Text(text) => text.to_toml_value(),
+        TomlValue::Number(number) => number.to_string(),
+        TomlValue::Bool(on) => on.to_string(),
+        TomlValue::Texts(texts) => {
             let texts: Vec<String> = texts.iter().map(|text| text.to_toml_value()).collect();
             format!("[{}]", texts.join(", "))
         }
-        Value::Pairs(pairs) => {
+        TomlValue::Pairs(pairs) => {
             let pair = |(key, value): &(String, String)| {
                 format!("{} = {}", key.to_toml_key(), value.to_toml_value())
             };
             let pairs: Vec<String> = pairs.iter().map(pair).collect();
             format!("{{ {} }}", pairs.join(", "))
         }
-        Value::Tables(tables) => {
-            let pair =
-                |(key, value): &(String, Value)| format!("{} = {}", key.to_toml_key(), toml(value));
-            let table = |pairs: &Vec<(String, Value)>| {
+        TomlValue::Tables(tables) => {
+            let pair = |(key, value): &(String, TomlValue)| {
+                format!("{} = {}", key.to_toml_key(), format_value(value))
+            };
+            let table = |pairs: &Vec<(String, TomlValue)>| {
                 let pairs: Vec<String> = pairs.iter().map(pair).collect();
                 format!("{{ {} }}", pairs.join(", "))
             };
@@ -246,12 +247,12 @@ fn toml(value: &Value) -> String {
 }
 
 /// Names of files may hold anything; a comment ends with its line.
-fn one_line(text: &str) -> String {
+fn strip_control_characters(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
 /// Whether a rule may set a field of that name.
-pub fn is_settable(name: &str) -> bool {
+pub fn is_settable_header(name: &str) -> bool {
     const OWN: &[&str] = &[
         "connection",
         "content-length",
@@ -267,11 +268,11 @@ pub fn is_settable(name: &str) -> bool {
 }
 
 /// What the list says of a server that is spoken to with TLS.
-pub const CERTIFICATE: &str =
+pub const UPSTREAM_CERTIFICATE_REMARK: &str =
     "its certificate must be valid for its name: Howdah checks it (docs/proxy.md)";
 /// A variable in the target of a rule: in braces if `after`, which follows it, would be read as part of
 /// its name.
-pub fn variable(name: &str, after: &str) -> String {
+pub fn variable_reference(name: &str, after: &str) -> String {
     match after.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) {
         true => format!("${{{name}}}"),
         false => format!("${name}"),

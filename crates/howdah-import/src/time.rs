@@ -8,7 +8,7 @@ pub const SECOND: u64 = 1000;
 pub const DAY: u64 = 24 * 3600 * SECOND;
 
 /// Milliseconds of `30d`, `1h 30m` or `500ms`; a number without a unit is of seconds.
-pub fn milliseconds(text: &str) -> Option<u64> {
+pub fn parse_milliseconds(text: &str) -> Option<u64> {
     let mut rest = text.trim();
     let mut total = None;
     while !rest.is_empty() {
@@ -35,7 +35,7 @@ pub fn milliseconds(text: &str) -> Option<u64> {
 }
 
 /// A time as an option writes it, the nearest in its range.
-pub fn within(milliseconds: u64, range: &RangeInclusive<u64>) -> String {
+pub fn format_clamped(milliseconds: u64, range: &RangeInclusive<u64>) -> String {
     let time = milliseconds.clamp(*range.start(), *range.end());
     let units = [
         ("d", DAY),
@@ -51,9 +51,12 @@ pub fn within(milliseconds: u64, range: &RangeInclusive<u64>) -> String {
 }
 
 /// What the list says of a time beyond the range of its option; none if it is within.
-pub fn remark(milliseconds: u64, range: &RangeInclusive<u64>) -> Option<String> {
+pub fn range_remark(milliseconds: u64, range: &RangeInclusive<u64>) -> Option<String> {
     let all = 0..=u64::MAX;
-    let (least, most) = (within(*range.start(), &all), within(*range.end(), &all));
+    let (least, most) = (
+        format_clamped(*range.start(), &all),
+        format_clamped(*range.end(), &all),
+    );
     (!range.contains(&milliseconds)).then(|| format!("from {least} to {most} here"))
 }
 
@@ -62,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_nginxs() {
+    fn durations_parse_as_in_nginx() {
         for (text, expected) in [
             ("30d", Some(2_592_000_000)),
             ("1h 30m", Some(5_400_000)),
@@ -76,12 +79,12 @@ mod tests {
             ("99999999999999999999y", None),
             ("18446744073709551615d", None),
         ] {
-            assert_eq!(milliseconds(text), expected, "{text}");
+            assert_eq!(parse_milliseconds(text), expected, "{text}");
         }
     }
 
     #[test]
-    fn times_beyond_a_range_are_its_ends() {
+    fn durations_are_clamped_to_the_range() {
         let range = 100..=DAY;
         for (time, expected) in [
             (0, "100ms"),
@@ -90,11 +93,11 @@ mod tests {
             (5_400_000, "90m"),
             (7 * DAY, "1d"),
         ] {
-            assert_eq!(within(time, &range), expected);
+            assert_eq!(format_clamped(time, &range), expected);
             let is_within = range.contains(&time);
-            assert_eq!(remark(time, &range).is_none(), is_within, "{time}");
+            assert_eq!(range_remark(time, &range).is_none(), is_within, "{time}");
         }
-        assert_eq!(within(0, &(0..=DAY)), "0ms");
-        assert_eq!(remark(0, &range).unwrap(), "from 100ms to 1d here");
+        assert_eq!(format_clamped(0, &(0..=DAY)), "0ms");
+        assert_eq!(range_remark(0, &range).unwrap(), "from 100ms to 1d here");
     }
 }

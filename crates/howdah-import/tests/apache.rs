@@ -1,14 +1,14 @@
 //! What small configurations of Apache become. Whole ones are compared with Apache itself in
 //! `crates/howdah-tests/tests/import.rs`.
 
-use howdah_import::{Format, Import, import_text};
+use howdah_import::{ConfigFormat, ImportResult, import_text};
 
-fn imported(text: &str) -> Import {
-    import_text(Format::Apache, text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+fn imported(text: &str) -> ImportResult {
+    import_text(ConfigFormat::Apache, text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
 /// The configuration without comments and empty lines, tables on one line each.
-fn tables(import: &Import) -> Vec<String> {
+fn tables(import: &ImportResult) -> Vec<String> {
     let mut tables: Vec<String> = vec![String::new()];
     for line in import.configuration.lines() {
         let line = line.split("  # ").next().unwrap_or_default();
@@ -24,7 +24,7 @@ fn tables(import: &Import) -> Vec<String> {
 }
 
 /// A host with these lines becomes a site with exactly these rules.
-fn rules(lines: &str, expected: &[&str]) -> Import {
+fn rules(lines: &str, expected: &[&str]) -> ImportResult {
     let import = imported(&format!(
         "Listen 80\n<Directory />\nRequire all granted\n</Directory>\n<VirtualHost *:80>\nServerName a.test\nDocumentRoot /srv/a\n{lines}\n</VirtualHost>\n"
     ));
@@ -42,13 +42,13 @@ fn rules(lines: &str, expected: &[&str]) -> Import {
 }
 
 /// The lines of the list that closed or limited something.
-fn protecting(import: &Import) -> Vec<String> {
+fn listed_protections(import: &ImportResult) -> Vec<String> {
     let entries = import.entries.iter().filter(|entry| entry.outcome.protects);
     entries.map(|entry| entry.text.clone()).collect()
 }
 
 #[test]
-fn later_sections_say_who_may_go_where() {
+fn later_sections_override_access() {
     rules(
         "<Directory /srv/a/x>\nRequire all denied\n</Directory>\n<Directory /srv/a/x/y>\nRequire all granted\n</Directory>",
         &[r#"prefix = "/x" not = { prefix = "/x/y" } deny = 403"#],
@@ -93,13 +93,13 @@ fn later_sections_say_who_may_go_where() {
 }
 
 #[test]
-fn what_cannot_be_said_is_closed_and_listed() {
+fn access_that_rules_cannot_express_is_denied_and_listed() {
     let import = rules(
         "<Location /x>\nRequire ldap-group a\n</Location>\n<Location /y>\nOrder allow,deny\nAllow from all\nDeny from bad.example\n</Location>",
         &[r#"prefix = "/x" deny = 403"#, r#"prefix = "/y" deny = 403"#],
     );
     assert_eq!(
-        protecting(&import),
+        listed_protections(&import),
         [
             "Require ldap-group a",
             "Order allow,deny",
@@ -112,12 +112,12 @@ fn what_cannot_be_said_is_closed_and_listed() {
         "<Location /x>\nAuthType Digest\nRequire valid-user\n</Location>",
         &[r#"prefix = "/x" deny = 403"#],
     );
-    assert_eq!(protecting(&import), ["Require valid-user"]);
+    assert_eq!(listed_protections(&import), ["Require valid-user"]);
     let import = rules(
         "<Location /x>\nRequire host friend.example\nRequire ip 192.0.2.1\n</Location>",
         &[r#"prefix = "/x" not = { from = ["192.0.2.1"] } deny = 403"#],
     );
-    assert_eq!(protecting(&import), ["Require host friend.example"]);
+    assert_eq!(listed_protections(&import), ["Require host friend.example"]);
     rules(
         "<FilesMatch \"^(?!index)[^/]+\\.inc$\">\nRequire all denied\n</FilesMatch>",
         &[r#"regex = '/(?!index)[^/]+\.inc$' deny = 403"#],
@@ -129,7 +129,7 @@ fn what_cannot_be_said_is_closed_and_listed() {
 }
 
 /// The first words of the sites.
-fn sites(import: &Import) -> Vec<String> {
+fn sites(import: &ImportResult) -> Vec<String> {
     let tables = tables(import).into_iter();
     let sites = tables.filter(|table| table.starts_with("[[site]]"));
     let words = |site: String| site.split(" recognise").next().map(str::to_owned);
@@ -137,7 +137,7 @@ fn sites(import: &Import) -> Vec<String> {
 }
 
 #[test]
-fn a_private_address_does_not_become_public() {
+fn private_address_does_not_become_public() {
     let import = imported(
         "Listen 80\nListen 127.0.0.1:8080\nListen 10.0.0.1:81\n<VirtualHost *:80>\nServerName a.test\n</VirtualHost>\n\
          <VirtualHost *:8080>\nServerName b.test\n</VirtualHost>\n<VirtualHost 10.0.0.1:81>\nServerName c.test\n</VirtualHost>\n\
@@ -160,7 +160,7 @@ fn a_private_address_does_not_become_public() {
 }
 
 #[test]
-fn two_hosts_with_one_name_are_two_sites_at_their_ports() {
+fn hosts_with_one_name_are_sites_at_their_ports() {
     let import = imported(
         "Listen 80\nListen 8081\n<VirtualHost *:80>\nServerName a.test\nDocumentRoot /srv/a\n</VirtualHost>\n\
          <VirtualHost *:8081>\nServerName a.test\nDocumentRoot /srv/admin\n</VirtualHost>\n",
@@ -178,11 +178,11 @@ fn two_hosts_with_one_name_are_two_sites_at_their_ports() {
         "{}",
         import.configuration
     );
-    assert_eq!(import.counts.listed, 0, "{}", import.list);
+    assert_eq!(import.counts.missing, 0, "{}", import.list);
 }
 
 #[test]
-fn a_host_that_no_connection_reaches_is_listed() {
+fn unreachable_host_is_listed() {
     let import = imported(
         "Listen 127.0.0.1:80\n<VirtualHost *:80>\nServerName a.test\n</VirtualHost>\n<VirtualHost 127.0.0.1:80>\nServerName b.test\n\
          </VirtualHost>\n<VirtualHost *:81>\nServerName c.test\n</VirtualHost>\n",
@@ -197,7 +197,7 @@ fn a_host_that_no_connection_reaches_is_listed() {
 }
 
 #[test]
-fn hosts_that_lead_to_https_are_an_option_of_the_site() {
+fn https_redirect_hosts_become_a_site_option() {
     let secure = "<VirtualHost *:443>\nServerName a.test\nSSLEngine on\nSSLCertificateFile /c\nDocumentRoot /srv/a\n</VirtualHost>\n";
     for redirect in [
         "Redirect permanent / https://a.test/",
@@ -214,7 +214,7 @@ fn hosts_that_lead_to_https_are_an_option_of_the_site() {
             import.configuration.contains("https_redirect = true"),
             "{redirect}"
         );
-        assert_eq!(import.counts.protecting, 0, "{}", import.list);
+        assert_eq!(import.counts.missing_protections, 0, "{}", import.list);
     }
     // A redirect of one path does not become https_redirect.
     let plain = "Listen 80\nListen 443\n<VirtualHost *:80>\nServerName b.test\nRedirect /x https://a.test/\n</VirtualHost>\n";
@@ -224,7 +224,7 @@ fn hosts_that_lead_to_https_are_an_option_of_the_site() {
 }
 
 #[test]
-fn rewrites_are_carried_over_where_rules_can_say_them() {
+fn rewrites_are_translated_into_rules() {
     rules(
         "RewriteEngine On\nRewriteCond %{REQUEST_METHOD} ^(TRACE|TRACK)\nRewriteRule .* - [F]\nRewriteRule ^/a/(.*)$ /b.php?c=$1 [QSA,L]",
         &[
@@ -246,11 +246,11 @@ fn rewrites_are_carried_over_where_rules_can_say_them() {
         "RewriteEngine On\nRewriteCond %{TIME_HOUR} ^1\nRewriteRule ^/a - [F]",
         &[],
     );
-    assert_eq!(protecting(&import).len(), 2);
+    assert_eq!(listed_protections(&import).len(), 2);
 }
 
 #[test]
-fn no_rewrite_leads_around_what_is_closed() {
+fn rewrites_do_not_bypass_access_rules() {
     let denial = r#"prefix = "/x" deny = 403"#;
     let closed = "<Location /x>\nRequire all denied\n</Location>";
     rules(
@@ -285,7 +285,7 @@ fn no_rewrite_leads_around_what_is_closed() {
 }
 
 #[test]
-fn scripts_run_where_a_handler_says_so() {
+fn scripts_run_only_where_a_handler_is_set() {
     let handler = "<FilesMatch \\.php$>\nSetHandler application/x-httpd-php\n</FilesMatch>";
     let import = rules(
         &format!(
@@ -320,7 +320,7 @@ fn scripts_run_where_a_handler_says_so() {
 }
 
 #[test]
-fn a_redirect_by_which_a_client_could_choose_the_host_is_closed() {
+fn redirect_with_client_chosen_host_is_denied() {
     for (line, action) in [
         ("RedirectMatch ^/old(.*)$ $1", "deny = 404"),
         ("RedirectMatch ^/old(.*)$ https://b.test$1", "deny = 404"),
@@ -343,7 +343,7 @@ fn a_redirect_by_which_a_client_could_choose_the_host_is_closed() {
 }
 
 #[test]
-fn an_address_with_tls_and_no_certificate_is_not_opened() {
+fn tls_address_without_certificate_is_not_opened() {
     let import = imported(
         "Listen 80\nListen 443\n<VirtualHost *:80>\nServerName a.test\n</VirtualHost>\n\
          <VirtualHost *:443>\nSSLEngine on\nDocumentRoot /srv/a\n</VirtualHost>\n",

@@ -2,28 +2,28 @@
 //! `crates/howdah-tests/tests/import.rs`.
 
 use howdah_htaccess::rule_expression::RuleExpression;
-use howdah_import::{Format, Import, import_text};
+use howdah_import::{ConfigFormat, ImportResult, import_text};
 
 /// A server with these lines, an application behind `/index.php`, and these lines in its PHP location.
-fn imported(lines: &str, php: &str) -> Import {
+fn imported(lines: &str, php: &str) -> ImportResult {
     let text = format!(
         "events {{}}\nhttp {{\nserver {{\nlisten 80;\nserver_name a.test;\nroot /srv/a;\nindex index.php;\n{lines}\n\
          location ~ \\.php$ {{\n{php}\nfastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n\
          fastcgi_pass unix:/run/php/php.sock;\n}}\n}}\n}}\n"
     );
-    import_text(Format::Nginx, &text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+    import_text(ConfigFormat::Nginx, &text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
 const APPLICATION: &str = "location / { try_files $uri $uri/ /index.php?$args; }";
 
-fn keeps_the_front_controller(import: &Import) -> bool {
+fn keeps_the_front_controller(import: &ImportResult) -> bool {
     import
         .configuration
         .contains("front_controller = \"/index.php\"")
 }
 
 #[test]
-fn a_condition_that_refuses_nobody_leaves_the_front_controller() {
+fn front_controller_survives_conditions_without_denial() {
     for php in [
         "if ($http_cookie ~* \"logged_in|PHPSESSID\") { set $no_cache 1; }",
         "if ($request_uri ~* \"/cart\") { set $no_cache 1; add_header X-A b; }",
@@ -53,7 +53,7 @@ fn a_condition_that_refuses_nobody_leaves_the_front_controller() {
 }
 
 #[test]
-fn a_target_of_try_files_without_a_slash_is_the_front_controller() {
+fn try_files_target_without_slash_is_the_front_controller() {
     let import = imported("location / { try_files $uri $uri/ index.php; }", "");
     assert!(
         keeps_the_front_controller(&import),
@@ -63,7 +63,7 @@ fn a_target_of_try_files_without_a_slash_is_the_front_controller() {
 }
 
 #[test]
-fn strict_transport_security_is_written_as_it_is_meant() {
+fn strict_transport_security_is_normalised() {
     for (value, expected) in [
         ("max-age=31536000;", "max-age=31536000"),
         (
@@ -83,7 +83,7 @@ fn strict_transport_security_is_written_as_it_is_meant() {
 }
 
 #[test]
-fn parameters_that_no_variable_can_hold_are_not_written() {
+fn fastcgi_params_with_control_characters_are_not_written() {
     let import = imported(
         "",
         "fastcgi_param PHP_FLAG \"session.auto_start=off \\n suhosin.session=off\";\n\
@@ -99,12 +99,12 @@ fn parameters_that_no_variable_can_hold_are_not_written() {
 }
 
 #[test]
-fn two_servers_without_a_name_are_one_site_that_leads_to_https() {
+fn nameless_servers_become_one_site_with_https_redirect() {
     let text = "events {}\nhttp {\nserver { listen 80; return 301 https://$host$request_uri; }\n\
         server { listen 443 ssl; ssl_certificate /etc/ssl/cert.pem; ssl_certificate_key /etc/ssl/key.pem;\n\
         root /srv/app; index index.php; location / { try_files $uri $uri/ /index.php?$args; }\n\
         location ~ \\.php$ { fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; fastcgi_pass unix:/run/php.sock; }\n}\n}\n";
-    let import = import_text(Format::Nginx, text).unwrap();
+    let import = import_text(ConfigFormat::Nginx, text).unwrap();
     let configuration = &import.configuration;
     assert_eq!(
         configuration.matches("[[site]]").count(),
@@ -122,7 +122,7 @@ fn two_servers_without_a_name_are_one_site_that_leads_to_https() {
 }
 
 #[test]
-fn a_rule_from_within_a_location_is_for_no_other_path() {
+fn location_rules_apply_to_no_other_path() {
     for (location, rewrite) in [
         ("~ ^/shop/", "^/(.*)$"),
         ("~* \\.(png|jpe?g)$", "^(.*)$"),
@@ -179,7 +179,7 @@ fn a_rule_from_within_a_location_is_for_no_other_path() {
 }
 
 #[test]
-fn a_site_that_php_has_elsewhere_is_named_as_php_knows_it() {
+fn script_root_is_written_if_php_has_the_site_elsewhere() {
     let text = |php: &str| {
         format!(
             "events {{}}\nhttp {{\nserver {{\nlisten 80;\nroot /srv/a;\nlocation ~ \\.php$ {{\n\
@@ -194,7 +194,7 @@ fn a_site_that_php_has_elsewhere_is_named_as_php_knows_it() {
         ("$realpath_root$fastcgi_script_name", None),
     ] {
         let text = text(php);
-        let import = import_text(Format::Nginx, &text).expect("a configuration");
+        let import = import_text(ConfigFormat::Nginx, &text).expect("a configuration");
         let expected = there.map(|there| format!("\"/srv/a\" = \"{there}\""));
         let has = import.configuration.contains(".script_root]");
         assert_eq!(has, there.is_some(), "{php}\n{}", import.configuration);
@@ -209,15 +209,15 @@ fn a_site_that_php_has_elsewhere_is_named_as_php_knows_it() {
 }
 
 /// Servers as the block `http` has them.
-fn of_servers(servers: &str) -> Import {
+fn import_servers(servers: &str) -> ImportResult {
     let text = format!("events {{}}\nhttp {{\n{servers}\n}}\n");
-    import_text(Format::Nginx, &text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+    import_text(ConfigFormat::Nginx, &text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
 const TLS: &str = "ssl_certificate /etc/ssl/cert.pem; ssl_certificate_key /etc/ssl/key.pem;";
 
 /// The top-level `listen`, and of each site what its addresses and names are, without the places.
-fn addresses(import: &Import) -> Vec<String> {
+fn addresses(import: &ImportResult) -> Vec<String> {
     let mut found = vec![String::new()];
     for line in import.configuration.lines() {
         if line == "[[site]]" {
@@ -233,8 +233,8 @@ fn addresses(import: &Import) -> Vec<String> {
     found
 }
 
-fn answering(plain: &str, expected: &[&str]) -> Import {
-    let import = of_servers(&format!(
+fn assert_addresses(plain: &str, expected: &[&str]) -> ImportResult {
+    let import = import_servers(&format!(
         "{plain}\nserver {{ listen 443 ssl; server_name a.test; {TLS} root /srv/a; }}"
     ));
     let text = format!("{plain}\n{}", import.configuration);
@@ -243,13 +243,13 @@ fn answering(plain: &str, expected: &[&str]) -> Import {
 }
 
 #[test]
-fn a_server_that_leads_to_the_same_page_by_https_is_an_option() {
+fn https_redirect_to_the_same_path_becomes_an_option() {
     for plain in [
         "server { listen 80; server_name a.test; return 301 https://a.test$request_uri; }",
         "server { listen 80; server_name a.test; location / { rewrite ^ https://$host$request_uri permanent; }\n\
          location /.well-known/acme-challenge { root /srv/acme; } location ~ /\\. { deny all; } }",
     ] {
-        answering(
+        assert_addresses(
             plain,
             &[
                 r#"listen = ["0.0.0.0:80", "0.0.0.0:443 tls"]"#,
@@ -260,8 +260,8 @@ fn a_server_that_leads_to_the_same_page_by_https_is_an_option() {
 }
 
 #[test]
-fn a_server_for_all_names_leads_to_https() {
-    answering(
+fn default_server_redirect_becomes_https_redirect() {
+    assert_addresses(
         "server { listen 80 default_server; server_name _; return 301 https://$host$request_uri; }",
         &[
             r#"listen = ["0.0.0.0:80", "0.0.0.0:443 tls"]"#,
@@ -272,7 +272,7 @@ fn a_server_for_all_names_leads_to_https() {
 }
 
 #[test]
-fn what_is_served_at_one_address_is_not_served_at_another() {
+fn servers_at_different_addresses_stay_separate() {
     const ONLY_80: &str = r#"listen = ["0.0.0.0:80"]"#;
     const ONLY_443: &str = r#"listen = ["0.0.0.0:443 tls"]"#;
     let named = |name: &str| format!(r#"hosts = ["{name}"]"#);
@@ -287,7 +287,7 @@ fn what_is_served_at_one_address_is_not_served_at_another() {
         ),
     ] {
         let secure = format!("{} {ONLY_443}", named("a.test"));
-        answering(plain, &[ONLY_80, &first, &secure]);
+        assert_addresses(plain, &[ONLY_80, &first, &secure]);
     }
     // These have the same name, and do something else.
     for plain in [
@@ -297,13 +297,13 @@ fn what_is_served_at_one_address_is_not_served_at_another() {
          location /status { root /srv/b; } }",
     ] {
         let secure = format!(r#"name = "a.test-443" {} {ONLY_443}"#, named("a.test"));
-        answering(plain, &[ONLY_80, &named("a.test"), &secure]);
+        assert_addresses(plain, &[ONLY_80, &named("a.test"), &secure]);
     }
 }
 
 #[test]
-fn a_server_that_has_lost_a_name_at_one_address_has_the_same_rules_at_each() {
-    let import = of_servers(&format!(
+fn server_split_by_address_has_the_same_rules() {
+    let import = import_servers(&format!(
         "server {{ listen 80; server_name a.test; return 301 https://a.test/from$request_uri; }}\n\
          server {{ listen 80; listen 443 ssl; {TLS} server_name a.test b.test; root /srv/a;\n\
          location /closed {{ deny all; }} location = /gone {{ return 410; }} }}"
@@ -324,7 +324,7 @@ fn a_server_that_has_lost_a_name_at_one_address_has_the_same_rules_at_each() {
 }
 
 #[test]
-fn the_directory_of_scripts_is_the_root_where_nothing_else_is_served() {
+fn script_directory_is_the_root_if_only_scripts_are_served() {
     const PHP: &str = "location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000;\n\
         fastcgi_param SCRIPT_FILENAME /srv/app$fastcgi_script_name; }";
     for (lines, is_root) in [
@@ -336,7 +336,7 @@ fn the_directory_of_scripts_is_the_root_where_nothing_else_is_served() {
         ("location / { return 404; } location /files { }", false),
         ("location /x { return 404; }", false),
     ] {
-        let import = of_servers(&format!(
+        let import = import_servers(&format!(
             "server {{ listen 80; server_name a.test; {lines} {PHP} }}"
         ));
         let found = import.configuration.contains("root = \"/srv/app\"");
@@ -345,13 +345,13 @@ fn the_directory_of_scripts_is_the_root_where_nothing_else_is_served() {
 }
 
 #[test]
-fn an_index_that_a_rewrite_leads_to_a_script_is_the_home_page() {
+fn rewritten_index_becomes_the_home_page() {
     for (rewrite, leads) in [
         ("rewrite ^/index.html$ /index.php last;", true),
         ("rewrite ^/index.htm$ /index.php last;", false),
         ("rewrite ^/index.html$ /index.php permanent;", false),
     ] {
-        let import = of_servers(&format!(
+        let import = import_servers(&format!(
             "server {{ listen 80; root /srv/a; location / {{ {rewrite} }}\n\
              location ~ \\.php$ {{ fastcgi_pass 127.0.0.1:9000; }} }}"
         ));
@@ -367,8 +367,8 @@ fn an_index_that_a_rewrite_leads_to_a_script_is_the_home_page() {
 }
 
 #[test]
-fn a_server_with_addresses_of_its_own_is_not_reached_at_others() {
-    let import = of_servers(
+fn server_with_own_addresses_is_not_reachable_at_others() {
+    let import = import_servers(
         "server { listen 80; server_name a.test; root /srv/a; }\n\
          server { listen 127.0.0.1:8081; server_name a.test; root /srv/admin; }\n\
          server { listen 80; server_name b.test; root /srv/b; }",
@@ -383,12 +383,12 @@ fn a_server_with_addresses_of_its_own_is_not_reached_at_others() {
         ]
     );
     assert!(!import.configuration.contains("deny = 403"));
-    assert_eq!(import.counts.listed, 0, "{}", import.list);
+    assert_eq!(import.counts.missing, 0, "{}", import.list);
 }
 
 #[test]
-fn a_private_address_that_is_part_of_a_public_one_stays_private() {
-    let import = of_servers(
+fn private_address_stays_private() {
+    let import = import_servers(
         "server { listen 80; server_name a.test; root /srv/a; }\n\
          server { listen 127.0.0.1:80; server_name admin.test; root /srv/admin; }",
     );
@@ -405,8 +405,8 @@ fn a_private_address_that_is_part_of_a_public_one_stays_private() {
 }
 
 #[test]
-fn two_servers_without_a_name_are_each_the_first_at_their_address() {
-    let import = of_servers(&format!(
+fn nameless_servers_are_each_the_default_at_their_address() {
+    let import = import_servers(&format!(
         "server {{ listen 80; root /srv/a; }}\nserver {{ listen 443; ssl on; {TLS} root /srv/b; }}\n\
          server {{ listen 80; root /srv/c; }}"
     ));
@@ -426,8 +426,8 @@ fn two_servers_without_a_name_are_each_the_first_at_their_address() {
 }
 
 #[test]
-fn a_map_with_one_value_is_that_value() {
-    let import = of_servers(
+fn map_with_one_value_is_a_constant() {
+    let import = import_servers(
         "upstream php82 { server unix:/run/php.sock; }\nmap '' $upstream { default php82; }\n\
          server { listen 80; root /srv/a; location ~ \\.php$ { fastcgi_pass $upstream; } }",
     );
@@ -437,8 +437,8 @@ fn a_map_with_one_value_is_that_value() {
 }
 
 #[test]
-fn a_root_that_is_set_twice_is_the_first() {
-    let import = of_servers(
+fn root_set_twice_uses_the_first_value() {
+    let import = import_servers(
         "server { listen 80; set $root /app/www; if (!-d /app/www) { set $root /config/www; } root $root; }",
     );
     let configuration = &import.configuration;
@@ -449,7 +449,7 @@ fn a_root_that_is_set_twice_is_the_first() {
 }
 
 #[test]
-fn what_answers_in_place_of_a_404_is_the_front_controller() {
+fn error_page_404_handler_is_the_front_controller() {
     for (lines, leads) in [
         (
             "location / { error_page 404 = @app; } location @app { rewrite ^(.*) /index.php?$1 last; }",
@@ -469,7 +469,7 @@ fn what_answers_in_place_of_a_404_is_the_front_controller() {
 }
 
 #[test]
-fn a_page_for_all_paths_is_looked_for_before_the_front_controller() {
+fn try_files_page_precedes_the_front_controller() {
     let import = imported(
         "location / { try_files /maintenance.html $uri /other.php /index.php; }",
         "",
@@ -480,7 +480,7 @@ fn a_page_for_all_paths_is_looked_for_before_the_front_controller() {
 }
 
 #[test]
-fn a_redirect_by_which_a_client_could_choose_the_host_is_closed() {
+fn redirect_with_client_chosen_host_is_denied() {
     for (line, redirects) in [
         (
             "location /cgi-bin { rewrite ^/cgi-bin(.*)$ $1 permanent; }",
@@ -499,7 +499,7 @@ fn a_redirect_by_which_a_client_could_choose_the_host_is_closed() {
 }
 
 #[test]
-fn a_directory_does_not_run_what_a_rewrite_leads_elsewhere() {
+fn index_does_not_run_scripts_that_a_rewrite_leads_elsewhere() {
     let leads = "rewrite ^/(?!index|remote) /index.php$request_uri;";
     for (php, runs) in [(leads, false), ("try_files $uri =404;", true)] {
         let import = imported(APPLICATION, php);
@@ -510,7 +510,7 @@ fn a_directory_does_not_run_what_a_rewrite_leads_elsewhere() {
 }
 
 #[test]
-fn a_location_within_an_expression_is_for_its_paths_alone() {
+fn nested_location_is_limited_to_the_outer_expression() {
     let import = imported(
         "location / { try_files $uri /index.php; }\n\
          location ~ ^/(media|theme)/ { location ~* \\.svg$ { deny all; } }",
@@ -522,7 +522,7 @@ fn a_location_within_an_expression_is_for_its_paths_alone() {
 }
 
 #[test]
-fn a_named_location_is_done_for_each_that_leads_there() {
+fn named_location_is_translated_for_each_reference() {
     let import = imported(
         "location / { try_files $uri @app; }\n\
          location ~ ^/thumbs/ { try_files $uri @app; }\n\
@@ -546,7 +546,7 @@ fn a_named_location_is_done_for_each_that_leads_there() {
 }
 
 #[test]
-fn what_is_no_file_may_be_a_directory() {
+fn not_a_file_condition_includes_directories() {
     for (test, directories) in [("!-f", true), ("!-e", false)] {
         let lines = format!(
             "location / {{ if ({test} $request_filename) {{ rewrite ^/(.*)$ /index.php?q=$1 last; }} }}"
@@ -559,13 +559,13 @@ fn what_is_no_file_may_be_a_directory() {
 }
 
 #[test]
-fn an_address_with_tls_and_no_certificate_is_not_opened() {
+fn tls_address_without_certificate_is_not_opened() {
     let http = "server { listen 80; server_name a.test; root /srv/a; }";
-    let closed = of_servers(&format!("{http} server {{ listen 443 ssl; root /srv/b; }}"));
+    let closed = import_servers(&format!("{http} server {{ listen 443 ssl; root /srv/b; }}"));
     let open = [r#"listen = ["0.0.0.0:80"]"#, r#"hosts = ["a.test"]"#];
     assert_eq!(addresses(&closed), open);
     let certified = "ssl_certificate /a.pem; ssl_certificate_key /a.key;";
-    let open = of_servers(&format!(
+    let open = import_servers(&format!(
         "{http} server {{ listen 443 ssl; root /srv/b; {certified} }}"
     ));
     assert!(

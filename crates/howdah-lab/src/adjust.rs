@@ -1,23 +1,23 @@
 //! Holm's adjustment of a benchmark's judgements for their number.
 
-use howdah_bench::stats::paired::{Judgement, Settings};
-use howdah_bench::stats::{Verdict, holm, sign_flip};
+use howdah_bench::stats::paired::{Judgement, JudgementSettings};
+use howdah_bench::stats::{ComparisonVerdict, holm, sign_flip};
 
 /// Applies Holm's adjustment to a family of comparisons: many questions find something by chance. A
 /// result that fails it is withdrawn.
 pub(crate) fn holm_adjust<'a>(family: impl Iterator<Item = &'a mut Judgement>) {
     let mut family: Vec<&mut Judgement> = family.collect();
     let raw: Vec<f64> = family.iter().map(|judgement| judgement.p).collect();
-    let level = 1.0 - Settings::default().level;
+    let level = 1.0 - JudgementSettings::default().level;
     let questions = family.len();
     for (judgement, adjusted) in family.iter_mut().zip(holm::adjust(&raw)) {
         judgement.p_adjusted = adjusted;
         let found = matches!(
             judgement.verdict,
-            Verdict::Faster { .. } | Verdict::Slower { .. }
+            ComparisonVerdict::Faster { .. } | ComparisonVerdict::Slower { .. }
         );
         if found && adjusted > level {
-            judgement.verdict = Verdict::CannotTell {
+            judgement.verdict = ComparisonVerdict::CannotTell {
                 more_pairs: Some(more_pairs(judgement.pairs.len(), questions, level)),
             };
         }
@@ -34,37 +34,40 @@ fn more_pairs(have: usize, questions: usize, level: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use howdah_bench::stats::paired::{Better, Question, judge};
+    use howdah_bench::stats::paired::{BetterDirection, FigureQuestion, judge};
 
     fn twice_as_fast(pairs: usize) -> Judgement {
         let pairs: Vec<(f64, f64)> = (0..pairs)
             .map(|n| (100.0 + n as f64, 200.0 + 3.0 * n as f64))
             .collect();
-        let question = Question {
+        let question = FigureQuestion {
             metric: "good answers per second",
             primary: true,
-            better: Better::Higher,
+            better: BetterDirection::Higher,
             pairs: &pairs,
             control: &[],
         };
-        let found = judge(&[question], &[], Settings::default());
+        let found = judge(&[question], &[], JudgementSettings::default());
         found.into_iter().next().unwrap()
     }
 
     #[test]
-    fn what_one_question_proves_ten_do_not() {
+    fn holm_adjustment_withdraws_results_of_large_families() {
         let mut alone = [twice_as_fast(6)];
         holm_adjust(alone.iter_mut());
-        assert!(matches!(alone[0].verdict, Verdict::Faster { .. }));
+        assert!(matches!(alone[0].verdict, ComparisonVerdict::Faster { .. }));
         let mut family: Vec<Judgement> = (0..10).map(|_| twice_as_fast(6)).collect();
         holm_adjust(family.iter_mut());
         // 2^-8 * 10 is the first to be under 0.05.
-        let expected = Verdict::CannotTell {
+        let expected = ComparisonVerdict::CannotTell {
             more_pairs: Some(3),
         };
         assert_eq!(family[0].verdict, expected);
         let mut family: Vec<Judgement> = (0..10).map(|_| twice_as_fast(9)).collect();
         holm_adjust(family.iter_mut());
-        assert!(matches!(family[9].verdict, Verdict::Faster { .. }));
+        assert!(matches!(
+            family[9].verdict,
+            ComparisonVerdict::Faster { .. }
+        ));
     }
 }

@@ -5,25 +5,27 @@ pub mod sentence;
 
 use std::collections::BTreeMap;
 
-use howdah_bench::report::figures::SEED;
+use howdah_bench::report::figures::BOOTSTRAP_SEED;
 use howdah_bench::report::judge as judged;
 use howdah_bench::stats::bootstrap::{self, ConfidenceInterval};
-use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
-use howdah_bench::stats::{Invalid, Verdict, mean};
+use howdah_bench::stats::paired::{
+    BetterDirection, FigureQuestion, Judgement, JudgementSettings, judge,
+};
+use howdah_bench::stats::{ComparisonVerdict, InvalidReason, mean};
 use serde::{Deserialize, Serialize};
 
 use crate::adjust::holm_adjust;
-use crate::experiment::{Measured, Window};
-use crate::suite::{Asked, Suite};
-use crate::table::{StackRow, TableCell, pairs, same_block};
+use crate::experiment::{ExperimentResult, MeasuredWindow};
+use crate::suite::{StackQuestion, Suite};
+use crate::table::{StackRow, TableCell, run_pairs, window_pairs};
 
 /// Pages with at least this many levels also get answers over all of them, and say whose rate
 /// holds.
-const SWEEP: usize = 3;
+const MIN_SWEEP_LEVELS: usize = 3;
 
 /// The answer to one question on one page at one level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
+pub struct SuiteAnswer {
     /// What the first stack has and the second lacks.
     pub what: String,
     /// The stack that has it.
@@ -47,7 +49,7 @@ pub struct Answer {
 /// The answer to one question over all levels of a page: from the geometric mean of each block's
 /// ratios, since a block has every level. All levels together may show what no single one can.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Overall {
+pub struct AllLevelsAnswer {
     /// What the first stack has and the second lacks.
     pub what: String,
     /// The stack that has it.
@@ -65,7 +67,7 @@ pub struct Overall {
 
 /// How a stack's rate holds as more clients come.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Flat {
+pub struct RateRetention {
     /// The stack's name.
     pub stack: String,
     /// The stack's name for readers.
@@ -87,9 +89,9 @@ pub struct Flat {
     pub interval: Option<ConfidenceInterval>,
 }
 
-impl Flat {
+impl RateRetention {
     /// The share of its best rate that is left at the highest level; 1 means that the rate holds.
-    pub fn kept(&self) -> f64 {
+    pub fn share_kept(&self) -> f64 {
         if self.best > 0.0 {
             self.last / self.best
         } else {
@@ -100,7 +102,10 @@ impl Flat {
 
 /// Judges what a suite asks, wherever both stacks were measured: at each level, and over all levels
 /// of a page that has three or more.
-pub fn answers(suite: &Suite, measured: &Measured) -> (Vec<Answer>, Vec<Overall>) {
+pub fn suite_answers(
+    suite: &Suite,
+    measured: &ExperimentResult,
+) -> (Vec<SuiteAnswer>, Vec<AllLevelsAnswer>) {
     let row = |stack: &str| suite.rows.iter().position(|row| row.stack == stack);
     let (mut all, mut overall) = (Vec::new(), Vec::new());
     for asked in &suite.asked {
@@ -108,29 +113,29 @@ pub fn answers(suite: &Suite, measured: &Measured) -> (Vec<Answer>, Vec<Overall>
             continue;
         };
         for page in 0..suite.pages.len() {
-            let (each, together) = of_page(suite, measured, asked, page, (without, with));
+            let (each, together) = answers_of_page(suite, measured, asked, page, (without, with));
             all.extend(each);
             overall.extend(together);
         }
     }
     let each = all
         .iter_mut()
-        .map(|answer: &mut Answer| answer.cpu.as_mut().unwrap_or(&mut answer.judgement));
+        .map(|answer: &mut SuiteAnswer| answer.cpu.as_mut().unwrap_or(&mut answer.judgement));
     holm_adjust(each.chain(overall.iter_mut().map(|answer| &mut answer.judgement)));
     (all, overall)
 }
 
 /// Answers one question on one page, from two rows.
-fn of_page(
+fn answers_of_page(
     suite: &Suite,
-    measured: &Measured,
-    asked: &Asked,
+    measured: &ExperimentResult,
+    asked: &StackQuestion,
     page: usize,
     (without, with): (usize, usize),
-) -> (Vec<Answer>, Option<Overall>) {
-    let settings = Settings::default();
+) -> (Vec<SuiteAnswer>, Option<AllLevelsAnswer>) {
+    let settings = JudgementSettings::default();
     let windows = |level: u32| {
-        let here = move |w: &&Window| (w.page, w.concurrency) == (page, level);
+        let here = move |w: &&MeasuredWindow| (w.page, w.concurrency) == (page, level);
         measured.windows.iter().filter(here)
     };
     // A quick run leaves some of the suite's levels out.
@@ -139,8 +144,8 @@ fn of_page(
     let concurrency: Vec<u32> = concurrency.filter(is_measured).collect();
     let (mut each, mut levels) = (Vec::new(), Vec::new());
     for level in &concurrency {
-        let of = |row: usize, control: bool| -> Vec<&Window> {
-            let its = |w: &&Window| (w.arm, w.control) == (row, control);
+        let of = |row: usize, control: bool| -> Vec<&MeasuredWindow> {
+            let its = |w: &&MeasuredWindow| (w.arm, w.control) == (row, control);
             windows(*level).filter(its).collect()
         };
         let (base, again) = (0..suite.rows.len())
@@ -148,13 +153,13 @@ fn of_page(
             .find(|(_, again)| !again.is_empty())
             .unwrap_or_default();
         let (without, with) = (of(without, false), of(with, false));
-        let compared = pairs(&without, &with);
+        let compared = run_pairs(&without, &with);
         if compared.len() < 2 {
             continue;
         }
-        let figures = judged::figures(&compared, &pairs(&base, &again), settings);
-        let cpu = || cpu(&without, &with, settings);
-        each.extend(figures.into_iter().next().map(|judgement| Answer {
+        let figures = judged::figures(&compared, &run_pairs(&base, &again), settings);
+        let cpu = || judge_cpu_time(&without, &with, settings);
+        each.extend(figures.into_iter().next().map(|judgement| SuiteAnswer {
             what: asked.what.clone(),
             stack: asked.stack.clone(),
             against: asked.against.clone(),
@@ -169,10 +174,10 @@ fn of_page(
         });
     }
     let whole = levels.len() == concurrency.len() && each.iter().all(is_valid);
-    if !whole || levels.len() < SWEEP {
+    if !whole || levels.len() < MIN_SWEEP_LEVELS {
         return (each, None);
     }
-    let together = over_all(&levels, settings).map(|judgement| Overall {
+    let together = judge_all_levels(&levels, settings).map(|judgement| AllLevelsAnswer {
         what: asked.what.clone(),
         stack: asked.stack.clone(),
         against: asked.against.clone(),
@@ -183,8 +188,8 @@ fn of_page(
     (each, together)
 }
 
-fn is_valid(answer: &Answer) -> bool {
-    !matches!(answer.judgement.verdict, Verdict::Invalid { .. })
+fn is_valid(answer: &SuiteAnswer) -> bool {
+    !matches!(answer.judgement.verdict, ComparisonVerdict::Invalid { .. })
 }
 
 /// A level's pairs of good answers per second, by block.
@@ -193,14 +198,14 @@ struct LevelPairs {
     control: BTreeMap<u32, (f64, f64)>,
 }
 
-fn rates(base: &[&Window], other: &[&Window]) -> BTreeMap<u32, (f64, f64)> {
-    same_block(base, other)
+fn rates(base: &[&MeasuredWindow], other: &[&MeasuredWindow]) -> BTreeMap<u32, (f64, f64)> {
+    window_pairs(base, other)
         .map(|(base, other)| (base.block, (base.run.good_rate(), other.run.good_rate())))
         .collect()
 }
 
 /// The levels of each block as one pair; None for fewer than two blocks that have them all.
-fn over_all(levels: &[LevelPairs], settings: Settings) -> Option<Judgement> {
+fn judge_all_levels(levels: &[LevelPairs], settings: JudgementSettings) -> Option<Judgement> {
     type Of = fn(&LevelPairs) -> &BTreeMap<u32, (f64, f64)>;
     let blocks = |of: Of| -> Vec<(f64, f64)> {
         let blocks = levels
@@ -220,10 +225,10 @@ fn over_all(levels: &[LevelPairs], settings: Settings) -> Option<Judgement> {
             .collect()
     };
     let (pairs, control) = (blocks(|l| &l.compared), blocks(|l| &l.control));
-    let question = Question {
+    let question = FigureQuestion {
         metric: "good answers per second",
         primary: true,
-        better: Better::Higher,
+        better: BetterDirection::Higher,
         pairs: &pairs,
         control: &control,
     };
@@ -232,20 +237,24 @@ fn over_all(levels: &[LevelPairs], settings: Settings) -> Option<Judgement> {
 
 /// Whether the only thing wrong with it is that the load tester was the bottleneck.
 fn is_generator_bound(judgement: &Judgement) -> bool {
-    let bound = |reason: &Invalid| matches!(reason, Invalid::GeneratorBound { .. });
-    matches!(&judgement.verdict, Verdict::Invalid { because } if because.iter().all(bound))
+    let bound = |reason: &InvalidReason| matches!(reason, InvalidReason::GeneratorBound { .. });
+    matches!(&judgement.verdict, ComparisonVerdict::Invalid { because } if because.iter().all(bound))
 }
 
 /// CPU time per request in the windows of the same blocks; None if a stack's CPU time is not known.
-fn cpu(without: &[&Window], with: &[&Window], settings: Settings) -> Option<Judgement> {
-    let seconds = |w: &Window| Some(w.cpu_per_request?.as_secs_f64());
-    let pairs: Vec<(f64, f64)> = same_block(without, with)
+fn judge_cpu_time(
+    without: &[&MeasuredWindow],
+    with: &[&MeasuredWindow],
+    settings: JudgementSettings,
+) -> Option<Judgement> {
+    let seconds = |w: &MeasuredWindow| Some(w.cpu_per_request?.as_secs_f64());
+    let pairs: Vec<(f64, f64)> = window_pairs(without, with)
         .filter_map(|(without, with)| Some((seconds(without)?, seconds(with)?)))
         .collect();
-    let question = Question {
+    let question = FigureQuestion {
         metric: "CPU time for a request",
         primary: true,
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         pairs: &pairs,
         control: &[],
     };
@@ -254,7 +263,7 @@ fn cpu(without: &[&Window], with: &[&Window], settings: Settings) -> Option<Judg
 }
 
 /// How each stack's rate holds, page by page; empty for pages with fewer than three levels.
-pub fn flat(cells: &[TableCell]) -> Vec<Flat> {
+pub fn rate_retention(cells: &[TableCell]) -> Vec<RateRetention> {
     let mut pages: Vec<&str> = cells.iter().map(|cell| cell.page.as_str()).collect();
     pages.dedup();
     let mut all = Vec::new();
@@ -263,7 +272,7 @@ pub fn flat(cells: &[TableCell]) -> Vec<Flat> {
         let (Some(first), Some(last)) = (cells.first(), cells.last()) else {
             continue;
         };
-        if cells.len() < SWEEP {
+        if cells.len() < MIN_SWEEP_LEVELS {
             continue;
         }
         for line in first.rows.iter().filter(|line| line.trap.is_none()) {
@@ -281,7 +290,7 @@ pub fn flat(cells: &[TableCell]) -> Vec<Flat> {
             if blocks == 0 {
                 continue;
             }
-            all.push(Flat {
+            all.push(RateRetention {
                 stack: line.stack.clone(),
                 title: line.title.clone(),
                 page: page.to_owned(),
@@ -302,11 +311,18 @@ pub fn flat(cells: &[TableCell]) -> Vec<Flat> {
 /// best level, since another one might have been the best.
 fn kept(levels: &[&StackRow], last: &StackRow, blocks: usize) -> Option<ConfidenceInterval> {
     let blocks: Vec<usize> = (0..blocks).collect();
-    let share = bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {
-        let rate = |line: &StackRow| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
-        let best = levels.iter().map(|line| rate(line)).reduce(f64::max)?;
-        Some(rate(last) / best)
-    })?;
+    let share = bootstrap::interval(
+        &blocks,
+        0.95,
+        bootstrap::RESAMPLE_COUNT,
+        BOOTSTRAP_SEED,
+        |drawn| {
+            let rate =
+                |line: &StackRow| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
+            let best = levels.iter().map(|line| rate(line)).reduce(f64::max)?;
+            Some(rate(last) / best)
+        },
+    )?;
     Some(share.map(|kept| kept.clamp(0.0, 1.0)))
 }
 

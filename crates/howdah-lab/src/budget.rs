@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use howdah_bench::plan::Stop;
+use howdah_bench::plan::StopLimits;
 use serde::{Deserialize, Serialize};
 
-use crate::suite::{Extent, Page, Suite};
+use crate::suite::{BudgetChanges, Suite, SuitePage};
 
 /// How long and how often a benchmark measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct RunBudget {
     /// How many times each stack is measured in each cell.
     pub blocks: u32,
     /// When a window ends.
-    pub until: Until,
+    pub until: WindowEnd,
     /// How long each window warms up first, unmeasured.
     pub warmup: Duration,
     /// Most levels of concurrency; they are spread over the suite's.
@@ -24,11 +24,11 @@ pub struct RunBudget {
 }
 
 /// About how long it takes to start a stack, check its page and end it, whatever is measured.
-const TURN: Duration = Duration::from_millis(1000);
+const TURN_OVERHEAD: Duration = Duration::from_millis(1000);
 
 /// When a window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Until {
+pub enum WindowEnd {
     /// After a time, the same for all stacks, however many requests it allows.
     Time(Duration),
     /// After the post's own number of requests, as with ab's `-n`; at the latest after
@@ -46,7 +46,7 @@ impl RunBudget {
     pub fn quick() -> RunBudget {
         RunBudget {
             blocks: 9,
-            until: Until::Time(Duration::from_millis(600)),
+            until: WindowEnd::Time(Duration::from_millis(600)),
             warmup: Duration::from_millis(200),
             levels: 3,
             limit: None,
@@ -57,7 +57,7 @@ impl RunBudget {
     pub fn full() -> RunBudget {
         RunBudget {
             blocks: 12,
-            until: Until::Time(Duration::from_secs(4)),
+            until: WindowEnd::Time(Duration::from_secs(4)),
             warmup: Duration::from_secs(1),
             levels: usize::MAX,
             limit: None,
@@ -68,7 +68,7 @@ impl RunBudget {
     pub fn as_posted() -> RunBudget {
         RunBudget {
             blocks: 1,
-            until: Until::Posted,
+            until: WindowEnd::Posted,
             warmup: Duration::ZERO,
             levels: usize::MAX,
             limit: None,
@@ -76,15 +76,15 @@ impl RunBudget {
     }
 
     /// This budget, changed where the suite asks for something else.
-    pub fn with(mut self, extent: &Extent) -> RunBudget {
+    pub fn with(mut self, extent: &BudgetChanges) -> RunBudget {
         if let Some(blocks) = extent.blocks {
             self.blocks = blocks;
         }
         if let Some(window) = extent.window {
-            self.until = Until::Time(Duration::from_secs_f64(window));
+            self.until = WindowEnd::Time(Duration::from_secs_f64(window));
         }
         if extent.posted {
-            self.until = Until::Posted;
+            self.until = WindowEnd::Posted;
         }
         if let Some(warmup) = extent.warmup {
             self.warmup = Duration::from_secs_f64(warmup);
@@ -100,7 +100,7 @@ impl RunBudget {
 
     /// The levels to measure: the suite's first, its last and some between; if only one, the first,
     /// which most posts report.
-    pub fn of(&self, levels: &[u32]) -> Vec<u32> {
+    pub fn pick_levels(&self, levels: &[u32]) -> Vec<u32> {
         let all = levels.len();
         if all <= self.levels {
             return levels.to_vec();
@@ -116,29 +116,29 @@ impl RunBudget {
     /// How long a window of a page lasts at a level; None if the number of its requests ends it.
     /// Longer where many clients wait for a slow page: a window in which only some of them get an
     /// answer counts the quick ones.
-    pub fn window(&self, page: &Page, level: u32) -> Option<Duration> {
+    pub fn window(&self, page: &SuitePage, level: u32) -> Option<Duration> {
         let least = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
         match self.until {
-            Until::Time(window) => Some(window.max(least)),
-            Until::Posted => None,
+            WindowEnd::Time(window) => Some(window.max(least)),
+            WindowEnd::Posted => None,
         }
     }
 
     /// About how long a stack's turn takes at a page and a level, to share out the available time.
-    pub fn turn(&self, page: &Page, level: u32) -> Duration {
+    pub fn turn(&self, page: &SuitePage, level: u32) -> Duration {
         let posted = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
-        TURN + self.warmup + self.window(page, level).unwrap_or(posted)
+        TURN_OVERHEAD + self.warmup + self.window(page, level).unwrap_or(posted)
     }
 
     /// When the warm-up before a window ends; None: there is none. It has no more clients than PHP
     /// has processes, so that requests cut off at its end leave no queue to the window. A slow page
     /// is requested until every process has answered twice.
-    pub fn warm_up(&self, page: &Page, clients: u32) -> Option<Stop> {
+    pub fn warm_up(&self, page: &SuitePage, clients: u32) -> Option<StopLimits> {
         if self.warmup.is_zero() {
             return None;
         }
         let slow = page.seconds_per_client > 0.0;
-        Some(Stop {
+        Some(StopLimits {
             requests: slow.then_some(2 * u64::from(clients)),
             time: Some(if slow { POSTED_LIMIT } else { self.warmup }),
         })
@@ -156,7 +156,7 @@ impl RunBudget {
                 limit.as_secs_f64() / 60.0
             )
         });
-        let Until::Time(window) = self.until else {
+        let WindowEnd::Time(window) = self.until else {
             let mut said = vec![format!(
                 "{blocks} of the post's own {} requests{keep}, {} a warm-up; a block is cut off after {} s.",
                 load.requests,
@@ -204,22 +204,22 @@ mod tests {
     use crate::suite::FIVE;
 
     #[test]
-    fn a_quick_run_takes_the_first_the_last_and_something_between() {
+    fn quick_budget_picks_first_last_and_middle_levels() {
         let all = [10, 30, 50, 100, 150, 200, 250, 300, 400, 500];
-        assert_eq!(RunBudget::quick().of(&all), [10, 150, 500]);
-        assert_eq!(RunBudget::quick().of(&[5, 10]), [5, 10]);
-        assert_eq!(RunBudget::full().of(&all), all);
-        assert_eq!(RunBudget::as_posted().of(&all), all);
+        assert_eq!(RunBudget::quick().pick_levels(&all), [10, 150, 500]);
+        assert_eq!(RunBudget::quick().pick_levels(&[5, 10]), [5, 10]);
+        assert_eq!(RunBudget::full().pick_levels(&all), all);
+        assert_eq!(RunBudget::as_posted().pick_levels(&all), all);
         let one = RunBudget {
             levels: 1,
             ..RunBudget::quick()
         };
-        assert_eq!(one.of(&[5, 10]), [5]);
+        assert_eq!(one.pick_levels(&[5, 10]), [5]);
     }
 
     #[test]
-    fn five_hundred_clients_of_a_slow_page_get_time_for_an_answer_each() {
-        let page = Suite::named("b4").unwrap().pages.remove(0);
+    fn windows_of_slow_pages_last_long_enough_for_all_clients() {
+        let page = Suite::built_in("b4").unwrap().pages.remove(0);
         let seconds = |n: f64| Some(Duration::from_secs_f64(n));
         let quick = RunBudget::quick();
         assert_eq!(quick.window(&page, 10), seconds(0.6));
@@ -231,10 +231,10 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_form_of_all_five_ends_within_25_minutes() {
+    fn quick_budget_of_all_five_ends_within_25_minutes() {
         // Their sites take half a minute to make, and the last blocks a few seconds beyond.
         let limits = FIVE.iter().map(|name| {
-            let suite = Suite::named(name).unwrap();
+            let suite = Suite::built_in(name).unwrap();
             RunBudget::quick().with(&suite.quick).limit.unwrap()
         });
         assert!(limits.sum::<Duration>() <= Duration::from_secs(24 * 60));
@@ -242,15 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_form_of_each_benchmark_could_prove_what_it_asks() {
+    fn quick_budget_can_prove_each_question() {
         // The fourth asks who stays flat, which is a ratio of levels and needs no pairs; its
         // windows are long, so there are few of them.
         for name in ["b1", "b2", "b3", "b5", "hello", "cache", "cache-miss"] {
-            let suite = Suite::named(name).unwrap();
+            let suite = Suite::built_in(name).unwrap();
             let budget = RunBudget::quick().with(&suite.quick);
             let all = suite.pages.len();
             let pages = suite.quick.pages.as_ref().map_or(all, Vec::len);
-            let cells = pages * budget.of(&suite.load.concurrency).len();
+            let cells = pages * budget.pick_levels(&suite.load.concurrency).len();
             // Holm's first step, with the smallest p that so many pairs can have.
             let smallest = 2f64.powi(1 - budget.blocks as i32) * (suite.asked.len() * cells) as f64;
             assert!(smallest <= 0.05, "{name}: {smallest}");

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use howdah_bench::driver::{self, Session};
+use howdah_bench::driver::{self, BenchSession};
 use howdah_bench::error::BenchError;
 use howdah_bench::plan::Plan;
 use howdah_bench::run::Run;
 
 /// Length and number of the ceiling runs. Other programs on the machine can only make the result
 /// too low, so the best run counts.
-const ASKED: Duration = Duration::from_millis(200);
-const TIMES: usize = 3;
+const CEILING_RUN_LENGTH: Duration = Duration::from_millis(200);
+const CEILING_RUNS: usize = 3;
 /// Lengths of answers that differ by no more than this share of the longer one have the same
 /// ceiling.
-const SAME_LENGTH: f64 = 0.1;
+const LENGTH_TOLERANCE: f64 = 0.1;
 
 /// Stores in each of these runs, which have the same load, what the generator reaches with answers
 /// of its length against a server that does nothing, or what it reached in one of the runs, if that
@@ -32,13 +32,13 @@ pub fn measure<'a>(
     let mut measured = Ok(());
     let mut rest: Vec<&mut Run> = runs.filter(|run| run.answers() > 0).collect();
     while let Some(first) = rest.first() {
-        let length = answer_length(first);
+        let length = response_length(first);
         let (alike, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|run| {
-            let other = answer_length(run);
-            (other - length).abs() <= SAME_LENGTH * other.max(length)
+            let other = response_length(run);
+            (other - length).abs() <= LENGTH_TOLERANCE * other.max(length)
         });
         rest = others;
-        match asked(&alike[0].plan, length as u64, interrupt) {
+        match measure_ceiling(&alike[0].plan, length as u64, interrupt) {
             Ok(None) => {}
             Ok(Some(ceiling)) => {
                 let reached = alike.iter().map(|run| run.achieved_rate());
@@ -53,19 +53,23 @@ pub fn measure<'a>(
     measured
 }
 
-fn answer_length(run: &Run) -> f64 {
+fn response_length(run: &Run) -> f64 {
     run.bytes.bodies as f64 / run.answers().max(1) as f64
 }
 
-fn asked(plan: &Plan, length: u64, interrupt: &Arc<AtomicBool>) -> Result<Option<f64>, BenchError> {
+fn measure_ceiling(
+    plan: &Plan,
+    length: u64,
+    interrupt: &Arc<AtomicBool>,
+) -> Result<Option<f64>, BenchError> {
     let mut best = None;
-    for _ in 0..TIMES {
-        let mut session = Session {
+    for _ in 0..CEILING_RUNS {
+        let mut session = BenchSession {
             interrupt: interrupt.clone(),
             command: Vec::new(),
             watch: &mut |_| {},
         };
-        let found = driver::ceiling(plan, length, ASKED, &mut session)?;
+        let found = driver::ceiling(plan, length, CEILING_RUN_LENGTH, &mut session)?;
         best = found.into_iter().chain(best).reduce(f64::max);
     }
     Ok(best)

@@ -119,7 +119,7 @@ impl LabError {
     }
 
     /// A copy of the failure, for another row that it keeps from a result.
-    pub(crate) fn again(&self) -> LabError {
+    pub(crate) fn copy_for_row(&self) -> LabError {
         match self {
             LabError::NotHere { what, install } => LabError::NotHere {
                 what: what.clone(),

@@ -12,26 +12,26 @@ use crate::process::RunAs;
 
 /// A directory of the lab's own.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct RunFolder {
     path: PathBuf,
     run_as: RunAs,
 }
 
-impl Folder {
+impl RunFolder {
     /// Makes the directory and its parents.
-    pub fn create(path: impl Into<PathBuf>, run_as: RunAs) -> Result<Folder, LabError> {
+    pub fn create(path: impl Into<PathBuf>, run_as: RunAs) -> Result<RunFolder, LabError> {
         let path = path.into();
         fs::create_dir_all(&path).map_err(LabError::file(&path))?;
         // Absolute: every program started here has a working directory of its own.
         let path = path.canonicalize().map_err(LabError::file(&path))?;
-        let folder = Folder { path, run_as };
-        folder.give_away(&folder.path)?;
+        let folder = RunFolder { path, run_as };
+        folder.set_owner_and_mode(&folder.path)?;
         Ok(folder)
     }
 
     /// Makes a directory in this one.
-    pub fn directory(&self, name: &str) -> Result<Folder, LabError> {
-        Folder::create(self.path.join(name), self.run_as)
+    pub fn directory(&self, name: &str) -> Result<RunFolder, LabError> {
+        RunFolder::create(self.path.join(name), self.run_as)
     }
 
     /// The directory's path.
@@ -55,10 +55,10 @@ impl Folder {
         if let Some(parent) = path.parent()
             && parent != self.path
         {
-            Folder::create(parent, self.run_as)?;
+            RunFolder::create(parent, self.run_as)?;
         }
         fs::write(&path, text).map_err(LabError::file(&path))?;
-        self.give_away(&path)?;
+        self.set_owner_and_mode(&path)?;
         Ok(path)
     }
 
@@ -66,7 +66,7 @@ impl Folder {
     /// into `/usr/share/javascript` and `/etc`).
     pub fn copy_tree(&self, from: &Path, name: &str) -> Result<PathBuf, LabError> {
         let to = self.path.join(name);
-        let copy = |command: &mut Command| run(command).map(drop);
+        let copy = |command: &mut Command| run_command(command).map(drop);
         copy(
             Command::new("cp")
                 .args(["-rL", "--no-preserve=mode,ownership", "--"])
@@ -90,7 +90,7 @@ impl Folder {
         Ok(to)
     }
 
-    fn give_away(&self, path: &Path) -> Result<(), LabError> {
+    fn set_owner_and_mode(&self, path: &Path) -> Result<(), LabError> {
         if let RunAs::Other { uid, gid } = self.run_as {
             chown(path, Some(uid), Some(gid)).map_err(LabError::file(path))?;
         }
@@ -100,7 +100,7 @@ impl Folder {
 }
 
 /// Runs a preparing command to its end and returns what it printed.
-pub fn run(command: &mut Command) -> Result<String, LabError> {
+pub fn run_command(command: &mut Command) -> Result<String, LabError> {
     let text = format!("{command:?}");
     let failed = |said: String| LabError::Preparation {
         command: text,

@@ -10,7 +10,7 @@ use crate::{ini, versions};
 
 /// Everything that affects a measurement besides its plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct MeasurementIdentity {
     /// Howdah's programs, and this one: path, and a checksum of the content.
     pub programs: Vec<(PathBuf, String)>,
     /// Versions of the programs that take part, a line each.
@@ -21,26 +21,26 @@ pub struct Identity {
     pub machine: Vec<(String, String)>,
 }
 
-impl Identity {
+impl MeasurementIdentity {
     /// The identity of this machine now.
-    pub fn now(howdah: &Path) -> Identity {
+    pub fn now(howdah: &Path) -> MeasurementIdentity {
         let beside = howdah.with_file_name("howdah-php");
         let php = std::env::var_os("HOWDAH_PHP").map_or(beside, PathBuf::from);
         let tester = std::env::current_exe().unwrap_or_default();
         let programs = [howdah.to_owned(), php, tester].into_iter().map(|path| {
-            let sum = fs::read(&path).map_or("not here".to_owned(), |bytes| sum(&bytes));
+            let sum = fs::read(&path).map_or("not here".to_owned(), |bytes| checksum(&bytes));
             (path, sum)
         });
-        Identity {
+        MeasurementIdentity {
             programs: programs.collect(),
-            versions: versions::lines(howdah),
-            extensions: extensions(&ini::extensions()),
-            machine: machine(),
+            versions: versions::version_lines(howdah),
+            extensions: extensions_checksum(&ini::extensions_directory()),
+            machine: machine_properties(),
         }
     }
 
     /// What is different in `now`, a sentence each.
-    pub fn differences(&self, now: &Identity) -> Vec<String> {
+    pub fn differences(&self, now: &MeasurementIdentity) -> Vec<String> {
         let mut out = Vec::new();
         for (path, sum) in &now.programs {
             if !self.programs.iter().any(|(p, s)| (p, s) == (path, sum)) {
@@ -71,7 +71,7 @@ impl Identity {
     }
 }
 
-fn extensions(directory: &Path) -> String {
+fn extensions_checksum(directory: &Path) -> String {
     let mut names: Vec<PathBuf> = fs::read_dir(directory)
         .into_iter()
         .flatten()
@@ -84,10 +84,10 @@ fn extensions(directory: &Path) -> String {
         all.extend_from_slice(name.as_os_str().as_encoded_bytes());
         all.extend(fs::read(&name).unwrap_or_default());
     }
-    sum(&all)
+    checksum(&all)
 }
 
-fn machine() -> Vec<(String, String)> {
+fn machine_properties() -> Vec<(String, String)> {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let line = |text: String, name: &str| {
         let line = text.lines().find(|line| line.starts_with(name));
@@ -109,7 +109,7 @@ fn machine() -> Vec<(String, String)> {
 }
 
 /// FNV-1a: detects accidents, not attacks.
-fn sum(bytes: &[u8]) -> String {
+fn checksum(bytes: &[u8]) -> String {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -121,18 +121,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_is_named_and_nothing_else() {
-        let before = Identity {
-            programs: vec![("/bin/howdah".into(), sum(b"one"))],
+    fn identity_differences_are_named() {
+        let before = MeasurementIdentity {
+            programs: vec![("/bin/howdah".into(), checksum(b"one"))],
             versions: vec!["nginx 1".into(), "PHP 8.2.1".into()],
-            extensions: sum(b"apcu"),
+            extensions: checksum(b"apcu"),
             machine: vec![("cores".into(), "2".into()), ("host".into(), "a".into())],
         };
         assert_eq!(before.differences(&before), Vec::<String>::new());
-        let after = Identity {
-            programs: vec![("/bin/howdah".into(), sum(b"two"))],
+        let after = MeasurementIdentity {
+            programs: vec![("/bin/howdah".into(), checksum(b"two"))],
             versions: vec!["nginx 1".into(), "PHP 8.2.2".into()],
-            extensions: sum(b"apcu"),
+            extensions: checksum(b"apcu"),
             machine: vec![("cores".into(), "4".into()), ("host".into(), "a".into())],
         };
         assert_eq!(
@@ -145,7 +145,7 @@ mod tests {
             ]
         );
         // The published values of FNV-1a.
-        assert_eq!(sum(b""), "cbf29ce484222325");
-        assert_eq!(sum(b"a"), "af63dc4c8601ec8c");
+        assert_eq!(checksum(b""), "cbf29ce484222325");
+        assert_eq!(checksum(b"a"), "af63dc4c8601ec8c");
     }
 }

@@ -4,30 +4,30 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::{LabError, php};
 
 /// A written `php.ini` and the directory that loads its extensions.
 #[derive(Clone, Debug)]
-pub struct Ini {
+pub struct PhpIniFile {
     /// The path of the written `php.ini`.
     pub file: PathBuf,
-    /// Value for `PHP_INI_SCAN_DIR`: a copy of [`extensions`].
+    /// Value for `PHP_INI_SCAN_DIR`: a copy of [`extensions_directory`].
     pub scan_directory: PathBuf,
 }
 
 /// The directory in which Debian says which extensions php-fpm loads, or the embedded PHP on a machine without
 /// php-fpm.
-pub fn extensions() -> PathBuf {
-    let of_fpm = PathBuf::from(php::named("/etc/php/{php}/fpm/conf.d"));
+pub fn extensions_directory() -> PathBuf {
+    let of_fpm = PathBuf::from(php::expand_placeholders("/etc/php/{php}/fpm/conf.d"));
     match of_fpm.is_dir() {
         true => of_fpm,
-        false => php::named("/etc/php/{php}/embed/conf.d").into(),
+        false => php::expand_placeholders("/etc/php/{php}/embed/conf.d").into(),
     }
 }
 
 /// Debian's production values where they differ from PHP's own.
-const SHARED: &str = "\
+const SHARED_SETTINGS: &str = "\
 [PHP]
 display_errors = Off
 log_errors = On
@@ -42,15 +42,19 @@ date.timezone = UTC
 session.gc_probability = 0
 ";
 
-impl Ini {
+impl PhpIniFile {
     /// Writes the file. `opcache` turns on the opcode cache, which stands for eAccelerator in the
     /// posts.
-    pub fn write(folder: &Folder, opcache: bool, more: &[(&str, &str)]) -> Result<Ini, LabError> {
+    pub fn write(
+        folder: &RunFolder,
+        opcache: bool,
+        more: &[(&str, &str)],
+    ) -> Result<PhpIniFile, LabError> {
         let name = if opcache { "php" } else { "php-no-opcache" };
         let folder = folder.directory(name)?;
         let sessions = folder.directory("sessions")?;
         let temporary = folder.directory("tmp")?;
-        let mut text = String::from(SHARED);
+        let mut text = String::from(SHARED_SETTINGS);
         let mut line = |name: &str, value: &str| writeln!(text, "{name} = {value}");
         let quoted = |path: &Path| format!("\"{}\"", path.display());
         let onoff = if opcache { "1" } else { "0" };
@@ -67,11 +71,11 @@ impl Ini {
             let _ = line(name, value);
         }
         let file = folder.write("php.ini", text)?;
-        let from = extensions();
+        let from = extensions_directory();
         if !from.is_dir() {
             return Err(LabError::NotHere {
                 what: format!("{}, which names PHP's extensions,", from.display()),
-                install: php::named("apt-get install php{php}-fpm"),
+                install: php::expand_placeholders("apt-get install php{php}-fpm"),
             });
         }
         let scan_directory = match folder.join("conf.d") {
@@ -79,15 +83,15 @@ impl Ini {
             _ => folder.copy_tree(&from, "conf.d")?,
         };
         let loaded = || loads_opcache(&scan_directory).map_err(LabError::file(&scan_directory));
-        if opcache && !php::has_opcache_within() && !loaded()? {
+        if opcache && !php::has_builtin_opcache() && !loaded()? {
             return Err(LabError::NotHere {
                 what: format!("OPcache, which {} does not load,", from.display()),
-                install: php::named(
+                install: php::expand_placeholders(
                     "apt-get install php{php}-opcache && phpenmod -v {php} opcache",
                 ),
             });
         }
-        Ok(Ini {
+        Ok(PhpIniFile {
             file,
             scan_directory,
         })
@@ -122,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_loads_opcache_is_recognised() {
+    fn loads_opcache_recognises_the_extension_line() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             std::fs::write(directory.path().join(name), text).unwrap();

@@ -20,35 +20,35 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 
 /// Version of the files' form.
-pub const SCHEMA: u32 = 1;
-const PLAN: &str = "plan.json";
+pub const FORMAT_VERSION: u32 = 1;
+const PLAN_FILE: &str = "plan.json";
 
 /// A comparison's folder, locked while this value lives.
 #[derive(Debug)]
-pub struct Journal {
-    folder: Folder,
+pub struct ComparisonJournal {
+    folder: RunFolder,
     _lock: File,
 }
 
-impl Journal {
+impl ComparisonJournal {
     /// Starts a new comparison in `folder`.
     ///
     /// # Errors
     /// The folder holds a comparison already, or it cannot be written.
-    pub fn begin(folder: &Folder, plan: &impl Serialize) -> Result<Journal, LabError> {
-        let path = folder.join(PLAN);
+    pub fn begin(folder: &RunFolder, plan: &impl Serialize) -> Result<ComparisonJournal, LabError> {
+        let path = folder.join(PLAN_FILE);
         if path.exists() {
-            return Err(unfit(format!(
+            return Err(not_resumable(format!(
                 "{} already holds a comparison: continue it with --resume, or choose another --out",
                 folder.path().display()
             )));
         }
-        write_whole(&path, &json(plan), 0o600)?;
+        write_atomically(&path, &json(plan), 0o600)?;
         let lock = lock(&path)?;
-        Ok(Journal {
+        Ok(ComparisonJournal {
             folder: folder.clone(),
             _lock: lock,
         })
@@ -58,17 +58,19 @@ impl Journal {
     ///
     /// # Errors
     /// There is none, another program is using it, or another version saved it.
-    pub fn resume<P: DeserializeOwned>(folder: &Folder) -> Result<(Journal, P), LabError> {
-        let path = folder.join(PLAN);
+    pub fn resume<P: DeserializeOwned>(
+        folder: &RunFolder,
+    ) -> Result<(ComparisonJournal, P), LabError> {
+        let path = folder.join(PLAN_FILE);
         if !path.is_file() {
-            return Err(unfit(format!(
-                "--resume: there is no comparison in {} ({PLAN} is missing)",
+            return Err(not_resumable(format!(
+                "--resume: there is no comparison in {} ({PLAN_FILE} is missing)",
                 folder.path().display()
             )));
         }
         let lock = lock(&path)?;
         let plan = read(&path)?;
-        let journal = Journal {
+        let journal = ComparisonJournal {
             folder: folder.clone(),
             _lock: lock,
         };
@@ -77,28 +79,28 @@ impl Journal {
 
     /// Whether `folder` holds a comparison.
     pub fn is_in(folder: &Path) -> bool {
-        folder.join(PLAN).is_file()
+        folder.join(PLAN_FILE).is_file()
     }
 
     /// The folder of the comparison.
-    pub fn folder(&self) -> &Folder {
+    pub fn folder(&self) -> &RunFolder {
         &self.folder
     }
 
     /// Saves `value` as `NAME.json`; `name` may contain directories.
-    pub fn keep(&self, name: &str, value: &impl Serialize) -> Result<(), LabError> {
+    pub fn save(&self, name: &str, value: &impl Serialize) -> Result<(), LabError> {
         let path = self.path(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(LabError::file(parent))?;
         }
-        write_whole(&path, &json(value), 0o600)
+        write_atomically(&path, &json(value), 0o600)
     }
 
     /// Reads what was saved as `NAME.json`; None if there is no such file.
     ///
     /// # Errors
     /// The file exists and is damaged.
-    pub fn kept<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, LabError> {
+    pub fn load<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, LabError> {
         let path = self.path(name);
         match path.exists() {
             true => read(&path).map(Some),
@@ -108,16 +110,16 @@ impl Journal {
 
     /// Reads what was saved as `NAME.json`, or makes and saves it: what is decided once is the same
     /// in every later session.
-    pub fn kept_or<T: Serialize + DeserializeOwned>(
+    pub fn load_or_save<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
         make: impl FnOnce() -> T,
     ) -> Result<T, LabError> {
-        if let Some(kept) = self.kept(name)? {
+        if let Some(kept) = self.load(name)? {
             return Ok(kept);
         }
         let made = make();
-        self.keep(name, &made)?;
+        self.save(name, &made)?;
         Ok(made)
     }
 
@@ -126,7 +128,7 @@ impl Journal {
     }
 }
 
-fn unfit(why: String) -> LabError {
+fn not_resumable(why: String) -> LabError {
     LabError::NotResumable { why }
 }
 
@@ -135,7 +137,7 @@ fn lock(path: &Path) -> Result<File, LabError> {
     let file = File::open(path).map_err(LabError::file(path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(_) => Err(unfit(format!(
+        Err(_) => Err(not_resumable(format!(
             "{}: another howdah compare is using it",
             path.display()
         ))),
@@ -148,22 +150,22 @@ fn json(value: &impl Serialize) -> String {
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     #[derive(Deserialize)]
-    struct Version {
+    struct FormatVersion {
         schema: Option<u32>,
     }
     let text = fs::read_to_string(path).map_err(LabError::file(path))?;
-    if let Ok(Version {
+    if let Ok(FormatVersion {
         schema: Some(schema),
     }) = serde_json::from_str(&text)
-        && schema != SCHEMA
+        && schema != FORMAT_VERSION
     {
-        return Err(unfit(format!(
-            "{}: saved in format version {schema}; this program reads version {SCHEMA}: start a new comparison",
+        return Err(not_resumable(format!(
+            "{}: saved in format version {schema}; this program reads version {FORMAT_VERSION}: start a new comparison",
             path.display()
         )));
     }
     serde_json::from_str(&text).map_err(|error| {
-        unfit(format!(
+        not_resumable(format!(
             "{} is damaged ({error}): remove it to measure that part again",
             path.display()
         ))
@@ -171,7 +173,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
 }
 
 /// Writes a file atomically: afterwards it has either the old content or the whole new one.
-fn write_whole(path: &Path, text: &str, mode: u32) -> Result<(), LabError> {
+fn write_atomically(path: &Path, text: &str, mode: u32) -> Result<(), LabError> {
     let beside = path.with_extension("json.new");
     let write = || -> std::io::Result<()> {
         // A file that was left over would keep its own mode.
@@ -197,35 +199,41 @@ mod tests {
     use super::*;
     use crate::process::RunAs;
 
-    fn folder() -> (tempfile::TempDir, Folder) {
+    fn folder() -> (tempfile::TempDir, RunFolder) {
         let directory = tempfile::tempdir().unwrap();
-        let folder = Folder::create(directory.path().join("run"), RunAs::Ourselves).unwrap();
+        let folder = RunFolder::create(directory.path().join("run"), RunAs::Ourselves).unwrap();
         (directory, folder)
     }
 
     #[test]
-    fn a_missing_comparison_is_distinguished_from_a_damaged_one() {
+    fn resume_distinguishes_missing_from_damaged_comparisons() {
         let (_directory, folder) = folder();
-        let error = Journal::resume::<u32>(&folder).unwrap_err().to_string();
+        let error = ComparisonJournal::resume::<u32>(&folder)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("there is no comparison in"), "{error}");
-        folder.write(PLAN, "{\"schema\":99}").unwrap();
-        let error = Journal::resume::<u32>(&folder).unwrap_err().to_string();
+        folder.write(PLAN_FILE, "{\"schema\":99}").unwrap();
+        let error = ComparisonJournal::resume::<u32>(&folder)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("version 99"), "{error}");
-        folder.write(PLAN, "{\"schema\":1").unwrap();
-        let error = Journal::resume::<u32>(&folder).unwrap_err().to_string();
+        folder.write(PLAN_FILE, "{\"schema\":1").unwrap();
+        let error = ComparisonJournal::resume::<u32>(&folder)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("is damaged"), "{error}");
     }
 
     #[test]
-    fn a_file_is_there_whole_or_not_at_all_and_only_for_its_owner() {
+    fn write_atomically_leaves_complete_private_files() {
         use std::os::unix::fs::PermissionsExt;
         let (_directory, folder) = folder();
         let path = folder.join("x.json");
-        write_whole(&path, "1", 0o600).unwrap();
+        write_atomically(&path, "1", 0o600).unwrap();
         // What a killed program left half written is no part of it.
         fs::write(folder.join("x.json.new"), "2 is half wr").unwrap();
         assert_eq!(read::<u32>(&path).unwrap(), 1);
-        write_whole(&path, "3", 0o600).unwrap();
+        write_atomically(&path, "3", 0o600).unwrap();
         assert_eq!(read::<u32>(&path).unwrap(), 3);
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

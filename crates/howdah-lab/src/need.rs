@@ -12,7 +12,7 @@ use crate::{LabError, php};
 /// A program or file that a stack needs. In all texts `{php}` is replaced by PHP's series, and
 /// `{extensions}` by the directory of its extensions ([`php::named`]).
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
+pub struct RequiredProgram {
     /// The name that people know it by.
     pub what: &'static str,
     /// Where it may be: absolute paths, or names looked up in `PATH` and the `sbin` directories.
@@ -27,7 +27,7 @@ macro_rules! needs {
     (@fits) => { |_| true };
     (@fits $fits:expr) => { $fits };
     ($($name:ident: $what:literal, [$($place:literal),*] $(if $fits:expr)?, $install:literal;)*) => {
-        $(#[doc = $what] pub const $name: Need = Need {
+        $(#[doc = $what] pub const $name: RequiredProgram = RequiredProgram {
             what: $what,
             places: &[$($place),*],
             fits: needs!(@fits $($fits)?),
@@ -56,16 +56,16 @@ needs! {
     WORDPRESS: "WordPress", ["/usr/share/wordpress/wp-load.php"], "apt-get install --install-recommends wordpress";
 }
 
-impl Need {
+impl RequiredProgram {
     /// Returns the path of the program or file.
     pub fn find(&self) -> Result<PathBuf, LabError> {
         let missing = || LabError::NotHere {
-            what: php::named(self.what),
-            install: php::named(self.install),
+            what: php::expand_placeholders(self.what),
+            install: php::expand_placeholders(self.install),
         };
         self.places
             .iter()
-            .filter_map(|place| find(&php::named(place)))
+            .filter_map(|place| find(&php::expand_placeholders(place)))
             .find(|path| (self.fits)(path))
             .ok_or_else(missing)
     }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_package_of_debian_has_is_named_with_a_command_too() {
+    fn required_programs_outside_debian_have_a_command() {
         for (need, command) in [
             (FRANKENPHP, "curl "),
             (FRANKENPHP_OPCACHE, "zend_extension=opcache"),
@@ -144,21 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_here_is_found_and_what_is_not_is_named_with_the_remedy() {
-        let shell = Need {
+    fn required_program_is_found_or_reported_with_remedy() {
+        let shell = RequiredProgram {
             what: "a shell",
             places: &["no-such-shell", "sh"],
             fits: |path| path.ends_with("sh"),
             install: "-",
         };
         assert!(shell.find().unwrap().is_absolute());
-        let unfit = Need {
+        let unfit = RequiredProgram {
             fits: |_| false,
             ..shell
         };
         let error = unfit.find().unwrap_err().to_string();
         assert_eq!(error, "NotHere: a shell is not installed: -");
-        let nothing = Need {
+        let nothing = RequiredProgram {
             what: "Perfection",
             places: &["/nowhere/perfection", "perfection-server"],
             fits: |_| true,

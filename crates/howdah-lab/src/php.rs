@@ -10,15 +10,15 @@ use std::sync::OnceLock;
 use crate::need;
 
 /// The directory that holds settings for each installed series.
-const SETTINGS: &str = "/etc/php";
+const SETTINGS_DIRECTORY: &str = "/etc/php";
 /// The series to name on a machine without PHP.
-const REFERENCE: &str = "8.2";
+const DEFAULT_SERIES: &str = "8.2";
 
 static SERIES: OnceLock<String> = OnceLock::new();
 
 /// Chooses the series of the PHP that this `howdah` runs, as `howdah version` prints it. Call it
 /// once, before anything else of the lab. Where that cannot be asked, Howdah's rows report why.
-pub fn choose(howdah: &Path) {
+pub fn select_series(howdah: &Path) {
     let output = Command::new(howdah).arg("version").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     if let Some(series) = text.ok().as_deref().and_then(series_in) {
@@ -35,11 +35,13 @@ fn series_in(text: &str) -> Option<String> {
 
 /// The series that was chosen, or else the newest one installed for php-fpm.
 pub fn series() -> &'static str {
-    SERIES.get_or_init(|| newest(Path::new(SETTINGS)).unwrap_or_else(|| REFERENCE.to_owned()))
+    SERIES.get_or_init(|| {
+        newest_series(Path::new(SETTINGS_DIRECTORY)).unwrap_or_else(|| DEFAULT_SERIES.to_owned())
+    })
 }
 
 /// Replaces `{php}` by the series, and `{extensions}` by the directory of its extensions.
-pub fn named(template: &str) -> String {
+pub fn expand_placeholders(template: &str) -> String {
     let name = template.replace("{php}", series());
     if !name.contains("{extensions}") {
         return name;
@@ -48,8 +50,8 @@ pub fn named(template: &str) -> String {
 }
 
 /// Whether OPcache is a part of PHP that no file has to load, as it is from 8.5 on.
-pub fn has_opcache_within() -> bool {
-    number(series()) >= Some((8, 5))
+pub fn has_builtin_opcache() -> bool {
+    parse_series(series()) >= Some((8, 5))
 }
 
 /// The directory of the series' extensions (`extension_dir`), as its command line reports it; an
@@ -66,17 +68,17 @@ fn extensions() -> &'static Path {
     })
 }
 
-fn newest(settings: &Path) -> Option<String> {
+fn newest_series(settings: &Path) -> Option<String> {
     fs::read_dir(settings)
         .ok()?
         .flatten()
         .filter(|entry| entry.path().join("fpm").is_dir())
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| number(name).is_some())
-        .max_by_key(|name| number(name))
+        .filter(|name| parse_series(name).is_some())
+        .max_by_key(|name| parse_series(name))
 }
 
-fn number(series: &str) -> Option<(u32, u32)> {
+fn parse_series(series: &str) -> Option<(u32, u32)> {
     let (major, minor) = series.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
@@ -86,10 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_series_with_php_fpm_is_taken() {
+    fn newest_series_with_php_fpm_is_selected() {
         let settings = tempfile::tempdir().unwrap();
         let make = |path: &str| fs::create_dir_all(settings.path().join(path)).unwrap();
-        assert_eq!(newest(settings.path()), None);
+        assert_eq!(newest_series(settings.path()), None);
         for path in [
             "8.2/fpm",
             "8.10/fpm",
@@ -99,12 +101,12 @@ mod tests {
         ] {
             make(path);
         }
-        assert_eq!(newest(settings.path()).unwrap(), "8.10");
-        assert_eq!(newest(&settings.path().join("nowhere")), None);
+        assert_eq!(newest_series(settings.path()).unwrap(), "8.10");
+        assert_eq!(newest_series(&settings.path().join("nowhere")), None);
     }
 
     #[test]
-    fn the_series_is_read_from_what_howdah_prints() {
+    fn series_is_parsed_from_howdah_version() {
         let text = "howdah 0.1.0\nphp 8.4.24 NTS (/usr/bin/howdah-php)\n";
         assert_eq!(series_in(text).unwrap(), "8.4");
         // Its PHP is missing.
@@ -112,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_of_the_series_that_is_here() {
+    fn placeholders_expand_to_the_installed_series() {
         // Every machine that runs the tests has one.
-        assert!(number(series()) >= Some((8, 2)), "{}", series());
+        assert!(parse_series(series()) >= Some((8, 2)), "{}", series());
         assert_eq!(
-            named("apt-get install php{php}-fpm"),
+            expand_placeholders("apt-get install php{php}-fpm"),
             format!("apt-get install php{}-fpm", series())
         );
-        let swoole = named("{extensions}/swoole.so");
+        let swoole = expand_placeholders("{extensions}/swoole.so");
         let directory = Path::new(&swoole).parent().unwrap();
         assert!(directory.join("pdo.so").is_file(), "{swoole}");
     }

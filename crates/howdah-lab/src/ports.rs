@@ -36,7 +36,7 @@ pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
     for _ in 0..200 {
         let random = RandomState::new().hash_one(count);
         let first = LOWEST_PORT + (random % u64::from(end - LOWEST_PORT)) as u16;
-        let row: io::Result<Vec<_>> = (first..first + count).map(claim).collect();
+        let row: io::Result<Vec<_>> = (first..first + count).map(claim_port).collect();
         match row {
             Ok(row) => {
                 let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
 
 /// Claims a port for this process, if nobody uses it. The claim is a socket in the kernel's abstract
 /// namespace, which ends with the process, however that ends.
-fn claim(port: u16) -> io::Result<UnixListener> {
+fn claim_port(port: u16) -> io::Result<UnixListener> {
     let name = net::SocketAddr::from_abstract_name(format!("howdah-port-{port}"))?;
     let claim = UnixListener::bind_addr(&name)?;
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_free_and_none_that_an_outgoing_connection_may_get() {
+    fn free_ports_are_outside_the_outgoing_range() {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
         let lowest: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
         for count in [1, 8, 100] {
@@ -79,7 +79,7 @@ mod tests {
             assert!(all.start >= LOWEST_PORT);
             assert!(all.end <= lowest || lowest < 2 * LOWEST_PORT, "{all:?}");
             for port in all {
-                assert!(claim(port).is_err(), "{port} could be had twice");
+                assert!(claim_port(port).is_err(), "{port} could be had twice");
             }
         }
     }

@@ -17,24 +17,24 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::LabError;
-use crate::usage::{Memory, Usage, session_lives, stats, usage_of};
+use crate::usage::{MemoryMeasurement, ResourceUsage, all_process_stats, session_lives, usage_of};
 
 /// Time that a program has to end after SIGTERM.
-const GRACE: Duration = Duration::from_secs(5);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that a program has to start.
-const START: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a condition is polled.
-const AGAIN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Number of a log's last lines that a message shows.
-const TAIL: usize = 20;
+const LOG_TAIL_LINES: usize = 20;
 
-const WATCHER: &str =
+const WATCHER_SCRIPT: &str =
     "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
 
 /// Holds a program back until its watcher runs: otherwise a program that is started just when the
 /// lab is killed would be left running. The watcher and the gate see the end of the lab as the end
 /// of their input.
-const GATE: &str = "read -r _ && exec \"$@\" </dev/null";
+const GATE_SCRIPT: &str = "read -r _ && exec \"$@\" </dev/null";
 
 /// The user that the programs run as: never root, whoever started the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl RunAs {
 
 /// A running program. Dropping it ends its whole session.
 #[derive(Debug)]
-pub struct Process {
+pub struct LabProcess {
     name: String,
     child: Child,
     watcher: Child,
@@ -91,14 +91,14 @@ pub struct Process {
     ended: Option<ExitStatus>,
 }
 
-impl Process {
+impl LabProcess {
     /// Starts `command` in a session of its own; its output and its errors go to the file `log`.
     pub fn start(
         name: &str,
         command: &Command,
         log: PathBuf,
         run_as: RunAs,
-    ) -> Result<Process, LabError> {
+    ) -> Result<LabProcess, LabError> {
         let file = File::create(&log).map_err(LabError::file(&log))?;
         if let RunAs::Other { uid, gid } = run_as {
             // Programs that log to /dev/stderr open it again.
@@ -115,7 +115,7 @@ impl Process {
         // unblocks what our own caller blocked to read it from a descriptor: `php -S` and others
         // would never see a SIGTERM.
         let mut session = Command::new("sh");
-        session.args(["-c", GATE, "sh", "setsid", "--"]);
+        session.args(["-c", GATE_SCRIPT, "sh", "setsid", "--"]);
         session.args(["env", "--default-signal", "--"]);
         session.arg(command.get_program());
         session.args(command.get_args());
@@ -132,7 +132,7 @@ impl Process {
         session.stdin(Stdio::piped()).stdout(file).stderr(copy);
         let mut child = session.spawn().map_err(&refused)?;
         let watcher = Command::new("sh")
-            .args(["-c", WATCHER, &child.id().to_string()])
+            .args(["-c", WATCHER_SCRIPT, &child.id().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -147,7 +147,7 @@ impl Process {
             }
         };
         let gate = child.stdin.take();
-        let process = Process {
+        let process = LabProcess {
             name: name.to_owned(),
             child,
             watcher,
@@ -174,18 +174,18 @@ impl Process {
         what: &str,
         mut condition: impl FnMut() -> bool,
     ) -> Result<(), LabError> {
-        let until = Instant::now() + START;
+        let until = Instant::now() + START_TIMEOUT;
         loop {
             if condition() {
                 return Ok(());
             }
-            let why = match self.alive() {
+            let why = match self.check_alive() {
                 Err(LabError::Died { how, .. }) => format!("it ended ({how})"),
                 _ if Instant::now() > until => {
-                    format!("no {what} within {} s", START.as_secs())
+                    format!("no {what} within {} s", START_TIMEOUT.as_secs())
                 }
                 _ => {
-                    std::thread::sleep(AGAIN);
+                    std::thread::sleep(POLL_INTERVAL);
                     continue;
                 }
             };
@@ -208,7 +208,7 @@ impl Process {
     ///
     /// # Errors
     /// [`LabError::Died`], with the last lines of its log.
-    pub fn alive(&mut self) -> Result<(), LabError> {
+    pub fn check_alive(&mut self) -> Result<(), LabError> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
         }
@@ -226,17 +226,17 @@ impl Process {
     pub fn log_tail(&self) -> String {
         let text = tail_of(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+        lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }
 
     /// What the session's processes use now.
-    pub fn usage(&self) -> Usage {
-        let [usage] = usage_of([&[self.session()]], Memory::Read);
+    pub fn usage(&self) -> ResourceUsage {
+        let [usage] = usage_of([&[self.session()]], MemoryMeasurement::Measure);
         usage
     }
 
     fn signal_all(&self, signal: Signal) {
-        for stat in stats() {
+        for stat in all_process_stats() {
             if stat.session == self.session()
                 && let Some(pid) = Pid::from_raw(stat.pid)
             {
@@ -247,21 +247,21 @@ impl Process {
         }
     }
 
-    fn gone_within(&mut self, limit: Duration) -> bool {
+    fn exits_within(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         loop {
-            if self.alive().is_err() && !session_lives(self.session()) {
+            if self.check_alive().is_err() && !session_lives(self.session()) {
                 return true;
             }
             if Instant::now() > until {
                 return false;
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-impl Drop for Process {
+impl Drop for LabProcess {
     fn drop(&mut self) {
         // The first process ends its children; some servers leave others of their process group
         // behind.
@@ -272,9 +272,9 @@ impl Drop for Process {
                 let _ = kill_process(first, Signal::TERM);
             }
         }
-        if !self.gone_within(GRACE) {
+        if !self.exits_within(TERMINATION_TIMEOUT) {
             self.signal_all(Signal::KILL);
-            self.gone_within(GRACE);
+            self.exits_within(TERMINATION_TIMEOUT);
         }
         let _ = self.watcher.kill();
         let _ = self.watcher.wait();
@@ -296,9 +296,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_ends_at_once_is_reported_with_its_log() {
+    fn program_that_exits_at_once_is_reported_with_its_log() {
         let folder = tempfile::tempdir().unwrap();
-        let mut process = Process::start(
+        let mut process = LabProcess::start(
             "shell",
             Command::new("sh").args(["-c", "echo cannot bind >&2; exit 3"]),
             folder.path().join("log"),
@@ -313,36 +313,36 @@ mod tests {
     }
 
     #[test]
-    fn several_programs_are_looked_at_in_one_pass_and_each_counted_in_its_own_group() {
+    fn usage_counts_several_sessions_in_one_pass() {
         let folder = tempfile::tempdir().unwrap();
         let start = |name: &str| {
             let log = folder.path().join(name);
             let mut command = Command::new("sleep");
-            Process::start(name, command.arg("60"), log, RunAs::Ourselves).unwrap()
+            LabProcess::start(name, command.arg("60"), log, RunAs::Ourselves).unwrap()
         };
         let programs = [start("one"), start("two")];
         let [one, two] = [programs[0].session(), programs[1].session()];
         // Until setsid(1) has run, they are of our session.
-        let until = Instant::now() + START;
+        let until = Instant::now() + START_TIMEOUT;
         while !(session_lives(one) && session_lives(two)) && Instant::now() < until {
             std::thread::yield_now();
         }
         let groups = [&[one, two][..], &[two], &[]];
-        let found = usage_of(groups, Memory::Read).map(|usage| usage.processes);
+        let found = usage_of(groups, MemoryMeasurement::Measure).map(|usage| usage.processes);
         assert_eq!(found, [2, 1, 0]);
-        let [unread] = usage_of([&[one]], Memory::Leave);
+        let [unread] = usage_of([&[one]], MemoryMeasurement::Skip);
         assert_eq!((unread.processes, unread.memory), (1, 0));
     }
 
     #[test]
-    fn a_dropped_program_takes_its_whole_session_along() {
+    fn dropped_program_ends_its_whole_session() {
         let folder = tempfile::tempdir().unwrap();
         let ready = folder.path().join("ready");
         let script = format!(
             "set -m; (trap '' TERM; touch {}; while :; do sleep 60; done) & wait",
             ready.display()
         );
-        let mut process = Process::start(
+        let mut process = LabProcess::start(
             "family",
             Command::new("sh").args(["-c", &script]),
             folder.path().join("log"),

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::LabError;
 use crate::answer;
-use crate::table::{SCHEMA, Table};
+use crate::table::{ResultTable, SCHEMA};
 
 /// Reads all results of these files and folders, in the order given; in a folder, by name.
 ///
 /// # Errors
 /// One of them cannot be read, is not a result, or is of another version.
-pub fn read(paths: &[PathBuf]) -> Result<Vec<Table>, LabError> {
+pub fn read(paths: &[PathBuf]) -> Result<Vec<ResultTable>, LabError> {
     let mut tables = Vec::new();
     for path in paths {
         if path.is_dir() {
@@ -31,16 +31,16 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Table>, LabError> {
                 });
             }
             for file in files {
-                tables.push(one(&file)?);
+                tables.push(read_result(&file)?);
             }
         } else {
-            tables.push(one(path)?);
+            tables.push(read_result(path)?);
         }
     }
     Ok(tables)
 }
 
-fn one(path: &Path) -> Result<Table, LabError> {
+fn read_result(path: &Path) -> Result<ResultTable, LabError> {
     let wrong = |why: String| LabError::NotAResult {
         path: path.to_owned(),
         why,
@@ -57,9 +57,9 @@ fn one(path: &Path) -> Result<Table, LabError> {
         }
         None => return Err(wrong("it has no `schema`".to_owned())),
     }
-    let mut table: Table =
+    let mut table: ResultTable =
         serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
     // Computed again, since it follows from the windows.
-    table.flat = answer::flat(&table.cells);
+    table.flat = answer::rate_retention(&table.cells);
     Ok(table)
 }

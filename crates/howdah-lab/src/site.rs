@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use crate::LabError;
 use crate::fixture::mariadb::Mariadb;
-use crate::fixture::pages::Pages;
+use crate::fixture::pages::SmallPages;
 use crate::fixture::wordpress;
-use crate::folder::Folder;
-use crate::suite::Site;
+use crate::folder::RunFolder;
+use crate::suite::SuiteSite;
 
 /// The sites that a suite's pages need. Dropping it ends the database.
 #[derive(Debug)]
-pub struct Sites {
+pub struct PreparedSites {
     pages: PathBuf,
     /// WordPress's directory, or why it could not be made; None: no page needs it.
     wordpress: Option<Result<PathBuf, LabError>>,
@@ -19,24 +19,27 @@ pub struct Sites {
     mariadb: Option<Result<Mariadb, LabError>>,
 }
 
-impl Sites {
+impl PreparedSites {
     /// Makes the sites that are wanted. If one cannot be made, only its own pages are lost
-    /// ([`Sites::lacks`]).
+    /// ([`PreparedSites::missing_because`]).
     ///
     /// # Errors
     /// The small pages cannot be written.
-    pub fn make(folder: &Folder, wanted: impl Iterator<Item = Site>) -> Result<Sites, LabError> {
-        let wanted: Vec<Site> = wanted.collect();
-        let blog = wanted.contains(&Site::Wordpress);
-        let data = blog || wanted.contains(&Site::Database);
+    pub fn prepare(
+        folder: &RunFolder,
+        wanted: impl Iterator<Item = SuiteSite>,
+    ) -> Result<PreparedSites, LabError> {
+        let wanted: Vec<SuiteSite> = wanted.collect();
+        let blog = wanted.contains(&SuiteSite::Wordpress);
+        let data = blog || wanted.contains(&SuiteSite::Database);
         let mariadb = data.then(|| Mariadb::start(folder));
         let database = mariadb.as_ref().and_then(|made| made.as_ref().ok());
-        let pages = Pages::write(folder, database)?.root;
+        let pages = SmallPages::write(folder, database)?.root;
         let wordpress = match database {
             Some(database) if blog => Some(wordpress::install(folder, database)),
             _ => None,
         };
-        Ok(Sites {
+        Ok(PreparedSites {
             pages,
             wordpress,
             mariadb,
@@ -44,27 +47,27 @@ impl Sites {
     }
 
     /// Why a site's pages cannot be served; None if they can.
-    pub fn lacks(&self, site: Site) -> Option<LabError> {
+    pub fn missing_because(&self, site: SuiteSite) -> Option<LabError> {
         let database = || self.mariadb.as_ref()?.as_ref().err();
         let error = match site {
-            Site::Pages => None,
-            Site::Database => database(),
-            Site::Wordpress => database().or_else(|| self.wordpress.as_ref()?.as_ref().err()),
+            SuiteSite::Pages => None,
+            SuiteSite::Database => database(),
+            SuiteSite::Wordpress => database().or_else(|| self.wordpress.as_ref()?.as_ref().err()),
         };
-        error.map(LabError::again)
+        error.map(LabError::copy_for_row)
     }
 
     /// The document root of a site.
-    pub fn root(&self, site: Site) -> PathBuf {
+    pub fn root(&self, site: SuiteSite) -> PathBuf {
         match (site, &self.wordpress) {
-            (Site::Wordpress, Some(Ok(root))) => root.clone(),
+            (SuiteSite::Wordpress, Some(Ok(root))) => root.clone(),
             _ => self.pages.clone(),
         }
     }
 
     /// The script that answers for paths that are not files, if the site has one.
-    pub fn front_controller(&self, site: Site) -> Option<String> {
-        (site == Site::Wordpress).then(|| "/index.php".to_owned())
+    pub fn front_controller(&self, site: SuiteSite) -> Option<String> {
+        (site == SuiteSite::Wordpress).then(|| "/index.php".to_owned())
     }
 
     /// The sessions of the database; empty if there is none.
@@ -74,9 +77,9 @@ impl Sites {
     }
 
     /// Fails if the database no longer runs: without it everything is fast, and wrong.
-    pub fn alive(&mut self) -> Result<(), LabError> {
+    pub fn check_alive(&mut self) -> Result<(), LabError> {
         match &mut self.mariadb {
-            Some(Ok(mariadb)) => mariadb.alive(),
+            Some(Ok(mariadb)) => mariadb.check_alive(),
             _ => Ok(()),
         }
     }

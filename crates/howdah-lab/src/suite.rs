@@ -45,32 +45,32 @@ pub struct Suite {
     /// PHP processes of every stack.
     pub children: u32,
     /// The number of clients and requests of the post.
-    pub load: Load,
+    pub load: PostLoad,
     /// The pages that are requested.
     #[serde(rename = "page")]
-    pub pages: Vec<Page>,
+    pub pages: Vec<SuitePage>,
     /// The stacks that are measured.
     #[serde(rename = "row")]
-    pub rows: Vec<Row>,
+    pub rows: Vec<SuiteRow>,
     /// Pairs of stacks to compare, declared before they are measured.
     #[serde(rename = "asked", default)]
-    pub asked: Vec<Asked>,
+    pub asked: Vec<StackQuestion>,
     /// The figures of the post.
     #[serde(rename = "reported", default)]
-    pub reported: Vec<Reported>,
+    pub reported: Vec<ReportedFigure>,
     /// Number and length of the windows in the quick form, where they differ from
     /// [`crate::budget::RunBudget::quick`].
     #[serde(default)]
-    pub quick: Extent,
+    pub quick: BudgetChanges,
     /// Number and length of the windows in the full form, where they differ.
     #[serde(default)]
-    pub full: Extent,
+    pub full: BudgetChanges,
 }
 
 /// Departures of a suite from a form's budget ([`crate::budget::RunBudget`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Extent {
+pub struct BudgetChanges {
     /// Number of windows for each figure.
     #[serde(default)]
     pub blocks: Option<u32>,
@@ -98,7 +98,7 @@ pub struct Extent {
 /// Two stacks whose difference is an answer to the benchmark's question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct StackQuestion {
     /// What the first stack has and the second lacks: `an opcode cache`, `a unix socket instead of
     /// TCP`.
     pub what: String,
@@ -113,7 +113,7 @@ pub struct Asked {
 /// `--as-posted` only. The report says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Load {
+pub struct PostLoad {
     /// Number of requests of the post's run: ab's `-n`.
     pub requests: u64,
     /// Numbers of clients, one level after the other: ab's `-c`.
@@ -125,7 +125,7 @@ pub struct Load {
 /// A site that stacks serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Site {
+pub enum SuiteSite {
     /// The small pages ([`crate::fixture::pages`]).
     Pages,
     /// The small pages, with the database behind one of them.
@@ -137,11 +137,11 @@ pub enum Site {
 /// A page that is requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Page {
+pub struct SuitePage {
     /// The page's name in tables.
     pub name: String,
     /// The site that has the page.
-    pub site: Site,
+    pub site: SuiteSite,
     /// The page's path in the URL.
     pub path: String,
     /// A text that every right answer contains, and no error page.
@@ -162,7 +162,7 @@ pub struct Page {
 /// A stack that the benchmark measures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Row {
+pub struct SuiteRow {
     /// The stack's name ([`Stack::name`]).
     pub stack: String,
     /// The row of the post's table that it stands for.
@@ -179,7 +179,7 @@ pub struct Row {
 /// A figure that the post reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reported {
+pub struct ReportedFigure {
     /// The page's name.
     pub page: String,
     /// The set-up, in the post's words.
@@ -202,12 +202,15 @@ pub struct Reported {
 
 impl Suite {
     /// The benchmark of the program with this name.
-    pub fn named(name: &str) -> Result<Suite, LabError> {
+    pub fn built_in(name: &str) -> Result<Suite, LabError> {
         match BUILT_IN.iter().find(|(known, _)| *known == name) {
             Some((name, text)) => Suite::parse(&format!("benchmarks/{name}.toml"), text),
             None => Err(LabError::Suite {
                 file: name.to_owned(),
-                mistakes: vec![format!("there is no such benchmark; there are {}", known())],
+                mistakes: vec![format!(
+                    "there is no such benchmark; there are {}",
+                    built_in_names()
+                )],
             }),
         }
     }
@@ -234,7 +237,12 @@ impl Suite {
     }
 
     /// The figure of the post that belongs to a row, a page and a number of clients.
-    pub fn reported_for(&self, row: &Row, page: &Page, concurrency: u32) -> Option<&Reported> {
+    pub fn reported_for(
+        &self,
+        row: &SuiteRow,
+        page: &SuitePage,
+        concurrency: u32,
+    ) -> Option<&ReportedFigure> {
         let what = row.stands_for.as_ref()?;
         self.reported.iter().find(|figure| {
             figure.what == *what
@@ -245,7 +253,7 @@ impl Suite {
 }
 
 /// The names of the program's benchmarks, for messages.
-pub fn known() -> String {
+pub fn built_in_names() -> String {
     let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
     names.join(", ")
 }
@@ -255,9 +263,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_without_mistakes_and_every_row_that_stands_for_one_finds_its_figure() {
+    fn built_in_suites_are_valid_and_find_their_reported_figures() {
         for (name, _) in BUILT_IN {
-            let suite = Suite::named(name).unwrap_or_else(|error| panic!("{error}"));
+            let suite = Suite::built_in(name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(suite.name, name);
             assert_eq!(suite.post.is_some(), FIVE.contains(&name));
             assert_eq!(suite.post.is_some(), !suite.hid.is_empty());
@@ -274,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_of_a_file_are_reported_at_once() {
+    fn suite_parse_reports_all_mistakes_at_once() {
         let text = BUILT_IN[0]
             .1
             .replace("nginx-fpm-unix\"", "nginx-fmp\"")

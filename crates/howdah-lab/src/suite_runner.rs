@@ -4,29 +4,29 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use howdah_bench::driver::{Event, Session};
-use howdah_bench::engine::{self, Control};
+use howdah_bench::driver::{BenchSession, SessionEvent};
+use howdah_bench::engine::{self, RunControl};
 use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
-use howdah_bench::plan::template::Random;
-use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
+use howdah_bench::plan::template::XorshiftRandom;
+use howdah_bench::plan::{Arrivals, LoadTarget, Plan, RequestTemplate, StopLimits};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::budget::{POSTED_LIMIT, RunBudget};
-use crate::experiment::runner::Runner;
-use crate::experiment::{Cell, Failure, Measured, Subject, Turn};
+use crate::experiment::runner::ExperimentRunner;
+use crate::experiment::{ArmFailure, ArmTurn, Cell, ExperimentResult, ExperimentSubject};
 use crate::fixture::wordpress;
-use crate::folder::Folder;
-use crate::ini::Ini;
-use crate::journal::Journal;
-use crate::site::Sites;
-use crate::stack::{Job, Running, Stack};
-use crate::suite::{Page, Site, Suite};
+use crate::folder::RunFolder;
+use crate::ini::PhpIniFile;
+use crate::journal::ComparisonJournal;
+use crate::site::PreparedSites;
+use crate::stack::{RunningStack, Stack, StackJob};
+use crate::suite::{Suite, SuitePage, SuiteSite};
 
 /// The directory of a run's folder that holds its journals, one for each benchmark.
-pub const DIRECTORY: &str = "measured";
+pub const JOURNALS_DIRECTORY: &str = "measured";
 
 /// A benchmark as it was asked for, saved for `--resume`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub struct SuiteRequest {
 /// What measurements of all suites share.
 pub struct SuiteRunner {
     /// The folder for everything that is written.
-    pub folder: Folder,
+    pub folder: RunFolder,
     /// The path of the `howdah` program.
     pub howdah: PathBuf,
     /// Whether to measure again the parts of the journal that lack figures of a stack.
@@ -62,16 +62,16 @@ impl SuiteRunner {
         &self,
         suite: &Suite,
         budget: &RunBudget,
-        sites: &mut Sites,
-        journal: &Journal,
-        session: &mut Session<'_>,
-    ) -> Result<Measured, LabError> {
+        sites: &mut PreparedSites,
+        journal: &ComparisonJournal,
+        session: &mut BenchSession<'_>,
+    ) -> Result<ExperimentResult, LabError> {
         let folder = self.folder.directory(&suite.name)?;
         let mut subject = SuiteSubject {
             suite,
             budget,
-            ini: Ini::write(&folder, true, &[])?,
-            ini_without_opcache: Ini::write(&folder, false, &[])?,
+            ini: PhpIniFile::write(&folder, true, &[])?,
+            ini_without_opcache: PhpIniFile::write(&folder, false, &[])?,
             folder,
             sites,
             howdah: self.howdah.clone(),
@@ -79,7 +79,7 @@ impl SuiteRunner {
         let mut failures = Vec::new();
         let turns = subject.turns(&mut failures, session);
         let cells = subject.cells(&mut failures, session);
-        let runner = Runner {
+        let runner = ExperimentRunner {
             journal: Some(journal),
             blocks: budget.blocks,
             ceilings: u32::MAX,
@@ -99,10 +99,10 @@ impl SuiteRunner {
 struct SuiteSubject<'a> {
     suite: &'a Suite,
     budget: &'a RunBudget,
-    sites: &'a mut Sites,
-    folder: Folder,
-    ini: Ini,
-    ini_without_opcache: Ini,
+    sites: &'a mut PreparedSites,
+    folder: RunFolder,
+    ini: PhpIniFile,
+    ini_without_opcache: PhpIniFile,
     howdah: PathBuf,
 }
 
@@ -112,31 +112,35 @@ impl SuiteSubject<'_> {
         Stack::find(&self.suite.rows[row].stack).expect("a suite's rows name stacks that exist")
     }
 
-    fn page(&self, cell: &Cell) -> &Page {
+    fn page(&self, cell: &Cell) -> &SuitePage {
         &self.suite.pages[cell.page]
     }
 
     /// The rows whose programs are installed, and the first one that is ranked a second time.
-    fn turns(&self, failures: &mut Vec<Failure>, session: &mut Session<'_>) -> Vec<Turn> {
+    fn turns(
+        &self,
+        failures: &mut Vec<ArmFailure>,
+        session: &mut BenchSession<'_>,
+    ) -> Vec<ArmTurn> {
         let mut turns = Vec::new();
         for arm in 0..self.suite.rows.len() {
-            match self.stack(arm).here() {
-                Ok(()) => turns.push(Turn {
+            match self.stack(arm).check_installed() {
+                Ok(()) => turns.push(ArmTurn {
                     arm,
                     control: false,
                 }),
                 Err(error) => {
-                    (session.watch)(Event::Failed {
+                    (session.watch)(SessionEvent::Failed {
                         label: self.stack(arm).title,
                         error: &error,
                     });
-                    failures.push(Failure::new(Some(arm), None, &error));
+                    failures.push(ArmFailure::new(Some(arm), None, &error));
                 }
             }
         }
-        let ranked = |turn: &&Turn| self.suite.rows[turn.arm].trap.is_none();
+        let ranked = |turn: &&ArmTurn| self.suite.rows[turn.arm].trap.is_none();
         if let Some(first) = turns.iter().find(ranked) {
-            turns.push(Turn {
+            turns.push(ArmTurn {
                 control: true,
                 ..*first
             });
@@ -146,8 +150,8 @@ impl SuiteSubject<'_> {
 
     /// Pages and levels in random order: a machine that warms up must not look like a curve. A page
     /// whose site could not be made is reported and left out.
-    fn cells(&self, failures: &mut Vec<Failure>, session: &mut Session<'_>) -> Vec<Cell> {
-        let levels = self.budget.of(&self.suite.load.concurrency);
+    fn cells(&self, failures: &mut Vec<ArmFailure>, session: &mut BenchSession<'_>) -> Vec<Cell> {
+        let levels = self.budget.pick_levels(&self.suite.load.concurrency);
         let mut cells: Vec<Cell> = Vec::new();
         for (page, of) in self.suite.pages.iter().enumerate() {
             let cell = |levels: Vec<u32>, level: u32| Cell {
@@ -156,20 +160,20 @@ impl SuiteSubject<'_> {
                 page,
                 levels,
             };
-            match self.sites.lacks(of.site) {
+            match self.sites.missing_because(of.site) {
                 None => cells.extend(levels.iter().map(|level| cell(vec![*level], *level))),
                 Some(error) => {
-                    (session.watch)(Event::Failed {
+                    (session.watch)(SessionEvent::Failed {
                         label: &of.name,
                         error: &error,
                     });
-                    failures.push(Failure::new(None, Some(&cell(Vec::new(), 0)), &error));
+                    failures.push(ArmFailure::new(None, Some(&cell(Vec::new(), 0)), &error));
                 }
             }
         }
-        let mut random = Random::new(1, 0);
+        let mut random = XorshiftRandom::new(1, 0);
         for at in (1..cells.len()).rev() {
-            cells.swap(at, random.between(0, at as u64) as usize);
+            cells.swap(at, random.next_between(0, at as u64) as usize);
         }
         cells
     }
@@ -182,18 +186,18 @@ impl SuiteSubject<'_> {
     }
 }
 
-impl Subject for SuiteSubject<'_> {
+impl ExperimentSubject for SuiteSubject<'_> {
     fn title(&self, arm: usize) -> String {
         self.stack(arm).title.to_owned()
     }
 
-    fn alive(&mut self) -> Result<(), LabError> {
-        self.sites.alive()
+    fn check_alive(&mut self) -> Result<(), LabError> {
+        self.sites.check_alive()
     }
 
-    fn start(&self, arm: usize, cell: &Cell) -> Result<Running, LabError> {
+    fn start(&self, arm: usize, cell: &Cell) -> Result<RunningStack, LabError> {
         let site = self.page(cell).site;
-        let job = Job {
+        let job = StackJob {
             root: self.sites.root(site),
             front_controller: self.sites.front_controller(site),
             worker: None,
@@ -208,13 +212,13 @@ impl Subject for SuiteSubject<'_> {
         self.stack(arm).start(&job, &self.folder)
     }
 
-    fn check(&self, arm: usize, cell: &Cell, running: &Running) -> Result<(), LabError> {
-        let mut one = self.plan(arm, cell, 1, running)?;
-        one.stop = Stop {
+    fn check(&self, arm: usize, cell: &Cell, running: &RunningStack) -> Result<(), LabError> {
+        let mut one = self.window_plan(arm, cell, 1, running)?;
+        one.stop = StopLimits {
             requests: Some(1),
             time: Some(Duration::from_secs(30)),
         };
-        let run = engine::run(&one, Control::default());
+        let run = engine::run(&one, RunControl::default());
         let run = run.map_err(|error| self.not_measured(arm, error))?;
         if run.count(Outcome::Good) == 1 {
             return Ok(());
@@ -233,41 +237,41 @@ impl Subject for SuiteSubject<'_> {
         })
     }
 
-    fn plan(
+    fn window_plan(
         &self,
         arm: usize,
         cell: &Cell,
         level: u32,
-        running: &Running,
+        running: &RunningStack,
     ) -> Result<Plan, LabError> {
         let (page, load) = (self.page(cell), &self.suite.load);
         let path = self.suite.rows[arm].path.as_ref().unwrap_or(&page.path);
-        let target = Target::parse(&format!("http://{}{path}", running.address));
+        let target = LoadTarget::parse(&format!("http://{}{path}", running.address));
         let target = target.map_err(|error| self.not_measured(arm, error))?;
         let stop = match self.budget.window(page, level) {
-            Some(window) => Stop {
+            Some(window) => StopLimits {
                 requests: None,
                 time: Some(window),
             },
-            None => Stop {
+            None => StopLimits {
                 requests: Some(load.requests),
                 time: Some(POSTED_LIMIT),
             },
         };
         let mut plan = Plan::new(target, Arrivals::Closed { concurrency: level }, stop);
         plan.connection.keep_alive = load.keepalive;
-        if page.site == Site::Wordpress {
-            let host = Template::new(wordpress::HOST);
+        if page.site == SuiteSite::Wordpress {
+            let host = RequestTemplate::new(wordpress::HOST);
             plan.request.headers.push(("Host".to_owned(), host));
         }
         let headers = page.headers.iter().filter_map(|line| line.split_once(':'));
-        let headers = headers.map(|(n, v)| (n.to_owned(), Template::new(v.trim())));
+        let headers = headers.map(|(n, v)| (n.to_owned(), RequestTemplate::new(v.trim())));
         plan.request.headers.extend(headers);
         plan.checks.body = vec![BodyCheck::Contains(page.contains.clone())];
         Ok(plan)
     }
 
-    fn warm_up(&self, cell: &Cell, window: &Plan) -> Option<Plan> {
+    fn warm_up_plan(&self, cell: &Cell, window: &Plan) -> Option<Plan> {
         let clients = window.arrivals.connections().min(self.suite.children);
         let mut plan = window.clone();
         plan.arrivals = Arrivals::Closed {
@@ -277,11 +281,11 @@ impl Subject for SuiteSubject<'_> {
         Some(plan)
     }
 
-    fn beside(&self, cell: &Cell, window: &Plan) -> Option<Plan> {
+    fn side_load(&self, cell: &Cell, window: &Plan) -> Option<Plan> {
         let path = self.page(cell).beside.as_ref()?;
         let address = window.targets[0].text().split('/').nth(2)?;
         let mut plan = window.clone();
-        plan.targets = vec![Target::parse(&format!("http://{address}{path}")).ok()?];
+        plan.targets = vec![LoadTarget::parse(&format!("http://{address}{path}")).ok()?];
         plan.arrivals = Arrivals::Closed { concurrency: 2 };
         plan.checks.body.clear();
         Some(plan)

@@ -4,25 +4,25 @@
 
 use howdah_bench::report::ab::AbFigures;
 use howdah_bench::report::figures::{self, Figures};
-use howdah_bench::report::{judge, words};
+use howdah_bench::report::{formatting, judge};
 use howdah_bench::run::{Machine, Run};
 use howdah_bench::stats::mean;
-use howdah_bench::stats::paired::{Judgement, Settings};
+use howdah_bench::stats::paired::{Judgement, JudgementSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::adjust::holm_adjust;
-use crate::answer::{self, Answer, Flat, Overall};
+use crate::answer::{self, AllLevelsAnswer, RateRetention, SuiteAnswer};
 use crate::budget::RunBudget;
-use crate::experiment::{self, End, LeftOut, Measured, Window};
+use crate::experiment::{self, ExperimentEnd, ExperimentResult, IncompleteCell, MeasuredWindow};
 use crate::stack::Stack;
-use crate::suite::{Reported, Suite};
+use crate::suite::{ReportedFigure, Suite};
 
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 3;
 
 /// The result of a benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Table {
+pub struct ResultTable {
     /// Version of this form: [`SCHEMA`].
     pub schema: u32,
     /// The benchmark that was measured.
@@ -39,7 +39,7 @@ pub struct Table {
     pub left_out: Vec<String>,
     /// The command line that repeats the measurement.
     pub command: String,
-    /// The options that [`Table::again`] needs to repeat a single figure with the same effort:
+    /// The options that [`ResultTable::repeat_command`] needs to repeat a single figure with the same effort:
     /// `--full`.
     pub options: String,
     /// When it began, in seconds since 1970.
@@ -52,16 +52,16 @@ pub struct Table {
     /// 1.
     pub foreign: f64,
     /// What was asked, and the answers, in the suite's order.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<SuiteAnswer>,
     /// The answers over all levels of a page; empty for fewer than three levels.
     #[serde(default)]
-    pub overall: Vec<Overall>,
+    pub overall: Vec<AllLevelsAnswer>,
     /// How each stack's rate holds as more clients come; empty for fewer than three levels.
-    pub flat: Vec<Flat>,
+    pub flat: Vec<RateRetention>,
     /// The pages at their levels, in the suite's order.
     pub cells: Vec<TableCell>,
     /// The rows that were not measured or failed.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingRow>,
 }
 
 /// A page at a level of concurrency.
@@ -90,7 +90,7 @@ pub struct StackRow {
     /// The row of the post's table that it stands for.
     pub stands_for: Option<String>,
     /// The figure that the post reported for it.
-    pub reported: Option<Reported>,
+    pub reported: Option<ReportedFigure>,
     /// The trap that the stack shows, as a sentence; it is in no ranking then. None for other rows.
     pub trap: Option<String>,
     /// Requests per second as ab would have reported them, error pages included.
@@ -109,7 +109,7 @@ pub struct StackRow {
 
 /// A row without figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Missing {
+pub struct MissingRow {
     /// The stack's name; None: all stacks.
     pub stack: Option<String>,
     /// The stack's name for readers.
@@ -131,9 +131,9 @@ impl TableCell {
     }
 }
 
-impl Missing {
+impl MissingRow {
     /// Where it failed, to be put behind its title: ` (blog, 10 clients)`; empty for everywhere.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match (&self.page, self.concurrency) {
             (Some(page), Some(clients)) => format!(" ({page}, {clients} clients)"),
             (Some(page), None) => format!(" ({page})"),
@@ -157,7 +157,7 @@ impl StackRow {
 
 /// Where a table comes from: what the caller adds to it.
 #[derive(Clone, Debug, Default)]
-pub struct Origin {
+pub struct TableOrigin {
     /// Versions of the programs that took part, a line each.
     pub versions: Vec<String>,
     /// The benchmark's name or file on the command line.
@@ -168,10 +168,10 @@ pub struct Origin {
     pub options: String,
 }
 
-impl Table {
+impl ResultTable {
     /// The command line that measures a single row of a cell again, with the row it is compared
     /// with.
-    pub fn again(&self, cell: &TableCell, line: &StackRow) -> String {
+    pub fn repeat_command(&self, cell: &TableCell, line: &StackRow) -> String {
         let mut stacks = line.stack.clone();
         if line.against.is_some() {
             stacks = format!("{},{stacks}", cell.base);
@@ -184,17 +184,22 @@ impl Table {
 }
 
 /// Makes the table of a suite's windows.
-pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, origin: Origin) -> Table {
+pub fn build_table(
+    suite: &Suite,
+    budget: &RunBudget,
+    measured: &ExperimentResult,
+    origin: TableOrigin,
+) -> ResultTable {
     let first = measured.windows.iter().map(|w| &w.run).next();
     let mut cells = Vec::new();
     for (page_at, page) in suite.pages.iter().enumerate() {
         for level in &suite.load.concurrency {
-            let here: Vec<&Window> = measured
+            let here: Vec<&MeasuredWindow> = measured
                 .windows
                 .iter()
                 .filter(|w| w.page == page_at && w.concurrency == *level)
                 .collect();
-            if let Some(cell) = cell(suite, page_at, *level, &here) {
+            if let Some(cell) = build_cell(suite, page_at, *level, &here) {
                 debug_assert_eq!(cell.page, page.name);
                 cells.push(cell);
             }
@@ -207,20 +212,20 @@ pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, origin: Ori
             .filter_map(|line| line.against.as_mut()),
     );
     let foreign: Vec<f64> = measured.windows.iter().filter_map(|w| w.foreign).collect();
-    let flat = answer::flat(&cells);
+    let flat = answer::rate_retention(&cells);
     let missing = measured.failures.iter().map(|failure| {
         let row = failure.arm.map(|row| suite.rows[row].stack.as_str());
-        Missing {
+        MissingRow {
             stack: row.map(str::to_owned),
-            title: row.map_or_else(|| "every stack".to_owned(), title),
+            title: row.map_or_else(|| "every stack".to_owned(), stack_title),
             page: failure.page.map(|page| suite.pages[page].name.clone()),
             concurrency: failure.level,
             name: failure.name.clone(),
             message: failure.message.clone(),
         }
     });
-    let (answers, overall) = answer::answers(suite, measured);
-    Table {
+    let (answers, overall) = answer::suite_answers(suite, measured);
+    ResultTable {
         schema: SCHEMA,
         suite: suite.clone(),
         benchmark: origin.benchmark,
@@ -230,13 +235,13 @@ pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, origin: Ori
         left_out: measured
             .left_out
             .iter()
-            .map(|left| left_out(suite, budget, left))
+            .map(|left| omitted_sentence(suite, budget, left))
             .collect(),
         command: origin.command,
         options: origin.options,
         started: first.map_or(0.0, |run| run.started),
         took: measured.took.as_secs_f64(),
-        interrupted: measured.end == End::Interrupted,
+        interrupted: measured.end == ExperimentEnd::Interrupted,
         foreign: if foreign.is_empty() {
             0.0
         } else {
@@ -250,11 +255,11 @@ pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, origin: Ori
     }
 }
 
-fn left_out(suite: &Suite, budget: &RunBudget, left: &LeftOut) -> String {
+fn omitted_sentence(suite: &Suite, budget: &RunBudget, left: &IncompleteCell) -> String {
     format!(
         "LeftOut: the time was up: {} at {} has {} of {} blocks; --full has no limit.",
         suite.pages[left.cell.page].name,
-        words::plural(
+        formatting::plural(
             left.cell.level().unwrap_or_default().into(),
             "client",
             "clients"
@@ -264,12 +269,17 @@ fn left_out(suite: &Suite, budget: &RunBudget, left: &LeftOut) -> String {
     )
 }
 
-pub(crate) fn title(stack: &str) -> String {
+pub(crate) fn stack_title(stack: &str) -> String {
     Stack::find(stack).map_or_else(|| stack.to_owned(), |stack| stack.title.to_owned())
 }
 
-fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<TableCell> {
-    let of = |row: usize| -> Vec<&Window> {
+fn build_cell(
+    suite: &Suite,
+    page: usize,
+    level: u32,
+    windows: &[&MeasuredWindow],
+) -> Option<TableCell> {
+    let of = |row: usize| -> Vec<&MeasuredWindow> {
         let own = windows.iter().filter(|w| w.arm == row && !w.control);
         own.copied().collect()
     };
@@ -278,19 +288,19 @@ fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<T
         .filter(|row| suite.rows[*row].trap.is_none())
         .find(measured)?;
     let base_windows = of(base);
-    let again: Vec<&Window> = windows
+    let again: Vec<&MeasuredWindow> = windows
         .iter()
         .filter(|w| w.control && w.arm == base)
         .copied()
         .collect();
-    let control = pairs(&base_windows, &again);
-    let settings = Settings::default();
+    let control = run_pairs(&base_windows, &again);
+    let settings = JudgementSettings::default();
     let rows: Vec<StackRow> = (0..suite.rows.len())
         .filter(measured)
         .map(|row| {
             let own = of(row);
-            let mut line = line(suite, row, page, level, &own);
-            let compared = pairs(&base_windows, &own);
+            let mut line = build_row(suite, row, page, level, &own);
+            let compared = run_pairs(&base_windows, &own);
             if row != base && line.trap.is_none() && compared.len() > 1 {
                 let figures = judge::figures(&compared, &control, settings);
                 line.against = figures.into_iter().next();
@@ -311,28 +321,37 @@ fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<T
 }
 
 /// The pairs of windows of the same block.
-pub(crate) fn same_block<'a>(
-    base: &[&'a Window],
-    other: &[&'a Window],
-) -> impl Iterator<Item = (&'a Window, &'a Window)> {
+pub(crate) fn window_pairs<'a>(
+    base: &[&'a MeasuredWindow],
+    other: &[&'a MeasuredWindow],
+) -> impl Iterator<Item = (&'a MeasuredWindow, &'a MeasuredWindow)> {
     let find = |block| other.iter().find(|w| w.block == block).copied();
     base.iter().filter_map(move |w| Some((*w, find(w.block)?)))
 }
 
 /// The pairs of runs of the same block.
-pub(crate) fn pairs<'a>(base: &[&'a Window], other: &[&'a Window]) -> Vec<(&'a Run, &'a Run)> {
-    same_block(base, other)
+pub(crate) fn run_pairs<'a>(
+    base: &[&'a MeasuredWindow],
+    other: &[&'a MeasuredWindow],
+) -> Vec<(&'a Run, &'a Run)> {
+    window_pairs(base, other)
         .map(|(base, other)| (&base.run, &other.run))
         .collect()
 }
 
-fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window]) -> StackRow {
+fn build_row(
+    suite: &Suite,
+    row: usize,
+    page: usize,
+    level: u32,
+    windows: &[&MeasuredWindow],
+) -> StackRow {
     let of = &suite.rows[row];
     let runs: Vec<&Run> = windows.iter().map(|w| &w.run).collect();
     let as_ab = runs.iter().map(|run| AbFigures::of(run).per_second);
     StackRow {
         stack: of.stack.clone(),
-        title: title(&of.stack),
+        title: stack_title(&of.stack),
         stands_for: of.stands_for.clone(),
         reported: suite.reported_for(of, &suite.pages[page], level).cloned(),
         trap: of.trap.clone(),

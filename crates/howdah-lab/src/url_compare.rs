@@ -1,42 +1,48 @@
 //! `howdah bench URL --vs OTHER`: servers that run already as the subject of an experiment. Starts
 //! nothing and saves nothing; the first failure ends it.
 
-use howdah_bench::driver::{CompareOptions, Session};
+use howdah_bench::driver::{BenchSession, CompareOptions};
 use howdah_bench::error::BenchError;
-use howdah_bench::experiment::{self, Arm, Comparison};
+use howdah_bench::experiment::{self, Comparison, ComparisonArm};
 use howdah_bench::plan::Plan;
 
 use crate::LabError;
-use crate::experiment::runner::Runner;
-use crate::experiment::{Cell, Subject, Turn, Window};
-use crate::stack::Running;
+use crate::experiment::runner::ExperimentRunner;
+use crate::experiment::{ArmTurn, Cell, ExperimentSubject, MeasuredWindow};
+use crate::stack::RunningStack;
 
 /// The servers, each with the plan of its load.
 struct UrlSubject<'a> {
-    arms: &'a [Arm],
+    arms: &'a [ComparisonArm],
     plans: Vec<&'a Plan>,
 }
 
-impl Subject for UrlSubject<'_> {
+impl ExperimentSubject for UrlSubject<'_> {
     fn title(&self, arm: usize) -> String {
         self.arms[arm].name.clone()
     }
 
-    fn start(&self, _: usize, _: &Cell) -> Result<Running, LabError> {
-        Ok(Running::elsewhere())
+    fn start(&self, _: usize, _: &Cell) -> Result<RunningStack, LabError> {
+        Ok(RunningStack::external())
     }
 
     /// The plan's own checks decide what a good answer is.
-    fn check(&self, _: usize, _: &Cell, _: &Running) -> Result<(), LabError> {
+    fn check(&self, _: usize, _: &Cell, _: &RunningStack) -> Result<(), LabError> {
         Ok(())
     }
 
-    fn plan(&self, arm: usize, _: &Cell, _: u32, _: &Running) -> Result<Plan, LabError> {
+    fn window_plan(
+        &self,
+        arm: usize,
+        _: &Cell,
+        _: u32,
+        _: &RunningStack,
+    ) -> Result<Plan, LabError> {
         Ok(self.plans[arm].clone())
     }
 
     /// The plan contains the warm-up that the user asked for.
-    fn warm_up(&self, _: &Cell, _: &Plan) -> Option<Plan> {
+    fn warm_up_plan(&self, _: &Cell, _: &Plan) -> Option<Plan> {
         None
     }
 
@@ -52,7 +58,7 @@ impl Subject for UrlSubject<'_> {
 pub fn compare(
     plans: &[Plan],
     options: CompareOptions,
-    session: &mut Session<'_>,
+    session: &mut BenchSession<'_>,
 ) -> Result<Comparison, BenchError> {
     let [base, others @ ..] = plans else {
         return Err(BenchError::Impossible(
@@ -67,15 +73,15 @@ pub fn compare(
     plans.iter().try_for_each(Plan::check)?;
     let control = options.control.then_some(base);
     let plans: Vec<&Plan> = plans.iter().chain(control).collect();
-    let arms: Vec<Arm> = (0..plans.len())
-        .map(|at| Arm {
-            name: name(at, others.len()),
+    let arms: Vec<ComparisonArm> = (0..plans.len())
+        .map(|at| ComparisonArm {
+            name: arm_name(at, others.len()),
             url: plans[at].targets[0].text().to_owned(),
             control: at > others.len(),
         })
         .collect();
-    let turns: Vec<Turn> = (0..arms.len())
-        .map(|at| Turn {
+    let turns: Vec<ArmTurn> = (0..arms.len())
+        .map(|at| ArmTurn {
             arm: at,
             control: arms[at].control,
         })
@@ -87,7 +93,7 @@ pub fn compare(
         page: 0,
         levels: vec![base.arrivals.connections()],
     };
-    let runner = Runner {
+    let runner = ExperimentRunner {
         journal: None,
         blocks: options.blocks,
         ceilings: 0,
@@ -104,7 +110,7 @@ pub fn compare(
             why: other.to_string(),
         },
     })?;
-    let window = |window: Window| experiment::Window {
+    let window = |window: MeasuredWindow| experiment::ComparisonWindow {
         block: window.block,
         arm: window.arm,
         run: window.run,
@@ -118,7 +124,7 @@ pub fn compare(
 }
 
 /// The name of an arm: `A` to `Z`, then a number; behind the last server comes the control.
-fn name(index: usize, last: usize) -> String {
+fn arm_name(index: usize, last: usize) -> String {
     match u8::try_from(index) {
         _ if index > last => "A again".to_owned(),
         Ok(index @ 0..26) => char::from(b'A' + index).to_string(),
@@ -131,27 +137,27 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use howdah_bench::driver::Event;
+    use howdah_bench::driver::SessionEvent;
     use howdah_bench::engine::null::{NullServer, RequestEnd};
-    use howdah_bench::plan::{Arrivals, Stop, Target};
+    use howdah_bench::plan::{Arrivals, LoadTarget, StopLimits};
 
     use super::*;
 
     fn server() -> NullServer {
-        NullServer::start(RequestEnd::EmptyLine, NullServer::answer(24), true).unwrap()
+        NullServer::start(RequestEnd::EmptyLine, NullServer::response(24), true).unwrap()
     }
 
     fn plan(server: &NullServer) -> Plan {
-        let target = Target::parse(&format!("http://{}/", server.address())).unwrap();
-        let stop = Stop {
+        let target = LoadTarget::parse(&format!("http://{}/", server.address())).unwrap();
+        let stop = StopLimits {
             requests: Some(50),
             time: None,
         };
         Plan::new(target, Arrivals::Closed { concurrency: 4 }, stop)
     }
 
-    fn session(watch: &mut dyn FnMut(Event<'_>)) -> Session<'_> {
-        Session {
+    fn session(watch: &mut dyn FnMut(SessionEvent<'_>)) -> BenchSession<'_> {
+        BenchSession {
             interrupt: Arc::new(AtomicBool::new(false)),
             command: vec!["bench".to_owned()],
             watch,
@@ -159,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_measured_in_turns_with_the_base_as_its_own_control() {
+    fn comparison_measures_servers_in_turns_with_a_control() {
         let (a, b) = (server(), server());
         let mut secret = plan(&a);
         secret.request.headers = vec![("Cookie".to_owned(), "a=1".into())];
@@ -172,8 +178,8 @@ mod tests {
             ..CompareOptions::default()
         };
         let mut labels = Vec::new();
-        let mut watch = |event: Event<'_>| {
-            if let Event::Begins { label, of, .. } = event {
+        let mut watch = |event: SessionEvent<'_>| {
+            if let SessionEvent::Begins { label, of, .. } = event {
                 assert_eq!(of, Some(6));
                 labels.push(label.to_owned());
             }
@@ -191,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_comparison_gives_the_windows_that_are_whole() {
+    fn interrupted_comparison_returns_the_complete_windows() {
         let a = server();
         let interrupt = Arc::new(AtomicBool::new(false));
         let flag = interrupt.clone();
         let mut ended = 0;
-        let mut watch = |event: Event<'_>| {
-            if let Event::Ended(_) = event {
+        let mut watch = |event: SessionEvent<'_>| {
+            if let SessionEvent::Ended(_) = event {
                 ended += 1;
                 flag.store(ended == 4, Ordering::Relaxed);
             }
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_gone_ends_the_comparison() {
+    fn unreachable_server_ends_the_comparison() {
         let (a, b) = (server(), server());
         let plans = [plan(&a), plan(&b)];
         drop(b);

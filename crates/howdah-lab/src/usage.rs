@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// What the processes of a session have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// CPU time, user and system, of all processes alive and those they have reaped.
     pub cpu: Duration,
     /// Proportional set size in bytes: shared pages are counted once over all processes.
@@ -17,18 +17,21 @@ pub struct Usage {
 /// Whether to measure memory as well: that reads a second file of each process, which costs the
 /// kernel a walk through its page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryMeasurement {
     /// Measures CPU time and counts the processes.
-    Leave,
+    Skip,
     /// Measures the proportional set size as well.
-    Read,
+    Measure,
 }
 
 /// What the processes of each group of sessions use, from one pass over `/proc`: the groups are
 /// measured at the same moment, and a machine with many processes is disturbed once.
-pub fn usage_of<const N: usize>(groups: [&[u32]; N], memory: Memory) -> [Usage; N] {
-    let mut usages = [Usage::default(); N];
-    for stat in stats() {
+pub fn usage_of<const N: usize>(
+    groups: [&[u32]; N],
+    memory: MemoryMeasurement,
+) -> [ResourceUsage; N] {
+    let mut usages = [ResourceUsage::default(); N];
+    for stat in all_process_stats() {
         for (usage, sessions) in usages.iter_mut().zip(groups) {
             if sessions.contains(&stat.session) {
                 usage.add(&stat, memory);
@@ -38,11 +41,11 @@ pub fn usage_of<const N: usize>(groups: [&[u32]; N], memory: Memory) -> [Usage; 
     usages
 }
 
-impl Usage {
-    fn add(&mut self, stat: &Stat, memory: Memory) {
+impl ResourceUsage {
+    fn add(&mut self, stat: &ProcessStat, memory: MemoryMeasurement) {
         self.cpu += Duration::from_secs_f64(stat.ticks as f64 / TICKS_PER_SECOND);
         self.processes += 1;
-        if memory == Memory::Leave {
+        if memory == MemoryMeasurement::Skip {
             return;
         }
         // Only root may read those of another user; without them the memory is reported as unknown
@@ -70,13 +73,13 @@ fn busy_ticks(text: &str) -> Option<u64> {
 /// CPU time that this process has used.
 pub fn own_time() -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let ticks = stat(&text).map_or(0, |stat| stat.own_ticks);
+    let ticks = parse_process_stat(&text).map_or(0, |stat| stat.own_ticks);
     Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
 }
 
 /// Whether any process of the session is left.
 pub(crate) fn session_lives(session: u32) -> bool {
-    stats().any(|stat| stat.session == session)
+    all_process_stats().any(|stat| stat.session == session)
 }
 
 /// `USER_HZ`, which is 100 on every architecture Debian has a PHP for.
@@ -84,7 +87,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A process, as `/proc/PID/stat` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub(crate) struct ProcessStat {
     /// The process id.
     pub pid: i32,
     /// The session id.
@@ -95,18 +98,18 @@ pub(crate) struct Stat {
 }
 
 /// All processes of the machine.
-pub(crate) fn stats() -> impl Iterator<Item = Stat> {
+pub(crate) fn all_process_stats() -> impl Iterator<Item = ProcessStat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         entry.file_name().to_str()?.parse::<u32>().ok()?;
-        stat(&fs::read_to_string(entry.path().join("stat")).ok()?)
+        parse_process_stat(&fs::read_to_string(entry.path().join("stat")).ok()?)
     })
 }
 
 /// From proc(5): the id (field 1); the session (6); utime, stime, cutime and cstime (14 to 17)
 /// together. The name (field 2) may hold anything, so fields are counted from its closing
 /// parenthesis. None for a zombie: its time is its parent's as soon as that waits for it.
-fn stat(text: &str) -> Option<Stat> {
+fn parse_process_stat(text: &str) -> Option<ProcessStat> {
     let (before, after) = text.rsplit_once(')')?;
     let fields: Vec<&str> = after.split_whitespace().collect();
     if *fields.first()? == "Z" {
@@ -119,7 +122,7 @@ fn stat(text: &str) -> Option<Stat> {
             .map(|field| field.parse::<u64>());
         numbers.sum::<Result<u64, _>>().ok()
     };
-    Some(Stat {
+    Some(ProcessStat {
         pid: before.split_whitespace().next()?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         ticks: ticks(11, 15)?,
@@ -139,17 +142,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_with_an_awkward_name_is_counted() {
+    fn process_stat_with_awkward_name_is_parsed() {
         let text = "77 (a) b (c) S 1 60 50 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 5";
-        let expected = Stat {
+        let expected = ProcessStat {
             pid: 77,
             session: 50,
             ticks: 110,
             own_ticks: 33,
         };
-        assert_eq!(stat(text), Some(expected));
-        assert_eq!(stat("77 (x) Z 1 50 50 0"), None);
-        assert_eq!(stat("nonsense"), None);
+        assert_eq!(parse_process_stat(text), Some(expected));
+        assert_eq!(parse_process_stat("77 (x) Z 1 50 50 0"), None);
+        assert_eq!(parse_process_stat("nonsense"), None);
         assert_eq!(
             busy_ticks("cpu  10 20 30 4000 5 6 7 8 0 0\ncpu0 1 2 3"),
             Some(60)

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::need::{self, Need};
+use crate::need::{self, RequiredProgram};
 
 /// The arguments with which each program prints its version.
-const WORDS: &[(Need, &[&str])] = &[
+const VERSION_ARGUMENTS: &[(RequiredProgram, &[&str])] = &[
     (need::NGINX, &["-v"]),
     (need::PHP_FPM, &["-v"]),
     (need::APACHE, &["-v"]),
@@ -18,22 +18,22 @@ const WORDS: &[(Need, &[&str])] = &[
 ];
 
 /// The version of each program that is installed, a line each, Howdah first.
-pub fn lines(howdah: &Path) -> Vec<String> {
-    let mut lines: Vec<String> = said(howdah, &["version"]).into_iter().collect();
-    for (need, words) in WORDS {
+pub fn version_lines(howdah: &Path) -> Vec<String> {
+    let mut lines: Vec<String> = version_line(howdah, &["version"]).into_iter().collect();
+    for (need, words) in VERSION_ARGUMENTS {
         if let Ok(program) = need.find() {
-            lines.extend(said(&program, words));
+            lines.extend(version_line(&program, words));
         }
     }
     if let (Ok(php), Ok(extension)) = (need::PHP_CLI.find(), need::SWOOLE.find()) {
         let extension = format!("extension={}", extension.display());
         let script = "foreach (['swoole', 'openswoole'] as $name) if (extension_loaded($name)) echo $name, ' ', phpversion($name);";
-        lines.extend(said(&php, &["-n", "-d", &extension, "-r", script]));
+        lines.extend(version_line(&php, &["-n", "-d", &extension, "-r", script]));
     }
     lines
 }
 
-fn said(program: &Path, words: &[&str]) -> Option<String> {
+fn version_line(program: &Path, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);

@@ -13,16 +13,16 @@ use serde_json::Value;
 
 /// A server that answers every request on a kept connection with `ok` and a number; ends with the
 /// test's process.
-struct Server {
+struct CountingServer {
     address: SocketAddr,
     served: Arc<AtomicU64>,
     last: Arc<std::sync::Mutex<String>>,
 }
 
-impl Server {
-    fn start() -> Server {
+impl CountingServer {
+    fn start() -> CountingServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Server {
+        let server = CountingServer {
             address: listener.local_addr().unwrap(),
             served: Arc::default(),
             last: Arc::default(),
@@ -93,8 +93,8 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn abs_command_line_gives_abs_report() {
-    let server = Server::start();
+fn ab_options_give_abs_report() {
+    let server = CountingServer::start();
     let output = bench(&["-kq", "-n3000", "-c", "10", &server.url()]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
@@ -116,8 +116,8 @@ fn abs_command_line_gives_abs_report() {
 }
 
 #[test]
-fn what_is_sent_is_what_was_typed() {
-    let server = Server::start();
+fn request_options_are_sent_as_typed() {
+    let server = CountingServer::start();
     let dir = tempfile::tempdir().unwrap();
     let body = dir.path().join("body");
     std::fs::write(&body, "a=1").unwrap();
@@ -175,7 +175,7 @@ fn what_is_sent_is_what_was_typed() {
 }
 
 #[track_caller]
-fn refused(arguments: &[&str], code: i32, why: &str) {
+fn assert_refused(arguments: &[&str], code: i32, why: &str) {
     let output = bench(arguments);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
@@ -184,69 +184,69 @@ fn refused(arguments: &[&str], code: i32, why: &str) {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_reason_before_anything_is_sent() {
-    let server = Server::start();
+fn impossible_options_are_refused_before_anything_is_sent() {
+    let server = CountingServer::start();
     let url = server.url();
     let url = url.as_str();
-    refused(&[], 2, "<URL>");
-    refused(&["ftp://a.example/"], 2, "BadUrl");
-    refused(
+    assert_refused(&[], 2, "<URL>");
+    assert_refused(&["ftp://a.example/"], 2, "BadUrl");
+    assert_refused(
         &["-n", "5", "-c", "10", url],
         2,
         "10 clients (-c) cannot share 5 requests (-n)",
     );
-    refused(&["-n", "0", url], 2, "nothing to send");
-    refused(&["-n", "x", url], 2, "invalid value 'x'");
-    refused(&["-t", "soon", url], 2, "-t soon: expected a time");
-    refused(&["--rate", "0", url], 2, "a rate of 0");
-    refused(
+    assert_refused(&["-n", "0", url], 2, "nothing to send");
+    assert_refused(&["-n", "x", url], 2, "invalid value 'x'");
+    assert_refused(&["-t", "soon", url], 2, "-t soon: expected a time");
+    assert_refused(&["--rate", "0", url], 2, "a rate of 0");
+    assert_refused(
         &["-p", "/nonexistent/body", url],
         2,
         "MissingFile: cannot read /nonexistent/body",
     );
-    refused(
+    assert_refused(
         &["-T", "text/html", url],
         2,
         "there is none: give one with -p or -u",
     );
-    refused(&["-H", "novalue", url], 2, "expected a header field");
-    refused(&["-A", "nobody", url], 2, "expected user:password");
-    refused(&["--expect-match", "(", url], 2, "BadCheck");
-    refused(
+    assert_refused(&["-H", "novalue", url], 2, "expected a header field");
+    assert_refused(&["-A", "nobody", url], 2, "expected user:password");
+    assert_refused(&["--expect-match", "(", url], 2, "BadCheck");
+    assert_refused(
         &["--expect-status", "99", url],
         2,
         "is not a set of statuses",
     );
-    refused(
+    assert_refused(
         &["--sweep", "10,x", url],
         2,
         "--sweep 10,x: expected numbers of clients",
     );
-    refused(&["--find-max", url], 2, "--slo");
-    refused(&["--slo", "fast", url], 2, "`fast` is not an objective");
-    refused(&["--margin", "0", "--vs", url, url], 2, "--margin 0");
-    refused(&["-g", "/nonexistent/g", url], 1, "writing /nonexistent/g");
-    refused(
+    assert_refused(&["--find-max", url], 2, "--slo");
+    assert_refused(&["--slo", "fast", url], 2, "`fast` is not an objective");
+    assert_refused(&["--margin", "0", "--vs", url, url], 2, "--margin 0");
+    assert_refused(&["-g", "/nonexistent/g", url], 1, "writing /nonexistent/g");
+    assert_refused(
         &["--csv", "x.csv", "--vs", url, url],
         2,
         "--csv works for a single run only",
     );
-    refused(&["-b", "0", url], 2, "0 is not in 1..");
-    refused(&["-B", "here", url], 2, "invalid IP address");
-    refused(&["-B", "192.0.2.1", url], 2, "cannot send from");
-    refused(&["-X", "http://proxy/", url], 2, "expected host:port");
-    refused(
+    assert_refused(&["-b", "0", url], 2, "0 is not in 1..");
+    assert_refused(&["-B", "here", url], 2, "invalid IP address");
+    assert_refused(&["-B", "192.0.2.1", url], 2, "cannot send from");
+    assert_refused(&["-X", "http://proxy/", url], 2, "expected host:port");
+    assert_refused(
         &["-X", "proxy:80", "https://a.example/"],
         2,
         "measure the server itself",
     );
-    refused(&["-P", "a:b", url], 2, "-X");
-    refused(
+    assert_refused(&["-P", "a:b", url], 2, "-X");
+    assert_refused(
         &["-X", "a:80", "-P", "secret", url],
         2,
         "-P: expected user:password",
     );
-    refused(&["-f", "TLS1.2", url], 2, "no URL is https://");
+    assert_refused(&["-f", "TLS1.2", url], 2, "no URL is https://");
     for (letter, value, why) in [
         ("-f", "TLS1.1", "RFC 8996"),
         ("-f", "TLS9", "expected TLS1.2, TLS1.3 or ALL"),
@@ -257,16 +257,16 @@ fn what_cannot_be_is_refused_with_a_reason_before_anything_is_sent() {
             "MissingFile: cannot read /nonexistent/me.pem",
         ),
     ] {
-        refused(&[letter, value, "https://127.0.0.1:9/"], 2, why);
+        assert_refused(&[letter, value, "https://127.0.0.1:9/"], 2, why);
     }
-    refused(&["-x", "border=1", url], 2, "--html FILE");
-    refused(&["-w", url], 2, "--html FILE");
+    assert_refused(&["-x", "border=1", url], 2, "--html FILE");
+    assert_refused(&["-w", url], 2, "--html FILE");
     assert_eq!(server.served.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn a_proxy_is_asked_for_the_whole_url() {
-    let proxy = Server::start();
+fn proxy_gets_the_absolute_url() {
+    let proxy = CountingServer::start();
     let at = proxy.address.to_string();
     let url = "http://a.example:8080/x?y=1";
     let output = bench(&[
@@ -298,8 +298,8 @@ fn a_proxy_is_asked_for_the_whole_url() {
 }
 
 #[test]
-fn what_goes_over_the_wire_can_be_seen() {
-    let server = Server::start();
+fn verbosity_shows_the_exchange() {
+    let server = CountingServer::start();
     let output = bench(&["-q", "-v", "3", "-n", "2", &server.url()]);
     assert_eq!(stderr(&output), "answer 1: 200\nanswer 2: 200\n");
     let output = bench(&["-q", "-v4", "-n1", "-H", "User-Agent: me", &server.url()]);
@@ -319,17 +319,17 @@ fn what_goes_over_the_wire_can_be_seen() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_exit_code_6() {
+fn unreachable_server_is_exit_code_6() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", gone.local_addr().unwrap());
     drop(gone);
-    refused(&["-q", "-n", "10", &url], 6, "Unreachable");
-    refused(&["-q", "-n", "10", "http://nowhere.invalid/"], 6, "Dns");
+    assert_refused(&["-q", "-n", "10", &url], 6, "Unreachable");
+    assert_refused(&["-q", "-n", "10", "http://nowhere.invalid/"], 6, "Dns");
 }
 
 #[test]
-fn every_file_is_written_and_a_saved_run_is_reported_alike() {
-    let server = Server::start();
+fn report_files_are_written_and_saved_runs_reported_alike() {
+    let server = CountingServer::start();
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let output = bench(&[
@@ -384,23 +384,23 @@ fn every_file_is_written_and_a_saved_run_is_reported_alike() {
         &at("b.json"),
         &server.url(),
     ]);
-    refused(
+    assert_refused(
         &["report", &at("a.json"), &at("b.json")],
         2,
         "are not comparable: arrivals",
     );
     std::fs::write(at("c.json"), "{\"kind\":\"run\"}").unwrap();
-    refused(
+    assert_refused(
         &["report", &at("c.json")],
         2,
         "not a saved run of howdah bench",
     );
-    refused(&["report", &at("none.json")], 2, "MissingFile");
+    assert_refused(&["report", &at("none.json")], 2, "MissingFile");
 }
 
 #[test]
-fn json_on_standard_output_is_all_there_is_on_it() {
-    let server = Server::start();
+fn json_is_alone_on_standard_output() {
+    let server = CountingServer::start();
     let output = bench(&["-n", "50", "--json", "-", &server.url()]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["outcomes"]["Good"]["count"], 50);
@@ -408,8 +408,8 @@ fn json_on_standard_output_is_all_there_is_on_it() {
 }
 
 #[test]
-fn a_broken_objective_is_exit_code_1() {
-    let server = Server::start();
+fn slo_violation_is_exit_code_1() {
+    let server = CountingServer::start();
     let broken = bench(&["-q", "-n", "200", "--slo", "p50<1us", &server.url()]);
     assert_eq!(broken.status.code(), Some(1));
     assert!(
@@ -429,8 +429,8 @@ fn a_broken_objective_is_exit_code_1() {
 }
 
 #[test]
-fn a_check_that_fails_is_an_error_and_one_that_passes_is_not() {
-    let server = Server::start();
+fn failed_body_check_is_an_error() {
+    let server = CountingServer::start();
     let output = bench(&[
         "-q",
         "-n",
@@ -456,8 +456,8 @@ fn a_check_that_fails_is_an_error_and_one_that_passes_is_not() {
 }
 
 #[test]
-fn two_servers_are_compared_in_turns() {
-    let (a, b) = (Server::start(), Server::start());
+fn vs_compares_two_servers_in_turns() {
+    let (a, b) = (CountingServer::start(), CountingServer::start());
     let output = bench(&[
         "-q",
         "-n",
@@ -481,8 +481,8 @@ fn two_servers_are_compared_in_turns() {
 }
 
 #[test]
-fn ctrl_c_prints_what_was_measured() {
-    let server = Server::start();
+fn ctrl_c_prints_the_results_so_far() {
+    let server = CountingServer::start();
     let child = Command::new(env!("CARGO_BIN_EXE_howdah-bench"))
         .args(["bench", "-t", "600", "-c", "2", "-q", &server.url()])
         .stdout(Stdio::piped())
@@ -505,7 +505,7 @@ fn ctrl_c_prints_what_was_measured() {
 }
 
 #[test]
-fn the_version_is_printed_as_ab_does() {
+fn version_is_printed_as_ab_does() {
     let output = bench(&["-V"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).contains(env!("CARGO_PKG_VERSION")));
@@ -526,8 +526,8 @@ fn node_check(dir: &Path) {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs nodejs")]
-fn the_load_is_written_as_a_k6_script_that_parses() {
-    let server = Server::start();
+fn k6_script_of_the_load_parses() {
+    let server = CountingServer::start();
     let dir = tempfile::tempdir().unwrap();
     let body = dir.path().join("body");
     std::fs::write(&body, b"\0binary\xff").unwrap();
@@ -600,12 +600,12 @@ fn the_load_is_written_as_a_k6_script_that_parses() {
         }
     }
     assert_eq!(server.served.load(Ordering::SeqCst), 0);
-    refused(
+    assert_refused(
         &["--export-k6", "/tmp/x", "--http1.0", &server.url()],
         2,
         "k6 has no HTTP/1.0",
     );
-    refused(
+    assert_refused(
         &["--export-k6", "/tmp/x", "unix:/run/a.sock:/"],
         2,
         "k6 has no unix sockets",

@@ -105,7 +105,7 @@ fn wait_until_measured(out: &Path, log: &str) {
 }
 
 /// A comparison in the middle of a window of a minute.
-fn in_a_long_window(scratch: &Scratch) -> (Child, PathBuf, BTreeSet<u32>) {
+fn start_with_long_window(scratch: &Scratch) -> (Child, PathBuf, BTreeSet<u32>) {
     let suite = suite(scratch, &["php-builtin", "apache-mod-fcgid"], "sum");
     let mut command = compare(
         scratch,
@@ -135,18 +135,18 @@ fn wait_until_gone(sessions: &BTreeSet<u32>, out: &Path) {
 }
 
 #[test]
-fn after_a_kill_nothing_is_left_running() {
+fn compare_leaves_nothing_running_after_a_kill() {
     let scratch = Scratch::new("compare-kill");
-    let (mut child, out, sessions) = in_a_long_window(&scratch);
+    let (mut child, out, sessions) = start_with_long_window(&scratch);
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until_gone(&sessions, &out);
 }
 
 #[test]
-fn an_interrupt_ends_it_at_once_and_prints_what_there_is() {
+fn compare_ends_at_once_on_interrupt_and_prints_results() {
     let scratch = Scratch::new("compare-interrupt");
-    let (mut child, out, sessions) = in_a_long_window(&scratch);
+    let (mut child, out, sessions) = start_with_long_window(&scratch);
     signal(child.id(), "INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     wait_until_gone(&sessions, &out);
@@ -166,7 +166,7 @@ fn rates(results: &Value, row: usize) -> Vec<f64> {
 }
 
 #[test]
-fn resume_keeps_what_was_measured_before_a_kill() {
+fn resume_retains_the_blocks_before_a_kill() {
     let scratch = Scratch::new("compare-resume");
     let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
     let mut command = compare(&scratch, &suite, &["--window", "0.3", "--blocks", "8"]);
@@ -234,18 +234,18 @@ fn resume_keeps_what_was_measured_before_a_kill() {
 }
 
 #[test]
-fn blocks_in_which_a_stack_failed_are_measured_again_when_that_is_wanted() {
+fn rerun_failed_measures_blocks_with_failures_again() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("compare-rerun");
     let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
     // A PHP whose server does not start while this file exists.
     let broken = scratch.write("broken", "");
     let php = scratch.write(
-        &php::named("bin/php{php}"),
+        &php::expand_placeholders("bin/php{php}"),
         &format!(
             "#!/bin/sh\n[ -e '{}' ] && [ \"$1\" != -n ] && exit 1\nexec {} \"$@\"\n",
             broken.display(),
-            php::named("/usr/bin/php{php}")
+            php::expand_placeholders("/usr/bin/php{php}")
         ),
     );
     make_executable(&php);
@@ -308,7 +308,7 @@ fn blocks_in_which_a_stack_failed_are_measured_again_when_that_is_wanted() {
 }
 
 #[test]
-fn what_to_measure_again_is_part_of_going_on_with_benchmarks() {
+fn rerun_failed_requires_resume_of_benchmarks() {
     let scratch = Scratch::new("compare-rerun-alone");
     let empty = scratch.0.display().to_string();
     for arguments in [&["b1"][..], &["--app", "."], &["--resume", &empty]] {
@@ -320,7 +320,7 @@ fn what_to_measure_again_is_part_of_going_on_with_benchmarks() {
 }
 
 #[test]
-fn a_stack_that_dies_under_load_is_invalid_with_its_reason_and_the_others_go_on() {
+fn stack_that_dies_under_load_is_reported_and_others_continue() {
     let scratch = Scratch::new("compare-death");
     let suite = suite(&scratch, &["php-builtin", "nginx-static"], "file");
     // Long enough to be interrupted in its window, and over at once for a stack that has died.
@@ -355,7 +355,7 @@ fn a_stack_that_dies_under_load_is_invalid_with_its_reason_and_the_others_go_on(
 }
 
 #[test]
-fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
+fn missing_stacks_are_reported_and_others_measured() {
     let scratch = Scratch::new("compare-start");
     // Programs with these names that fail.
     for (name, script) in [
@@ -367,7 +367,7 @@ fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
     ] {
         use std::os::unix::fs::PermissionsExt;
         let program = scratch.write(
-            &php::named(&format!("bin/{name}")),
+            &php::expand_placeholders(&format!("bin/{name}")),
             &format!("#!/bin/sh\n{script}\n"),
         );
         make_executable(&program);
@@ -417,7 +417,7 @@ fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
 }
 
 #[test]
-fn one_row_is_measured_again_by_the_command_that_its_page_shows() {
+fn command_of_a_row_measures_it_again() {
     let scratch = Scratch::new("compare-again");
     let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
     let (code, stdout, stderr) = run(&mut compare(
@@ -452,7 +452,7 @@ fn one_row_is_measured_again_by_the_command_that_its_page_shows() {
 }
 
 #[test]
-fn the_posts_own_number_of_requests_is_sent_as_posted() {
+fn as_posted_sends_the_posts_number_of_requests() {
     let scratch = Scratch::new("compare-posted");
     let suite = suite(&scratch, &["nginx-static"], "file");
     let (code, stdout, stderr) = run(&mut compare(&scratch, &suite, &["--json", "--as-posted"]));
@@ -467,7 +467,7 @@ fn the_posts_own_number_of_requests_is_sent_as_posted() {
 }
 
 #[test]
-fn when_the_time_is_up_the_blocks_that_are_missing_are_named() {
+fn time_limit_names_the_missing_blocks() {
     let scratch = Scratch::new("compare-limit");
     let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
     let text = fs::read_to_string(&suite).unwrap();
@@ -503,7 +503,7 @@ fn when_the_time_is_up_the_blocks_that_are_missing_are_named() {
 }
 
 #[test]
-fn a_document_gets_the_sections_of_saved_results_and_keeps_the_rest() {
+fn report_writes_sections_into_a_document() {
     let scratch = Scratch::new("compare-report");
     let suite = suite(&scratch, &["nginx-static"], "file");
     let arguments = ["--window", "0.2", "--blocks", "2"];
@@ -544,7 +544,7 @@ fn a_document_gets_the_sections_of_saved_results_and_keeps_the_rest() {
 }
 
 #[test]
-fn unknown_stacks_and_pages_are_named_before_anything_is_started() {
+fn unknown_stacks_and_pages_are_refused_before_the_start() {
     let scratch = Scratch::new("compare-names");
     let suite = suite(&scratch, &["nginx-static"], "file");
     for (arguments, expected) in [

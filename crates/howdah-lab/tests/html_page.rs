@@ -27,7 +27,7 @@ static PAGES: LazyLock<Gallery> = LazyLock::new(|| {
 
 /// Pages of one's own application: one that recommends a mode, and one that was interrupted and
 /// holds hostile text.
-static OWN: LazyLock<Gallery> = LazyLock::new(|| {
+static APP_PAGES: LazyLock<Gallery> = LazyLock::new(|| {
     let mut hostile = made::outcome();
     hostile.interrupted = true;
     (hostile.advice, hostile.config) = (None, None);
@@ -60,7 +60,7 @@ fn assert_readable(gallery: &Gallery, width: u32) -> serde_json::Value {
 }
 
 #[test]
-fn every_page_is_readable_on_a_desktop_and_on_a_phone_and_asks_nobody_for_anything() {
+fn benchmark_pages_are_readable_and_load_nothing() {
     for width in [1200, 390] {
         let seen = assert_readable(&PAGES, width);
         for name in PAGES.names() {
@@ -84,9 +84,9 @@ fn every_page_is_readable_on_a_desktop_and_on_a_phone_and_asks_nobody_for_anythi
 }
 
 #[test]
-fn the_page_of_ones_own_application_is_readable_on_a_desktop_and_on_a_phone() {
+fn app_pages_are_readable_on_desktop_and_phone() {
     for width in [1200, 390] {
-        let seen = assert_readable(&OWN, width);
+        let seen = assert_readable(&APP_PAGES, width);
         let title = |name: &str| seen[name]["title"].as_str().unwrap().to_owned();
         assert_eq!(title("own"), "Mode embed, page cache off");
         assert_eq!(
@@ -97,23 +97,23 @@ fn the_page_of_ones_own_application_is_readable_on_a_desktop_and_on_a_phone() {
 }
 
 #[test]
-fn the_pages_have_a_picture_for_desktop_phone_and_paper() {
+fn pages_render_for_desktop_phone_and_paper() {
     // Blank pictures of these sizes have under 20 KB.
     PAGES.picture("b3", (1200, 3200), 60_000, &[]);
     PAGES.picture("b4", (390, 3200), 40_000, &[]);
     PAGES.paper("b4", 20_000);
-    OWN.picture("own", (1200, 3200), 60_000, &[]);
-    OWN.picture("own", (390, 3200), 40_000, &[]);
-    OWN.paper("own", 20_000);
+    APP_PAGES.picture("own", (1200, 3200), 60_000, &[]);
+    APP_PAGES.picture("own", (390, 3200), 40_000, &[]);
+    APP_PAGES.paper("own", 20_000);
 }
 
 #[test]
-fn a_page_is_complete_in_itself_and_runs_nothing() {
+fn pages_are_self_contained_and_run_no_script() {
     PAGES.assert_complete(400_000);
-    OWN.assert_complete(400_000);
+    APP_PAGES.assert_complete(400_000);
     let html = PAGES.html("hostile");
     assert!(html.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert!(html.contains("The machine was busy"), "{html}");
-    let html = OWN.html("own-hostile");
+    let html = APP_PAGES.html("own-hostile");
     assert!(html.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
 }

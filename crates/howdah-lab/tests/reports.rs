@@ -3,11 +3,11 @@
 
 mod made;
 
-use howdah_bench::stats::{Invalid, Verdict};
-use howdah_lab::answer::Answer;
+use howdah_bench::stats::{ComparisonVerdict, InvalidReason};
+use howdah_lab::answer::SuiteAnswer;
 use howdah_lab::report::{markdown, text};
 use howdah_lab::saved;
-use howdah_lab::table::Table;
+use howdah_lab::table::ResultTable;
 use made::{judged, table};
 
 /// A document with the two marks that a user puts there.
@@ -15,12 +15,12 @@ const DOCUMENT: &str = "# Performance\n\nWritten by hand.\n\n\
     <!-- howdah compare b1: written by the tool, not by hand -->\n<!-- howdah compare b1: end -->\n\n\
     ## What falls short\n\n- much\n";
 
-fn written(document: &str, tables: &[Table]) -> String {
-    markdown::write("performance.md", document, tables).unwrap()
+fn written(document: &str, tables: &[ResultTable]) -> String {
+    markdown::write_sections("performance.md", document, tables).unwrap()
 }
 
 #[test]
-fn results_written_twice_leave_the_same_bytes_and_other_sections_alone() {
+fn markdown_sections_are_stable_and_leave_others_unchanged() {
     let both = [table("b1", &[10]), table("b3", &[500])];
     let once = written(DOCUMENT, &both);
     assert!(
@@ -56,8 +56,9 @@ fn results_written_twice_leave_the_same_bytes_and_other_sections_alone() {
 }
 
 #[test]
-fn a_document_without_marks_is_refused_with_the_lines_it_needs() {
-    let error = markdown::write("README.md", "# Mine\n", &[table("b1", &[10])]).unwrap_err();
+fn markdown_without_marks_is_refused() {
+    let error =
+        markdown::write_sections("README.md", "# Mine\n", &[table("b1", &[10])]).unwrap_err();
     let said = error.to_string();
     assert!(
         said.starts_with("Marks: README.md is left as it was: "),
@@ -73,20 +74,20 @@ fn a_document_without_marks_is_refused_with_the_lines_it_needs() {
 }
 
 #[test]
-fn marks_that_are_not_in_order_leave_the_document_as_it_is() {
+fn markdown_with_broken_marks_is_left_unchanged() {
     let good = written(DOCUMENT, &[table("b1", &[10])]);
     let cut = good.replace("<!-- howdah compare b1: end -->", "");
     let twice = format!("{good}{good}");
     for document in [cut, twice] {
-        let error =
-            markdown::write("performance.md", &document, &[table("b1", &[10])]).unwrap_err();
+        let error = markdown::write_sections("performance.md", &document, &[table("b1", &[10])])
+            .unwrap_err();
         assert_eq!(error.name(), "Marks");
         assert!(error.to_string().contains("performance.md"), "{error}");
     }
 }
 
 #[test]
-fn a_section_holds_the_answers_the_rows_and_the_command() {
+fn markdown_section_contains_answers_rows_and_command() {
     let table = table("b3", &[500]);
     let section = written(DOCUMENT, std::slice::from_ref(&table));
     for part in [
@@ -107,7 +108,7 @@ fn a_section_holds_the_answers_the_rows_and_the_command() {
 }
 
 #[test]
-fn a_saved_result_is_read_back_as_it_was_and_other_files_are_named() {
+fn saved_result_is_read_back_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let table = table("b4", &[10, 100, 500]);
     let json = serde_json::to_string_pretty(&table).unwrap();
@@ -136,7 +137,7 @@ fn a_saved_result_is_read_back_as_it_was_and_other_files_are_named() {
 }
 
 #[test]
-fn every_row_says_how_to_measure_it_again_beside_the_one_it_is_compared_with() {
+fn row_command_includes_the_base_stack() {
     let mut table = table("b3", &[500]);
     table.options = " --full".to_owned();
     let cell = &table.cells[1];
@@ -146,20 +147,20 @@ fn every_row_says_how_to_measure_it_again_beside_the_one_it_is_compared_with() {
         .find(|line| line.stack == "howdah-embed")
         .unwrap();
     assert_eq!(
-        table.again(cell, line),
+        table.repeat_command(cell, line),
         "howdah compare b3 --stacks nginx-fpm-unix,howdah-embed --pages mysql --concurrency 500 --full"
     );
 }
 
 #[test]
-fn where_the_load_tester_was_the_bottleneck_the_cpu_time_replaces_the_rate() {
+fn cpu_time_replaces_rates_that_the_load_tester_limited() {
     let mut table = table("b1", &[10]);
     // The load tester held both rows back: nothing can be said about their rates.
     table.cells[0].rows[0].figures.generator_bound = Some("it used 95 % of a core".to_owned());
     let answer = &mut table.answers[0];
     let evidence = "it used 96 % of a core".to_owned();
-    answer.judgement.verdict = Verdict::Invalid {
-        because: vec![Invalid::GeneratorBound { evidence }],
+    answer.judgement.verdict = ComparisonVerdict::Invalid {
+        because: vec![InvalidReason::GeneratorBound { evidence }],
     };
     let without: Vec<f64> = (0..9).map(|n| 10.0 + 0.1 * f64::from(n)).collect();
     let with: Vec<f64> = without.iter().map(|cost| 2.0 * cost).collect();
@@ -182,22 +183,31 @@ fn where_the_load_tester_was_the_bottleneck_the_cpu_time_replaces_the_rate() {
 }
 
 #[test]
-fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
+fn rate_retention_has_an_interval_over_the_blocks() {
     let table = table("b4", &[10, 150, 500]);
     assert_eq!(table.flat.len(), table.suite.rows.len());
     for flat in &table.flat {
         let interval = flat.interval.unwrap();
-        assert!(interval.contains(flat.kept()), "{flat:?}");
-        assert!((0.7..0.9).contains(&flat.kept()), "{flat:?}");
+        assert!(interval.contains(flat.share_kept()), "{flat:?}");
+        assert!((0.7..0.9).contains(&flat.share_kept()), "{flat:?}");
     }
     // One level has a block less: only blocks that have all levels count.
     let mut cells = table.cells.clone();
     for line in &mut cells[2].rows {
         line.windows.truncate(3);
     }
-    for (short, whole) in howdah_lab::answer::flat(&cells).iter().zip(&table.flat) {
-        assert!(short.interval.unwrap().contains(short.kept()), "{short:?}");
-        assert!((short.kept() - whole.kept()).abs() < 1e-9, "{short:?}");
+    for (short, whole) in howdah_lab::answer::rate_retention(&cells)
+        .iter()
+        .zip(&table.flat)
+    {
+        assert!(
+            short.interval.unwrap().contains(short.share_kept()),
+            "{short:?}"
+        );
+        assert!(
+            (short.share_kept() - whole.share_kept()).abs() < 1e-9,
+            "{short:?}"
+        );
     }
     let said = howdah_lab::answer::sentence::verdict(&table).join("\n");
     assert!(
@@ -209,11 +219,11 @@ fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
 
 /// A sentence for each of ten undecided levels would be a wall of text.
 #[test]
-fn undecided_levels_share_a_sentence() {
+fn verdict_joins_undecided_levels_in_one_sentence() {
     let mut table = table("b4", &[10, 50, 150, 500]);
     table.overall.clear();
     let question = "Mod_fcgid instead of mod_php: ";
-    let of = |table: &Table| -> String {
+    let of = |table: &ResultTable| -> String {
         let said = howdah_lab::answer::sentence::verdict(table);
         said.into_iter().find(|s| s.starts_with(question)).unwrap()
     };
@@ -225,10 +235,10 @@ fn undecided_levels_share_a_sentence() {
         )
     );
     let mut open = |at: usize, ratio: f64, more_pairs: Option<usize>| {
-        let theirs = |answer: &&mut Answer| answer.what == "mod_fcgid instead of mod_php";
+        let theirs = |answer: &&mut SuiteAnswer| answer.what == "mod_fcgid instead of mod_php";
         let answer = table.answers.iter_mut().filter(theirs).nth(at).unwrap();
         answer.judgement.ratio = ratio;
-        answer.judgement.verdict = Verdict::CannotTell { more_pairs };
+        answer.judgement.verdict = ComparisonVerdict::CannotTell { more_pairs };
         of(&table)
     };
     // One or two undecided levels get a sentence each.
@@ -253,7 +263,7 @@ fn undecided_levels_share_a_sentence() {
 }
 
 #[test]
-fn what_holds_over_all_levels_comes_first() {
+fn verdict_begins_with_all_levels() {
     let table = table("b4", &[10, 150, 500]);
     let said = howdah_lab::answer::sentence::verdict(&table);
     let start = "Mod_fcgid instead of mod_php: 1.60 times [1.60, 1.60] over all levels, 1.60 times [1.60, 1.60] at 10 clients, ";
@@ -262,17 +272,17 @@ fn what_holds_over_all_levels_comes_first() {
     // Results that were saved before this answer existed are reported without it.
     let mut saved = serde_json::to_value(&table).unwrap();
     saved.as_object_mut().unwrap().remove("overall");
-    let old: Table = serde_json::from_value(saved).unwrap();
+    let old: ResultTable = serde_json::from_value(saved).unwrap();
     let said = howdah_lab::answer::sentence::verdict(&old).join("\n");
     assert!(!said.contains("over all levels"), "{said}");
 }
 
 #[test]
-fn what_is_slower_than_a_row_that_the_load_tester_held_back_is_so_by_at_least_as_much() {
+fn verdict_states_bounds_for_limited_rows() {
     let mut table = table("b1", &[10]);
     let evidence = "it used 96 % of a core".to_owned();
-    let invalid = Verdict::Invalid {
-        because: vec![Invalid::GeneratorBound { evidence }],
+    let invalid = ComparisonVerdict::Invalid {
+        because: vec![InvalidReason::GeneratorBound { evidence }],
     };
     // The made rows: each is faster than the one before, and the second was held back.
     let (first, second, third) = (0, 1, 2);
@@ -280,8 +290,9 @@ fn what_is_slower_than_a_row_that_the_load_tester_held_back_is_so_by_at_least_as
     for row in [second, third] {
         cell.rows[row].against.as_mut().unwrap().verdict = invalid.clone();
     }
-    let against =
-        |table: &Table, row: usize| text::against(&table.cells[0], &table.cells[0].rows[row]);
+    let against = |table: &ResultTable, row: usize| {
+        text::comparison_text(&table.cells[0], &table.cells[0].rows[row])
+    };
     assert_eq!(against(&table, second), "at least 1.60 times [1.60, 1.60]");
     // The faster one of these two was not the one that was held back.
     assert_eq!(against(&table, third), "invalid: generator-bound");

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use howdah_lab::LabError;
 use howdah_lab::fixture::mariadb::Mariadb;
-use howdah_lab::fixture::pages::Pages;
+use howdah_lab::fixture::pages::SmallPages;
 use howdah_lab::fixture::wordpress;
-use howdah_lab::folder::Folder;
-use howdah_lab::ini::Ini;
+use howdah_lab::folder::RunFolder;
+use howdah_lab::ini::PhpIniFile;
 use howdah_lab::process::RunAs;
-use howdah_lab::stack::{Job, STACKS, Stack};
+use howdah_lab::stack::{STACKS, Stack, StackJob};
 
 /// The whole answer to a GET on a connection of its own.
 fn get(address: SocketAddr, host: &str, path: &str) -> String {
@@ -29,18 +29,18 @@ fn get(address: SocketAddr, host: &str, path: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn folder() -> (tempfile::TempDir, Folder) {
+fn folder() -> (tempfile::TempDir, RunFolder) {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     // The user of the stacks must be able to reach the files.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).unwrap();
-    let folder = Folder::create(directory.path().join("run"), RunAs::choose().unwrap()).unwrap();
+    let folder = RunFolder::create(directory.path().join("run"), RunAs::choose().unwrap()).unwrap();
     (directory, folder)
 }
 
-fn job(folder: &Folder, root: PathBuf) -> Job {
-    Job {
+fn job(folder: &RunFolder, root: PathBuf) -> StackJob {
+    StackJob {
         root,
         front_controller: None,
         worker: None,
@@ -48,8 +48,8 @@ fn job(folder: &Folder, root: PathBuf) -> Job {
         clients: 50,
         server_name: "localhost".to_owned(),
         environment: Vec::new(),
-        ini: Ini::write(folder, true, &[]).unwrap(),
-        ini_without_opcache: Ini::write(folder, false, &[]).unwrap(),
+        ini: PhpIniFile::write(folder, true, &[]).unwrap(),
+        ini_without_opcache: PhpIniFile::write(folder, false, &[]).unwrap(),
         howdah: PathBuf::from("howdah"),
     }
 }
@@ -61,9 +61,9 @@ fn rivals() -> impl Iterator<Item = &'static Stack> {
 }
 
 #[test]
-fn every_rival_that_is_here_serves_the_pages_and_leaves_nothing() {
+fn installed_rivals_serve_the_pages_and_leave_nothing() {
     let (_directory, folder) = folder();
-    let pages = Pages::write(&folder, None).unwrap();
+    let pages = SmallPages::write(&folder, None).unwrap();
     let job = job(&folder, pages.root);
     let mut served = Vec::new();
     for stack in rivals() {
@@ -90,7 +90,7 @@ fn every_rival_that_is_here_serves_the_pages_and_leaves_nothing() {
             stack.name
         );
         assert!(answer.contains(expected), "{}: {answer}", stack.name);
-        running.alive().unwrap();
+        running.check_alive().unwrap();
         let usage = running.usage();
         assert!(usage.processes >= 1, "{}", stack.name);
         assert!(usage.memory > 1 << 20, "{}: {usage:?}", stack.name);
@@ -119,9 +119,9 @@ fn every_rival_that_is_here_serves_the_pages_and_leaves_nothing() {
 }
 
 #[test]
-fn the_opcode_cache_is_on_or_off_as_the_stack_says() {
+fn opcode_cache_is_on_or_off_as_the_stack_declares() {
     let (_directory, folder) = folder();
-    let pages = Pages::write(&folder, None).unwrap();
+    let pages = SmallPages::write(&folder, None).unwrap();
     folder
         .write(
             "pages/opcache.php",
@@ -150,9 +150,9 @@ fn the_opcode_cache_is_on_or_off_as_the_stack_says() {
 }
 
 #[test]
-fn the_page_caches_answer_from_their_memory() {
+fn page_caches_respond_from_memory() {
     let (_directory, folder) = folder();
-    let pages = Pages::write(&folder, None).unwrap();
+    let pages = SmallPages::write(&folder, None).unwrap();
     let job = job(&folder, pages.root);
     for name in ["nginx-fastcgi-cache", "varnish"] {
         let running = match Stack::find(name).unwrap().start(&job, &folder) {
@@ -170,12 +170,12 @@ fn the_page_caches_answer_from_their_memory() {
 }
 
 #[test]
-fn wordpress_and_the_database_page_are_served_as_the_posts_had_them() {
+fn wordpress_and_the_database_page_are_served() {
     let (_directory, folder) = folder();
     let mut mariadb = Mariadb::start(&folder).unwrap();
-    let pages = Pages::write(&folder, Some(&mariadb)).unwrap();
+    let pages = SmallPages::write(&folder, Some(&mariadb)).unwrap();
     let small = job(&folder, pages.root);
-    let blog = Job {
+    let blog = StackJob {
         root: wordpress::install(&folder, &mariadb).unwrap(),
         front_controller: Some("/index.php".to_owned()),
         worker: None,
@@ -191,14 +191,14 @@ fn wordpress_and_the_database_page_are_served_as_the_posts_had_them() {
     let running = fpm.start(&blog, &folder).unwrap();
     let answer = get(running.address, wordpress::HOST, "/");
     assert!(answer.contains("Day 9"), "{answer}");
-    assert!(answer.contains(wordpress::MARK), "{answer}");
-    mariadb.alive().unwrap();
+    assert!(answer.contains(wordpress::HOME_PAGE_TEXT), "{answer}");
+    mariadb.check_alive().unwrap();
 }
 
 #[test]
-fn a_stack_that_cannot_start_shows_its_own_last_words() {
+fn stack_that_cannot_start_shows_its_log() {
     let (_directory, folder) = folder();
-    let pages = Pages::write(&folder, None).unwrap();
+    let pages = SmallPages::write(&folder, None).unwrap();
     let mut job = job(&folder, pages.root);
     job.ini.file = folder.write("bad.conf", "").unwrap();
     // Apache takes a directory; a module path that is none is refused by its own words.

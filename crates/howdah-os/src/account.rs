@@ -6,7 +6,7 @@ use std::io;
 
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
 
-use crate::process::{give_up_capabilities, set_dumpable};
+use crate::process::{drop_capabilities, set_dumpable};
 
 /// A user account.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,16 +22,16 @@ pub struct Account {
 }
 
 /// Looks up a user by name or number. A number needs no entry in the user database.
-pub fn user(text: &str) -> Option<Account> {
+pub fn find_user(text: &str) -> Option<Account> {
     let found = match text.parse() {
-        Ok(uid) => return Some(numbered(uid)),
+        Ok(uid) => return Some(account_of_uid(uid)),
         Err(_) => User::from_name(text).ok().flatten()?,
     };
     Some(account(found))
 }
 
 /// Returns whether neither a user nor a group has this number.
-pub fn is_nobodys(number: u32) -> bool {
+pub fn is_unassigned_id(number: u32) -> bool {
     // A directory service that fails to respond may still have an entry, so an error does not count as "no entry".
     let user = User::from_uid(Uid::from_raw(number));
     let group = Group::from_gid(Gid::from_raw(number));
@@ -39,11 +39,11 @@ pub fn is_nobodys(number: u32) -> bool {
 }
 
 /// Returns the account of this process's effective user.
-pub fn effective() -> Account {
-    numbered(Uid::effective().as_raw())
+pub fn effective_account() -> Account {
+    account_of_uid(Uid::effective().as_raw())
 }
 
-fn numbered(uid: u32) -> Account {
+fn account_of_uid(uid: u32) -> Account {
     let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     found.map_or(
         Account {
@@ -67,7 +67,7 @@ fn account(found: User) -> Account {
 }
 
 /// Looks up a group by name or number.
-pub fn group(text: &str) -> Option<u32> {
+pub fn find_group(text: &str) -> Option<u32> {
     if let Ok(gid) = text.parse() {
         return Some(gid);
     }
@@ -86,7 +86,7 @@ pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
     }
     setgid(group)?;
     setuid(Uid::from_raw(account.uid))?;
-    give_up_capabilities()?;
+    drop_capabilities()?;
     set_dumpable(false)
 }
 
@@ -96,20 +96,23 @@ mod tests {
 
     #[test]
     fn users_and_groups_are_found_by_name_and_number() {
-        let root = user("root").unwrap();
+        let root = find_user("root").unwrap();
         assert_eq!(root.name.as_deref(), Some(c"root"));
         assert_eq!((root.uid, root.gid), (0, 0));
-        assert_eq!(user("0"), Some(root));
-        assert_eq!(group("root"), Some(0));
-        assert_eq!((user("no such user"), group("no such group")), (None, None));
+        assert_eq!(find_user("0"), Some(root));
+        assert_eq!(find_group("root"), Some(0));
+        assert_eq!(
+            (find_user("no such user"), find_group("no such group")),
+            (None, None)
+        );
     }
 
     #[test]
-    fn a_number_needs_no_entry() {
-        let nobody = user("3999999999").unwrap();
+    fn numeric_id_needs_no_entry() {
+        let nobody = find_user("3999999999").unwrap();
         assert_eq!((nobody.name, nobody.home), (None, None));
         assert_eq!((nobody.uid, nobody.gid), (3_999_999_999, 3_999_999_999));
-        assert_eq!(group("3999999999"), Some(3_999_999_999));
-        assert!(is_nobodys(3_999_999_999) && !is_nobodys(0));
+        assert_eq!(find_group("3999999999"), Some(3_999_999_999));
+        assert!(is_unassigned_id(3_999_999_999) && !is_unassigned_id(0));
     }
 }

@@ -21,13 +21,13 @@ use rustix::net::{
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 use crate::account::Account;
-use crate::process::give_up_capabilities;
+use crate::process::drop_capabilities;
 
 /// Creates two connected unix sockets that preserve message boundaries. An exec closes them.
 ///
 /// # Errors
 /// The error of `socketpair(2)`.
-pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn packet_socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let pair = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -112,7 +112,7 @@ pub fn execute_in_place(
 ///
 /// # Errors
 /// No descriptor with this number was inherited, or it has already been taken.
-pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     let not_ours = || io::Error::other("not a descriptor handed down to us");
     if number < 3 {
         return Err(not_ours());
@@ -150,7 +150,7 @@ pub fn close_inherited_on_exec() {
 
 /// Makes a program run as `account` with group `gid` and the account's supplementary groups, or as the current user if
 /// `account` is `None`. In both cases the program loses this process's capabilities unless it runs as root. Call this
-/// before [`end_with_parent`], because a change of user clears the setting of the latter (prctl(2)).
+/// before [`exit_with_parent`], because a change of user clears the setting of the latter (prctl(2)).
 ///
 /// # Errors
 /// The account's groups cannot be looked up.
@@ -175,7 +175,7 @@ pub fn run_as(command: &mut Command, account: Option<(&Account, u32)>) -> io::Re
                 setgid(*gid)?;
                 setuid(*uid)?;
             }
-            give_up_capabilities()
+            drop_capabilities()
         });
     }
     Ok(())
@@ -187,7 +187,7 @@ pub fn run_as(command: &mut Command, account: Option<(&Account, u32)>) -> io::Re
 ///
 /// The program starts with no signal blocked. Otherwise it would inherit the spawner's mask, which is the master's,
 /// through std; a program that blocks SIGTERM could only be killed.
-pub fn end_with_parent(command: &mut Command, signal: Signal) {
+pub fn exit_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let none = SigSet::empty();
     // SAFETY: only async-signal-safe calls are allowed between fork and exec. prctl and getppid are plain system calls
@@ -212,20 +212,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_of_ours_is_not_taken_for_one_handed_down() {
+    fn own_descriptor_is_not_taken_as_inherited() {
         let file = tempfile::tempfile().unwrap();
-        assert!(inherited(file.as_raw_fd()).is_err(), "opened by us");
+        assert!(take_inherited(file.as_raw_fd()).is_err(), "opened by us");
         let handed_down = OwnedFd::from(file);
         fcntl_setfd(&handed_down, FdFlags::empty()).unwrap();
         let number = handed_down.into_raw_fd();
-        let taken = inherited(number).unwrap();
+        let taken = take_inherited(number).unwrap();
         assert!(fcntl_getfd(&taken).unwrap().contains(FdFlags::CLOEXEC));
-        assert!(inherited(number).is_err(), "a second time");
-        assert!(inherited(1).is_err() && inherited(9999).is_err());
+        assert!(take_inherited(number).is_err(), "a second time");
+        assert!(take_inherited(1).is_err() && take_inherited(9999).is_err());
     }
 
     #[test]
-    fn a_program_inherits_what_it_is_handed_down_under_its_number() {
+    fn inherited_descriptor_keeps_its_number() {
         let (read, write) = std::io::pipe().unwrap();
         let write = OwnedFd::from(write);
         let number = write.as_raw_fd();

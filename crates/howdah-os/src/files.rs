@@ -33,7 +33,7 @@ impl FileStamp {
 ///
 /// # Errors
 /// The error of `getrandom(2)`.
-pub fn random_word() -> io::Result<String> {
+pub fn random_hex() -> io::Result<String> {
     let mut bytes = [0; 8];
     // The kernel never returns fewer bytes than requested for requests of up to 256 bytes.
     getrandom(&mut bytes, GetRandomFlags::empty())?;
@@ -47,7 +47,7 @@ pub fn random_word() -> io::Result<String> {
 /// The error of the system. An existing file is never opened or overwritten.
 pub fn create_beside(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = path.with_file_name(format!(".{name}.{}", random_word()?));
+    let new = path.with_file_name(format!(".{name}.{}", random_hex()?));
     let mut options = File::options();
     let file = options.write(true).create_new(true).mode(mode).open(&new)?;
     Ok((file, new))
@@ -57,8 +57,8 @@ pub fn create_beside(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
 ///
 /// # Errors
 /// The error of the system, with the path. An existing directory is never used.
-pub fn private_directory(parent: &Path, prefix: &str) -> io::Result<PathBuf> {
-    let path = parent.join(format!("{prefix}{}", random_word()?));
+pub fn create_private_directory(parent: &Path, prefix: &str) -> io::Result<PathBuf> {
+    let path = parent.join(format!("{prefix}{}", random_hex()?));
     match fs::DirBuilder::new().mode(0o700).create(&path) {
         Ok(()) => Ok(path),
         Err(error) => {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_files_beside_one_have_names_of_their_own_that_no_process_id_is_in() {
+    fn create_beside_chooses_unique_names_without_process_id() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         let (_, one) = create_beside(&path, 0o600).unwrap();

@@ -5,7 +5,7 @@
 //! - [`process`]: what a process denies to other processes of its user.
 //! - [`files`]: detecting that a file has changed, and names for new files.
 //! - [`output`]: lines that several processes write to one file.
-//! - [`shares`]: capacity that clients share. It makes no system call; it is here because several programs use it.
+//! - [`client_quota`]: capacity that clients share. It makes no system call; it is here because several programs use it.
 //! - [`signals`]: signals as a descriptor.
 //! - [`descriptors`]: descriptors that survive an exec, and programs that exit with their parent.
 //! - [`mapping`]: memory that is shared with other processes, and files that are mapped for reading.
@@ -15,11 +15,11 @@
 #![deny(unsafe_code)]
 
 pub mod account;
+pub mod client_quota;
 pub mod descriptors;
 pub mod files;
 pub mod machine;
 pub mod mapping;
 pub mod output;
 pub mod process;
-pub mod shares;
 pub mod signals;

@@ -5,36 +5,42 @@ use std::path::{Path, PathBuf};
 
 /// Returns the number of bytes that this process may use, if it can be determined. `read` returns the text of a file if
 /// the file exists.
-pub fn memory(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+pub fn available_memory(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let total = read(Path::new("/proc/meminfo")).and_then(|text| mem_total(&text));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
-    let limits = groups.lines().filter_map(group_of_line).flat_map(|group| {
-        // Walks from the group up to the root, because a group's limit also applies to the groups below it.
-        let mut found = Vec::new();
-        let mut dir = Some(group.path.as_path());
-        while let Some(at) = dir {
-            found.extend(read(&group.mount.join(at).join(group.file)).and_then(|t| limit(&t)));
-            dir = at.parent();
-        }
-        found
-    });
+    let limits = groups
+        .lines()
+        .filter_map(parse_cgroup_line)
+        .flat_map(|group| {
+            // Walks from the group up to the root, because a group's limit also applies to the groups below it.
+            let mut found = Vec::new();
+            let mut dir = Some(group.path.as_path());
+            while let Some(at) = dir {
+                found.extend(
+                    read(&group.mount.join(at).join(group.file))
+                        .and_then(|t| parse_memory_limit(&t)),
+                );
+                dir = at.parent();
+            }
+            found
+        });
     limits.chain(total).min()
 }
 
 /// A line of /proc/self/cgroup that concerns memory (cgroups(7)).
-struct Group {
+struct MemoryCgroup {
     mount: PathBuf,
     /// The group's directory, relative to `mount`.
     path: PathBuf,
     file: &'static str,
 }
 
-fn group_of_line(line: &str) -> Option<Group> {
+fn parse_cgroup_line(line: &str) -> Option<MemoryCgroup> {
     let mut parts = line.splitn(3, ':');
     let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
     let path = PathBuf::from(path.trim_start_matches('/'));
     if id == "0" && controllers.is_empty() {
-        return Some(Group {
+        return Some(MemoryCgroup {
             mount: PathBuf::from("/sys/fs/cgroup"),
             path,
             file: "memory.max",
@@ -43,7 +49,7 @@ fn group_of_line(line: &str) -> Option<Group> {
     controllers
         .split(',')
         .any(|c| c == "memory")
-        .then(|| Group {
+        .then(|| MemoryCgroup {
             mount: PathBuf::from("/sys/fs/cgroup/memory"),
             path,
             file: "memory.limit_in_bytes",
@@ -52,7 +58,7 @@ fn group_of_line(line: &str) -> Option<Group> {
 
 /// Parses the content of a limit file. `max` (v2) is not a number and gives `None`. In v1, "no limit" is a number
 /// larger than the memory of any machine.
-fn limit(text: &str) -> Option<u64> {
+fn parse_memory_limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes > 0)
 }
 
@@ -75,18 +81,18 @@ mod tests {
             let found = files.iter().find(|(name, _)| Path::new(name) == path);
             found.map(|(_, text)| (*text).to_owned())
         };
-        assert_eq!(memory(read), expect, "{files:?}");
+        assert_eq!(available_memory(read), expect, "{files:?}");
     }
 
     #[test]
-    fn without_a_control_group_the_machine_counts() {
+    fn machine_memory_applies_without_a_control_group() {
         check(&[("/proc/meminfo", MEMINFO)], Some(8 * GIB));
         check(&[], None);
         check(&[("/proc/meminfo", "nonsense")], None);
     }
 
     #[test]
-    fn a_cgroup_v2_limit_counts_wherever_it_stands_above_us() {
+    fn cgroup_v2_limit_applies_at_any_level() {
         let meminfo = ("/proc/meminfo", MEMINFO);
         let group = ("/proc/self/cgroup", "0::/system.slice/howdah.service\n");
         let own = "/sys/fs/cgroup/system.slice/howdah.service/memory.max";
@@ -106,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_v1_limit_counts_and_its_way_of_saying_none_does_not() {
+    fn cgroup_v1_limit_applies_unless_it_means_unlimited() {
         let meminfo = ("/proc/meminfo", MEMINFO);
         let group = (
             "/proc/self/cgroup",

@@ -21,7 +21,7 @@ pub fn may_change_user() -> bool {
 
 /// Returns whether this process may give files to other users, still use those files, and become those users. In a
 /// container, root may lack these capabilities.
-pub fn may_give_files_away() -> bool {
+pub fn may_change_file_owner() -> bool {
     let needed = CapabilitySet::CHOWN
         | CapabilitySet::DAC_OVERRIDE
         | CapabilitySet::SETUID
@@ -35,7 +35,7 @@ pub fn may_give_files_away() -> bool {
 ///
 /// # Errors
 /// The error of the kernel.
-pub fn give_up_capabilities() -> io::Result<()> {
+pub fn drop_capabilities() -> io::Result<()> {
     if is_root() {
         return Ok(());
     }
@@ -60,11 +60,11 @@ pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
 }
 
 /// Prevents this process and the processes that it starts from gaining privileges by an exec.
-pub fn no_new_privileges() -> io::Result<()> {
+pub fn forbid_new_privileges() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
 /// Returns the number of threads of this process, or 1 if /proc is not available.
-pub fn threads() -> usize {
+pub fn thread_count() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }

@@ -25,7 +25,7 @@ impl SignalDescriptor {
     }
 
     /// Takes the pending signals off the queue and returns them.
-    pub fn take(&self) -> Vec<libc::c_int> {
+    pub fn take_pending(&self) -> Vec<libc::c_int> {
         let next = || self.0.read_signal().ok().flatten();
         std::iter::from_fn(next)
             .map(|info| info.ssi_signo as libc::c_int)

@@ -10,7 +10,7 @@ mod front;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use front::{Dir, Front, Request};
+use front::{FrontRequest, TestDir, TestFront};
 use howdah_proto::request::RequestFrame;
 use howdah_proto::shm::SlotState;
 
@@ -19,7 +19,7 @@ fn main() {
         .skip(1)
         .find_map(|a| a.parse().ok())
         .unwrap_or(50_000);
-    let dir = Dir::new();
+    let dir = TestDir::new();
     memory(&dir);
     let cases = [
         ("empty", "<?php"),
@@ -41,7 +41,7 @@ fn main() {
         for (name, text) in cases {
             let script = dir.write("bench.php", text);
             // The environment is as small as the one that a front gives.
-            let mut front = Front::zygote_in(args, |command| {
+            let mut front = TestFront::start_zygote_with(args, |command| {
                 // The script is newer than opcache accepts by default.
                 command.args(["-d", "opcache.file_update_protection=0"]);
                 command.env_clear().env("PATH", "/usr/bin:/bin");
@@ -69,7 +69,7 @@ fn main() {
 }
 
 /// Measures the same pages from a worker: the cost that remains when the script stays in memory.
-fn worker(dir: &Dir, requests: u64) {
+fn worker(dir: &TestDir, requests: u64) {
     println!("worker");
     for (name, body) in [
         ("hello", "echo 'Hello, world. 24 bytes.';"),
@@ -92,7 +92,7 @@ fn worker(dir: &Dir, requests: u64) {
         );
         let script = dir.write("worker.php", &text);
         let script_name = script.to_str().unwrap().to_owned();
-        let mut front = Front::zygote_in(&["--worker", &script_name], |command| {
+        let mut front = TestFront::start_zygote_with(&["--worker", &script_name], |command| {
             command.env_clear().env("PATH", "/usr/bin:/bin");
         });
         front.next_report();
@@ -114,11 +114,11 @@ fn worker(dir: &Dir, requests: u64) {
 }
 
 /// Compares the memory of a child after a few requests with that of a php-fpm child, both without php.ini.
-fn memory(dir: &Dir) {
+fn memory(dir: &TestDir) {
     let script = dir.write("memory.php", "<?php echo getmypid();");
-    let mut front = Front::start(1, &["--no-php-ini"]);
+    let mut front = TestFront::start(1, &["--no-php-ini"]);
     for _ in 0..5 {
-        front.run(Request::get(&script));
+        front.run(FrontRequest::get(&script));
     }
     println!("memory of a child without php.ini");
     println!("  howdah-php  {}", smaps(front.children[0].1));
@@ -153,7 +153,7 @@ fn smaps(pid: i32) -> String {
 
 /// Builds a frame like that of a browser's request, with 24 variables.
 fn a_browsers_request(script: &Path) -> RequestFrame {
-    let mut request = Request::get(script);
+    let mut request = FrontRequest::get(script);
     for (name, value) in [
         ("QUERY_STRING", ""),
         ("PHP_SELF", "/script.php"),
@@ -182,14 +182,14 @@ fn a_browsers_request(script: &Path) -> RequestFrame {
 }
 
 /// Keeps all slots busy until `requests` have been answered.
-fn pump(front: &mut Front, frame: &RequestFrame, requests: u64) {
+fn pump(front: &mut TestFront, frame: &RequestFrame, requests: u64) {
     let port = &front.port;
     let slots = port.slots();
     let (mut sent, mut done) = (0u64, 0u64);
     let mut answer = Vec::new();
     let publish = |slot| {
         port.publish(slot, frame, true);
-        Front::wake(front.pool.choose_wake(front::sys::monotonic_ns(), 2));
+        TestFront::wake(front.pool.choose_wake(front::sys::monotonic_ns(), 2));
     };
     for slot in 0..slots.min(requests as u32) {
         publish(slot);
@@ -221,7 +221,7 @@ fn cpu_ns(pid: i32) -> u64 {
 }
 
 /// Returns the system calls per request by name, counted by strace over a thousand requests.
-fn system_calls(front: &mut Front, frame: &RequestFrame, pid: i32) -> Option<String> {
+fn system_calls(front: &mut TestFront, frame: &RequestFrame, pid: i32) -> Option<String> {
     const COUNTED: u64 = 1000;
     let mut strace = Command::new("strace")
         .args([
@@ -242,7 +242,7 @@ fn system_calls(front: &mut Front, frame: &RequestFrame, pid: i32) -> Option<Str
         std::fs::read_to_string(format!("/proc/{pid}/status"))
             .is_ok_and(|s| !s.contains("TracerPid:\t0\n"))
     };
-    let deadline = std::time::Instant::now() + front::PATIENCE;
+    let deadline = std::time::Instant::now() + front::MAX_WAIT;
     while !attached() {
         assert!(
             std::time::Instant::now() < deadline,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long children may take to finish their requests unless the command line sets another limit.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
+const DEFAULT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operation that the command line requests.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Invocation {
     /// Run as the zygote of a pool.
     Serve(ZygoteOptions),
     /// Only check whether PHP starts with these settings, within this many seconds.
-    Try(ZygoteOptions, u32),
+    TryStart(ZygoteOptions, u32),
 }
 
 /// The options of a zygote.
@@ -32,7 +32,7 @@ pub struct ZygoteOptions {
     /// One eventfd per front thread.
     pub bell_fds: Vec<i32>,
     /// Which php.ini PHP reads.
-    pub php_ini: PhpIni,
+    pub php_ini: PhpIniSource,
     /// `--opcache off` and the `-d` settings, as lines of a php.ini.
     pub ini_entries: CString,
     /// The user to become, by name or number. `None` keeps the current user.
@@ -47,7 +47,7 @@ pub struct ZygoteOptions {
 
 /// Which php.ini PHP reads.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub enum PhpIni {
+pub enum PhpIniSource {
     /// PHP's own search: `PHPRC`, then the directory compiled into libphp (for Debian's embed library
     /// `/etc/php/8.2/embed`), and `PHP_INI_SCAN_DIR` or its `conf.d`.
     #[default]
@@ -55,12 +55,12 @@ pub enum PhpIni {
     /// This file instead of the one that PHP would find. PHP still reads the scan directory.
     File(CString),
     /// No php.ini and no scan directory.
-    Nothing,
+    Disabled,
 }
 
 /// Why the command line is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ZygoteArgumentError {
     /// The program has no option of this name.
     UnknownOption(String),
     /// The option needs a value and has none.
@@ -71,13 +71,17 @@ pub enum Refused {
     Required(&'static str),
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for ZygoteArgumentError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refused::UnknownOption(name) => write!(f, "UnknownOption: {name}"),
-            Refused::MissingValue(name) => write!(f, "MissingValue: {name} wants a value"),
-            Refused::BadValue(name, value) => write!(f, "BadValue: {name} cannot be {value:?}"),
-            Refused::Required(name) => write!(
+            ZygoteArgumentError::UnknownOption(name) => write!(f, "UnknownOption: {name}"),
+            ZygoteArgumentError::MissingValue(name) => {
+                write!(f, "MissingValue: {name} wants a value")
+            }
+            ZygoteArgumentError::BadValue(name, value) => {
+                write!(f, "BadValue: {name} cannot be {value:?}")
+            }
+            ZygoteArgumentError::Required(name) => write!(
                 f,
                 "Required: {name} is missing; howdah-php is started by howdah, not by hand"
             ),
@@ -90,10 +94,10 @@ impl std::fmt::Display for Refused {
 pub fn parse(
     args: impl Iterator<Item = OsString>,
     stdin: impl FnOnce() -> std::io::Result<Vec<u8>>,
-) -> Result<Invocation, Refused> {
+) -> Result<Invocation, ZygoteArgumentError> {
     let mut args = args;
     let mut options = ZygoteOptions {
-        shutdown: SHUTDOWN_LIMIT,
+        shutdown: DEFAULT_SHUTDOWN_LIMIT,
         ..ZygoteOptions::default()
     };
     let (mut memory, mut control) = (None, None);
@@ -103,59 +107,65 @@ pub fn parse(
     let mut stdin = Some(stdin);
     while let Some(arg) = args.next() {
         let name = arg.to_string_lossy().into_owned();
-        let mut value = |option: &'static str| args.next().ok_or(Refused::MissingValue(option));
+        let mut value =
+            |option: &'static str| args.next().ok_or(ZygoteArgumentError::MissingValue(option));
         match name.as_str() {
             "--version" | "--name-version" => return Ok(Invocation::Version),
-            "--pool" => options.pool = text("--pool", value("--pool")?)?,
-            "--memory-fd" => memory = Some(fd("--memory-fd", &value("--memory-fd")?)?),
-            "--control-fd" => control = Some(fd("--control-fd", &value("--control-fd")?)?),
+            "--pool" => options.pool = utf8_value("--pool", value("--pool")?)?,
+            "--memory-fd" => {
+                memory = Some(descriptor_value("--memory-fd", &value("--memory-fd")?)?)
+            }
+            "--control-fd" => {
+                control = Some(descriptor_value("--control-fd", &value("--control-fd")?)?)
+            }
             "--bell-fds" => {
-                let list = text("--bell-fds", value("--bell-fds")?)?;
+                let list = utf8_value("--bell-fds", value("--bell-fds")?)?;
                 options.bell_fds = list
                     .split(',')
-                    .map(|one| fd("--bell-fds", OsStr::new(one)))
+                    .map(|one| descriptor_value("--bell-fds", OsStr::new(one)))
                     .collect::<Result<_, _>>()?;
             }
             "--php-ini" => {
                 let path = value("--php-ini")?;
-                options.php_ini = PhpIni::File(
-                    CString::new(path.into_vec())
-                        .map_err(|_| Refused::BadValue("--php-ini", "a path with NUL".into()))?,
-                );
+                options.php_ini =
+                    PhpIniSource::File(CString::new(path.into_vec()).map_err(|_| {
+                        ZygoteArgumentError::BadValue("--php-ini", "a path with NUL".into())
+                    })?);
             }
-            "--no-php-ini" => options.php_ini = PhpIni::Nothing,
-            "--user" => options.user = Some(text("--user", value("--user")?)?),
-            "--worker" => options.worker = Some(worker(value("--worker")?)?),
-            "--group" => options.group = Some(text("--group", value("--group")?)?),
+            "--no-php-ini" => options.php_ini = PhpIniSource::Disabled,
+            "--user" => options.user = Some(utf8_value("--user", value("--user")?)?),
+            "--worker" => options.worker = Some(worker_script_path(value("--worker")?)?),
+            "--group" => options.group = Some(utf8_value("--group", value("--group")?)?),
             "--farewell-ms" => {
-                let ms = text("--farewell-ms", value("--farewell-ms")?)?;
+                let ms = utf8_value("--farewell-ms", value("--farewell-ms")?)?;
                 let ms = ms
                     .parse()
-                    .map_err(|_| Refused::BadValue("--farewell-ms", ms))?;
+                    .map_err(|_| ZygoteArgumentError::BadValue("--farewell-ms", ms))?;
                 options.shutdown = Duration::from_millis(ms);
             }
             "--try-seconds" => {
-                let seconds = text("--try-seconds", value("--try-seconds")?)?;
+                let seconds = utf8_value("--try-seconds", value("--try-seconds")?)?;
                 let number = seconds.parse().ok().filter(|n| *n > 0);
-                trial = Some(number.ok_or(Refused::BadValue("--try-seconds", seconds))?);
+                trial =
+                    Some(number.ok_or(ZygoteArgumentError::BadValue("--try-seconds", seconds))?);
             }
             "--opcache" => {
-                opcache = match text("--opcache", value("--opcache")?)?.as_str() {
+                opcache = match utf8_value("--opcache", value("--opcache")?)?.as_str() {
                     "on" => true,
                     "off" => false,
-                    other => return Err(Refused::BadValue("--opcache", other.into())),
+                    other => return Err(ZygoteArgumentError::BadValue("--opcache", other.into())),
                 };
             }
-            "-d" => ini_entry(&mut ini, value("-d")?.as_bytes())?,
+            "-d" => push_ini_entry(&mut ini, value("-d")?.as_bytes())?,
             "--define-stdin" => {
-                let unread = |why: String| Refused::BadValue("--define-stdin", why);
+                let unread = |why: String| ZygoteArgumentError::BadValue("--define-stdin", why);
                 let stdin = stdin.take().ok_or_else(|| unread("given twice".into()))?;
                 let entries = stdin().map_err(|e| unread(e.to_string()))?;
                 for entry in entries.split(|b| *b == 0).filter(|entry| !entry.is_empty()) {
-                    ini_entry(&mut ini, entry)?;
+                    push_ini_entry(&mut ini, entry)?;
                 }
             }
-            _ => return Err(Refused::UnknownOption(name)),
+            _ => return Err(ZygoteArgumentError::UnknownOption(name)),
         }
     }
     if !opcache {
@@ -166,51 +176,55 @@ pub fn parse(
         // The preload script is application code, which a check of the settings must not run.
         ini.extend_from_slice(b"opcache.preload=\n");
     }
-    options.ini_entries =
-        CString::new(ini).map_err(|_| Refused::BadValue("-d", "a setting with NUL".into()))?;
+    options.ini_entries = CString::new(ini)
+        .map_err(|_| ZygoteArgumentError::BadValue("-d", "a setting with NUL".into()))?;
     if let Some(seconds) = trial {
-        return Ok(Invocation::Try(options, seconds));
+        return Ok(Invocation::TryStart(options, seconds));
     }
-    options.memory_fd = memory.ok_or(Refused::Required("--memory-fd"))?;
-    options.control_fd = control.ok_or(Refused::Required("--control-fd"))?;
+    options.memory_fd = memory.ok_or(ZygoteArgumentError::Required("--memory-fd"))?;
+    options.control_fd = control.ok_or(ZygoteArgumentError::Required("--control-fd"))?;
     if options.bell_fds.is_empty() {
-        return Err(Refused::Required("--bell-fds"));
+        return Err(ZygoteArgumentError::Required("--bell-fds"));
     }
     if options.pool.is_empty() {
-        return Err(Refused::Required("--pool"));
+        return Err(ZygoteArgumentError::Required("--pool"));
     }
     Ok(Invocation::Serve(options))
 }
 
-fn text(option: &'static str, value: OsString) -> Result<String, Refused> {
+fn utf8_value(option: &'static str, value: OsString) -> Result<String, ZygoteArgumentError> {
     value
         .into_string()
-        .map_err(|v| Refused::BadValue(option, v.to_string_lossy().into_owned()))
+        .map_err(|v| ZygoteArgumentError::BadValue(option, v.to_string_lossy().into_owned()))
 }
 
-fn worker(value: OsString) -> Result<PathBuf, Refused> {
+fn worker_script_path(value: OsString) -> Result<PathBuf, ZygoteArgumentError> {
     let path = PathBuf::from(value);
     // No file has a path longer than this.
     if path.is_absolute() && path.as_os_str().len() < 4096 {
         Ok(path)
     } else {
-        Err(Refused::BadValue("--worker", path.display().to_string()))
+        Err(ZygoteArgumentError::BadValue(
+            "--worker",
+            path.display().to_string(),
+        ))
     }
 }
 
-fn fd(option: &'static str, value: &OsStr) -> Result<i32, Refused> {
+fn descriptor_value(option: &'static str, value: &OsStr) -> Result<i32, ZygoteArgumentError> {
     value
         .to_str()
         .and_then(|v| v.parse().ok())
         .filter(|n| *n >= 0)
-        .ok_or_else(|| Refused::BadValue(option, value.to_string_lossy().into_owned()))
+        .ok_or_else(|| ZygoteArgumentError::BadValue(option, value.to_string_lossy().into_owned()))
 }
 
 /// Appends one `-d name=value` as a php.ini line, by the quoting rules of php's own `-d` (`php_ini_builder_define`): a
 /// value that begins with a letter, a digit or a quote is written unchanged, any other value is quoted, and a name
 /// alone means 1.
-pub fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
-    let refuse = || Refused::BadValue("-d", String::from_utf8_lossy(entry).into_owned());
+pub fn push_ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), ZygoteArgumentError> {
+    let refuse =
+        || ZygoteArgumentError::BadValue("-d", String::from_utf8_lossy(entry).into_owned());
     let (name, value) = match entry.iter().position(|b| *b == b'=') {
         Some(at) => (&entry[..at], Some(&entry[at + 1..])),
         None => (entry, None),
@@ -254,7 +268,7 @@ pub fn ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), Refused> {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Invocation, Refused> {
+    fn read(line: &str) -> Result<Invocation, ZygoteArgumentError> {
         parse(line.split_whitespace().map(OsString::from), || {
             Ok(b"mysqli.default_pw=a b\0x=1\0".to_vec())
         })
@@ -263,7 +277,7 @@ mod tests {
     const BASE: &str = "--pool www --memory-fd 5 --control-fd 6 --bell-fds 7,8";
 
     #[test]
-    fn a_full_line_is_read() {
+    fn zygote_command_line_is_parsed() {
         let Ok(Invocation::Serve(options)) = read(&format!(
             "{BASE} -d memory_limit=64M -d error_log=/x -d a.flag --opcache off --user www-data"
         )) else {
@@ -278,8 +292,9 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_needs_no_front_and_preloads_nothing() {
-        let Ok(Invocation::Try(options, 60)) = read("--try-seconds 60 -d opcache.preload=app.php")
+    fn try_start_needs_no_front_and_disables_preloading() {
+        let Ok(Invocation::TryStart(options, 60)) =
+            read("--try-seconds 60 -d opcache.preload=app.php")
         else {
             panic!("refused");
         };
@@ -290,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_come_by_standard_input_too() {
+    fn define_stdin_adds_settings() {
         let Ok(Invocation::Serve(options)) = read(&format!("{BASE} -d a=1 --define-stdin -d b=2"))
         else {
             panic!("refused");
@@ -303,26 +318,29 @@ mod tests {
     }
 
     #[test]
-    fn an_element_of_an_array_is_a_setting_too() {
+    fn ini_entry_accepts_array_elements() {
         for (entry, line) in [("a[1]=x", "a[1]=x\n"), ("a.b[]=y", "a.b[]=y\n")] {
             let mut out = Vec::new();
-            assert_eq!(ini_entry(&mut out, entry.as_bytes()), Ok(()));
+            assert_eq!(push_ini_entry(&mut out, entry.as_bytes()), Ok(()));
             assert_eq!(String::from_utf8(out).unwrap(), line);
         }
         for nonsense in ["[1]=x", "a[1=x", "a]1[=x", "a[\"]=x", "a[1]b=x"] {
             assert!(
-                ini_entry(&mut Vec::new(), nonsense.as_bytes()).is_err(),
+                push_ini_entry(&mut Vec::new(), nonsense.as_bytes()).is_err(),
                 "{nonsense}"
             );
         }
     }
 
     #[test]
-    fn mistakes_are_named() {
-        let unknown = Refused::UnknownOption("--frob".into());
+    fn zygote_argument_errors_are_named() {
+        let unknown = ZygoteArgumentError::UnknownOption("--frob".into());
         assert_eq!(read(&format!("{BASE} --frob")), Err(unknown));
-        assert_eq!(read("--pool"), Err(Refused::MissingValue("--pool")));
-        let bad = |option, value: &str| Err(Refused::BadValue(option, value.into()));
+        assert_eq!(
+            read("--pool"),
+            Err(ZygoteArgumentError::MissingValue("--pool"))
+        );
+        let bad = |option, value: &str| Err(ZygoteArgumentError::BadValue(option, value.into()));
         assert_eq!(read("--memory-fd -1"), bad("--memory-fd", "-1"));
         assert_eq!(read("--bell-fds 1,,2"), bad("--bell-fds", ""));
         assert_eq!(read("--opcache maybe"), bad("--opcache", "maybe"));
@@ -332,7 +350,7 @@ mod tests {
         assert_eq!(read("--farewell-ms soon"), bad("--farewell-ms", "soon"));
         assert_eq!(
             read("--pool x --memory-fd 1"),
-            Err(Refused::Required("--control-fd"))
+            Err(ZygoteArgumentError::Required("--control-fd"))
         );
     }
 }

@@ -1,9 +1,9 @@
 //! The life of a child: claim a request, run it, sleep when there is none, exit when asked to. The front, not this
 //! module, decides when a child is forked or killed.
 
-use howdah_proto::shm::{ChildId, ChildPort, Claim, EXIT_BAILED_OUT, EXIT_BROKEN, Region};
+use howdah_proto::shm::{ChildId, ChildPort, EXIT_BAILED_OUT, EXIT_BROKEN, Region, RequestClaim};
 
-use crate::ffi::{self, Outcome};
+use crate::ffi::{self, RunOutcome};
 use crate::{current_request, sys};
 
 /// Serves requests as `me` until the child is retired or has served `max_requests` (0: no limit). The limit is as exact
@@ -15,36 +15,36 @@ pub fn serve(region: &'static Region, me: ChildId, max_requests: u64) -> ! {
     // Each child begins at a different front thread and moves on to the next one with every request.
     let mut turn = u32::from(me.index);
     let mut served = 0;
-    while let Some(claim) = wait_for_claim(&port, &mut turn, ffi::php_rest) {
+    while let Some(claim) = wait_for_claim(&port, &mut turn, ffi::php_release_before_sleep) {
         served += 1;
         let last = served == max_requests;
         if last {
-            ask_for_replacement(&port);
+            request_replacement(&port);
         }
         let outcome = run(&port, claim);
-        if outcome == Outcome::BailedOut {
+        if outcome == RunOutcome::BailedOut {
             port.leave();
-            sys::leave(EXIT_BAILED_OUT);
+            sys::exit_now(EXIT_BAILED_OUT);
         }
         if last {
             break;
         }
     }
     port.leave();
-    sys::leave(0)
+    sys::exit_now(0)
 }
 
 /// Tells the supervisor that this child has begun, or is about to begin, its last request.
-pub fn ask_for_replacement(port: &ChildPort) {
+pub fn request_replacement(port: &ChildPort) {
     port.mark_spent();
     current_request::ring_supervisor(port.fronts());
 }
 
 /// Claims the next request and sleeps until there is one. Returns `None` when this child must exit. If the zygote dies
 /// while the child sleeps, the process exits without returning from here. `rest` is called before each sleep.
-pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Option<Claim> {
+pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Option<RequestClaim> {
     loop {
-        if port.must_retire() || sys::orphaned() {
+        if port.is_retiring() || sys::is_orphaned() {
             return None;
         }
         let mut claim = port.claim(*turn);
@@ -52,7 +52,7 @@ pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Opti
             let (word, seen) = port.park();
             // The sleep is announced, so any process that publishes a request or retires this child from now on wakes
             // it. Check once more for what happened before.
-            if !port.must_retire() {
+            if !port.is_retiring() {
                 claim = port.claim(*turn);
                 if claim.is_none() {
                     rest();
@@ -68,20 +68,20 @@ pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Opti
     }
 }
 
-fn run(port: &ChildPort, claim: Claim) -> Outcome {
+fn run(port: &ChildPort, claim: RequestClaim) -> RunOutcome {
     let now = sys::monotonic_ns();
     port.begin_job(now);
-    claim.begun(now);
+    claim.record_begin(now);
     let outcome = ffi::php_run(claim);
-    if let Outcome::Copy(status) = outcome {
-        sys::leave(status);
+    if let RunOutcome::ScriptFork(status) = outcome {
+        sys::exit_now(status);
     }
-    if outcome == Outcome::BailedOut {
-        ask_for_replacement(port);
+    if outcome == RunOutcome::BailedOut {
+        request_replacement(port);
     }
     port.end_job();
-    if outcome == Outcome::Broken {
-        sys::leave(EXIT_BROKEN);
+    if outcome == RunOutcome::Broken {
+        sys::exit_now(EXIT_BROKEN);
     }
     outcome
 }

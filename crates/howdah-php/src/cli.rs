@@ -4,15 +4,15 @@
 use std::ffi::{CString, OsString};
 use std::process::ExitCode;
 
-use howdah_os::descriptors::inherited;
+use howdah_os::descriptors::take_inherited;
 
-use crate::command_line::{PhpSettings, string, value_of};
+use crate::command_line::{CommandLineSettings, c_string, option_value};
 use crate::{current_request, ffi};
 
 /// The parsed command line of `howdah-php php`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CliOptions {
-    settings: PhpSettings,
+    settings: CommandLineSettings,
     /// PHP code to run instead of a script.
     code: Option<CString>,
     /// The descriptor to which effects are written. `None` means that they are not reported.
@@ -31,12 +31,12 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(options) => options,
         Err(why) => return refuse(why, 2),
     };
-    let (php_ini, entries) = match options.settings.settle() {
+    let (php_ini, entries) = match options.settings.resolve() {
         Ok(settled) => settled,
         Err(why) => return refuse(why, 1),
     };
     if let Some(fd) = options.effects {
-        match inherited(fd) {
+        match take_inherited(fd) {
             Ok(fd) => current_request::report_effects_to(fd),
             Err(error) => return refuse(format!("BadValue: --effects-fd {fd}: {error}"), 2),
         }
@@ -55,12 +55,12 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, St
     let mut options = CliOptions::default();
     while let Some(argument) = arguments.next() {
         let name = argument.to_string_lossy().into_owned();
-        let mut value = || value_of(&name, &mut arguments);
-        if options.settings.take(&name, &mut value)? {
+        let mut value = || option_value(&name, &mut arguments);
+        if options.settings.take_option(&name, &mut value)? {
             continue;
         }
         match name.as_str() {
-            "--code" => options.code = Some(string(value()?)?),
+            "--code" => options.code = Some(c_string(value()?)?),
             "--effects-fd" => {
                 let number = value()?;
                 let number = number.to_str().and_then(|n| n.parse().ok());
@@ -68,7 +68,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, St
             }
             "--" => {
                 for argument in arguments.by_ref() {
-                    options.arguments.push(string(argument)?);
+                    options.arguments.push(c_string(argument)?);
                 }
             }
             _ => return Err(format!("UnknownOption: {name}")),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_dashes_is_the_scripts() {
+    fn arguments_after_double_dash_belong_to_the_script() {
         let options = parsed(&["-d", "a", "--effects-fd", "7", "--", "s.php", "-d", "--"]).unwrap();
         assert_eq!(
             (&options.settings.ini_entries[..], options.effects),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn command_line_errors_are_named() {
         for (arguments, name) in [
             (&["-x"][..], "UnknownOption"),
             (&["--"], "Required"),

@@ -4,7 +4,7 @@
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::arguments::{PhpIni, ini_entry};
+use crate::arguments::{PhpIniSource, push_ini_entry};
 use crate::sys;
 
 /// The settings that every command-line PHP has, whatever php.ini contains (`HARDCODED_INI` of sapi/cli).
@@ -13,24 +13,24 @@ const COMMAND_LINE_INI: &str = "html_errors=0\nregister_argc_argv=1\nimplicit_fl
 
 /// PHP's settings as given on the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct PhpSettings {
+pub struct CommandLineSettings {
     /// Which php.ini PHP reads.
-    pub php_ini: PhpIni,
+    pub php_ini: PhpIniSource,
     /// Lines of a php.ini that override the ones in the file.
     pub ini_entries: Vec<u8>,
 }
 
-impl PhpSettings {
+impl CommandLineSettings {
     /// Consumes `--php-ini FILE`, `--no-php-ini` and `-d NAME=VALUE`. Returns false if `name` is none of these options.
-    pub fn take(
+    pub fn take_option(
         &mut self,
         name: &str,
         value: impl FnOnce() -> Result<OsString, String>,
     ) -> Result<bool, String> {
         match name {
-            "--php-ini" => self.php_ini = PhpIni::File(string(value()?)?),
-            "--no-php-ini" => self.php_ini = PhpIni::Nothing,
-            "-d" => ini_entry(&mut self.ini_entries, value()?.as_bytes())
+            "--php-ini" => self.php_ini = PhpIniSource::File(c_string(value()?)?),
+            "--no-php-ini" => self.php_ini = PhpIniSource::Disabled,
+            "-d" => push_ini_entry(&mut self.ini_entries, value()?.as_bytes())
                 .map_err(|why| why.to_string())?,
             _ => return Ok(false),
         }
@@ -38,9 +38,9 @@ impl PhpSettings {
     }
 
     /// Returns the settings that PHP is started with. Fails if the named php.ini cannot be read.
-    pub fn settle(self) -> Result<(PhpIni, CString), String> {
-        if let PhpIni::File(path) = &self.php_ini {
-            sys::readable(path).map_err(|error| {
+    pub fn resolve(self) -> Result<(PhpIniSource, CString), String> {
+        if let PhpIniSource::File(path) = &self.php_ini {
+            sys::check_readable(path).map_err(|error| {
                 let path = path.to_string_lossy();
                 format!("PhpIniUnreadable: cannot read {path}: {error}")
             })?;
@@ -52,7 +52,7 @@ impl PhpSettings {
 }
 
 /// Returns the next argument, which is the value of the option `name`.
-pub fn value_of(
+pub fn option_value(
     name: &str,
     arguments: &mut impl Iterator<Item = OsString>,
 ) -> Result<OsString, String> {
@@ -61,6 +61,6 @@ pub fn value_of(
 }
 
 /// Converts an argument to a C string. Fails if it contains a NUL byte.
-pub fn string(text: OsString) -> Result<CString, String> {
+pub fn c_string(text: OsString) -> Result<CString, String> {
     CString::new(text.into_vec()).map_err(|_| "BadValue: an argument with NUL".to_owned())
 }

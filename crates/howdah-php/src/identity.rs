@@ -2,7 +2,7 @@
 //! script run as the pool's user. That user also creates opcache's memory and lock, which the children inherit.
 
 use howdah_os::account;
-use howdah_os::process::give_up_capabilities;
+use howdah_os::process::drop_capabilities;
 use rustix::process::{getegid, geteuid};
 
 use crate::sys;
@@ -20,9 +20,9 @@ pub enum IdentityError {
 
 /// Becomes `user` (a name or number) and `group` (the user's group when `None`). Drops every capability that a service
 /// manager may have granted, even if the process already runs as this user.
-pub fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityError> {
+pub fn assume_identity(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityError> {
     become_user(user, group)?;
-    give_up_capabilities().map_err(|error| {
+    drop_capabilities().map_err(|error| {
         IdentityError::CannotChangeUser(format!("cannot give up capabilities: {error}"))
     })
 }
@@ -31,7 +31,7 @@ fn become_user(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityEr
     let Some(user) = user else {
         return match group {
             None => {
-                sys::name_user(&account::effective());
+                sys::set_user_environment(&account::effective_account());
                 Ok(())
             }
             Some(g) => Err(IdentityError::CannotChangeUser(format!(
@@ -39,12 +39,15 @@ fn become_user(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityEr
             ))),
         };
     };
-    let account = account::user(user).ok_or_else(|| IdentityError::NoSuchUser(user.to_owned()))?;
+    let account =
+        account::find_user(user).ok_or_else(|| IdentityError::NoSuchUser(user.to_owned()))?;
     let gid = match group {
         None => account.gid,
-        Some(g) => account::group(g).ok_or_else(|| IdentityError::NoSuchGroup(g.to_owned()))?,
+        Some(g) => {
+            account::find_group(g).ok_or_else(|| IdentityError::NoSuchGroup(g.to_owned()))?
+        }
     };
-    sys::name_user(&account);
+    sys::set_user_environment(&account);
     let (uid_now, gid_now) = (geteuid().as_raw(), getegid().as_raw());
     if (uid_now, gid_now) == (account.uid, gid) && uid_now != 0 {
         return Ok(());

@@ -31,7 +31,7 @@ mod zygote;
 use std::io::Read;
 use std::process::ExitCode;
 
-use howdah_os::output::line_to_stderr;
+use howdah_os::output::write_stderr_line;
 
 use arguments::Invocation;
 
@@ -53,9 +53,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Invocation::Serve(options)) => zygote::run(options),
-        Ok(Invocation::Try(options, seconds)) => zygote::try_start(options, seconds),
+        Ok(Invocation::TryStart(options, seconds)) => zygote::try_start(options, seconds),
         Err(why) => {
-            line_to_stderr(&format!("howdah-php: {why}"));
+            write_stderr_line(&format!("howdah-php: {why}"));
             ExitCode::from(2)
         }
     }

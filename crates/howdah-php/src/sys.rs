@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use howdah_os::account::Account;
 use howdah_os::descriptors::send_packet;
-use howdah_os::process::{set_dumpable, threads};
+use howdah_os::process::{set_dumpable, thread_count};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
@@ -31,7 +31,7 @@ pub fn monotonic_ns() -> u64 {
 
 /// Makes standard input empty and sends standard output to the log pipe: a script that writes to `php://stdout` must
 /// not write to the front's standard output.
-pub fn tidy_stdio() {
+pub fn redirect_stdio() {
     if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
     {
         let _ = rustix::stdio::dup2_stdin(null);
@@ -41,12 +41,12 @@ pub fn tidy_stdio() {
 
 /// Writes a packet to a pipe or socket. Returns `false` if the write fails, for example because no process reads it any
 /// more.
-pub fn write(fd: BorrowedFd<'_>, packet: &[u8]) -> bool {
+pub fn write_packet(fd: BorrowedFd<'_>, packet: &[u8]) -> bool {
     rustix::io::retry_on_intr(|| rustix::io::write(fd, packet)).is_ok()
 }
 
 /// Rings the bell (eventfd) of a front thread. If the counter is full, the bell is ringing already.
-pub fn ring(fd: BorrowedFd<'_>) {
+pub fn ring_bell(fd: BorrowedFd<'_>) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
@@ -72,13 +72,13 @@ fn timespec(time: Duration) -> Timespec {
 }
 
 /// Exits at once, without exit handlers: a forked child shares too much with its zygote.
-pub fn leave(status: i32) -> ! {
+pub fn exit_now(status: i32) -> ! {
     // SAFETY: `_exit` never returns.
     unsafe { libc::_exit(status) }
 }
 
 /// Kills this process after `seconds` if it still runs then.
-pub fn die_after(seconds: u32) {
+pub fn set_exit_alarm(seconds: u32) {
     // SAFETY: no pointers are passed. SIGALRM has its default disposition, which ends the process.
     unsafe { libc::alarm(seconds) };
 }
@@ -118,7 +118,7 @@ pub fn send(fd: BorrowedFd<'_>, packet: &[u8], passed: Option<BorrowedFd<'_>>) -
 }
 
 /// The process in which `fork` has returned.
-pub enum Forked {
+pub enum ForkResult {
     /// This is the new process.
     Child,
     /// This is the old process; the value is the id of the new one.
@@ -128,9 +128,9 @@ pub enum Forked {
 /// Forks. Only the forking thread exists in the new process, where locks held by other threads stay locked. Howdah
 /// starts no thread here, but an extension may, or code that a script ran earlier. The first such fork is reported to
 /// `warn`, with the warning's name.
-pub fn fork(warn: impl FnOnce(&str)) -> io::Result<Forked> {
+pub fn fork(warn: impl FnOnce(&str)) -> io::Result<ForkResult> {
     static WARNED: AtomicBool = AtomicBool::new(false);
-    let threads = threads();
+    let threads = thread_count();
     if threads > 1 && !WARNED.swap(true, Ordering::Relaxed) {
         warn(&format!(
             "ForkWithThreads: this process has {threads} threads (an extension has started them); processes that it forks have one, and may wait for ever for what another has locked"
@@ -141,8 +141,8 @@ pub fn fork(warn: impl FnOnce(&str)) -> io::Result<Forked> {
     // With more threads the new process may deadlock, but it does not violate memory safety.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Forked::Child),
-        pid => Ok(Forked::Parent(pid)),
+        0 => Ok(ForkResult::Child),
+        pid => Ok(ForkResult::Parent(pid)),
     }
 }
 
@@ -153,7 +153,7 @@ pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
 }
 
 /// Sends a signal to a child that has not been reaped yet.
-pub fn kill(pid: i32, signal: i32) {
+pub fn send_signal(pid: i32, signal: i32) {
     if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {
         let _ = rustix::process::kill_process(pid, signal);
     }
@@ -161,33 +161,33 @@ pub fn kill(pid: i32, signal: i32) {
 
 /// How a reaped process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessEnd {
+pub enum ProcessExit {
     /// The process exited with this status.
     Code(i32),
     /// This signal killed the process.
     Signal(i32),
 }
 
-impl ProcessEnd {
-    fn of(status: WaitStatus) -> ProcessEnd {
+impl ProcessExit {
+    fn from_status(status: WaitStatus) -> ProcessExit {
         match status.terminating_signal() {
-            Some(signal) => ProcessEnd::Signal(signal),
-            None => ProcessEnd::Code(status.exit_status().unwrap_or(0)),
+            Some(signal) => ProcessExit::Signal(signal),
+            None => ProcessExit::Code(status.exit_status().unwrap_or(0)),
         }
     }
 }
 
 /// Reaps one dead child, if there is one.
-pub fn reap() -> Option<(i32, ProcessEnd)> {
+pub fn reap_any() -> Option<(i32, ProcessExit)> {
     let (pid, status) = rustix::process::wait(WaitOptions::NOHANG).ok()??;
-    Some((pid.as_raw_nonzero().get(), ProcessEnd::of(status)))
+    Some((pid.as_raw_nonzero().get(), ProcessExit::from_status(status)))
 }
 
 /// Reaps the child `pid` if it has exited.
-pub fn reap_child(pid: i32) -> Option<ProcessEnd> {
+pub fn reap_child(pid: i32) -> Option<ProcessExit> {
     let pid = Pid::from_raw(pid)?;
     let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
-    Some(ProcessEnd::of(status))
+    Some(ProcessExit::from_status(status))
 }
 
 /// Waits until one of the descriptors is readable, or for `limit`. Returns which of them are readable.
@@ -227,7 +227,7 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// The children inherit the last rule, since a script could otherwise read or change other visitors' requests in a
 /// sibling. (php-fpm's children are not dumpable either, unless `process.dumpable` is set.) As a consequence there are
 /// no core files.
-pub fn settle_zygote() {
+pub fn prepare_zygote() {
     // Fails harmlessly for a session leader.
     let _ = rustix::process::setsid();
     // SAFETY: the dispositions are the kernel's own, so no handler runs.
@@ -241,7 +241,7 @@ pub fn settle_zygote() {
 
 /// Gives the zygote a descriptor that reads this process's memory, for the slow log. The process may be inspected only
 /// while the descriptor is opened, but the descriptor stays valid afterwards. The message contains the process id.
-pub fn hand_over_memory(socket: OwnedFd) {
+pub fn send_memory_descriptor(socket: OwnedFd) {
     let _ = set_dumpable(true);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let memory = rustix::fs::open("/proc/self/mem", flags, Mode::empty());
@@ -267,13 +267,13 @@ fn orphan_signal() -> i32 {
 extern "C" fn on_orphaned(_signal: libc::c_int) {
     ORPHANED.store(true, Ordering::SeqCst);
     if IDLE.load(Ordering::SeqCst) {
-        leave(0);
+        exit_now(0);
     }
 }
 
 /// Configures a freshly forked child: clears the signal mask and requests a signal when the zygote dies. `zygote` is
 /// the parent's id before the fork.
-pub fn settle_child(zygote: i32) {
+pub fn prepare_child(zygote: i32) {
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
     // SAFETY: an all-zero sigaction is a valid value; the handler only touches atomics and calls _exit.
     unsafe {
@@ -285,7 +285,7 @@ pub fn settle_child(zygote: i32) {
         libc::prctl(libc::PR_SET_PDEATHSIG, orphan_signal(), 0, 0, 0);
     }
     if !is_parent(zygote) {
-        leave(0);
+        exit_now(0);
     }
 }
 
@@ -306,7 +306,7 @@ pub fn process_exists(pid: u32) -> bool {
 }
 
 /// Returns whether the zygote has died.
-pub fn orphaned() -> bool {
+pub fn is_orphaned() -> bool {
     ORPHANED.load(Ordering::SeqCst)
 }
 
@@ -314,7 +314,7 @@ pub fn orphaned() -> bool {
 /// the zygote is gone and nothing has happened for the time set by [`set_orphan_timeout`]: the front is then probably
 /// gone too, and no process will ever read the response.
 pub fn sleep_in_request(word: &AtomicU32, seen: u32) -> bool {
-    let orphaned = orphaned();
+    let orphaned = is_orphaned();
     let timeout = if orphaned {
         Duration::from_millis(ORPHAN_TIMEOUT_MS.load(Ordering::Relaxed))
     } else {
@@ -334,8 +334,8 @@ pub fn set_orphan_timeout(timeout: Duration) {
 /// Sleeps between requests. Exits at once if the zygote dies meanwhile.
 pub fn sleep_idle(word: &AtomicU32, seen: u32) {
     IDLE.store(true, Ordering::SeqCst);
-    if orphaned() {
-        leave(0);
+    if is_orphaned() {
+        exit_now(0);
     }
     futex_wait(word, seen, None);
     IDLE.store(false, Ordering::SeqCst);
@@ -343,7 +343,7 @@ pub fn sleep_idle(word: &AtomicU32, seen: u32) {
 
 /// Sets `USER` and `HOME` in the environment, as php-fpm does: programs that scripts start (git, composer) look for
 /// their files there. Called before PHP starts.
-pub fn name_user(account: &Account) {
+pub fn set_user_environment(account: &Account) {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     for (name, value) in [("USER", &account.name), ("HOME", &account.home)] {
@@ -355,7 +355,7 @@ pub fn name_user(account: &Account) {
 }
 
 /// Checks that the current user can open a file for reading.
-pub fn readable(path: &std::ffi::CStr) -> io::Result<()> {
+pub fn check_readable(path: &std::ffi::CStr) -> io::Result<()> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(())
 }
@@ -365,15 +365,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fork_of_a_process_with_threads_is_reported_once() {
+    fn fork_with_threads_is_reported_once() {
         // The test harness runs each test on its own thread, so this process has more than one.
         let mut warnings = Vec::new();
         for _ in 0..2 {
             match fork(|warning| warnings.push(warning.to_owned())).unwrap() {
-                Forked::Child => leave(3),
-                Forked::Parent(pid) => {
+                ForkResult::Child => exit_now(3),
+                ForkResult::Parent(pid) => {
                     let end = std::iter::repeat_with(|| reap_child(pid)).find_map(|end| end);
-                    assert_eq!(end, Some(ProcessEnd::Code(3)));
+                    assert_eq!(end, Some(ProcessExit::Code(3)));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! A worker child: boots a script once, then passes it one request after another as the script asks for them ([`next`],
+//! A worker child: boots a script once, then passes it one request after another as the script asks for them ([`next_request`],
 //! called from `shim/worker.c`). The shim resets PHP between two requests, and the front decides whether a child is
 //! forked or retired.
 
@@ -11,7 +11,7 @@ use howdah_proto::shm::{ChildId, ChildPort, EXIT_BROKEN, Region};
 use howdah_proto::variables::Var;
 use howdah_proto::worker::WorkerMessage;
 
-use crate::child::{ask_for_replacement, wait_for_claim};
+use crate::child::{request_replacement, wait_for_claim};
 use crate::ffi::{self, WorkerEnd};
 use crate::{current_request, sys};
 
@@ -24,14 +24,14 @@ struct WorkerChild {
     /// The child's row in the pool; `None` until the script has booted.
     port: Option<ChildPort>,
     /// The worker runs a request, or code that its script executes after one.
-    busy: bool,
+    in_request: bool,
     served: u64,
     /// A replacement has been requested.
-    spent: bool,
-    turn: u32,
+    replacement_requested: bool,
+    next_front: u32,
     max_requests: u64,
     /// The descriptor for messages to the zygote.
-    words: OwnedFd,
+    messages: OwnedFd,
 }
 
 thread_local! {
@@ -52,25 +52,25 @@ pub fn serve(
         region,
         me,
         port: None,
-        busy: false,
+        in_request: false,
         served: 0,
-        spent: false,
-        turn: u32::from(me.index),
+        replacement_requested: false,
+        next_front: u32::from(me.index),
         max_requests,
-        words,
+        messages: words,
     };
     WORKER.with_borrow_mut(|w| *w = Some(worker));
     // Leaked, because PHP refers to it until this process exits.
     let boot: &'static RequestFrame = Box::leak(Box::new(boot_frame(script)));
     let end = ffi::php_run_worker(boot);
-    if let WorkerEnd::ProcessEnd | WorkerEnd::Broken = end {
+    if let WorkerEnd::Finished | WorkerEnd::Broken = end {
         // A request that ended the script is counted too.
         WORKER.with_borrow_mut(|w| w.iter_mut().for_each(WorkerChild::end_job));
     }
     match end {
-        WorkerEnd::ProcessEnd => sys::leave(0),
-        WorkerEnd::Broken => sys::leave(EXIT_BROKEN),
-        WorkerEnd::Copy(status) => sys::leave(status),
+        WorkerEnd::Finished => sys::exit_now(0),
+        WorkerEnd::Broken => sys::exit_now(EXIT_BROKEN),
+        WorkerEnd::ScriptFork(status) => sys::exit_now(status),
         WorkerEnd::Failed(name, message) => {
             let message = format!("{}: {message}", script.display());
             let word = WorkerMessage::Failed {
@@ -81,10 +81,10 @@ pub fn serve(
             WORKER.with_borrow(|worker| {
                 if let Some(worker) = worker {
                     // If this fails, the zygote is gone and no process could read the message.
-                    let _ = sys::send(worker.words.as_fd(), word.encode().as_bytes(), None);
+                    let _ = sys::send(worker.messages.as_fd(), word.encode().as_bytes(), None);
                 }
             });
-            sys::leave(EXIT_NOT_BOOTED)
+            sys::exit_now(EXIT_NOT_BOOTED)
         }
     }
 }
@@ -123,19 +123,19 @@ fn boot_frame(script: &Path) -> RequestFrame {
 
 /// Waits for the next request, makes it the current one and returns its frame, or NULL when there will be none. The
 /// first call reports that the script has booted.
-pub fn next() -> *const u8 {
+pub fn next_request() -> *const u8 {
     WORKER.with_borrow_mut(|worker| match worker {
-        Some(worker) => worker.next(),
+        Some(worker) => worker.next_request(),
         None => std::ptr::null(),
     })
 }
 
 /// Asks the front to replace all workers because code has changed.
-pub fn ask_for_restart() {
+pub fn request_restart() {
     WORKER.with_borrow(|worker| {
         if let Some(worker) = worker {
             let word = WorkerMessage::Restart { child: worker.me };
-            let _ = sys::send(worker.words.as_fd(), word.encode().as_bytes(), None);
+            let _ = sys::send(worker.messages.as_fd(), word.encode().as_bytes(), None);
         }
     });
 }
@@ -143,19 +143,19 @@ pub fn ask_for_restart() {
 impl WorkerChild {
     fn end_job(&mut self) {
         if let Some(port) = self.port
-            && std::mem::take(&mut self.busy)
+            && std::mem::take(&mut self.in_request)
         {
             port.end_job();
             self.served += 1;
         }
     }
 
-    fn next(&mut self) -> *const u8 {
+    fn next_request(&mut self) -> *const u8 {
         let port = match self.port {
             Some(port) => port,
             None => {
                 let word = WorkerMessage::Booted { child: self.me };
-                let _ = sys::send(self.words.as_fd(), word.encode().as_bytes(), None);
+                let _ = sys::send(self.messages.as_fd(), word.encode().as_bytes(), None);
                 *self.port.insert(ChildPort::enter(self.region, self.me))
             }
         };
@@ -164,7 +164,7 @@ impl WorkerChild {
             port.leave();
             return std::ptr::null();
         }
-        let claim = wait_for_claim(&port, &mut self.turn, || ());
+        let claim = wait_for_claim(&port, &mut self.next_front, || ());
         // Begun even without a request: the time limit of a request also applies to the script's code after its last
         // one.
         let now = sys::monotonic_ns();
@@ -172,14 +172,14 @@ impl WorkerChild {
         let Some(claim) = claim else {
             return std::ptr::null();
         };
-        self.busy = true;
+        self.in_request = true;
         // The replacement is requested a tenth of `max_requests` early, since it has to boot a script.
         let announced = self.max_requests - self.max_requests / 10;
-        if self.max_requests != 0 && !self.spent && self.served + 1 >= announced {
-            self.spent = true;
-            ask_for_replacement(&port);
+        if self.max_requests != 0 && !self.replacement_requested && self.served + 1 >= announced {
+            self.replacement_requested = true;
+            request_replacement(&port);
         }
-        claim.begun(now);
+        claim.record_begin(now);
         let frame = claim.frame();
         current_request::begin(claim);
         frame

@@ -17,18 +17,20 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use howdah_os::descriptors::inherited;
+use howdah_os::descriptors::take_inherited;
 use howdah_os::mapping::PoolMemory;
-use howdah_os::output::line_to_stderr;
+use howdah_os::output::write_stderr_line;
 use howdah_os::signals::SignalDescriptor;
-use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report, ScriptsWork};
+use howdah_proto::control::{
+    Exit, MAX_PACKET_BYTES, ScriptsOperation, ZygoteCommand, ZygoteReport,
+};
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
 use howdah_proto::worker::WorkerMessage;
 
-use crate::arguments::{PhpIni, ZygoteOptions};
-use crate::ffi::{self, StartError};
+use crate::arguments::{PhpIniSource, ZygoteOptions};
+use crate::ffi::{self, PhpStartError};
 use crate::identity::{self, IdentityError};
-use crate::sys::{self, Forked, ProcessEnd};
+use crate::sys::{self, ForkResult, ProcessExit};
 use crate::{child, current_request, shared_cache, worker};
 
 struct Zygote {
@@ -39,32 +41,32 @@ struct Zygote {
     bells: Vec<OwnedFd>,
     worker: Option<WorkerScript>,
     pid: i32,
-    children: Vec<Child>,
+    children: Vec<ZygoteChild>,
     /// The sockets over which a child passes a descriptor of its memory.
-    memories: Pair,
+    memory_sockets: PacketPair,
     /// The id of the process that lists or compiles scripts.
-    scripts: Option<i32>,
+    scripts_pid: Option<i32>,
     shutdown_limit: Duration,
 }
 
-struct Child {
+struct ZygoteChild {
     pid: i32,
     id: ChildId,
     /// Reads the child's memory, for its PHP stack. `None` before the child has sent the descriptor, or if it could not
     /// open one.
-    memory: Option<OwnedFd>,
+    memory_descriptor: Option<OwnedFd>,
 }
 
 /// A pair of packet sockets: the zygote keeps one, and its children inherit the other.
-struct Pair {
+struct PacketPair {
     ours: OwnedFd,
     theirs: OwnedFd,
 }
 
-impl Pair {
-    fn new() -> Result<Pair, Failure> {
+impl PacketPair {
+    fn new() -> Result<PacketPair, StartFailure> {
         let (ours, theirs) = sys::packet_pair().map_err(|e| ("NoSocket", e.to_string()))?;
-        Ok(Pair { ours, theirs })
+        Ok(PacketPair { ours, theirs })
     }
 }
 
@@ -72,33 +74,35 @@ impl Pair {
 struct WorkerScript {
     script: PathBuf,
     /// The sockets over which workers report that they have booted, or why they have not.
-    messages: Pair,
+    messages: PacketPair,
 }
 
 /// A failed start: the name of the failure and a sentence.
-type Failure = (&'static str, String);
+type StartFailure = (&'static str, String);
 
 /// The control socket while the zygote starts, over which a failure is reported.
-static CONTROL: Mutex<Option<OwnedFd>> = Mutex::new(None);
+static STARTUP_CONTROL: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 fn set_control(control: Option<OwnedFd>) {
-    *CONTROL.lock().unwrap_or_else(PoisonError::into_inner) = control;
+    *STARTUP_CONTROL
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = control;
 }
 
 /// What the new process does after a fork.
-enum Fork {
+enum ForkedTask {
     /// A child that serves requests.
     Child { child: ChildId, max_requests: u64 },
     /// A process that lists or compiles scripts.
-    Scripts(ScriptsWork, OwnedFd),
+    Scripts(ScriptsOperation, OwnedFd),
 }
 
 /// How many seconds compiling scripts may take; longer than a reload waits for it.
-const COMPILE: u32 = 30;
+const MAX_COMPILE_SECONDS: u32 = 30;
 
 /// Runs the zygote until the front closes the control socket.
 pub fn run(mut options: ZygoteOptions) -> ExitCode {
-    let started = inherited(options.control_fd)
+    let started = take_inherited(options.control_fd)
         .and_then(|control| {
             set_control(Some(control.try_clone()?));
             Ok(control)
@@ -111,7 +115,7 @@ pub fn run(mut options: ZygoteOptions) -> ExitCode {
             zygote.serve()
         }
         Err((name, message)) => {
-            fail(name, message);
+            report_failure(name, message);
             ExitCode::FAILURE
         }
     }
@@ -120,22 +124,24 @@ pub fn run(mut options: ZygoteOptions) -> ExitCode {
 /// Starts PHP as a zygote would and reports whether that succeeded, for `howdah check`.
 pub fn try_start(mut options: ZygoteOptions, seconds: u32) -> ExitCode {
     // An extension that hangs must not block `howdah check`.
-    sys::die_after(seconds);
+    sys::set_exit_alarm(seconds);
     match start_php(&mut options) {
         Ok(()) => ExitCode::SUCCESS,
         Err((name, message)) => {
-            fail(name, message);
+            report_failure(name, message);
             ExitCode::FAILURE
         }
     }
 }
 
 /// Writes the failure to the log, and sends it to the front if there is one.
-fn fail(name: &str, message: String) {
-    line_to_stderr(&format!("howdah-php: {name}: {message}"));
-    let control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+fn report_failure(name: &str, message: String) {
+    write_stderr_line(&format!("howdah-php: {name}: {message}"));
+    let control = STARTUP_CONTROL
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     if let Some(control) = &*control {
-        let report = Report::Failed {
+        let report = ZygoteReport::Failed {
             name: name.to_owned(),
             message,
         };
@@ -146,16 +152,16 @@ fn fail(name: &str, message: String) {
 
 /// Reports a failure and exits. The shim calls this when it has found that PHP's startup would end the process without
 /// a reason.
-pub fn cannot_start(name: &str, message: String) -> ! {
-    fail(name, message);
-    sys::leave(1)
+pub fn fail_startup(name: &str, message: String) -> ! {
+    report_failure(name, message);
+    sys::exit_now(1)
 }
 
-fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failure> {
+fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, StartFailure> {
     // Called before PHP starts, which saves the signal dispositions and the mask that it finds.
-    sys::settle_zygote();
+    sys::prepare_zygote();
     let io = |what: &str, e: std::io::Error| ("BadDescriptor", format!("{what}: {e}"));
-    let bells = options.bell_fds.iter().map(|fd| inherited(*fd));
+    let bells = options.bell_fds.iter().map(|fd| take_inherited(*fd));
     let bells: Vec<OwnedFd> = bells
         .collect::<Result<_, _>>()
         .map_err(|e| io("--bell-fds", e))?;
@@ -170,9 +176,9 @@ fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failur
             ),
         ));
     }
-    sys::tidy_stdio();
-    ffi::title_prepare();
-    ffi::title_set(&format!("howdah-php: zygote {}", options.pool));
+    sys::redirect_stdio();
+    ffi::prepare_title();
+    ffi::set_title(&format!("howdah-php: zygote {}", options.pool));
     shared_cache::open(region);
     start_php(options)?;
     sys::set_orphan_timeout(options.shutdown);
@@ -182,7 +188,7 @@ fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failur
         None => None,
         Some(script) => Some(WorkerScript {
             script,
-            messages: Pair::new()?,
+            messages: PacketPair::new()?,
         }),
     };
     Ok(Zygote {
@@ -194,15 +200,15 @@ fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failur
         bells,
         pid: sys::own_pid(),
         children: Vec::new(),
-        memories: Pair::new()?,
-        scripts: None,
+        memory_sockets: PacketPair::new()?,
+        scripts_pid: None,
         shutdown_limit: options.shutdown,
     })
 }
 
 /// Maps the pool's memory for the lifetime of this process and its children.
-fn map_pool(memory: i32) -> Result<&'static Region, Failure> {
-    let memory = inherited(memory)
+fn map_pool(memory: i32) -> Result<&'static Region, StartFailure> {
+    let memory = take_inherited(memory)
         .and_then(PoolMemory::map)
         .map_err(|e| ("BadMemory", format!("cannot map --memory-fd: {e}")))?;
     let region = Region::open(Arc::new(memory)).map_err(|e| {
@@ -213,17 +219,21 @@ fn map_pool(memory: i32) -> Result<&'static Region, Failure> {
 }
 
 /// Becomes the pool's user and starts PHP with its settings.
-fn start_php(options: &mut ZygoteOptions) -> Result<(), Failure> {
-    identity::assume(options.user.as_deref(), options.group.as_deref()).map_err(|e| match e {
-        IdentityError::NoSuchUser(u) => ("NoSuchUser", format!("the system knows no user {u:?}")),
-        IdentityError::NoSuchGroup(g) => {
-            ("NoSuchGroup", format!("the system knows no group {g:?}"))
+fn start_php(options: &mut ZygoteOptions) -> Result<(), StartFailure> {
+    identity::assume_identity(options.user.as_deref(), options.group.as_deref()).map_err(|e| {
+        match e {
+            IdentityError::NoSuchUser(u) => {
+                ("NoSuchUser", format!("the system knows no user {u:?}"))
+            }
+            IdentityError::NoSuchGroup(g) => {
+                ("NoSuchGroup", format!("the system knows no group {g:?}"))
+            }
+            IdentityError::CannotChangeUser(why) => ("CannotChangeUser", why),
         }
-        IdentityError::CannotChangeUser(why) => ("CannotChangeUser", why),
     })?;
     let ini = std::mem::take(&mut options.php_ini);
-    if let PhpIni::File(path) = &ini {
-        sys::readable(path).map_err(|e| {
+    if let PhpIniSource::File(path) = &ini {
+        sys::check_readable(path).map_err(|e| {
             (
                 "PhpIniUnreadable",
                 format!("cannot read {}: {e}", path.to_string_lossy()),
@@ -233,8 +243,8 @@ fn start_php(options: &mut ZygoteOptions) -> Result<(), Failure> {
     let entries = std::mem::take(&mut options.ini_entries);
     let names = setting_names(&entries);
     ffi::php_startup(ini, entries, options.worker.is_some()).map_err(|e| match e {
-        StartError::OtherPhp(why) => ("OtherPhp", why),
-        StartError::ModuleStartup => (
+        PhpStartError::OtherPhp(why) => ("OtherPhp", why),
+        PhpStartError::ModuleStartup => (
             "PhpStartup",
             "PHP's module startup failed; the lines before this one say why (php.ini, an \
              extension, opcache.preload)"
@@ -242,7 +252,7 @@ fn start_php(options: &mut ZygoteOptions) -> Result<(), Failure> {
         ),
     })?;
     for name in names.iter().filter(|name| !ffi::php_has_setting(name)) {
-        line_to_stderr(&format!(
+        write_stderr_line(&format!(
             "howdah-php: SettingUnknown: PHP has no setting `{name}`: is it mistyped, or its extension not loaded?"
         ));
     }
@@ -265,42 +275,42 @@ fn setting_names(lines: &std::ffi::CStr) -> Vec<String> {
 impl Zygote {
     fn serve(mut self) -> ExitCode {
         self.report(
-            &Report::Ready {
+            &ZygoteReport::Ready {
                 version: VERSION,
                 php: ffi::php_version(),
                 opcache: ffi::php_has_opcache(),
             },
             None,
         );
-        let mut buf = vec![0; MAX_MESSAGE];
+        let mut buf = vec![0; MAX_PACKET_BYTES];
         loop {
             let fds = [
                 Some(self.control.as_fd()),
                 Some(self.child_signals.as_fd()),
                 self.worker.as_ref().map(|w| w.messages.ours.as_fd()),
-                Some(self.memories.ours.as_fd()),
+                Some(self.memory_sockets.ours.as_fd()),
             ];
             let [message, died, worker_wrote, memory] = sys::wait_readable(fds, None);
             if memory {
-                self.take_memories();
+                self.receive_memory_descriptors();
             }
             if worker_wrote {
                 self.read_worker_messages();
             }
             if died {
-                self.reap();
+                self.reap_children();
             }
             if !message {
                 continue;
             }
             match sys::receive_with_fd(self.control.as_fd(), &mut buf) {
-                Ok(Some((n, passed))) => match Command::parse(&buf[..n]) {
+                Ok(Some((n, passed))) => match ZygoteCommand::parse(&buf[..n]) {
                     Some(command) => {
-                        if let ControlFlow::Break(fork) = self.obey(command, passed) {
+                        if let ControlFlow::Break(fork) = self.execute(command, passed) {
                             self.become_child(fork);
                         }
                     }
-                    None => line_to_stderr(&format!(
+                    None => write_stderr_line(&format!(
                         "howdah-php: UnknownCommand: {:?}",
                         String::from_utf8_lossy(&buf[..n.min(200)])
                     )),
@@ -313,45 +323,50 @@ impl Zygote {
     }
 
     /// Executes a command of the front. Breaks in a process that was forked for the command.
-    fn obey(&mut self, command: Command, passed: Option<OwnedFd>) -> ControlFlow<Fork> {
+    fn execute(
+        &mut self,
+        command: ZygoteCommand,
+        passed: Option<OwnedFd>,
+    ) -> ControlFlow<ForkedTask> {
         match command {
-            Command::Spawn {
+            ZygoteCommand::Spawn {
                 child,
                 max_requests,
             } => return self.spawn(child, max_requests),
-            Command::Signal { child, signal } => {
+            ZygoteCommand::Signal { child, signal } => {
                 if let Some(child) = self.child(child) {
-                    sys::kill(child.pid, signal);
+                    sys::send_signal(child.pid, signal);
                 }
             }
-            Command::Trace { child } => {
+            ZygoteCommand::Trace { child } => {
                 // The child has sent its memory descriptor before it took a request, so the descriptor is here by now.
-                self.take_memories();
-                let memory = self.child(child).and_then(|c| c.memory.as_ref());
+                self.receive_memory_descriptors();
+                let memory = self.child(child).and_then(|c| c.memory_descriptor.as_ref());
                 let stack = memory.map(|memory| ffi::php_trace(memory.as_fd()));
                 let stack = stack.unwrap_or_default();
-                self.report(&Report::Trace { child, stack }, None);
+                self.report(&ZygoteReport::Trace { child, stack }, None);
             }
-            Command::Scripts(work) => match (passed, sys::fork(|_| ())) {
-                (Some(file), Ok(Forked::Child)) => {
-                    return ControlFlow::Break(Fork::Scripts(work, file));
+            ZygoteCommand::Scripts(work) => match (passed, sys::fork(|_| ())) {
+                (Some(file), Ok(ForkResult::Child)) => {
+                    return ControlFlow::Break(ForkedTask::Scripts(work, file));
                 }
-                (None, Ok(Forked::Child)) => sys::leave(1),
-                (_, Ok(Forked::Parent(pid))) => self.scripts = Some(pid),
-                (_, Err(_)) => self.report(&Report::ScriptsDone, None),
+                (None, Ok(ForkResult::Child)) => sys::exit_now(1),
+                (_, Ok(ForkResult::Parent(pid))) => self.scripts_pid = Some(pid),
+                (_, Err(_)) => self.report(&ZygoteReport::ScriptsDone, None),
             },
         }
         ControlFlow::Continue(())
     }
 
-    fn child(&self, id: ChildId) -> Option<&Child> {
+    fn child(&self, id: ChildId) -> Option<&ZygoteChild> {
         self.children.iter().find(|c| c.id == id)
     }
 
     /// Receives the memory descriptors that children have sent since the last call.
-    fn take_memories(&mut self) {
+    fn receive_memory_descriptors(&mut self) {
         let mut buf = [0; 64];
-        while let Ok(Some((n, memory))) = sys::receive_with_fd(self.memories.ours.as_fd(), &mut buf)
+        while let Ok(Some((n, memory))) =
+            sys::receive_with_fd(self.memory_sockets.ours.as_fd(), &mut buf)
         {
             let pid = std::str::from_utf8(&buf[..n])
                 .ok()
@@ -359,37 +374,37 @@ impl Zygote {
             let child = self.children.iter_mut().find(|c| Some(c.pid) == pid);
             // A child that has exited needs no descriptor.
             if let Some(child) = child {
-                child.memory = child.memory.take().or(memory);
+                child.memory_descriptor = child.memory_descriptor.take().or(memory);
             }
         }
     }
 
-    fn spawn(&mut self, child: ChildId, max_requests: u64) -> ControlFlow<Fork> {
-        let refuse = |message: String| Report::SpawnFailed { child, message };
+    fn spawn(&mut self, child: ChildId, max_requests: u64) -> ControlFlow<ForkedTask> {
+        let refuse = |message: String| ZygoteReport::SpawnFailed { child, message };
         if u32::from(child.index) >= self.region.geometry().children {
             let message = format!("there is no row {} in the scoreboard", child.index);
             self.report(&refuse(message), None);
             return ControlFlow::Continue(());
         }
-        match sys::fork(|warning| line_to_stderr(&format!("howdah-php: {warning}"))) {
-            Ok(Forked::Child) => {
-                return ControlFlow::Break(Fork::Child {
+        match sys::fork(|warning| write_stderr_line(&format!("howdah-php: {warning}"))) {
+            Ok(ForkResult::Child) => {
+                return ControlFlow::Break(ForkedTask::Child {
                     child,
                     max_requests,
                 });
             }
-            Ok(Forked::Parent(pid)) => match sys::pidfd_open(pid) {
+            Ok(ForkResult::Parent(pid)) => match sys::pidfd_open(pid) {
                 Ok(pidfd) => {
-                    self.children.push(Child {
+                    self.children.push(ZygoteChild {
                         pid,
                         id: child,
-                        memory: None,
+                        memory_descriptor: None,
                     });
-                    self.report(&Report::Spawned { child, pid }, Some(pidfd.as_fd()));
+                    self.report(&ZygoteReport::Spawned { child, pid }, Some(pidfd.as_fd()));
                 }
                 Err(e) => {
                     // Without a pidfd the front could not kill the child.
-                    sys::kill(pid, libc::SIGKILL);
+                    sys::send_signal(pid, libc::SIGKILL);
                     self.report(&refuse(format!("pidfd_open: {e}")), None);
                 }
             },
@@ -403,11 +418,11 @@ impl Zygote {
         let Some(worker) = &self.worker else {
             return;
         };
-        let mut buf = vec![0; MAX_MESSAGE];
+        let mut buf = vec![0; MAX_PACKET_BYTES];
         while let Ok(Some(n)) = sys::receive(worker.messages.ours.as_fd(), &mut buf) {
             match WorkerMessage::parse(&buf[..n]) {
-                Some(word) => self.report(&Report::Worker(word), None),
-                None => line_to_stderr(
+                Some(word) => self.report(&ZygoteReport::Worker(word), None),
+                None => write_stderr_line(
                     "howdah-php: InvalidWorkerMessage: cannot parse a message from a worker",
                 ),
             }
@@ -416,33 +431,33 @@ impl Zygote {
 
     /// Serves requests or works on scripts in a process that was just forked. Scripts must not reach the zygote's own
     /// descriptors and those of the siblings' memory, which are closed here.
-    fn become_child(self, fork: Fork) -> ! {
+    fn become_child(self, fork: ForkedTask) -> ! {
         let Zygote {
             pool,
             region,
             bells,
             worker,
             pid,
-            memories,
+            memory_sockets: memories,
             control,
             child_signals,
             children,
-            scripts: _,
+            scripts_pid: _,
             shutdown_limit: _,
         } = self;
         drop((control, child_signals, children, memories.ours));
         let worker = worker.map(|worker| (worker.script, worker.messages.theirs));
-        sys::settle_child(pid);
+        sys::prepare_child(pid);
         let (me, max_requests) = match fork {
-            Fork::Child {
+            ForkedTask::Child {
                 child,
                 max_requests,
             } => (child, max_requests),
-            Fork::Scripts(work, file) => do_scripts(&pool, work, file.into()),
+            ForkedTask::Scripts(work, file) => run_scripts_operation(&pool, work, file.into()),
         };
         shared_cache::enter_child();
-        sys::hand_over_memory(memories.theirs);
-        ffi::title_set(&format!("howdah-php: pool {pool}"));
+        sys::send_memory_descriptor(memories.theirs);
+        ffi::set_title(&format!("howdah-php: pool {pool}"));
         current_request::set_bells(bells);
         match worker {
             None => child::serve(region, me, max_requests),
@@ -450,14 +465,14 @@ impl Zygote {
         }
     }
 
-    fn reap(&mut self) {
-        self.child_signals.take();
+    fn reap_children(&mut self) {
+        self.child_signals.take_pending();
         // Read the last messages of workers before their exits are reported.
         self.read_worker_messages();
-        while let Some((pid, ended)) = sys::reap() {
-            if self.scripts == Some(pid) {
-                self.scripts = None;
-                self.report(&Report::ScriptsDone, None);
+        while let Some((pid, ended)) = sys::reap_any() {
+            if self.scripts_pid == Some(pid) {
+                self.scripts_pid = None;
+                self.report(&ZygoteReport::ScriptsDone, None);
             }
             let Some(at) = self.children.iter().position(|c| c.pid == pid) else {
                 // A process that a preload script or an extension started.
@@ -466,15 +481,15 @@ impl Zygote {
             let child = self.children.swap_remove(at).id;
             shared_cache::child_ended(pid as u32);
             let exit = match ended {
-                ProcessEnd::Code(code) => Exit::Code(code),
-                ProcessEnd::Signal(signal) => Exit::Signal(signal),
+                ProcessExit::Code(code) => Exit::Code(code),
+                ProcessExit::Signal(signal) => Exit::Signal(signal),
             };
-            self.report(&Report::Exited { child, exit }, None);
+            self.report(&ZygoteReport::Exited { child, exit }, None);
         }
     }
 
     /// Sends a report to the front. If the front is gone, the zygote notices that by end of file on the control socket.
-    fn report(&self, report: &Report, passed: Option<BorrowedFd<'_>>) {
+    fn report(&self, report: &ZygoteReport, passed: Option<BorrowedFd<'_>>) {
         let _ = sys::send(self.control.as_fd(), report.encode().as_bytes(), passed);
     }
 
@@ -492,31 +507,31 @@ impl Zygote {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 for child in &self.children {
-                    sys::kill(child.pid, libc::SIGKILL);
+                    sys::send_signal(child.pid, libc::SIGKILL);
                 }
                 return ExitCode::SUCCESS;
             }
             sys::wait_readable([Some(self.child_signals.as_fd())], Some(left));
-            self.reap();
+            self.reap_children();
         }
         ExitCode::SUCCESS
     }
 }
 
 /// Lists or compiles scripts, and exits.
-fn do_scripts(pool: &str, work: ScriptsWork, mut file: File) -> ! {
-    ffi::title_set(&format!("howdah-php: scripts of {pool}"));
+fn run_scripts_operation(pool: &str, work: ScriptsOperation, mut file: File) -> ! {
+    ffi::set_title(&format!("howdah-php: scripts of {pool}"));
     ffi::php_enter_child();
     // The requester does not wait for ever, not even if a file system hangs.
-    sys::die_after(2 * COMPILE);
+    sys::set_exit_alarm(2 * MAX_COMPILE_SECONDS);
     match work {
-        ScriptsWork::List => ffi::list_scripts(file.as_fd()),
-        ScriptsWork::Compile => {
+        ScriptsOperation::List => ffi::list_scripts(file.as_fd()),
+        ScriptsOperation::Compile => {
             let mut paths = Vec::new();
             if file.rewind().is_ok() && file.read_to_end(&mut paths).is_ok() {
-                ffi::compile_scripts(&paths, COMPILE);
+                ffi::compile_scripts(&paths, MAX_COMPILE_SECONDS);
             }
         }
     }
-    sys::leave(0)
+    sys::exit_now(0)
 }

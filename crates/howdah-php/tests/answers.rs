@@ -2,31 +2,31 @@
 
 mod front;
 
-use front::{Dir, Front, Request};
-use howdah_proto::level::Level;
+use front::{FrontRequest, TestDir, TestFront};
+use howdah_proto::level::LogLevel;
 
 /// Runs one script text with one child.
-fn answer_of(text: &str) -> front::Answer {
-    let dir = Dir::new();
+fn answer_of(text: &str) -> front::ChildResponse {
+    let dir = TestDir::new();
     let script = dir.write("script.php", text);
-    Front::start(1, &[]).run(Request::get(&script))
+    TestFront::start(1, &[]).run(FrontRequest::get(&script))
 }
 
 #[test]
 fn hello_is_answered() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "hello.php",
         "<?php echo 'Hello, ', $_GET['name'] ?? 'nobody';",
     );
-    let mut front = Front::start(1, &[]);
-    let answer = front.run(Request::get(&script).var("QUERY_STRING", "name=world"));
+    let mut front = TestFront::start(1, &[]);
+    let answer = front.run(FrontRequest::get(&script).var("QUERY_STRING", "name=world"));
     assert_eq!(
         (answer.status(), answer.text()),
         (200, "Hello, world".into())
     );
     assert_eq!(answer.header("Content-Type"), ["text/html; charset=UTF-8"]);
-    let answer = front.run(Request::get(&script));
+    let answer = front.run(FrontRequest::get(&script));
     assert_eq!(answer.text(), "Hello, nobody");
     assert!(answer.logs.is_empty(), "{:?}", answer.logs);
 }
@@ -78,11 +78,11 @@ fn headers_keep_their_order_case_and_number() {
 
 #[test]
 fn expose_php_decides_about_x_powered_by() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php");
     for (setting, expect) in [("expose_php=1", true), ("expose_php=0", false)] {
-        let mut front = Front::start(1, &["-d", setting]);
-        let answer = front.run(Request::get(&script));
+        let mut front = TestFront::start(1, &["-d", setting]);
+        let answer = front.run(FrontRequest::get(&script));
         assert_eq!(
             !answer.header("X-Powered-By").is_empty(),
             expect,
@@ -134,16 +134,16 @@ fn early_hints_after_the_head_are_refused() {
 
 #[test]
 fn a_head_request_runs_the_script_and_has_no_body() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php header('X-Ran: 1'); echo 'body';");
-    let answer = Front::start(1, &[]).run(Request::new("HEAD", &script));
+    let answer = TestFront::start(1, &[]).run(FrontRequest::new("HEAD", &script));
     assert_eq!(answer.header("X-Ran"), ["1"]);
     assert_eq!(answer.text(), "");
 }
 
 #[test]
 fn flush_reaches_the_client_while_the_script_runs() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     // The script waits for its body after each flush, so the test sees the flushed output first.
     let script = dir.write(
         "sse.php",
@@ -151,23 +151,23 @@ fn flush_reaches_the_client_while_the_script_runs() {
          $in = fopen('php://input', 'r'); \
          while (($line = fgets($in)) !== false) { echo 'data: ', $line; flush(); }",
     );
-    let mut front = Front::start(1, &["-d", "output_buffering=0"]);
-    let request = Request::new("PUT", &script).chunked("text/plain", b"");
+    let mut front = TestFront::start(1, &["-d", "output_buffering=0"]);
+    let request = FrontRequest::new("PUT", &script).chunked("text/plain", b"");
     let mut flight = front.publish_part(request, false);
-    front.drive(&mut flight, |a| a.head.is_some());
+    front.drive_until(&mut flight, |a| a.head.is_some());
     assert_eq!(
         flight.answer.header("Content-Type"),
         ["text/event-stream;charset=UTF-8"]
     );
     assert!(!flight.done && flight.answer.body.is_empty());
     front.end_body(&flight, true);
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "");
 }
 
 #[test]
 fn pieces_arrive_in_order_and_one_by_one() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let gate = dir.0.join("gate");
     let script = dir.write(
         "steps.php",
@@ -181,8 +181,8 @@ fn pieces_arrive_in_order_and_one_by_one() {
             .unwrap()
             .success()
     );
-    let mut front = Front::start(1, &["-d", "output_buffering=0"]);
-    let request = Request::get(&script).var("GATE", gate.to_str().unwrap());
+    let mut front = TestFront::start(1, &["-d", "output_buffering=0"]);
+    let request = FrontRequest::get(&script).var("GATE", gate.to_str().unwrap());
     let mut flight = front.publish(request);
     // Opening a fifo for both reading and writing does not block.
     let mut writer = std::fs::OpenOptions::new()
@@ -190,13 +190,13 @@ fn pieces_arrive_in_order_and_one_by_one() {
         .write(true)
         .open(&gate)
         .unwrap();
-    front.drive(&mut flight, |a| !a.body.is_empty());
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
     assert_eq!(flight.answer.text(), "one");
     std::io::Write::write_all(&mut writer, b"1").unwrap();
-    front.drive(&mut flight, |a| a.body.len() > 3);
+    front.drive_until(&mut flight, |a| a.body.len() > 3);
     assert_eq!(flight.answer.text(), "onetwo");
     std::io::Write::write_all(&mut writer, b"2").unwrap();
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "onetwothree");
 }
 
@@ -208,7 +208,7 @@ fn a_small_answer_arrives_in_one_piece() {
 
 #[test]
 fn after_finish_request_the_client_is_free_and_the_child_busy() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let gate = dir.0.join("gate");
     assert!(
         std::process::Command::new("mkfifo")
@@ -226,23 +226,23 @@ fn after_finish_request_the_client_is_free_and_the_child_busy() {
          file_put_contents($_SERVER['OUT'], json_encode([$first, $second]));",
     );
     let out = dir.0.join("out");
-    let mut front = Front::start(1, &["-d", "error_log="]);
+    let mut front = TestFront::start(1, &["-d", "error_log="]);
     let child = front.children[0].0;
     let mut flight = front.publish(
-        Request::get(&script)
+        FrontRequest::get(&script)
             .var("GATE", gate.to_str().unwrap())
             .var("OUT", out.to_str().unwrap()),
     );
-    front.drive(&mut flight, |a| a.finished);
+    front.drive_until(&mut flight, |a| a.finished);
     assert_eq!(flight.answer.text(), "answer");
-    assert!(!flight.done && front.pool.child(child.index).busy_since.is_some());
+    assert!(!flight.done && front.pool.child_status(child.index).busy_since.is_some());
     let mut writer = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open(&gate)
         .unwrap();
     std::io::Write::write_all(&mut writer, b"1").unwrap();
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "answer", "later output goes nowhere");
     assert!(
         flight.answer.logged("after the end"),
@@ -255,18 +255,18 @@ fn after_finish_request_the_client_is_free_and_the_child_busy() {
 
 #[test]
 fn a_hundred_megabytes_pass_without_growing_the_child() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "big.php",
         "<?php $block = str_repeat('0123456789abcdef', 65536); \
          for ($i = 0; $i < 100; $i++) { echo $block; }",
     );
-    let mut front = Front::start(1, &["-d", "output_buffering=0"]);
+    let mut front = TestFront::start(1, &["-d", "output_buffering=0"]);
     let pid = front.children[0].1;
-    let mut flight = front.publish(Request::get(&script));
+    let mut flight = front.publish(FrontRequest::get(&script));
     let mut total = 0;
     while !flight.done {
-        front.drive(&mut flight, |a| !a.body.is_empty());
+        front.drive_until(&mut flight, |a| !a.body.is_empty());
         total += flight.answer.body.len();
         flight.answer.body.clear();
     }
@@ -303,27 +303,27 @@ fn a_head_larger_than_the_ring_arrives_whole() {
 
 #[test]
 fn text_on_stderr_ends_with_its_request() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php file_put_contents('php://stderr', 'first '); $e = fopen('PHP://STDERR', 'w'); fwrite($e, 'second');",
     );
-    let mut front = Front::start(1, &[]);
+    let mut front = TestFront::start(1, &[]);
     for _ in 0..3 {
-        front.run(Request::get(&script));
+        front.run(FrontRequest::get(&script));
     }
     front.wait_log("first second\nfirst second\nfirst second\n");
 }
 
 #[test]
 fn log_messages_travel_with_their_level() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php error_log('told'); trigger_error('warned', E_USER_WARNING);",
     );
-    let mut front = Front::start(1, &["-d", "error_log=", "-d", "log_errors=1"]);
-    let answer = front.run(Request::get(&script));
+    let mut front = TestFront::start(1, &["-d", "error_log=", "-d", "log_errors=1"]);
+    let answer = front.run(FrontRequest::get(&script));
     assert!(answer.logged("told"));
     let (level, text) = answer
         .logs
@@ -331,5 +331,5 @@ fn log_messages_travel_with_their_level() {
         .find(|(_, t)| t.contains("warned"))
         .unwrap();
     assert!(text.starts_with("PHP Warning:"), "{text}");
-    assert!(*level <= Level::Notice, "{level}");
+    assert!(*level <= LogLevel::Notice, "{level}");
 }

@@ -2,30 +2,30 @@
 
 mod front;
 
-use front::{Dir, Front, Request};
+use front::{FrontRequest, TestDir, TestFront};
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
 #[test]
 fn a_form_is_in_post_and_in_php_input() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "form.php",
         "<?php echo json_encode([$_POST, file_get_contents('php://input'), file_get_contents('php://input')]);",
     );
-    let mut front = Front::start(1, &[]);
-    let answer = front.run(Request::new("POST", &script).body(FORM, b"a=1&b[]=2&b[]=3"));
+    let mut front = TestFront::start(1, &[]);
+    let answer = front.run(FrontRequest::new("POST", &script).body(FORM, b"a=1&b[]=2&b[]=3"));
     assert_eq!(
         answer.text(),
         r#"[{"a":"1","b":["2","3"]},"a=1&b[]=2&b[]=3","a=1&b[]=2&b[]=3"]"#
     );
-    let answer = front.run(Request::new("POST", &script).chunked(FORM, b"x=%20y"));
+    let answer = front.run(FrontRequest::new("POST", &script).chunked(FORM, b"x=%20y"));
     assert_eq!(answer.text(), r#"[{"x":" y"},"x=%20y","x=%20y"]"#);
 }
 
 #[test]
 fn a_form_longer_than_the_ring_arrives_whole() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "form.php",
         "<?php echo strlen($_POST['a']), md5($_POST['a']);",
@@ -34,8 +34,8 @@ fn a_form_longer_than_the_ring_arrives_whole() {
         .map(|i| char::from(b'a' + (i % 26) as u8))
         .collect();
     let body = format!("a={value}");
-    let mut front = Front::start(1, &[]);
-    let answer = front.run(Request::new("POST", &script).body(FORM, body.as_bytes()));
+    let mut front = TestFront::start(1, &[]);
+    let answer = front.run(FrontRequest::new("POST", &script).body(FORM, body.as_bytes()));
     assert_eq!(answer.text().len(), 6 + 32);
     assert!(answer.text().starts_with("500000"));
 }
@@ -63,7 +63,7 @@ const MULTIPART: &str = "multipart/form-data; boundary=frontier";
 
 #[test]
 fn uploads_become_files_and_go_away_after_the_request() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "upload.php",
         "<?php $f = $_FILES['pic']; echo json_encode([$_POST['t'], $f['name'], $f['type'], $f['error'], \
@@ -71,9 +71,9 @@ fn uploads_become_files_and_go_away_after_the_request() {
     );
     let picture: Vec<u8> = (0..300_000u32).map(|i| (i * 7) as u8).collect();
     let body = multipart(&[("t", "", b"title"), ("pic", "a.png", &picture)]);
-    let mut front = Front::start(1, &[]);
+    let mut front = TestFront::start(1, &[]);
     for chunked in [false, true] {
-        let request = Request::new("POST", &script);
+        let request = FrontRequest::new("POST", &script);
         let request = if chunked {
             request.chunked(MULTIPART, &body)
         } else {
@@ -94,7 +94,7 @@ fn uploads_become_files_and_go_away_after_the_request() {
 
 #[test]
 fn a_hundred_megabytes_stream_through_php_input_without_growing_the_child() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "stream.php",
         "<?php $in = fopen('php://input', 'r'); $h = hash_init('crc32b'); $n = 0; \
@@ -102,21 +102,22 @@ fn a_hundred_megabytes_stream_through_php_input_without_growing_the_child() {
          echo $n, ' ', memory_get_peak_usage() < 4 << 20 ? 'small' : memory_get_peak_usage();",
     );
     let body = vec![b'z'; 100 << 20];
-    let mut front = Front::start(1, &[]);
-    let answer = front.run(Request::new("PUT", &script).body("application/octet-stream", &body));
+    let mut front = TestFront::start(1, &[]);
+    let answer =
+        front.run(FrontRequest::new("PUT", &script).body("application/octet-stream", &body));
     assert_eq!(answer.text(), format!("{} small", 100 << 20));
 }
 
 #[test]
 fn an_unread_body_holds_nobody_up() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("deaf.php", "<?php echo 'done';");
-    let mut front = Front::start(1, &[]);
-    let request = Request::new("PUT", &script).chunked("text/plain", b"first part");
+    let mut front = TestFront::start(1, &[]);
+    let request = FrontRequest::new("PUT", &script).chunked("text/plain", b"first part");
     let mut flight = front.publish_part(request, false);
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "done");
-    let answer = front.run(Request::get(&script));
+    let answer = front.run(FrontRequest::get(&script));
     assert_eq!(
         answer.text(),
         "done",
@@ -126,23 +127,23 @@ fn an_unread_body_holds_nobody_up() {
 
 #[test]
 fn a_body_cut_off_ends_short_and_the_script_goes_on() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "cut.php",
         "<?php echo strlen(file_get_contents('php://input'));",
     );
-    let mut front = Front::start(1, &[]);
-    let request = Request::new("PUT", &script).chunked("text/plain", b"12345");
+    let mut front = TestFront::start(1, &[]);
+    let request = FrontRequest::new("PUT", &script).chunked("text/plain", b"12345");
     let mut flight = front.publish_part(request, false);
-    front.turn(&mut flight);
+    front.poll_flight(&mut flight);
     front.end_body(&flight, false);
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "5");
 }
 
 #[test]
 fn a_post_above_post_max_size_is_dropped_with_a_warning() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("max.php", "<?php echo count($_POST);");
     let args = [
         "-d",
@@ -152,28 +153,28 @@ fn a_post_above_post_max_size_is_dropped_with_a_warning() {
         "-d",
         "error_log=",
     ];
-    let mut front = Front::start(1, &[&args[..], &["-d", "log_errors=1"]].concat());
+    let mut front = TestFront::start(1, &[&args[..], &["-d", "log_errors=1"]].concat());
     let body = [b"a=".to_vec(), vec![b'x'; 5000]].concat();
-    let answer = front.run(Request::new("POST", &script).body(FORM, &body));
+    let answer = front.run(FrontRequest::new("POST", &script).body(FORM, &body));
     assert_eq!(answer.text(), "0");
     assert!(answer.logged("exceeds the limit"), "{:?}", answer.logs);
-    let answer = front.run(Request::new("POST", &script).body(FORM, b"a=1"));
+    let answer = front.run(FrontRequest::new("POST", &script).body(FORM, b"a=1"));
     assert_eq!(answer.text(), "1");
 }
 
 /// Hence the server stores such a body like any other: its length does not show that PHP has no use for it.
 #[test]
 fn what_is_above_post_max_size_can_be_read_from_php_input_whatever_its_type() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "input.php",
         "<?php echo count($_POST), ' ', strlen(file_get_contents('php://input'));",
     );
-    let mut front = Front::start(1, &["-d", "post_max_size=1K", "-d", "display_errors=0"]);
+    let mut front = TestFront::start(1, &["-d", "post_max_size=1K", "-d", "display_errors=0"]);
     let body = [b"a=".to_vec(), vec![b'x'; 5000]].concat();
     for method in ["POST", "PUT"] {
         for kind in [FORM, "multipart/form-data; boundary=b", "application/json"] {
-            let answer = front.run(Request::new(method, &script).body(kind, &body));
+            let answer = front.run(FrontRequest::new(method, &script).body(kind, &body));
             assert_eq!(answer.text(), "0 5002", "{method} {kind}");
         }
     }
@@ -181,7 +182,7 @@ fn what_is_above_post_max_size_can_be_read_from_php_input_whatever_its_type() {
 
 #[test]
 fn upload_progress_is_seen_while_the_body_comes() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let upload = dir.write("upload.php", "<?php session_start(); echo 'up';");
     let look = dir.write(
         "look.php",
@@ -194,7 +195,7 @@ fn upload_progress_is_seen_while_the_body_comes() {
     let args = ["-d", &save, "-d", "session.upload_progress.freq=1"];
     let args = [&on[..], &args[..]].concat();
     let args = [&args[..], &["-d", "session.upload_progress.min_freq=0"]].concat();
-    let mut front = Front::start(
+    let mut front = TestFront::start(
         2,
         &[&args[..], &["-d", "session.use_strict_mode=0"]].concat(),
     );
@@ -204,24 +205,24 @@ fn upload_progress_is_seen_while_the_body_comes() {
         ("pic", "a.bin", &vec![b'x'; 50_000]),
     ]);
     let (first, second) = body.split_at(30_000);
-    let request = Request::new("POST", &upload)
+    let request = FrontRequest::new("POST", &upload)
         .var("HTTP_COOKIE", cookie)
         .var("CONTENT_LENGTH", &body.len().to_string())
         .chunked(MULTIPART, first);
     let mut flight = front.publish_part(request, false);
-    let deadline = std::time::Instant::now() + front::PATIENCE;
+    let deadline = std::time::Instant::now() + front::MAX_WAIT;
     loop {
-        front.turn(&mut flight);
+        front.poll_flight(&mut flight);
         let seen = front
-            .run(Request::get(&look).var("HTTP_COOKIE", cookie))
+            .run(FrontRequest::get(&look).var("HTTP_COOKIE", cookie))
             .text();
         if seen == "running" {
             break;
         }
         assert!(std::time::Instant::now() < deadline, "still {seen}");
     }
-    front.feed(&flight, second);
+    front.write_body(&flight, second);
     front.end_body(&flight, true);
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "up");
 }

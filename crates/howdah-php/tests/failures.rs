@@ -3,11 +3,11 @@
 
 mod front;
 
-use front::{Answer, Dir, Front, Request};
-use howdah_proto::control::{Exit, Report};
+use front::{ChildResponse, FrontRequest, TestDir, TestFront};
+use howdah_proto::control::{Exit, ZygoteReport};
 use howdah_proto::shm::EXIT_BAILED_OUT;
 
-const QUIET: &[&str] = &[
+const QUIET_SETTINGS: &[&str] = &[
     "-d",
     "display_errors=0",
     "-d",
@@ -20,7 +20,7 @@ const QUIET: &[&str] = &[
 
 /// Runs the text, then a valid script, which must work. Only a bailout costs the process; see the test of
 /// `EXIT_BAILED_OUT`.
-fn then_fit(text: &str, args: &[&str]) -> Answer {
+fn run_then_valid_script(text: &str, args: &[&str]) -> ChildResponse {
     let (answer, exit) = answer_and_exit(text, args);
     assert!(
         matches!(exit, None | Some(Exit::Code(EXIT_BAILED_OUT))),
@@ -30,19 +30,19 @@ fn then_fit(text: &str, args: &[&str]) -> Answer {
 }
 
 /// Runs the text, then a valid script, which must work, in another process if the first one has exited.
-fn answer_and_exit(text: &str, args: &[&str]) -> (Answer, Option<Exit>) {
-    let dir = Dir::new();
+fn answer_and_exit(text: &str, args: &[&str]) -> (ChildResponse, Option<Exit>) {
+    let dir = TestDir::new();
     let (script, sound) = (
         dir.write("bad.php", text),
         dir.write("good.php", "<?php echo 'fit';"),
     );
-    let mut front = Front::start(1, &[QUIET, args].concat());
+    let mut front = TestFront::start(1, &[QUIET_SETTINGS, args].concat());
     let child = front.children[0].0;
-    let answer = front.run(Request::get(&script));
+    let answer = front.run(FrontRequest::get(&script));
     front.wait_child(child, |c| c.busy_since.is_none());
-    let exit = if front.pool.child(child.index).spent {
-        let exited = |report: &Report| matches!(report, Report::Exited { .. });
-        let Report::Exited { exit, .. } = front.wait_report(exited) else {
+    let exit = if front.pool.child_status(child.index).spent {
+        let exited = |report: &ZygoteReport| matches!(report, ZygoteReport::Exited { .. });
+        let ZygoteReport::Exited { exit, .. } = front.wait_report(exited) else {
             unreachable!("only this kind of report is waited for");
         };
         let (successor, _) = front.spawn(0);
@@ -51,13 +51,13 @@ fn answer_and_exit(text: &str, args: &[&str]) -> (Answer, Option<Exit>) {
     } else {
         None
     };
-    let next = front.run(Request::get(&sound));
+    let next = front.run(FrontRequest::get(&sound));
     assert_eq!((next.status(), next.text()), (200, "fit".into()), "{text}");
     (answer, exit)
 }
 
 #[test]
-fn a_bailout_is_the_last_act_of_a_process_and_exit_is_none() {
+fn bailout_ends_the_process_and_exit_does_not() {
     let gone = Some(Exit::Code(EXIT_BAILED_OUT));
     for (text, expected) in [
         (
@@ -96,7 +96,7 @@ fn a_bailout_is_the_last_act_of_a_process_and_exit_is_none() {
 }
 
 #[test]
-fn what_ends_a_script_badly_is_a_500_with_a_log_line() {
+fn fatal_errors_are_500_with_a_log_line() {
     for (text, log) in [
         (
             "<?php nothing_of_that_name();",
@@ -118,7 +118,7 @@ fn what_ends_a_script_badly_is_a_500_with_a_log_line() {
             "undefined function nope",
         ),
     ] {
-        let answer = then_fit(text, &[]);
+        let answer = run_then_valid_script(text, &[]);
         assert_eq!(
             (answer.status(), answer.text()),
             (500, String::new()),
@@ -130,14 +130,14 @@ fn what_ends_a_script_badly_is_a_500_with_a_log_line() {
 
 #[test]
 fn an_error_after_output_leaves_the_status_as_it_was() {
-    let answer = then_fit("<?php echo 'begun'; @ob_flush(); flush(); nope();", &[]);
+    let answer = run_then_valid_script("<?php echo 'begun'; @ob_flush(); flush(); nope();", &[]);
     assert_eq!((answer.status(), answer.text()), (200, "begun".into()));
     assert!(answer.logged("nope"));
 }
 
 #[test]
 fn shown_errors_are_in_the_page() {
-    let answer = then_fit(
+    let answer = run_then_valid_script(
         "<?php echo $undefined; echo 'on';",
         &["-d", "display_errors=1"],
     );
@@ -146,7 +146,7 @@ fn shown_errors_are_in_the_page() {
 }
 
 #[test]
-fn exit_is_no_failure() {
+fn exit_is_not_a_failure() {
     for (text, body) in [
         ("<?php echo 'a'; exit; echo 'b';", "a"),
         ("<?php exit('text');", "text"),
@@ -156,7 +156,7 @@ fn exit_is_no_failure() {
             "down",
         ),
     ] {
-        let answer = then_fit(text, &[]);
+        let answer = run_then_valid_script(text, &[]);
         assert_eq!(
             (answer.status(), answer.text()),
             (200, body.into()),
@@ -166,12 +166,12 @@ fn exit_is_no_failure() {
 }
 
 #[test]
-fn a_loop_meets_its_time_limit() {
-    let answer = then_fit("<?php set_time_limit(1); while (true);", &[]);
+fn time_limit_ends_a_loop() {
+    let answer = run_then_valid_script("<?php set_time_limit(1); while (true);", &[]);
     assert_eq!(answer.status(), 500);
     assert!(answer.logged("Maximum execution time of 1 second exceeded"));
     // The limit of one request is not the limit of the next.
-    let answer = then_fit(
+    let answer = run_then_valid_script(
         "<?php echo ini_get('max_execution_time');",
         &["-d", "max_execution_time=7"],
     );
@@ -180,11 +180,12 @@ fn a_loop_meets_its_time_limit() {
 
 #[test]
 fn memory_taken_by_a_post_is_a_500_not_a_dead_child() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo 'ran';");
-    let mut front = Front::start(1, &[QUIET, &["-d", "memory_limit=2M"]].concat());
+    let mut front = TestFront::start(1, &[QUIET_SETTINGS, &["-d", "memory_limit=2M"]].concat());
     let body = [b"a=".to_vec(), vec![b'x'; 6 << 20]].concat();
-    let request = Request::new("POST", &script).body("application/x-www-form-urlencoded", &body);
+    let request =
+        FrontRequest::new("POST", &script).body("application/x-www-form-urlencoded", &body);
     let answer = front.run(request);
     assert_eq!(
         (answer.status(), answer.died),
@@ -193,18 +194,18 @@ fn memory_taken_by_a_post_is_a_500_not_a_dead_child() {
         answer.text()
     );
     assert!(answer.logged("Allowed memory size"), "{:?}", answer.logs);
-    front.wait_report(|report| matches!(report, Report::Exited { .. }));
+    front.wait_report(|report| matches!(report, ZygoteReport::Exited { .. }));
     let (child, _) = front.spawn(0);
     front.wait_child(child, |c| c.live);
-    assert_eq!(front.run(Request::get(&script)).text(), "ran");
+    assert_eq!(front.run(FrontRequest::get(&script)).text(), "ran");
 }
 
 #[test]
 fn a_script_that_is_not_there_is_a_404() {
-    let dir = Dir::new();
-    let mut front = Front::start(1, QUIET);
+    let dir = TestDir::new();
+    let mut front = TestFront::start(1, QUIET_SETTINGS);
     for path in ["nowhere.php", "../etc/passwd", "sub/../nowhere.php"] {
-        let answer = front.run(Request::get(&dir.0.join(path)));
+        let answer = front.run(FrontRequest::get(&dir.0.join(path)));
         assert_eq!(
             (answer.status(), answer.text()),
             (404, "File not found.\n".into()),
@@ -212,7 +213,7 @@ fn a_script_that_is_not_there_is_a_404() {
         );
         assert!(answer.logged("ScriptUnknown"), "{:?}", answer.logs);
     }
-    let answer = front.run(Request::get(std::path::Path::new("")));
+    let answer = front.run(FrontRequest::get(std::path::Path::new("")));
     assert_eq!(answer.status(), 404);
 }
 
@@ -222,11 +223,11 @@ fn a_script_that_may_not_be_read_is_a_403() {
     if !front::sys::is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("secret.php", "<?php echo 'leaked';");
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o600)).unwrap();
-    let mut front = Front::start(1, &[QUIET, &["--user", "nobody"]].concat());
-    let answer = front.run(Request::get(&script));
+    let mut front = TestFront::start(1, &[QUIET_SETTINGS, &["--user", "nobody"]].concat());
+    let answer = front.run(FrontRequest::get(&script));
     assert_eq!(
         (answer.status(), answer.text()),
         (403, "Access denied.\n".into())
@@ -236,27 +237,27 @@ fn a_script_that_may_not_be_read_is_a_403() {
 
 #[test]
 fn a_crash_costs_its_own_request_only() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let crash = dir.write(
         "crash.php",
         "<?php echo 'x'; @ob_flush(); flush(); posix_kill(posix_getpid(), 11);",
     );
     let sound = dir.write("good.php", "<?php echo 'fit';");
-    let mut front = Front::start(2, QUIET);
-    let answer = front.run(Request::get(&crash));
+    let mut front = TestFront::start(2, QUIET_SETTINGS);
+    let answer = front.run(FrontRequest::get(&crash));
     assert_eq!(answer.died, Some(Exit::Signal(11)));
     assert_eq!(answer.text(), "x");
     for _ in 0..4 {
-        assert_eq!(front.run(Request::get(&sound)).text(), "fit");
+        assert_eq!(front.run(FrontRequest::get(&sound)).text(), "fit");
     }
     let (child, _) = front.spawn(0);
     front.wait_child(child, |c| c.live);
-    assert_eq!(front.run(Request::get(&sound)).text(), "fit");
+    assert_eq!(front.run(FrontRequest::get(&sound)).text(), "fit");
 }
 
 #[test]
 fn a_client_that_left_ends_the_script_at_its_next_write() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let out = dir.0.join("out");
     let script = dir.write(
         "endless.php",
@@ -265,15 +266,15 @@ fn a_client_that_left_ends_the_script_at_its_next_write() {
          for ($i = 0; $i < 1000000; $i++) { echo str_repeat('x', 1000); flush(); \
          if ($i > 5 && connection_aborted()) { $i = 'noticed'; break; } }",
     );
-    let mut front = Front::start(1, &[QUIET, &["-d", "output_buffering=0"]].concat());
+    let mut front = TestFront::start(1, &[QUIET_SETTINGS, &["-d", "output_buffering=0"]].concat());
     for (ignore, expect) in [("no", "1"), ("yes", "noticed 1")] {
-        let request = Request::get(&script)
+        let request = FrontRequest::get(&script)
             .var("OUT", out.to_str().unwrap())
             .var("IGNORE", ignore);
         let mut flight = front.publish(request);
-        front.drive(&mut flight, |a| !a.body.is_empty());
+        front.drive_until(&mut flight, |a| !a.body.is_empty());
         front.abort(&flight);
-        front.drive(&mut flight, |_| false);
+        front.drive_until(&mut flight, |_| false);
         let told = std::fs::read_to_string(&out).unwrap();
         assert!(told.ends_with(expect), "{ignore}: {told}");
     }
@@ -281,35 +282,35 @@ fn a_client_that_left_ends_the_script_at_its_next_write() {
 
 #[test]
 fn a_client_that_leaves_while_the_script_waits_for_room_wakes_it() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "flood.php",
         "<?php while (true) { echo str_repeat('x', 100000); }",
     );
-    let mut front = Front::start(1, QUIET);
+    let mut front = TestFront::start(1, QUIET_SETTINGS);
     let child = front.children[0].0;
-    let mut flight = front.publish(Request::get(&script));
+    let mut flight = front.publish(FrontRequest::get(&script));
     front.wait_child(child, |c| c.busy_since.is_some());
-    front.drive(&mut flight, |a| a.body.len() > 200_000);
+    front.drive_until(&mut flight, |a| a.body.len() > 200_000);
     // The test stops reading: the ring fills up and the child sleeps.
     front.abort(&flight);
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
     front.wait_child(child, |c| c.busy_since.is_none());
 }
 
 #[test]
 fn a_client_that_leaves_while_the_script_waits_for_its_body_wakes_it() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "reader.php",
         "<?php echo strlen(file_get_contents('php://input'));",
     );
-    let mut front = Front::start(1, QUIET);
+    let mut front = TestFront::start(1, QUIET_SETTINGS);
     let child = front.children[0].0;
-    let request = Request::new("PUT", &script).chunked("text/plain", b"abc");
+    let request = FrontRequest::new("PUT", &script).chunked("text/plain", b"abc");
     let mut flight = front.publish_part(request, false);
-    front.turn(&mut flight);
+    front.poll_flight(&mut flight);
     front.wait_child(child, |c| c.busy_since.is_some());
     front.abort(&flight);
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
 }

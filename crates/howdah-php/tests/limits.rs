@@ -3,18 +3,18 @@
 
 mod front;
 
-use front::{Dir, Front, Request};
+use front::{FrontRequest, TestDir, TestFront};
 use howdah_proto::request::IniKind;
 
 /// Prints the remaining seconds of the CPU timer, rounded; 0 means not armed. Needs ext/ffi.
-const TIMER: &str = "<?php $c = FFI::cdef('struct t { long v[4]; }; int getitimer(int, struct t *);'); \
+const TIMER_SCRIPT: &str = "<?php $c = FFI::cdef('struct t { long v[4]; }; int getitimer(int, struct t *);'); \
     $t = $c->new('struct t'); $c->getitimer(2, FFI::addr($t)); $left = round($t->v[2] + $t->v[3] / 1e6);";
 
-fn pool(args: &[&str]) -> Option<Front> {
-    let dir = Dir::new();
+fn pool(args: &[&str]) -> Option<TestFront> {
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo class_exists('FFI') ? 'yes' : 'no';");
-    let mut front = Front::start(1, &[&["-d", "ffi.enable=1"], args].concat());
-    if front.run(Request::get(&script)).text() == "yes" {
+    let mut front = TestFront::start(1, &[&["-d", "ffi.enable=1"], args].concat());
+    if front.run(FrontRequest::get(&script)).text() == "yes" {
         return Some(front);
     }
     eprintln!("skipped: the FFI extension is not there");
@@ -22,24 +22,24 @@ fn pool(args: &[&str]) -> Option<Front> {
 }
 
 #[test]
-fn every_request_runs_under_its_own_limit() {
-    every_request_has_its_own_limit("max_input_time=60");
+fn time_limit_is_per_request() {
+    check_own_limit_per_request("max_input_time=60");
 }
 
 /// PHP then arms its timer once, before it reads the request.
 #[test]
-fn and_so_it_does_without_a_limit_for_reading_it() {
-    every_request_has_its_own_limit("max_input_time=-1");
+fn time_limit_is_per_request_without_max_input_time() {
+    check_own_limit_per_request("max_input_time=-1");
 }
 
-fn every_request_has_its_own_limit(input: &str) {
+fn check_own_limit_per_request(input: &str) {
     let Some(mut front) = pool(&["-d", "max_execution_time=30", "-d", input]) else {
         return;
     };
-    let dir = Dir::new();
-    let script = dir.write("a.php", &format!("{TIMER} echo $left;"));
-    let ask = |front: &mut Front, seconds: Option<&str>, body: bool| {
-        let mut request = Request::get(&script);
+    let dir = TestDir::new();
+    let script = dir.write("a.php", &format!("{TIMER_SCRIPT} echo $left;"));
+    let ask = |front: &mut TestFront, seconds: Option<&str>, body: bool| {
+        let mut request = FrontRequest::get(&script);
         if let Some(seconds) = seconds {
             request = request.ini(IniKind::Value, "max_execution_time", seconds);
         }
@@ -62,23 +62,26 @@ fn every_request_has_its_own_limit(input: &str) {
 }
 
 #[test]
-fn what_a_script_sets_itself_holds_at_once() {
+fn time_limit_set_by_the_script_applies_at_once() {
     let Some(mut front) = pool(&["-d", "max_execution_time=30"]) else {
         return;
     };
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let look = "$c->getitimer(2, FFI::addr($t)); echo round($t->v[2] + $t->v[3] / 1e6), ' ';";
     let script = dir.write(
         "a.php",
         &format!(
-            "{TIMER} set_time_limit(11); {look} set_time_limit(0); {look} set_time_limit(20); {look} \
+            "{TIMER_SCRIPT} set_time_limit(11); {look} set_time_limit(0); {look} set_time_limit(20); {look} \
              register_shutdown_function(function () use ($c, $t) {{ set_time_limit(0); {look} set_time_limit(40); {look} }});"
         ),
     );
-    let plain = dir.write("b.php", &format!("{TIMER} echo $left;"));
+    let plain = dir.write("b.php", &format!("{TIMER_SCRIPT} echo $left;"));
     for _ in 0..2 {
-        assert_eq!(front.run(Request::get(&script)).text(), "11 0 20 0 40 ");
-        assert_eq!(front.run(Request::get(&plain)).text(), "30");
+        assert_eq!(
+            front.run(FrontRequest::get(&script)).text(),
+            "11 0 20 0 40 "
+        );
+        assert_eq!(front.run(FrontRequest::get(&plain)).text(), "30");
     }
 }
 
@@ -86,28 +89,28 @@ fn what_a_script_sets_itself_holds_at_once() {
 fn without_limits_no_timer_runs() {
     let args = ["-d", "max_execution_time=0", "-d", "max_input_time=-1"];
     let Some(mut front) = pool(&args) else { return };
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let set = dir.write("set.php", "<?php set_time_limit(50);");
-    let plain = dir.write("b.php", &format!("{TIMER} echo $left;"));
+    let plain = dir.write("b.php", &format!("{TIMER_SCRIPT} echo $left;"));
     for _ in 0..2 {
-        assert_eq!(front.run(Request::get(&plain)).text(), "0");
-        front.run(Request::get(&set));
+        assert_eq!(front.run(FrontRequest::get(&plain)).text(), "0");
+        front.run(FrontRequest::get(&set));
     }
 }
 
 #[test]
-fn a_limit_is_met_after_requests_that_left_the_timer_alone() {
+fn time_limit_is_met_after_requests_that_kept_the_timer() {
     let args = ["-d", "max_execution_time=30", "-d", "display_errors=1"];
-    let mut front = Front::start(1, &args);
+    let mut front = TestFront::start(1, &args);
     front.replaces_bailed_out = true;
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let quick = dir.write("a.php", "<?php echo 'quick';");
     let spin = dir.write("b.php", "<?php set_time_limit(1); while (true);");
     for _ in 0..2 {
         for _ in 0..5 {
-            assert_eq!(front.run(Request::get(&quick)).text(), "quick");
+            assert_eq!(front.run(FrontRequest::get(&quick)).text(), "quick");
         }
-        let text = front.run(Request::get(&spin)).text();
+        let text = front.run(FrontRequest::get(&spin)).text();
         assert!(
             text.contains("Maximum execution time of 1 second exceeded"),
             "{text}"

@@ -2,13 +2,13 @@
 
 mod front;
 
-use front::{Dir, Front, Request};
+use front::{FrontRequest, TestDir, TestFront};
 use howdah_proto::control::Exit;
 use howdah_proto::shm::ChildId;
 
 #[test]
 fn opcache_is_on_and_shared_by_all_children() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let lib = dir.write("lib.php", "<?php function lib() { return 'lib'; }");
     let script = dir.write(
         "a.php",
@@ -16,9 +16,9 @@ fn opcache_is_on_and_shared_by_all_children() {
          echo json_encode([$s['opcache_enabled'], getmypid(), isset($s['scripts'][$_SERVER['LIB']])]);",
     );
     let args = ["--opcache", "on", "-d", "opcache.file_update_protection=0"];
-    let mut front = Front::start(1, &args);
+    let mut front = TestFront::start(1, &args);
     assert!(front.opcache);
-    let request = || Request::get(&script).var("LIB", lib.to_str().unwrap());
+    let request = || FrontRequest::get(&script).var("LIB", lib.to_str().unwrap());
     let (first, first_pid) = (front.run(request()).text(), front.children[0].1);
     assert_eq!(first, format!("[true,{first_pid},true]"));
     front.retire(front.children[0].0);
@@ -31,7 +31,7 @@ fn opcache_is_on_and_shared_by_all_children() {
     );
     let cached = dir.write("b.php", "<?php $s = opcache_get_status(); echo json_encode([$s['scripts'][$_SERVER['LIB']]['full_path'] ?? null, getmypid()]);");
     let (_, pid) = front.spawn(0);
-    let answer = front.run(Request::get(&cached).var("LIB", lib.to_str().unwrap()));
+    let answer = front.run(FrontRequest::get(&cached).var("LIB", lib.to_str().unwrap()));
     let path = lib.to_str().unwrap().replace('/', "\\/");
     assert_eq!(
         answer.text(),
@@ -42,7 +42,7 @@ fn opcache_is_on_and_shared_by_all_children() {
 
 #[test]
 fn preloaded_code_is_there_without_being_loaded() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let preload = dir.write(
         "preload.php",
         "<?php class Preloaded { const A = 'there'; }",
@@ -50,23 +50,23 @@ fn preloaded_code_is_there_without_being_loaded() {
     let script = dir.write("a.php", "<?php echo Preloaded::A;");
     let preload = format!("opcache.preload={}", preload.display());
     let args = ["-d", &preload, "-d", "opcache.preload_user=root"];
-    let mut front = Front::start(2, &args);
-    assert_eq!(front.run(Request::get(&script)).text(), "there");
+    let mut front = TestFront::start(2, &args);
+    assert_eq!(front.run(FrontRequest::get(&script)).text(), "there");
     if front::sys::is_root() {
         std::process::Command::new("chmod")
             .args(["-R", "a+rX"])
             .arg(&dir.0)
             .status()
             .unwrap();
-        let mut front = Front::start(1, &["-d", &preload, "--user", "nobody"]);
-        assert_eq!(front.run(Request::get(&script)).text(), "there");
+        let mut front = TestFront::start(1, &["-d", &preload, "--user", "nobody"]);
+        assert_eq!(front.run(FrontRequest::get(&script)).text(), "there");
     }
 }
 
 /// Under php-fpm this kills about one process in 50 000 requests ("zend_mm_heap corrupted").
 #[test]
 fn opcache_reset_in_a_loop_disturbs_nobody() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let mut requires = String::new();
     for n in 0..20 {
         dir.write(
@@ -81,8 +81,8 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
     );
     let reset = dir.write("reset.php", "<?php opcache_reset(); echo 'reset';");
     let args = ["--opcache", "on", "-d", "opcache.file_update_protection=0"];
-    let mut front = Front::start(4, &args);
-    let expect = front.run(Request::get(&script)).text();
+    let mut front = TestFront::start(4, &args);
+    let expect = front.run(FrontRequest::get(&script)).text();
     assert!(expect.starts_with("190"), "{expect}");
     let restarts = dir.write(
         "restarts.php",
@@ -102,19 +102,23 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
         for n in 0..608 {
             if n < 600 {
                 let resets = n % 5 == 0;
-                let request = Request::get(if resets { &reset } else { &script });
+                let request = FrontRequest::get(if resets { &reset } else { &script });
                 flights.push_back((resets, front.publish(request)));
             }
             if n >= 8 {
                 let (resets, mut flight) = flights.pop_front().unwrap();
-                front.drive(&mut flight, |_| false);
+                front.drive_until(&mut flight, |_| false);
                 assert_eq!(flight.answer.died, None, "{}", front.log());
                 let right = if resets { "reset" } else { &expect };
                 assert_eq!(flight.answer.text(), right);
             }
         }
         assert_eq!(front.children.len(), 4, "nobody died");
-        emptied = front.run(Request::get(&restarts)).text().parse().unwrap();
+        emptied = front
+            .run(FrontRequest::get(&restarts))
+            .text()
+            .parse()
+            .unwrap();
     }
     // The cache still works afterwards.
     let status = dir.write(
@@ -123,7 +127,7 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
     );
     // A pending wipe waits for requests that are just ending.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while front.run(Request::get(&status)).text() != "enabled" {
+    while front.run(FrontRequest::get(&status)).text() != "enabled" {
         assert!(std::time::Instant::now() < deadline, "the cache stays off");
     }
 }
@@ -131,22 +135,22 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
 /// A child keeps opcache's usage lock while it has work; if it kept the lock while asleep, a wipe would wait for ever.
 #[test]
 fn a_child_that_sleeps_holds_no_lock_on_opcache() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo getmypid();");
     let reset = dir.write("reset.php", "<?php opcache_reset(); echo 'reset';");
     let status = dir.write(
         "status.php",
         "<?php $s = opcache_get_status(false); echo (int) $s['opcache_enabled'], $s['opcache_statistics']['manual_restarts'];",
     );
-    let mut front = Front::start(3, &["--opcache", "on"]);
+    let mut front = TestFront::start(3, &["--opcache", "on"]);
     // All three children have served and gone to sleep.
     let mut flights: Vec<_> = (0..9)
-        .map(|_| front.publish(Request::get(&script)))
+        .map(|_| front.publish(FrontRequest::get(&script)))
         .collect();
     for flight in &mut flights {
-        front.drive(flight, |_| false);
+        front.drive_until(flight, |_| false);
     }
-    let deadline = std::time::Instant::now() + front::PATIENCE;
+    let deadline = std::time::Instant::now() + front::MAX_WAIT;
     while front.pool.sleepers() < 3 {
         assert!(std::time::Instant::now() < deadline, "they do not sleep");
         std::thread::yield_now();
@@ -170,8 +174,8 @@ fn a_child_that_sleeps_holds_no_lock_on_opcache() {
     }
     // The next request finds the wipe possible.
     for restarts in 1..4 {
-        assert_eq!(front.run(Request::get(&reset)).text(), "reset");
-        while front.run(Request::get(&status)).text() != format!("1{restarts}") {
+        assert_eq!(front.run(FrontRequest::get(&reset)).text(), "reset");
+        while front.run(FrontRequest::get(&status)).text() != format!("1{restarts}") {
             assert!(std::time::Instant::now() < deadline, "the cache stays off");
         }
     }

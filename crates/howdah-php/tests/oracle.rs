@@ -3,13 +3,13 @@
 
 mod front;
 
-use front::fpm::{Fpm, Plain};
-use front::{Dir, Front, Request};
+use front::fpm::{Fpm, PlainResponse};
+use front::{FrontRequest, TestDir, TestFront};
 
 const SETTINGS: &[&str] = &["display_errors=1", "html_errors=0", "date.timezone=UTC"];
 
 /// A request that is sent to both servers.
-struct Probe<'a> {
+struct OracleProbe<'a> {
     text: &'a str,
     method: &'a str,
     variables: &'a [(&'a str, &'a str)],
@@ -17,7 +17,7 @@ struct Probe<'a> {
     body: &'a [u8],
 }
 
-const GET: Probe<'static> = Probe {
+const GET: OracleProbe<'static> = OracleProbe {
     text: "",
     method: "GET",
     variables: &[],
@@ -25,37 +25,37 @@ const GET: Probe<'static> = Probe {
     body: b"",
 };
 
-fn get(text: &str) -> Probe<'_> {
-    Probe { text, ..GET }
+fn get(text: &str) -> OracleProbe<'_> {
+    OracleProbe { text, ..GET }
 }
 
-struct Pair {
-    dir: Dir,
-    front: Front,
+struct ServerPair {
+    dir: TestDir,
+    front: TestFront,
     fpm: Fpm,
 }
 
-impl Pair {
-    fn start() -> Pair {
+impl ServerPair {
+    fn start() -> ServerPair {
         let fpm = Fpm::start(SETTINGS);
         let mut args = vec!["--no-php-ini"];
         for setting in SETTINGS {
             args.extend(["-d", setting]);
         }
-        let mut front = Front::zygote_in(&args, |command| {
+        let mut front = TestFront::start_zygote_with(&args, |command| {
             command.env_clear();
         });
         front.next_report();
         front.spawn(0);
         front.replaces_bailed_out = true;
-        Pair {
-            dir: Dir::new(),
+        ServerPair {
+            dir: TestDir::new(),
             front,
             fpm,
         }
     }
 
-    fn ask(&mut self, probe: &Probe<'_>) -> (Plain, Plain) {
+    fn ask(&mut self, probe: &OracleProbe<'_>) -> (PlainResponse, PlainResponse) {
         let script = self.dir.write("www/script.php", probe.text);
         self.dir
             .write("www/part.php", "<?php return 'part in ' . getcwd();");
@@ -88,7 +88,7 @@ impl Pair {
         .collect();
         all.retain(|(n, v)| n != "SCRIPT_FILENAME" || !v.is_empty());
 
-        let mut request = Request::new(probe.method, &script);
+        let mut request = FrontRequest::new(probe.method, &script);
         for (name, value) in &variables {
             if *name != "CONTENT_TYPE" {
                 request = request.var(name, value);
@@ -97,7 +97,7 @@ impl Pair {
         let answer = self.front.run(request.body(probe.kind, probe.body));
         let head = answer.head.as_ref().expect("a head");
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-        let ours = Plain {
+        let ours = PlainResponse {
             status: head.status,
             headers: head
                 .headers
@@ -109,15 +109,15 @@ impl Pair {
         (ours, self.fpm.run(&all, probe.body))
     }
 
-    fn same(&mut self, probe: &Probe<'_>) {
+    fn assert_same(&mut self, probe: &OracleProbe<'_>) {
         let (ours, theirs) = self.ask(probe);
         assert_eq!(ours, theirs, "\n{}", probe.text);
     }
 }
 
 #[test]
-fn scripts_answer_as_under_php_fpm() {
-    let mut pair = Pair::start();
+fn responses_equal_php_fpms() {
+    let mut pair = ServerPair::start();
     for text in [
         "<?php echo 'hello';",
         "plain text, no php",
@@ -174,13 +174,13 @@ fn scripts_answer_as_under_php_fpm() {
         "<?php return; echo 'never';",
         "<?php __halt_compiler(); data",
     ] {
-        pair.same(&get(text));
+        pair.assert_same(&get(text));
     }
 }
 
 #[test]
 fn methods_bodies_and_credentials_are_seen_as_under_php_fpm() {
-    let mut pair = Pair::start();
+    let mut pair = ServerPair::start();
     let text = "<?php echo json_encode([$_SERVER['REQUEST_METHOD'], $_POST, $_FILES ? array_map(fn ($f) => [$f['name'], $f['full_path'], $f['type'], $f['error'], $f['size']], $_FILES) : 0, \
                 file_get_contents('php://input'), $_SERVER['CONTENT_LENGTH'], $_SERVER['CONTENT_TYPE'], $_SERVER['PHP_AUTH_USER'] ?? null, $_SERVER['PHP_AUTH_PW'] ?? null]);";
     let form = "application/x-www-form-urlencoded";
@@ -213,7 +213,7 @@ fn methods_bodies_and_credentials_are_seen_as_under_php_fpm() {
         ("GET", "", b"", &[("HTTP_AUTHORIZATION", "Basic dTpw")]),
         ("GET", "", b"", &[("HTTP_AUTHORIZATION", "Basic nonsense")]),
     ] {
-        pair.same(&Probe {
+        pair.assert_same(&OracleProbe {
             text,
             method,
             variables,
@@ -224,8 +224,8 @@ fn methods_bodies_and_credentials_are_seen_as_under_php_fpm() {
 }
 
 #[test]
-fn differences_on_purpose_are_these() {
-    let mut pair = Pair::start();
+fn intended_differences_from_php_fpm() {
+    let mut pair = ServerPair::start();
     // Output after the end: php-fpm ends the script; here it is discarded and the script continues.
     let marker = pair.dir.0.join("went-on");
     let text = format!(

@@ -2,15 +2,15 @@
 
 mod front;
 
-use front::{Dir, Front, Request, alive, until, wait_gone};
-use howdah_proto::control::{Command, Exit, Report};
+use front::{FrontRequest, TestDir, TestFront, is_alive, wait_gone, wait_until};
+use howdah_proto::control::{Exit, ZygoteCommand, ZygoteReport};
 use howdah_proto::shm::ChildId;
 
-const BLOCK: &str =
+const BLOCKING_SCRIPT: &str =
     "<?php echo 'in'; @ob_flush(); flush(); fgetc(fopen($_SERVER['GATE'], 'r')); echo 'out';";
 
 /// Creates a fifo on which a script can wait.
-fn gate(dir: &Dir) -> std::path::PathBuf {
+fn create_gate(dir: &TestDir) -> std::path::PathBuf {
     let path = dir.0.join("gate");
     let made = std::process::Command::new("mkfifo").arg(&path).status();
     assert!(made.unwrap().success());
@@ -18,7 +18,7 @@ fn gate(dir: &Dir) -> std::path::PathBuf {
 }
 
 /// Lets the waiting script continue.
-fn open(gate: &std::path::Path) {
+fn open_gate(gate: &std::path::Path) {
     let mut file = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -29,17 +29,17 @@ fn open(gate: &std::path::Path) {
     std::mem::forget(file);
 }
 
-fn failure(args: &[&str]) -> (String, String) {
-    match Front::zygote(args).next_report() {
-        Report::Failed { name, message } => (name, message),
+fn start_failure(args: &[&str]) -> (String, String) {
+    match TestFront::start_zygote(args).next_report() {
+        ZygoteReport::Failed { name, message } => (name, message),
         other => panic!("{args:?}: {other:?}"),
     }
 }
 
 #[test]
 fn ready_tells_versions_and_opcache() {
-    let mut front = Front::zygote(&["--opcache", "on"]);
-    let Report::Ready {
+    let mut front = TestFront::start_zygote(&["--opcache", "on"]);
+    let ZygoteReport::Ready {
         version,
         php,
         opcache,
@@ -50,57 +50,62 @@ fn ready_tells_versions_and_opcache() {
     assert_eq!(version, howdah_proto::shm::VERSION);
     assert!(php.starts_with("8."), "{php}");
     assert!(opcache);
-    assert!(!Front::start(0, &["--opcache", "off"]).opcache);
+    assert!(!TestFront::start(0, &["--opcache", "off"]).opcache);
 }
 
 #[test]
-fn a_start_that_cannot_work_is_refused_by_name() {
-    assert_eq!(failure(&["--user", "no-such-user-here"]).0, "NoSuchUser");
+fn start_failures_are_named() {
     assert_eq!(
-        failure(&["--user", "root", "--group", "no-such-group"]).0,
+        start_failure(&["--user", "no-such-user-here"]).0,
+        "NoSuchUser"
+    );
+    assert_eq!(
+        start_failure(&["--user", "root", "--group", "no-such-group"]).0,
         "NoSuchGroup"
     );
-    assert_eq!(failure(&["--group", "root"]).0, "CannotChangeUser");
-    let (name, message) = failure(&["--php-ini", "/no/such/php.ini"]);
+    assert_eq!(start_failure(&["--group", "root"]).0, "CannotChangeUser");
+    let (name, message) = start_failure(&["--php-ini", "/no/such/php.ini"]);
     assert_eq!(name, "PhpIniUnreadable");
     assert!(message.contains("/no/such/php.ini"));
     let memory = ["-d", "opcache.memory_consumption=16"];
     let strings = ["-d", "opcache.interned_strings_buffer=16"];
-    let (name, message) = failure(&[memory, strings].concat());
+    let (name, message) = start_failure(&[memory, strings].concat());
     assert_eq!(name, "OpcacheMemory");
     assert!(message.contains("at least 24"), "{message}");
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let preload = dir.write("preload.php", "<?php syntax error");
     let preload = format!("opcache.preload={}", preload.display());
     assert_eq!(
-        failure(&["-d", &preload, "-d", "opcache.preload_user=root"]).0,
+        start_failure(&["-d", &preload, "-d", "opcache.preload_user=root"]).0,
         "PhpStartup"
     );
 }
 
 #[test]
-fn memory_that_is_no_pool_is_refused() {
-    let mut front = Front::zygote_in(&[], |command| {
+fn invalid_pool_memory_is_refused() {
+    let mut front = TestFront::start_zygote_with(&[], |command| {
         // The last --memory-fd takes effect: standard input, which is /dev/null.
         command.args(["--memory-fd", "0"]);
     });
-    assert!(matches!(front.next_report(), Report::Failed { name, .. } if name == "BadMemory"));
+    assert!(
+        matches!(front.next_report(), ZygoteReport::Failed { name, .. } if name == "BadMemory")
+    );
 }
 
 #[test]
-fn a_row_that_does_not_exist_gets_no_child() {
-    let mut front = Front::start(0, &[]);
+fn spawn_on_a_missing_row_is_refused() {
+    let mut front = TestFront::start(0, &[]);
     let child = ChildId {
         index: 900,
         incarnation: 1,
     };
-    front.order(&Command::Spawn {
+    front.send_command(&ZygoteCommand::Spawn {
         child,
         max_requests: 0,
     });
     let report = front.next_report();
     assert!(
-        matches!(report, Report::SpawnFailed { child: c, .. } if c == child),
+        matches!(report, ZygoteReport::SpawnFailed { child: c, .. } if c == child),
         "{report:?}"
     );
 }
@@ -110,71 +115,83 @@ fn a_pool_runs_as_its_user() {
     if !front::sys::is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo json_encode([posix_geteuid(), posix_getegid(), posix_getuid(), posix_getgroups()]);");
-    let mut front = Front::start(1, &["--user", "www-data"]);
-    assert_eq!(front.run(Request::get(&script)).text(), "[33,33,33,[33]]");
+    let mut front = TestFront::start(1, &["--user", "www-data"]);
+    assert_eq!(
+        front.run(FrontRequest::get(&script)).text(),
+        "[33,33,33,[33]]"
+    );
     assert!(front.opcache);
     // The zygote, which runs as the same user, can still trace it.
-    let gate = gate(&dir);
+    let gate = create_gate(&dir);
     std::process::Command::new("chmod")
         .args(["a+r", gate.to_str().unwrap()])
         .status()
         .unwrap();
-    let script = dir.write("block.php", BLOCK);
+    let script = dir.write("block.php", BLOCKING_SCRIPT);
     let child = front.children[0].0;
-    let mut flight = front.publish(Request::get(&script).var("GATE", gate.to_str().unwrap()));
-    front.drive(&mut flight, |a| !a.body.is_empty());
+    let mut flight = front.publish(FrontRequest::get(&script).var("GATE", gate.to_str().unwrap()));
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
     assert!(front.trace(child).contains("block.php"));
-    open(&gate);
-    front.drive(&mut flight, |_| false);
+    open_gate(&gate);
+    front.drive_until(&mut flight, |_| false);
 }
 
 #[test]
-fn a_child_serves_its_max_requests_asks_for_a_replacement_with_the_last_and_leaves() {
-    let dir = Dir::new();
+fn max_requests_requests_a_replacement_and_ends_the_child() {
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo getmypid();");
-    let (gate, block) = (gate(&dir), dir.write("block.php", BLOCK));
-    let mut front = Front::start(0, &[]);
+    let (gate, block) = (create_gate(&dir), dir.write("block.php", BLOCKING_SCRIPT));
+    let mut front = TestFront::start(0, &[]);
     let (child, pid) = front.spawn(3);
     for n in 1..=2 {
-        assert_eq!(front.run(Request::get(&script)).text(), pid.to_string());
+        assert_eq!(
+            front.run(FrontRequest::get(&script)).text(),
+            pid.to_string()
+        );
         front.wait_child(child, |c| c.requests == n);
-        assert!(!front.pool.child(child.index).spent);
+        assert!(!front.pool.child_status(child.index).spent);
     }
-    let mut last = front.publish(Request::get(&block).var("GATE", gate.to_str().unwrap()));
-    front.drive(&mut last, |a| !a.body.is_empty());
+    let mut last = front.publish(FrontRequest::get(&block).var("GATE", gate.to_str().unwrap()));
+    front.drive_until(&mut last, |a| !a.body.is_empty());
     assert!(
-        front.pool.child(child.index).spent,
+        front.pool.child_status(child.index).spent,
         "while it runs the last"
     );
-    let mut next = front.publish(Request::get(&script));
-    open(&gate);
-    front.drive(&mut last, |_| false);
+    let mut next = front.publish(FrontRequest::get(&script));
+    open_gate(&gate);
+    front.drive_until(&mut last, |_| false);
     assert_eq!(last.answer.text(), "inout");
     assert_eq!(front.wait_exit(child), Exit::Code(0));
     wait_gone(pid);
-    assert!(!front.pool.child(child.index).live, "nobody waits for it");
+    assert!(
+        !front.pool.child_status(child.index).live,
+        "nobody waits for it"
+    );
     let (_, other) = front.spawn(3);
-    front.drive(&mut next, |_| false);
+    front.drive_until(&mut next, |_| false);
     assert_eq!(next.answer.text(), other.to_string());
 }
 
 #[test]
-fn a_limit_of_one_request_is_a_process_for_each() {
-    let dir = Dir::new();
+fn max_requests_of_one_uses_a_process_for_each_request() {
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo getmypid();");
-    let mut front = Front::start(0, &[]);
+    let mut front = TestFront::start(0, &[]);
     for _ in 0..3 {
         let (child, pid) = front.spawn(1);
-        assert_eq!(front.run(Request::get(&script)).text(), pid.to_string());
+        assert_eq!(
+            front.run(FrontRequest::get(&script)).text(),
+            pid.to_string()
+        );
         assert_eq!(front.wait_exit(child), Exit::Code(0));
     }
 }
 
 #[test]
-fn what_a_script_forks_and_forgets_is_reaped_when_its_request_is_over() {
-    let dir = Dir::new();
+fn forked_processes_are_reaped_after_the_request() {
+    let dir = TestDir::new();
     let forget = dir.write(
         "forget.php",
         "<?php for ($i = 0; $i < 10; $i++) { if (!pcntl_fork()) { exit; } } echo 'forked';",
@@ -189,26 +206,26 @@ fn what_a_script_forks_and_forgets_is_reaped_when_its_request_is_over() {
         "<?php $pid = pcntl_fork(); if (!$pid) { exit(7); } \
          echo pcntl_waitpid($pid, $status) === $pid ? pcntl_wexitstatus($status) : 'lost';",
     );
-    let gate = gate(&dir);
-    let mut front = Front::start(1, &[]);
+    let gate = create_gate(&dir);
+    let mut front = TestFront::start(1, &[]);
     let (_, child) = front.children[0];
     for _ in 0..5 {
-        assert_eq!(front.run(Request::get(&forget)).text(), "forked");
+        assert_eq!(front.run(FrontRequest::get(&forget)).text(), "forked");
         assert_eq!(
-            front.run(Request::get(&wait)).text(),
+            front.run(FrontRequest::get(&wait)).text(),
             "7",
             "the script's own wait"
         );
     }
-    until("no zombies", || children_of(child).is_empty());
-    let answer = front.run(Request::get(&linger).var("GATE", gate.to_str().unwrap()));
+    wait_until("no zombies", || children_of(child).is_empty());
+    let answer = front.run(FrontRequest::get(&linger).var("GATE", gate.to_str().unwrap()));
     let lingers: i32 = answer.text().parse().unwrap();
     assert_eq!(children_of(child), [lingers]);
-    open(&gate);
+    open_gate(&gate);
     // No further request is needed.
-    until("none that ended later", || children_of(child).is_empty());
+    wait_until("none that ended later", || children_of(child).is_empty());
     assert_eq!(
-        front.run(Request::get(&wait)).text(),
+        front.run(FrontRequest::get(&wait)).text(),
         "7",
         "SIGCHLD as before"
     );
@@ -223,11 +240,11 @@ fn children_of(pid: i32) -> Vec<i32> {
 }
 
 #[test]
-fn neither_zygote_nor_children_can_be_looked_into_by_their_own_user() {
+fn process_memory_is_closed_to_its_own_user() {
     if !front::sys::is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "look.php",
         "<?php $who = ['self' => 'self', 'zygote' => posix_getppid(), 'sibling' => $_SERVER['SIBLING']]; \
@@ -237,13 +254,13 @@ fn neither_zygote_nor_children_can_be_looked_into_by_their_own_user() {
          foreach (scandir('/proc/self/fd') as $fd) { $to = (string) @readlink(\"/proc/self/fd/$fd\"); \
          if (str_ends_with($to, '/mem')) { echo \"inherited $to \"; } } echo 'end';",
     );
-    let mut front = Front::start(2, &["--user", "nobody"]);
+    let mut front = TestFront::start(2, &["--user", "nobody"]);
     for (child, sibling) in [(0, 1), (1, 0)] {
         let (sleeper, pid) = (front.children[sibling], front.children[child].1);
         // Only one of the two may send the response.
         let stop = |signal| front::sys::kill(sleeper.1, signal);
         stop(libc::SIGSTOP);
-        let found = front.run(Request::get(&script).var("SIBLING", &sleeper.1.to_string()));
+        let found = front.run(FrontRequest::get(&script).var("SIBLING", &sleeper.1.to_string()));
         stop(libc::SIGCONT);
         assert_eq!(found.text(), "end", "process {pid}");
     }
@@ -251,41 +268,41 @@ fn neither_zygote_nor_children_can_be_looked_into_by_their_own_user() {
 
 #[test]
 fn a_retired_child_finishes_its_request_first() {
-    let dir = Dir::new();
-    let (gate, script) = (gate(&dir), dir.write("block.php", BLOCK));
-    let mut front = Front::start(1, &[]);
+    let dir = TestDir::new();
+    let (gate, script) = (create_gate(&dir), dir.write("block.php", BLOCKING_SCRIPT));
+    let mut front = TestFront::start(1, &[]);
     let child = front.children[0].0;
-    let mut flight = front.publish(Request::get(&script).var("GATE", gate.to_str().unwrap()));
-    front.drive(&mut flight, |a| !a.body.is_empty());
+    let mut flight = front.publish(FrontRequest::get(&script).var("GATE", gate.to_str().unwrap()));
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
     front.retire(child);
-    open(&gate);
-    front.drive(&mut flight, |_| false);
+    open_gate(&gate);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "inout");
     assert_eq!(front.wait_exit(child), Exit::Code(0));
 }
 
 #[test]
 fn a_signal_reaches_the_child_it_is_meant_for_and_no_other() {
-    let mut front = Front::start(1, &[]);
+    let mut front = TestFront::start(1, &[]);
     let (child, pid) = front.children[0];
     let other = ChildId {
         incarnation: child.incarnation + 7,
         ..child
     };
-    front.order(&Command::Signal {
+    front.send_command(&ZygoteCommand::Signal {
         child: other,
         signal: libc::SIGKILL,
     });
-    front.order(&Command::Trace { child: other });
+    front.send_command(&ZygoteCommand::Trace { child: other });
     assert_eq!(
         front.next_report(),
-        Report::Trace {
+        ZygoteReport::Trace {
             child: other,
             stack: String::new()
         }
     );
-    assert!(alive(pid));
-    front.order(&Command::Signal {
+    assert!(is_alive(pid));
+    front.send_command(&ZygoteCommand::Signal {
         child,
         signal: libc::SIGKILL,
     });
@@ -293,13 +310,13 @@ fn a_signal_reaches_the_child_it_is_meant_for_and_no_other() {
 }
 
 #[test]
-fn when_the_zygote_is_killed_idle_children_leave_and_busy_ones_finish() {
-    let dir = Dir::new();
-    let (gate, script) = (gate(&dir), dir.write("block.php", BLOCK));
-    let mut front = Front::start(2, &[]);
+fn zygote_kill_ends_idle_children_and_lets_busy_ones_finish() {
+    let dir = TestDir::new();
+    let (gate, script) = (create_gate(&dir), dir.write("block.php", BLOCKING_SCRIPT));
+    let mut front = TestFront::start(2, &[]);
     let pids = [front.children[0].1, front.children[1].1];
-    let mut flight = front.publish(Request::get(&script).var("GATE", gate.to_str().unwrap()));
-    front.drive(&mut flight, |a| !a.body.is_empty());
+    let mut flight = front.publish(FrontRequest::get(&script).var("GATE", gate.to_str().unwrap()));
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
     let howdah_proto::shm::SlotState::Claimed(busy) = front.port.state(flight.slot) else {
         panic!("not claimed");
     };
@@ -311,51 +328,51 @@ fn when_the_zygote_is_killed_idle_children_leave_and_busy_ones_finish() {
     front.zygote.kill().unwrap();
     front.wait_zygote();
     wait_gone(idle);
-    assert!(alive(busy));
-    open(&gate);
-    front.drive(&mut flight, |_| false);
+    assert!(is_alive(busy));
+    open_gate(&gate);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "inout");
     wait_gone(busy);
 }
 
 #[test]
-fn when_the_front_hangs_up_children_finish_and_everything_leaves() {
-    let dir = Dir::new();
-    let (gate, script) = (gate(&dir), dir.write("block.php", BLOCK));
-    let mut front = Front::start(2, &[]);
+fn front_exit_lets_children_finish_and_ends_the_pool() {
+    let dir = TestDir::new();
+    let (gate, script) = (create_gate(&dir), dir.write("block.php", BLOCKING_SCRIPT));
+    let mut front = TestFront::start(2, &[]);
     let pids: Vec<i32> = front.children.iter().map(|(_, pid)| *pid).collect();
-    let mut flight = front.publish(Request::get(&script).var("GATE", gate.to_str().unwrap()));
-    front.drive(&mut flight, |a| !a.body.is_empty());
-    front.hang_up();
-    let left = |pids: &[i32]| pids.iter().filter(|p| alive(**p)).count();
-    let deadline = std::time::Instant::now() + front::PATIENCE;
+    let mut flight = front.publish(FrontRequest::get(&script).var("GATE", gate.to_str().unwrap()));
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
+    front.close_control();
+    let left = |pids: &[i32]| pids.iter().filter(|p| is_alive(**p)).count();
+    let deadline = std::time::Instant::now() + front::MAX_WAIT;
     while left(&pids) > 1 {
         assert!(std::time::Instant::now() < deadline, "the idle child stays");
     }
-    open(&gate);
-    front.drive(&mut flight, |_| false);
+    open_gate(&gate);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "inout");
     assert!(front.wait_zygote().success());
     assert_eq!(left(&pids), 0);
 }
 
 #[test]
-fn a_fork_made_by_a_script_does_not_answer_for_it() {
-    let dir = Dir::new();
+fn script_fork_sends_no_response() {
+    let dir = TestDir::new();
     let script = dir.write(
         "fork.php",
         "<?php $pid = pcntl_fork(); if ($pid === 0) { echo 'from the copy'; exit(7); } \
          pcntl_waitpid($pid, $status); echo 'parent ', pcntl_wexitstatus($status);",
     );
-    let mut front = Front::start(1, &[]);
+    let mut front = TestFront::start(1, &[]);
     for _ in 0..3 {
-        assert_eq!(front.run(Request::get(&script)).text(), "parent 7");
+        assert_eq!(front.run(FrontRequest::get(&script)).text(), "parent 7");
     }
 }
 
 #[test]
 fn signal_handlers_of_one_request_are_gone_in_the_next() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let set = dir.write(
         "set.php",
         "<?php pcntl_async_signals(true); pcntl_signal(SIGUSR1, function () { echo 'caught'; }); \
@@ -367,13 +384,13 @@ fn signal_handlers_of_one_request_are_gone_in_the_next() {
         "<?php pcntl_sigprocmask(SIG_BLOCK, [], $old); preg_match('/SigIgn:\\s*(\\w+)/', file_get_contents('/proc/self/status'), $m); \
          echo json_encode([$old, $m[1], pcntl_signal_get_handler(SIGUSR1)]);",
     );
-    let mut front = Front::start(1, &[]);
-    let fresh = front.run(Request::get(&look)).text();
-    assert_eq!(front.run(Request::get(&set)).text(), "caught");
-    assert_eq!(front.run(Request::get(&look)).text(), fresh);
+    let mut front = TestFront::start(1, &[]);
+    let fresh = front.run(FrontRequest::get(&look)).text();
+    assert_eq!(front.run(FrontRequest::get(&set)).text(), "caught");
+    assert_eq!(front.run(FrontRequest::get(&look)).text(), fresh);
     // SIGTERM works again, in a request and outside of one.
     let (child, _) = front.children[0];
-    front.order(&Command::Signal {
+    front.send_command(&ZygoteCommand::Signal {
         child,
         signal: libc::SIGTERM,
     });
@@ -382,18 +399,18 @@ fn signal_handlers_of_one_request_are_gone_in_the_next() {
 
 #[test]
 fn children_do_not_share_their_random_numbers() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let preload = dir.write("preload.php", "<?php mt_srand(1); mt_rand(); lcg_value();");
     let script = dir.write(
         "a.php",
         "<?php echo mt_rand(), ' ', rand(), ' ', lcg_value(), ' ', uniqid('', true);",
     );
     let preload = format!("opcache.preload={}", preload.display());
-    let mut front = Front::start(0, &["-d", &preload, "-d", "opcache.preload_user=root"]);
+    let mut front = TestFront::start(0, &["-d", &preload, "-d", "opcache.preload_user=root"]);
     let mut seen = std::collections::HashSet::new();
     for _ in 0..4 {
         let (child, _) = front.spawn(0);
-        let text = front.run(Request::get(&script)).text();
+        let text = front.run(FrontRequest::get(&script)).text();
         for number in text.split(' ') {
             assert!(seen.insert(number.to_owned()), "{number} twice");
         }
@@ -403,8 +420,8 @@ fn children_do_not_share_their_random_numbers() {
 }
 
 #[test]
-fn processes_are_named_for_people() {
-    let mut front = Front::start(1, &[]);
+fn process_titles_name_the_pool() {
+    let mut front = TestFront::start(1, &[]);
     let child = front.children[0].0;
     front.wait_child(child, |c| c.live);
     let title = |pid: u32| {
@@ -418,7 +435,7 @@ fn processes_are_named_for_people() {
 }
 
 #[test]
-fn version_is_told_without_a_front() {
+fn version_needs_no_front() {
     let out = std::process::Command::new(env!("CARGO_BIN_EXE_howdah-php"))
         .arg("--version")
         .output()
@@ -438,18 +455,18 @@ fn version_is_told_without_a_front() {
 
 #[test]
 fn children_killed_under_load_cost_their_own_requests_only() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo str_repeat('x', 100000);");
-    let mut front = Front::start(3, &["-d", "output_buffering=0"]);
+    let mut front = TestFront::start(3, &["-d", "output_buffering=0"]);
     let (mut answered, mut lost) = (0, 0);
     for round in 0..20 {
         let mut flights: Vec<_> = (0..6)
-            .map(|_| front.publish(Request::get(&script)))
+            .map(|_| front.publish(FrontRequest::get(&script)))
             .collect();
         let (child, pid) = front.children[round % 3];
         front::sys::kill(pid, libc::SIGKILL);
         for flight in &mut flights {
-            front.drive(flight, |_| false);
+            front.drive_until(flight, |_| false);
             match flight.answer.died {
                 None => {
                     assert_eq!(flight.answer.body.len(), 100_000);

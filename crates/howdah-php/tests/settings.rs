@@ -2,35 +2,37 @@
 
 mod front;
 
-use front::{Dir, Front, Request};
+use front::{FrontRequest, TestDir, TestFront};
 use howdah_proto::request::IniKind;
 
 #[test]
 fn site_values_hold_for_their_request_only() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo json_encode([ini_get('memory_limit'), ini_get('date.timezone'), ini_set('memory_limit', '77M'), ini_get('memory_limit')]);",
     );
-    let mut front = Front::start(1, &["-d", "memory_limit=100M", "-d", "date.timezone=UTC"]);
+    let mut front = TestFront::start(1, &["-d", "memory_limit=100M", "-d", "date.timezone=UTC"]);
     let answer = front.run(
-        Request::get(&script)
+        FrontRequest::get(&script)
             .ini(IniKind::Value, "memory_limit", "50M")
             .ini(IniKind::Value, "date.timezone", "Europe/Berlin"),
     );
     assert_eq!(answer.text(), r#"["50M","Europe\/Berlin","50M","77M"]"#);
-    let answer = front.run(Request::get(&script).ini(IniKind::AdminValue, "memory_limit", "60M"));
+    let answer =
+        front.run(FrontRequest::get(&script).ini(IniKind::AdminValue, "memory_limit", "60M"));
     assert_eq!(answer.text(), r#"["60M","UTC",false,"60M"]"#);
-    let answer = front.run(Request::get(&script));
+    let answer = front.run(FrontRequest::get(&script));
     assert_eq!(answer.text(), r#"["100M","UTC","100M","77M"]"#);
 }
 
 #[test]
 fn site_values_hold_already_when_the_request_starts() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo count($_POST), ob_get_level();");
-    let mut front = Front::start(1, &["-d", "output_buffering=0", "-d", "display_errors=0"]);
-    let request = Request::new("POST", &script).body("application/x-www-form-urlencoded", b"a=1");
+    let mut front = TestFront::start(1, &["-d", "output_buffering=0", "-d", "display_errors=0"]);
+    let request =
+        FrontRequest::new("POST", &script).body("application/x-www-form-urlencoded", b"a=1");
     let answer = front.run(request.ini(IniKind::Value, "post_max_size", "1").ini(
         IniKind::Value,
         "output_buffering",
@@ -41,20 +43,20 @@ fn site_values_hold_already_when_the_request_starts() {
 
 #[test]
 fn an_admin_value_reaches_what_php_value_may_not() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo ini_get('allow_url_fopen'), '|', ini_get('open_basedir');",
     );
-    let mut front = Front::start(1, &["-d", "allow_url_fopen=1"]);
+    let mut front = TestFront::start(1, &["-d", "allow_url_fopen=1"]);
     let root = dir.0.to_str().unwrap();
     let answer = front.run(
-        Request::get(&script)
+        FrontRequest::get(&script)
             .ini(IniKind::AdminValue, "allow_url_fopen", "0")
             .ini(IniKind::AdminValue, "open_basedir", root),
     );
     assert_eq!(answer.text(), format!("0|{root}"));
-    let answer = front.run(Request::get(&script).ini(IniKind::Value, "allow_url_fopen", "0"));
+    let answer = front.run(FrontRequest::get(&script).ini(IniKind::Value, "allow_url_fopen", "0"));
     assert_eq!(answer.text(), "1|");
     assert!(
         answer.logged("SettingRefused: php_value allow_url_fopen"),
@@ -65,40 +67,40 @@ fn an_admin_value_reaches_what_php_value_may_not() {
 
 #[test]
 fn settings_that_would_do_nothing_are_refused_by_name_once() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo ini_get('disable_functions');");
-    let mut front = Front::start(1, &["-d", "disable_functions="]);
-    let refused = |request: Request<'static>| {
+    let mut front = TestFront::start(1, &["-d", "disable_functions="]);
+    let refused = |request: FrontRequest<'static>| {
         request
             .ini(IniKind::AdminValue, "disable_functions", "phpinfo")
             .ini(IniKind::Value, "no.such_thing", "1")
     };
-    let answer = front.run(refused(Request::get(&script)));
+    let answer = front.run(refused(FrontRequest::get(&script)));
     assert_eq!(answer.text(), "");
     assert!(answer.logged("SettingRefused: php_admin_value disable_functions"));
     assert!(answer.logged("PHP has no such directive"));
-    let answer = front.run(refused(Request::get(&script)));
+    let answer = front.run(refused(FrontRequest::get(&script)));
     assert!(answer.logs.is_empty(), "said once: {:?}", answer.logs);
 }
 
 #[test]
 fn pool_settings_come_from_the_command_line_and_the_ini_file() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let ini = dir.write("php.ini", "precision = 9\nserialize_precision = 5\n");
     let script = dir.write(
         "a.php",
         "<?php echo ini_get('precision'), ini_get('serialize_precision'), php_ini_loaded_file();",
     );
     let args = ["--php-ini", ini.to_str().unwrap(), "-d", "precision=3"];
-    let answer = Front::start(1, &args).run(Request::get(&script));
+    let answer = TestFront::start(1, &args).run(FrontRequest::get(&script));
     assert_eq!(answer.text(), format!("35{}", ini.display()));
-    let answer = Front::start(1, &["--no-php-ini"]).run(Request::get(&script));
+    let answer = TestFront::start(1, &["--no-php-ini"]).run(FrontRequest::get(&script));
     assert_eq!(answer.text(), "14-1");
 }
 
 #[test]
 fn user_ini_files_apply_from_the_document_root_down() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("www/a/b/x.php", "<?php echo ini_get('precision'), ' ', ini_get('serialize_precision'), ' ', ini_get('default_charset'), ' ', ini_get('memory_limit');");
     let top = dir.write(
         "www/top.php",
@@ -112,24 +114,24 @@ fn user_ini_files_apply_from_the_document_root_down() {
     );
     let root = dir.0.join("www");
     let root = root.to_str().unwrap();
-    let mut front = Front::start(1, &["--no-php-ini", "-d", "memory_limit=99M"]);
+    let mut front = TestFront::start(1, &["--no-php-ini", "-d", "memory_limit=99M"]);
     for root in [root.to_owned(), format!("{root}/")] {
-        let answer = front.run(Request::get(&script).var("DOCUMENT_ROOT", &root));
+        let answer = front.run(FrontRequest::get(&script).var("DOCUMENT_ROOT", &root));
         assert_eq!(answer.text(), "4 2 UTF-8 33M");
-        let answer = front.run(Request::get(&top).var("DOCUMENT_ROOT", &root));
+        let answer = front.run(FrontRequest::get(&top).var("DOCUMENT_ROOT", &root));
         assert_eq!(
             answer.text(),
             "2 UTF-8",
             "the deeper file does not hold here"
         );
     }
-    let outside = front.run(Request::get(&script).var("DOCUMENT_ROOT", "/elsewhere"));
+    let outside = front.run(FrontRequest::get(&script).var("DOCUMENT_ROOT", "/elsewhere"));
     assert_eq!(
         outside.text(),
         "4 -1 UTF-8 33M",
         "only the script's own directory"
     );
-    let admin = Request::get(&script).var("DOCUMENT_ROOT", root);
+    let admin = FrontRequest::get(&script).var("DOCUMENT_ROOT", root);
     let answer = front.run(admin.ini(IniKind::AdminValue, "precision", "8"));
     assert_eq!(
         answer.text(),
@@ -140,24 +142,24 @@ fn user_ini_files_apply_from_the_document_root_down() {
 
 #[test]
 fn user_ini_files_are_remembered_for_their_ttl() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("x.php", "<?php echo ini_get('precision');");
     dir.write(".user.ini", "precision = 5\n");
     let root = dir.0.to_str().unwrap();
     for (ttl, second) in [("3600", "5"), ("-1", "6")] {
         dir.write(".user.ini", "precision = 5\n");
         let setting = format!("user_ini.cache_ttl={ttl}");
-        let mut front = Front::start(1, &["-d", &setting]);
+        let mut front = TestFront::start(1, &["-d", &setting]);
         assert_eq!(
             front
-                .run(Request::get(&script).var("DOCUMENT_ROOT", root))
+                .run(FrontRequest::get(&script).var("DOCUMENT_ROOT", root))
                 .text(),
             "5"
         );
         dir.write(".user.ini", "precision = 6\n");
         assert_eq!(
             front
-                .run(Request::get(&script).var("DOCUMENT_ROOT", root))
+                .run(FrontRequest::get(&script).var("DOCUMENT_ROOT", root))
                 .text(),
             second,
             "{ttl}"
@@ -167,17 +169,18 @@ fn user_ini_files_are_remembered_for_their_ttl() {
 
 #[test]
 fn without_a_file_name_there_is_no_user_ini() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("x.php", "<?php echo ini_get('precision');");
     dir.write(".user.ini", "precision = 5\n");
-    let mut front = Front::start(1, &["-d", "user_ini.filename=", "-d", "precision=14"]);
-    let answer = front.run(Request::get(&script).var("DOCUMENT_ROOT", dir.0.to_str().unwrap()));
+    let mut front = TestFront::start(1, &["-d", "user_ini.filename=", "-d", "precision=14"]);
+    let answer =
+        front.run(FrontRequest::get(&script).var("DOCUMENT_ROOT", dir.0.to_str().unwrap()));
     assert_eq!(answer.text(), "14");
 }
 
 #[test]
 fn a_script_runs_in_its_own_directory_whatever_the_last_one_did() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let one = dir.write(
         "one/a.php",
         "<?php echo getcwd(); register_shutdown_function(function () { echo ' ', getcwd(); });",
@@ -187,30 +190,30 @@ fn a_script_runs_in_its_own_directory_whatever_the_last_one_did() {
         "<?php echo getcwd(), ' ', file_get_contents('data.txt'); chdir('/');",
     );
     dir.write("two/data.txt", "near");
-    let mut front = Front::start(1, &[]);
+    let mut front = TestFront::start(1, &[]);
     let at = |name: &str| dir.0.join(name).to_str().unwrap().to_owned();
     for _ in 0..3 {
-        let answer = front.run(Request::get(&one));
+        let answer = front.run(FrontRequest::get(&one));
         assert_eq!(answer.text(), format!("{0} {0}", at("one")));
-        let answer = front.run(Request::get(&two));
+        let answer = front.run(FrontRequest::get(&two));
         assert_eq!(answer.text(), format!("{} near", at("two")));
-        let answer = front.run(Request::get(&two));
+        let answer = front.run(FrontRequest::get(&two));
         assert_eq!(answer.text(), format!("{} near", at("two")));
     }
 }
 
 #[test]
 fn a_request_begins_in_its_scripts_directory_whichever_came_before() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let sub = dir.write("sub/x.php", "<?php echo 'sub ', getcwd();");
     let base = dir.write("b.php", "<?php echo 'hello ', getcwd();");
     // The script is opened, and open_basedir checked, before it runs.
-    let mut front = Front::start(1, &["-d", "open_basedir=."]);
+    let mut front = TestFront::start(1, &["-d", "open_basedir=."]);
     let at = |name: &str| dir.0.join(name).to_str().unwrap().to_owned();
     for _ in 0..3 {
-        let answer = front.run(Request::get(&sub));
+        let answer = front.run(FrontRequest::get(&sub));
         assert_eq!(answer.text(), format!("sub {}", at("sub")));
-        let answer = front.run(Request::get(&base));
+        let answer = front.run(FrontRequest::get(&base));
         assert_eq!(answer.text(), format!("hello {}", dir.0.display()));
     }
     // An upload is stored before the script runs.
@@ -218,11 +221,12 @@ fn a_request_begins_in_its_scripts_directory_whichever_came_before() {
     let (one, two) = (dir.write("one/u.php", up), dir.write("two/u.php", up));
     dir.write("one/tmp/.keep", "");
     dir.write("two/tmp/.keep", "");
-    let mut front = Front::start(1, &["-d", "upload_tmp_dir=tmp"]);
+    let mut front = TestFront::start(1, &["-d", "upload_tmp_dir=tmp"]);
     let form =
         b"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\nx\r\n--b--\r\n";
     for script in [&one, &two, &one, &two] {
-        let request = Request::new("POST", script).body("multipart/form-data; boundary=b", form);
+        let request =
+            FrontRequest::new("POST", script).body("multipart/form-data; boundary=b", form);
         let own = script.parent().unwrap().to_str().unwrap();
         assert_eq!(front.run(request).text(), own);
     }
@@ -230,7 +234,7 @@ fn a_request_begins_in_its_scripts_directory_whichever_came_before() {
 
 #[test]
 fn a_setting_of_opcache_is_obeyed_whoever_says_it() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("i.php", "<?php echo ini_get('opcache.enable');");
     let ini = dir.write("php.ini", "opcache.enable = \"${NOT_SET}0\"\n");
     let ini = ini.to_str().unwrap();
@@ -241,8 +245,8 @@ fn a_setting_of_opcache_is_obeyed_whoever_says_it() {
         (vec!["--opcache", "on", "--php-ini", ini], "0"),
         (vec!["--opcache", "off", "-d", "opcache.enable=1"], "1"),
     ] {
-        let mut front = Front::start(1, &args);
-        assert_eq!(front.run(Request::get(&script)).text(), on, "{args:?}");
+        let mut front = TestFront::start(1, &args);
+        assert_eq!(front.run(FrontRequest::get(&script)).text(), on, "{args:?}");
         assert_eq!(front.opcache, on == "1", "{args:?}");
     }
 }
@@ -256,7 +260,7 @@ fn a_setting_that_php_does_not_know_is_named_and_no_other() {
         "opcache.enable=1",
     ];
     let args: Vec<&str> = settings.iter().flat_map(|s| ["-d", *s]).collect();
-    let front = Front::start(0, &args);
+    let front = TestFront::start(0, &args);
     front.wait_log("SettingUnknown: PHP has no setting `memory_limt`");
     assert_eq!(
         front.log().matches("SettingUnknown").count(),
@@ -271,12 +275,12 @@ fn an_unreadable_script_is_one_line_in_the_log_and_named_to_the_client() {
     if !front::sys::is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("secret.php", "<?php echo 'run';");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&script, mode).unwrap();
-    let mut front = Front::start(1, &["--user", "nobody"]);
-    let answer = front.run(Request::get(&script));
+    let mut front = TestFront::start(1, &["--user", "nobody"]);
+    let answer = front.run(FrontRequest::get(&script));
     assert_eq!(
         (answer.status(), answer.text().as_str()),
         (403, "Access denied.\n")
@@ -288,7 +292,7 @@ fn an_unreadable_script_is_one_line_in_the_log_and_named_to_the_client() {
 
 #[test]
 fn a_directory_replaced_under_the_same_name_is_noticed() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     dir.write(
         "r1/a.php",
         "<?php echo file_get_contents('v'), $_SERVER['REQUEST_TIME'];",
@@ -301,13 +305,22 @@ fn a_directory_replaced_under_the_same_name_is_noticed() {
     dir.write("r2/v", "v2:");
     let current = dir.0.join("current");
     std::os::unix::fs::symlink("r1", &current).unwrap();
-    let mut front = Front::start(1, &[]);
+    let mut front = TestFront::start(1, &[]);
     let script = current.join("a.php");
-    assert!(front.run(Request::get(&script)).text().starts_with("v1:"));
+    assert!(
+        front
+            .run(FrontRequest::get(&script))
+            .text()
+            .starts_with("v1:")
+    );
     std::fs::remove_file(&current).unwrap();
     std::os::unix::fs::symlink("r2", &current).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while !front.run(Request::get(&script)).text().starts_with("v2:") {
+    while !front
+        .run(FrontRequest::get(&script))
+        .text()
+        .starts_with("v2:")
+    {
         assert!(
             std::time::Instant::now() < deadline,
             "stays in the old directory"
@@ -317,7 +330,7 @@ fn a_directory_replaced_under_the_same_name_is_noticed() {
 
 #[test]
 fn a_child_does_not_grow_from_request_to_request() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php header('X-A: ' . $_SERVER['HTTP_HOST']); setcookie('a', getenv('SITE')); \
@@ -327,12 +340,12 @@ fn a_child_does_not_grow_from_request_to_request() {
     dir.write(".user.ini", "precision = 7\n");
     let missing = dir.0.join("missing.php");
     let args = ["-d", "user_ini.cache_ttl=-1", "-d", "error_log="];
-    let mut front = Front::start(1, &args);
+    let mut front = TestFront::start(1, &args);
     let pid = front.children[0].1;
-    let one = |front: &mut Front, n: usize| {
+    let one = |front: &mut TestFront, n: usize| {
         let path = if n % 10 == 9 { &missing } else { &script };
         let answer = front.run(
-            Request::new("POST", path)
+            FrontRequest::new("POST", path)
                 .var("HTTP_HOST", &format!("host{n}"))
                 .var("HTTP_AUTHORIZATION", "Basic dTpw")
                 .var("DOCUMENT_ROOT", dir.0.to_str().unwrap())

@@ -8,12 +8,12 @@ mod swoole_rig;
 
 use std::path::Path;
 
-use swoole_rig::{Scratch, Script, run_to_end, serving};
+use swoole_rig::{RigDirectory, SwooleScript, run_to_end, serving};
 
 #[test]
 fn the_script_of_the_benchmark_runs_unchanged() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/hello_swoole.php");
-    let script = Script::start_file(Scratch::new(), &file);
+    let script = SwooleScript::start_file(RigDirectory::new(), &file);
     let mut client = script.connect();
     for _ in 0..3 {
         let answer = client.get("/");
@@ -54,7 +54,7 @@ fn all_three_spellings_are_the_same_classes() {
             r"OpenSwoole\Http\Response",
         ),
     ] {
-        let script = Script::start(&format!(
+        let script = SwooleScript::start(&format!(
             r#"$s = new {server}("127.0.0.1", 0);
             $s->set(['worker_num' => 1]);
             $s->on('Request', function ({request} $q, {response} $r) use ($s) {{
@@ -77,7 +77,7 @@ fn a_request_carries_what_the_client_sent() {
             is_float($q->server['request_time_float'])]));"#,
     );
     let mut client = script.connect();
-    let answer = client.ask(
+    let answer = client.request(
         "POST",
         "/a%20b?x=1&y[]=2",
         "X-Two: 1\r\nX-Two: 2\r\nCookie: a=b%20c; q=\"z\"\r\nContent-Type: application/x-www-form-urlencoded\r\n",
@@ -132,7 +132,7 @@ fn a_request_is_whole_whichever_way_it_is_looked_at() {
     );
     assert_eq!(script.get("/write?a=1").text(), r#"[{"a":"1","b":2},"x"]"#);
     let mut client = script.connect();
-    client.ask("POST", "/keep?k=v", "", b"body");
+    client.request("POST", "/keep?k=v", "", b"body");
     // Another request has used the same connection since.
     assert_eq!(
         client.get("/kept").text(),
@@ -155,7 +155,7 @@ fn uploads_are_files_until_the_request_is_over() {
     let mut client = script.connect();
     let body = b"--xx\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--xx\r\nContent-Disposition: form-data; name=\"up\"; filename=\"n.txt\"\r\nContent-Type: text/plain\r\n\r\nhello\r\n--xx--\r\n";
     let fields = "Content-Type: multipart/form-data; boundary=xx\r\n";
-    let answer = client.ask("POST", "/", fields, body);
+    let answer = client.request("POST", "/", fields, body);
     let start = r#"["n.txt","text\/plain",5,0,"hello",true,["name","type","tmp_name","error","size"],true,{"a":"1"},""#;
     let path = answer
         .text()
@@ -192,14 +192,16 @@ fn files_of_a_forms_array_are_grouped_as_swoole_groups_them_or_as_php_does() {
             r#"["1!",null,null,[],"3!",["4","5"],5]"#,
         ),
     ] {
-        let script = Script::start(&format!(
+        let script = SwooleScript::start(&format!(
             r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
             $s->set(['worker_num' => 1] + {settings});
             $s->on('request', function ($q, $r) {{ {code} }});
             $s->start();"#
         ));
         let fields = "Content-Type: multipart/form-data; boundary=xx\r\n";
-        let answer = script.connect().ask("POST", "/", fields, body.as_bytes());
+        let answer = script
+            .connect()
+            .request("POST", "/", fields, body.as_bytes());
         assert_eq!(answer.text(), expected, "{settings}");
     }
 }
@@ -236,7 +238,10 @@ fn chunked_and_awaited_bodies_arrive_whole() {
     assert_eq!(client.answer(false).text(), "3 null");
     // Larger than any buffer on the path.
     let large = vec![b'x'; 1_500_000];
-    assert_eq!(client.ask("POST", "/", "", &large).text(), "1500000 null");
+    assert_eq!(
+        client.request("POST", "/", "", &large).text(),
+        "1500000 null"
+    );
 }
 
 #[test]
@@ -341,14 +346,14 @@ fn cookies_are_read_as_php_reads_them() {
         // A cookie name with a prefix that the browser has not checked must not result from mangling another name.
         ("Cookie: a=1; ..Host-x=3\r\n", r#"{"a":"1"}"#),
     ] {
-        assert_eq!(client.ask("GET", "/", sent, b"").text(), read, "{sent}");
+        assert_eq!(client.request("GET", "/", sent, b"").text(), read, "{sent}");
     }
 }
 
 #[test]
 fn sessions_start_in_every_callback_whatever_was_printed() {
-    let script = Script::start_in(
-        Scratch::new(),
+    let script = SwooleScript::start_in(
+        RigDirectory::new(),
         r#"echo "printed by the manager\n";
         $s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);
@@ -376,8 +381,8 @@ fn sessions_start_in_every_callback_whatever_was_printed() {
 
 #[test]
 fn a_session_is_its_requests_and_never_the_next_visitors() {
-    let script = Script::start_in(
-        Scratch::new(),
+    let script = SwooleScript::start_in(
+        RigDirectory::new(),
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);
         $s->on('workerStart', function () use ($argv) {
@@ -402,7 +407,7 @@ fn a_session_is_its_requests_and_never_the_next_visitors() {
     );
     let ask = |target: &str, cookie: Option<&str>| {
         let field = cookie.map_or_else(String::new, |id| format!("Cookie: PHPSESSID={id}\r\n"));
-        let answer = script.connect().ask("GET", target, &field, b"");
+        let answer = script.connect().request("GET", target, &field, b"");
         let id = answer.headers("Set-Cookie")[0]
             .strip_prefix("PHPSESSID=")
             .unwrap()
@@ -423,8 +428,8 @@ fn a_session_is_its_requests_and_never_the_next_visitors() {
 
 #[test]
 fn a_bailout_that_the_session_module_catches_is_the_last_act_of_a_worker() {
-    let script = Script::start_in(
-        Scratch::new(),
+    let script = SwooleScript::start_in(
+        RigDirectory::new(),
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);
         $s->on('workerStart', function () {
@@ -443,7 +448,7 @@ fn a_bailout_that_the_session_module_catches_is_the_last_act_of_a_worker() {
         $s->start();"#,
     );
     let ask = |target: &str| {
-        let answer = script.connect().ask("GET", target, "", b"");
+        let answer = script.connect().request("GET", target, "", b"");
         answer.text().to_owned()
     };
     let first = ask("/");
@@ -488,7 +493,7 @@ fn what_is_not_there_is_refused_by_name_before_anything_is_served() {
 
 #[test]
 fn settings_without_effect_and_unknown_ones_are_named() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1, 'enable_coroutine' => true, 'wroker_num' => 4, 'reactor_num' => 2, 'stats_file' => '/x']);
         $s->on('request', function ($q, $r) use ($s) { $r->end(json_encode($s->setting)); });

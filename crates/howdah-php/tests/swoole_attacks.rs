@@ -8,11 +8,11 @@ mod swoole_rig;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use swoole_rig::{Script, eventually};
+use swoole_rig::{SwooleScript, eventually};
 
 /// Starts a server of one worker with these additional settings.
-fn serving(settings: &str) -> Script {
-    Script::start(&format!(
+fn serving(settings: &str) -> SwooleScript {
+    SwooleScript::start(&format!(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1] + {settings});
         $s->on('request', function ($q, $r) use ($s) {{
@@ -51,7 +51,7 @@ fn a_slow_reader_of_a_stream_holds_no_worker() {
 }
 
 #[test]
-fn a_reader_that_takes_too_little_is_let_go() {
+fn slow_reader_is_disconnected() {
     let script = serving("[]");
     let mut slow = script.connect();
     slow.send(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -72,7 +72,8 @@ fn a_body_that_comes_too_slowly_is_refused() {
     let script = serving("[]");
     let mut slow = script.connect();
     slow.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n");
-    let nonblocking = |client: &swoole_rig::Client, on| client.stream.set_nonblocking(on).unwrap();
+    let nonblocking =
+        |client: &swoole_rig::RigClient, on| client.stream.set_nonblocking(on).unwrap();
     nonblocking(&slow, true);
     eventually("an answer", || {
         let _ = slow.stream.write(b"x");
@@ -126,7 +127,7 @@ fn an_idle_connection_does_not_cost_what_its_largest_request_did() {
     let fields: String = (0..4).map(|i| format!("X{i}: {long}\r\n")).collect();
     let mut idle: Vec<_> = (0..100).map(|_| script.connect()).collect();
     for client in &mut idle {
-        let answer = client.ask("POST", "/", &fields, &[b'x'; 60_000]);
+        let answer = client.request("POST", "/", &fields, &[b'x'; 60_000]);
         assert_eq!(answer.text(), "ok");
     }
     let each = script.worker_memory().saturating_sub(before) / 100;
@@ -146,7 +147,7 @@ fn silent_connections_at_the_limit_keep_nobody_out() {
         assert_eq!(regular.get("/").text(), "ok");
         assert_eq!(script.get("/").text(), "ok");
     }
-    script.says("TooManyConnections");
+    script.wait_for_log("TooManyConnections");
     let count: u32 = regular.get("/count").text().parse().unwrap();
     assert!(count <= 20, "{count}");
 }
@@ -166,7 +167,7 @@ fn upload_max_filesize_lets_forms_with_files_be_longer_than_other_bodies() {
     let script = serving("['package_max_length' => 65536, 'upload_max_filesize' => 1 << 20]");
     let mut client = script.connect();
     let body = form(900_000);
-    let first = client.ask("POST", "/upload", FORM, &body);
+    let first = client.request("POST", "/upload", FORM, &body);
     assert!(first.text().ends_with(r#",{"a":"1"}]"#), "{}", first.text());
     // The same in pieces, and after another request on the connection.
     client.send(
@@ -202,10 +203,13 @@ fn without_room_for_files_what_fits_memory_is_served_and_the_rest_named() {
         "['upload_tmp_dir' => '/nonexistent', 'package_max_length' => 300000, 'upload_max_filesize' => 1 << 20, 'socket_buffer_size' => 65536]",
     );
     let mut client = script.connect();
-    assert_eq!(client.ask("POST", "/", "", &[b'x'; 200_000]).text(), "ok");
+    assert_eq!(
+        client.request("POST", "/", "", &[b'x'; 200_000]).text(),
+        "ok"
+    );
     // The script waits for its reader, because there is no other place for its output.
     assert_eq!(client.get("/stream").body.len(), 50_000_000);
-    script.says("SpillFailed: /nonexistent");
+    script.wait_for_log("SpillFailed: /nonexistent");
     let body = form(900_000);
     client.send(
         format!(

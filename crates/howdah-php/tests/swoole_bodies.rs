@@ -5,7 +5,7 @@
 
 mod swoole_rig;
 
-use swoole_rig::{Scratch, Script, run_to_end, serving};
+use swoole_rig::{RigDirectory, SwooleScript, run_to_end, serving};
 
 #[test]
 fn an_answer_is_ended_once_and_its_calls_say_so() {
@@ -44,7 +44,7 @@ fn answers_that_have_no_body_are_sent_without_one() {
     );
     let mut client = script.connect();
     for target in ["/", "/write"] {
-        assert_eq!(client.ask("HEAD", target, "", b"").status, 200);
+        assert_eq!(client.request("HEAD", target, "", b"").status, 200);
     }
     for status in [204, 304] {
         let answer = client.get(&format!("/?s={status}"));
@@ -59,10 +59,10 @@ fn answers_that_have_no_body_are_sent_without_one() {
 
 #[test]
 fn files_are_sent_whole_or_in_part() {
-    let scratch = Scratch::new();
+    let scratch = RigDirectory::new();
     let large: String = "0123456789".repeat(300_000);
     scratch.write("large.txt", &large);
-    let script = Script::start_in(
+    let script = SwooleScript::start_in(
         scratch,
         r#"$dir = $argv[1];
         $s = new Swoole\Http\Server("127.0.0.1", 0);
@@ -91,12 +91,12 @@ fn files_are_sent_whole_or_in_part() {
 fn bodies_are_compressed_for_clients_that_can() {
     let script = serving("$r->end(str_repeat('howdah ', 1000));");
     let mut client = script.connect();
-    let packed = client.ask("GET", "/", "Accept-Encoding: br, gzip\r\n", b"");
+    let packed = client.request("GET", "/", "Accept-Encoding: br, gzip\r\n", b"");
     assert_eq!(packed.header("Content-Encoding"), Some("gzip"));
     assert_eq!(packed.header("Vary"), Some("Accept-Encoding"));
     assert!(packed.body.starts_with(&[0x1f, 0x8b]) && packed.body.len() < 200);
     for fields in ["", "Accept-Encoding: gzip;q=0\r\n"] {
-        let plain = client.ask("GET", "/", fields, b"");
+        let plain = client.request("GET", "/", fields, b"");
         assert_eq!(
             (plain.header("Content-Encoding"), plain.body.len()),
             (None, 7000)
@@ -106,7 +106,7 @@ fn bodies_are_compressed_for_clients_that_can() {
 
 #[test]
 fn only_the_named_media_types_are_compressed() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1, 'http_compression_types' => ['text/html', 'application/json']]);
         $s->on('request', function ($q, $r) {
@@ -122,7 +122,7 @@ fn only_the_named_media_types_are_compressed() {
         ("/?type=application/jsonp", None),
         ("/?type=image/png", None),
     ] {
-        let answer = client.ask("GET", target, "Accept-Encoding: gzip\r\n", b"");
+        let answer = client.request("GET", target, "Accept-Encoding: gzip\r\n", b"");
         assert_eq!(answer.header("Content-Encoding"), coding, "{target}");
     }
     let wrong = "$s = new Swoole\\Http\\Server('127.0.0.1', 0); $s->set(['compression_types' => 'text/html']);";
@@ -140,7 +140,7 @@ fn an_empty_field_of_the_servers_own_is_left_out_and_switches_compression_off() 
         $r->header('X-Own', ''); $r->end(str_repeat('howdah ', 1000));",
     );
     let mut client = script.connect();
-    let plain = client.ask("GET", "/", "Accept-Encoding: gzip\r\n", b"");
+    let plain = client.request("GET", "/", "Accept-Encoding: gzip\r\n", b"");
     assert_eq!(plain.body.len(), 7000);
     assert_eq!(plain.header("Content-Length"), Some("7000"));
     for name in ["Content-Encoding:", "Server:"] {
@@ -151,7 +151,7 @@ fn an_empty_field_of_the_servers_own_is_left_out_and_switches_compression_off() 
 
 #[test]
 fn static_files_are_sent_and_nothing_else_is() {
-    let scratch = Scratch::new();
+    let scratch = RigDirectory::new();
     scratch.write("www/a.css", "css");
     scratch.write("www/index.php", "<?php secret");
     scratch.write("www/.env", "secret");
@@ -168,7 +168,7 @@ fn static_files_are_sent_and_nothing_else_is() {
     std::os::unix::fs::symlink("index.php", scratch.path().join("www/page.css")).unwrap();
     scratch.write("outside.txt", "secret");
     std::os::unix::fs::symlink("../outside.txt", scratch.path().join("www/link.txt")).unwrap();
-    let script = Script::start_in(
+    let script = SwooleScript::start_in(
         scratch,
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1, 'document_root' => "$argv[1]/www", 'enable_static_handler' => true]);
@@ -185,10 +185,10 @@ fn static_files_are_sent_and_nothing_else_is() {
         "If-Modified-Since: {}\r\n",
         css.header("Last-Modified").unwrap()
     );
-    assert_eq!(client.ask("GET", "/a.css", &since, b"").status, 304);
+    assert_eq!(client.request("GET", "/a.css", &since, b"").status, 304);
     assert_eq!(
         client
-            .ask("HEAD", "/a.css", "", b"")
+            .request("HEAD", "/a.css", "", b"")
             .header("Content-Length"),
         Some("3")
     );
@@ -212,17 +212,17 @@ fn static_files_are_sent_and_nothing_else_is() {
     ] {
         assert_eq!(client.get(target).text(), "script", "{target}");
     }
-    assert_eq!(client.ask("POST", "/a.css", "", b"x").text(), "script");
+    assert_eq!(client.request("POST", "/a.css", "", b"x").text(), "script");
 }
 
 #[test]
 fn what_is_missing_below_a_static_location_is_404_without_the_script() {
-    let scratch = Scratch::new();
+    let scratch = RigDirectory::new();
     scratch.write("www/static/a.css", "css");
     scratch.write("www/static/dir/.env", "secret");
     scratch.write("www/b.css", "css");
     scratch.write("outside.txt", "secret");
-    let script = Script::start_in(
+    let script = SwooleScript::start_in(
         scratch,
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1, 'document_root' => "$argv[1]/www", 'enable_static_handler' => true,
@@ -242,7 +242,10 @@ fn what_is_missing_below_a_static_location_is_404_without_the_script() {
             "{target}"
         );
     }
-    assert_eq!(client.ask("HEAD", "/static/none.css", "", b"").status, 404);
+    assert_eq!(
+        client.request("HEAD", "/static/none.css", "", b"").status,
+        404
+    );
     // Directories, names that are never sent, whether or not they exist, and other targets.
     for target in [
         "/static",
@@ -257,7 +260,7 @@ fn what_is_missing_below_a_static_location_is_404_without_the_script() {
         assert_eq!(client.get(target).text(), "script", "{target}");
     }
     assert_eq!(
-        client.ask("POST", "/static/none", "", b"x").text(),
+        client.request("POST", "/static/none", "", b"x").text(),
         "script"
     );
 }

@@ -1,5 +1,5 @@
 //! The processes of a Swoole script and their faults: bad HTTP, slow and silent clients, exceptions, `exit`, fatal
-//! errors, kills, reloads, `max_request`, timers, tables, and a server script like Octane's. `Request` and `Response`
+//! errors, kills, reloads, `max_request`, timers, tables, and a server script like Octane's. `FrontRequest` and `Response`
 //! are tested in `swoole.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use swoole_rig::{Script, eventually, run_to_end, signal_to};
+use swoole_rig::{SwooleScript, eventually, run_to_end, signal_to};
 
 /// Starts a server with these settings whose callback is `code`, with `$q`, `$r` and `$s`.
-fn serving(settings: &str, code: &str) -> Script {
-    Script::start(&format!(
+fn serving(settings: &str, code: &str) -> SwooleScript {
+    SwooleScript::start(&format!(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set({settings});
         $s->on('request', function ($q, $r) use ($s) {{ {code} }});
@@ -23,7 +23,7 @@ fn serving(settings: &str, code: &str) -> Script {
 }
 
 #[test]
-fn what_is_no_http_is_refused_as_the_front_refuses_it() {
+fn invalid_http_is_refused_as_by_the_front() {
     let script = serving(
         "['worker_num' => 1, 'package_max_length' => 100]",
         "$r->end('ok');",
@@ -62,10 +62,10 @@ fn what_is_no_http_is_refused_as_the_front_refuses_it() {
             (status, Some(name)),
             "{bytes}"
         );
-        assert!(client.is_at_its_end(), "{bytes}");
+        assert!(client.is_closed(), "{bytes}");
     }
     assert_eq!(script.get("/").text(), "ok");
-    script.says("answered 400 to 127.0.0.1");
+    script.wait_for_log("answered 400 to 127.0.0.1");
 }
 
 #[test]
@@ -187,10 +187,10 @@ fn silent_connections_are_closed_and_half_a_request_is_told_so() {
             (answer.status, answer.header("Howdah-Error")),
             (408, Some(name))
         );
-        assert!(client.is_at_its_end());
+        assert!(client.is_closed());
     }
-    assert!(idle.is_at_its_end());
-    assert!(fresh.is_at_its_end());
+    assert!(idle.is_closed());
+    assert!(fresh.is_closed());
     assert_eq!(script.get("/").text(), "ok");
 }
 
@@ -214,7 +214,7 @@ fn many_idle_connections_cost_little_and_none_of_their_neighbours() {
 }
 
 #[test]
-fn kept_connections_are_shared_out_among_the_workers() {
+fn persistent_connections_are_shared_among_workers() {
     let script = serving(
         "['worker_num' => 2]",
         "$r->end((string) ($q->server['path_info'] === '/' ? $s->stats()['idle_worker_num'] : getmypid()));",
@@ -280,7 +280,7 @@ fn an_exception_costs_its_request_and_nothing_else() {
         "ExitInCallback",
         "ResponseNotEnded",
     ] {
-        script.says(word);
+        script.wait_for_log(word);
     }
 }
 
@@ -304,7 +304,7 @@ fn a_fatal_error_or_a_crash_costs_one_worker_and_the_next_one_serves() {
         );
         assert_eq!(script.get("/").text(), "fine");
     }
-    script.says("WorkerDied: worker 0");
+    script.wait_for_log("WorkerDied: worker 0");
     let mut client = script.connect();
     client.send(b"GET /kill HTTP/1.1\r\nHost: t\r\n\r\n");
     assert!(
@@ -312,11 +312,11 @@ fn a_fatal_error_or_a_crash_costs_one_worker_and_the_next_one_serves() {
         "the connection ends with its worker"
     );
     assert_eq!(script.get("/").text(), "fine");
-    script.says("was killed by signal 9");
+    script.wait_for_log("was killed by signal 9");
 }
 
 /// Sends requests over persistent connections from three threads while `during` runs. Returns the number of responses.
-fn load(script: &Script, during: impl FnOnce()) -> u32 {
+fn load(script: &SwooleScript, during: impl FnOnce()) -> u32 {
     let (stop, answers) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -347,7 +347,7 @@ fn load(script: &Script, during: impl FnOnce()) -> u32 {
 }
 
 /// Returns the workers, once there are `count` of them.
-fn workers(script: &Script, count: usize) -> BTreeSet<i32> {
+fn workers(script: &SwooleScript, count: usize) -> BTreeSet<i32> {
     eventually("all workers are there", || {
         Some(script.workers()).filter(|pids| pids.len() == count)
     })
@@ -394,12 +394,12 @@ fn a_worker_killed_under_load_is_replaced_and_others_serve_on() {
     }
     let answer = eventually("somebody answers", || script.connect().try_answer_to_get());
     assert_eq!(answer.status, 200);
-    script.says("was killed by signal 9");
+    script.wait_for_log("was killed by signal 9");
 }
 
 #[test]
 fn a_stop_finishes_what_runs_and_calls_the_script() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1, 'pid_file' => "$argv[1]/pid"]);
         foreach (['start', 'managerStart', 'managerStop', 'shutdown', 'beforeShutdown'] as $e) {
@@ -413,18 +413,18 @@ fn a_stop_finishes_what_runs_and_calls_the_script() {
         $s->start();
         echo "after start\n";"#,
     );
-    script.says("workerStart 0 0");
+    script.wait_for_log("workerStart 0 0");
     let pid = std::fs::read_to_string(script.directory().join("pid")).unwrap();
     assert_eq!(pid, script.pid().to_string());
     let mut client = script.connect();
     client.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-    script.says("begun");
+    script.wait_for_log("begun");
     script.signal(libc::SIGTERM);
     let asked = client.answer(false);
     let pid_file = script.directory().join("pid");
     assert_eq!(asked.text(), "done");
     let pid = script.pid();
-    script.says("over once");
+    script.wait_for_log("over once");
     let (status, log) = script.stop();
     assert_eq!(status, 0, "{log}");
     for line in [
@@ -476,14 +476,14 @@ fn workers_leave_when_their_manager_is_killed() {
 
 #[test]
 fn a_worker_that_cannot_start_says_why_and_does_not_spin() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);
         $s->on('workerStart', function () { throw new LogicException('no database'); });
         $s->on('request', function ($q, $r) { $r->end(); });
         $s->start();"#,
     );
-    script.says("starts in 400 ms");
+    script.wait_for_log("starts in 400 ms");
     let log = script.log();
     assert!(
         log.contains("no database") && log.contains("WorkerStartFailed: worker 0"),
@@ -526,7 +526,7 @@ fn timers_tick_and_stop_and_answer_later() {
 
 #[test]
 fn tables_and_atomics_are_shared_by_all_workers() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"$t = new Swoole\Table(64);
         $t->column('n', Swoole\Table::TYPE_INT); $t->column('f', Swoole\Table::TYPE_FLOAT); $t->column('s', Swoole\Table::TYPE_STRING, 8);
         $t->create();
@@ -578,7 +578,7 @@ fn tables_and_atomics_are_shared_by_all_workers() {
 
 #[test]
 fn a_server_script_of_octanes_shape_runs() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"use Swoole\Http\Server; use Swoole\Timer; use Swoole\Table;
         class TimerTable extends Table {}
         $server = new Server('127.0.0.1', '8000', SWOOLE_PROCESS, SWOOLE_SOCK_TCP);
@@ -634,7 +634,7 @@ fn a_server_script_of_octanes_shape_runs() {
 }
 
 #[test]
-fn the_servers_own_calls_tell_and_steer_it() {
+fn server_methods_report_and_control_it() {
     let script = serving(
         "['worker_num' => 1]",
         r#"switch ($q->server['path_info']) {
@@ -661,5 +661,5 @@ fn the_servers_own_calls_tell_and_steer_it() {
         (script.get("/").text() != first).then_some(())
     });
     assert_eq!(script.get("/shutdown").text(), "true");
-    script.says("stopped");
+    script.wait_for_log("stopped");
 }

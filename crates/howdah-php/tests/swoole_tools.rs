@@ -5,11 +5,11 @@
 
 mod swoole_rig;
 
-use swoole_rig::{Scratch, Script, run_to_end};
+use swoole_rig::{RigDirectory, SwooleScript, run_to_end};
 
 #[test]
 fn settings_and_events_have_swooles_names() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"use Swoole\Constant;
         $s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set([Constant::OPTION_WORKER_NUM => 1, Constant::OPTION_PACKAGE_MAX_LENGTH => 10]);
@@ -57,7 +57,7 @@ fn a_timer_that_exits_or_throws_ends_such_a_script() {
 }
 
 #[test]
-fn timers_tell_of_themselves() {
+fn timer_info_and_stats_are_reported() {
     let (status, said) = run_to_end(
         r#"use Swoole\Timer;
         echo json_encode([Timer::info(1), Timer::stats()]), "\n";
@@ -82,7 +82,7 @@ fn timers_tell_of_themselves() {
 }
 
 #[test]
-fn a_timer_may_ask_for_itself_after_it_was_cleared() {
+fn timer_info_works_in_a_cleared_timers_callback() {
     let (_, said) = run_to_end(
         r#"use Swoole\Timer;
         Timer::tick(1, function ($id) {
@@ -105,7 +105,7 @@ fn names_that_scripts_look_for_are_there() {
 
 #[test]
 fn an_atomic_wakes_a_worker_that_waits_for_it() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"$a = new Swoole\Atomic(0);
         $s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 2]);
@@ -116,7 +116,7 @@ fn an_atomic_wakes_a_worker_that_waits_for_it() {
         $s->on('request', fn ($q, $r) => $r->end());
         $s->start();"#,
     );
-    script.says("waited true0");
+    script.wait_for_log("waited true0");
     let (_, said) = run_to_end(
         "$a = new Swoole\\Atomic(1); echo json_encode([$a->wait(), $a->wait(0.01), $a->wakeup(), $a->wakeup(), $a->get()]);",
     );
@@ -140,10 +140,10 @@ fn a_table_counts_what_was_done_with_it() {
 
 #[test]
 fn a_script_names_the_media_types_of_its_files() {
-    let scratch = Scratch::new();
+    let scratch = RigDirectory::new();
     scratch.write("www/a.usdz", "model");
     scratch.write("www/index.php", "<?php secret");
-    let script = Script::start_in(
+    let script = SwooleScript::start_in(
         scratch,
         r#"echo json_encode([swoole_mime_type_exists('a.usdz'), swoole_mime_type_add('usdz', 'model/vnd.usdz+zip'),
             swoole_mime_type_add('usdz', 'other'), swoole_mime_type_add('css', 'other'), swoole_mime_type_get('b.usdz'),
@@ -155,7 +155,7 @@ fn a_script_names_the_media_types_of_its_files() {
         $s->on('request', fn ($q, $r) => $r->sendfile("$argv[1]/www/a.usdz"));
         $s->start();"#,
     );
-    script.says(
+    script.wait_for_log(
         r#"[false,true,false,false,"model\/vnd.usdz+zip",true,true,"text\/x-css",true,"application\/octet-stream",false,true]"#,
     );
     for target in ["/a.usdz", "/sent-by-the-script", "/index.php"] {
@@ -167,7 +167,7 @@ fn a_script_names_the_media_types_of_its_files() {
 
 #[test]
 fn trailers_follow_a_chunked_body_and_no_other() {
-    let script = Script::start(
+    let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);
         $s->on('request', function ($q, $r) {
@@ -182,9 +182,12 @@ fn trailers_follow_a_chunked_body_and_no_other() {
         $s->start();"#,
     );
     let chunks = "4\r\nbody\r\n17\r\n[true,false,false,true]\r\n0\r\ndigest: d\r\n\r\n";
-    assert_eq!(script.connect().raw("GET /", "HTTP/1.1"), chunks);
+    assert_eq!(script.connect().raw_response("GET /", "HTTP/1.1"), chunks);
     let plain = "body[true,false,false,true]";
-    assert_eq!(script.connect().raw("GET /", "HTTP/1.0"), plain);
+    assert_eq!(script.connect().raw_response("GET /", "HTTP/1.0"), plain);
     let whole = "[true,false,false,true]";
-    assert_eq!(script.connect().raw("GET /whole", "HTTP/1.1"), whole);
+    assert_eq!(
+        script.connect().raw_response("GET /whole", "HTTP/1.1"),
+        whole
+    );
 }

@@ -2,23 +2,23 @@
 
 mod front;
 
-use front::{Dir, Front, Request, alive};
+use front::{FrontRequest, TestDir, TestFront, is_alive};
 
 #[test]
 fn the_stack_of_a_child_stuck_in_a_call_is_told() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "stuck.php",
         "<?php\nclass Shop {\n  function buy() {\n    echo 'in'; flush();\n    sleep(1000);\n  }\n}\nfunction go() {\n  (new Shop)->buy();\n}\ngo();\n",
     );
-    let mut front = Front::start(1, &["-d", "output_buffering=0"]);
+    let mut front = TestFront::start(1, &["-d", "output_buffering=0"]);
     let child = front.children[0].0;
     front.wait_child(child, |c| c.live);
     assert_eq!(front.trace(child), "", "an idle child has no stack");
-    let mut flight = front.publish(Request::get(&script));
-    front.drive(&mut flight, |a| !a.body.is_empty());
+    let mut flight = front.publish(FrontRequest::get(&script));
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
     // The flush precedes the sleep, so the test asks until the child sleeps.
-    let deadline = std::time::Instant::now() + front::PATIENCE;
+    let deadline = std::time::Instant::now() + front::MAX_WAIT;
     let stack = loop {
         let stack = front.trace(child);
         if stack.starts_with("sleep()") || std::time::Instant::now() > deadline {
@@ -34,19 +34,19 @@ fn the_stack_of_a_child_stuck_in_a_call_is_told() {
 
 #[test]
 fn the_stack_of_a_child_stuck_in_a_loop_is_told() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "loop.php",
         "<?php\nfunction spin() {\n  $i = 0;\n  while (true) {\n    $i += strlen(str_repeat('x', $i % 7));\n  }\n}\necho 'in'; flush();\nspin();\n",
     );
-    let mut front = Front::start(
+    let mut front = TestFront::start(
         1,
         &["-d", "output_buffering=0", "-d", "max_execution_time=0"],
     );
     let child = front.children[0].0;
-    let mut flight = front.publish(Request::get(&script));
-    front.drive(&mut flight, |a| !a.body.is_empty());
-    let deadline = std::time::Instant::now() + front::PATIENCE;
+    let mut flight = front.publish(FrontRequest::get(&script));
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
+    let deadline = std::time::Instant::now() + front::MAX_WAIT;
     loop {
         let stack = front.trace(child);
         if stack.contains("spin()") {
@@ -61,7 +61,7 @@ fn the_stack_of_a_child_stuck_in_a_loop_is_told() {
 
 #[test]
 fn a_stack_that_changes_while_it_is_read_harms_nobody() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     // Calls, generators, closures, included files and freed frames, as fast as possible.
     let script = dir.write(
         "churn.php",
@@ -70,35 +70,35 @@ fn a_stack_that_changes_while_it_is_read_harms_nobody() {
          echo 'in'; flush(); while (!connection_aborted()) { f(random_int(0, 30)); \
          try { eval('throw new Exception;'); } catch (Exception $e) {} if (random_int(0, 9) == 0) { echo ' '; flush(); } }",
     );
-    let mut front = Front::start(
+    let mut front = TestFront::start(
         1,
         &["-d", "output_buffering=0", "-d", "max_execution_time=0"],
     );
     let (child, pid) = front.children[0];
-    let mut flight = front.publish(Request::get(&script));
-    front.drive(&mut flight, |a| !a.body.is_empty());
+    let mut flight = front.publish(FrontRequest::get(&script));
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
     let mut told = 0;
     for _ in 0..500 {
         let stack = front.trace(child);
         told += usize::from(stack.contains("churn.php"));
         assert!(stack.lines().count() <= 64 && stack.len() < 32 * 1024);
-        front.turn(&mut flight);
+        front.poll_flight(&mut flight);
     }
     assert!(told > 250, "{told} of 500 looks told something");
-    assert!(alive(pid));
+    assert!(is_alive(pid));
     front.abort(&flight);
-    front.drive(&mut flight, |_| false);
+    front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.died, None);
 }
 
 #[test]
 fn deep_recursion_is_told_only_so_far() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("deep.php", "<?php function f($n) { if ($n) { f($n - 1); } else { echo 'in'; flush(); sleep(1000); } } f(5000);");
-    let mut front = Front::start(1, &["-d", "output_buffering=0"]);
+    let mut front = TestFront::start(1, &["-d", "output_buffering=0"]);
     let child = front.children[0].0;
-    let mut flight = front.publish(Request::get(&script));
-    front.drive(&mut flight, |a| !a.body.is_empty());
+    let mut flight = front.publish(FrontRequest::get(&script));
+    front.drive_until(&mut flight, |a| !a.body.is_empty());
     let depth = front.trace(child).lines().count();
     assert!((20..=64).contains(&depth), "{depth}");
 }

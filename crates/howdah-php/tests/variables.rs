@@ -2,12 +2,12 @@
 
 mod front;
 
-use front::{Dir, Front, Request};
+use front::{FrontRequest, TestDir, TestFront};
 use howdah_proto::request::IniKind;
 
 /// Starts a pool with an empty process environment, so `$_SERVER` contains exactly what was sent.
-fn bare(args: &[&str]) -> Front {
-    let mut front = Front::zygote_in(args, |command| {
+fn bare(args: &[&str]) -> TestFront {
+    let mut front = TestFront::start_zygote_with(args, |command| {
         command.env_clear();
     });
     front.next_report();
@@ -17,7 +17,7 @@ fn bare(args: &[&str]) -> Front {
 
 #[test]
 fn server_holds_what_was_sent_and_nothing_else() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php $f = $_SERVER['REQUEST_TIME_FLOAT']; $t = $_SERVER['REQUEST_TIME']; \
@@ -26,7 +26,7 @@ fn server_holds_what_was_sent_and_nothing_else() {
     );
     let mut front = bare(&["-d", "register_argc_argv=0"]);
     let answer = front.run(
-        Request::get(&script)
+        FrontRequest::get(&script)
             .var("QUERY_STRING", "")
             .var("HTTP_X_NOT_KNOWN", "by number")
             .var("HTTP_HOST", "example.org")
@@ -48,7 +48,7 @@ fn server_holds_what_was_sent_and_nothing_else() {
 
 #[test]
 fn the_environment_names_the_user_that_runs_php() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php $who = posix_getpwuid(posix_geteuid()); \
@@ -59,30 +59,30 @@ fn the_environment_names_the_user_that_runs_php() {
         users.push(&["--user", "nobody"][..]);
     }
     for user in users {
-        let mut front = Front::zygote_in(user, |command| {
+        let mut front = TestFront::start_zygote_with(user, |command| {
             command.env("USER", "starter").env("HOME", "/starter");
         });
         front.next_report();
         front.spawn(0);
-        let text = front.run(Request::get(&script)).text();
+        let text = front.run(FrontRequest::get(&script)).text();
         assert!(text.starts_with("[true,true,"), "{text}");
     }
 }
 
 #[test]
 fn what_is_sent_wins_over_the_environment() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo json_encode([$_SERVER['HTTP_HOST'], getenv('HTTP_HOST'), $_SERVER['FROM_PROCESS'], \
          getenv('FROM_PROCESS'), getenv('SITE'), $_SERVER['SITE'], getenv()['SITE'], getenv('NOTHING')]);",
     );
-    let mut front = Front::zygote_in(&[], |command| {
+    let mut front = TestFront::start_zygote_with(&[], |command| {
         command.env("HTTP_HOST", "spoofed").env("FROM_PROCESS", "p");
     });
     front.next_report();
     front.spawn(0);
-    let answer = front.run(Request::get(&script).var("HTTP_HOST", "real").ini(
+    let answer = front.run(FrontRequest::get(&script).var("HTTP_HOST", "real").ini(
         IniKind::Environment,
         "SITE",
         "s",
@@ -95,28 +95,28 @@ fn what_is_sent_wins_over_the_environment() {
 
 #[test]
 fn the_environment_of_one_site_is_not_that_of_the_next() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo json_encode([getenv('A'), getenv('B'), $_SERVER['A'] ?? null]); putenv('B=put');",
     );
     let mut front = bare(&[]);
-    let first = front.run(Request::get(&script).ini(IniKind::Environment, "A", "one"));
+    let first = front.run(FrontRequest::get(&script).ini(IniKind::Environment, "A", "one"));
     assert_eq!(first.text(), r#"["one",false,"one"]"#);
-    let second = front.run(Request::get(&script));
+    let second = front.run(FrontRequest::get(&script));
     assert_eq!(second.text(), "[false,false,null]");
 }
 
 #[test]
 fn the_process_environment_is_seen_as_a_script_left_it() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php if (isset($_GET['put'])) { putenv('NAME=changed'); putenv('NEW=1'); putenv('GONE'); } \
          $s = '_SERVER'; $e = $GLOBALS[$s] ?? []; eval('$e = $_SERVER;'); \
          echo json_encode([$e['NAME'] ?? null, $e['NEW'] ?? null, $e['GONE'] ?? null, $e['12'] ?? null, $e['BAD.NAME'] ?? null, $e['EMPTY'] ?? null]);",
     );
-    let mut front = Front::zygote_in(&[], |command| {
+    let mut front = TestFront::start_zygote_with(&[], |command| {
         command
             .env_clear()
             .env("NAME", "as it was")
@@ -129,40 +129,40 @@ fn the_process_environment_is_seen_as_a_script_left_it() {
     front.next_report();
     front.spawn(0);
     for _ in 0..2 {
-        let plain = front.run(Request::get(&script)).text();
+        let plain = front.run(FrontRequest::get(&script)).text();
         assert_eq!(plain, r#"["as it was",null,"there","number",null,""]"#);
-        let put = front.run(Request::get(&script).var("QUERY_STRING", "put=1"));
+        let put = front.run(FrontRequest::get(&script).var("QUERY_STRING", "put=1"));
         assert_eq!(put.text(), r#"["changed","1",null,"number",null,""]"#);
     }
 }
 
 #[test]
 fn env_holds_the_environment_and_no_headers() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php unset($_ENV['USER'], $_ENV['HOME']); echo json_encode($_ENV);",
     );
     let mut front = bare(&["-d", "variables_order=EGPCS"]);
-    let request = Request::get(&script).var("HTTP_X", "client");
+    let request = FrontRequest::get(&script).var("HTTP_X", "client");
     let answer = front.run(request.ini(IniKind::Environment, "SITE", "s"));
     assert_eq!(answer.text(), r#"{"SITE":"s"}"#);
 }
 
 #[test]
 fn http_proxy_from_a_client_is_no_environment() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo json_encode([getenv('HTTP_PROXY'), $_SERVER['HTTP_PROXY'] ?? null]);",
     );
-    let answer = bare(&[]).run(Request::get(&script).var("HTTP_PROXY", "evil"));
+    let answer = bare(&[]).run(FrontRequest::get(&script).var("HTTP_PROXY", "evil"));
     assert_eq!(answer.text(), "[false,null]");
 }
 
 #[test]
 fn filter_input_sees_the_server_variables() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo json_encode([filter_has_var(INPUT_SERVER, 'HTTP_X'), filter_input(INPUT_SERVER, 'HTTP_X'), \
@@ -171,7 +171,7 @@ fn filter_input_sees_the_server_variables() {
     );
     let mut front = bare(&[]);
     for value in ["one", "two"] {
-        let request = Request::get(&script)
+        let request = FrontRequest::get(&script)
             .var("HTTP_X", value)
             .var("SERVER_PORT", "80");
         let answer = front.run(request.var("QUERY_STRING", "q=1"));
@@ -182,23 +182,23 @@ fn filter_input_sees_the_server_variables() {
 
 #[test]
 fn another_default_filter_is_applied_to_server_variables() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo $_SERVER['HTTP_X'], ' ', filter_input(INPUT_SERVER, 'HTTP_X', FILTER_UNSAFE_RAW);");
     let mut front = bare(&["-d", "filter.default=special_chars"]);
-    let answer = front.run(Request::get(&script).var("HTTP_X", "<b>"));
+    let answer = front.run(FrontRequest::get(&script).var("HTTP_X", "<b>"));
     assert_eq!(answer.text(), "&#60;b&#62; <b>");
 }
 
 #[test]
 fn request_and_response_headers_can_be_listed() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php header('X-Out: 1'); header_remove('X-Powered-By'); \
          echo json_encode([getallheaders(), getallheaders() == apache_request_headers(), apache_response_headers()]);",
     );
     let answer = bare(&[]).run(
-        Request::get(&script)
+        FrontRequest::get(&script)
             .var("HTTP_ACCEPT_LANGUAGE", "de")
             .var("CONTENT_TYPE", "text/plain")
             .var("CONTENT_LENGTH", "")
@@ -212,43 +212,46 @@ fn request_and_response_headers_can_be_listed() {
 
 #[test]
 fn credentials_are_split_for_the_script_and_forgotten() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo json_encode([$_SERVER['PHP_AUTH_USER'] ?? null, $_SERVER['PHP_AUTH_PW'] ?? null, $_SERVER['PHP_AUTH_DIGEST'] ?? null]);",
     );
     let mut front = bare(&[]);
     let mut with = |auth: &str| {
-        let request = Request::get(&script).var("HTTP_AUTHORIZATION", auth);
+        let request = FrontRequest::get(&script).var("HTTP_AUTHORIZATION", auth);
         front.run(request).text()
     };
     assert_eq!(with("Basic dXNlcjpwYTpzcw=="), r#"["user","pa:ss",null]"#);
     assert_eq!(with("Bearer token"), "[null,null,null]");
     assert_eq!(with("Digest nonce=1"), r#"[null,null,"nonce=1"]"#);
-    assert_eq!(front.run(Request::get(&script)).text(), "[null,null,null]");
+    assert_eq!(
+        front.run(FrontRequest::get(&script)).text(),
+        "[null,null,null]"
+    );
 }
 
 #[test]
 fn cookies_and_sessions_work() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php session_start(); $_SESSION['n'] = ($_SESSION['n'] ?? 0) + 1; echo $_COOKIE['c'] ?? '-', $_SESSION['n'];",
     );
     let save = format!("session.save_path={}", dir.0.display());
     let mut front = bare(&["-d", &save]);
-    let answer = front.run(Request::get(&script));
+    let answer = front.run(FrontRequest::get(&script));
     assert_eq!(answer.text(), "-1");
     let cookie = answer.header("Set-Cookie")[0].clone();
     let cookie = format!("c=v%20w; {}", cookie.split(';').next().unwrap());
-    let answer = front.run(Request::get(&script).var("HTTP_COOKIE", &cookie));
+    let answer = front.run(FrontRequest::get(&script).var("HTTP_COOKIE", &cookie));
     assert_eq!(answer.text(), "v w2");
     assert!(answer.header("Set-Cookie").is_empty());
 }
 
 #[test]
 fn argv_comes_from_the_query_only_where_asked_for() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo json_encode([$_SERVER['argv'] ?? null, $_SERVER['argc'] ?? null]);",
@@ -257,31 +260,33 @@ fn argv_comes_from_the_query_only_where_asked_for() {
         ("register_argc_argv=1", r#"[["a","b"],2]"#),
         ("register_argc_argv=0", "[null,null]"),
     ] {
-        let answer = bare(&["-d", setting]).run(Request::get(&script).var("QUERY_STRING", "a+b"));
+        let answer =
+            bare(&["-d", setting]).run(FrontRequest::get(&script).var("QUERY_STRING", "a+b"));
         assert_eq!(answer.text(), expect);
     }
 }
 
 #[test]
 fn the_sapi_has_a_name_that_applications_know() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php echo php_sapi_name(), ' ', PHP_SAPI, ' ', defined('STDIN') ? 'cli' : 'web';",
     );
     assert_eq!(
-        bare(&[]).run(Request::get(&script)).text(),
+        bare(&[]).run(FrontRequest::get(&script)).text(),
         "fpm-fcgi fpm-fcgi web"
     );
 }
 
 #[test]
 fn without_auto_globals_jit_server_is_there_all_the_same() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write(
         "a.php",
         "<?php $n = '_SERVER'; echo $GLOBALS[$n]['HTTP_X'];",
     );
-    let answer = bare(&["-d", "auto_globals_jit=0"]).run(Request::get(&script).var("HTTP_X", "v"));
+    let answer =
+        bare(&["-d", "auto_globals_jit=0"]).run(FrontRequest::get(&script).var("HTTP_X", "v"));
     assert_eq!(answer.text(), "v");
 }

@@ -3,15 +3,18 @@
 
 mod front;
 
-use front::worker::{Worker, front_of, word_of};
-use front::{Dir, Front, Request};
-use howdah_proto::control::{Exit, Report};
-use howdah_proto::level::Level;
+use front::worker::{Worker, first_message, start_worker_pool};
+use front::{FrontRequest, TestDir, TestFront};
+use howdah_proto::control::{Exit, ZygoteReport};
+use howdah_proto::level::LogLevel;
 use howdah_proto::worker::WorkerMessage;
 
 /// Runs this code in a worker and returns its response and how its process exits.
 #[track_caller]
-fn ends(worker: &mut Worker, code: &str) -> (u16, String, Vec<(Level, String)>, Exit) {
+fn response_and_exit(
+    worker: &mut Worker,
+    code: &str,
+) -> (u16, String, Vec<(LogLevel, String)>, Exit) {
     let answer = worker.run(code);
     let exit = worker.front.wait_exit(worker.child);
     (answer.status(), answer.text(), answer.logs, exit)
@@ -41,7 +44,7 @@ fn the_request_is_the_clients_and_the_boot_has_one_of_its_own() {
         basename($GLOBALS['boot']['SCRIPT_FILENAME']), $_SERVER['FRANKENPHP_WORKER'] ?? null, $_SERVER['REQUEST_URI'],
         $_GET, $_POST, $_COOKIE, file_get_contents('php://input'), $_SERVER['REQUEST_TIME'] >= $GLOBALS['boot']['REQUEST_TIME'],
         function_exists('howdah_handle_request')], JSON_UNESCAPED_SLASHES);";
-    let request = Request::new("POST", std::path::Path::new("/x.php"))
+    let request = FrontRequest::new("POST", std::path::Path::new("/x.php"))
         .var("CODE", ask)
         .var("QUERY_STRING", "a=1")
         .var("HTTP_COOKIE", "c=2");
@@ -56,10 +59,10 @@ fn the_request_is_the_clients_and_the_boot_has_one_of_its_own() {
 
 #[test]
 fn ordinary_children_have_no_worker_functions_which_scripts_take_for_worker_mode() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let script = dir.write("i.php", "<?php var_dump(function_exists('frankenphp_handle_request'), function_exists('howdah_handle_request'), isset($_SERVER['FRANKENPHP_WORKER']));");
-    let mut front = Front::start(1, &[]);
-    let text = front.run(Request::get(&script)).text();
+    let mut front = TestFront::start(1, &[]);
+    let text = front.run(FrontRequest::get(&script)).text();
     assert_eq!(
         text.split_whitespace().collect::<Vec<_>>(),
         ["bool(false)"; 3]
@@ -70,7 +73,7 @@ fn ordinary_children_have_no_worker_functions_which_scripts_take_for_worker_mode
 fn text_on_a_stderr_that_stays_open_ends_with_its_request() {
     let mut worker = Worker::boot("$log = fopen('php://stderr', 'w');", "", &[]);
     for _ in 0..3 {
-        worker.says("static $e; $e ??= fopen('php://stderr', 'w'); fwrite($e, 'piece');");
+        worker.output_of("static $e; $e ??= fopen('php://stderr', 'w'); fwrite($e, 'piece');");
     }
     worker.front.wait_log("piece\npiece\npiece\n");
 }
@@ -87,7 +90,7 @@ fn shutdown_functions_of_a_request_run_at_its_end_and_those_of_the_boot_at_the_s
         let answer = worker.run(code);
         assert_eq!(answer.text(), "hi bye", "request {n}");
         assert_eq!(answer.header("x-late"), ["1"]);
-        assert_eq!(worker.says("echo 'plain';"), "plain");
+        assert_eq!(worker.output_of("echo 'plain';"), "plain");
     }
     assert!(!worker.front.log().contains("end of script"));
     let child = worker.child;
@@ -106,7 +109,7 @@ fn an_uncaught_exception_is_a_500_and_the_worker_goes_on() {
         "{:?}",
         answer.logs
     );
-    assert_eq!(worker.says("echo getmypid();"), worker.pid.to_string());
+    assert_eq!(worker.output_of("echo getmypid();"), worker.pid.to_string());
     let mut worker = Worker::boot(
         "set_exception_handler(function ($e) { http_response_code(503); echo 'handled ', $e->getMessage(); });",
         "",
@@ -126,7 +129,7 @@ fn exit_answers_as_ever_and_ends_the_worker_in_good_order() {
         &[],
     );
     let code = "register_shutdown_function(function () { echo ' late'; }); session_start(); $_SESSION['a'] = 1; header('Location: /x'); http_response_code(302); echo 'out'; exit;";
-    let (status, text, logs, exit) = ends(&mut worker, code);
+    let (status, text, logs, exit) = response_and_exit(&mut worker, code);
     assert_eq!(
         (status, text.as_str(), exit),
         (302, "out late", Exit::Code(0))
@@ -158,8 +161,8 @@ fn a_fatal_error_answers_as_ever_with_the_boots_shutdown_functions_and_ends_the_
             "",
             &[],
         );
-        worker.says("echo 1;");
-        let (status, text, logs, exit) = ends(&mut worker, code);
+        worker.output_of("echo 1;");
+        let (status, text, logs, exit) = response_and_exit(&mut worker, code);
         assert_eq!((status, exit), (500, Exit::Code(70)), "{code}");
         let late = code.contains("late");
         assert!(late || text.starts_with("page: "), "{code}: {text}");
@@ -173,23 +176,23 @@ fn a_fatal_error_answers_as_ever_with_the_boots_shutdown_functions_and_ends_the_
 #[test]
 fn a_crash_loses_its_request_and_no_other() {
     let mut worker = Worker::plain();
-    worker.says("echo 1;");
+    worker.output_of("echo 1;");
     let answer = worker.run("posix_kill(getmypid(), SIGSEGV); sleep(60);");
     assert_eq!(answer.died, Some(Exit::Signal(11)));
     let (child, _) = worker.front.spawn(0);
     assert!(matches!(
-        word_of(&mut worker.front, child),
+        first_message(&mut worker.front, child),
         WorkerMessage::Booted { .. }
     ));
-    assert_eq!(worker.says("echo 'again';"), "again");
+    assert_eq!(worker.output_of("echo 'again';"), "again");
 }
 
 #[test]
-fn told_to_leave_the_script_hears_false_and_can_tidy_up() {
+fn retired_worker_gets_false_and_can_clean_up() {
     let text = "<?php $n = 0; while (frankenphp_handle_request(function () { echo 'x'; })) { $n++; } error_log(\"tidied up after $n\");";
     let mut worker = Worker::script(text, &[], 0);
-    worker.says("");
-    worker.says("");
+    worker.output_of("");
+    worker.output_of("");
     let child = worker.child;
     worker.front.retire(child);
     assert_eq!(worker.front.wait_exit(child), Exit::Code(0));
@@ -197,10 +200,10 @@ fn told_to_leave_the_script_hears_false_and_can_tidy_up() {
 }
 
 #[test]
-fn a_script_that_does_not_take_no_for_an_answer_is_ended_by_name() {
+fn worker_that_ignores_its_stop_is_ended_by_name() {
     let text = "<?php while (true) { frankenphp_handle_request(function () { echo 'x'; }); }";
     let mut worker = Worker::script(text, &[], 0);
-    worker.says("");
+    worker.output_of("");
     let child = worker.child;
     worker.front.retire(child);
     assert_eq!(worker.front.wait_exit(child), Exit::Code(0));
@@ -213,17 +216,17 @@ fn a_worker_serves_its_max_requests_and_asks_for_its_replacement_in_time_to_boot
     let mut worker = Worker::script(text, &[], 20);
     let child = worker.child;
     for n in 1..=20 {
-        assert_eq!(worker.says(""), worker.pid.to_string());
+        assert_eq!(worker.output_of(""), worker.pid.to_string());
         // Requested with the 18th request: a tenth before the end.
-        let spent = worker.front.pool.child(child.index).spent;
+        let spent = worker.front.pool.child_status(child.index).spent;
         assert_eq!(spent, n >= 18, "after {n}");
     }
     assert_eq!(worker.front.wait_exit(child), Exit::Code(0));
-    assert_eq!(worker.front.pool.child(child.index).requests, 20);
+    assert_eq!(worker.front.pool.child_status(child.index).requests, 20);
 }
 
 #[test]
-fn asking_within_a_request_is_an_error_of_the_script() {
+fn handle_request_within_a_request_is_an_error() {
     let mut worker = Worker::plain();
     let answer = worker.run("try { frankenphp_handle_request(fn () => 1); } catch (RuntimeException $e) { echo $e->getMessage(); }");
     assert_eq!(
@@ -257,13 +260,13 @@ fn a_boot_that_fails_says_why_with_file_and_line() {
             &["without a call of frankenphp_handle_request()"],
         ),
     ] {
-        let dir = Dir::new();
+        let dir = TestDir::new();
         let script = dir.write("worker.php", text);
-        let mut front = front_of(&script, &[]);
+        let mut front = start_worker_pool(&script, &[]);
         let (child, _) = front.spawn(0);
         let WorkerMessage::Failed {
             name: got, message, ..
-        } = word_of(&mut front, child)
+        } = first_message(&mut front, child)
         else {
             panic!("booted: {text}");
         };
@@ -277,10 +280,10 @@ fn a_boot_that_fails_says_why_with_file_and_line() {
 
 #[test]
 fn a_worker_script_that_is_not_there_is_a_boot_that_fails() {
-    let dir = Dir::new();
-    let mut front = front_of(&dir.0.join("gone.php"), &[]);
+    let dir = TestDir::new();
+    let mut front = start_worker_pool(&dir.0.join("gone.php"), &[]);
     let (child, _) = front.spawn(0);
-    let word = word_of(&mut front, child);
+    let word = first_message(&mut front, child);
     let said = format!("{word:?}");
     assert!(
         said.contains("gone.php") && said.contains("No such file"),
@@ -308,12 +311,14 @@ fn flush_and_finish_request_reach_the_client_while_the_callback_runs_on() {
     let go = worker.dir.0.join("go");
     let request = request.var("GO", go.to_str().unwrap());
     let mut flight = worker.front.publish(request);
-    worker.front.drive(&mut flight, |answer| answer.finished);
+    worker
+        .front
+        .drive_until(&mut flight, |answer| answer.finished);
     assert_eq!((flight.answer.text(), flight.done), ("early".into(), false));
     std::fs::write(&go, "").unwrap();
-    worker.front.drive(&mut flight, |_| false);
+    worker.front.drive_until(&mut flight, |_| false);
     assert_eq!(flight.answer.text(), "early");
-    assert_eq!(worker.says("echo 'next';"), "next");
+    assert_eq!(worker.output_of("echo 'next';"), "next");
 }
 
 #[test]
@@ -323,25 +328,25 @@ fn a_client_that_goes_away_does_not_end_the_worker() {
     let mut flight = worker.front.publish(request);
     worker
         .front
-        .drive(&mut flight, |answer| answer.body.len() > 20_000);
+        .drive_until(&mut flight, |answer| answer.body.len() > 20_000);
     worker.front.abort(&flight);
-    worker.front.drive(&mut flight, |_| false);
+    worker.front.drive_until(&mut flight, |_| false);
     assert_eq!(
         worker
-            .says("var_dump($GLOBALS['through'], connection_status());")
+            .output_of("var_dump($GLOBALS['through'], connection_status());")
             .split_whitespace()
             .collect::<Vec<_>>(),
         ["bool(true)", "int(0)"]
     );
-    assert_eq!(worker.says("echo getmypid();"), worker.pid.to_string());
+    assert_eq!(worker.output_of("echo getmypid();"), worker.pid.to_string());
 }
 
 #[test]
 fn a_process_that_a_callback_forks_does_not_answer_and_leaves_at_its_end() {
     let mut worker = Worker::plain();
     let code = "$pid = pcntl_fork(); if ($pid === 0) { echo 'copy'; return; } pcntl_waitpid($pid, $status); echo 'parent ', pcntl_wexitstatus($status);";
-    assert_eq!(worker.says(code), "parent 0");
-    assert_eq!(worker.says("echo 'next';"), "next");
+    assert_eq!(worker.output_of(code), "parent 0");
+    assert_eq!(worker.output_of("echo 'next';"), "next");
 }
 
 /// opcache's memory is not wiped while a worker runs code from it: the call requests new workers instead.
@@ -353,10 +358,13 @@ fn opcache_reset_in_a_worker_asks_for_new_workers_and_harms_nobody() {
         &["--opcache", "on"],
     );
     for _ in 0..50 {
-        assert_eq!(worker.says("var_dump(opcache_reset());"), "bool(true)\n");
-        assert_eq!(worker.says("echo f();"), "cached");
+        assert_eq!(
+            worker.output_of("var_dump(opcache_reset());"),
+            "bool(true)\n"
+        );
+        assert_eq!(worker.output_of("echo f();"), "cached");
     }
-    let asked = |r: &Report| matches!(r, Report::Worker(WorkerMessage::Restart { .. }));
+    let asked = |r: &ZygoteReport| matches!(r, ZygoteReport::Worker(WorkerMessage::Restart { .. }));
     worker.front.wait_report(asked);
 }
 
@@ -365,13 +373,13 @@ fn a_time_limit_begins_anew_with_each_request() {
     let mut worker = Worker::boot("", "", &["-d", "max_execution_time=1"]);
     // Together, these use more CPU time than one request may have.
     for _ in 0..5 {
-        let burnt = worker.says("$t = getrusage(); do { $u = getrusage(); $d = ($u['ru_utime.tv_sec'] - $t['ru_utime.tv_sec']) * 1e6 + $u['ru_utime.tv_usec'] - $t['ru_utime.tv_usec']; } while ($d < 3e5); echo 'done';");
+        let burnt = worker.output_of("$t = getrusage(); do { $u = getrusage(); $d = ($u['ru_utime.tv_sec'] - $t['ru_utime.tv_sec']) * 1e6 + $u['ru_utime.tv_usec'] - $t['ru_utime.tv_usec']; } while ($d < 3e5); echo 'done';");
         assert_eq!(burnt, "done");
     }
 }
 
 #[test]
-fn its_stack_can_be_read_while_it_handles_a_request() {
+fn worker_stack_can_be_read_during_a_request() {
     let mut worker = Worker::boot(
         "function waits() { flush(); while (!file_exists($_SERVER['GO'])) { usleep(1000); } }",
         "",
@@ -382,11 +390,11 @@ fn its_stack_can_be_read_while_it_handles_a_request() {
     let mut flight = worker.front.publish(request);
     worker
         .front
-        .drive(&mut flight, |answer| answer.head.is_some());
+        .drive_until(&mut flight, |answer| answer.head.is_some());
     let child = worker.child;
     let stack = worker.front.trace(child);
     std::fs::write(&go, "").unwrap();
-    worker.front.drive(&mut flight, |_| false);
+    worker.front.drive_until(&mut flight, |_| false);
     assert!(
         stack.contains("waits()") && stack.contains("frankenphp_handle_request()"),
         "{stack}"
@@ -396,7 +404,7 @@ fn its_stack_can_be_read_while_it_handles_a_request() {
 /// Runs everything that is restored between requests hundreds of times, which must free the memory it uses.
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-mbstring")]
-fn hundreds_of_requests_cost_no_memory() {
+fn worker_memory_does_not_grow_over_hundreds_of_requests() {
     let text = "<?php class W {} $once = stream_context_get_default(['http' => ['timeout' => 3]]); putenv('BOOT=1');
         ini_set('precision', '9'); set_error_handler(fn () => true);
         while (frankenphp_handle_request(function () {
@@ -411,7 +419,7 @@ fn hundreds_of_requests_cost_no_memory() {
         })) { gc_collect_cycles(); }";
     let mut worker = Worker::script(text, &["-d", "session.use_cookies=0"], 0);
     let usage = |worker: &mut Worker, n: u32| -> String {
-        let request = Request::new("POST", std::path::Path::new("/w.php"))
+        let request = FrontRequest::new("POST", std::path::Path::new("/w.php"))
             .var("HTTP_COOKIE", "c=d")
             .var("QUERY_STRING", &format!("n={n:04}"));
         let answer = worker
@@ -443,7 +451,7 @@ fn the_other_functions_of_frankenphp_are_there() {
     assert!(
         answer
             .logs
-            .contains(&(Level::Warning, r#"told {"n":1}"#.into())),
+            .contains(&(LogLevel::Warning, r#"told {"n":1}"#.into())),
         "{:?}",
         answer.logs
     );
@@ -455,7 +463,7 @@ fn the_optimizer_survives_calls_of_the_functions_a_worker_adds() {
     let text = "<?php function f() { try { while (1 < 2 && frankenphp_handle_request(function () { echo 'ok'; frankenphp_log('x'); })) {} }
         finally { howdah_handle_request(fn () => 1); } } f();";
     let mut worker = Worker::script(text, &["--opcache", "on"], 0);
-    assert_eq!(worker.says(""), "ok");
+    assert_eq!(worker.output_of(""), "ok");
 }
 
 const OWN_SESSIONS: &str = "class Own implements SessionHandlerInterface {
@@ -469,7 +477,7 @@ const OWN_SESSIONS: &str = "class Own implements SessionHandlerInterface {
 #[test]
 fn a_session_is_written_by_its_own_handler_also_when_a_shutdown_function_exits() {
     let mut worker = Worker::boot(OWN_SESSIONS, "", &["-d", "session.use_cookies=0"]);
-    worker.says("echo 1;");
+    worker.output_of("echo 1;");
     let out = worker.dir.0.join("out");
     let request = worker
         .request("register_shutdown_function(function () { echo 'bye'; exit; }); session_id('s'); session_start(); $_SESSION['kept'] = 1; echo 'hi ';")
@@ -495,7 +503,7 @@ fn what_is_thrown_at_a_requests_end_is_reported_and_ends_no_worker() {
             answer.logs
         );
         assert_eq!(
-            worker.says("Own::$broken = false; echo getmypid();"),
+            worker.output_of("Own::$broken = false; echo getmypid();"),
             worker.pid.to_string()
         );
     }

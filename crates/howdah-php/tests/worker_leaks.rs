@@ -4,21 +4,21 @@
 
 mod front;
 
-use front::Request;
+use front::FrontRequest;
 use front::worker::Worker;
 
 /// Runs `change` in one request; `ask` must print the same before and after it.
 #[track_caller]
 fn is_undone(worker: &mut Worker, change: &str, ask: &str) {
-    let before = worker.says(ask);
-    worker.says(change);
-    assert_eq!(worker.says(ask), before, "after {change}");
+    let before = worker.output_of(ask);
+    worker.output_of(change);
+    assert_eq!(worker.output_of(ask), before, "after {change}");
 }
 
 #[test]
-fn what_a_request_changes_is_undone_before_the_next() {
+fn state_changed_by_a_request_is_restored() {
     let mut worker = Worker::plain();
-    worker.says("echo 1;");
+    worker.output_of("echo 1;");
     for (change, ask) in [
         ("ini_set('precision', '3');", "echo ini_get('precision');"),
         (
@@ -125,7 +125,7 @@ fn what_a_request_changes_is_undone_before_the_next() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-mbstring")]
-fn what_the_boot_has_set_up_stays_whatever_requests_do_to_it() {
+fn state_of_the_boot_survives_requests() {
     let boot = "ini_set('precision', '5'); ini_set('session.name', 'BOOT'); putenv('BOOT=1'); $_ENV['BOOT'] = 'e';
         error_reporting(E_ALL & ~E_NOTICE); date_default_timezone_set('Europe/Paris'); mb_internal_encoding('EUC-JP');
         umask(0027); chdir('/usr'); setlocale(LC_ALL, 'C.UTF-8');
@@ -151,7 +151,7 @@ fn what_the_boot_has_set_up_stays_whatever_requests_do_to_it() {
             "session.cache_limiter=",
         ],
     );
-    worker.says("echo 1;");
+    worker.output_of("echo 1;");
     for (change, ask, expect) in [
         (
             "ini_set('precision', '3');",
@@ -223,9 +223,9 @@ fn what_the_boot_has_set_up_stays_whatever_requests_do_to_it() {
             "4",
         ),
     ] {
-        worker.says(change);
-        assert_eq!(worker.says(ask), expect, "after {change}");
-        assert_eq!(worker.says(ask), expect, "again, after {change}");
+        worker.output_of(change);
+        assert_eq!(worker.output_of(ask), expect, "after {change}");
+        assert_eq!(worker.output_of(ask), expect, "again, after {change}");
     }
 }
 
@@ -236,14 +236,14 @@ fn a_framework_s_handlers_stay_and_what_the_first_visitor_sets_does_not() {
     let look = "trigger_error('x'); echo json_encode([ini_get('display_errors'), date_default_timezone_get(), \
                 mb_internal_encoding(), ini_get('precision'), error_reporting(), ini_get('memory_limit'), libxml_use_internal_errors()]);";
     let handler = "set_error_handler(function () { return true; });";
-    let as_booted = worker.says(&format!("{handler} {look}"));
+    let as_booted = worker.output_of(&format!("{handler} {look}"));
     let mut worker = Worker::plain();
-    worker.says(&format!(
+    worker.output_of(&format!(
         "{handler} ini_set('display_errors', '1'); date_default_timezone_set('Asia/Tokyo'); mb_internal_encoding('EUC-JP');
          ini_set('precision', '3'); error_reporting(0); ini_set('memory_limit', '99M'); libxml_use_internal_errors(true);"
     ));
     for _ in 0..2 {
-        assert_eq!(worker.says(look), as_booted);
+        assert_eq!(worker.output_of(look), as_booted);
     }
 }
 
@@ -257,7 +257,7 @@ fn no_superglobal_of_one_visitor_is_seen_by_the_next() {
         filter_input(INPUT_POST, 'p'), filter_input(INPUT_SERVER, 'HTTP_X_SECRET'),
         file_get_contents('php://input'), getallheaders()['X-Secret'] ?? null, defined('SID') ? SID : '']);";
     // Compiled and armed before, so no superglobal is created again merely because its name is new.
-    let empty = worker.says(look);
+    let empty = worker.output_of(look);
     for round in 0..3 {
         let rich = worker
             .request(&format!("session_start(); $_SESSION['secret'] = 1; $_GET['own'] = $_SERVER['own'] = $_REQUEST['own'] = 1; {look}"))
@@ -269,7 +269,7 @@ fn no_superglobal_of_one_visitor_is_seen_by_the_next() {
         rich = rich.var("REQUEST_METHOD", "POST");
         let answer = worker.front.run(rich);
         assert!(answer.text().contains("secret"), "{}", answer.text());
-        assert_eq!(worker.says(look), empty, "round {round}");
+        assert_eq!(worker.output_of(look), empty, "round {round}");
     }
 }
 
@@ -288,7 +288,7 @@ fn a_superglobal_that_only_some_requests_name_is_always_the_present_ones() {
     ] {
         let request = worker.request("echo ask();").var("QUERY_STRING", query);
         assert_eq!(worker.front.run(request).text(), expect);
-        worker.says("unset($GLOBALS['_REQUEST']);");
+        worker.output_of("unset($GLOBALS['_REQUEST']);");
     }
 }
 
@@ -296,14 +296,14 @@ fn a_superglobal_that_only_some_requests_name_is_always_the_present_ones() {
 fn an_upload_is_deleted_with_its_request_and_not_seen_by_the_next() {
     let mut worker = Worker::plain();
     let body = b"--B\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\r\nhello\r\n--B--\r\n";
-    let request = Request::new("POST", std::path::Path::new("/w.php"))
+    let request = FrontRequest::new("POST", std::path::Path::new("/w.php"))
         .var("CODE", "echo $_FILES['f']['tmp_name'];")
         .body("multipart/form-data; boundary=B", body);
     let answer = worker.front.run(request);
     let file = answer.text();
     assert!(file.starts_with('/'), "{file}");
     // PHP deletes the file just after the response is complete.
-    let deadline = std::time::Instant::now() + front::PATIENCE;
+    let deadline = std::time::Instant::now() + front::MAX_WAIT;
     while std::path::Path::new(&file).exists() {
         assert!(
             std::time::Instant::now() < deadline,
@@ -312,7 +312,7 @@ fn an_upload_is_deleted_with_its_request_and_not_seen_by_the_next() {
         std::thread::yield_now();
     }
     assert_eq!(
-        worker.says(&format!(
+        worker.output_of(&format!(
             "echo json_encode($_FILES), (int) is_uploaded_file('{file}');"
         )),
         "[]0"
@@ -322,14 +322,14 @@ fn an_upload_is_deleted_with_its_request_and_not_seen_by_the_next() {
 #[test]
 fn an_input_stream_kept_from_one_request_does_not_read_the_next_ones_body() {
     let mut worker = Worker::plain();
-    let keep = Request::new("POST", std::path::Path::new("/w.php"))
+    let keep = FrontRequest::new("POST", std::path::Path::new("/w.php"))
         .var(
             "CODE",
             "$GLOBALS['in'] = fopen('php://input', 'r'); echo fread($GLOBALS['in'], 3);",
         )
         .body("text/plain", b"first body");
     assert_eq!(worker.front.run(keep).text(), "fir");
-    let next = Request::new("POST", std::path::Path::new("/w.php"))
+    let next = FrontRequest::new("POST", std::path::Path::new("/w.php"))
         .var(
             "CODE",
             "echo gettype($GLOBALS['in']), '|', file_get_contents('php://input');",
@@ -358,11 +358,11 @@ fn a_compressed_answer_for_one_client_does_not_compress_the_nexts() {
 fn random_numbers_do_not_repeat_after_somebody_has_seeded_them() {
     let mut worker = Worker::plain();
     let draw = "echo mt_rand(), ' ', mt_rand();";
-    let first = worker.says(&format!("mt_srand(42); {draw}"));
-    assert_eq!(worker.says(&format!("mt_srand(42); {draw}")), first);
-    worker.says("mt_srand(42);");
-    assert_ne!(worker.says(draw), first);
-    assert_ne!(worker.says(draw), worker.says(draw));
+    let first = worker.output_of(&format!("mt_srand(42); {draw}"));
+    assert_eq!(worker.output_of(&format!("mt_srand(42); {draw}")), first);
+    worker.output_of("mt_srand(42);");
+    assert_ne!(worker.output_of(draw), first);
+    assert_ne!(worker.output_of(draw), worker.output_of(draw));
 }
 
 #[test]
@@ -371,14 +371,14 @@ fn settings_of_one_site_do_not_reach_a_request_of_another() {
     let mut worker = Worker::plain();
     for _ in 0..2 {
         let ask = "echo ini_get('memory_limit'), '|', ini_get('precision'), '|', getenv('SITE');";
-        let plain = worker.says(ask);
+        let plain = worker.output_of(ask);
         let request = worker
             .request(ask)
             .ini(IniKind::AdminValue, "memory_limit", "300M")
             .ini(IniKind::Value, "precision", "9")
             .ini(IniKind::Environment, "SITE", "one");
         assert_eq!(worker.front.run(request).text(), "300M|9|one");
-        assert_eq!(worker.says(ask), plain);
+        assert_eq!(worker.output_of(ask), plain);
     }
 }
 
@@ -390,9 +390,9 @@ fn the_scripts_own_code_between_requests_leaks_nothing_either() {
         &[],
     );
     let ask = "echo ini_get('precision'), setlocale(LC_ALL, 0), json_encode(headers_list()), ob_get_level();";
-    let first = worker.says(ask);
+    let first = worker.output_of(ask);
     for _ in 0..3 {
-        assert_eq!(worker.says(ask), first);
+        assert_eq!(worker.output_of(ask), first);
     }
     let child = worker.child;
     worker.front.retire(child);
@@ -408,7 +408,7 @@ fn a_sites_open_basedir_holds_in_its_requests_and_in_no_other() {
     let dir = worker.dir.0.display().to_string();
     let ask = "echo json_encode([@file_get_contents('/etc/hostname') !== false, is_dir(dirname($_SERVER['SCRIPT_FILENAME']))]);";
     for _ in 0..3 {
-        assert_eq!(worker.says(ask), "[true,true]");
+        assert_eq!(worker.output_of(ask), "[true,true]");
         let request = worker
             .request(ask)
             .ini(IniKind::AdminValue, "open_basedir", &dir);

@@ -1,5 +1,5 @@
 //! A CGI response (RFC 3875 §6), as CGI programs write it to their standard output and FastCGI applications to their
-//! STDOUT stream. The parser turns the header block into a [`Head`] and reports where the body begins. It is
+//! STDOUT stream. The parser turns the header block into a [`ScriptHead`] and reports where the body begins. It is
 //! incremental, does no I/O, and knows neither pipes nor records.
 //!
 //! It is strict where a lenient parser could be misled, and tolerant where PHP needs it:
@@ -11,16 +11,16 @@
 //! | `Location:` without `Status:` | 302; a path is marked as a local redirect | RFC 3875 §6.2.2–6.2.4 |
 //! | `HTTP/1.1 404 Not Found` as first line | its status | PHP with `cgi.rfc2616_headers=1` writes it; lighttpd accepts it, too |
 //! | an empty header block | 200 | a script that calls `header_remove()` with `default_mimetype=""` |
-//! | a name or value that cannot be sent | the line is skipped and counted ([`Head::rejected`]) | as in the frames of [`crate::response`] |
+//! | a name or value that cannot be sent | the line is skipped and counted ([`ScriptHead::rejected`]) | as in the frames of [`crate::response`] |
 //! | a block in which no line is a header | [`CgiError::NotAResponse`] | it is text, not a response; guessing would send it as a page |
 //! | a folded line | [`CgiError::FoldedLine`] | RFC 9112 §5.2; a truncated header would be worse than no header |
 
-use crate::response::{Head, MAX_HEAD, is_field_value, is_token};
+use crate::response::{MAX_HEAD_BYTES, ScriptHead, is_field_value, is_token};
 
 /// Why the output of a program is not a CGI response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgiError {
-    /// The header block exceeds [`MAX_HEAD`] bytes, or it has no end.
+    /// The header block exceeds [`MAX_HEAD_BYTES`] bytes, or it has no end.
     HeadTooLong,
     /// The output ended before the empty line that ends the header block. The parser does not see the end of the
     /// output, so its caller reports this error.
@@ -37,7 +37,7 @@ pub enum CgiError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgiHead {
     /// Status, reason and headers. `Status:` itself is not among the headers.
-    pub head: Head,
+    pub head: ScriptHead,
     /// The number of bytes of the last fed piece that belong to the header block. The body follows them.
     pub used: usize,
 }
@@ -56,17 +56,17 @@ impl CgiParser {
         if self.block.is_empty()
             && let Some(end) = block_end(piece, 0)
         {
-            return finish(&piece[..end], end).map(Some);
+            return parse_block(&piece[..end], end).map(Some);
         }
         let before = self.block.len();
         // Nothing beyond the limit is stored, not even temporarily.
-        let take = piece.len().min(MAX_HEAD + 1 - before);
+        let take = piece.len().min(MAX_HEAD_BYTES + 1 - before);
         self.block.extend_from_slice(&piece[..take]);
         // The end of the block may begin up to two bytes earlier, in the previous piece.
         if let Some(end) = block_end(&self.block, before.saturating_sub(2)) {
-            return finish(&self.block[..end], end - before).map(Some);
+            return parse_block(&self.block[..end], end - before).map(Some);
         }
-        if self.block.len() > MAX_HEAD {
+        if self.block.len() > MAX_HEAD_BYTES {
             return Err(CgiError::HeadTooLong);
         }
         Ok(None)
@@ -99,14 +99,14 @@ fn block_end(bytes: &[u8], from: usize) -> Option<usize> {
     None
 }
 
-fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
-    if block.len() > MAX_HEAD {
+fn parse_block(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
+    if block.len() > MAX_HEAD_BYTES {
         return Err(CgiError::HeadTooLong);
     }
     let mut out = CgiHead {
-        head: Head {
+        head: ScriptHead {
             headers: Vec::with_capacity(8),
-            ..Head::default()
+            ..ScriptHead::default()
         },
         used,
     };
@@ -124,7 +124,7 @@ fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
         if number == 0 && line.starts_with(b"HTTP/") {
             let code = line.iter().position(|b| *b == b' ');
             let code = code.ok_or(CgiError::BadStatus)?;
-            status(&mut out.head, &line[code + 1..])?;
+            set_status(&mut out.head, &line[code + 1..])?;
             fields += 1;
             continue;
         }
@@ -140,7 +140,7 @@ fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
         fields += 1;
         if name.eq_ignore_ascii_case(b"status") {
             if out.head.status == 0 {
-                status(&mut out.head, value)?;
+                set_status(&mut out.head, value)?;
             }
             continue;
         }
@@ -169,7 +169,7 @@ fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
 }
 
 /// Sets status and reason of `head` from a value like `404 Not Found` or `404`.
-fn status(head: &mut Head, value: &[u8]) -> Result<(), CgiError> {
+fn set_status(head: &mut ScriptHead, value: &[u8]) -> Result<(), CgiError> {
     let value = value.trim_ascii();
     let (digits, reason) = value.split_at(value.len().min(3));
     let number = std::str::from_utf8(digits)

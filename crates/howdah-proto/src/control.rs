@@ -8,13 +8,13 @@ use crate::shm::ChildId;
 use crate::worker::WorkerMessage;
 
 /// The maximum length of a packet, in bytes. A longer trace is truncated to fit.
-pub const MAX_MESSAGE: usize = 32 * 1024;
+pub const MAX_PACKET_BYTES: usize = 32 * 1024;
 
 /// A command from the front to a zygote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ZygoteCommand {
     /// Forks a child for this scoreboard row. The child exits after `max_requests` jobs (0: never). The zygote replies
-    /// with [`Report::Spawned`] or [`Report::SpawnFailed`].
+    /// with [`ZygoteReport::Spawned`] or [`ZygoteReport::SpawnFailed`].
     Spawn {
         /// The row and its new incarnation.
         child: ChildId,
@@ -28,19 +28,19 @@ pub enum Command {
         /// The signal's number, as kill(2) takes it.
         signal: i32,
     },
-    /// Reads the PHP stack of a running child from outside. The zygote replies with [`Report::Trace`].
+    /// Reads the PHP stack of a running child from outside. The zygote replies with [`ZygoteReport::Trace`].
     Trace {
         /// The child whose stack is read.
         child: ChildId,
     },
     /// Lists or compiles scripts in a separate process. The descriptor of the file with their paths travels with the
-    /// packet (`SCM_RIGHTS`). The zygote replies with [`Report::ScriptsDone`].
-    Scripts(ScriptsWork),
+    /// packet (`SCM_RIGHTS`). The zygote replies with [`ZygoteReport::ScriptsDone`].
+    Scripts(ScriptsOperation),
 }
 
 /// An operation on a file of script paths, each of which ends with NUL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScriptsWork {
+pub enum ScriptsOperation {
     /// Writes the paths of the scripts in the opcode cache to the file.
     List,
     /// Compiles the scripts in the file into the opcode cache.
@@ -49,7 +49,7 @@ pub enum ScriptsWork {
 
 /// A report from a zygote to the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum ZygoteReport {
     /// PHP's module startup is done, and children can be forked.
     Ready {
         /// The [`crate::shm::VERSION`] that the zygote was built with.
@@ -96,7 +96,7 @@ pub enum Report {
         /// `function() FILE:LINE` lines.
         stack: String,
     },
-    /// The operation of [`Command::Scripts`] is finished, or cannot be done.
+    /// The operation of [`ZygoteCommand::Scripts`] is finished, or cannot be done.
     ScriptsDone,
 }
 
@@ -116,12 +116,12 @@ fn child_text(c: ChildId) -> String {
 }
 
 /// Splits `text` at the first space into a word and the rest; the rest may be empty.
-fn word(text: &str) -> (&str, &str) {
+fn split_word(text: &str) -> (&str, &str) {
     text.split_once(' ').unwrap_or((text, ""))
 }
 
 fn number<T: std::str::FromStr>(text: &mut &str) -> Option<T> {
-    let (first, rest) = word(text);
+    let (first, rest) = split_word(text);
     *text = rest;
     first.parse().ok()
 }
@@ -133,73 +133,75 @@ fn child(text: &mut &str) -> Option<ChildId> {
     })
 }
 
-impl Command {
+impl ZygoteCommand {
     /// Encodes the command as the text of one packet.
     pub fn encode(&self) -> String {
         match self {
-            Command::Spawn {
+            ZygoteCommand::Spawn {
                 child,
                 max_requests,
             } => {
                 format!("spawn {} {max_requests}", child_text(*child))
             }
-            Command::Signal { child, signal } => format!("signal {} {signal}", child_text(*child)),
-            Command::Trace { child } => format!("trace {}", child_text(*child)),
-            Command::Scripts(ScriptsWork::List) => "list-scripts".to_owned(),
-            Command::Scripts(ScriptsWork::Compile) => "compile-scripts".to_owned(),
+            ZygoteCommand::Signal { child, signal } => {
+                format!("signal {} {signal}", child_text(*child))
+            }
+            ZygoteCommand::Trace { child } => format!("trace {}", child_text(*child)),
+            ZygoteCommand::Scripts(ScriptsOperation::List) => "list-scripts".to_owned(),
+            ZygoteCommand::Scripts(ScriptsOperation::Compile) => "compile-scripts".to_owned(),
         }
     }
 
     /// Parses a packet. Returns `None` if it is not one of these commands.
-    pub fn parse(packet: &[u8]) -> Option<Command> {
-        let (verb, mut rest) = word(std::str::from_utf8(packet).ok()?);
+    pub fn parse(packet: &[u8]) -> Option<ZygoteCommand> {
+        let (verb, mut rest) = split_word(std::str::from_utf8(packet).ok()?);
         match packet {
-            b"list-scripts" => return Some(Command::Scripts(ScriptsWork::List)),
-            b"compile-scripts" => return Some(Command::Scripts(ScriptsWork::Compile)),
+            b"list-scripts" => return Some(ZygoteCommand::Scripts(ScriptsOperation::List)),
+            b"compile-scripts" => return Some(ZygoteCommand::Scripts(ScriptsOperation::Compile)),
             _ => {}
         }
         let child = child(&mut rest)?;
         Some(match verb {
-            "spawn" => Command::Spawn {
+            "spawn" => ZygoteCommand::Spawn {
                 child,
                 max_requests: number(&mut rest)?,
             },
-            "signal" => Command::Signal {
+            "signal" => ZygoteCommand::Signal {
                 child,
                 signal: number(&mut rest)?,
             },
-            "trace" => Command::Trace { child },
+            "trace" => ZygoteCommand::Trace { child },
             _ => return None,
         })
     }
 }
 
-impl Report {
-    /// Encodes the report as one packet, truncated to [`MAX_MESSAGE`] at a character boundary.
+impl ZygoteReport {
+    /// Encodes the report as one packet, truncated to [`MAX_PACKET_BYTES`] at a character boundary.
     pub fn encode(&self) -> String {
         let mut text = match self {
-            Report::Ready {
+            ZygoteReport::Ready {
                 version,
                 php,
                 opcache,
             } => {
                 format!("ready {version} {} {php}", u8::from(*opcache))
             }
-            Report::Failed { name, message } => format!("failed {name} {message}"),
-            Report::Spawned { child, pid } => format!("spawned {} {pid}", child_text(*child)),
-            Report::SpawnFailed { child, message } => {
+            ZygoteReport::Failed { name, message } => format!("failed {name} {message}"),
+            ZygoteReport::Spawned { child, pid } => format!("spawned {} {pid}", child_text(*child)),
+            ZygoteReport::SpawnFailed { child, message } => {
                 format!("spawn-failed {} {message}", child_text(*child))
             }
-            Report::Exited { child, exit } => match exit {
+            ZygoteReport::Exited { child, exit } => match exit {
                 Exit::Code(code) => format!("exited {} code {code}", child_text(*child)),
                 Exit::Signal(signal) => format!("exited {} signal {signal}", child_text(*child)),
                 Exit::Unseen => format!("exited {} unseen", child_text(*child)),
             },
-            Report::Worker(word) => format!("worker {}", word.encode()),
-            Report::Trace { child, stack } => format!("trace {} {stack}", child_text(*child)),
-            Report::ScriptsDone => "scripts-done".to_owned(),
+            ZygoteReport::Worker(word) => format!("worker {}", word.encode()),
+            ZygoteReport::Trace { child, stack } => format!("trace {} {stack}", child_text(*child)),
+            ZygoteReport::ScriptsDone => "scripts-done".to_owned(),
         };
-        let mut end = text.len().min(MAX_MESSAGE);
+        let mut end = text.len().min(MAX_PACKET_BYTES);
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -208,50 +210,50 @@ impl Report {
     }
 
     /// Parses a packet. Returns `None` if it is not one of these reports.
-    pub fn parse(packet: &[u8]) -> Option<Report> {
-        let (verb, mut rest) = word(std::str::from_utf8(packet).ok()?);
+    pub fn parse(packet: &[u8]) -> Option<ZygoteReport> {
+        let (verb, mut rest) = split_word(std::str::from_utf8(packet).ok()?);
         Some(match verb {
             "ready" => {
                 let version = number(&mut rest)?;
                 let opcache = number::<u8>(&mut rest)? != 0;
-                Report::Ready {
+                ZygoteReport::Ready {
                     version,
                     opcache,
                     php: rest.to_owned(),
                 }
             }
             "failed" => {
-                let (name, message) = word(rest);
-                Report::Failed {
+                let (name, message) = split_word(rest);
+                ZygoteReport::Failed {
                     name: name.to_owned(),
                     message: message.to_owned(),
                 }
             }
-            "spawned" => Report::Spawned {
+            "spawned" => ZygoteReport::Spawned {
                 child: child(&mut rest)?,
                 pid: number(&mut rest)?,
             },
-            "spawn-failed" => Report::SpawnFailed {
+            "spawn-failed" => ZygoteReport::SpawnFailed {
                 child: child(&mut rest)?,
                 message: rest.to_owned(),
             },
             "exited" => {
                 let child = child(&mut rest)?;
-                let (how, value) = word(rest);
+                let (how, value) = split_word(rest);
                 let value = value.parse().ok()?;
                 let exit = match how {
                     "code" => Exit::Code(value),
                     "signal" => Exit::Signal(value),
                     _ => return None,
                 };
-                Report::Exited { child, exit }
+                ZygoteReport::Exited { child, exit }
             }
-            "worker" => Report::Worker(WorkerMessage::parse(rest.as_bytes())?),
-            "trace" => Report::Trace {
+            "worker" => ZygoteReport::Worker(WorkerMessage::parse(rest.as_bytes())?),
+            "trace" => ZygoteReport::Trace {
                 child: child(&mut rest)?,
                 stack: rest.to_owned(),
             },
-            "scripts-done" if rest.is_empty() => Report::ScriptsDone,
+            "scripts-done" if rest.is_empty() => ZygoteReport::ScriptsDone,
             _ => return None,
         })
     }
@@ -262,54 +264,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_survives_the_wire_and_nonsense_is_refused() {
+    fn control_messages_round_trip_and_malformed_ones_are_refused() {
         let child = ChildId {
             index: 3,
             incarnation: 9,
         };
         for command in [
-            Command::Spawn {
+            ZygoteCommand::Spawn {
                 child,
                 max_requests: 500,
             },
-            Command::Signal { child, signal: 15 },
-            Command::Trace { child },
-            Command::Scripts(ScriptsWork::List),
-            Command::Scripts(ScriptsWork::Compile),
+            ZygoteCommand::Signal { child, signal: 15 },
+            ZygoteCommand::Trace { child },
+            ZygoteCommand::Scripts(ScriptsOperation::List),
+            ZygoteCommand::Scripts(ScriptsOperation::Compile),
         ] {
-            assert_eq!(Command::parse(command.encode().as_bytes()), Some(command));
+            assert_eq!(
+                ZygoteCommand::parse(command.encode().as_bytes()),
+                Some(command)
+            );
         }
         for report in [
-            Report::Ready {
+            ZygoteReport::Ready {
                 version: 1,
                 php: "8.2.1-deb 1".into(),
                 opcache: true,
             },
-            Report::Failed {
+            ZygoteReport::Failed {
                 name: "PhpStartup".into(),
                 message: "no such file: x".into(),
             },
-            Report::Spawned { child, pid: 77 },
-            Report::SpawnFailed {
+            ZygoteReport::Spawned { child, pid: 77 },
+            ZygoteReport::SpawnFailed {
                 child,
                 message: "try again".into(),
             },
-            Report::Exited {
+            ZygoteReport::Exited {
                 child,
                 exit: Exit::Signal(11),
             },
-            Report::Exited {
+            ZygoteReport::Exited {
                 child,
                 exit: Exit::Code(0),
             },
-            Report::Worker(WorkerMessage::Booted { child }),
-            Report::Trace {
+            ZygoteReport::Worker(WorkerMessage::Booted { child }),
+            ZygoteReport::Trace {
                 child,
                 stack: "f() /a b.php:3\nmain() /i.php:1".into(),
             },
-            Report::ScriptsDone,
+            ZygoteReport::ScriptsDone,
         ] {
-            assert_eq!(Report::parse(report.encode().as_bytes()), Some(report));
+            assert_eq!(
+                ZygoteReport::parse(report.encode().as_bytes()),
+                Some(report)
+            );
         }
         for nonsense in [
             "",
@@ -319,8 +327,12 @@ mod tests {
             "exited 1 1 dead 3",
             "\u{e9}",
         ] {
-            assert_eq!(Command::parse(nonsense.as_bytes()), None, "{nonsense}");
-            assert_eq!(Report::parse(nonsense.as_bytes()), None, "{nonsense}");
+            assert_eq!(
+                ZygoteCommand::parse(nonsense.as_bytes()),
+                None,
+                "{nonsense}"
+            );
+            assert_eq!(ZygoteReport::parse(nonsense.as_bytes()), None, "{nonsense}");
         }
     }
 }

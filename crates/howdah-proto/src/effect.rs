@@ -8,9 +8,9 @@
 //! An empty table means any table. Like all of a response, an effect is untrusted: a value that cannot be parsed counts
 //! as a write to any table, which can only forbid more, never less.
 
-use howdah_sql::{Dialect, MAX_NAME, MAX_REPORTED, StatementKind, classify};
+use howdah_sql::{Dialect, MAX_REPORTED_BYTES, MAX_TABLE_NAME_BYTES, StatementKind, classify};
 
-pub use howdah_sql::CALLED;
+pub use howdah_sql::CALLED_FUNCTIONS_COLUMN;
 
 /// The script opened a session.
 pub const SESSION: &[u8] = b"session";
@@ -36,20 +36,20 @@ pub const TAG: &[u8] = b"tag";
 /// pools must be invalidated.
 pub const FORGET: &[u8] = b"forget";
 /// The maximum length of the value of a [`PURGE`], in bytes.
-pub const MAX_ASKED: usize = 4000;
+pub const MAX_PURGE_BYTES: usize = 4000;
 /// The maximum length of the value of a [`TAG`], in bytes.
-pub const MAX_TAG: usize = 1024;
+pub const MAX_TAG_BYTES: usize = 1024;
 
 /// The maximum length, in bytes, of an effect that `howdah-php php` reports to `howdah php`, one message for each (`u32
 /// name length | name | value`, native-endian). A longer one is replaced by a write to any table.
-pub const MAX_MESSAGE: usize = 64 << 10;
+pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
-/// The maximum length of the value that [`describe`] returns, in bytes.
-pub const MAX_DESCRIPTION: usize = 16 + MAX_NAME + MAX_REPORTED + 8;
+/// The maximum length of the value that [`describe_statement`] returns, in bytes.
+pub const MAX_DESCRIPTION_BYTES: usize = 16 + MAX_TABLE_NAME_BYTES + MAX_REPORTED_BYTES + 8;
 
 /// The parsed value of a [`WRITE`] effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write<'a> {
+pub struct WriteEffect<'a> {
     /// `file:line`, which the caller's may follow. It may be empty.
     pub place: &'a [u8],
     /// The first word of the statement, in capitals.
@@ -59,13 +59,13 @@ pub struct Write<'a> {
     values: &'a [u8],
 }
 
-impl<'a> Write<'a> {
+impl<'a> WriteEffect<'a> {
     /// Parses the value of a [`WRITE`] effect.
-    pub fn parse(value: &'a [u8]) -> Write<'a> {
+    pub fn parse(value: &'a [u8]) -> WriteEffect<'a> {
         let mut parts = value.splitn(4, |b| *b == 0);
         let mut next = || parts.next().unwrap_or_default();
         let (place, verb, table, values) = (next(), next(), next(), next());
-        Write {
+        WriteEffect {
             place,
             verb,
             table: (!table.is_empty()).then_some(table),
@@ -82,8 +82,8 @@ impl<'a> Write<'a> {
 }
 
 /// Classifies a statement. For a write, also returns the part of the effect's value that follows the place;
-/// [`Write::parse`] reads it.
-pub fn describe(dialect: Dialect, sql: &[u8]) -> (StatementKind, Vec<u8>) {
+/// [`WriteEffect::parse`] reads it.
+pub fn describe_statement(dialect: Dialect, sql: &[u8]) -> (StatementKind, Vec<u8>) {
     let verdict = classify(dialect, sql);
     if verdict.kind != StatementKind::Write {
         return (verdict.kind, Vec::new());
@@ -107,12 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_of_a_write_is_read_back() {
+    fn write_description_is_parsed_back() {
         let sql = b"UPDATE o SET v=1 WHERE n IN ('a','b') AND m='c'";
-        let (kind, told) = describe(Dialect::Mysql, sql);
+        let (kind, told) = describe_statement(Dialect::Mysql, sql);
         assert_eq!(kind, StatementKind::Write);
         let value = [&b"/srv/a.php:7\0"[..], &told].concat();
-        let write = Write::parse(&value);
+        let write = WriteEffect::parse(&value);
         assert_eq!(write.place, b"/srv/a.php:7");
         assert_eq!((write.verb, write.table), (&b"UPDATE"[..], Some(&b"o"[..])));
         let values: Vec<_> = write.values().collect();
@@ -121,22 +121,22 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_a_write_to_any_table() {
+    fn malformed_write_means_any_table() {
         for value in [&b""[..], b"x", b"\0\0\0", b"a\0b"] {
-            let write = Write::parse(value);
+            let write = WriteEffect::parse(value);
             assert_eq!(write.table, None, "{value:?}");
             assert!(write.values().count() <= 1);
         }
     }
 
     #[test]
-    fn what_is_told_is_never_longer_than_its_bound() {
+    fn write_description_stays_within_its_limit() {
         let column = "c".repeat(200);
         let value = "v".repeat(200);
         let conditions: Vec<_> = (0..40).map(|n| format!("{column}{n}='{value}'")).collect();
-        let table = "t".repeat(MAX_NAME);
+        let table = "t".repeat(MAX_TABLE_NAME_BYTES);
         let sql = format!("UPDATE {table} SET a=1 WHERE {}", conditions.join(" AND "));
-        let (_, told) = describe(Dialect::Mysql, sql.as_bytes());
-        assert!(told.len() <= MAX_DESCRIPTION, "{}", told.len());
+        let (_, told) = describe_statement(Dialect::Mysql, sql.as_bytes());
+        assert!(told.len() <= MAX_DESCRIPTION_BYTES, "{}", told.len());
     }
 }

@@ -18,16 +18,16 @@
 pub mod decode;
 pub mod encode;
 
-pub use decode::{Decoder, End, Piece, RecordError};
+pub use decode::{DecodedPiece, EndStatus, RecordDecoder, RecordError};
 pub use encode::{Params, VariableTooLong};
 
 /// The protocol version in every record: `FCGI_VERSION_1` (§8).
 pub const VERSION: u8 = 1;
 /// Size of a record's header in bytes (§3.3).
-pub const HEADER: usize = 8;
+pub const HEADER_BYTES: usize = 8;
 /// The maximum number of content bytes in a record that is written here: the largest multiple of 8 that fits in 16
 /// bits.
-pub const MAX_CONTENT: usize = 65528;
+pub const MAX_CONTENT_BYTES: usize = 65528;
 /// The id of every request. Management records have id 0.
 pub const REQUEST_ID: u16 = 1;
 
@@ -50,7 +50,7 @@ pub mod kind {
 /// The role that the application is asked to play (§6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Role {
+pub enum FastCgiRole {
     /// The application responds to the request as a CGI program would (§6.2).
     Responder = 1,
     /// The application decides whether the request is authorized (§6.3).

@@ -8,7 +8,7 @@ use strum::{Display, IntoStaticStr, VariantArray};
 )]
 #[repr(u8)]
 #[strum(serialize_all = "lowercase")]
-pub enum Level {
+pub enum LogLevel {
     /// A pool cannot serve at all.
     Emergency,
     /// Used only by scripts, which select it by its number in `syslog()`.
@@ -27,12 +27,12 @@ pub enum Level {
     Debug,
 }
 
-impl Level {
-    /// Returns the level with this syslog number. Numbers above 7 give [`Level::Debug`].
-    pub fn of(number: u32) -> Level {
-        *Level::VARIANTS
+impl LogLevel {
+    /// Returns the level with this syslog number. Numbers above 7 give [`LogLevel::Debug`].
+    pub fn of(number: u32) -> LogLevel {
+        *LogLevel::VARIANTS
             .get(number as usize)
-            .unwrap_or(&Level::Debug)
+            .unwrap_or(&LogLevel::Debug)
     }
 
     /// Returns the level's name as it is written to the error log.
@@ -47,11 +47,11 @@ mod tests {
 
     #[test]
     fn levels_have_syslogs_numbers() {
-        for (number, level) in Level::VARIANTS.iter().enumerate() {
+        for (number, level) in LogLevel::VARIANTS.iter().enumerate() {
             assert_eq!(*level as usize, number);
-            assert_eq!(Level::of(number as u32), *level);
+            assert_eq!(LogLevel::of(number as u32), *level);
         }
-        assert_eq!(Level::of(4), Level::Warning);
-        assert_eq!(Level::of(u32::MAX), Level::Debug);
+        assert_eq!(LogLevel::of(4), LogLevel::Warning);
+        assert_eq!(LogLevel::of(u32::MAX), LogLevel::Debug);
     }
 }

@@ -59,7 +59,7 @@ use layout::*;
 
 /// The maximum length of a frame in bytes. A longer frame is refused, because it would not fit in a slot (see
 /// [`crate::shm`]).
-pub const MAX_FRAME: usize = 96 * 1024;
+pub const MAX_FRAME_BYTES: usize = 96 * 1024;
 
 /// How a setting of [`FrameBuilder::ini`] applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,8 @@ pub enum IniKind {
 /// Why a frame could not be built. The cause is the client or the configuration; data is never truncated silently
 /// instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameError {
-    /// The variables together exceed [`MAX_FRAME`] bytes.
+pub enum RequestFrameError {
+    /// The variables together exceed [`MAX_FRAME_BYTES`] bytes.
     TooLarge,
     /// A value contains a NUL byte, which a C string cannot contain.
     NulByte,
@@ -93,7 +93,7 @@ pub struct FrameBuilder {
     vars: Vec<[u32; 4]>,
     inis: Vec<[u32; 5]>,
     flags: u32,
-    error: Option<FrameError>,
+    error: Option<RequestFrameError>,
 }
 
 impl FrameBuilder {
@@ -113,13 +113,13 @@ impl FrameBuilder {
     fn string(&mut self, parts: &[&[u8]]) -> (u32, u32) {
         let off = self.buf.len();
         let len: usize = parts.iter().map(|p| p.len()).sum();
-        if off + len + 1 > MAX_FRAME {
-            self.error.get_or_insert(FrameError::TooLarge);
+        if off + len + 1 > MAX_FRAME_BYTES {
+            self.error.get_or_insert(RequestFrameError::TooLarge);
             return (0, 0);
         }
         for part in parts {
             if part.contains(&0) {
-                self.error.get_or_insert(FrameError::NulByte);
+                self.error.get_or_insert(RequestFrameError::NulByte);
             }
             self.buf.extend_from_slice(part);
         }
@@ -144,7 +144,7 @@ impl FrameBuilder {
             return self.var(var, value);
         }
         if name.len() > u16::MAX as usize {
-            self.error.get_or_insert(FrameError::TooLarge);
+            self.error.get_or_insert(RequestFrameError::TooLarge);
             return;
         }
         let (name_off, name_len) = self.string(&[name]);
@@ -165,12 +165,12 @@ impl FrameBuilder {
     }
 
     /// Makes the run report its side effects.
-    pub fn ask_for_effects(&mut self) {
+    pub fn request_effects(&mut self) {
         self.flags |= FLAG_EFFECTS;
     }
 
     /// Marks `SERVER_NAME` as a name from the site's configuration.
-    pub fn has_own_name(&mut self) {
+    pub fn set_own_name(&mut self) {
         self.flags |= FLAG_OWN_NAME;
     }
 
@@ -182,7 +182,7 @@ impl FrameBuilder {
         mut self,
         content_length: Option<u64>,
         site: u32,
-    ) -> Result<RequestFrame, FrameError> {
+    ) -> Result<RequestFrame, RequestFrameError> {
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -197,8 +197,8 @@ impl FrameBuilder {
         for word in self.inis.iter().flatten() {
             self.buf.extend_from_slice(&word.to_ne_bytes());
         }
-        if self.buf.len() > MAX_FRAME {
-            return Err(FrameError::TooLarge);
+        if self.buf.len() > MAX_FRAME_BYTES {
+            return Err(RequestFrameError::TooLarge);
         }
         let total = self.buf.len() as u32;
         let length = content_length.map_or(-1i64, |n| i64::try_from(n).unwrap_or(i64::MAX));
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_gives_back_what_was_put_in() {
+    fn frame_returns_its_variables_and_settings() {
         let mut b = FrameBuilder::new(Vec::new());
         b.var(Var::RequestMethod, b"POST");
         b.var_parts(Var::ScriptFilename, &[b"/srv/app", b"/index.php"]);
@@ -311,12 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_not_cut() {
+    fn frame_that_does_not_fit_is_refused_not_truncated() {
         let mut b = FrameBuilder::new(Vec::new());
-        b.var(Var::HttpCookie, &vec![b'a'; MAX_FRAME]);
-        assert_eq!(b.finish(None, 0), Err(FrameError::TooLarge));
+        b.var(Var::HttpCookie, &vec![b'a'; MAX_FRAME_BYTES]);
+        assert_eq!(b.finish(None, 0), Err(RequestFrameError::TooLarge));
         let mut b = FrameBuilder::new(Vec::new());
         b.var(Var::QueryString, b"a\0b");
-        assert_eq!(b.finish(None, 0), Err(FrameError::NulByte));
+        assert_eq!(b.finish(None, 0), Err(RequestFrameError::NulByte));
     }
 }

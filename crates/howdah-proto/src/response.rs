@@ -8,10 +8,10 @@
 //! log   = u32 level (syslog 0..7) | text
 //! effect = u32 name_len | name | value
 //! ```
-//! The order is: any number of `Informational`, one `Head`, any number of `Body`, at most one `Finish`. `Log`, `Effect`
+//! The order is: any number of `Informational`, one `ScriptHead`, any number of `Body`, at most one `Finish`. `Log`, `Effect`
 //! and `BailedOut` may come anywhere. Anything else is a [`ResponseError`].
 
-use crate::level::Level;
+use crate::level::LogLevel;
 /// `kind` of a frame on the wire.
 pub mod kind {
     /// Status and headers of the final response.
@@ -31,16 +31,16 @@ pub mod kind {
 }
 
 /// Size of a frame's kind and length, in bytes.
-pub const FRAME_HEADER: usize = 8;
+pub const FRAME_HEADER_BYTES: usize = 8;
 /// The maximum length of a response head, in bytes. A longer one is refused.
-pub const MAX_HEAD: usize = 128 * 1024;
+pub const MAX_HEAD_BYTES: usize = 128 * 1024;
 /// The maximum length of a log message, in bytes. The shim truncates longer messages; the parser refuses them.
-pub const MAX_LOG: usize = 64 * 1024;
+pub const MAX_LOG_BYTES: usize = 64 * 1024;
 
 /// Status and headers as the PHP process sent them, after validation: the status is in range, names are tokens (RFC
 /// 9110 §5.6.2), values contain no CR, LF or NUL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct ScriptHead {
     /// 100..=199 for an informational head, 200..=999 otherwise.
     pub status: u16,
     /// The reason phrase that the script set with `header('HTTP/1.1 404 Gone Fishing')`. It is often empty.
@@ -56,17 +56,17 @@ pub struct Head {
     pub local_redirect: bool,
 }
 
-/// One parsed frame. Borrowed parts point into the input of [`Parser::parse`].
+/// One parsed frame. Borrowed parts point into the input of [`ResponseParser::parse`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Status and headers of the final response.
-    Head(Head),
+    Head(ScriptHead),
     /// A piece of the body. One frame may be returned in several pieces.
     Body(&'a [u8]),
     /// Status and headers of a 1xx response.
-    Informational(Head),
+    Informational(ScriptHead),
     /// A log message with its syslog level.
-    Log(Level, &'a [u8]),
+    Log(LogLevel, &'a [u8]),
     /// The response is complete, although the script may continue (`fastcgi_finish_request()`).
     Finish,
     /// A reported effect: name and value.
@@ -103,33 +103,33 @@ enum ResponseStage {
 
 /// Parses the frames of one response.
 #[derive(Debug)]
-pub struct Parser {
+pub struct ResponseParser {
     stage: ResponseStage,
-    body_left: u32,
+    remaining_body_bytes: u32,
 }
 
-impl Default for Parser {
+impl Default for ResponseParser {
     fn default() -> Self {
-        Parser {
+        ResponseParser {
             stage: ResponseStage::BeforeHead,
-            body_left: 0,
+            remaining_body_bytes: 0,
         }
     }
 }
 
-impl Parser {
+impl ResponseParser {
     /// Parses the next frame at the start of `input`. Returns the frame and the number of bytes it used, or `None` if
     /// more bytes are needed. Never reads beyond `input`, never panics.
     pub fn parse<'a>(
         &mut self,
         input: &'a [u8],
     ) -> Result<Option<(Frame<'a>, usize)>, ResponseError> {
-        if self.body_left > 0 {
+        if self.remaining_body_bytes > 0 {
             if input.is_empty() {
                 return Ok(None);
             }
-            let take = input.len().min(self.body_left as usize);
-            self.body_left -= take as u32;
+            let take = input.len().min(self.remaining_body_bytes as usize);
+            self.remaining_body_bytes -= take as u32;
             return Ok(Some((Frame::Body(&input[..take]), take)));
         }
         let (Some(kind), Some(len)) = (u32_at(input, 0), u32_at(input, 4)) else {
@@ -139,14 +139,17 @@ impl Parser {
             if self.stage != ResponseStage::InBody {
                 return Err(ResponseError::OutOfOrder);
             }
-            let rest = &input[FRAME_HEADER..];
+            let rest = &input[FRAME_HEADER_BYTES..];
             let take = rest.len().min(len as usize);
-            self.body_left = len - take as u32;
-            return Ok(Some((Frame::Body(&rest[..take]), FRAME_HEADER + take)));
+            self.remaining_body_bytes = len - take as u32;
+            return Ok(Some((
+                Frame::Body(&rest[..take]),
+                FRAME_HEADER_BYTES + take,
+            )));
         }
         let limit = match kind {
-            kind::HEAD | kind::INFORMATIONAL => MAX_HEAD,
-            kind::LOG | kind::EFFECT => MAX_LOG,
+            kind::HEAD | kind::INFORMATIONAL => MAX_HEAD_BYTES,
+            kind::LOG | kind::EFFECT => MAX_LOG_BYTES,
             kind::FINISH | kind::BAILED_OUT => 0,
             other => return Err(ResponseError::UnknownKind(other)),
         };
@@ -154,7 +157,7 @@ impl Parser {
         if len > limit {
             return Err(ResponseError::TooLong);
         }
-        let Some(payload) = input.get(FRAME_HEADER..FRAME_HEADER + len) else {
+        let Some(payload) = input.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + len) else {
             return Ok(None);
         };
         let frame = match kind {
@@ -189,7 +192,7 @@ impl Parser {
             kind::BAILED_OUT => Frame::BailedOut,
             kind::LOG => {
                 let level = u32_at(payload, 0).ok_or(ResponseError::Malformed)?;
-                Frame::Log(Level::of(level), &payload[4..])
+                Frame::Log(LogLevel::of(level), &payload[4..])
             }
             _ => {
                 let name_len = u32_at(payload, 0).ok_or(ResponseError::Malformed)? as usize;
@@ -201,7 +204,7 @@ impl Parser {
                 Frame::Effect(name, value)
             }
         };
-        Ok(Some((frame, FRAME_HEADER + len)))
+        Ok(Some((frame, FRAME_HEADER_BYTES + len)))
     }
 
     /// Whether a head has been parsed. Without a head there is no response.
@@ -211,7 +214,7 @@ impl Parser {
 
     /// Whether the input may end here: no body frame is partly returned.
     pub fn at_frame_end(&self) -> bool {
-        self.body_left == 0
+        self.remaining_body_bytes == 0
     }
 }
 
@@ -220,7 +223,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(four.try_into().ok()?))
 }
 
-fn parse_head(payload: &[u8]) -> Result<Head, ResponseError> {
+fn parse_head(payload: &[u8]) -> Result<ScriptHead, ResponseError> {
     let bad = ResponseError::Malformed;
     let fixed = payload.get(..8).ok_or(bad)?;
     let status = u16::from_ne_bytes([fixed[0], fixed[1]]);
@@ -231,7 +234,7 @@ fn parse_head(payload: &[u8]) -> Result<Head, ResponseError> {
     }
     let mut at = 8 + reason_len;
     let reason = payload.get(8..at).ok_or(bad)?;
-    let mut head = Head {
+    let mut head = ScriptHead {
         status,
         reason: if is_field_value(reason) {
             reason.to_vec()
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_cut_at_every_byte_parses_to_the_same() {
+    fn response_split_at_every_byte_parses_the_same() {
         let mut wire = frame(kind::INFORMATIONAL, &head(103, &[(b"Link", b"</a.css>")]));
         wire.extend(frame(kind::HEAD, &head(200, &[(b"X", b"1"), (b"X", b"2")])));
         wire.extend(frame(kind::BODY, b"hello "));
@@ -329,7 +332,8 @@ mod tests {
         wire.extend(frame(kind::BODY, b"world"));
         wire.extend(frame(kind::FINISH, b""));
         for cut in 0..=wire.len() {
-            let (mut parser, mut body, mut finished) = (Parser::default(), Vec::new(), false);
+            let (mut parser, mut body, mut finished) =
+                (ResponseParser::default(), Vec::new(), false);
             let mut pending = Vec::new();
             for part in [&wire[..cut], &wire[cut..]] {
                 pending.extend_from_slice(part);
@@ -351,9 +355,9 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_break_the_order_or_the_lengths_are_refused() {
+    fn frames_out_of_order_or_with_bad_lengths_are_refused() {
         let err = |wire: &[u8]| {
-            let mut p = Parser::default();
+            let mut p = ResponseParser::default();
             let mut at = 0;
             loop {
                 match p.parse(&wire[at..]) {
@@ -397,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_cannot_be_sent_is_left_out_and_counted() {
+    fn header_that_cannot_be_sent_is_skipped_and_counted() {
         let payload = head(
             200,
             &[
@@ -407,7 +411,7 @@ mod tests {
             ],
         );
         let wire = frame(kind::HEAD, &payload);
-        let Ok(Some((Frame::Head(h), _))) = Parser::default().parse(&wire) else {
+        let Ok(Some((Frame::Head(h), _))) = ResponseParser::default().parse(&wire) else {
             panic!("no head");
         };
         assert_eq!((h.headers.len(), h.rejected), (1, 2));

@@ -16,11 +16,11 @@ use crate::control::Exit;
 
 /// The maximum length of a packet, in bytes; a longer one is neither sent nor accepted. The variables of a frame and
 /// their names fit.
-pub const MAX_PACKET: usize = 160 * 1024;
+pub const MAX_PACKET_BYTES: usize = 160 * 1024;
 
 /// The program that a start executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ProgramToStart {
     /// The pool's configured program.
     Configured,
     /// This file (an absolute path).
@@ -29,11 +29,11 @@ pub enum What {
 
 /// Starts a process as the leader of a new process group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct ProgramStart {
     /// The number by which all later messages refer to the process.
     pub id: u64,
     /// The program to execute.
-    pub what: What,
+    pub program: ProgramToStart,
     /// The working directory. If it is empty, the process gets the spawner's.
     pub directory: Vec<u8>,
     /// `NAME=value` pairs, added to the spawner's environment.
@@ -47,10 +47,10 @@ pub struct Start {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpawnerCommand {
     /// Starts a process. The spawner replies with [`SpawnerReport::Started`] or [`SpawnerReport::NotStarted`].
-    Start(Start),
+    Start(ProgramStart),
     /// Sends SIGTERM to the process group, and SIGKILL after this many milliseconds.
     End {
-        /// The number of the process ([`Start::id`]).
+        /// The number of the process ([`ProgramStart::id`]).
         id: u64,
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
@@ -58,11 +58,11 @@ pub enum SpawnerCommand {
     /// The front will not signal this process any more, so it may be reaped. Until then the leader stays a zombie, so
     /// the id of its group cannot be reused by another.
     Release {
-        /// The number of the process ([`Start::id`]).
+        /// The number of the process ([`ProgramStart::id`]).
         id: u64,
     },
-    /// Asks whether the spawner still responds. It replies with [`SpawnerReport::Here`].
-    Ask,
+    /// Asks whether the spawner still responds. It replies with [`SpawnerReport::Pong`].
+    Ping,
 }
 
 /// A report from a spawner to the front.
@@ -79,27 +79,27 @@ pub enum SpawnerReport {
     },
     /// The process of a [`SpawnerCommand::Start`] is running.
     Started {
-        /// The number of the process ([`Start::id`]).
+        /// The number of the process ([`ProgramStart::id`]).
         id: u64,
         /// The id of the process and of its process group.
         pid: i32,
     },
     /// The process of a [`SpawnerCommand::Start`] could not be started.
     NotStarted {
-        /// The number the process would have had ([`Start::id`]).
+        /// The number the process would have had ([`ProgramStart::id`]).
         id: u64,
         /// `ENOENT`, `EACCES`, `ENOEXEC` …
         errno: i32,
     },
     /// The leader of the process group has exited.
     Exited {
-        /// The number of the process ([`Start::id`]).
+        /// The number of the process ([`ProgramStart::id`]).
         id: u64,
         /// How the leader ended: its exit code or the signal.
         exit: Exit,
     },
-    /// The reply to [`SpawnerCommand::Ask`].
-    Here,
+    /// The reply to [`SpawnerCommand::Ping`].
+    Pong,
 }
 
 fn word<'a>(text: &mut &'a str) -> Option<&'a str> {
@@ -118,9 +118,9 @@ impl SpawnerCommand {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             SpawnerCommand::Start(start) => {
-                let (word, file) = match &start.what {
-                    What::Configured => ("configured", &[][..]),
-                    What::File(file) => ("file", &file[..]),
+                let (word, file) = match &start.program {
+                    ProgramToStart::Configured => ("configured", &[][..]),
+                    ProgramToStart::File(file) => ("file", &file[..]),
                 };
                 let mut out =
                     format!("start {} {} {word}\0", start.id, start.limit_ms).into_bytes();
@@ -133,13 +133,13 @@ impl SpawnerCommand {
             }
             SpawnerCommand::End { id, grace_ms } => format!("end {id} {grace_ms}").into_bytes(),
             SpawnerCommand::Release { id } => format!("release {id}").into_bytes(),
-            SpawnerCommand::Ask => b"ask".to_vec(),
+            SpawnerCommand::Ping => b"ask".to_vec(),
         }
     }
 
     /// Parses a packet. Returns `None` if it is not one of these commands.
     pub fn parse(packet: &[u8]) -> Option<SpawnerCommand> {
-        if packet.len() > MAX_PACKET {
+        if packet.len() > MAX_PACKET_BYTES {
             return None;
         }
         let end = packet.iter().position(|b| *b == 0).unwrap_or(packet.len());
@@ -153,8 +153,8 @@ impl SpawnerCommand {
                 let mut fields = fields.split(|b| *b == 0);
                 let (file, directory) = (fields.next()?, fields.next()?);
                 let what = match (kind, file) {
-                    ("configured", []) => What::Configured,
-                    ("file", [b'/', ..]) => What::File(file.to_vec()),
+                    ("configured", []) => ProgramToStart::Configured,
+                    ("file", [b'/', ..]) => ProgramToStart::File(file.to_vec()),
                     _ => return None,
                 };
                 let environment: Vec<Vec<u8>> = fields.map(<[u8]>::to_vec).collect();
@@ -163,9 +163,9 @@ impl SpawnerCommand {
                 if !environment.iter().all(named) {
                     return None;
                 }
-                SpawnerCommand::Start(Start {
+                SpawnerCommand::Start(ProgramStart {
                     id,
-                    what,
+                    program: what,
                     directory: directory.to_vec(),
                     environment,
                     limit_ms,
@@ -179,7 +179,7 @@ impl SpawnerCommand {
             "release" => SpawnerCommand::Release {
                 id: number(&mut head)?,
             },
-            "ask" => SpawnerCommand::Ask,
+            "ask" => SpawnerCommand::Ping,
             _ => return None,
         };
         head.is_empty().then_some(command)
@@ -200,7 +200,7 @@ impl SpawnerReport {
                 // A spawner never sends this.
                 Exit::Unseen => format!("exited {id} code 255"),
             },
-            SpawnerReport::Here => "here".to_owned(),
+            SpawnerReport::Pong => "here".to_owned(),
         }
         .into_bytes()
     }
@@ -231,7 +231,7 @@ impl SpawnerReport {
                     _ => return None,
                 },
             },
-            "here" => SpawnerReport::Here,
+            "here" => SpawnerReport::Pong,
             _ => return None,
         };
         text.is_empty().then_some(report)
@@ -242,10 +242,10 @@ impl SpawnerReport {
 mod tests {
     use super::*;
 
-    fn start() -> Start {
-        Start {
+    fn start() -> ProgramStart {
+        ProgramStart {
             id: 7,
-            what: What::File(b"/srv/cgi-bin/a b.pl".to_vec()),
+            program: ProgramToStart::File(b"/srv/cgi-bin/a b.pl".to_vec()),
             directory: b"/srv/cgi-bin".to_vec(),
             environment: vec![b"QUERY_STRING=a=1&b=\xff".to_vec(), b"EMPTY=".to_vec()],
             limit_ms: 300_000,
@@ -253,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn every_message_survives_the_wire() {
-        let configured = Start {
-            what: What::Configured,
+    fn spawner_messages_round_trip() {
+        let configured = ProgramStart {
+            program: ProgramToStart::Configured,
             directory: Vec::new(),
             environment: Vec::new(),
             ..start()
@@ -268,7 +268,7 @@ mod tests {
                 grace_ms: 1000,
             },
             SpawnerCommand::Release { id: u64::MAX },
-            SpawnerCommand::Ask,
+            SpawnerCommand::Ping,
         ] {
             assert_eq!(SpawnerCommand::parse(&command.encode()), Some(command));
         }
@@ -288,14 +288,14 @@ mod tests {
                 id: 3,
                 exit: Exit::Signal(9),
             },
-            SpawnerReport::Here,
+            SpawnerReport::Pong,
         ] {
             assert_eq!(SpawnerReport::parse(&report.encode()), Some(report));
         }
     }
 
     #[test]
-    fn nonsense_is_refused_and_a_program_is_named_by_an_absolute_path_or_not_at_all() {
+    fn spawner_start_needs_an_absolute_path_and_malformed_packets_are_refused() {
         for packet in [
             &b""[..],
             b"start",

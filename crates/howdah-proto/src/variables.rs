@@ -111,7 +111,7 @@ impl Var {
 /// How a request header reaches PHP (RFC 3875 §4.1.18). Some headers are dropped, because folding `-` into `_` would
 /// let an attacker set another variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeaderFate {
+pub enum HeaderMapping {
     /// It becomes the variable `HTTP_<NAME>`.
     Pass,
     /// `Content-Type` and `Content-Length` become variables of their own, never `HTTP_*`.
@@ -124,17 +124,17 @@ pub enum HeaderFate {
 }
 
 /// Decides how a header reaches PHP by its name, which may be in any case.
-pub fn header_fate(name: &[u8]) -> HeaderFate {
+pub fn header_mapping(name: &[u8]) -> HeaderMapping {
     if !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-') {
-        return HeaderFate::DropAlias;
+        return HeaderMapping::DropAlias;
     }
     if name.eq_ignore_ascii_case(b"proxy") {
-        return HeaderFate::DropProxy;
+        return HeaderMapping::DropProxy;
     }
     if name.eq_ignore_ascii_case(b"content-type") || name.eq_ignore_ascii_case(b"content-length") {
-        return HeaderFate::OwnVariable;
+        return HeaderMapping::OwnVariable;
     }
-    HeaderFate::Pass
+    HeaderMapping::Pass
 }
 
 /// Writes the CGI name of a header (`Accept-Language` becomes `HTTP_ACCEPT_LANGUAGE`) into `out`,
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_known_name_is_found_again_and_none_is_listed_twice() {
+    fn known_names_are_found_and_unique() {
         for v in Var::ALL {
             assert_eq!(
                 Var::from_name(v.name().as_bytes()),
@@ -168,16 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_could_alias_another_variable_are_dropped() {
-        assert_eq!(header_fate(b"X_Forwarded_For"), HeaderFate::DropAlias);
-        assert_eq!(header_fate(b"X.Forwarded"), HeaderFate::DropAlias);
-        assert_eq!(header_fate(b"pRoXy"), HeaderFate::DropProxy);
-        assert_eq!(header_fate(b"Content-Length"), HeaderFate::OwnVariable);
-        assert_eq!(header_fate(b"X-Forwarded-For"), HeaderFate::Pass);
+    fn header_names_that_alias_a_variable_are_dropped() {
+        assert_eq!(header_mapping(b"X_Forwarded_For"), HeaderMapping::DropAlias);
+        assert_eq!(header_mapping(b"X.Forwarded"), HeaderMapping::DropAlias);
+        assert_eq!(header_mapping(b"pRoXy"), HeaderMapping::DropProxy);
+        assert_eq!(
+            header_mapping(b"Content-Length"),
+            HeaderMapping::OwnVariable
+        );
+        assert_eq!(header_mapping(b"X-Forwarded-For"), HeaderMapping::Pass);
     }
 
     #[test]
-    fn a_header_name_is_folded_as_rfc_3875_says() {
+    fn header_variable_name_follows_rfc_3875() {
         let mut out = Vec::new();
         header_variable_name(b"Accept-Language", &mut out);
         assert_eq!(out, b"HTTP_ACCEPT_LANGUAGE");

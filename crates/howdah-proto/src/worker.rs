@@ -1,5 +1,5 @@
 //! The messages of a worker child: its script has booted, or it has failed to boot. Each message is one packet of text
-//! that the child sends to its zygote, which forwards it ([`crate::control::Report::Worker`]).
+//! that the child sends to its zygote, which forwards it ([`crate::control::ZygoteReport::Worker`]).
 
 use crate::shm::ChildId;
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_survives_the_wire_and_nonsense_is_refused() {
+    fn worker_messages_round_trip_and_malformed_ones_are_refused() {
         let child = ChildId {
             index: 7,
             incarnation: 65535,

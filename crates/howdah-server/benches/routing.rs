@@ -11,9 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use howdah_http::message::RequestHead;
 use howdah_http1::head::{HeadLimits, parse};
 use howdah_server::front_thread;
-use howdah_server::site::config::{FrontController, Htaccess};
-use howdah_server::site::{Action, Site, SiteConfig, recognise};
-use howdah_server::static_file::{StaticAnswer, StaticBody};
+use howdah_server::site::config::{FrontController, HtaccessMode};
+use howdah_server::site::{RouteAction, Site, SiteConfig, recognise};
+use howdah_server::static_file::{StaticBody, StaticResponse};
 
 const CALLS: u32 = 20_000;
 const ROUNDS: u32 = 7;
@@ -47,9 +47,9 @@ fn request(target: &str) -> RequestHead {
     parsed.into_head(text.as_bytes(), Vec::new(), fields)
 }
 
-fn answer(site: &Site, head: &RequestHead) -> StaticAnswer {
+fn answer(site: &Site, head: &RequestHead) -> StaticResponse {
     match site.route(head).action {
-        Action::Static(plan) => plan.answer(head).expect("the file is there"),
+        RouteAction::Static(plan) => plan.respond(head).expect("the file is there"),
         _ => panic!("not a file"),
     }
 }
@@ -80,7 +80,7 @@ fn htaccess(root: &Path) {
     let compare = |what: &str| {
         let obeyed = site(SiteConfig::for_tests("s", root));
         let mut config = SiteConfig::for_tests("s", root);
-        config.htaccess = Htaccess::Off;
+        config.htaccess = HtaccessMode::Off;
         let off = site(config);
         for target in ["/a.html", "/1/2/3/4/5/a.html", "/index.php"] {
             let head = request(target);
@@ -151,11 +151,11 @@ fn watched(root: &Path) {
     ] {
         let head = request(target);
         for (htaccess, tree) in [
-            (Htaccess::Off, "with"),
-            (Htaccess::Deny, "without"),
-            (Htaccess::Deny, "with"),
-            (Htaccess::On, "without"),
-            (Htaccess::On, "with"),
+            (HtaccessMode::Off, "with"),
+            (HtaccessMode::Deny, "without"),
+            (HtaccessMode::Deny, "with"),
+            (HtaccessMode::On, "without"),
+            (HtaccessMode::On, "with"),
         ] {
             let mut config = SiteConfig::for_tests("s", root.join(tree));
             config.htaccess = htaccess;

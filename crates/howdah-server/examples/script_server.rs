@@ -13,10 +13,10 @@ use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{Executor, PoolConfig};
 use howdah_http::HttpConfig;
-use howdah_http::listener::{ListenAddress, ListenerConfig, Server};
-use howdah_proto::level::Level;
+use howdah_http::listener::{HttpServer, ListenAddress, ListenerConfig};
+use howdah_proto::level::LogLevel;
 use howdah_server::front_thread;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::site::{Site, SiteConfig, Sites};
@@ -31,8 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(threads) => threads.parse()?,
         None => std::thread::available_parallelism()?.get(),
     };
-    let sink = Sink::start("error", LogTarget::Stderr, Duration::ZERO)?;
-    let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, Level::Info));
+    let sink = LogSink::start("error", LogTarget::Stderr, Duration::ZERO)?;
+    let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, LogLevel::Info));
     let pool = EmbedPool::start(
         PoolConfig {
             name: "www".into(),
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hooks = front_thread::hooks();
     let listener = ListenerConfig::bind(&address, threads)?;
     let http = HttpConfig::for_tests();
-    let server = Server::start(vec![listener], front, threads, http, hooks)?;
+    let server = HttpServer::start(vec![listener], front, threads, http, hooks)?;
     match server.local_addrs() {
         [Some(bound)] => println!("listening on {bound}"),
         _ => println!("listening on {address}"),

@@ -14,49 +14,49 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::oneshot;
 
 /// The maximum number of jobs that may wait in one queue.
-const MAX_WAITING: usize = 64;
+const MAX_WAITING_JOBS: usize = 64;
 /// The maximum number of jobs of one client that may wait or run.
-const MAX_OF_CLIENT: usize = 8;
+const MAX_JOBS_PER_CLIENT: usize = 8;
 
 /// Too much is waiting, or there are no threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct BlockingQueueFull;
 
-type Job = Box<dyn FnOnce() + Send>;
+type BlockingJob = Box<dyn FnOnce() + Send>;
 
 /// The waiting jobs of one client, the oldest first.
-struct Line {
+struct ClientJobs {
     client: Option<IpAddr>,
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<BlockingJob>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct JobQueue {
     /// The clients' queues in the order of their turns; none of them is empty.
-    lines: VecDeque<Line>,
+    lines: VecDeque<ClientJobs>,
     /// How many of each client's jobs wait or run.
-    of: HashMap<IpAddr, usize>,
+    jobs_per_client: HashMap<IpAddr, usize>,
 }
 
-impl Queue {
+impl JobQueue {
     fn waiting(&self) -> usize {
         self.lines.iter().map(|line| line.jobs.len()).sum()
     }
 
-    fn push(&mut self, client: Option<IpAddr>, job: Job) -> Result<(), Full> {
-        let of_client = client.and_then(|client| self.of.get(&client));
-        if of_client.is_some_and(|count| *count >= MAX_OF_CLIENT) {
-            return Err(Full);
+    fn push(&mut self, client: Option<IpAddr>, job: BlockingJob) -> Result<(), BlockingQueueFull> {
+        let of_client = client.and_then(|client| self.jobs_per_client.get(&client));
+        if of_client.is_some_and(|count| *count >= MAX_JOBS_PER_CLIENT) {
+            return Err(BlockingQueueFull);
         }
-        if self.waiting() >= MAX_WAITING {
+        if self.waiting() >= MAX_WAITING_JOBS {
             self.make_room_for(client)?;
         }
         if let Some(client) = client {
-            *self.of.entry(client).or_default() += 1;
+            *self.jobs_per_client.entry(client).or_default() += 1;
         }
         match self.lines.iter_mut().find(|line| line.client == client) {
             Some(line) => line.jobs.push_back(job),
-            None => self.lines.push_back(Line {
+            None => self.lines.push_back(ClientJobs {
                 client,
                 jobs: VecDeque::from([job]),
             }),
@@ -66,21 +66,21 @@ impl Queue {
 
     /// Drops the newest job of the client with the most jobs, if that is more than the newcomer would have. The caller
     /// of a dropped job sees its channel closed.
-    fn make_room_for(&mut self, newcomer: Option<IpAddr>) -> Result<(), Full> {
+    fn make_room_for(&mut self, newcomer: Option<IpAddr>) -> Result<(), BlockingQueueFull> {
         let line_of_newcomer = self.lines.iter().find(|line| line.client == newcomer);
         let own = line_of_newcomer.map_or(0, |line| line.jobs.len());
         let longest = self.lines.iter_mut().max_by_key(|line| line.jobs.len());
         let longest = longest
             .filter(|line| line.jobs.len() > own + 1)
-            .ok_or(Full)?;
+            .ok_or(BlockingQueueFull)?;
         drop(longest.jobs.pop_back());
         let client = longest.client;
-        self.count_down(client);
+        self.job_finished(client);
         Ok(())
     }
 
     /// Returns the next job: the oldest of the client whose turn it is.
-    fn pop(&mut self) -> Option<(Option<IpAddr>, Job)> {
+    fn pop(&mut self) -> Option<(Option<IpAddr>, BlockingJob)> {
         let mut line = self.lines.pop_front()?;
         let client = line.client;
         let job = line.jobs.pop_front()?;
@@ -90,68 +90,70 @@ impl Queue {
         Some((client, job))
     }
 
-    fn count_down(&mut self, client: Option<IpAddr>) {
+    fn job_finished(&mut self, client: Option<IpAddr>) {
         if let Some(client) = client
-            && let Some(count) = self.of.get_mut(&client)
+            && let Some(count) = self.jobs_per_client.get_mut(&client)
         {
             *count -= 1;
             if *count == 0 {
-                self.of.remove(&client);
+                self.jobs_per_client.remove(&client);
             }
         }
     }
 }
 
 /// Threads, and the queue that they work on.
-struct Workers {
+struct BlockingThreads {
     name: &'static str,
-    queue: Mutex<Option<Queue>>,
+    queue: Mutex<Option<JobQueue>>,
     more: Condvar,
     started: OnceLock<bool>,
     threads: fn() -> usize,
 }
 
-static CHECKS: Workers = Workers::new("passwords", || {
+static PASSWORD_THREADS: BlockingThreads = BlockingThreads::new("passwords", || {
     // One thread for two cores, so PHP and the front keep the others.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).max(1)
 });
-static READINGS: Workers = Workers::new("files", || 1);
+static FILE_THREADS: BlockingThreads = BlockingThreads::new("files", || 1);
 
 /// Runs `job`, the check of a password, for a client on another thread. If the caller stops waiting before the job has
 /// begun, it is not run.
 ///
 /// # Errors
-/// [`Full`] if too much is waiting.
-pub(crate) async fn check<T: Send + 'static>(
+/// [`BlockingQueueFull`] if too much is waiting.
+pub(crate) async fn check_password<T: Send + 'static>(
     client: Option<IpAddr>,
     job: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Full> {
-    CHECKS.run(client, job).await
+) -> Result<T, BlockingQueueFull> {
+    PASSWORD_THREADS.run(client, job).await
 }
 
 /// Runs `job`, the reading of a file, for a client on another thread.
 ///
 /// # Errors
-/// [`Full`] if too much is waiting.
-pub(crate) async fn read<T: Send + 'static>(
+/// [`BlockingQueueFull`] if too much is waiting.
+pub(crate) async fn read_file<T: Send + 'static>(
     client: Option<IpAddr>,
     job: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Full> {
-    READINGS.run(client, job).await
+) -> Result<T, BlockingQueueFull> {
+    FILE_THREADS.run(client, job).await
 }
 
-/// Like [`read`], without waiting for the result.
+/// Like [`read_file`], without waiting for the result.
 ///
 /// # Errors
-/// [`Full`] if too much is waiting.
-pub(crate) fn offer_reading(job: impl FnOnce() + Send + 'static) -> Result<(), Full> {
-    READINGS.push(None, Box::new(job))
+/// [`BlockingQueueFull`] if too much is waiting.
+pub(crate) fn enqueue_file_read(
+    job: impl FnOnce() + Send + 'static,
+) -> Result<(), BlockingQueueFull> {
+    FILE_THREADS.push(None, Box::new(job))
 }
 
-impl Workers {
-    const fn new(name: &'static str, threads: fn() -> usize) -> Workers {
-        Workers {
+impl BlockingThreads {
+    const fn new(name: &'static str, threads: fn() -> usize) -> BlockingThreads {
+        BlockingThreads {
             name,
             queue: Mutex::new(None),
             more: Condvar::new(),
@@ -160,7 +162,7 @@ impl Workers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Queue>> {
+    fn lock(&self) -> MutexGuard<'_, Option<JobQueue>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,7 +170,7 @@ impl Workers {
         &'static self,
         client: Option<IpAddr>,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Full> {
+    ) -> Result<T, BlockingQueueFull> {
         let (done, waited) = oneshot::channel();
         let job = move || {
             if !done.is_closed() {
@@ -178,12 +180,16 @@ impl Workers {
         };
         self.push(client, Box::new(job))?;
         // A closed channel means that the job panicked, or was dropped in favour of another client's.
-        waited.await.map_err(|_| Full)
+        waited.await.map_err(|_| BlockingQueueFull)
     }
 
-    fn push(&'static self, client: Option<IpAddr>, job: Job) -> Result<(), Full> {
+    fn push(
+        &'static self,
+        client: Option<IpAddr>,
+        job: BlockingJob,
+    ) -> Result<(), BlockingQueueFull> {
         if !self.start() {
-            return Err(Full);
+            return Err(BlockingQueueFull);
         }
         self.lock().get_or_insert_default().push(client, job)?;
         self.more.notify_one();
@@ -208,7 +214,7 @@ impl Workers {
             let (client, job) = {
                 let mut queue = self.lock();
                 loop {
-                    match queue.as_mut().and_then(Queue::pop) {
+                    match queue.as_mut().and_then(JobQueue::pop) {
                         Some(entry) => break entry,
                         None => {
                             queue = self
@@ -222,7 +228,7 @@ impl Workers {
             // If a job panics, it is dropped, which its caller notices.
             let _ = catch_unwind(AssertUnwindSafe(job));
             if let Some(queue) = self.lock().as_mut() {
-                queue.count_down(client);
+                queue.job_finished(client);
             }
         }
     }
@@ -238,56 +244,59 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_client_cannot_fill_the_queue_and_everybody_is_served_at_last() {
+    async fn blocking_queue_cannot_be_filled_by_one_client() {
         let (go, wait) = mpsc::channel::<()>();
         let wait = std::sync::Arc::new(Mutex::new(wait));
         let mut jobs = Vec::new();
-        for _ in 0..MAX_OF_CLIENT {
+        for _ in 0..MAX_JOBS_PER_CLIENT {
             let wait = wait.clone();
-            let job = check(client(1), move || {
+            let job = check_password(client(1), move || {
                 let _ = wait.lock().unwrap().recv();
                 1
             });
             jobs.push(tokio::spawn(job));
         }
         tokio::task::yield_now().await;
-        assert_eq!(check(client(1), || 1).await, Err(Full));
-        let other = tokio::spawn(check(client(2), || 2));
+        assert_eq!(
+            check_password(client(1), || 1).await,
+            Err(BlockingQueueFull)
+        );
+        let other = tokio::spawn(check_password(client(2), || 2));
         tokio::task::yield_now().await;
         // Files are read meanwhile.
-        assert_eq!(read(None, || 4).await, Ok(4));
+        assert_eq!(read_file(None, || 4).await, Ok(4));
         drop(go);
         for job in jobs {
             assert_eq!(job.await.unwrap(), Ok(1));
         }
         assert_eq!(other.await.unwrap(), Ok(2));
-        let broken = check(None, || panic!("a job's own mistake")).await;
-        assert_eq!(broken, Err::<(), Full>(Full));
-        assert_eq!(check(None, || 3).await, Ok(3));
+        let broken = check_password(None, || panic!("a job's own mistake")).await;
+        assert_eq!(broken, Err::<(), BlockingQueueFull>(BlockingQueueFull));
+        assert_eq!(check_password(None, || 3).await, Ok(3));
     }
 
     #[test]
-    fn clients_are_served_in_turn_and_who_has_most_makes_room() {
-        let mut queue = Queue::default();
-        let job = || -> Job { Box::new(|| ()) };
+    fn job_queue_serves_clients_in_turn_and_drops_from_the_longest() {
+        let mut queue = JobQueue::default();
+        let job = || -> BlockingJob { Box::new(|| ()) };
         for guesser in 1..=8 {
-            for _ in 0..MAX_OF_CLIENT {
+            for _ in 0..MAX_JOBS_PER_CLIENT {
                 queue.push(client(guesser), job()).unwrap();
             }
-            assert_eq!(queue.push(client(guesser), job()), Err(Full));
+            assert_eq!(queue.push(client(guesser), job()), Err(BlockingQueueFull));
         }
-        assert_eq!(queue.waiting(), MAX_WAITING);
+        assert_eq!(queue.waiting(), MAX_WAITING_JOBS);
         // The queue is full, and a newcomer still gets room.
         queue.push(client(9), job()).unwrap();
-        assert_eq!(queue.waiting(), MAX_WAITING);
+        assert_eq!(queue.waiting(), MAX_WAITING_JOBS);
         let served: Vec<_> = (0..9).map(|_| queue.pop().unwrap().0).collect();
         assert_eq!(served, (1..=9).map(client).collect::<Vec<_>>());
         // No job is dropped for a client that has as many.
-        let mut queue = Queue::default();
-        for visitor in 0..MAX_WAITING {
+        let mut queue = JobQueue::default();
+        for visitor in 0..MAX_WAITING_JOBS {
             queue.push(client(visitor as u8), job()).unwrap();
         }
-        assert_eq!(queue.push(client(200), job()), Err(Full));
-        assert_eq!(queue.push(client(0), job()), Err(Full));
+        assert_eq!(queue.push(client(200), job()), Err(BlockingQueueFull));
+        assert_eq!(queue.push(client(0), job()), Err(BlockingQueueFull));
     }
 }

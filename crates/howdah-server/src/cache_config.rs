@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use howdah_cache::policy::Rules;
+use howdah_cache::policy::CacheRules;
 
-use howdah_http::network::Network;
+use howdah_http::network::AddressBlock;
 
 /// A site's configuration of the page cache.
 #[derive(Clone, Debug, Default)]
 pub struct CacheConfig {
     /// The site's settings for the cache policy.
-    pub rules: Rules,
+    pub rules: CacheRules,
     /// `cache_flush_on_write`: whether a write over HTTP invalidates every page of the site.
     pub flush_on_write: bool,
     /// The clients that may send purge requests over HTTP.
@@ -27,7 +27,7 @@ pub struct CacheConfig {
 #[derive(Clone, Debug, Default)]
 pub struct PurgeAccess {
     /// `cache_purge_from`: clients with these addresses may purge.
-    pub networks: Vec<Network>,
+    pub networks: Vec<AddressBlock>,
     /// `cache_purge_from` includes `unix`: clients that connect to a unix socket may purge.
     pub unix: bool,
     /// `cache_purge_token`: clients that send this secret may purge.
@@ -42,18 +42,18 @@ pub struct PurgeToken(String);
 
 impl PurgeToken {
     /// The minimum length of a secret: 16 characters of 62 kinds are 95 bits.
-    pub const SHORTEST: usize = 16;
+    pub const MIN_LENGTH: usize = 16;
 
     /// Returns a secret of visible ASCII characters that is too long to be guessed.
     ///
     /// # Errors
     /// The text is too short or has other characters.
     pub fn new(text: &str) -> Result<PurgeToken, String> {
-        if text.len() < PurgeToken::SHORTEST {
+        if text.len() < PurgeToken::MIN_LENGTH {
             return Err(format!(
                 "{} characters are too few for a secret; {} at least, as `openssl rand -hex 16` makes",
                 text.len(),
-                PurgeToken::SHORTEST
+                PurgeToken::MIN_LENGTH
             ));
         }
         if !text.bytes().all(|b| b.is_ascii_graphic()) {
@@ -64,7 +64,7 @@ impl PurgeToken {
 
     /// Compares the secret with a given one. The time depends only on the length of the given text, so the secret
     /// cannot be found out letter by letter.
-    pub(crate) fn is(&self, given: &[u8]) -> bool {
+    pub(crate) fn matches(&self, given: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let mut differ = own.len() ^ given.len();
         for (at, byte) in given.iter().enumerate() {

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use howdah_http::message::RequestHead;
-use howdah_http::network::Network;
-use howdah_http::tls::Agreed;
+use howdah_http::network::AddressBlock;
+use howdah_http::tls::NegotiatedTls;
 
 /// The maximum number of elements of a `Forwarded` or `X-Forwarded-For` list that are inspected, from the right. There
 /// is no longer chain of trusted proxies; a longer list is made up.
@@ -34,7 +34,7 @@ pub enum ForwardedStyle {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     /// The networks of the trusted proxies; if empty, no proxy is trusted.
-    pub networks: Vec<Network>,
+    pub networks: Vec<AddressBlock>,
     /// Whether peers on unix sockets, which have no address, are trusted. The socket's mode decides who can connect.
     pub unix: bool,
     /// The headers that the proxies write.
@@ -53,7 +53,7 @@ pub struct Client<'a> {
     /// Whether the client's own connection was encrypted: `HTTPS`, `REQUEST_SCHEME`.
     pub https: bool,
     /// The parameters of the TLS handshake with this server: `SSL_PROTOCOL`, `SSL_CIPHER`.
-    pub tls: Option<&'a Agreed>,
+    pub tls: Option<&'a NegotiatedTls>,
     /// The host that the client asked for, with the port if given, if a proxy names one.
     pub host: Option<Cow<'a, [u8]>>,
     /// Whether a trusted proxy has named the client: the listener's own port then says nothing about the client's.
@@ -61,7 +61,7 @@ pub struct Client<'a> {
 }
 
 /// An unknown client.
-pub static UNKNOWN: Client<'static> = Client {
+pub static UNKNOWN_CLIENT: Client<'static> = Client {
     address: None,
     port: None,
     https: false,
@@ -74,7 +74,7 @@ impl Client<'_> {
     /// Returns whether the request visibly came through a proxy that `trusted_proxies` does not name. The address is
     /// then the proxy's, and may be any client's that reaches the proxy. A proxy that adds no header looks like a
     /// client.
-    pub fn is_strangers(&self, request: &RequestHead) -> bool {
+    pub fn came_through_untrusted_proxy(&self, request: &RequestHead) -> bool {
         const BY_PROXIES: [&[u8]; 7] = [
             b"forwarded",
             b"via",
@@ -109,7 +109,7 @@ impl TrustedProxies {
     pub fn client<'a>(
         &self,
         peer: Option<SocketAddr>,
-        tls: Option<&'a Agreed>,
+        tls: Option<&'a NegotiatedTls>,
         request: &'a RequestHead,
     ) -> Client<'a> {
         let mut client = Client {
@@ -124,16 +124,16 @@ impl TrustedProxies {
             return client;
         }
         match self.style {
-            ForwardedStyle::XForwarded => self.x_forwarded(&mut client, request),
-            ForwardedStyle::Forwarded => self.forwarded(&mut client, request),
+            ForwardedStyle::XForwarded => self.apply_x_forwarded(&mut client, request),
+            ForwardedStyle::Forwarded => self.apply_forwarded(&mut client, request),
         }
         client
     }
 
-    fn x_forwarded<'a>(&self, client: &mut Client<'a>, request: &'a RequestHead) {
+    fn apply_x_forwarded<'a>(&self, client: &mut Client<'a>, request: &'a RequestHead) {
         let hops = rightmost(request, b"x-forwarded-for");
         for hop in hops.iter().rev() {
-            let Some((address, port)) = node(hop) else {
+            let Some((address, port)) = parse_node(hop) else {
                 break;
             };
             (client.address, client.port, client.proxied) = (Some(address), port, true);
@@ -152,7 +152,7 @@ impl TrustedProxies {
         }
     }
 
-    fn forwarded<'a>(&self, client: &mut Client<'a>, request: &'a RequestHead) {
+    fn apply_forwarded<'a>(&self, client: &mut Client<'a>, request: &'a RequestHead) {
         let mut elements = Vec::new();
         for line in request.header_all(b"forwarded") {
             match forwarded_elements(line) {
@@ -162,7 +162,7 @@ impl TrustedProxies {
             }
         }
         for element in elements.into_iter().rev().take(MAX_HOPS) {
-            let Some((address, port)) = element.node.as_deref().and_then(node) else {
+            let Some((address, port)) = element.node.as_deref().and_then(parse_node) else {
                 break;
             };
             (client.address, client.port, client.proxied) = (Some(address), port, true);
@@ -199,7 +199,7 @@ fn rightmost<'a>(request: &'a RequestHead, name: &'a [u8]) -> Vec<&'a [u8]> {
     members
 }
 
-fn number(text: &[u8]) -> Option<u16> {
+fn parse_port(text: &[u8]) -> Option<u16> {
     std::str::from_utf8(text)
         .ok()?
         .parse()
@@ -208,7 +208,7 @@ fn number(text: &[u8]) -> Option<u16> {
 }
 
 /// Parses an address with or without port: `1.2.3.4`, `1.2.3.4:5`, `::1`, `[::1]`, `[::1]:5`.
-fn node(text: &[u8]) -> Option<(IpAddr, Option<u16>)> {
+fn parse_node(text: &[u8]) -> Option<(IpAddr, Option<u16>)> {
     let text = std::str::from_utf8(text).ok()?;
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some((address.to_canonical(), None));
@@ -233,7 +233,7 @@ fn is_host(text: &[u8]) -> bool {
 pub fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
     match host.iter().rposition(|b| *b == b':') {
         Some(colon) if !host[colon..].contains(&b']') => {
-            (&host[..colon], number(&host[colon + 1..]))
+            (&host[..colon], parse_port(&host[colon + 1..]))
         }
         _ => (host, None),
     }
@@ -241,14 +241,14 @@ pub fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
 
 /// Returns whether the host is empty, `localhost` or an IP address, none of which a web page can make to resolve
 /// elsewhere: the name of a web page may be made to resolve to 127.0.0.1 (DNS rebinding).
-pub fn is_this_machine(host: &[u8]) -> bool {
+pub fn is_loopback_or_literal_host(host: &[u8]) -> bool {
     let name = std::str::from_utf8(split_host(host).0).unwrap_or("?");
     let address = name.trim_start_matches('[').trim_end_matches(']');
     name.is_empty() || name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 #[derive(Default)]
-struct Element {
+struct ForwardedElement {
     node: Option<Vec<u8>>,
     proto: Option<Vec<u8>>,
     host: Option<Vec<u8>>,
@@ -256,12 +256,12 @@ struct Element {
 
 /// Parses RFC 7239 §4: `forwarded-element *( "," forwarded-element )`, each `[pair] *( ";" [pair] )`, a pair `token "="
 /// ( token / quoted-string )`. `None` if the line violates the grammar.
-fn forwarded_elements(line: &[u8]) -> Option<Vec<Element>> {
-    let mut elements = vec![Element::default()];
+fn forwarded_elements(line: &[u8]) -> Option<Vec<ForwardedElement>> {
+    let mut elements = vec![ForwardedElement::default()];
     let mut rest = line.trim_ascii();
     while !rest.is_empty() {
         match rest[0] {
-            b',' => elements.push(Element::default()),
+            b',' => elements.push(ForwardedElement::default()),
             b';' | b' ' | b'\t' => {}
             _ => {
                 let equals = rest.iter().position(|b| *b == b'=')?;

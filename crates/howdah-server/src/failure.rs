@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use howdah_executor::ExecError;
 use howdah_http::BodyError;
 use howdah_proto::control::Exit;
-use howdah_proto::level::Level;
-use howdah_proto::request::FrameError;
+use howdah_proto::level::LogLevel;
+use howdah_proto::request::RequestFrameError;
 use strum::IntoStaticStr;
 
 use crate::refusal::Refusal;
@@ -63,7 +63,7 @@ pub enum Failure {
     /// The request body could not be read.
     Body(BodyError),
     /// The request does not fit into a frame, or contains a NUL byte.
-    Frame(FrameError),
+    Frame(RequestFrameError),
     /// A request body or response could not be written to or read from its temporary file, for example because the disk
     /// is full.
     SpillFailed(String),
@@ -99,8 +99,8 @@ pub enum Failure {
     ClientGone,
 }
 
-impl From<FrameError> for Failure {
-    fn from(error: FrameError) -> Failure {
+impl From<RequestFrameError> for Failure {
+    fn from(error: RequestFrameError) -> Failure {
         Failure::Frame(error)
     }
 }
@@ -112,8 +112,8 @@ impl Failure {
         match self {
             Failure::Refused { refusal, .. } | Failure::Closed { refusal, .. } => refusal.name(),
             Failure::Body(error) => error.name(),
-            Failure::Frame(FrameError::TooLarge) => "RequestTooLarge",
-            Failure::Frame(FrameError::NulByte) => "NulByte",
+            Failure::Frame(RequestFrameError::TooLarge) => "RequestTooLarge",
+            Failure::Frame(RequestFrameError::NulByte) => "NulByte",
             Failure::Run(error) => error.name(),
             Failure::Purge(refused) => refused.name(),
             own => own.into(),
@@ -152,8 +152,8 @@ impl Failure {
             Failure::MisdirectedRequest | Failure::ListenerRemoved => 421,
             Failure::Body(error) => error.status(),
             // The variables are headers and the target: RFC 6585 §5.
-            Failure::Frame(FrameError::TooLarge) => 431,
-            Failure::Frame(FrameError::NulByte) => 400,
+            Failure::Frame(RequestFrameError::TooLarge) => 431,
+            Failure::Frame(RequestFrameError::NulByte) => 400,
             // RFC 4918 §11.5: "unable to store the representation needed to complete the request".
             Failure::SpillFailed(_) => 507,
             Failure::SpillFull | Failure::MemoryLimit | Failure::FleetFenced => 503,
@@ -202,19 +202,19 @@ impl Failure {
 
     /// Returns the severity of the failure's line in the error log. What a client did wrong, or did not wait for, is
     /// not a problem of the server.
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> LogLevel {
         match self.status() {
             // The client may have occupied a process.
-            408 if *self == Failure::ClientTooSlow => Level::Notice,
-            429 => Level::Notice,
-            ..500 => Level::Info,
-            503 => Level::Warning,
-            _ => Level::Error,
+            408 if *self == Failure::ClientTooSlow => LogLevel::Notice,
+            429 => LogLevel::Notice,
+            ..500 => LogLevel::Info,
+            503 => LogLevel::Warning,
+            _ => LogLevel::Error,
         }
     }
 
     /// Whether the error log can skip this failure, because it has logged enough similar ones.
-    pub fn is_old_news(&self) -> bool {
+    pub fn is_already_logged(&self) -> bool {
         matches!(self, Failure::ClientLimited { news: None, .. })
     }
 

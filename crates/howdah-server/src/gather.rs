@@ -4,9 +4,9 @@
 use bytes::Bytes;
 
 /// Pieces shorter than this are copied together.
-const SHORT: usize = 4 << 10;
+const SHORT_PIECE_BYTES: usize = 4 << 10;
 /// A copy is closed at this length, because a longer one would be moved as it grows.
-const CLOSED: usize = 64 << 10;
+const MAX_TAIL_BYTES: usize = 64 << 10;
 
 /// A byte string that arrives in pieces.
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ impl Gathered {
     pub fn push(&mut self, piece: Bytes) {
         let is_first = self.length == 0;
         self.length += piece.len();
-        if piece.len() < SHORT && !is_first {
+        if piece.len() < SHORT_PIECE_BYTES && !is_first {
             self.tail.extend_from_slice(&piece);
-            if self.tail.len() >= CLOSED {
+            if self.tail.len() >= MAX_TAIL_BYTES {
                 self.close();
             }
         } else if !piece.is_empty() {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_pushed_comes_back_in_order_however_it_was_cut() {
+    fn gathered_bytes_come_back_in_order() {
         let bytes: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
         for size in [1, 7, 4095, 4096, 5000, 70_000, 200_000] {
             let mut gathered = Gathered::default();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_pieces_become_few() {
+    fn gathered_short_pieces_become_few() {
         let mut gathered = Gathered::default();
         for _ in 0..100_000 {
             gathered.push(Bytes::from_static(b"x"));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_alone_is_not_copied() {
+    fn gathered_single_piece_is_not_copied() {
         let piece = Bytes::from(vec![1; 10]);
         let at = piece.as_ptr();
         let mut gathered = Gathered::default();

@@ -45,12 +45,12 @@ pub mod request;
 pub mod respond;
 pub mod script;
 pub mod server_config;
+mod sharded_counter;
 pub mod site;
 pub mod site_service;
 pub mod static_file;
 pub mod status_listener;
 mod sys;
-mod tally;
 #[cfg(test)]
 mod testing;
 pub mod traces;

@@ -1,7 +1,7 @@
 //! Every reason why a URL does not become a file or a script. Each has one name, which is the same in the log, in the
 //! `Howdah-Error` header, in the docs and in the tests. There is no text for users here; `respond` makes the pages.
 
-use howdah_http1::hidden::Hidden;
+use howdah_http1::hidden::HiddenReason;
 use strum::{Display, IntoStaticStr, VariantArray};
 
 /// Why a request was refused before any file was sent or script run.
@@ -86,7 +86,7 @@ impl Refusal {
     }
 
     /// Whether an `.htaccess` file is the reason.
-    pub fn is_of_htaccess(self) -> bool {
+    pub fn is_from_htaccess(self) -> bool {
         matches!(
             self,
             Refusal::HtaccessDenied
@@ -139,15 +139,15 @@ impl Refusal {
     }
 }
 
-impl From<Hidden> for Refusal {
-    fn from(hidden: Hidden) -> Refusal {
+impl From<HiddenReason> for Refusal {
+    fn from(hidden: HiddenReason) -> Refusal {
         match hidden {
-            Hidden::DotFile => Refusal::DotFile,
-            Hidden::ProgramSource => Refusal::ProgramSource,
-            Hidden::EditorBackup => Refusal::EditorBackup,
-            Hidden::VersionControl => Refusal::VersionControl,
-            Hidden::DatabaseFile => Refusal::DatabaseFile,
-            Hidden::ProjectFile => Refusal::ProjectFile,
+            HiddenReason::DotFile => Refusal::DotFile,
+            HiddenReason::ProgramSource => Refusal::ProgramSource,
+            HiddenReason::EditorBackup => Refusal::EditorBackup,
+            HiddenReason::VersionControl => Refusal::VersionControl,
+            HiddenReason::DatabaseFile => Refusal::DatabaseFile,
+            HiddenReason::ProjectFile => Refusal::ProjectFile,
         }
     }
 }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_refusal_is_listed_once_and_named_as_its_variant() {
+    fn refusals_are_listed_once_and_named_as_their_variants() {
         let mut names = std::collections::HashSet::new();
         for refusal in Refusal::ALL {
             assert_eq!(format!("{refusal:?}"), refusal.name());

@@ -15,17 +15,17 @@ mod authorize;
 mod background_render;
 mod bypass;
 mod cache_gate;
+mod cache_hit;
 mod cache_request;
 mod context;
 mod dry_run;
 pub mod explain;
-mod explained;
+mod explanation;
 mod export;
 mod file;
-mod hit;
 mod limits;
+mod local_response;
 mod log;
-mod made_here;
 mod proxy;
 mod script;
 mod status;
@@ -39,12 +39,14 @@ use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use howdah_htaccess::Demand;
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_http::tls::certificates::Certificates;
+use howdah_http::tls::certificates::ServerCertificates;
 use howdah_http::turn;
-use howdah_http::{ConnInfo, Handler, Length, Notice, RequestBody, Responder};
-use howdah_proto::level::Level;
+use howdah_http::{
+    ConnectionInfo, ConnectionNotice, RequestBody, RequestHandler, Responder, ResponseLength,
+};
+use howdah_proto::level::LogLevel;
 
-use crate::admin::{Connections, Counters};
+use crate::admin::{Connections, RequestCounters};
 use crate::client_address::Client;
 use crate::failure::Failure;
 use crate::log::error::ErrorLog;
@@ -53,29 +55,29 @@ use crate::server_config::ServerConfig;
 use crate::site::htaccess::Live;
 use crate::site::trace::Trace;
 use crate::site::visitor::Visitor;
-use crate::site::{Action, Route, RouteInfo, Site};
+use crate::site::{Route, RouteAction, RouteInfo, Site};
 use crate::traces::recording::Recording;
 use authorize::Permission;
-use cache_gate::{Gate, Passage};
-use context::{Record, RequestContext, Response};
-use made_here::First;
+use cache_gate::{CacheGate, GateOutcome};
+use context::{RequestContext, RequestRecord, ResponseInProgress};
+use local_response::EarlyResponse;
 use script::LocalRedirect;
 
 /// The maximum number of local redirects that one request follows, like Apache's `LimitInternalRecursion`.
-const MOST_LOCAL_REDIRECTS: u32 = 10;
+const MAX_LOCAL_REDIRECTS: u32 = 10;
 /// Files of users that `.htaccess` files may have one request's password checked against.
 const MAX_LOGINS: usize = 4;
 
 /// Returns how many connections are open. The listeners provide it.
-pub type ConnectionCounts = Box<dyn Fn() -> Connections + Send + Sync>;
+pub type ConnectionCountSource = Box<dyn Fn() -> Connections + Send + Sync>;
 
 /// Handles requests. One value serves all connections of all threads.
 pub struct Front {
     config: ArcSwap<ServerConfig>,
-    counters: Counters,
+    counters: RequestCounters,
     error_log: Arc<ErrorLog>,
-    connections: OnceLock<ConnectionCounts>,
-    certificates: OnceLock<Arc<Certificates>>,
+    connections: OnceLock<ConnectionCountSource>,
+    certificates: OnceLock<Arc<ServerCertificates>>,
     started: Instant,
     reloads: AtomicU64,
     /// Every thread writes this with every request, so it has a cache line of its own, apart from everything that all
@@ -88,7 +90,7 @@ impl Front {
     pub fn new(config: Arc<ServerConfig>, error_log: Arc<ErrorLog>) -> Front {
         Front {
             config: ArcSwap::new(config),
-            counters: Counters::default(),
+            counters: RequestCounters::default(),
             error_log,
             connections: OnceLock::new(),
             certificates: OnceLock::new(),
@@ -105,19 +107,19 @@ impl Front {
 
     /// Replaces the configuration from the next request on, and returns the previous one. Requests in progress still
     /// use that one and its pools.
-    pub fn swap(&self, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
+    pub fn replace_config(&self, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
         self.reloads.fetch_add(1, Ordering::Relaxed);
         self.config.swap(config)
     }
 
     /// Sets the source of the connection counts. It is called once, when the listeners exist.
-    pub fn count_connections_by(&self, counts: ConnectionCounts) {
+    pub fn set_connection_count_source(&self, counts: ConnectionCountSource) {
         // A second call is ignored: a front keeps its listeners.
         let _ = self.connections.set(counts);
     }
 
     /// Sets the certificates of the TLS listeners, which the status shows. It is called once.
-    pub fn show_certificates(&self, certificates: Arc<Certificates>) {
+    pub fn set_certificates(&self, certificates: Arc<ServerCertificates>) {
         // A second call is ignored, as in `count_connections_by`.
         let _ = self.certificates.set(certificates);
     }
@@ -128,9 +130,9 @@ impl Front {
         ctx: RequestContext<'_>,
         mut to: LocalRedirect,
         mut body: RequestBody,
-        response: &mut Response<'_>,
+        response: &mut ResponseInProgress<'_>,
     ) -> Result<(), Failure> {
-        for _ in 0..MOST_LOCAL_REDIRECTS {
+        for _ in 0..MAX_LOCAL_REDIRECTS {
             let request = &ctx.request.without_body_to(&to.0);
             let ctx = RequestContext {
                 request,
@@ -148,30 +150,30 @@ impl Front {
     async fn answer(
         ctx: RequestContext<'_>,
         body: &mut RequestBody,
-        response: &mut Response<'_>,
+        response: &mut ResponseInProgress<'_>,
     ) -> Result<Option<LocalRedirect>, Failure> {
-        match made_here::first(ctx, body.expected())? {
+        match local_response::early_response(ctx, body.delimiter())? {
             None => {}
-            Some(First::Challenge(answer)) => {
-                answer_challenge(answer, response.out);
+            Some(EarlyResponse::Challenge(answer)) => {
+                send_challenge_response(answer, response.out);
                 return Ok(None);
             }
-            Some(First::Status) => {
+            Some(EarlyResponse::StatusPage) => {
                 ctx.front.status_page(ctx.request, response.out);
                 return Ok(None);
             }
-            Some(First::ToHttps(head)) => {
-                response.out.begin(&head, Length::Known(0));
+            Some(EarlyResponse::HttpsRedirect(head)) => {
+                response.out.begin(&head, ResponseLength::Known(0));
                 response.out.end();
                 return Ok(None);
             }
         }
-        turn::doing("looking a page up");
-        if cache_gate::purges(ctx, response).await? {
+        turn::set_activity("looking a page up");
+        if cache_gate::handle_purge(ctx, response).await? {
             return Ok(None);
         }
-        limits::count(ctx, ctx.site.limits_of(ctx.asked()), response)?;
-        let Some((gate, (mut action, mut route))) = look_and_route(ctx, body, response) else {
+        limits::count(ctx, ctx.site.limit_rules_of(ctx.requested()), response)?;
+        let Some((gate, (mut action, mut route))) = look_up_and_route(ctx, body, response) else {
             return Ok(None);
         };
         if let Some(demand) = route.demand() {
@@ -180,35 +182,37 @@ impl Front {
             (action, route) = Box::pin(routed).await?;
         }
         response.record.live = route.live.clone();
-        limits::count(ctx, route.limits().iter().copied(), response)?;
+        limits::count(ctx, route.limit_rules().iter().copied(), response)?;
         if route.needs_permission() {
             // Boxed because every connection reserves memory for the largest state of this future.
-            let asked = authorize::ask(ctx, &route, response);
+            let asked = authorize::check_permission(ctx, &route, response);
             match (Box::pin(asked).await?, &mut action) {
-                (Permission::Answered, _) => return Ok(None),
-                (Permission::Granted(variables), Action::Script(target)) => {
-                    target.granted = variables.into();
-                    target.permitted = route.guarding_rules().into();
+                (Permission::Refused, _) => return Ok(None),
+                (Permission::Granted(variables), RouteAction::Script(target)) => {
+                    target.granted_variables = variables.into();
+                    target.permitting_rules = route.guard_rules().into();
                 }
                 (Permission::Granted(_), _) => {}
             }
         }
         match action {
-            Action::Script(target) => {
-                turn::doing("a script");
+            RouteAction::Script(target) => {
+                turn::set_activity("a script");
                 limits::check_bailouts(ctx, &target)?;
                 // Waits for a process before other requests begin to wait for this request's page.
-                if matches!(gate, Gate::Miss(_)) && limits::wants_process(ctx, &target, response) {
+                if matches!(gate, CacheGate::Miss(_))
+                    && limits::needs_process_permit(ctx, &target, response)
+                {
                     // Boxed because every connection reserves memory for the largest state of this future.
-                    Box::pin(limits::wait_for_process(ctx, true, response)).await?;
+                    Box::pin(limits::wait_for_process_permit(ctx, true, response)).await?;
                 }
                 let bypass = match gate.run(ctx, &route, &target, response).await? {
-                    Passage::Answered(redirect) => return Ok(redirect),
-                    Passage::Run(bypass) => bypass,
+                    GateOutcome::Answered(redirect) => return Ok(redirect),
+                    GateOutcome::Run(bypass) => bypass,
                 };
                 let run = script::answer(ctx, &route, &target, bypass.as_deref(), body, response);
                 let answered = run.await;
-                let confirmation = bypass.and_then(|bypass| bypass.after(&answered, response));
+                let confirmation = bypass.and_then(|bypass| bypass.finish(&answered, response));
                 if let Some(confirmation) = confirmation
                     && let Err(failure) = confirmation.await
                     && !matches!(answered, Ok(None))
@@ -217,40 +221,45 @@ impl Front {
                 }
                 answered
             }
-            Action::Static(plan) => {
-                turn::doing("a file");
+            RouteAction::Static(plan) => {
+                turn::set_activity("a file");
                 file::answer(ctx, &route, plan, response.out).await?;
                 Ok(None)
             }
-            Action::Proxy(target) => {
-                turn::doing("a proxied request");
+            RouteAction::Proxy(target) => {
+                turn::set_activity("a proxied request");
                 // Boxed because every connection reserves memory for the largest state of this future.
                 Box::pin(proxy::answer(ctx, &route, target, body, response)).await
             }
             action => {
-                let (head, body) = made_here::short(ctx, &mut route, action)?;
-                response.out.answer(&head, body);
+                let (head, body) = local_response::short_response(ctx, &mut route, action)?;
+                response.out.respond(&head, body);
                 Ok(None)
             }
         }
     }
 
     /// Sends the response to a failure, if a response can still be sent.
-    fn fail(ctx: RequestContext<'_>, failure: &Failure, live: Option<&Live>, out: &mut Responder) {
-        ctx.front.counters.failed(failure.name());
-        if !failure.is_old_news() {
-            ctx.note(failure.level(), failure.name(), &failure.message());
+    fn send_failure(
+        ctx: RequestContext<'_>,
+        failure: &Failure,
+        live: Option<&Live>,
+        out: &mut Responder,
+    ) {
+        ctx.front.counters.count_failure(failure.name());
+        if !failure.is_already_logged() {
+            ctx.log_note(failure.level(), failure.name(), &failure.message());
         }
-        if out.ended() {
+        if out.has_ended() {
             return;
         }
-        if out.began() || matches!(failure, Failure::ClientGone | Failure::ClientTooSlow) {
+        if out.has_begun() || matches!(failure, Failure::ClientGone | Failure::ClientTooSlow) {
             out.abort();
             return;
         }
-        let (mut head, page) = made_here::page(ctx, failure, live);
-        respond::number(&mut head, ctx.id);
-        out.answer(&head, page);
+        let (mut head, page) = local_response::failure_page(ctx, failure, live);
+        respond::add_request_number(&mut head, ctx.id);
+        out.respond(&head, page);
     }
 }
 
@@ -258,7 +267,7 @@ fn find_site<'a>(
     config: &'a ServerConfig,
     request: &RequestHead,
     client: &Client<'_>,
-    conn: &ConnInfo,
+    conn: &ConnectionInfo,
 ) -> &'a Arc<Site> {
     let host = client.host.as_deref();
     let host = host.unwrap_or_else(|| request.host());
@@ -267,15 +276,15 @@ fn find_site<'a>(
 
 /// Looks up a stored page, then routes the request. The order is reversed if the site's rules depend on the client.
 /// Returns `None` if a page has been served.
-fn look_and_route<'a>(
+fn look_up_and_route<'a>(
     ctx: RequestContext<'a>,
     body: &RequestBody,
-    response: &mut Response<'_>,
-) -> Option<(Gate<'a>, (Action, RouteInfo))> {
-    let asks_who = ctx.site.asks_who();
+    response: &mut ResponseInProgress<'_>,
+) -> Option<(CacheGate<'a>, (RouteAction, RouteInfo))> {
+    let asks_who = ctx.site.depends_on_client();
     let early = asks_who.then(|| find_route(ctx, ctx.visitor()));
-    let gate = cache_gate::before(ctx, early.as_ref(), body, response)?;
-    turn::doing("routing");
+    let gate = cache_gate::serve_before_routing(ctx, early.as_ref(), body, response)?;
+    turn::set_activity("routing");
     let route = early.unwrap_or_else(|| find_route(ctx, ctx.visitor()));
     Some((gate, route))
 }
@@ -285,10 +294,10 @@ async fn log_in_and_route(
     ctx: RequestContext<'_>,
     mut demand: Demand,
     trace: Option<&Trace>,
-) -> Result<(Action, RouteInfo), Failure> {
+) -> Result<(RouteAction, RouteInfo), Failure> {
     let mut logins = Vec::new();
     loop {
-        let login = authorize::log_in(ctx, &demand).await?;
+        let login = authorize::check_login(ctx, &demand).await?;
         logins.push((demand, login));
         if let Some(trace) = trace {
             trace.take();
@@ -308,45 +317,45 @@ async fn log_in_and_route(
 }
 
 /// Routes the request, and logs the warnings that arise from that.
-fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (Action, RouteInfo) {
+fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (RouteAction, RouteInfo) {
     let Route { action, mut info } = ctx.site.route_for(ctx.request, visitor);
     info.https = ctx.client.https;
     for text in ctx.site.take_htaccess_warnings() {
         let log = &ctx.front.error_log;
-        log.problem(Level::Warning, "HtaccessNotExact", &text);
+        log.problem(LogLevel::Warning, "HtaccessNotExact", &text);
     }
-    for text in ctx.site.network_file_news() {
+    for text in ctx.site.new_network_file_problems() {
         let log = &ctx.front.error_log;
-        log.problem(Level::Warning, "NetworkFileUnreadable", &text);
+        log.problem(LogLevel::Warning, "NetworkFileUnreadable", &text);
     }
-    if let Some(refusal) = info.passed_over {
+    if let Some(refusal) = info.skipped_refusal {
         let mut message = "not sent; the front controller answers".to_owned();
-        if let Some(because) = info.because.take() {
+        if let Some(because) = info.htaccess_line.take() {
             message += &format!(" ({because})");
         }
-        ctx.note(Level::Info, refusal.name(), &message);
+        ctx.log_note(LogLevel::Info, refusal.name(), &message);
     }
     (action, info)
 }
 
 /// Responds to the challenge of a certificate authority.
-fn answer_challenge(answer: Box<[u8]>, out: &mut Responder) {
+fn send_challenge_response(answer: Box<[u8]>, out: &mut Responder) {
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", b"application/octet-stream");
-    out.answer(&head, answer);
+    out.respond(&head, answer);
 }
 
-impl Handler for Front {
+impl RequestHandler for Front {
     async fn handle<'a>(
         &'a self,
         request: &'a RequestHead,
-        conn: &'a ConnInfo,
+        conn: &'a ConnectionInfo,
         body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
-        self.counters.started();
+        self.counters.count_started();
         // The request is counted even if this future is dropped, at the end of a graceful stop.
-        let mut unfinished = Unfinished(Some(&self.counters), turn::recently());
+        let mut unfinished = UnfinishedRequest(Some(&self.counters), turn::recent_time());
         let config = self.config.load_full();
         let client =
             config
@@ -368,11 +377,11 @@ impl Handler for Front {
             client: &client,
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
         };
-        let mut response = Response {
+        let mut response = ResponseInProgress {
             out,
-            record: Record {
+            record: RequestRecord {
                 recording: Recording::of(traced.as_deref()),
-                ..Record::default()
+                ..RequestRecord::default()
             },
         };
         let answered = match Front::answer(ctx, body, &mut response).await {
@@ -387,13 +396,13 @@ impl Handler for Front {
             }
             Err(failure) => Err(failure),
         };
-        let Response { out, mut record } = response;
+        let ResponseInProgress { out, mut record } = response;
         if let Some(later) = record.later.take() {
             // Boxed for the same reason.
-            Box::pin(later.send(&config.settings.encoding, out)).await;
+            Box::pin(later.send_form(&config.settings.encoding, out)).await;
         }
         if let Err(failure) = answered {
-            Front::fail(ctx, &failure, record.live.as_deref(), out);
+            Front::send_failure(ctx, &failure, record.live.as_deref(), out);
             record.failure = Some(Box::new(failure));
         }
         unfinished.0 = None;
@@ -403,18 +412,18 @@ impl Handler for Front {
         }
     }
 
-    fn notice(&self, notice: &Notice<'_>) {
+    fn notice(&self, notice: &ConnectionNotice<'_>) {
         self.log_notice(notice);
     }
 }
 
 /// Counts a request as finished if its handling is dropped.
-struct Unfinished<'a>(Option<&'a Counters>, Instant);
+struct UnfinishedRequest<'a>(Option<&'a RequestCounters>, Instant);
 
-impl Drop for Unfinished<'_> {
+impl Drop for UnfinishedRequest<'_> {
     fn drop(&mut self) {
         if let Some(counters) = self.0 {
-            counters.finished(0, 0, self.1.elapsed());
+            counters.count_finished(0, 0, self.1.elapsed());
         }
     }
 }
@@ -424,12 +433,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answering_takes_little_of_a_connections_memory() {
+    fn handle_future_is_small() {
         fn size<F: Future>(
             _: impl FnOnce(
                 &'static Front,
                 &'static RequestHead,
-                &'static ConnInfo,
+                &'static ConnectionInfo,
                 &'static mut RequestBody,
                 &'static mut Responder,
             ) -> F,

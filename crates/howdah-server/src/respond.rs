@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use howdah_http::message::{RequestHead, ResponseHead};
 
-use crate::encoding::negotiate::weight;
+use crate::encoding::negotiate::parse_weight;
 use crate::failure::Failure;
 
 /// The format of an error page.
@@ -40,7 +40,7 @@ fn page_format(request: &RequestHead) -> PageFormat {
         };
         let q = parts
             .find_map(|p| match p {
-                [b'q' | b'Q', b'=', value @ ..] => Some(weight(value).unwrap_or(0)),
+                [b'q' | b'Q', b'=', value @ ..] => Some(parse_weight(value).unwrap_or(0)),
                 _ => None,
             })
             .unwrap_or(1000);
@@ -52,7 +52,7 @@ fn page_format(request: &RequestHead) -> PageFormat {
 }
 
 /// Returns a status' standard phrase, and a sentence for the page.
-fn words(status: u16) -> (&'static str, &'static str) {
+fn phrase_and_sentence(status: u16) -> (&'static str, &'static str) {
     match status {
         400 => ("Bad Request", "The request could not be understood."),
         401 => (
@@ -112,7 +112,7 @@ fn words(status: u16) -> (&'static str, &'static str) {
 }
 
 /// Returns the header of every response to a failure. A configured page's body may follow it.
-pub fn head(failure: &Failure) -> ResponseHead {
+pub fn failure_head(failure: &Failure) -> ResponseHead {
     let mut head = ResponseHead::new(failure.status());
     head.header(b"Howdah-Error", failure.public_name().as_bytes());
     if let Some(seconds) = failure.retry_after() {
@@ -152,7 +152,7 @@ pub fn forbid_storing(head: &mut ResponseHead) {
 
 /// Adds the request's number in the log to a response with a status of 500 or more. A script's own response is often
 /// empty, because PHP writes a fatal error into the log alone.
-pub fn number(head: &mut ResponseHead, id: u64) {
+pub fn add_request_number(head: &mut ResponseHead, id: u64) {
     if head.status >= 500 {
         head.header(b"Howdah-Request", id.to_string().as_bytes());
     }
@@ -160,10 +160,10 @@ pub fn number(head: &mut ResponseHead, id: u64) {
 
 /// Returns header and body of the response to a failure. `id` is the request's number, by which a user's report can be
 /// found in the log.
-pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead, Bytes) {
-    let mut head = head(failure);
+pub fn failure_page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead, Bytes) {
+    let mut head = failure_head(failure);
     let (status, name) = (failure.status(), failure.public_name());
-    let (phrase, sentence) = words(status);
+    let (phrase, sentence) = phrase_and_sentence(status);
     let (content_type, body) = match page_format(request) {
         PageFormat::Html => (
             &b"text/html; charset=utf-8"[..],
@@ -199,14 +199,14 @@ mod tests {
     use howdah_executor::ExecError;
     use howdah_http::BodyError;
     use howdah_proto::control::Exit;
-    use howdah_proto::request::FrameError;
+    use howdah_proto::request::RequestFrameError;
 
     fn lines(head: &ResponseHead) -> String {
         String::from_utf8(head.lines().to_vec()).unwrap()
     }
 
     #[test]
-    fn every_failure_has_the_status_of_who_can_act() {
+    fn failure_page_has_status_name_and_retry_after() {
         let run = Failure::Run;
         let not_allowed = Failure::Refused {
             refusal: Refusal::MethodNotAllowed,
@@ -222,7 +222,7 @@ mod tests {
                 None,
             ),
             (
-                Failure::Frame(FrameError::TooLarge),
+                Failure::Frame(RequestFrameError::TooLarge),
                 431,
                 "RequestTooLarge",
                 None,
@@ -265,7 +265,7 @@ mod tests {
                 None,
             ),
         ] {
-            let (head, body) = page(&failure, &request("GET", "/", &[]), 7);
+            let (head, body) = failure_page(&failure, &request("GET", "/", &[]), 7);
             assert_eq!(head.status, status, "{failure:?}");
             let lines = lines(&head);
             assert!(
@@ -277,11 +277,11 @@ mod tests {
             assert!(retry.is_none_or(|r| lines.contains(&r)), "{lines}");
             assert!(std::str::from_utf8(&body).unwrap().contains(name));
         }
-        assert!(lines(&head(&not_allowed)).contains("Allow: GET, HEAD\r\n"));
+        assert!(lines(&failure_head(&not_allowed)).contains("Allow: GET, HEAD\r\n"));
     }
 
     #[test]
-    fn the_page_takes_the_form_the_client_names() {
+    fn failure_page_has_the_format_that_the_client_accepts() {
         let failure = Failure::Run(ExecError::QueueFull);
         for (accept, expected) in [
             (
@@ -298,7 +298,8 @@ mod tests {
             ("text/html;q=0", "text/plain"),
             ("", "text/plain"),
         ] {
-            let (head, body) = page(&failure, &request("GET", "/", &[("Accept", accept)]), 7);
+            let (head, body) =
+                failure_page(&failure, &request("GET", "/", &[("Accept", accept)]), 7);
             let lines = lines(&head);
             assert!(
                 lines.contains(&format!("Content-Type: {expected}")),
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn no_page_tells_what_belongs_in_the_log() {
+    fn failure_page_shows_nothing_that_belongs_in_the_log() {
         let secret = "/srv/secret/path";
         let failures = [
             Failure::SpillFailed(secret.into()),
@@ -325,7 +326,7 @@ mod tests {
             }),
         ];
         for failure in failures {
-            let (head, body) = page(
+            let (head, body) = failure_page(
                 &failure,
                 &request("GET", "/", &[("Accept", "text/html")]),
                 7,

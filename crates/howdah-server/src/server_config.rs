@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use howdah_cache::store::disk::Disk;
+use howdah_cache::store::disk::DiskStore;
 use howdah_executor::Executor;
 use howdah_fleet::Fleet;
-use howdah_http::tls::challenges::Challenges;
+use howdah_http::tls::challenges::ChallengeResponses;
 
-use crate::admin::{LimitRow, Limits, StatusPage};
+use crate::admin::{LimitRow, LimitsStatus, StatusPage};
 use crate::cache::carried_generations::CarriedGenerations;
 use crate::cache::successor::Successor;
 use crate::cache::{DiskStatus, PageCache, Stores};
@@ -18,11 +18,11 @@ use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
 use crate::limiter::Limiter;
 use crate::log::AccessLog;
-use crate::script::pump_config::{Buffers, HOLD, PumpConfig, RESPONSE_MEMORY};
+use crate::script::pump_config::{BufferLimits, MAX_HELD_BYTES, PumpConfig, RESPONSE_MEMORY_BYTES};
 use crate::script::spill::SpillRoom;
 use crate::site::config::RuleAction;
 use crate::site::{Site, Sites};
-use crate::site_service::{Pool, SiteService};
+use crate::site_service::{SitePool, SiteService};
 use crate::traces::Traces;
 
 /// Settings of the front that do not belong to a site or pool.
@@ -41,19 +41,19 @@ pub struct FrontSettings {
     /// `[traces]`: the exporter of traces; `None` if requests are not traced.
     pub traces: Option<Arc<Traces>>,
     /// `[limits]`: where bodies, and output for slow clients, are buffered.
-    pub buffers: Buffers,
+    pub buffers: BufferLimits,
     /// The limit of all these buffers together. All configurations of the process share it.
     pub spill_room: Arc<SpillRoom>,
     /// `cache.memory`: the maximum size of the pages in memory, in bytes.
     pub cache_memory: u64,
     /// `cache.path`: the store of pages on disk. All configurations of the process share it.
-    pub cache_disk: Option<Arc<Disk>>,
+    pub cache_disk: Option<Arc<DiskStore>>,
     /// Why there is no disk store although one is configured, for the status.
     pub closed_cache_disk: Option<DiskStatus>,
     /// The state of clients' limits. All configurations of the process share it.
     pub limiter: Arc<Limiter>,
     /// The responses to challenges of certificate authorities. All configurations of the process share them.
-    pub challenges: Arc<Challenges>,
+    pub challenges: Arc<ChallengeResponses>,
     /// What the page cache hands over from one configuration to the next. All configurations share it.
     pub carried_generations: Arc<CarriedGenerations>,
     /// `[fleet]`: the membership in a fleet. All configurations of the process share it.
@@ -75,7 +75,7 @@ impl FrontSettings {
             status: None,
             access_log: None,
             traces: None,
-            buffers: Buffers {
+            buffers: BufferLimits {
                 response_spill: 1 << 30,
                 directory: std::env::temp_dir(),
             },
@@ -136,18 +136,18 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// Invalidates all values in the shared caches of PHP pools: of the pools that run scripts of the named site, or of
     /// all pools if `site` is `None`.
-    pub fn forget_shared_caches(&self, site: Option<&str>) {
+    pub fn invalidate_shared_caches(&self, site: Option<&str>) {
         let Some(name) = site else {
             return self
                 .pools
                 .iter()
-                .for_each(|pool| pool.forget_shared_cache());
+                .for_each(|pool| pool.invalidate_shared_cache());
         };
         let sites = self.sites.all().iter().zip(&self.services);
         let of_site = sites.filter(|(site, _)| site.config().name == name);
         of_site
             .flat_map(|(_, service)| service.executors())
-            .for_each(|pool| pool.forget_shared_cache());
+            .for_each(|pool| pool.invalidate_shared_cache());
     }
 
     /// Combines sites and pools. The sites' numbers must be their positions in `sites`. Returns all mistakes at once.
@@ -157,9 +157,9 @@ impl ServerConfig {
         pools: &HashMap<String, Arc<dyn Executor>>,
     ) -> Result<ServerConfig, Vec<ServerConfigError>> {
         let (mut services, mut errors) = (Vec::new(), Vec::new());
-        let all: HashMap<&String, Pool> = pools
+        let all: HashMap<&String, SitePool> = pools
             .iter()
-            .map(|(name, executor)| (name, Pool::new(name, executor, &settings.limiter)))
+            .map(|(name, executor)| (name, SitePool::new(name, executor, &settings.limiter)))
             .collect();
         for (place, site) in sites.all().iter().enumerate() {
             debug_assert_eq!(site.number() as usize, place);
@@ -212,8 +212,8 @@ impl ServerConfig {
             services,
             pools: names.into_iter().map(|name| pools[name].clone()).collect(),
             pump: PumpConfig {
-                hold: HOLD,
-                response_memory: RESPONSE_MEMORY,
+                hold: MAX_HELD_BYTES,
+                response_memory: RESPONSE_MEMORY_BYTES,
                 buffers: settings.buffers.clone(),
                 room: settings.spill_room.clone(),
                 encoding: settings.encoding.clone(),
@@ -223,7 +223,7 @@ impl ServerConfig {
     }
 
     /// Returns the limits of all sites, for the status.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> LimitsStatus {
         let of = |service: &Arc<SiteService>| -> Vec<LimitRow> {
             let config = service.site.config();
             let rows = service.meters().map(|(rule, meter)| LimitRow {
@@ -235,7 +235,7 @@ impl ServerConfig {
             });
             rows.collect()
         };
-        Limits {
+        LimitsStatus {
             rows: self.services.iter().flat_map(of).collect(),
             forgotten: self.settings.limiter.forgotten(),
         }

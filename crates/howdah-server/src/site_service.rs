@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
+use howdah_executor::{ExecError, Executor, ScriptRequest, ScriptRun};
 use howdah_proto::request::IniKind;
 
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::limiter::Limiter;
 use crate::limiter::meter::{Meter, MeterName};
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
-use crate::script::streams::Streams;
+use crate::script::stream_permits::StreamPermits;
 use crate::site::config::{Authorizer, RuleAction};
 use crate::site::{ScriptTarget, Site};
 
@@ -21,9 +21,9 @@ use crate::site::{ScriptTarget, Site};
 pub struct SiteService {
     /// The site.
     pub site: Arc<Site>,
-    pool: Pool,
+    pool: SitePool,
     /// The pools that the site's rules name, by name.
-    others: HashMap<Arc<str>, Pool>,
+    rule_pools: HashMap<Arc<str>, SitePool>,
     /// The meters of the site's limits, by the number of the rule.
     meters: Vec<(usize, Arc<Meter>)>,
     /// The variables and settings of the site that every request frame gets.
@@ -36,20 +36,20 @@ pub struct SiteService {
 
 /// A pool, and what all sites that use it share.
 #[derive(Clone)]
-pub(crate) struct Pool {
+pub(crate) struct SitePool {
     executor: Arc<dyn Executor>,
-    streams: Arc<Streams>,
+    streams: Arc<StreamPermits>,
     /// The limit for clients that disconnect while their scripts run, if the pool has processes to share.
-    leavers: Option<Arc<Meter>>,
+    abandon_limit: Option<Arc<Meter>>,
 }
 
-impl Pool {
-    pub(crate) fn new(name: &str, executor: &Arc<dyn Executor>, limiter: &Limiter) -> Pool {
-        let processes = executor.processes();
-        Pool {
+impl SitePool {
+    pub(crate) fn new(name: &str, executor: &Arc<dyn Executor>, limiter: &Limiter) -> SitePool {
+        let processes = executor.max_processes();
+        SitePool {
             executor: executor.clone(),
-            streams: Streams::of(processes),
-            leavers: processes.and_then(|processes| limiter.leavers(name, processes)),
+            streams: StreamPermits::for_pool(processes),
+            abandon_limit: processes.and_then(|processes| limiter.abandon_meter(name, processes)),
         }
     }
 }
@@ -59,8 +59,8 @@ impl SiteService {
     /// name.
     pub(crate) fn new(
         site: &Arc<Site>,
-        pool: &Pool,
-        others: HashMap<Arc<str>, Pool>,
+        pool: &SitePool,
+        others: HashMap<Arc<str>, SitePool>,
         limiter: &Limiter,
     ) -> SiteService {
         let config = site.config();
@@ -85,7 +85,7 @@ impl SiteService {
         SiteService {
             site: site.clone(),
             pool: pool.clone(),
-            others,
+            rule_pools: others,
             meters: meters(site, limiter),
             variables: SiteVariables {
                 number: site.number(),
@@ -103,15 +103,18 @@ impl SiteService {
 
     /// Returns the executors that run the site's scripts.
     pub fn executors(&self) -> impl Iterator<Item = &Arc<dyn Executor>> {
-        let others = self.others.values();
+        let others = self.rule_pools.values();
         [&self.pool]
             .into_iter()
             .chain(others)
             .map(|pool| &pool.executor)
     }
 
-    fn pool(&self, target: &ScriptTarget) -> &Pool {
-        let other = target.pool.as_ref().and_then(|name| self.others.get(name));
+    fn pool(&self, target: &ScriptTarget) -> &SitePool {
+        let other = target
+            .pool
+            .as_ref()
+            .and_then(|name| self.rule_pools.get(name));
         other.unwrap_or(&self.pool)
     }
 
@@ -140,10 +143,10 @@ impl SiteService {
 
     /// Returns the limit for clients that disconnect while their scripts run, if this client has done so in the
     /// script's pool.
-    pub fn leavers(&self, target: &ScriptTarget, client: IpAddr) -> Option<&Arc<Meter>> {
+    pub fn abandon_limit(&self, target: &ScriptTarget, client: IpAddr) -> Option<&Arc<Meter>> {
         let pool = self.pool(target);
-        let leavers = pool.leavers.as_ref()?;
-        pool.executor.has_left_scripts(client).then_some(leavers)
+        let leavers = pool.abandon_limit.as_ref()?;
+        pool.executor.abandons_scripts(client).then_some(leavers)
     }
 
     /// Returns the name of the script's pool in the configuration.
@@ -152,7 +155,7 @@ impl SiteService {
     }
 
     /// Returns the permits for request bodies that are still arriving in the script's pool.
-    pub fn streams(&self, target: &ScriptTarget) -> &Arc<Streams> {
+    pub fn streams(&self, target: &ScriptTarget) -> &Arc<StreamPermits> {
         &self.pool(target).streams
     }
 
@@ -161,15 +164,15 @@ impl SiteService {
         &self,
         authorizer: &Authorizer,
         request: ScriptRequest,
-    ) -> Result<Box<dyn Run>, Failure> {
-        match self.others.get(&authorizer.pool) {
+    ) -> Result<Box<dyn ScriptRun>, Failure> {
+        match self.rule_pools.get(&authorizer.pool) {
             Some(pool) => Ok(pool.executor.start(request)),
             None => Err(Failure::Run(ExecError::Stopping)),
         }
     }
 
     /// Starts the run of a script or a program.
-    pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn Run> {
+    pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn ScriptRun> {
         self.executor(target).start(request)
     }
 }

@@ -16,7 +16,7 @@ extern "C" fn count_event(_: c_int) {
     EVENTS.with(|events| events.fetch_add(1, Ordering::Relaxed));
 }
 
-/// Makes the kernel signal when `fd` has something to read: from then on, [`events`] returns another number in this
+/// Makes the kernel signal when `fd` has something to read: from then on, [`event_count`] returns another number in this
 /// thread after any system call that ends later. The descriptor may be closed at any time.
 ///
 /// The signal is `SIGIO`, the one for `O_ASYNC` of fcntl(2), sent to the calling thread alone. It interrupts those
@@ -24,7 +24,7 @@ extern "C" fn count_event(_: c_int) {
 ///
 /// # Errors
 /// The error of sigaction(2) or fcntl(2).
-pub(crate) fn signal_events(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn enable_event_signal(fd: BorrowedFd<'_>) -> io::Result<()> {
     let check = |done: c_int| match done {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -65,8 +65,8 @@ pub(crate) fn signal_events(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Returns how often the signal of [`signal_events`] has been delivered to this thread.
-pub(crate) fn events() -> u32 {
+/// Returns how often the signal of [`enable_event_signal`] has been delivered to this thread.
+pub(crate) fn event_count() -> u32 {
     EVENTS.with(|events| events.load(Ordering::Relaxed))
 }
 

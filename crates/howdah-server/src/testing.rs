@@ -1,7 +1,7 @@
 //! Creates request headers for unit tests from a method, a target and headers. This is not a parser: the caller has to
 //! ensure what [`RequestHead`] promises.
 
-use howdah_http::message::{RequestHead, Span, Version};
+use howdah_http::message::{ByteSpan, HttpVersion, RequestHead};
 
 /// Returns the parsed header of an HTTP/1.1 request.
 pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
@@ -9,7 +9,7 @@ pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHe
     let mut put = |text: &str| {
         let start = buf.len() as u32;
         buf.extend_from_slice(text.as_bytes());
-        Span {
+        ByteSpan {
             start,
             end: buf.len() as u32,
         }
@@ -17,7 +17,7 @@ pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHe
     let method = put(method);
     let target = put(target);
     let fields = fields.iter().map(|(n, v)| (put(n), put(v))).collect();
-    RequestHead::new(buf, method, target, Version::Http11, fields)
+    RequestHead::new(buf, method, target, HttpVersion::Http11, fields)
 }
 
 /// Runs a future that needs no reactor to completion.

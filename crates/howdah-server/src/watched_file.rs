@@ -16,42 +16,42 @@ use arc_swap::ArcSwapOption;
 use howdah_os::files::FileStamp;
 
 /// The maximum size of a file in bytes: enough for a hundred thousand users.
-pub const LONGEST: u64 = 16 << 20;
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
 /// A file that changed less than this before it was read may have changed again unnoticed, because of the resolution of
 /// the file system's clock. It is read again.
-const SETTLED: Duration = Duration::from_millis(100);
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableFile {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with the file, as text that follows its name.
     pub why: Box<str>,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for UnreadableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.why)
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for UnreadableFile {}
 
 /// The parsed content of a file, or why there is none.
-pub type Content<T> = Result<Arc<T>, Unreadable>;
+pub type FileContent<T> = Result<Arc<T>, UnreadableFile>;
 
 /// A file, and its parsed content when it was last read.
 pub struct WatchedFile<T> {
     path: PathBuf,
     parse: fn(&[u8]) -> Result<T, String>,
-    known: ArcSwapOption<Known<T>>,
+    last_parsed: ArcSwapOption<ParsedFile<T>>,
 }
 
-struct Known<T> {
+struct ParsedFile<T> {
     stamp: Option<FileStamp>,
     settled: bool,
-    content: Content<T>,
+    content: FileContent<T>,
 }
 
 impl<T> fmt::Debug for WatchedFile<T> {
@@ -66,7 +66,7 @@ impl<T> WatchedFile<T> {
         WatchedFile {
             path: path.into(),
             parse,
-            known: ArcSwapOption::empty(),
+            last_parsed: ArcSwapOption::empty(),
         }
     }
 
@@ -76,20 +76,20 @@ impl<T> WatchedFile<T> {
     }
 
     /// Returns the parsed content if the file is unchanged since it was last read. Only the file's metadata is read.
-    pub fn unchanged(&self) -> Option<Content<T>> {
-        let known = self.known.load();
+    pub fn unchanged(&self) -> Option<FileContent<T>> {
+        let known = self.last_parsed.load();
         let known = known.as_ref().filter(|known| known.settled)?;
         (FileStamp::of(&self.path) == known.stamp).then(|| known.content.clone())
     }
 
     /// Returns the content that was last parsed, however old; `None` if the file has not been read yet.
-    pub fn last(&self) -> Option<Content<T>> {
-        let known = self.known.load();
+    pub fn last(&self) -> Option<FileContent<T>> {
+        let known = self.last_parsed.load();
         known.as_ref().map(|known| known.content.clone())
     }
 
     /// Returns the current content. Reads the file if it has changed.
-    pub fn read(&self) -> Content<T> {
+    pub fn read(&self) -> FileContent<T> {
         if let Some(content) = self.unchanged() {
             return content;
         }
@@ -100,16 +100,16 @@ impl<T> WatchedFile<T> {
             Ok((bytes, changed)) => ((self.parse)(&bytes), changed),
             Err(why) => (Err(why), None),
         };
-        let content = content.map(Arc::new).map_err(|why| Unreadable {
+        let content = content.map(Arc::new).map_err(|why| UnreadableFile {
             path: self.path.clone(),
             why: why.into(),
         });
         let age = changed.map(|changed| now.duration_since(changed).unwrap_or_default());
-        self.known.store(Some(Arc::new(Known {
+        self.last_parsed.store(Some(Arc::new(ParsedFile {
             stamp,
             // A file that cannot be opened may become readable without a change of its own, by the permissions of its
             // directory.
-            settled: age.is_some_and(|age| age >= SETTLED),
+            settled: age.is_some_and(|age| age >= SETTLED_AFTER),
             content: content.clone(),
         })));
         content
@@ -130,10 +130,10 @@ fn read(path: &Path) -> Result<(Vec<u8>, Option<SystemTime>), String> {
         return Err("is not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
-    let most = LONGEST + 1;
+    let most = MAX_FILE_BYTES + 1;
     (&file).take(most).read_to_end(&mut bytes).map_err(text)?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(format!("is longer than {} MiB", LONGEST >> 20));
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("is longer than {} MiB", MAX_FILE_BYTES >> 20));
     }
     Ok((bytes, meta.modified().ok()))
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_read_again_and_an_unchanged_one_is_not() {
+    fn watched_file_is_read_again_only_when_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = WatchedFile::new(&path, text);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_readable_file_is_an_error_in_words() {
+    fn watched_file_that_is_not_readable_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let directory = WatchedFile::new(dir.path(), text);
         assert!(directory.read().unwrap_err().why.contains("regular"));
@@ -196,7 +196,10 @@ mod tests {
                 .why
                 .contains("UTF-8")
         );
-        File::create(&path).unwrap().set_len(LONGEST + 1).unwrap();
+        File::create(&path)
+            .unwrap()
+            .set_len(MAX_FILE_BYTES + 1)
+            .unwrap();
         assert!(
             WatchedFile::new(&path, text)
                 .read()

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use howdah_executor::ExecError;
-use howdah_http::{BadRequest, BodyError, HandshakeFailed};
+use howdah_http::{BadRequest, BodyError, HandshakeFailure};
 use howdah_proto::control::Exit;
-use howdah_proto::request::FrameError;
+use howdah_proto::request::RequestFrameError;
 use howdah_proto::response::ResponseError;
 use howdah_server::failure::{Failure, PurgeRefused};
 use howdah_server::refusal::Refusal;
 
-fn all() -> BTreeMap<&'static str, u16> {
+fn all_failures() -> BTreeMap<&'static str, u16> {
     let mut failures = vec![
-        Failure::Frame(FrameError::TooLarge),
-        Failure::Frame(FrameError::NulByte),
+        Failure::Frame(RequestFrameError::TooLarge),
+        Failure::Frame(RequestFrameError::NulByte),
         Failure::SpillFailed(String::new()),
         Failure::LengthMismatch {
             announced: 0,
@@ -76,12 +76,12 @@ fn all() -> BTreeMap<&'static str, u16> {
             },
             ExecError::BackendRefused,
             ExecError::VariableTooLong { length: 0 },
-            ExecError::CannotExecute(howdah_executor::error::Errno(13)),
+            ExecError::CannotExecute(howdah_executor::error::ExecErrno(13)),
         ]
         .map(Failure::Run),
     );
     let mut all: BTreeMap<_, _> = failures.iter().map(|f| (f.name(), f.status())).collect();
-    all.insert(HandshakeFailed::PlainHttp.name(), 400);
+    all.insert(HandshakeFailure::PlainHttp.name(), 400);
     all.extend(Refusal::ALL.iter().map(|r| (r.name(), r.status())));
     for refused in BadRequest::ALL {
         let before = all.insert(refused.name(), refused.status());
@@ -94,7 +94,7 @@ fn all() -> BTreeMap<&'static str, u16> {
 }
 
 #[test]
-fn the_page_lists_every_failure_with_its_status_once() {
+fn failures_page_lists_every_failure_with_its_status_once() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/failures.md");
     let text = std::fs::read_to_string(page).unwrap();
     let mut listed = BTreeMap::new();
@@ -108,5 +108,5 @@ fn the_page_lists_every_failure_with_its_status_once() {
             .unwrap_or_else(|_| panic!("{row}"));
         assert_eq!(listed.insert(name, status), None, "{name} is listed twice");
     }
-    assert_eq!(listed, all());
+    assert_eq!(listed, all_failures());
 }

@@ -7,29 +7,29 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use howdah_executor::{Event, ExecError, Head, ScriptBody};
+use howdah_executor::{ExecError, RunEvent, ScriptBody, ScriptHead};
 use howdah_server::admin::StatusPage;
 use howdah_server::client_address::TrustedProxies;
-use howdah_server::log::{AccessFormat, AccessLog, LogTarget, Sink};
+use howdah_server::log::{AccessFormat, AccessLog, LogSink, LogTarget};
 use howdah_server::server_config::FrontSettings;
 use howdah_server::site::SiteConfig;
 
-use rig::{Rig, Script, header};
+use rig::{FrontRig, ScriptCall, header};
 
-fn page(text: &'static str) -> Vec<Result<Event, ExecError>> {
+fn page(text: &'static str) -> Vec<Result<RunEvent, ExecError>> {
     vec![
-        Ok(Event::Head(Head {
+        Ok(RunEvent::Head(ScriptHead {
             status: 200,
-            ..Head::default()
+            ..ScriptHead::default()
         })),
-        Ok(Event::Body(Bytes::from_static(text.as_bytes()))),
-        Ok(Event::End),
+        Ok(RunEvent::Body(Bytes::from_static(text.as_bytes()))),
+        Ok(RunEvent::End),
     ]
 }
 
 #[test]
-fn a_script_gets_its_variables_and_the_client_its_page() {
-    let rig = Rig::start(
+fn script_gets_its_variables_and_the_client_its_page() {
+    let rig = FrontRig::start(
         |dir| dir.write("index.php", ""),
         |script| {
             let body = format!(
@@ -39,8 +39,8 @@ fn a_script_gets_its_variables_and_the_client_its_page() {
                 script.variable("QUERY_STRING")
             );
             let mut events = page("");
-            events[1] = Ok(Event::Body(Bytes::from(body)));
-            script.say(events);
+            events[1] = Ok(RunEvent::Body(Bytes::from(body)));
+            script.send_events(events);
         },
     );
     let answer = rig.get("/index.php/a%20b?x=1", &[]);
@@ -53,8 +53,8 @@ fn a_script_gets_its_variables_and_the_client_its_page() {
 }
 
 #[test]
-fn failures_are_named_and_answered_by_who_can_act() {
-    let rig = Rig::start(
+fn failures_have_names_and_statuses() {
+    let rig = FrontRig::start(
         |dir| dir.write("a.php", ""),
         |script| {
             let error = match script.variable("QUERY_STRING").as_str() {
@@ -62,7 +62,7 @@ fn failures_are_named_and_answered_by_who_can_act() {
                 "late" => ExecError::TerminateTimeout,
                 _ => ExecError::ChildDied(howdah_proto::control::Exit::Signal(11)),
             };
-            script.say(vec![Err(error)]);
+            script.send_events(vec![Err(error)]);
         },
     );
     for (target, status, name, retry) in [
@@ -101,13 +101,13 @@ fn failures_are_named_and_answered_by_who_can_act() {
 }
 
 #[test]
-fn a_flushed_piece_arrives_while_the_script_still_runs() {
-    let rig = Rig::start(
+fn flushed_piece_arrives_while_the_script_still_runs() {
+    let rig = FrontRig::start(
         |dir| dir.write("sse.php", ""),
         |script| {
             let mut events = page("data: 1\n\n");
-            events[2] = Ok(Event::Flush);
-            script.say(events);
+            events[2] = Ok(RunEvent::Flush);
+            script.send_events(events);
             // The run stays open until the client has disconnected.
         },
     );
@@ -134,7 +134,7 @@ fn bodies_reach_the_script_from_memory_from_a_file_and_as_they_arrive() {
         (RequestBuffering::Auto, 300_000, "file"),
         (RequestBuffering::Off, 300_000, "stream"),
     ] {
-        let rig = Rig::start_with(
+        let rig = FrontRig::start_with(
             |dir| dir.write("a.php", ""),
             |site| site.request_buffering = buffering,
             FrontSettings::for_tests(),
@@ -148,7 +148,7 @@ fn bodies_reach_the_script_from_memory_from_a_file_and_as_they_arrive() {
                 script.read_body_then(move |body| {
                     let text = format!("{kind} {}", body.len());
                     let mut events = page("");
-                    events[1] = Ok(Event::Body(Bytes::from(text)));
+                    events[1] = Ok(RunEvent::Body(Bytes::from(text)));
                     events
                 });
             },
@@ -170,8 +170,8 @@ fn bodies_reach_the_script_from_memory_from_a_file_and_as_they_arrive() {
 }
 
 #[test]
-fn a_body_beyond_the_limit_is_refused_before_the_script_runs() {
-    let rig = Rig::start_with(
+fn body_beyond_the_limit_is_refused_before_the_script_runs() {
+    let rig = FrontRig::start_with(
         |dir| dir.write("a.php", ""),
         |site| site.max_body_size = 1000,
         FrontSettings::for_tests(),
@@ -189,38 +189,38 @@ fn a_body_beyond_the_limit_is_refused_before_the_script_runs() {
 }
 
 #[test]
-fn a_new_configuration_answers_the_next_request_of_a_live_connection() {
-    let rig = Rig::start(|dir| dir.write("a.txt", "old"), |_| panic!("no script"));
+fn new_configuration_applies_to_the_next_request_of_a_connection() {
+    let rig = FrontRig::start(|dir| dir.write("a.txt", "old"), |_| panic!("no script"));
     let mut client = rig.connect();
     let ask = b"GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\n";
     client.write_all(ask).unwrap();
-    assert_eq!(rig::read_answer(&mut client).text(), "old");
-    let next = rig::Directory::new();
+    assert_eq!(rig::read_response(&mut client).text(), "old");
+    let next = rig::TempDirectory::new();
     next.write("a.txt", "new");
     rig.swap(&next, |_| {});
     client.write_all(ask).unwrap();
-    assert_eq!(rig::read_answer(&mut client).text(), "new");
+    assert_eq!(rig::read_response(&mut client).text(), "new");
     assert_eq!(rig.front.status().reloads, 1);
 }
 
 #[test]
-fn text_is_compressed_for_those_who_accept_it_files_and_scripts_alike() {
+fn compression_applies_to_text_of_files_and_scripts() {
     let long = "elephant ".repeat(500);
-    let rig = Rig::start(
+    let rig = FrontRig::start(
         |dir| {
             dir.write("a.php", "");
             dir.write("a.css", &"p{color:red}\n".repeat(300));
         },
         move |script| {
             let headers = vec![(b"Content-Type".to_vec(), b"text/html".to_vec())];
-            script.say(vec![
-                Ok(Event::Head(Head {
+            script.send_events(vec![
+                Ok(RunEvent::Head(ScriptHead {
                     status: 200,
                     headers,
-                    ..Head::default()
+                    ..ScriptHead::default()
                 })),
-                Ok(Event::Body(Bytes::from(long.clone()))),
-                Ok(Event::End),
+                Ok(RunEvent::Body(Bytes::from(long.clone()))),
+                Ok(RunEvent::End),
             ]);
         },
     );
@@ -246,8 +246,8 @@ fn text_is_compressed_for_those_who_accept_it_files_and_scripts_alike() {
 /// An intermediate cache sent one client's 304 to all clients, because the 304 did not show that there are several
 /// forms.
 #[test]
-fn a_304_has_the_vary_and_the_entity_tag_of_the_200_it_stands_for() {
-    let rig = Rig::start(
+fn not_modified_has_the_vary_and_the_etag_of_its_200() {
+    let rig = FrontRig::start(
         |dir| {
             dir.write("a.css", &"p{color:red}\n".repeat(300));
             dir.write("small.css", "p{}");
@@ -279,8 +279,8 @@ fn a_304_has_the_vary_and_the_entity_tag_of_the_200_it_stands_for() {
 }
 
 #[test]
-fn a_named_file_is_sent_in_place_of_the_body() {
-    let rig = Rig::start(
+fn send_file_replaces_the_body() {
+    let rig = FrontRig::start(
         |dir| {
             dir.write("a.php", "");
             dir.write("f.bin", "file content");
@@ -292,14 +292,14 @@ fn a_named_file_is_sent_in_place_of_the_body() {
                 (b"Content-Type".to_vec(), b"application/x-own".to_vec()),
                 (b"Set-Cookie".to_vec(), b"seen=1".to_vec()),
             ];
-            script.say(vec![
-                Ok(Event::Head(Head {
+            script.send_events(vec![
+                Ok(RunEvent::Head(ScriptHead {
                     status: 200,
                     headers,
-                    ..Head::default()
+                    ..ScriptHead::default()
                 })),
-                Ok(Event::Body(Bytes::from_static(b"not this"))),
-                Ok(Event::End),
+                Ok(RunEvent::Body(Bytes::from_static(b"not this"))),
+                Ok(RunEvent::End),
             ]);
         },
     );
@@ -317,8 +317,8 @@ fn a_named_file_is_sent_in_place_of_the_body() {
 }
 
 #[test]
-fn a_configured_error_page_keeps_status_and_name() {
-    let rig = Rig::start_with(
+fn configured_error_page_keeps_status_and_name() {
+    let rig = FrontRig::start_with(
         |dir| dir.write("busy.html", "<h1>Later</h1>"),
         |site: &mut SiteConfig| site.error_pages = vec![(404, "/busy.html".into())],
         FrontSettings::for_tests(),
@@ -337,9 +337,9 @@ fn a_configured_error_page_keeps_status_and_name() {
 }
 
 #[test]
-fn each_request_is_written_down_once() {
+fn access_log_has_each_request_once() {
     let path = std::env::temp_dir().join(format!("howdah-front-{}.log", std::process::id()));
-    let sink = Sink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+    let sink = LogSink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
     let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json, false));
     let settings = FrontSettings {
         access_log: Some(access_log.clone()),
@@ -350,12 +350,12 @@ fn each_request_is_written_down_once() {
         },
         ..FrontSettings::for_tests()
     };
-    let rig = Rig::start_with(
+    let rig = FrontRig::start_with(
         |dir| dir.write("a.php", ""),
         |_| {},
         settings,
-        |script: Script| {
-            script.say(page("hello"));
+        |script: ScriptCall| {
+            script.send_events(page("hello"));
         },
     );
     rig.get(
@@ -418,16 +418,16 @@ fn each_request_is_written_down_once() {
 }
 
 #[test]
-fn a_response_that_breaks_off_does_not_look_complete() {
-    let rig = Rig::start(
+fn truncated_response_does_not_look_complete() {
+    let rig = FrontRig::start(
         |dir| dir.write("a.php", ""),
         |script| {
             let mut events = page("part");
-            events[2] = Ok(Event::Flush);
+            events[2] = Ok(RunEvent::Flush);
             events.push(Err(ExecError::ChildDied(
                 howdah_proto::control::Exit::Signal(9),
             )));
-            script.say(events);
+            script.send_events(events);
         },
     );
     let mut client = rig.connect();
@@ -446,26 +446,26 @@ fn a_response_that_breaks_off_does_not_look_complete() {
 }
 
 #[test]
-fn an_answer_from_500_on_has_the_requests_number_in_the_log() {
+fn server_error_has_the_requests_number_in_the_log() {
     let path = std::env::temp_dir().join(format!("howdah-number-{}.log", std::process::id()));
-    let sink = Sink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+    let sink = LogSink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
     let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json, false));
     let settings = FrontSettings {
         access_log: Some(access_log.clone()),
         ..FrontSettings::for_tests()
     };
-    let rig = Rig::start_with(
+    let rig = FrontRig::start_with(
         |dir| dir.write("a.php", ""),
         |_| {},
         settings,
-        |script: Script| match &*script.variable("QUERY_STRING") {
-            "died" => script.say(vec![Err(ExecError::ResponseMissing)]),
+        |script: ScriptCall| match &*script.variable("QUERY_STRING") {
+            "died" => script.send_events(vec![Err(ExecError::ResponseMissing)]),
             status => {
-                let head = Head {
+                let head = ScriptHead {
                     status: status.parse().unwrap(),
-                    ..Head::default()
+                    ..ScriptHead::default()
                 };
-                script.say(vec![Ok(Event::Head(head)), Ok(Event::End)]);
+                script.send_events(vec![Ok(RunEvent::Head(head)), Ok(RunEvent::End)]);
             }
         },
     );

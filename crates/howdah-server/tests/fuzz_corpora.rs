@@ -20,9 +20,9 @@ mod htaccess_checks;
 mod trace_checks;
 
 /// xorshift64*. The quality of the numbers does not matter.
-struct Numbers(u64);
+struct XorshiftNumbers(u64);
 
-impl Numbers {
+impl XorshiftNumbers {
     fn next(&mut self) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -35,7 +35,7 @@ impl Numbers {
     }
 }
 
-fn mutate(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
+fn mutate(numbers: &mut XorshiftNumbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = seeds[numbers.below(seeds.len())].clone();
     for _ in 0..=numbers.below(4) {
         let at = numbers.below(bytes.len());
@@ -72,7 +72,7 @@ fn exercise(target: &str, check: fn(&[u8])) {
     };
     run(b"");
     seeds.iter().for_each(|seed| run(seed));
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = XorshiftNumbers(0x9e37_79b9_7f4a_7c15);
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {
         run(&mutate(&mut numbers, &seeds));

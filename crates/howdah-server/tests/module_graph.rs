@@ -16,7 +16,7 @@ fn graph(source: &Path) -> Graph {
         let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
         if module != "lib" {
             let imports = graph.entry(module.clone()).or_default();
-            read(&path, imports);
+            read_imports(&path, imports);
             imports.remove(&module);
         }
     }
@@ -28,10 +28,10 @@ fn graph(source: &Path) -> Graph {
     graph
 }
 
-fn read(path: &Path, imports: &mut BTreeSet<String>) {
+fn read_imports(path: &Path, imports: &mut BTreeSet<String>) {
     if path.is_dir() {
         for entry in fs::read_dir(path).unwrap() {
-            read(&entry.unwrap().path(), imports);
+            read_imports(&entry.unwrap().path(), imports);
         }
         return;
     }
@@ -77,7 +77,7 @@ fn collect(code: &str, imports: &mut BTreeSet<String>) {
 }
 
 /// Returns a cycle of imports that begins and ends with the same module.
-fn ring(graph: &Graph) -> Option<Vec<String>> {
+fn find_cycle(graph: &Graph) -> Option<Vec<String>> {
     fn visit<'g>(
         graph: &'g Graph,
         module: &'g String,
@@ -106,19 +106,19 @@ fn ring(graph: &Graph) -> Option<Vec<String>> {
 }
 
 #[test]
-fn no_modules_import_each_other_in_a_ring() {
+fn module_imports_have_no_cycle() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     for source in ["src", "../howdah-http/src", "../howdah-cache/src"] {
         let source = here.join(source);
         let graph = graph(&source);
         assert!(graph.len() > 8, "{}: {graph:?}", source.display());
-        let ring = ring(&graph).map(|ring| ring.join(" -> "));
+        let ring = find_cycle(&graph).map(|ring| ring.join(" -> "));
         assert_eq!(ring, None, "in {}", source.display());
     }
 }
 
 #[test]
-fn a_ring_is_found() {
+fn module_import_cycle_is_found() {
     let mut all = Graph::new();
     for (module, code) in [
         ("a", "use crate::{b::{B, crate_name}, d};"),
@@ -128,7 +128,7 @@ fn a_ring_is_found() {
     ] {
         collect(code, all.entry(module.to_owned()).or_default());
     }
-    assert_eq!(ring(&all).unwrap(), ["a", "b", "c", "a"]);
+    assert_eq!(find_cycle(&all).unwrap(), ["a", "b", "c", "a"]);
     all.get_mut("c").unwrap().clear();
-    assert_eq!(ring(&all), None);
+    assert_eq!(find_cycle(&all), None);
 }

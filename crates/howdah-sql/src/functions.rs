@@ -7,11 +7,11 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use crate::token::Token;
+use crate::token::SqlToken;
 
 /// Functions of `pg_catalog` all of whose forms are immutable or stable (`pg_proc.provolatile`), except for those that
 /// only implement types, operators and indexes. As of PostgreSQL 15; newer ones follow below.
-const STABLE: &str = "
+const STABLE_FUNCTIONS: &str = "
     abbrev abs acos acosd acosh age array_agg array_append array_cat array_dims array_fill array_length
     array_lower array_ndims array_position array_positions array_prepend array_remove array_replace
     array_to_json array_to_string array_to_tsvector array_upper ascii asin asind asinh atan atan2 atan2d
@@ -75,7 +75,7 @@ const STABLE: &str = "
 ";
 
 /// Further functions that only read, added in PostgreSQL 16 to 18.
-const NEWER: &str = "
+const STABLE_FUNCTIONS_SINCE_16: &str = "
     any_value array_reverse array_sample array_shuffle array_sort casefold crc32 crc32c json_array
     json_arrayagg json_exists json_objectagg json_query json_scalar json_serialize json_table json_value
     pg_input_error_info pg_input_is_valid random_normal system_user uuid_extract_timestamp
@@ -84,7 +84,7 @@ const NEWER: &str = "
 
 /// Functions that the grammar itself defines (func_expr_common_subexpr in PostgreSQL's gram.y), and types with a
 /// length.
-const GRAMMAR: &str = "
+const GRAMMAR_FUNCTIONS: &str = "
     bigint boolean cast character coalesce collation current_date current_time current_timestamp dec
     decimal greatest grouping int integer json least localtime localtimestamp merge_action national
     nchar nullif overlaps precision real smallint treat trim varying xmlattributes xmlconcat xmlelement
@@ -93,7 +93,7 @@ const GRAMMAR: &str = "
 
 /// Volatile functions that change nothing a page can show: they concern locks, random numbers, the time, or only the
 /// own session.
-const HARMLESS: &str = "
+const HARMLESS_VOLATILE_FUNCTIONS: &str = "
     clock_timestamp currval gen_random_uuid lastval pg_advisory_lock pg_advisory_lock_shared
     pg_advisory_unlock pg_advisory_unlock_all pg_advisory_unlock_shared pg_advisory_xact_lock
     pg_advisory_xact_lock_shared pg_blocking_pids pg_database_size pg_indexes_size pg_is_in_recovery
@@ -103,35 +103,41 @@ const HARMLESS: &str = "
 ";
 
 /// Functions of the extensions pgcrypto, pg_trgm, unaccent, uuid-ossp and fuzzystrmatch.
-const EXTENSIONS: &str = "
+const EXTENSION_FUNCTIONS: &str = "
     crypt digest gen_salt hmac levenshtein metaphone similarity soundex strict_word_similarity unaccent
     uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 uuid_generate_v5 word_similarity
 ";
 
 /// Reserved words, and words that cannot name a function in such a position, that may come before a parenthesis.
-const KEYWORDS: &str = "
+const KEYWORDS_BEFORE_PARENTHESIS: &str = "
     all analyze and any array as between both case cube distinct else except exists explain filter from full
     group having ilike in inner insert intersect is join lateral left like limit natural not offset on
     only or outer over right rollup row select set similar some symmetric then to union unique using
     values verbose when where window with
 ";
 
-static READS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
-    let all = [STABLE, NEWER, GRAMMAR, HARMLESS, EXTENSIONS];
+static READ_ONLY_FUNCTIONS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    let all = [
+        STABLE_FUNCTIONS,
+        STABLE_FUNCTIONS_SINCE_16,
+        GRAMMAR_FUNCTIONS,
+        HARMLESS_VOLATILE_FUNCTIONS,
+        EXTENSION_FUNCTIONS,
+    ];
     all.into_iter().flat_map(str::split_whitespace).collect()
 });
-static NO_FUNCTION: LazyLock<HashSet<&str>> =
-    LazyLock::new(|| KEYWORDS.split_whitespace().collect());
+static NON_FUNCTION_WORDS: LazyLock<HashSet<&str>> =
+    LazyLock::new(|| KEYWORDS_BEFORE_PARENTHESIS.split_whitespace().collect());
 
 /// The maximum length of a name that is looked up, in bytes. No listed name is longer.
-const LONGEST: usize = 40;
+const MAX_LISTED_NAME_BYTES: usize = 40;
 
-/// The column name under which [`crate::Verdict::values`] lists the functions through which a statement may write. No
+/// The column name under which [`crate::SqlClassification::values`] lists the functions through which a statement may write. No
 /// real column has this name.
-pub const CALLED: &str = "()";
+pub const CALLED_FUNCTIONS_COLUMN: &str = "()";
 
 fn is_among(set: &HashSet<&str>, name: &[u8], quoted: bool) -> bool {
-    let mut lower = [0; LONGEST];
+    let mut lower = [0; MAX_LISTED_NAME_BYTES];
     let Some(lower) = lower.get_mut(..name.len()) else {
         return false;
     };
@@ -144,7 +150,7 @@ fn is_among(set: &HashSet<&str>, name: &[u8], quoted: bool) -> bool {
 
 /// Returns the called functions that may write, by their names without schema. A statement that writes anyway may call
 /// `nextval`, because it belongs to that write.
-pub(crate) fn unknown<'a>(tokens: &[Token<'a>], writes: bool) -> Vec<&'a [u8]> {
+pub(crate) fn possibly_writing<'a>(tokens: &[SqlToken<'a>], writes: bool) -> Vec<&'a [u8]> {
     // `SELECT DISTINCT ON (a) f(b)` is the only case where a call follows a parenthesis.
     let distinct_on = tokens
         .windows(2)
@@ -152,22 +158,23 @@ pub(crate) fn unknown<'a>(tokens: &[Token<'a>], writes: bool) -> Vec<&'a [u8]> {
     let mut found = Vec::new();
     for at in 0..tokens.len() {
         let (name, quoted) = match tokens[at] {
-            Token::Word(word) => (word, false),
-            Token::Name(name) => (name, true),
+            SqlToken::Word(word) => (word, false),
+            SqlToken::Name(name) => (name, true),
             _ => continue,
         };
-        if tokens.get(at + 1) != Some(&Token::Symbol(b'(')) {
+        if tokens.get(at + 1) != Some(&SqlToken::Symbol(b'(')) {
             continue;
         }
-        let schema = Before { tokens, at }.schema();
+        let schema = CallSite { tokens, at }.is_own_schema();
         let known = match schema {
-            Some(schema) => schema && is_among(&READS, name, quoted),
+            Some(schema) => schema && is_among(&READ_ONLY_FUNCTIONS, name, quoted),
             None => {
-                is_among(&READS, name, quoted) || (!quoted && is_among(&NO_FUNCTION, name, false))
+                is_among(&READ_ONLY_FUNCTIONS, name, quoted)
+                    || (!quoted && is_among(&NON_FUNCTION_WORDS, name, false))
             }
         };
         let own = writes && name.eq_ignore_ascii_case(b"nextval");
-        if !known && !own && !(Before { tokens, at }).names_no_function(distinct_on) {
+        if !known && !own && !(CallSite { tokens, at }).is_not_a_call(distinct_on) {
             found.push(name);
         }
     }
@@ -175,68 +182,72 @@ pub(crate) fn unknown<'a>(tokens: &[Token<'a>], writes: bool) -> Vec<&'a [u8]> {
 }
 
 /// A word before a parenthesis, and the tokens around it.
-struct Before<'t, 'a> {
-    tokens: &'t [Token<'a>],
+struct CallSite<'t, 'a> {
+    tokens: &'t [SqlToken<'a>],
     at: usize,
 }
 
-impl<'a> Before<'_, 'a> {
-    fn back(&self, steps: usize) -> Option<&Token<'a>> {
+impl<'a> CallSite<'_, 'a> {
+    fn token_before(&self, steps: usize) -> Option<&SqlToken<'a>> {
         self.tokens.get(self.at.checked_sub(steps)?)
     }
 
-    fn is_back(&self, steps: usize, words: &[&str]) -> bool {
-        self.back(steps).is_some_and(|t| t.is_any(words))
+    fn is_before(&self, steps: usize, words: &[&str]) -> bool {
+        self.token_before(steps).is_some_and(|t| t.is_any(words))
     }
 
     /// For a name with a schema, returns whether the schema is PostgreSQL's own.
-    fn schema(&self) -> Option<bool> {
-        if self.back(1) != Some(&Token::Symbol(b'.')) {
+    fn is_own_schema(&self) -> Option<bool> {
+        if self.token_before(1) != Some(&SqlToken::Symbol(b'.')) {
             return None;
         }
-        let own = match self.back(2) {
-            Some(Token::Word(schema)) => schema.eq_ignore_ascii_case(b"pg_catalog"),
-            Some(Token::Name(schema)) => *schema == b"pg_catalog",
+        let own = match self.token_before(2) {
+            Some(SqlToken::Word(schema)) => schema.eq_ignore_ascii_case(b"pg_catalog"),
+            Some(SqlToken::Name(schema)) => *schema == b"pg_catalog",
             _ => false,
         };
-        Some(own && self.back(3) != Some(&Token::Symbol(b'.')))
+        Some(own && self.token_before(3) != Some(&SqlToken::Symbol(b'.')))
     }
 
     /// Returns whether the word is a table with its columns, an alias, a type or a part of the grammar.
-    fn names_no_function(&self, distinct_on: bool) -> bool {
-        let after_parenthesis = self.back(1) == Some(&Token::Symbol(b')')) && !distinct_on;
-        let is_type = (1..=2).all(|n| self.back(n) == Some(&Token::Symbol(b':')));
+    fn is_not_a_call(&self, distinct_on: bool) -> bool {
+        let after_parenthesis =
+            self.token_before(1) == Some(&SqlToken::Symbol(b')')) && !distinct_on;
+        let is_type = (1..=2).all(|n| self.token_before(n) == Some(&SqlToken::Symbol(b':')));
         let word = &self.tokens[self.at];
         let mut part = 1;
-        while self.back(part) == Some(&Token::Symbol(b'.')) {
+        while self.token_before(part) == Some(&SqlToken::Symbol(b'.')) {
             part += 2;
         }
         after_parenthesis
             || is_type
-            || self.is_back(part, &["INTO", "AS", "WITH", "RECURSIVE", "TABLESAMPLE"])
-            || (word.is("BY") && self.is_back(1, &["ORDER", "GROUP", "PARTITION"]))
-            || (word.is("SETS") && self.is_back(1, &["GROUPING"]))
-            || (word.is("CONFLICT") && self.is_back(1, &["ON"]))
-            || (word.is("MATERIALIZED") && self.is_back(2, &["AS"]))
+            || self.is_before(part, &["INTO", "AS", "WITH", "RECURSIVE", "TABLESAMPLE"])
+            || (word.is("BY") && self.is_before(1, &["ORDER", "GROUP", "PARTITION"]))
+            || (word.is("SETS") && self.is_before(1, &["GROUPING"]))
+            || (word.is("CONFLICT") && self.is_before(1, &["ON"]))
+            || (word.is("MATERIALIZED") && self.is_before(2, &["AS"]))
             || self.is_common_table()
     }
 
     /// Returns whether the word is the second or a later name in a `WITH`: `, name (columns) AS (SELECT …`.
     fn is_common_table(&self) -> bool {
-        if self.back(1) != Some(&Token::Symbol(b',')) {
+        if self.token_before(1) != Some(&SqlToken::Symbol(b',')) {
             return false;
         }
         let mut rest = self.tokens[self.at + 2..].iter();
-        let columns = rest.by_ref().take_while(|t| **t != Token::Symbol(b')'));
-        let only_names = columns
-            .copied()
-            .all(|t| matches!(t, Token::Word(_) | Token::Name(_) | Token::Symbol(b',')));
+        let columns = rest.by_ref().take_while(|t| **t != SqlToken::Symbol(b')'));
+        let only_names = columns.copied().all(|t| {
+            matches!(
+                t,
+                SqlToken::Word(_) | SqlToken::Name(_) | SqlToken::Symbol(b',')
+            )
+        });
         if !only_names || !rest.next().is_some_and(|t| t.is("AS")) {
             return false;
         }
         let mut rest = rest.skip_while(|t| t.is_any(&["NOT", "MATERIALIZED"]));
-        let mut next = || rest.next().copied().unwrap_or(Token::Other);
-        next() == Token::Symbol(b'(')
+        let mut next = || rest.next().copied().unwrap_or(SqlToken::Other);
+        next() == SqlToken::Symbol(b'(')
             && next().is_any(&[
                 "SELECT", "VALUES", "WITH", "TABLE", "INSERT", "UPDATE", "DELETE",
             ])

@@ -18,15 +18,15 @@ mod token;
 #[cfg(test)]
 mod tests;
 
-pub use functions::CALLED;
+pub use functions::CALLED_FUNCTIONS_COLUMN;
 
 /// The maximum length of a reported table name in bytes. A statement with a longer name is reported as a write to any
 /// table.
-pub const MAX_NAME: usize = 128;
+pub const MAX_TABLE_NAME_BYTES: usize = 128;
 /// The maximum length of a reported value in bytes. A column with a longer value is omitted.
-pub const MAX_VALUE: usize = 200;
+pub const MAX_VALUE_BYTES: usize = 200;
 /// The maximum number of bytes of names and values reported for one statement. Columns that exceed it are omitted.
-pub const MAX_REPORTED: usize = 1024;
+pub const MAX_REPORTED_BYTES: usize = 1024;
 
 /// The database whose quoting a statement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum StatementKind {
 
 /// The classification of a text with one or more statements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict<'a> {
+pub struct SqlClassification<'a> {
     /// The effect of the text.
     pub kind: StatementKind,
     /// For a write: its first word in capitals, at most 16 bytes; `MULTI` for several writes, `UNREADABLE` for a text
@@ -80,13 +80,13 @@ pub struct Verdict<'a> {
     /// Pairs of column and literal that hold for every row written: for an `INSERT` the values of its rows, for
     /// `UPDATE` and `DELETE` the conditions that must all hold. Either all values of a column are listed, or none of
     /// them. For a statement that writes only through the functions that it calls, the list holds those functions as
-    /// values of [`CALLED`].
+    /// values of [`CALLED_FUNCTIONS_COLUMN`].
     pub values: Vec<(&'a [u8], &'a [u8])>,
 }
 
-impl Verdict<'_> {
-    fn no_write(kind: StatementKind) -> Verdict<'static> {
-        Verdict {
+impl SqlClassification<'_> {
+    fn no_write(kind: StatementKind) -> SqlClassification<'static> {
+        SqlClassification {
             kind,
             verb: String::new(),
             table: None,
@@ -94,8 +94,8 @@ impl Verdict<'_> {
         }
     }
 
-    fn any_table(verb: &str) -> Verdict<'static> {
-        Verdict {
+    fn any_table(verb: &str) -> SqlClassification<'static> {
+        SqlClassification {
             kind: StatementKind::Write,
             verb: verb.to_owned(),
             table: None,
@@ -105,31 +105,31 @@ impl Verdict<'_> {
 }
 
 /// Classifies a text of one or more statements.
-pub fn classify(dialect: Dialect, sql: &[u8]) -> Verdict<'_> {
+pub fn classify(dialect: Dialect, sql: &[u8]) -> SqlClassification<'_> {
     let mut tokens = Vec::new();
-    for token in token::Tokens::new(dialect, sql) {
-        if token == token::Token::Unreadable {
-            return Verdict::any_table("UNREADABLE");
+    for token in token::SqlTokens::new(dialect, sql) {
+        if token == token::SqlToken::Unreadable {
+            return SqlClassification::any_table("UNREADABLE");
         }
         tokens.push(token);
         // In most cases the first word decides, because pages read far more than they write.
         if tokens.len() == 1 && statement::is_plain_select(&tokens[0], dialect, sql) {
-            return Verdict::no_write(StatementKind::Read);
+            return SqlClassification::no_write(StatementKind::Read);
         }
     }
-    let mut all: Option<Verdict<'_>> = None;
-    for part in tokens.split(|token| *token == token::Token::Symbol(b';')) {
+    let mut all: Option<SqlClassification<'_>> = None;
+    for part in tokens.split(|token| *token == token::SqlToken::Symbol(b';')) {
         let next = statement::classify(dialect, part);
         all = Some(match all {
             None => next,
             Some(before)
                 if before.kind == StatementKind::Write && next.kind == StatementKind::Write =>
             {
-                Verdict::any_table("MULTI")
+                SqlClassification::any_table("MULTI")
             }
             Some(before) if before.kind >= next.kind => before,
             Some(_) => next,
         });
     }
-    all.unwrap_or_else(|| Verdict::no_write(StatementKind::Read))
+    all.unwrap_or_else(|| SqlClassification::no_write(StatementKind::Read))
 }

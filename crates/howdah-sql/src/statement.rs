@@ -2,14 +2,17 @@
 //! does not have the expected form, less is reported, never more.
 
 use crate::functions;
-use crate::token::Token;
-use crate::{Dialect, MAX_NAME, MAX_REPORTED, MAX_VALUE, StatementKind, Verdict};
+use crate::token::SqlToken;
+use crate::{
+    Dialect, MAX_REPORTED_BYTES, MAX_TABLE_NAME_BYTES, MAX_VALUE_BYTES, SqlClassification,
+    StatementKind,
+};
 
-const READS: [&str; 11] = [
+const READ_VERBS: [&str; 11] = [
     "SELECT", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "USE", "HELP", "VALUES", "TABLE", "FETCH",
     "CLOSE",
 ];
-const CONTROLS: [&str; 29] = [
+const CONTROL_VERBS: [&str; 29] = [
     "BEGIN",
     "START",
     "COMMIT",
@@ -41,14 +44,14 @@ const CONTROLS: [&str; 29] = [
     "PREPARE",
     "CHECKPOINT",
 ];
-const WRITES: [&str; 5] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE"];
-const MAX_ROWS: usize = 64;
+const WRITE_VERBS: [&str; 5] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE"];
+const MAX_INSERT_ROWS: usize = 64;
 /// Words that may follow a table or its alias, or that end its conditions.
-const TAIL: [&str; 6] = ["ORDER", "LIMIT", "RETURNING", "GROUP", "HAVING", "ON"];
+const CLAUSE_KEYWORDS: [&str; 6] = ["ORDER", "LIMIT", "RETURNING", "GROUP", "HAVING", "ON"];
 
 /// Returns whether a text with this first token certainly reads: a `SELECT` in a dialect where a `SELECT` cannot write,
 /// in a text without a second statement.
-pub(crate) fn is_plain_select(first: &Token<'_>, dialect: Dialect, sql: &[u8]) -> bool {
+pub(crate) fn is_plain_select(first: &SqlToken<'_>, dialect: Dialect, sql: &[u8]) -> bool {
     matches!(dialect, Dialect::Mysql | Dialect::Sqlite)
         && first.is("SELECT")
         && !sql.contains(&b';')
@@ -58,33 +61,37 @@ pub(crate) fn is_plain_select(first: &Token<'_>, dialect: Dialect, sql: &[u8]) -
 }
 
 /// The maximum number of function names reported for one statement.
-const MAX_CALLED: usize = 16;
+const MAX_REPORTED_FUNCTIONS: usize = 16;
 
 /// Classifies the tokens of one statement.
-pub(crate) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
-    let verdict = by_keywords(dialect, tokens);
+pub(crate) fn classify<'a>(dialect: Dialect, tokens: &[SqlToken<'a>]) -> SqlClassification<'a> {
+    let verdict = classify_by_keywords(dialect, tokens);
     if dialect != Dialect::Postgres {
         return verdict;
     }
-    let called = functions::unknown(tokens, verdict.kind == StatementKind::Write);
+    let called = functions::possibly_writing(tokens, verdict.kind == StatementKind::Write);
     if called.is_empty() {
         return verdict;
     }
     // Such functions may write anything else, so no table or value may narrow the report.
     if verdict.kind == StatementKind::Write {
-        return Verdict::any_table(&verdict.verb);
+        return SqlClassification::any_table(&verdict.verb);
     }
     let verb = tokens.iter().find_map(|token| match token {
-        Token::Word(word) => Some(verb_of(word)),
+        SqlToken::Word(word) => Some(verb_of(word)),
         _ => None,
     });
     // A zero byte terminates a value in the format that the report is sent in.
-    let reportable = |name: &&[u8]| name.len() <= MAX_REPORTED / MAX_CALLED && !name.contains(&0);
-    let reported = called.len() <= MAX_CALLED && called.iter().all(reportable);
+    let reportable = |name: &&[u8]| {
+        name.len() <= MAX_REPORTED_BYTES / MAX_REPORTED_FUNCTIONS && !name.contains(&0)
+    };
+    let reported = called.len() <= MAX_REPORTED_FUNCTIONS && called.iter().all(reportable);
     let values = called.iter().filter(|_| reported);
-    Verdict {
-        values: values.map(|f| (functions::CALLED.as_bytes(), *f)).collect(),
-        ..Verdict::any_table(&verb.unwrap_or_default())
+    SqlClassification {
+        values: values
+            .map(|f| (functions::CALLED_FUNCTIONS_COLUMN.as_bytes(), *f))
+            .collect(),
+        ..SqlClassification::any_table(&verb.unwrap_or_default())
     }
 }
 
@@ -96,39 +103,39 @@ fn verb_of(word: &[u8]) -> String {
         .collect()
 }
 
-fn by_keywords<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
+fn classify_by_keywords<'a>(dialect: Dialect, tokens: &[SqlToken<'a>]) -> SqlClassification<'a> {
     let open = tokens
         .iter()
-        .position(|t| *t != Token::Symbol(b'('))
+        .position(|t| *t != SqlToken::Symbol(b'('))
         .unwrap_or(tokens.len());
     let tokens = &tokens[open..];
     let Some((first, rest)) = tokens.split_first() else {
-        return Verdict::no_write(StatementKind::Read);
+        return SqlClassification::no_write(StatementKind::Read);
     };
-    let Token::Word(word) = first else {
-        return Verdict::any_table("");
+    let SqlToken::Word(word) = first else {
+        return SqlClassification::any_table("");
     };
     // The standard's SELECT INTO creates a table; MySQL's fills a variable or a file.
     let into = first.is("SELECT") && !matches!(dialect, Dialect::Mysql | Dialect::Sqlite);
     if into && rest.iter().any(|t| t.is("INTO")) {
-        return Verdict::any_table("SELECT");
+        return SqlClassification::any_table("SELECT");
     }
     if first.is("WITH") || first.is("EXPLAIN") {
-        return nested(first.is("WITH"), rest);
+        return classify_nested(first.is("WITH"), rest);
     }
-    if first.is_any(&READS) {
-        return Verdict::no_write(StatementKind::Read);
+    if first.is_any(&READ_VERBS) {
+        return SqlClassification::no_write(StatementKind::Read);
     }
     let temporary = rest
         .first()
         .is_some_and(|t| t.is_any(&["TEMPORARY", "TEMP"]));
     // A temporary table that is created from a `WITH` query may still write to other tables.
     let temporary = temporary && !(dialect == Dialect::Postgres && writes_within(rest));
-    if first.is_any(&CONTROLS) || (first.is_any(&["CREATE", "DROP"]) && temporary) {
-        return Verdict::no_write(StatementKind::Control);
+    if first.is_any(&CONTROL_VERBS) || (first.is_any(&["CREATE", "DROP"]) && temporary) {
+        return SqlClassification::no_write(StatementKind::Control);
     }
     let verb = verb_of(word);
-    let mut reader = Reader { tokens: rest };
+    let mut reader = StatementParser { tokens: rest };
     let (table, values) = match verb.as_str() {
         "INSERT" | "REPLACE" => reader.insert(),
         "UPDATE" => reader.update(),
@@ -143,13 +150,14 @@ fn by_keywords<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
         }
         _ => (None, Vec::new()),
     };
-    let table =
-        table.filter(|name| !name.is_empty() && name.len() <= MAX_NAME && !name.contains(&0));
-    Verdict {
+    let table = table.filter(|name| {
+        !name.is_empty() && name.len() <= MAX_TABLE_NAME_BYTES && !name.contains(&0)
+    });
+    SqlClassification {
         kind: StatementKind::Write,
         verb,
         values: if table.is_some() {
-            reportable(values)
+            reportable_values(values)
         } else {
             Vec::new()
         },
@@ -159,36 +167,36 @@ fn by_keywords<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
 
 /// Classifies statements that contain others: each part of a `WITH` may write, and `EXPLAIN ANALYZE` runs the statement
 /// that it explains.
-fn nested<'a>(runs: bool, tokens: &[Token<'a>]) -> Verdict<'a> {
+fn classify_nested<'a>(runs: bool, tokens: &[SqlToken<'a>]) -> SqlClassification<'a> {
     if !runs && !tokens.iter().any(|t| t.is("ANALYZE")) {
-        return Verdict::no_write(StatementKind::Read);
+        return SqlClassification::no_write(StatementKind::Read);
     }
     if writes_within(tokens) {
-        Verdict::any_table("WITH")
+        SqlClassification::any_table("WITH")
     } else {
-        Verdict::no_write(StatementKind::Read)
+        SqlClassification::no_write(StatementKind::Read)
     }
 }
 
-fn writes_within(tokens: &[Token<'_>]) -> bool {
+fn writes_within(tokens: &[SqlToken<'_>]) -> bool {
     tokens.iter().enumerate().any(|(at, token)| {
         let before = at.checked_sub(1).map(|at| &tokens[at]);
         let locks = before.is_some_and(|t| t.is_any(&["FOR", "KEY"]));
-        let function = tokens.get(at + 1) == Some(&Token::Symbol(b'('));
+        let function = tokens.get(at + 1) == Some(&SqlToken::Symbol(b'('));
         let makes = token.is("INTO");
-        (token.is_any(&WRITES) && !locks && !function) || makes
+        (token.is_any(&WRITE_VERBS) && !locks && !function) || makes
     })
 }
 
-type Values<'a> = Vec<(&'a [u8], Option<&'a [u8]>)>;
+type ColumnValues<'a> = Vec<(&'a [u8], Option<&'a [u8]>)>;
 
 /// Returns the columns all of whose values are known, up to the size limit.
-fn reportable<'a>(values: Values<'a>) -> Vec<(&'a [u8], &'a [u8])> {
+fn reportable_values<'a>(values: ColumnValues<'a>) -> Vec<(&'a [u8], &'a [u8])> {
     let known = |column: &[u8]| {
         let mut all = values
             .iter()
             .filter(|(c, _)| c.eq_ignore_ascii_case(column));
-        all.all(|(_, value)| value.is_some_and(|v| v.len() <= MAX_VALUE && !v.contains(&0)))
+        all.all(|(_, value)| value.is_some_and(|v| v.len() <= MAX_VALUE_BYTES && !v.contains(&0)))
     };
     let size = |column: &[u8]| -> usize {
         let all = values
@@ -201,7 +209,11 @@ fn reportable<'a>(values: Values<'a>) -> Vec<(&'a [u8], &'a [u8])> {
     let mut reported = 0;
     for (column, _) in &values {
         let seen = columns.iter().any(|c| c.eq_ignore_ascii_case(column));
-        if seen || column.contains(&0) || !known(column) || reported + size(column) > MAX_REPORTED {
+        if seen
+            || column.contains(&0)
+            || !known(column)
+            || reported + size(column) > MAX_REPORTED_BYTES
+        {
             continue;
         }
         reported += size(column);
@@ -213,23 +225,23 @@ fn reportable<'a>(values: Values<'a>) -> Vec<(&'a [u8], &'a [u8])> {
         .collect()
 }
 
-struct Reader<'t, 'a> {
-    tokens: &'t [Token<'a>],
+struct StatementParser<'t, 'a> {
+    tokens: &'t [SqlToken<'a>],
 }
 
-impl<'a> Reader<'_, 'a> {
-    fn peek(&self) -> Option<&Token<'a>> {
+impl<'a> StatementParser<'_, 'a> {
+    fn peek(&self) -> Option<&SqlToken<'a>> {
         self.tokens.first()
     }
 
-    fn take(&mut self) -> Option<Token<'a>> {
+    fn take(&mut self) -> Option<SqlToken<'a>> {
         let (first, rest) = self.tokens.split_first()?;
         self.tokens = rest;
         Some(*first)
     }
 
     fn take_symbol(&mut self, symbol: u8) -> bool {
-        let is = self.peek() == Some(&Token::Symbol(symbol));
+        let is = self.peek() == Some(&SqlToken::Symbol(symbol));
         if is {
             self.take();
         }
@@ -252,7 +264,7 @@ impl<'a> Reader<'_, 'a> {
 
     fn name(&mut self) -> Option<&'a [u8]> {
         match self.take()? {
-            Token::Word(name) | Token::Name(name) => Some(name),
+            SqlToken::Word(name) | SqlToken::Name(name) => Some(name),
             _ => None,
         }
     }
@@ -266,7 +278,7 @@ impl<'a> Reader<'_, 'a> {
         Some(name)
     }
 
-    fn insert(&mut self) -> (Option<&'a [u8]>, Values<'a>) {
+    fn insert(&mut self) -> (Option<&'a [u8]>, ColumnValues<'a>) {
         self.skip_or();
         self.skip_any(&["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE"]);
         self.skip_any(&["INTO", "ONLY"]);
@@ -275,7 +287,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Reads `(columns) VALUES (row), (row) …`.
-    fn rows(&mut self) -> Option<Values<'a>> {
+    fn rows(&mut self) -> Option<ColumnValues<'a>> {
         let mut columns = Vec::new();
         if !self.take_symbol(b'(') {
             return None;
@@ -283,8 +295,8 @@ impl<'a> Reader<'_, 'a> {
         loop {
             columns.push(self.name()?);
             match self.take()? {
-                Token::Symbol(b',') => {}
-                Token::Symbol(b')') => break,
+                SqlToken::Symbol(b',') => {}
+                SqlToken::Symbol(b')') => break,
                 _ => return None,
             }
         }
@@ -292,7 +304,7 @@ impl<'a> Reader<'_, 'a> {
             return None;
         }
         let mut values = Vec::new();
-        for _ in 0..MAX_ROWS {
+        for _ in 0..MAX_INSERT_ROWS {
             if !self.take_symbol(b'(') {
                 return None;
             }
@@ -319,19 +331,19 @@ impl<'a> Reader<'_, 'a> {
         loop {
             let token = self.take()?;
             match token {
-                Token::Symbol(end @ (b',' | b')')) if depth == 0 => {
+                SqlToken::Symbol(end @ (b',' | b')')) if depth == 0 => {
                     return Some((value.filter(|_| length == 1), end));
                 }
-                Token::Symbol(b'(') => depth += 1,
-                Token::Symbol(b')') => depth -= 1,
-                Token::Text(text) if length == 0 => value = text,
+                SqlToken::Symbol(b'(') => depth += 1,
+                SqlToken::Symbol(b')') => depth -= 1,
+                SqlToken::Text(text) if length == 0 => value = text,
                 _ => {}
             }
             length += 1;
         }
     }
 
-    fn update(&mut self) -> (Option<&'a [u8]>, Values<'a>) {
+    fn update(&mut self) -> (Option<&'a [u8]>, ColumnValues<'a>) {
         self.skip_or();
         self.skip_any(&["LOW_PRIORITY", "IGNORE", "ONLY"]);
         let table = self.table();
@@ -366,9 +378,9 @@ impl<'a> Reader<'_, 'a> {
             }
             self.take();
             match token {
-                Token::Symbol(b'(') => depth += 1,
-                Token::Symbol(b')') => depth = depth.saturating_sub(1),
-                Token::Symbol(b',') if depth == 0 => at_column = true,
+                SqlToken::Symbol(b'(') => depth += 1,
+                SqlToken::Symbol(b')') => depth = depth.saturating_sub(1),
+                SqlToken::Symbol(b',') if depth == 0 => at_column = true,
                 _ => {}
             }
         }
@@ -378,14 +390,14 @@ impl<'a> Reader<'_, 'a> {
         (table, values)
     }
 
-    fn delete(&mut self) -> (Option<&'a [u8]>, Values<'a>) {
+    fn delete(&mut self) -> (Option<&'a [u8]>, ColumnValues<'a>) {
         self.skip_any(&["LOW_PRIORITY", "QUICK", "IGNORE"]);
         if !self.take().is_some_and(|t| t.is("FROM")) {
             return (None, Vec::new());
         }
         self.skip_any(&["ONLY"]);
         let table = self.table();
-        let alone = |t: &Token<'_>| t.is("WHERE") || t.is_any(&TAIL);
+        let alone = |t: &SqlToken<'_>| t.is("WHERE") || t.is_any(&CLAUSE_KEYWORDS);
         if self.peek().is_some_and(|t| t.is("AS")) {
             self.take();
         }
@@ -401,7 +413,7 @@ impl<'a> Reader<'_, 'a> {
 
     /// Reads the conditions after `WHERE` that have the form `column = 'text'` or `column IN ('text', …)`, if all
     /// conditions must hold.
-    fn conditions(&mut self) -> Values<'a> {
+    fn conditions(&mut self) -> ColumnValues<'a> {
         let mut values = Vec::new();
         if !self.take().is_some_and(|t| t.is("WHERE")) {
             return values;
@@ -416,13 +428,13 @@ impl<'a> Reader<'_, 'a> {
                 let mut depth = 0u32;
                 while let Some(token) = self.peek() {
                     match token {
-                        Token::Symbol(b'(') => depth += 1,
-                        Token::Symbol(b')') => depth = depth.saturating_sub(1),
+                        SqlToken::Symbol(b'(') => depth += 1,
+                        SqlToken::Symbol(b')') => depth = depth.saturating_sub(1),
                         _ if depth > 0 => {}
                         // MySQL's `||` and `&&`, and constructs in which AND has another meaning.
-                        Token::Symbol(b'|' | b'&') => return Vec::new(),
+                        SqlToken::Symbol(b'|' | b'&') => return Vec::new(),
                         t if t.is_any(&["OR", "XOR", "BETWEEN", "CASE"]) => return Vec::new(),
-                        t if t.is("AND") || t.is_any(&TAIL) => break,
+                        t if t.is("AND") || t.is_any(&CLAUSE_KEYWORDS) => break,
                         _ => {}
                     }
                     self.take();
@@ -431,19 +443,19 @@ impl<'a> Reader<'_, 'a> {
             match self.take() {
                 None => return values,
                 Some(t) if t.is("AND") => {}
-                Some(t) if t.is_any(&TAIL) => return values,
+                Some(t) if t.is_any(&CLAUSE_KEYWORDS) => return values,
                 Some(_) => return Vec::new(),
             }
         }
     }
 
     /// Reads one condition up to the word that joins it to the next.
-    fn condition(&mut self) -> Option<Values<'a>> {
+    fn condition(&mut self) -> Option<ColumnValues<'a>> {
         let column = self.table()?;
         let mut values = Vec::new();
         match self.take()? {
-            Token::Symbol(b'=') => match self.take()? {
-                Token::Text(text) => values.push((column, text)),
+            SqlToken::Symbol(b'=') => match self.take()? {
+                SqlToken::Text(text) => values.push((column, text)),
                 _ => return None,
             },
             t if t.is("IN") => {
@@ -460,7 +472,9 @@ impl<'a> Reader<'_, 'a> {
             }
             _ => return None,
         }
-        let ends = self.peek().is_none_or(|t| t.is("AND") || t.is_any(&TAIL));
+        let ends = self
+            .peek()
+            .is_none_or(|t| t.is("AND") || t.is_any(&CLAUSE_KEYWORDS));
         ends.then_some(values)
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 
 /// Describes a classification in one line: `r` for a read, `c` for a control statement; for a write its verb, table and
 /// values.
-fn described(dialect: Dialect, sql: &str) -> String {
+fn describe(dialect: Dialect, sql: &str) -> String {
     let verdict = classify(dialect, sql.as_bytes());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match verdict.kind {
@@ -24,12 +24,12 @@ fn described(dialect: Dialect, sql: &str) -> String {
 
 fn check(dialect: Dialect, cases: &[(&str, &str)]) {
     for (sql, expected) in cases {
-        assert_eq!(described(dialect, sql), *expected, "{dialect:?}: {sql}");
+        assert_eq!(describe(dialect, sql), *expected, "{dialect:?}: {sql}");
     }
 }
 
 #[test]
-fn what_wordpress_sends_is_told_with_its_table_and_the_name_of_its_row() {
+fn wordpress_writes_are_reported_with_table_and_row_values() {
     check(
         Dialect::Mysql,
         &[
@@ -73,7 +73,7 @@ fn what_wordpress_sends_is_told_with_its_table_and_the_name_of_its_row() {
 }
 
 #[test]
-fn a_value_is_told_only_where_every_row_written_has_it() {
+fn value_is_reported_only_if_every_written_row_has_it() {
     let none = "UPDATE o";
     check(
         Dialect::Mysql,
@@ -120,7 +120,7 @@ fn a_value_is_told_only_where_every_row_written_has_it() {
 }
 
 #[test]
-fn what_is_not_known_to_read_is_a_write() {
+fn unknown_statement_is_a_write() {
     check(
         Dialect::Mysql,
         &[
@@ -198,26 +198,26 @@ fn what_is_not_known_to_read_is_a_write() {
 }
 
 #[test]
-fn what_is_told_is_bounded() {
-    let long = "x".repeat(MAX_VALUE + 1);
+fn reported_names_and_values_are_limited() {
+    let long = "x".repeat(MAX_VALUE_BYTES + 1);
     let sql = format!("UPDATE t SET a=1 WHERE n='{long}' AND m='y'");
-    assert_eq!(described(Dialect::Mysql, &sql), "UPDATE t m=y");
-    let name = "t".repeat(MAX_NAME + 1);
+    assert_eq!(describe(Dialect::Mysql, &sql), "UPDATE t m=y");
+    let name = "t".repeat(MAX_TABLE_NAME_BYTES + 1);
     assert_eq!(
-        described(Dialect::Mysql, &format!("DELETE FROM {name}")),
+        describe(Dialect::Mysql, &format!("DELETE FROM {name}")),
         "DELETE *"
     );
     let rows = vec!["('v')"; 65].join(",");
     let sql = format!("INSERT INTO t (n) VALUES {rows}");
-    assert_eq!(described(Dialect::Mysql, &sql), "INSERT t");
+    assert_eq!(describe(Dialect::Mysql, &sql), "INSERT t");
     let rows = (0..60).map(|n| format!("('{n}{}')", "v".repeat(100)));
     let rows: Vec<_> = rows.collect();
     let sql = format!("INSERT INTO t (n) VALUES {}", rows.join(","));
-    assert_eq!(described(Dialect::Mysql, &sql), "INSERT t");
+    assert_eq!(describe(Dialect::Mysql, &sql), "INSERT t");
 }
 
 #[test]
-fn a_select_of_postgresql_writes_if_a_function_it_calls_may() {
+fn postgresql_select_writes_if_a_called_function_may() {
     check(
         Dialect::Postgres,
         &[
@@ -281,10 +281,10 @@ fn a_select_of_postgresql_writes_if_a_function_it_calls_may() {
         ],
     );
     let many = vec!["f()"; 17].join(",");
-    let many_described = described(Dialect::Postgres, &format!("SELECT {many}"));
+    let many_described = describe(Dialect::Postgres, &format!("SELECT {many}"));
     assert_eq!(many_described, "SELECT *");
     let long = format!("SELECT {}()", "f".repeat(65));
-    assert_eq!(described(Dialect::Postgres, &long), "SELECT *");
+    assert_eq!(describe(Dialect::Postgres, &long), "SELECT *");
     // In dialects where functions rarely write, a SELECT counts as a read.
-    assert_eq!(described(Dialect::Mysql, "SELECT save()"), "r");
+    assert_eq!(describe(Dialect::Mysql, "SELECT save()"), "r");
 }

@@ -6,7 +6,7 @@ use crate::Dialect;
 
 /// One token of a statement. Comments and white space yield no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Token<'a> {
+pub(crate) enum SqlToken<'a> {
     /// A keyword or an unquoted name.
     Word(&'a [u8]),
     /// The content of a quoted name.
@@ -21,10 +21,10 @@ pub(crate) enum Token<'a> {
     Unreadable,
 }
 
-impl Token<'_> {
+impl SqlToken<'_> {
     /// Returns whether this token is the given keyword.
     pub fn is(&self, keyword: &str) -> bool {
-        matches!(self, Token::Word(word) if word.eq_ignore_ascii_case(keyword.as_bytes()))
+        matches!(self, SqlToken::Word(word) if word.eq_ignore_ascii_case(keyword.as_bytes()))
     }
 
     /// Returns whether this token is one of the given keywords.
@@ -33,40 +33,40 @@ impl Token<'_> {
     }
 }
 
-/// An iterator over the tokens of a text. It ends after [`Token::Unreadable`].
-pub(crate) struct Tokens<'a> {
+/// An iterator over the tokens of a text. It ends after [`SqlToken::Unreadable`].
+pub(crate) struct SqlTokens<'a> {
     dialect: Dialect,
     sql: &'a [u8],
     at: usize,
 }
 
-impl<'a> Tokens<'a> {
-    pub fn new(dialect: Dialect, sql: &'a [u8]) -> Tokens<'a> {
-        Tokens {
+impl<'a> SqlTokens<'a> {
+    pub fn new(dialect: Dialect, sql: &'a [u8]) -> SqlTokens<'a> {
+        SqlTokens {
             dialect,
             sql,
             at: 0,
         }
     }
 
-    fn byte(&self, ahead: usize) -> Option<u8> {
+    fn peek_byte(&self, ahead: usize) -> Option<u8> {
         self.sql.get(self.at + ahead).copied()
     }
 
-    fn unreadable(&mut self) -> Option<Token<'a>> {
+    fn unreadable(&mut self) -> Option<SqlToken<'a>> {
         self.at = self.sql.len();
-        Some(Token::Unreadable)
+        Some(SqlToken::Unreadable)
     }
 
     /// Skips white space and comments. Returns `false` if a comment does not end, or if some servers execute it.
     fn skip(&mut self) -> bool {
         loop {
-            match (self.byte(0), self.byte(1)) {
+            match (self.peek_byte(0), self.peek_byte(1)) {
                 (Some(b), _) if b.is_ascii_whitespace() || b == 0x0b => self.at += 1,
                 (Some(b'#'), _) if self.dialect == Dialect::Mysql => self.skip_line(),
                 (Some(b'-'), Some(b'-')) => {
                     // MySQL requires white space after the dashes: there, `5--1` is an expression.
-                    let blank = self.byte(2).is_none_or(|b| b <= b' ');
+                    let blank = self.peek_byte(2).is_none_or(|b| b <= b' ');
                     if self.dialect == Dialect::Mysql && !blank {
                         return true;
                     }
@@ -95,8 +95,8 @@ impl<'a> Tokens<'a> {
 
     fn skip_block(&mut self) -> bool {
         let mut depth = 0usize;
-        while let Some(byte) = self.byte(0) {
-            match (byte, self.byte(1)) {
+        while let Some(byte) = self.peek_byte(0) {
+            match (byte, self.peek_byte(1)) {
                 (b'/', Some(b'*')) if depth == 0 || self.dialect == Dialect::Postgres => {
                     depth += 1;
                     self.at += 2;
@@ -135,27 +135,27 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    fn text(&mut self, quote: u8, backslash: bool) -> Option<Token<'a>> {
+    fn text(&mut self, quote: u8, backslash: bool) -> Option<SqlToken<'a>> {
         match self.quoted(quote, backslash) {
-            Some((text, plain)) => Some(Token::Text(plain.then_some(text))),
+            Some((text, plain)) => Some(SqlToken::Text(plain.then_some(text))),
             None => self.unreadable(),
         }
     }
 
-    fn name(&mut self, close: u8) -> Option<Token<'a>> {
+    fn name(&mut self, close: u8) -> Option<SqlToken<'a>> {
         match self.quoted(close, false) {
             // No table has a quote in its name in practice, so such a name is accepted but not interpreted.
             Some((name, plain)) => Some(if plain {
-                Token::Name(name)
+                SqlToken::Name(name)
             } else {
-                Token::Other
+                SqlToken::Other
             }),
             None => self.unreadable(),
         }
     }
 
     /// Reads `$tag$ … $tag$`, PostgreSQL's quoting, or a parameter such as `$1`.
-    fn dollar(&mut self) -> Option<Token<'a>> {
+    fn dollar_quoted(&mut self) -> Option<SqlToken<'a>> {
         let rest = &self.sql[self.at + 1..];
         let tag = rest
             .iter()
@@ -164,7 +164,7 @@ impl<'a> Tokens<'a> {
         let quotes = rest.get(tag) == Some(&b'$') && !rest[0].is_ascii_digit();
         if !quotes {
             self.at += 1 + tag;
-            return Some(Token::Other);
+            return Some(SqlToken::Other);
         }
         let mark = &self.sql[self.at..self.at + tag + 2];
         let inside = self.at + mark.len();
@@ -174,18 +174,18 @@ impl<'a> Tokens<'a> {
         match found {
             Some(end) => {
                 self.at = inside + end + mark.len();
-                Some(Token::Text(None))
+                Some(SqlToken::Text(None))
             }
             None => self.unreadable(),
         }
     }
 
-    fn word(&mut self) -> Token<'a> {
+    fn word(&mut self) -> SqlToken<'a> {
         let start = self.at;
-        while self.byte(0).is_some_and(is_word) {
+        while self.peek_byte(0).is_some_and(is_word) {
             self.at += 1;
         }
-        Token::Word(&self.sql[start..self.at])
+        SqlToken::Word(&self.sql[start..self.at])
     }
 }
 
@@ -216,37 +216,39 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
 }
 
-impl<'a> Iterator for Tokens<'a> {
-    type Item = Token<'a>;
+impl<'a> Iterator for SqlTokens<'a> {
+    type Item = SqlToken<'a>;
 
-    fn next(&mut self) -> Option<Token<'a>> {
+    fn next(&mut self) -> Option<SqlToken<'a>> {
         if !self.skip() {
             return self.unreadable();
         }
         let mysql = self.dialect == Dialect::Mysql;
-        match self.byte(0)? {
+        match self.peek_byte(0)? {
             b'\'' => self.text(b'\'', mysql),
             b'"' if mysql => self.text(b'"', true),
             b'"' => self.name(b'"'),
             b'`' => self.name(b'`'),
             b'[' if self.dialect == Dialect::Sqlite => self.name(b']'),
-            b'$' if self.dialect == Dialect::Postgres => self.dollar(),
-            b'e' | b'E' if self.dialect == Dialect::Postgres && self.byte(1) == Some(b'\'') => {
+            b'$' if self.dialect == Dialect::Postgres => self.dollar_quoted(),
+            b'e' | b'E'
+                if self.dialect == Dialect::Postgres && self.peek_byte(1) == Some(b'\'') =>
+            {
                 self.at += 1;
                 self.text(b'\'', true)
             }
             b'0'..=b'9' => {
                 self.word();
-                Some(Token::Other)
+                Some(SqlToken::Other)
             }
             byte if is_word(byte) => Some(self.word()),
             b'?' => {
                 self.at += 1;
-                Some(Token::Other)
+                Some(SqlToken::Other)
             }
             byte => {
                 self.at += 1;
-                Some(Token::Symbol(byte))
+                Some(SqlToken::Symbol(byte))
             }
         }
     }

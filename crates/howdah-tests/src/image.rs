@@ -23,7 +23,7 @@ pub fn png(width: u32, height: u32) -> Vec<u8> {
 pub fn dimensions(bytes: &[u8]) -> (u32, u32) {
     let scratch = Scratch::new("image");
     let file = scratch.write("picture", bytes);
-    let said = run(Command::new(php::named("php{php}"))
+    let said = run(Command::new(php::expand_placeholders("php{php}"))
         .args([
             "-r",
             "[$w, $h] = getimagesize($argv[1]) ?: exit(1); echo \"$w $h\";",
@@ -46,7 +46,7 @@ fn draw(save: &str, width: u32, height: u32) -> Vec<u8> {
          imagefilledellipse($i, $argv[1] / 2, $argv[2] / 2, $argv[2] / 2, $argv[2] / 2, 0xffffff);
          {save}"
     );
-    run(Command::new(php::named("php{php}"))
+    run(Command::new(php::expand_placeholders("php{php}"))
         .args(["-r", &script, "--"])
         .args([width.to_string(), height.to_string()])
         .arg(&file));

@@ -222,7 +222,7 @@ impl PhpIni {
         }
         let file = scratch.write("php/php.ini", text);
         let scan_dir = scratch.join("php/conf.d");
-        crate::scratch::copy_tree(&howdah_lab::ini::extensions(), &scan_dir);
+        crate::scratch::copy_tree(&howdah_lab::ini::extensions_directory(), &scan_dir);
         PhpIni { file, scan_dir }
     }
 }

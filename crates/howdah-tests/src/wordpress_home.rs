@@ -80,7 +80,7 @@ impl WordpressHome {
             "install.php",
             INSTALL.replace("SITE", &site.display().to_string()),
         );
-        let said = run(Command::new(php::named("php{php}")).arg(&install));
+        let said = run(Command::new(php::expand_placeholders("php{php}")).arg(&install));
         assert!(said.contains(HOST), "the installation said: {said}");
         WordpressHome {
             scratch,
@@ -100,7 +100,7 @@ impl WordpressHome {
             site.display()
         );
         let script = self.scratch.write("run.php", text);
-        run(Command::new(php::named("php{php}")).arg(&script))
+        run(Command::new(php::expand_placeholders("php{php}")).arg(&script))
     }
 
     /// Gives it Howdah's drop-in for the object cache.

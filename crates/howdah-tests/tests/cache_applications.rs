@@ -19,7 +19,7 @@ fn nobody_reads_anothers_page_or_an_old_one_in_the_guestbook() {
     let scratch = Scratch::new("guestbook-cached");
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
-    run(Command::new(php::named("php{php}"))
+    run(Command::new(php::expand_placeholders("php{php}"))
         .arg(scratch.join("site/seed.php"))
         .env("DEMO_DATA", &data));
     run(Command::new("chmod").args(["-R", "a+rwX"]).arg(&data));
@@ -115,7 +115,7 @@ fn nobody_reads_anothers_page_or_an_old_one_in_mediawiki() {
         scratch.writable_dir(directory);
     }
     let maintenance = |script: &str| {
-        let mut command = Command::new(php::named("php{php}"));
+        let mut command = Command::new(php::expand_placeholders("php{php}"));
         command.arg(root.join("maintenance").join(script));
         command
     };

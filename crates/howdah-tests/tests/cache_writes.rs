@@ -367,7 +367,7 @@ fn a_command_line_is_as_under_php() {
         howdah_program().to_str().unwrap(),
         &["php", "--control", control],
     );
-    let theirs = run(&php::named("php{php}"), &[]);
+    let theirs = run(&php::expand_placeholders("php{php}"), &[]);
     assert_eq!(
         String::from_utf8_lossy(&ours.stdout),
         String::from_utf8_lossy(&theirs.stdout)

@@ -91,7 +91,7 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
     let seed = scratch.join("site/seed.php");
-    run(Command::new(php::named("php{php}"))
+    run(Command::new(php::expand_placeholders("php{php}"))
         .arg(seed)
         .env("DEMO_DATA", &data));
     run(Command::new("chmod").args(["-R", "a+rwX"]).arg(&data));

@@ -21,7 +21,7 @@ fn guestbook() -> Guestbook {
     let scratch = Scratch::new("guestbook");
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
-    run(Command::new(php::named("php{php}"))
+    run(Command::new(php::expand_placeholders("php{php}"))
         .arg(scratch.join("site/seed.php"))
         .env("DEMO_DATA", &data));
     run(Command::new("chmod").args(["-R", "a+rwX"]).arg(&data));

@@ -154,7 +154,7 @@ fn a_project_around_its_web_directory_is_served_by_what_is_written_as_without_it
     let demo = scratch.join("site");
     copy_tree(&repository().join("demo"), &demo);
     let data = scratch.writable_dir("data");
-    run(Command::new(php::named("php{php}"))
+    run(Command::new(php::expand_placeholders("php{php}"))
         .arg(demo.join("seed.php"))
         .env("DEMO_DATA", &data));
     run(Command::new("chmod").args(["-R", "a+rwX"]).arg(&data));

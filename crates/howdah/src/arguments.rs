@@ -18,15 +18,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use cache::{Cache, CacheCommand};
-pub use cert::{Cert, CertCommand, CertTarget};
-pub use check::{Check, Explain, Modes};
-pub use import::{Import, ImportCommand, ImportOutput, ImportServer, ImportVerify};
-pub use init::Init;
-pub use job::{Job, JobCommand, JobTarget};
-pub use php::{Php, Run, Warm};
-pub use serve::{Front, Serve, Spawner};
-pub use server::{Dashboard, Status, Stop, Target};
+pub use cache::{CacheArguments, CacheCommand};
+pub use cert::{CertArguments, CertCommand, CertTarget};
+pub use check::{CheckArguments, ExplainArguments, ModesArguments};
+pub use import::{
+    ImportArguments, ImportCommand, ImportOutput, ImportServerArguments, ImportVerifyArguments,
+};
+pub use init::InitArguments;
+pub use job::{JobArguments, JobCommand, JobTarget};
+pub use php::{PhpArguments, RunArguments, WarmArguments};
+pub use serve::{ChildArguments, ServeArguments, SpawnerArguments};
+pub use server::{DashboardArguments, ServerTarget, StatusArguments, StopArguments};
 
 /// Serves PHP applications: static files, and PHP in isolated processes.
 #[derive(Debug, Parser)]
@@ -43,13 +45,13 @@ pub use server::{Dashboard, Status, Stop, Target};
                   Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
                   5 address in use or not permitted, 6 no server to talk to, 7 howdah-bench missing"
 )]
-pub struct Arguments {
+pub struct CommandLineArguments {
     /// Print the versions of Howdah and of PHP
     #[arg(short = 'V', long)]
     pub version: bool,
     /// What to do.
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub command: Option<HowdahCommand>,
 }
 
 /// Options of other servers and of former versions, with what to use instead.
@@ -81,18 +83,18 @@ const OTHER_SERVERS_OPTIONS: &[(&[&str], &str)] = &[
     ),
 ];
 
-impl Arguments {
+impl CommandLineArguments {
     /// Parses the command line. If it has a mistake, prints the mistake and exits.
-    pub fn read() -> Arguments {
-        Arguments::try_parse().unwrap_or_else(|mut error| {
-            hint(&mut error);
+    pub fn read() -> CommandLineArguments {
+        CommandLineArguments::try_parse().unwrap_or_else(|mut error| {
+            replace_tip(&mut error);
             error.exit()
         })
     }
 }
 
 /// Replaces clap's own tip, which would be how to pass the option as a value, or an option with a similar name.
-fn hint(error: &mut clap::Error) {
+fn replace_tip(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else {
         return;
@@ -109,75 +111,75 @@ fn hint(error: &mut clap::Error) {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum HowdahCommand {
     /// Serve a directory, or the sites of a configuration file.
     #[command(after_help = "Examples:\n  \
         howdah serve public --listen :8080\n  \
         howdah serve /var/www/site --domain example.org\n  \
         howdah serve --config /etc/howdah/howdah.toml")]
-    Serve(Box<Serve>),
+    Serve(Box<ServeArguments>),
     /// Write a commented howdah.toml, and a unit for systemd, for the application in a directory.
     #[command(after_help = "Examples:\n  \
         howdah init\n  \
         howdah init /srv/shop\n  \
         howdah init /srv/shop -o /etc/howdah/sites.d/shop.toml\n\n\
         Asks nothing, starts nothing: what it found, what it wrote and the next command are printed.")]
-    Init(Init),
+    Init(InitArguments),
     /// Run a script written for Swoole's HTTP server.
     #[command(after_help = "Example:\n  howdah run --listen :9501 server.php")]
-    Run(Run),
+    Run(RunArguments),
     /// Run PHP on the command line, and report its database writes to the server's page cache.
     #[command(
         after_help = "Where no server runs, it joins the [fleet] of --config while its script writes.\n\n\
         Examples:\n  howdah php wp-cron.php\n  \
         howdah php --config /etc/howdah/howdah.toml artisan queue:work"
     )]
-    Php(Php),
+    Php(PhpArguments),
     /// Compile an application's PHP files into opcache's file cache, for an image.
     #[command(after_help = "Example:\n  \
         howdah warm /app -d opcache.file_cache=/var/cache/howdah/opcache")]
-    Warm(Warm),
+    Warm(WarmArguments),
     /// Check a configuration file and report all mistakes, or show what `serve DIR` would choose.
     #[command(after_help = "Examples:\n  \
         howdah check --config howdah.toml\n  \
         howdah check --explain queue_size")]
-    Check(Check),
+    Check(CheckArguments),
     /// Write a howdah.toml from the configuration of nginx and php-fpm, or compare two servers.
     #[command(after_help = "Examples:\n  \
         howdah import nginx /etc/nginx/nginx.conf -o howdah.toml\n  \
         howdah import --verify /var/log/nginx/access.log --old http://127.0.0.1:80 --host example.org")]
-    Import(Box<Import>),
+    Import(Box<ImportArguments>),
     /// Explain which rules match a request, in which order, and what produces the response. Runs no script.
     #[command(after_help = "Examples:\n  \
         howdah explain https://example.org/wp-login.php -X POST --from 198.51.100.7\n  \
         howdah explain /shop/ -H 'Cookie: lang=de' --config howdah.toml --json")]
-    Explain(Explain),
+    Explain(ExplainArguments),
     /// Show what the server and its PHP processes are doing.
     #[command(after_help = "Example:\n  howdah status --watch")]
-    Status(Status),
+    Status(StatusArguments),
     /// Show the status in a browser, live, with buttons to purge pages and to reload.
     #[command(after_help = "Examples:\n  \
         howdah dashboard\n  \
         ssh -L 8090:127.0.0.1:8090 example.org howdah dashboard --listen 8090")]
-    Dashboard(Dashboard),
+    Dashboard(DashboardArguments),
     /// Load new code, php.ini and configuration without dropping a request.
     #[command(after_help = "Example, after a deployment:\n  howdah reload")]
-    Reload(Target),
+    Reload(ServerTarget),
     /// Replace the running program with the one that is installed now, without dropping a request.
     #[command(after_help = "Example, after a new version has been installed:\n  howdah upgrade")]
-    Upgrade(Target),
+    Upgrade(ServerTarget),
     /// Purge pages from the page cache, or explain why one is not in it.
     #[command(after_help = "Example:\n  howdah cache purge --tag news")]
-    Cache(Cache),
+    Cache(CacheArguments),
     /// List, order, renew and remove the certificates that Howdah orders by itself.
     #[command(after_help = "Example:\n  howdah cert list")]
-    Cert(Cert),
+    Cert(CertArguments),
     /// List background jobs, start and stop them.
     #[command(after_help = "Example:\n  howdah job list")]
-    Job(Job),
+    Job(JobArguments),
     /// Stop the server after its running requests.
     #[command(after_help = "Example:\n  howdah stop --timeout 30s")]
-    Stop(Stop),
+    Stop(StopArguments),
     /// Run the five benchmarks, Howdah beside its rivals, on this machine.
     // This command and the next are only for the list: `howdah-bench` implements them (`commands::external`).
     Compare,
@@ -185,40 +187,40 @@ pub enum Command {
     Bench,
     /// Show the modes in which Howdah can run PHP, and which of them work on this machine.
     #[command(after_help = "Example:\n  howdah modes")]
-    Modes(Modes),
+    Modes(ModesArguments),
     /// Print the versions of Howdah and of PHP.
     #[command(after_help = "Example:\n  howdah version")]
     Version,
     /// Print shell completions for this command line.
     #[command(after_help = "Example:\n  howdah completion bash > /etc/bash_completion.d/howdah")]
-    Completion(Completion),
+    Completion(CompletionArguments),
     /// Write the manual pages, for packages.
     #[command(name = "man", hide = true)]
-    Man(Man),
+    Man(ManArguments),
     /// The process that handles HTTP; started by the master.
     #[command(name = "front", hide = true)]
-    Front(Front),
+    Front(ChildArguments),
     /// The process that orders certificates; started by the master.
     #[command(name = "certificates", hide = true)]
-    Certificates(Front),
+    Certificates(ChildArguments),
     /// The process that runs background jobs; started by the master.
     #[command(name = "jobs", hide = true)]
-    Jobs(Front),
+    Jobs(ChildArguments),
     /// The process that starts a pool's external programs; started by the master.
     #[command(name = "spawner", hide = true)]
-    Spawner(Box<Spawner>),
+    Spawner(Box<SpawnerArguments>),
 }
 
 /// `howdah completion`
 #[derive(Args, Debug)]
-pub struct Completion {
+pub struct CompletionArguments {
     /// The shell.
     pub shell: clap_complete::Shell,
 }
 
 /// `howdah man`
 #[derive(Args, Debug)]
-pub struct Man {
+pub struct ManArguments {
     /// The directory to write the pages to.
     pub directory: PathBuf,
 }
@@ -228,12 +230,12 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::config::kind::Kind;
+    use crate::config::kind::OptionKind;
     use crate::config::options;
 
     #[test]
     fn help_names_every_word_an_option_takes() {
-        let mut command = Arguments::command();
+        let mut command = CommandLineArguments::command();
         let serve = command.find_subcommand_mut("serve").unwrap();
         let help = serve.render_help().to_string();
         let help: Vec<&str> = help.split_whitespace().collect();
@@ -241,7 +243,8 @@ mod tests {
         for (option, section, key) in [("--mode", "pool.*", "mode"), ("--cache", "site", "cache")] {
             let (_, rest) = help.split_once(&format!("{option} <")).unwrap();
             let (about, _) = rest.split_once("[default").unwrap();
-            let Some(Kind::Word(words)) = options::find(section, key).map(|spec| spec.kind) else {
+            let Some(OptionKind::Word(words)) = options::find(section, key).map(|spec| spec.kind)
+            else {
                 panic!("{section} {key} takes words");
             };
             for word in words {
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_every_command_has_an_example() {
+    fn help_of_every_command_has_an_example() {
         fn look(command: &clap::Command, name: &str, without: &mut Vec<String>) {
             for command in command
                 .get_subcommands()
@@ -266,14 +269,14 @@ mod tests {
             }
         }
         let mut without = Vec::new();
-        look(&Arguments::command(), "howdah", &mut without);
+        look(&CommandLineArguments::command(), "howdah", &mut without);
         // These commands print the help of howdah-bench.
         without.retain(|name| !["howdah compare", "howdah bench"].contains(&name.as_str()));
         assert!(without.is_empty(), "{without:?}");
     }
 
     #[test]
-    fn an_option_of_another_server_is_answered_with_ours() {
+    fn hint_names_our_option_for_one_of_another_server() {
         for (given, meant) in [
             ("--port", "--listen 8080"),
             ("-S", "--listen 127.0.0.1:8080"),
@@ -281,14 +284,16 @@ mod tests {
             ("--workers", "--children N"),
         ] {
             let mut error =
-                Arguments::try_parse_from(["howdah", "serve", given, "8080"]).unwrap_err();
-            hint(&mut error);
+                CommandLineArguments::try_parse_from(["howdah", "serve", given, "8080"])
+                    .unwrap_err();
+            replace_tip(&mut error);
             let text = error.to_string();
             assert!(text.contains("tip: ") && text.contains(meant), "{text}");
             assert!(!text.contains("as a value"), "{text}");
         }
-        let mut error = Arguments::try_parse_from(["howdah", "serve", "--chlidren"]).unwrap_err();
-        hint(&mut error);
+        let mut error =
+            CommandLineArguments::try_parse_from(["howdah", "serve", "--chlidren"]).unwrap_err();
+        replace_tip(&mut error);
         assert!(error.to_string().contains("'--children'"), "{error}");
     }
 }

@@ -10,24 +10,26 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use howdah_acme::{Event, Input, Settings, manager};
+use howdah_acme::{AcmeSettings, ManagerEvent, ManagerInput, manager};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use tokio::sync::mpsc;
 
-use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
-use crate::master::say;
+use crate::master::print_message;
+use crate::process_channel::{
+    FromCertificates, ProcessChannel, ReceiveOutcome, ToCertificates, read_text, text_file,
+};
 use crate::{child, exit, sys};
 
 /// How often the process checks whether its directory has been given to another user. If so, it exits and is started
 /// again as that user.
-const LOOK: Duration = Duration::from_secs(10);
+const OWNER_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs `howdah certificates`.
 pub fn run(link: i32) -> ExitCode {
     match serve(link) {
         Ok(()) => exit::done(),
         Err(why) => {
-            say(format!("certificates: {why}"));
+            print_message(format!("certificates: {why}"));
             exit::failed()
         }
     }
@@ -36,7 +38,7 @@ pub fn run(link: i32) -> ExitCode {
 fn serve(link: i32) -> Result<(), String> {
     let (link, _blocked) = child::prepare(link)?;
     let first = match link.receive::<ToCertificates>() {
-        Received::Message(ToCertificates::Settings, fds) => settings(fds)?,
+        ReceiveOutcome::Message(ToCertificates::Settings, fds) => settings(fds)?,
         _ => return Ok(()),
     };
     // Only a child of root can have become the owner.
@@ -45,9 +47,9 @@ fn serve(link: i32) -> Result<(), String> {
     let directory = first.directory.clone();
     let (inputs, inbox) = mpsc::unbounded_channel();
     let (outbox, mut events) = mpsc::unbounded_channel();
-    let _ = inputs.send(Input::Settings(first));
+    let _ = inputs.send(ManagerInput::Settings(first));
     let (reading, answering) = (link.clone(), inputs);
-    std::thread::spawn(move || read(&reading, &answering));
+    std::thread::spawn(move || forward_messages(&reading, &answering));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -56,7 +58,7 @@ fn serve(link: i32) -> Result<(), String> {
     local.block_on(&runtime, async {
         let telling = async {
             while let Some(event) = events.recv().await {
-                if let Err(error) = tell(&link, event) {
+                if let Err(error) = send_event(&link, event) {
                     return Err(format!("cannot reach the master: {error}"));
                 }
             }
@@ -64,7 +66,7 @@ fn serve(link: i32) -> Result<(), String> {
         };
         let losing_the_directory = async {
             while !becomes_owner || is_own(&directory) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(OWNER_CHECK_INTERVAL).await;
             }
             let directory = directory.display();
             Err(format!("{directory} belongs to another user than before"))
@@ -83,29 +85,31 @@ fn is_own(directory: &Path) -> bool {
     std::fs::metadata(directory).map_or(true, |meta| meta.uid() == own)
 }
 
-fn settings(fds: Vec<OwnedFd>) -> Result<Settings, String> {
+fn settings(fds: Vec<OwnedFd>) -> Result<AcmeSettings, String> {
     let fd = fds.into_iter().next().ok_or("descriptors are missing")?;
     let text = read_text(fd).map_err(|error| error.to_string())?;
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
 /// Forwards the messages of the master until the master exits.
-fn read(link: &Link, inputs: &mpsc::UnboundedSender<Input>) {
+fn forward_messages(link: &ProcessChannel, inputs: &mpsc::UnboundedSender<ManagerInput>) {
     loop {
         let input = match link.receive::<ToCertificates>() {
-            Received::Message(ToCertificates::Settings, fds) => match settings(fds) {
-                Ok(settings) => Input::Settings(settings),
+            ReceiveOutcome::Message(ToCertificates::Settings, fds) => match settings(fds) {
+                Ok(settings) => ManagerInput::Settings(settings),
                 Err(_) => continue,
             },
-            Received::Message(ToCertificates::Answering { number }, _) => Input::Answering(number),
-            Received::Message(ToCertificates::Wanted { name, client }, _) => {
-                Input::Wanted { name, client }
+            ReceiveOutcome::Message(ToCertificates::Answering { number }, _) => {
+                ManagerInput::ChallengesServed(number)
             }
-            Received::Message(ToCertificates::Command { id, command }, _) => {
-                Input::Command { id, command }
+            ReceiveOutcome::Message(ToCertificates::Wanted { name, client }, _) => {
+                ManagerInput::NameRequested { name, client }
             }
-            Received::Nothing => continue,
-            Received::Closed => return,
+            ReceiveOutcome::Message(ToCertificates::Command { id, command }, _) => {
+                ManagerInput::Command { id, command }
+            }
+            ReceiveOutcome::Nothing => continue,
+            ReceiveOutcome::Closed => return,
         };
         if inputs.send(input).is_err() {
             return;
@@ -113,28 +117,28 @@ fn read(link: &Link, inputs: &mpsc::UnboundedSender<Input>) {
     }
 }
 
-fn tell(link: &Link, event: Event) -> std::io::Result<()> {
+fn send_event(link: &ProcessChannel, event: ManagerEvent) -> std::io::Result<()> {
     let send = |message: &FromCertificates, text: &str| {
         let file = text_file(text)?;
         link.send(message, &[file.as_fd()])
     };
     match event {
-        Event::Log(line) => say(line),
-        Event::Certificates(all) => {
+        ManagerEvent::Log(line) => print_message(line),
+        ManagerEvent::Certificates(all) => {
             send(
                 &FromCertificates::Certificates,
                 &serde_json::to_string(&all)?,
             )?;
         }
-        Event::Challenges { number, challenges } => {
+        ManagerEvent::Challenges { number, challenges } => {
             let text = serde_json::to_string(&challenges)?;
             send(&FromCertificates::Challenges { number }, &text)?;
         }
-        Event::NotOrdered(name) => link.send(&FromCertificates::NotOrdered { name }, &[])?,
-        Event::Status(all) => {
+        ManagerEvent::NotOrdered(name) => link.send(&FromCertificates::NotOrdered { name }, &[])?,
+        ManagerEvent::Status(all) => {
             send(&FromCertificates::Status, &serde_json::to_string(&all)?)?;
         }
-        Event::Done { id, outcome } => {
+        ManagerEvent::Done { id, outcome } => {
             let ok = outcome.is_ok();
             let text = outcome.unwrap_or_else(|why| why);
             send(&FromCertificates::Done { id, ok }, &text)?;
@@ -143,11 +147,11 @@ fn tell(link: &Link, event: Event) -> std::io::Result<()> {
     Ok(())
 }
 
-fn give_up_privileges(settings: &Settings) -> Result<(), String> {
+fn give_up_privileges(settings: &AcmeSettings) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot give up privileges: {error}");
     if sys::is_root() {
         let owner = std::fs::metadata(&settings.directory).map_or(0, |meta| meta.uid());
-        match sys::user(&owner.to_string()).filter(|_| owner != 0) {
+        match sys::find_user(&owner.to_string()).filter(|_| owner != 0) {
             Some(account) => sys::become_user(&account, account.gid).map_err(failed)?,
             None => {
                 let none = CapabilitySets {
@@ -159,6 +163,6 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
             }
         }
     }
-    sys::give_up_capabilities().map_err(failed)?;
-    sys::no_new_privileges().map_err(failed)
+    sys::drop_capabilities().map_err(failed)?;
+    sys::forbid_new_privileges().map_err(failed)
 }

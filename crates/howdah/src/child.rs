@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::link::Link;
+use crate::process_channel::ProcessChannel;
 use crate::sys;
 
 /// Executes this program with `word` as its command. Returns its process id and the channel to it. `/proc/self/exe` is
@@ -15,8 +15,8 @@ use crate::sys;
 ///
 /// # Errors
 /// Fails with the error of the operating system.
-pub fn execute(word: &str) -> io::Result<(i32, Link)> {
-    let (link, theirs) = Link::pair()?;
+pub fn execute(word: &str) -> io::Result<(i32, ProcessChannel)> {
+    let (link, theirs) = ProcessChannel::pair()?;
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("howdah")
@@ -37,8 +37,8 @@ pub fn execute(word: &str) -> io::Result<(i32, Link)> {
 ///
 /// # Errors
 /// Fails with the reason why the process cannot continue, for the person who started it.
-pub fn prepare(link: i32) -> Result<(Link, sys::SignalDescriptor), String> {
-    let link = sys::inherited(link)
+pub fn prepare(link: i32) -> Result<(ProcessChannel, sys::SignalDescriptor), String> {
+    let link = sys::take_inherited(link)
         .map_err(|error| format!("no line to a master ({error}); start `howdah serve` instead"))?;
     sys::set_dumpable(false).map_err(|error| format!("cannot close our memory: {error}"))?;
     // The master decides when to stop, so a service manager that signals the whole group does not stop single
@@ -52,5 +52,5 @@ pub fn prepare(link: i32) -> Result<(Link, sys::SignalDescriptor), String> {
         libc::SIGUSR2,
     ]);
     let blocked = blocked.map_err(|error| format!("cannot block signals: {error}"))?;
-    Ok((Link::new(link), blocked))
+    Ok((ProcessChannel::new(link), blocked))
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use howdah_os::descriptors::packet_pair;
+use howdah_os::descriptors::packet_socket_pair;
 use howdah_proto::effect;
 use howdah_server::cache::admin::{self, AdminCommand};
 use rustix::net::RecvFlags;
@@ -13,43 +13,43 @@ use rustix::net::RecvFlags;
 use crate::master::control;
 
 /// The minimum interval between reports of the writes of a script.
-const EVERY: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 /// PHP does not report a statement that ends, or is committed, this soon after it reported that the statement writes.
 /// So after this time, the write is reported again.
-const SETTLING: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 /// The maximum number of bytes of different writes, and of purges, in one report. Beyond that, the report says that any
 /// table was written, or purges everything.
-const MOST: usize = 12 << 10;
+const MAX_REPORT_BYTES: usize = 12 << 10;
 // Both together with the rest of the request must fit.
-const _: () = assert!(2 * MOST + 4096 <= control::LONGEST);
+const _: () = assert!(2 * MAX_REPORT_BYTES + 4096 <= control::MAX_REQUEST_BYTES);
 
 /// What the script wrote and purges, and how much of it the server knows.
-pub struct Effects {
+pub struct ScriptEffects {
     /// The receiving end; `None` once no process holds the other end.
     reader: Option<OwnedFd>,
     /// The different writes so far.
-    writes: Words,
+    writes: WordSet,
     /// The purges that the server does not know yet.
-    purges: Words,
+    purges: WordSet,
     /// Whether a write may be stale in the server's shared caches, which the server does not know yet.
-    forgets: bool,
+    clears_shared_caches: bool,
     /// Whether there is something to report.
-    news: bool,
+    is_unreported: bool,
     /// When the last effect arrived, unless a report was made long enough after it.
     unsettled: Option<Instant>,
-    last: Option<Instant>,
+    last_report: Option<Instant>,
 }
 
 /// The writes and purges of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrote {
+pub struct EffectsReport {
     writes: Vec<String>,
     purges: Vec<String>,
 }
 
-impl Wrote {
+impl EffectsReport {
     /// Returns the command for the server. `site` limits it to the pages of one site; `None` stands for all sites.
-    pub fn of(&self, site: Option<&str>) -> AdminCommand {
+    pub fn command_for(&self, site: Option<&str>) -> AdminCommand {
         AdminCommand::Wrote {
             site: site.map(str::to_owned),
             writes: self.writes.clone(),
@@ -60,27 +60,27 @@ impl Wrote {
 
 /// Different words, with the time when each was last recorded. If there are more words than fit, one word stands for
 /// all.
-struct Words {
+struct WordSet {
     words: Vec<(String, Instant)>,
     size: usize,
     any: &'static str,
 }
 
 /// Returns the space that a word needs in JSON, where control characters and quotes are escaped.
-fn size_of(word: &str) -> usize {
-    serde_json::to_string(word).map_or(MOST, |text| text.len() + 1)
+fn json_size(word: &str) -> usize {
+    serde_json::to_string(word).map_or(MAX_REPORT_BYTES, |text| text.len() + 1)
 }
 
-impl Words {
-    fn new(any: &'static str) -> Words {
-        Words {
+impl WordSet {
+    fn new(any: &'static str) -> WordSet {
+        WordSet {
             words: Vec::new(),
             size: 0,
             any,
         }
     }
 
-    fn note(&mut self, word: String) {
+    fn record(&mut self, word: String) {
         let now = Instant::now();
         if let Some((first, noted)) = self.words.first_mut()
             && first == self.any
@@ -92,8 +92,8 @@ impl Words {
             *noted = now;
             return;
         }
-        self.size += size_of(&word);
-        if self.size > MOST || word == self.any {
+        self.size += json_size(&word);
+        if self.size > MAX_REPORT_BYTES || word == self.any {
             self.words.clear();
             self.words.push((self.any.to_owned(), now));
         } else {
@@ -103,7 +103,7 @@ impl Words {
 
     fn forget(&mut self, older: Duration) {
         self.words.retain(|(_, noted)| noted.elapsed() <= older);
-        self.size = self.words.iter().map(|(word, _)| size_of(word)).sum();
+        self.size = self.words.iter().map(|(word, _)| json_size(word)).sum();
     }
 
     fn all(&self) -> Vec<String> {
@@ -111,23 +111,23 @@ impl Words {
     }
 }
 
-impl Effects {
+impl ScriptEffects {
     /// Creates the receiver of reports, and the end that `howdah-php php --effects-fd` inherits. They exchange
     /// messages, not a stream, so a report is read as a whole or not at all, even if several processes send reports.
     ///
     /// # Errors
     /// Fails with the error of the operating system.
-    pub fn pair() -> io::Result<(Effects, OwnedFd)> {
-        let (reader, writer) = packet_pair()?;
-        let effects = Effects {
+    pub fn pair() -> io::Result<(ScriptEffects, OwnedFd)> {
+        let (reader, writer) = packet_socket_pair()?;
+        let effects = ScriptEffects {
             reader: Some(reader),
             // An empty word stands for a write to any table.
-            writes: Words::new(""),
-            purges: Words::new("*"),
-            forgets: false,
-            news: false,
+            writes: WordSet::new(""),
+            purges: WordSet::new("*"),
+            clears_shared_caches: false,
+            is_unreported: false,
             unsettled: None,
-            last: None,
+            last_report: None,
         };
         Ok((effects, writer))
     }
@@ -139,21 +139,23 @@ impl Effects {
 
     /// Returns when the next report to the server is due.
     pub fn due(&self) -> Option<Duration> {
-        if self.news {
-            let since = self.last.map(|last| last.elapsed());
-            return Some(since.map_or(Duration::ZERO, |since| EVERY.saturating_sub(since)));
+        if self.is_unreported {
+            let since = self.last_report.map(|last| last.elapsed());
+            return Some(since.map_or(Duration::ZERO, |since| {
+                REPORT_INTERVAL.saturating_sub(since)
+            }));
         }
-        Some(SETTLING.saturating_sub(self.unsettled?.elapsed()))
+        Some(SETTLE_TIME.saturating_sub(self.unsettled?.elapsed()))
     }
 
     /// Reads the script's reports.
     pub fn read(&mut self) {
-        let mut message = vec![0; effect::MAX_MESSAGE];
+        let mut message = vec![0; effect::MAX_MESSAGE_BYTES];
         while let Some(reader) = &self.reader {
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
             match rustix::net::recv(reader, &mut message[..], flags) {
                 Ok((0, _)) => self.reader = None,
-                Ok((_, length)) => self.take(message.get(..length)),
+                Ok((_, length)) => self.handle_effect(message.get(..length)),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => break,
             }
@@ -161,60 +163,63 @@ impl Effects {
     }
 
     /// Handles one effect: `u32 name_len | name | value`. `None` means that the message was longer than any may be.
-    fn take(&mut self, message: Option<&[u8]>) {
+    fn handle_effect(&mut self, message: Option<&[u8]>) {
         let parts = message.and_then(|message| {
             let (length, rest) = message.split_first_chunk()?;
             rest.split_at_checked(u32::from_ne_bytes(*length) as usize)
         });
         let text = |value| String::from_utf8_lossy(value).into_owned();
         match parts {
-            Some((effect::WRITE, value)) => self.writes.note(text(value)),
+            Some((effect::WRITE, value)) => self.writes.record(text(value)),
             Some((effect::WROTE, _)) => {}
-            Some((effect::FORGET, _)) => self.forgets = true,
+            Some((effect::FORGET, _)) => self.clears_shared_caches = true,
             Some((effect::PURGE, value)) => match std::str::from_utf8(value) {
-                Ok(word) => self.purges.note(word.to_owned()),
-                Err(_) => self.purges.note("*".to_owned()),
+                Ok(word) => self.purges.record(word.to_owned()),
+                Err(_) => self.purges.record("*".to_owned()),
             },
             // A session or a cookie concerns a page, and there is none here.
             Some(_) => return,
             // An invalid report still counts as a write.
-            None => self.writes.note(String::new()),
+            None => self.writes.record(String::new()),
         }
-        self.news = true;
+        self.is_unreported = true;
         self.unsettled = Some(Instant::now());
     }
 
     /// Returns what must be reported to the server now. It contains all writes again, because a write that was reported
-    /// before other connections could see it must be counted again. It contains purges until [`Effects::heard`].
-    pub fn report(&mut self) -> Option<Wrote> {
-        self.news = false;
-        self.unsettled = self.unsettled.filter(|since| since.elapsed() < SETTLING);
-        if self.writes.words.is_empty() && self.purges.words.is_empty() && !self.forgets {
+    /// before other connections could see it must be counted again. It contains purges until [`ScriptEffects::confirm_report`].
+    pub fn report(&mut self) -> Option<EffectsReport> {
+        self.is_unreported = false;
+        self.unsettled = self.unsettled.filter(|since| since.elapsed() < SETTLE_TIME);
+        if self.writes.words.is_empty()
+            && self.purges.words.is_empty()
+            && !self.clears_shared_caches
+        {
             return None;
         }
-        self.last = Some(Instant::now());
-        Some(Wrote {
+        self.last_report = Some(Instant::now());
+        Some(EffectsReport {
             writes: self.writes.all(),
             purges: self.purges.all(),
         })
     }
 
     /// Notes that the server has received the last report and executed its purges.
-    pub fn heard(&mut self) {
-        self.purges = Words::new("*");
-        self.forgets = false;
+    pub fn confirm_report(&mut self) {
+        self.purges = WordSet::new("*");
+        self.clears_shared_caches = false;
     }
 
     /// Stops repeating writes that were recorded longer ago than this. It is for programs that run for days, whose
     /// transactions do not take as long.
-    pub fn forget(&mut self, older: Duration) {
+    pub fn forget_older(&mut self, older: Duration) {
         self.writes.forget(older);
     }
 
     /// Describes the writes and purges as text.
-    pub fn in_words(&self) -> Vec<String> {
+    pub fn describe(&self) -> Vec<String> {
         let writes = self.writes.words.iter();
-        let writes = writes.map(|(write, _)| admin::in_words(write));
+        let writes = writes.map(|(write, _)| admin::describe_write(write));
         let purges = self.purges.words.iter();
         writes
             .chain(purges.map(|(word, _)| format!("purge {word}")))

@@ -6,14 +6,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use howdah_proto::level::Level;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_proto::level::LogLevel;
+use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 
 /// Opens the error log of this process.
 ///
 /// # Errors
 /// Fails with the error of the operating system.
-pub fn open(target: &LogTarget, level: Level, file: Option<OwnedFd>) -> io::Result<ErrorLog> {
+pub fn open(target: &LogTarget, level: LogLevel, file: Option<OwnedFd>) -> io::Result<ErrorLog> {
     let sink = sink("error", target, Duration::ZERO, file)?;
     Ok(ErrorLog::new(sink, style(target), level))
 }
@@ -37,13 +37,13 @@ pub fn sink(
     target: &LogTarget,
     delay: Duration,
     file: Option<OwnedFd>,
-) -> io::Result<Sink> {
+) -> io::Result<LogSink> {
     match file {
         Some(file) => {
-            let sink = Sink::start(log, LogTarget::Stderr, delay)?;
+            let sink = LogSink::start(log, LogTarget::Stderr, delay)?;
             sink.move_to(target.clone(), Some(File::from(file)))?;
             Ok(sink)
         }
-        None => Sink::start(log, target.clone(), delay),
+        None => LogSink::start(log, target.clone(), delay),
     }
 }

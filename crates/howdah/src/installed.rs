@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Returns the paths at which a program of this name is searched: beside this program, as it is built, and in
 /// `../libexec` and `../lib/howdah`, as packages install it.
-pub fn places(name: &str) -> Vec<PathBuf> {
+pub fn candidate_paths(name: &str) -> Vec<PathBuf> {
     let own = std::env::current_exe().unwrap_or_default();
     let directory = own.parent().unwrap_or(Path::new(""));
     let above = directory.parent().unwrap_or(Path::new(""));

@@ -3,7 +3,7 @@
 //!
 //! - [`arguments`]: the command line; [`commands`]: the commands, many of which communicate with a running server.
 //! - [`config`]: from text to typed settings.
-//! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`link`]: the channel between them.
+//! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`process_channel`]: the channel between them.
 //! - [`certificates`]: the process that orders certificates, based on `howdah_acme`.
 //! - [`jobs`]: the process that runs background jobs; [`effects`]: the database writes of PHP on the command line;
 //!   [`error_log`]: the logs as each process opens them.
@@ -24,19 +24,19 @@ mod exit;
 mod front;
 mod installed;
 mod jobs;
-mod link;
 mod master;
 mod php;
+mod process_channel;
 mod spawner;
 mod sys;
 
 use std::process::ExitCode;
 
-use arguments::{Arguments, Command};
+use arguments::{CommandLineArguments, HowdahCommand};
 
 /// Counts the allocated memory, so the memory of the front can be limited; see [`howdah_http::memory`].
 #[global_allocator]
-static ALLOCATOR: howdah_http::memory::Counting = howdah_http::memory::Counting;
+static ALLOCATOR: howdah_http::memory::CountingAllocator = howdah_http::memory::CountingAllocator;
 
 fn main() -> ExitCode {
     // The front and the spawners are executed as /proc/self/exe. Without this, they would be named `exe` in top, ps and
@@ -45,36 +45,36 @@ fn main() -> ExitCode {
     if let Some(arguments) = commands::external::arguments(std::env::args_os().skip(1).collect()) {
         return commands::external::run(arguments);
     }
-    let Some(command) = Arguments::read().command else {
+    let Some(command) = CommandLineArguments::read().command else {
         // `--version` was given; without any argument, clap prints the help.
         return commands::version();
     };
     match command {
-        Command::Serve(serve) => master::serve(*serve),
-        Command::Front(front) => front::run(front.link),
-        Command::Certificates(arguments) => certificates::run(arguments.link),
-        Command::Jobs(arguments) => jobs::run(arguments.link),
-        Command::Spawner(arguments) => spawner::run(*arguments),
-        Command::Init(init) => commands::init::run(&init),
-        Command::Run(run) => commands::run::run(&run),
-        Command::Php(php) => commands::command_line::run(&php),
-        Command::Warm(warm) => commands::warm::run(&warm),
-        Command::Check(check) => commands::check::run(&check),
-        Command::Import(import) => commands::import::run(*import),
-        Command::Explain(explain) => commands::explain::run(&explain),
-        Command::Status(status) => commands::status::run(&status),
-        Command::Dashboard(dashboard) => commands::dashboard::run(&dashboard),
-        Command::Cache(cache) => commands::cache::run(cache),
-        Command::Cert(cert) => commands::cert::run(cert),
-        Command::Job(job) => commands::job::run(job),
-        Command::Reload(target) => commands::lifecycle::reload(&target),
-        Command::Upgrade(target) => commands::lifecycle::upgrade(&target),
-        Command::Stop(stop) => commands::lifecycle::stop(&stop),
-        Command::Compare => commands::external::run(["compare"]),
-        Command::Bench => commands::external::run(["bench"]),
-        Command::Modes(modes) => commands::modes::run(&modes),
-        Command::Version => commands::version(),
-        Command::Completion(completion) => commands::shell::complete(&completion),
-        Command::Man(man) => commands::shell::manual(&man),
+        HowdahCommand::Serve(serve) => master::serve(*serve),
+        HowdahCommand::Front(front) => front::run(front.link),
+        HowdahCommand::Certificates(arguments) => certificates::run(arguments.link),
+        HowdahCommand::Jobs(arguments) => jobs::run(arguments.link),
+        HowdahCommand::Spawner(arguments) => spawner::run(*arguments),
+        HowdahCommand::Init(init) => commands::init::run(&init),
+        HowdahCommand::Run(run) => commands::run::run(&run),
+        HowdahCommand::Php(php) => commands::command_line::run(&php),
+        HowdahCommand::Warm(warm) => commands::warm::run(&warm),
+        HowdahCommand::Check(check) => commands::check::run(&check),
+        HowdahCommand::Import(import) => commands::import::run(*import),
+        HowdahCommand::Explain(explain) => commands::explain::run(&explain),
+        HowdahCommand::Status(status) => commands::status::run(&status),
+        HowdahCommand::Dashboard(dashboard) => commands::dashboard::run(&dashboard),
+        HowdahCommand::Cache(cache) => commands::cache::run(cache),
+        HowdahCommand::Cert(cert) => commands::cert::run(cert),
+        HowdahCommand::Job(job) => commands::job::run(job),
+        HowdahCommand::Reload(target) => commands::lifecycle::reload(&target),
+        HowdahCommand::Upgrade(target) => commands::lifecycle::upgrade(&target),
+        HowdahCommand::Stop(stop) => commands::lifecycle::stop(&stop),
+        HowdahCommand::Compare => commands::external::run(["compare"]),
+        HowdahCommand::Bench => commands::external::run(["bench"]),
+        HowdahCommand::Modes(modes) => commands::modes::run(&modes),
+        HowdahCommand::Version => commands::version(),
+        HowdahCommand::Completion(completion) => commands::shell::complete(&completion),
+        HowdahCommand::Man(man) => commands::shell::manual(&man),
     }
 }

@@ -10,9 +10,9 @@ use howdah_executor::PoolConfig;
 use crate::installed;
 
 /// The program's name.
-const NAME: &str = "howdah-php";
+const PROGRAM_NAME: &str = "howdah-php";
 /// The environment variable with the program's path.
-const VARIABLE: &str = "HOWDAH_PHP";
+const PATH_VARIABLE: &str = "HOWDAH_PHP";
 
 /// The reason why PHP is not available.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,11 +36,11 @@ impl fmt::Display for PhpUnfit {
         match self {
             PhpUnfit::PhpMissing(places) => {
                 let name = places.first().and_then(|path| path.file_name());
-                let name = name.unwrap_or(NAME.as_ref()).display();
+                let name = name.unwrap_or(PROGRAM_NAME.as_ref()).display();
                 let places: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
                 write!(
                     f,
-                    "PhpMissing: there is no {name} at {}; install the package {name}, or build it (cargo build -p {NAME}) and put it beside howdah, or name it by `php` or in {VARIABLE}",
+                    "PhpMissing: there is no {name} at {}; install the package {name}, or build it (cargo build -p {PROGRAM_NAME}) and put it beside howdah, or name it by `php` or in {PATH_VARIABLE}",
                     places.join(", ")
                 )
             }
@@ -60,7 +60,7 @@ impl fmt::Display for PhpUnfit {
             ),
             PhpUnfit::PhpUnknown(path, said) => write!(
                 f,
-                "PhpUnknown: {} does not answer as {NAME} would (--version says `{}`)",
+                "PhpUnknown: {} does not answer as {PROGRAM_NAME} would (--version says `{}`)",
                 path.display(),
                 said.escape_debug()
             ),
@@ -81,34 +81,39 @@ fn embed_package(why: &str) -> Option<String> {
 
 /// The program that a configuration names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum PhpChoice {
     /// The program for a series of PHP, such as `8.4`: `howdah-php8.4`, as packages install it.
     Series(String),
     /// The program at this path.
     Path(PathBuf),
 }
 
-impl Choice {
+impl PhpChoice {
     /// Parses the value of `php = "…"`; `path` completes a relative path.
-    pub fn read(text: &str, path: impl FnOnce(&str) -> PathBuf) -> Choice {
+    pub fn parse(text: &str, path: impl FnOnce(&str) -> PathBuf) -> PhpChoice {
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         match text.split_once('.') {
             Some((major, minor)) if is_number(major) && is_number(minor) => {
-                Choice::Series(text.to_owned())
+                PhpChoice::Series(text.to_owned())
             }
-            _ => Choice::Path(path(text)),
+            _ => PhpChoice::Path(path(text)),
         }
     }
 }
 
 /// Returns the program: the configured one, or else `HOWDAH_PHP`, or else the one beside this program or in its
 /// `libexec` or `lib/howdah`.
-pub fn find(configured: Option<&Choice>) -> Result<PathBuf, PhpUnfit> {
-    let named = || std::env::var_os(VARIABLE).map(PathBuf::from);
+pub fn find(configured: Option<&PhpChoice>) -> Result<PathBuf, PhpUnfit> {
+    let named = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
     let places = match configured {
-        Some(Choice::Path(path)) => vec![path.clone()],
-        Some(Choice::Series(series)) => installed::places(&format!("{NAME}{series}")),
-        None => named().map_or_else(|| installed::places(NAME), |path| vec![path]),
+        Some(PhpChoice::Path(path)) => vec![path.clone()],
+        Some(PhpChoice::Series(series)) => {
+            installed::candidate_paths(&format!("{PROGRAM_NAME}{series}"))
+        }
+        None => named().map_or_else(
+            || installed::candidate_paths(PROGRAM_NAME),
+            |path| vec![path],
+        ),
     };
     match places.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.clone()),
@@ -170,7 +175,7 @@ pub fn setting_names(program: &Path, php_ini: Option<&Path>) -> Result<Vec<Strin
 }
 
 /// Returns the values of settings of this PHP with that php.ini.
-pub fn settings(
+pub fn setting_values(
     program: &Path,
     php_ini: Option<&Path>,
     names: &[&str],
@@ -226,9 +231,12 @@ pub fn check(program: &Path) -> Result<PhpVersion, PhpUnfit> {
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
             .map(str::to_owned)
     };
-    let (Some(howdah), Some(shm), Some(php), Some(thread_safety)) =
-        (fact(NAME), fact("shm"), fact("php"), fact("thread-safety"))
-    else {
+    let (Some(howdah), Some(shm), Some(php), Some(thread_safety)) = (
+        fact(PROGRAM_NAME),
+        fact("shm"),
+        fact("php"),
+        fact("thread-safety"),
+    ) else {
         return Err(PhpUnfit::PhpUnknown(program.to_owned(), said));
     };
     let theirs = format!("{howdah} (exchange {shm})");
@@ -248,12 +256,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_is_told_from_a_path() {
-        let read = |text: &str| Choice::read(text, |path| Path::new("/etc/howdah").join(path));
-        assert_eq!(read("8.4"), Choice::Series("8.4".to_owned()));
+    fn php_choice_distinguishes_a_series_from_a_path() {
+        let read = |text: &str| PhpChoice::parse(text, |path| Path::new("/etc/howdah").join(path));
+        assert_eq!(read("8.4"), PhpChoice::Series("8.4".to_owned()));
         for text in ["/opt/howdah-php", "8.4/howdah-php", "8", "8.x", "./8.4"] {
             let path = Path::new("/etc/howdah").join(text);
-            assert_eq!(read(text), Choice::Path(path), "{text}");
+            assert_eq!(read(text), PhpChoice::Path(path), "{text}");
         }
         let missing = find(Some(&read("9.99"))).unwrap_err().to_string();
         assert!(
@@ -263,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_package_is_of_the_library_that_is_missing() {
+    fn embed_package_is_that_of_the_missing_library() {
         let said =
             "error while loading shared libraries: libphp8.4.so: cannot open shared object file";
         assert_eq!(embed_package(said).unwrap(), "libphp8.4-embed");

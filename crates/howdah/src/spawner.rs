@@ -8,20 +8,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use howdah_executor::programs::spawner::{self, Protocol, Settings};
-use howdah_os::files::{create_beside, private_directory};
-use howdah_os::output::line_to_stderr;
+use howdah_executor::programs::spawner::{self, ProgramProtocol, SpawnerSettings};
+use howdah_os::files::{create_beside, create_private_directory};
+use howdah_os::output::write_stderr_line;
 use howdah_proto::spawner::SpawnerReport;
 
-use crate::arguments::Spawner;
+use crate::arguments::SpawnerArguments;
 use crate::{exit, sys};
 
 /// Runs `howdah spawner`.
-pub fn run(arguments: Spawner) -> ExitCode {
-    let control = match sys::inherited(arguments.control_fd) {
+pub fn run(arguments: SpawnerArguments) -> ExitCode {
+    let control = match sys::take_inherited(arguments.control_fd) {
         Ok(fd) => fd,
         Err(error) => {
-            line_to_stderr(&format!(
+            write_stderr_line(&format!(
                 "spawner: no line to a front ({error}); start `howdah serve` instead"
             ));
             return exit::failed();
@@ -29,15 +29,15 @@ pub fn run(arguments: Spawner) -> ExitCode {
     };
     // Other processes of the pool's user must not take our channel to the front, or read the settings.
     if let Err(error) = sys::set_dumpable(false) {
-        line_to_stderr(&format!("spawner: cannot close our memory: {error}"));
+        write_stderr_line(&format!("spawner: cannot close our memory: {error}"));
         return exit::failed();
     }
     let protocol = match arguments.protocol.as_str() {
-        "cgi" => Protocol::Cgi,
-        _ => Protocol::FastCgi,
+        "cgi" => ProgramProtocol::Cgi,
+        _ => ProgramProtocol::FastCgi,
     };
     let prepared = become_user(&arguments).and_then(|()| {
-        PhpSettings::write(&arguments).map_err(|error| {
+        PhpSettingsDirectory::write(&arguments).map_err(|error| {
             let message = format!("cannot write down PHP's settings for the programs: {error}");
             ("SettingsNotWritten", message)
         })
@@ -52,7 +52,7 @@ pub fn run(arguments: Spawner) -> ExitCode {
             return exit::failed();
         }
     };
-    let settings = Settings {
+    let settings = SpawnerSettings {
         protocol,
         command: arguments.command,
         environment: php.environment(),
@@ -60,24 +60,24 @@ pub fn run(arguments: Spawner) -> ExitCode {
     match spawner::serve(control, settings) {
         Ok(()) => exit::done(),
         Err(error) => {
-            line_to_stderr(&format!("spawner: {error}"));
+            write_stderr_line(&format!("spawner: {error}"));
             exit::failed()
         }
     }
 }
 
-fn become_user(arguments: &Spawner) -> Result<(), (&'static str, String)> {
+fn become_user(arguments: &SpawnerArguments) -> Result<(), (&'static str, String)> {
     let cannot = |error: io::Error| {
         let message = format!("cannot give up capabilities: {error}");
         ("CannotChangeUser", message)
     };
     let Some(name) = arguments.user.as_ref().filter(|_| sys::may_change_user()) else {
-        return sys::give_up_capabilities().map_err(cannot);
+        return sys::drop_capabilities().map_err(cannot);
     };
     let account =
-        sys::user(name).ok_or_else(|| ("NoSuchUser", format!("there is no user `{name}`")))?;
+        sys::find_user(name).ok_or_else(|| ("NoSuchUser", format!("there is no user `{name}`")))?;
     let gid = match &arguments.group {
-        Some(group) => sys::group(group)
+        Some(group) => sys::find_group(group)
             .ok_or_else(|| ("NoSuchGroup", format!("there is no group `{group}`")))?,
         None => account.gid,
     };
@@ -88,44 +88,44 @@ fn become_user(arguments: &Spawner) -> Result<(), (&'static str, String)> {
 }
 
 /// The directory of the settings, beside the link to php.ini.
-const SCANNED: &str = "conf.d";
+const SCANNED_DIRECTORY: &str = "conf.d";
 /// The file in the same directory that a running spawner has locked.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 
 /// PHP's settings as files in a directory of their own, which environment variables point PHP to. Arguments would not
 /// work: php-cgi in CGI mode skips its options when the query string begins with `-` (its fix for CVE-2012-1823), so
 /// any client could switch `open_basedir` off. A wrapper would not pass them on, either.
-struct PhpSettings {
+struct PhpSettingsDirectory {
     directory: Option<PathBuf>,
     has_ini: bool,
     /// Marks the directory as being in use.
     _lock: Option<File>,
 }
 
-impl PhpSettings {
-    fn write(arguments: &Spawner) -> io::Result<PhpSettings> {
-        let mut this = PhpSettings {
+impl PhpSettingsDirectory {
+    fn write(arguments: &SpawnerArguments) -> io::Result<PhpSettingsDirectory> {
+        let mut this = PhpSettingsDirectory {
             directory: None,
             has_ini: arguments.php_ini.is_some(),
             _lock: None,
         };
         let defines = match arguments.define_stdin {
-            true => defines_from(std::io::stdin().lock())?,
+            true => read_defines(std::io::stdin().lock())?,
             false => Vec::new(),
         };
         if defines.is_empty() && !this.has_ini {
             return Ok(this);
         }
         let temporary = std::env::temp_dir();
-        clean_up_after_the_dead(&temporary, &arguments.pool);
-        let path = private_directory(&temporary, &prefix_of(&arguments.pool))?;
+        remove_abandoned_directories(&temporary, &arguments.pool);
+        let path = create_private_directory(&temporary, &prefix_of(&arguments.pool))?;
         this.directory = Some(path.clone());
         this._lock = Some(lock(&path)?);
         let lines: String = defines.iter().map(|d| ini_line(d)).collect();
         // In a directory of its own: PHP reads every file in a scanned directory, so a php.ini there would be read
         // again, and last.
-        std::fs::create_dir(path.join(SCANNED))?;
-        std::fs::write(path.join(SCANNED).join("howdah.ini"), lines)?;
+        std::fs::create_dir(path.join(SCANNED_DIRECTORY))?;
+        std::fs::write(path.join(SCANNED_DIRECTORY).join("howdah.ini"), lines)?;
         if let Some(ini) = &arguments.php_ini {
             std::os::unix::fs::symlink(ini, path.join("php.ini"))?;
         }
@@ -139,7 +139,7 @@ impl PhpSettings {
         // An empty part stands for the directory that PHP was built with. Ours comes last, so it takes precedence.
         let mut scan = std::env::var_os("PHP_INI_SCAN_DIR").unwrap_or_default();
         scan.push(":");
-        scan.push(directory.join(SCANNED));
+        scan.push(directory.join(SCANNED_DIRECTORY));
         let mut pairs = vec![("PHP_INI_SCAN_DIR".into(), scan)];
         if self.has_ini {
             pairs.push(("PHPRC".into(), directory.clone().into()));
@@ -148,7 +148,7 @@ impl PhpSettings {
     }
 }
 
-impl Drop for PhpSettings {
+impl Drop for PhpSettingsDirectory {
     fn drop(&mut self) {
         if let Some(directory) = &self.directory {
             let _ = std::fs::remove_dir_all(directory);
@@ -163,15 +163,15 @@ fn prefix_of(pool: &str) -> String {
 /// Marks a directory as used while the file is open. A process id would not suffice: the id of a process in another
 /// container that shares `/tmp` means nothing here.
 fn lock(directory: &Path) -> io::Result<File> {
-    let (file, new) = create_beside(&directory.join(LOCK), 0o600)?;
+    let (file, new) = create_beside(&directory.join(LOCK_FILE), 0o600)?;
     file.try_lock()?;
     // The file is renamed only after it is locked, so no process finds it unlocked.
-    std::fs::rename(new, directory.join(LOCK))?;
+    std::fs::rename(new, directory.join(LOCK_FILE))?;
     Ok(file)
 }
 
 /// Removes the directories of spawners that were killed. Directories of other users cannot be removed.
-fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
+fn remove_abandoned_directories(temporary: &Path, pool: &str) {
     let prefix = prefix_of(pool);
     let entries = std::fs::read_dir(temporary).into_iter().flatten().flatten();
     for entry in entries {
@@ -183,7 +183,9 @@ fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
             continue;
         }
         // A directory without a lock is still being created.
-        let lock = File::options().write(true).open(entry.path().join(LOCK));
+        let lock = File::options()
+            .write(true)
+            .open(entry.path().join(LOCK_FILE));
         if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
@@ -191,7 +193,7 @@ fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
 }
 
 /// Parses the settings in the format of `howdah_executor::launch`.
-fn defines_from(mut input: impl io::Read) -> io::Result<Vec<String>> {
+fn read_defines(mut input: impl io::Read) -> io::Result<Vec<String>> {
     let mut text = String::new();
     input.read_to_string(&mut text)?;
     Ok(text.split_terminator('\0').map(str::to_owned).collect())
@@ -216,29 +218,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_directory_whose_spawner_has_died_is_removed() {
+    fn remove_abandoned_directories_keeps_those_in_use() {
         let temporary = tempfile::tempdir().unwrap();
-        let make = || private_directory(temporary.path(), &prefix_of("www")).unwrap();
+        let make = || create_private_directory(temporary.path(), &prefix_of("www")).unwrap();
         let (used, left, begun) = (make(), make(), make());
         let _lock = lock(&used).unwrap();
         drop(lock(&left).unwrap());
         // The directory of a process in another container; no process here has its id.
         let theirs = temporary.path().join("howdah-spawner-www-4194399-0");
         std::fs::create_dir(&theirs).unwrap();
-        clean_up_after_the_dead(temporary.path(), "www");
+        remove_abandoned_directories(temporary.path(), "www");
         let there = [used, left, begun, theirs].map(|path| path.exists());
         assert_eq!(there, [true, false, true, true]);
     }
 
     #[test]
-    fn settings_are_taken_apart_at_their_ends() {
-        let read = |text: &str| defines_from(text.as_bytes()).unwrap();
+    fn read_defines_splits_at_nul() {
+        let read = |text: &str| read_defines(text.as_bytes()).unwrap();
         assert_eq!(read("a=1\0b=x y\0"), ["a=1", "b=x y"]);
         assert!(read("").is_empty());
     }
 
     #[test]
-    fn settings_read_as_on_phps_command_line() {
+    fn ini_line_quotes_as_phps_command_line() {
         assert_eq!(ini_line("memory_limit=64M"), "memory_limit=64M\n");
         assert_eq!(ini_line("open_basedir=/srv"), "open_basedir=\"/srv\"\n");
         assert_eq!(

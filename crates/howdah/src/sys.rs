@@ -8,12 +8,14 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-pub use howdah_os::account::{Account, become_user, effective, group, is_nobodys, user};
+pub use howdah_os::account::{
+    Account, become_user, effective_account, find_group, find_user, is_unassigned_id,
+};
 pub use howdah_os::descriptors::{
-    close_inherited_on_exec, end_with_parent, execute_in_place, inherit, inherited,
+    close_inherited_on_exec, execute_in_place, exit_with_parent, inherit, take_inherited,
 };
 pub use howdah_os::process::{
-    give_up_capabilities, is_root, may_change_user, may_give_files_away, no_new_privileges,
+    drop_capabilities, forbid_new_privileges, is_root, may_change_file_owner, may_change_user,
     set_dumpable,
 };
 pub use howdah_os::signals::SignalDescriptor;
@@ -33,7 +35,7 @@ pub struct RawTerminal {
 
 impl RawTerminal {
     /// Switches this terminal to raw keys.
-    pub fn take(terminal: BorrowedFd<'_>) -> io::Result<RawTerminal> {
+    pub fn enable(terminal: BorrowedFd<'_>) -> io::Result<RawTerminal> {
         let before = tcgetattr(terminal)?;
         let mut keys = before.clone();
         keys.local_modes -= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// All edges between our crates that are allowed. The crate of the tests may use what it drives.
-const EDGES: &[(&str, &str)] = &[
+const ALLOWED_EDGES: &[(&str, &str)] = &[
     ("howdah", "howdah-server"),
     ("howdah", "howdah-http"),
     ("howdah", "howdah-acme"),
@@ -41,7 +41,7 @@ const EDGES: &[(&str, &str)] = &[
 ];
 
 /// Crates that are needed to link PHP or to build C code that uses it.
-const PHP_ALONE: &[&str] = &["cc", "bindgen"];
+const PHP_BUILD_CRATES: &[&str] = &["cc", "bindgen"];
 
 /// Crates that only measure, or are needed only for measuring. They must not be part of a program that starts as root.
 const NOT_IN_THE_SERVER: &[&str] = &["howdah-bench", "howdah-lab", "ring", "hdrhistogram"];
@@ -67,7 +67,7 @@ fn metadata() -> Value {
 }
 
 #[test]
-fn crates_name_only_what_the_picture_shows() {
+fn crates_depend_only_on_what_the_picture_shows() {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
     let ours: BTreeSet<&str> = packages
@@ -84,10 +84,13 @@ fn crates_name_only_what_the_picture_shows() {
                 continue;
             }
             if ours.contains(to) {
-                assert!(EDGES.contains(&(name, to)), "{name} must not name {to}");
+                assert!(
+                    ALLOWED_EDGES.contains(&(name, to)),
+                    "{name} must not name {to}"
+                );
             }
             assert!(
-                !PHP_ALONE.contains(&to) || name == "howdah-php",
+                !PHP_BUILD_CRATES.contains(&to) || name == "howdah-php",
                 "only howdah-php compiles against PHP, {name} names {to}"
             );
         }
@@ -95,7 +98,7 @@ fn crates_name_only_what_the_picture_shows() {
 }
 
 #[test]
-fn the_server_links_neither_load_tester_nor_lab() {
+fn server_links_neither_load_tester_nor_lab() {
     let tree = ["tree", "--package=howdah", "--edges=normal"];
     let tree = cargo(&[&tree[..], &["--prefix=none", "--format={p}"]].concat());
     let tree = String::from_utf8(tree).unwrap();
@@ -110,7 +113,7 @@ fn the_server_links_neither_load_tester_nor_lab() {
 }
 
 #[test]
-fn the_front_contains_no_php_symbol() {
+fn front_contains_no_php_symbol() {
     let program = std::fs::read(env!("CARGO_BIN_EXE_howdah")).unwrap();
     let text = String::from_utf8_lossy(&program);
     for symbol in [

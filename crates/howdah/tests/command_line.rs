@@ -33,8 +33,8 @@ fn bench_and_compare_are_another_program() {
     let scratch = Scratch::new("external");
     let howdah = scratch.path("bin/howdah");
     scratch.write("bin/README", "");
-    std::fs::hard_link(support::HOWDAH, &howdah)
-        .or_else(|_| std::fs::copy(support::HOWDAH, &howdah).map(drop))
+    std::fs::hard_link(support::HOWDAH_PROGRAM, &howdah)
+        .or_else(|_| std::fs::copy(support::HOWDAH_PROGRAM, &howdah).map(drop))
         .unwrap();
     support::executable::make_executable(&howdah);
     let stand_in = |directory: &str| {
@@ -64,14 +64,14 @@ fn bench_and_compare_are_another_program() {
 }
 
 #[test]
-fn an_unknown_option_is_a_mistake_of_the_command_line() {
+fn unknown_option_is_a_command_line_mistake() {
     let (code, _, err) = run(&mut howdah(["serve", "--chlidren", "3"]));
     assert_eq!(code, 2);
     assert!(err.contains("--children"), "{err}");
 }
 
 #[test]
-fn values_are_checked_as_in_the_file() {
+fn command_line_values_are_checked_as_in_the_file() {
     let scratch = Scratch::new("values");
     let (code, _, err) = run(howdah(["serve", "--children", "many", "--mode", "swoole"])
         .args(["--log-format", "xml", "--listen", "nowhere", "-d", "=1"])
@@ -90,7 +90,7 @@ fn values_are_checked_as_in_the_file() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_named() {
+fn missing_directory_is_named() {
     let scratch = Scratch::new("gone");
     let (code, _, err) =
         run(howdah(["serve", "/nonexistent/site"]).env("HOWDAH_PHP", scratch.fitting_stand_in()));
@@ -102,7 +102,7 @@ fn a_directory_that_is_not_there_is_named() {
 }
 
 #[test]
-fn missing_php_says_where_it_was_looked_for_and_what_to_do() {
+fn missing_php_names_the_searched_paths_and_what_to_do() {
     let scratch = Scratch::new("missing");
     let (code, _, err) = run(howdah(["serve"])
         .arg(&scratch.0)
@@ -128,7 +128,7 @@ fn php_of_another_version_is_refused() {
 }
 
 #[test]
-fn php_that_lacks_its_library_says_what_to_install() {
+fn php_without_its_library_names_what_to_install() {
     let scratch = Scratch::new("library");
     let php = scratch.stand_in("");
     std::fs::write(
@@ -144,7 +144,7 @@ fn php_that_lacks_its_library_says_what_to_install() {
 }
 
 #[test]
-fn a_port_in_use_names_its_holder() {
+fn port_in_use_names_its_holder() {
     let scratch = Scratch::new("port");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -163,7 +163,7 @@ fn a_port_in_use_names_its_holder() {
 }
 
 #[test]
-fn without_a_server_there_is_nobody_to_talk_to() {
+fn control_commands_fail_without_a_server() {
     for command in ["status", "reload", "stop"] {
         let (code, _, err) = run(&mut howdah([command, "--control", "/nonexistent/x.sock"]));
         assert_eq!(code, 6, "{command}");
@@ -172,14 +172,14 @@ fn without_a_server_there_is_nobody_to_talk_to() {
 }
 
 #[test]
-fn the_front_is_not_started_by_hand() {
+fn front_cannot_be_started_by_hand() {
     let (code, _, err) = run(&mut howdah(["front", "--link", "99"]));
     assert_eq!(code, 1);
     assert!(err.contains("start `howdah serve` instead"), "{err}");
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is() {
+fn output_to_a_closed_pipe_succeeds_and_to_a_full_disk_fails() {
     let explain = |out: std::process::Stdio| {
         let ended = howdah(["check", "--explain", "queue_size"])
             .stdout(out)
@@ -198,7 +198,7 @@ fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is() {
 }
 
 #[test]
-fn the_version_is_told_however_it_is_asked_for() {
+fn version_is_printed_by_option_and_command() {
     let (_, expected, _) = run(&mut howdah(["version"]));
     assert!(expected.starts_with("howdah "), "{expected}");
     for option in ["--version", "-V"] {
@@ -214,7 +214,7 @@ fn the_version_is_told_however_it_is_asked_for() {
 }
 
 #[test]
-fn a_directory_beside_a_file_that_has_its_own_is_a_mistake() {
+fn directory_beside_a_configuration_with_roots_is_a_mistake() {
     let scratch = Scratch::new("both");
     let other = scratch.write("other/a.txt", "x");
     let file = scratch.write("a.toml", "[[site]]\nroot = \"other\"\n");
@@ -228,7 +228,7 @@ fn a_directory_beside_a_file_that_has_its_own_is_a_mistake() {
 }
 
 #[test]
-fn a_user_or_group_of_the_command_line_is_named_as_such() {
+fn user_argument_mistake_names_the_argument() {
     let scratch = Scratch::new("nobody");
     let (code, _, err) = run(howdah(["serve", "--user", "no-such:none-such"])
         .arg(&scratch.0)

@@ -18,7 +18,7 @@ fn check(text: &str) -> (i32, String) {
 }
 
 #[test]
-fn what_a_site_leaves_out_that_its_application_needs_is_advised() {
+fn check_advises_on_options_that_the_application_needs() {
     let advice = |site: &str| {
         let scratch = Scratch::new("application");
         scratch.write("laravel/artisan", "");
@@ -72,7 +72,7 @@ fn what_a_site_leaves_out_that_its_application_needs_is_advised() {
 }
 
 #[test]
-fn a_directory_is_checked_as_it_would_be_served() {
+fn check_of_a_directory_shows_how_it_would_be_served() {
     let scratch = Scratch::new("check-dir");
     scratch.write("wiki/doku.php", "<?php");
     scratch.write("wiki/inc/init.php", "<?php");
@@ -113,7 +113,7 @@ fn a_directory_is_checked_as_it_would_be_served() {
 }
 
 #[test]
-fn what_is_wrong_in_the_file_is_told_although_the_command_line_overrides_it() {
+fn file_mistakes_are_reported_although_the_command_line_overrides_them() {
     let told = |options: &[&str], top: &str, pool: &str, key: &str| {
         let scratch = Scratch::new("overridden");
         scratch.write("web/index.php", "<?php");
@@ -153,7 +153,7 @@ fn what_is_wrong_in_the_file_is_told_although_the_command_line_overrides_it() {
 }
 
 #[test]
-fn ini_options_are_for_the_pools_whose_php_we_start_and_say_which_they_do_not_reach() {
+fn ini_arguments_apply_to_our_own_php_and_name_the_pools_they_do_not_reach() {
     let serve = |pools: &str| {
         let scratch = Scratch::new("ini-options");
         scratch.write("web/index.php", "<?php");
@@ -181,7 +181,7 @@ fn ini_options_are_for_the_pools_whose_php_we_start_and_say_which_they_do_not_re
 }
 
 #[test]
-fn a_mistake_in_a_rule_names_the_line_and_column_of_its_key() {
+fn rule_mistake_names_the_line_and_column_of_its_key() {
     for (rule, place, name) in [
         (
             "[[site.rule]]\npath = \"/x\"\nredirect = \"/x\"",
@@ -256,7 +256,7 @@ fn root_serves_this_machine_only_unless_a_user_is_named() {
 }
 
 #[test]
-fn a_file_that_uses_everything_has_no_mistakes() {
+fn configuration_that_uses_every_option_has_no_mistakes() {
     let user = match rustix::process::geteuid().is_root() {
         true => "user = \"root\"",
         false => "",
@@ -333,7 +333,7 @@ display_errors = false
 }
 
 #[test]
-fn a_site_that_no_request_reaches_is_named() {
+fn unreachable_site_is_named() {
     let scratch = Scratch::new("unreachable");
     scratch.write("web/index.php", "<?php");
     let site = "[[site]]\nroot = \"web\"\n";
@@ -353,7 +353,7 @@ fn a_site_that_no_request_reaches_is_named() {
 }
 
 #[test]
-fn an_empty_file_in_the_directory_to_be_served_is_the_default_configuration() {
+fn empty_configuration_is_the_default() {
     let scratch = Scratch::new("empty");
     scratch.write("index.php", "<?php");
     scratch.write("howdah.toml", "");
@@ -364,7 +364,7 @@ fn an_empty_file_in_the_directory_to_be_served_is_the_default_configuration() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_with_place_and_suggestion() {
+fn mistakes_are_all_reported_at_once_with_place_and_suggestion() {
     let (code, said) = check(
         r#"lisen = "127.0.0.1:80"
 threads = 0
@@ -416,7 +416,7 @@ deny = 404
 }
 
 #[test]
-fn a_corrupt_file_is_refused_with_the_place_of_every_syntax_error() {
+fn corrupt_configuration_is_refused_with_every_syntax_error() {
     let (code, said) = check("listen = [\"127.0.0.1:80\"\nthreads 4\n[pool.www\n");
     assert_eq!(code, 3);
     assert!(said.contains("a.toml:2:"), "{said}");
@@ -426,7 +426,7 @@ fn a_corrupt_file_is_refused_with_the_place_of_every_syntax_error() {
 }
 
 #[test]
-fn two_sites_may_have_one_host_at_addresses_of_their_own() {
+fn sites_may_share_a_host_at_different_addresses() {
     let own = |name: &str, port: u16| {
         format!(
             "[[site]]\nname = \"{name}\"\nhosts = \"a.org\"\nroot = \"web\"\nlisten = \"127.0.0.1:{port}\"\n"
@@ -439,7 +439,7 @@ fn two_sites_may_have_one_host_at_addresses_of_their_own() {
 }
 
 #[test]
-fn no_certificate_is_ordered_for_a_site_that_answers_without_tls() {
+fn certificate_is_not_ordered_for_a_site_without_tls() {
     let (code, said) = check(
         "[[site]]\nhosts = \"shop.test\"\nroot = \"web\"\n\
          [[site]]\nhosts = \"admin.test\"\nroot = \"web\"\nlisten = \"127.0.0.1:8443 tls\"\n",
@@ -450,7 +450,7 @@ fn no_certificate_is_ordered_for_a_site_that_answers_without_tls() {
 }
 
 #[test]
-fn what_cannot_go_together_is_a_mistake() {
+fn conflicting_options_are_a_mistake() {
     for (text, expect) in [
         (
             "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
@@ -640,7 +640,7 @@ fn check_describes_a_directory_as_json() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_configuration_file_is_named() {
     let (code, _, err) = run(&mut howdah(["check", "--config", "/nonexistent/a.toml"]));
     assert_eq!(code, 3);
     assert!(
@@ -650,7 +650,7 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn the_page_cache_knows_the_application_in_a_subfolder_and_says_which_it_does_not() {
+fn page_cache_recognises_the_application_in_a_subfolder() {
     let scratch = Scratch::new("preset");
     for file in [
         "web/index.html",
@@ -673,7 +673,7 @@ fn the_page_cache_knows_the_application_in_a_subfolder_and_says_which_it_does_no
 }
 
 #[test]
-fn the_page_cache_s_directory_lies_in_no_root_and_no_root_in_it() {
+fn page_cache_directory_and_roots_must_not_contain_each_other() {
     let scratch = Scratch::new("cache-path");
     for directory in ["web/cache", "pages", "all/web"] {
         std::fs::create_dir_all(scratch.0.join(directory)).unwrap();
@@ -709,7 +709,7 @@ fn the_page_cache_s_directory_lies_in_no_root_and_no_root_in_it() {
 }
 
 #[test]
-fn a_cache_before_php_that_tells_nothing_is_told_as_such() {
+fn page_cache_advises_on_modes_that_report_no_effects() {
     for (pool, told) in [
         ("mode = \"fastcgi\"\nfastcgi = \"127.0.0.1:9000\"", true),
         ("", false),
@@ -730,7 +730,7 @@ fn a_cache_before_php_that_tells_nothing_is_told_as_such() {
 }
 
 #[test]
-fn who_may_purge_is_checked_like_everything_else() {
+fn purge_access_is_checked() {
     let (code, said) = check(
         "[[site]]\nroot = \"web\"\ncache = \"on\"\ncache_purge_from = [\"unix\", \"10.0.0.1/8\"]\n\
          cache_purge_token = \"short\"\ncache_purge_path = \"purge\"\n",
@@ -746,7 +746,7 @@ fn who_may_purge_is_checked_like_everything_else() {
 }
 
 #[test]
-fn an_error_page_that_is_never_sent_is_a_mistake_at_its_line() {
+fn error_page_that_is_never_sent_is_a_mistake_at_its_line() {
     for (deny, page, why) in [
         ("", "index.php", "ProgramSource"),
         ("deny = [\"/errors/**\"]\n", "errors/404.html", "Denied"),
@@ -767,7 +767,7 @@ fn an_error_page_that_is_never_sent_is_a_mistake_at_its_line() {
 }
 
 #[test]
-fn what_certificates_cannot_be_ordered_by_is_a_mistake_at_its_line() {
+fn acme_mistakes_are_reported_at_their_lines() {
     let site = "[[site]]\nroot = \"web\"\nhosts = [\"example.org\", \"www.example.org\"]\n";
     let listen = "listen = \"127.0.0.1:8443 tls\"\n";
     for (lines, place, part) in [
@@ -807,7 +807,7 @@ fn what_certificates_cannot_be_ordered_by_is_a_mistake_at_its_line() {
 }
 
 #[test]
-fn rules_that_name_servers_say_what_is_wrong_with_them() {
+fn proxy_rules_report_what_is_wrong_with_their_servers() {
     let (code, said) = check(
         "[[site]]\nroot = \"web\"\n\
          [[site.rule]]\nproxy = [\"127.0.0.1:3000\", \"grpc://x\", \"http://x/app\"]\nproxy_health = \"up\"\n\
@@ -861,7 +861,7 @@ fn pools_can_name_their_own_php() {
 }
 
 #[test]
-fn nothing_is_served_by_accident_where_a_configuration_has_no_site() {
+fn configuration_without_a_site_serves_nothing() {
     let scratch = Scratch::new("no-site");
     scratch.write("a.toml", "include = [\"sites.d/*.toml\"]\n");
     for command in ["check", "serve"] {
@@ -879,7 +879,7 @@ fn nothing_is_served_by_accident_where_a_configuration_has_no_site() {
 }
 
 #[test]
-fn directories_of_the_system_are_not_recognised() {
+fn system_directories_are_not_recognised() {
     let scratch = Scratch::new("system-directory");
     let link = scratch.path("link");
     std::os::unix::fs::symlink("/", &link).unwrap();
@@ -900,7 +900,7 @@ fn directories_of_the_system_are_not_recognised() {
 }
 
 #[test]
-fn what_a_site_names_and_is_not_there_is_advised_of_and_a_closed_log_is_a_mistake() {
+fn missing_files_are_advice_and_an_unwritable_log_is_a_mistake() {
     let scratch = Scratch::new("check-files");
     scratch.write("site/a.php", "<?php");
     let check = |log: &str| {
@@ -929,7 +929,7 @@ fn what_a_site_names_and_is_not_there_is_advised_of_and_a_closed_log_is_a_mistak
 }
 
 #[test]
-fn a_domain_without_an_address_for_https_is_a_mistake() {
+fn domain_without_an_https_address_is_a_mistake() {
     let scratch = Scratch::new("domain");
     scratch.write("a.php", "<?php");
     let words = [

@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 
-use support::{HOWDAH, Scratch, Server, run};
+use support::{HOWDAH_PROGRAM, Scratch, ServerUnderTest, run};
 
 const VARIABLES: &[(&str, &str)] = &[
     ("HOWDAH_ENVIRONMENT", "on"),
@@ -26,14 +26,14 @@ fn variables() -> Vec<(&'static str, &'static Path)> {
 }
 
 #[test]
-fn a_container_sets_options_and_php_by_variables_and_status_shows_no_secret() {
+fn environment_sets_options_and_php_and_status_shows_no_secret() {
     let scratch = Scratch::new("environment");
     scratch.write(
         "site/index.php",
         "<?php echo ini_get('upload_max_filesize'), ' ', ini_get('session.cookie_lifetime'), ' ', getenv('SHOP_KEY');",
     );
     let site = scratch.path("site");
-    let server = Server::start_with(&scratch, &[site.to_str().unwrap()], &variables());
+    let server = ServerUnderTest::start_with(&scratch, &[site.to_str().unwrap()], &variables());
     let (_, body) = server.get("/index.php");
     assert_eq!(body, "64M 77 s3cret-of-the-shop");
     let log = server.log();
@@ -47,16 +47,16 @@ fn a_container_sets_options_and_php_by_variables_and_status_shows_no_secret() {
         log.contains(unknown) && !log.contains("PHP_VERSION"),
         "{log}"
     );
-    let (code, out, _) = server.ask(&["status", "--quick"]);
+    let (code, out, _) = server.run_command(&["status", "--quick"]);
     assert_eq!((code, out.as_str()), (0, "serving\n"));
-    let (code, status, _) = server.ask(&["status", "--json"]);
+    let (code, status, _) = server.run_command(&["status", "--json"]);
     assert_eq!(code, 0);
     assert!(status.contains("\"queue_size\":77"), "{status}");
     assert!(!status.contains("s3cret"), "{status}");
 }
 
 #[test]
-fn a_wrong_variable_stops_the_start_and_the_command_line_of_php_has_the_settings() {
+fn environment_mistake_stops_the_start_and_howdah_php_has_the_settings() {
     let scratch = Scratch::new("environment-mistake");
     scratch.write("index.php", "");
     let mut check = support::howdah(["check", "."]);
@@ -66,7 +66,7 @@ fn a_wrong_variable_stops_the_start_and_the_command_line_of_php_has_the_settings
     assert_eq!(code, 3, "{errors}");
     let why = "HOWDAH_LISTN: no option has this variable; did you mean HOWDAH_LISTEN?";
     assert!(errors.contains(why), "{errors}");
-    let mut php = std::process::Command::new(HOWDAH);
+    let mut php = std::process::Command::new(HOWDAH_PROGRAM);
     php.args(["php", "-r", "echo ini_get('upload_max_filesize');"]);
     let (code, out, errors) = run(php.envs(variables()));
     assert_eq!((code, out.as_str()), (0, "64M"), "{errors}");

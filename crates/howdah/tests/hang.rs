@@ -7,13 +7,13 @@ use std::fs;
 use std::path::Path;
 
 use rustix::process::Signal;
-use support::{Scratch, Server, front_of, is_gone, kill, site, wait_until};
+use support::{Scratch, ServerUnderTest, create_site, front_pid, is_gone, kill, wait_until};
 
 #[test]
-fn a_front_that_hangs_is_killed_and_started_again() {
+fn hung_front_is_killed_and_restarted() {
     let scratch = Scratch::new("hang");
     let config = scratch.write("howdah.toml", "[timeouts]\nhang = \"3s\"\n");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     let arguments = [
         &root,
         "--children",
@@ -21,13 +21,13 @@ fn a_front_that_hangs_is_killed_and_started_again() {
         "--config",
         config.to_str().unwrap(),
     ];
-    let server = Server::start(&scratch, &arguments);
-    let front = front_of(&server);
+    let server = ServerUnderTest::start(&scratch, &arguments);
+    let front = front_pid(&server);
     let name = fs::read_to_string(format!("/proc/{front}/comm")).unwrap();
     assert_eq!(name, "howdah\n");
     kill(front, Signal::STOP);
     // No client waits forever in the meantime.
-    let (code, _, err) = server.ask(&["reload"]);
+    let (code, _, err) = server.run_command(&["reload"]);
     assert_eq!(code, 3, "{err}");
     assert!(err.contains("the front ended: signal 9"), "{err}");
     assert!(is_gone(front));
@@ -39,18 +39,18 @@ fn a_front_that_hangs_is_killed_and_started_again() {
 }
 
 #[test]
-fn whoever_asks_a_front_that_is_stopped_is_told_so_and_a_late_reload_is_served_after_all() {
+fn stopped_front_is_reported_to_clients_and_a_late_reload_is_still_served() {
     let scratch = Scratch::new("silent");
     let text = "[timeouts]\nhang = \"1d\"\nstart = \"1s\"\n";
     let config = scratch.write("howdah.toml", text);
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     let config = config.to_str().unwrap();
-    let server = Server::start(&scratch, &[&root, "--children", "1", "--config", config]);
-    let front = front_of(&server);
+    let server = ServerUnderTest::start(&scratch, &[&root, "--children", "1", "--config", config]);
+    let front = front_pid(&server);
     kill(front, Signal::STOP);
     std::thread::scope(|scope| {
-        let status = scope.spawn(|| server.ask(&["status"]));
-        let (code, _, err) = server.ask(&["reload"]);
+        let status = scope.spawn(|| server.run_command(&["status"]));
+        let (code, _, err) = server.run_command(&["reload"]);
         assert_eq!(code, 1, "{err}");
         assert!(err.contains("ReloadTimeout: "), "{err}");
         let (code, _, err) = status.join().unwrap();
@@ -64,17 +64,18 @@ fn whoever_asks_a_front_that_is_stopped_is_told_so_and_a_late_reload_is_served_a
         server.log().contains("reloaded: configuration 2 is served")
     });
     assert_eq!(server.get("/"), (200, "one".to_owned()));
-    assert_eq!(front_of(&server), front);
+    assert_eq!(front_pid(&server), front);
 }
 
 #[test]
-fn a_service_manager_that_watches_hears_that_the_server_lives() {
+fn watchdog_of_a_service_manager_is_notified() {
     let scratch = Scratch::new("watchdog");
     let path = scratch.path("notify.sock");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     let every = Path::new("200000");
     let env = [("NOTIFY_SOCKET", &*path), ("WATCHDOG_USEC", every)];
-    let _server = Server::start_with(&scratch, &[&site(&scratch), "--children", "1"], &env);
+    let _server =
+        ServerUnderTest::start_with(&scratch, &[&create_site(&scratch), "--children", "1"], &env);
     socket
         .set_read_timeout(Some(std::time::Duration::from_secs(30)))
         .unwrap();

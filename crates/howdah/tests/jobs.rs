@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Scratch, Server, front_of, is_gone, kill, run, site, wait_until};
+use support::{Scratch, ServerUnderTest, create_site, front_pid, is_gone, kill, run, wait_until};
 
 /// A worker that takes a job when there is a file `job`, reports that, and finishes it when there is a file `do`. When
 /// it is asked to end, it ends between two jobs.
@@ -32,20 +32,20 @@ while (!$ends) {
 echo VERSION, " ends\n";
 "#;
 
-struct Jobs {
+struct JobsRig {
     scratch: Scratch,
     root: String,
 }
 
-impl Jobs {
+impl JobsRig {
     /// Creates a site, a worker and these jobs; `DIR` stands for their directory.
-    fn new(name: &str, jobs: &str) -> Jobs {
+    fn new(name: &str, jobs: &str) -> JobsRig {
         let scratch = Scratch::new(name);
-        let root = site(&scratch);
+        let root = create_site(&scratch);
         scratch.write("jobs/worker.php", WORKER);
         scratch.write("jobs/version.php", "<?php const VERSION = 'a';");
         fs::create_dir_all(scratch.path("state")).unwrap();
-        let this = Jobs { scratch, root };
+        let this = JobsRig { scratch, root };
         this.configure(jobs);
         this
     }
@@ -61,11 +61,11 @@ impl Jobs {
         self.scratch.path("jobs").join(name)
     }
 
-    fn start(&self) -> Server {
+    fn start(&self) -> ServerUnderTest {
         let config = self.scratch.path("howdah.toml").display().to_string();
         let state = self.scratch.path("state");
         let env: [(&str, &Path); 1] = [("STATE_DIRECTORY", &state)];
-        Server::start_with(&self.scratch, &[&self.root, "--config", &config], &env)
+        ServerUnderTest::start_with(&self.scratch, &[&self.root, "--config", &config], &env)
     }
 
     /// Waits for a file that a job writes, and returns its content.
@@ -90,8 +90,8 @@ impl Jobs {
 }
 
 /// Returns the status of a job.
-fn job(server: &Server, name: &str) -> Value {
-    let (code, out, err) = server.ask(&["job", "list", "--json"]);
+fn job(server: &ServerUnderTest, name: &str) -> Value {
+    let (code, out, err) = server.run_command(&["job", "list", "--json"]);
     assert_eq!(code, 0, "{err}");
     let all: Value = serde_json::from_str(&out).unwrap();
     let jobs = all.as_array().unwrap().iter();
@@ -107,8 +107,8 @@ fn failures(job: &Value, name: &str) -> u64 {
     counts.next().map_or(0, |pair| pair[1].as_u64().unwrap())
 }
 
-fn wait_for_line(server: &Server, text: &str) {
-    let deadline = std::time::Instant::now() + support::PATIENCE / 2;
+fn wait_for_line(server: &ServerUnderTest, text: &str) {
+    let deadline = std::time::Instant::now() + support::MAX_WAIT / 2;
     wait_until(text, || {
         let log = server.log();
         assert!(
@@ -123,15 +123,15 @@ const QUEUE: &str =
     "[[job]]\nname = \"queue\"\ncommand = [\"php\", \"worker.php\"]\ndirectory = \"DIR\"\n";
 
 #[test]
-fn a_worker_finishes_the_job_in_hand_at_a_stop_and_at_a_reload() {
-    let jobs = Jobs::new("job-in-hand", QUEUE);
+fn worker_job_finishes_its_current_work_on_stop_and_reload() {
+    let jobs = JobsRig::new("job-in-hand", QUEUE);
     let mut server = jobs.start();
     let first = jobs.pid("pid");
     jobs.touch("job");
     jobs.wait_for("taken");
     jobs.scratch
         .write("jobs/version.php", "<?php const VERSION = 'b';");
-    let (code, _, err) = server.ask(&["reload"]);
+    let (code, _, err) = server.run_command(&["reload"]);
     assert_eq!(code, 0, "{err}");
     jobs.wait_for("asked");
     assert!(!is_gone(first), "it has a job in hand");
@@ -156,8 +156,8 @@ fn a_worker_finishes_the_job_in_hand_at_a_stop_and_at_a_reload() {
 }
 
 #[test]
-fn a_job_is_stopped_and_started_by_a_person_and_shown_in_status_and_metrics() {
-    let jobs = Jobs::new("job-person", QUEUE);
+fn job_commands_stop_and_start_it_and_status_and_metrics_show_it() {
+    let jobs = JobsRig::new("job-person", QUEUE);
     let server = jobs.start();
     let first = jobs.pid("pid");
     let row = job(&server, "queue");
@@ -168,31 +168,31 @@ fn a_job_is_stopped_and_started_by_a_person_and_shown_in_status_and_metrics() {
     wait_until("the front to show it", || {
         server.status()["jobs"][0]["processes"][0]["pid"] == first
     });
-    let (code, out, err) = server.ask(&["job", "stop", "queue"]);
+    let (code, out, err) = server.run_command(&["job", "stop", "queue"]);
     assert_eq!((code, out.as_str()), (0, "stopped\n"), "{err}");
     assert!(is_gone(first));
     assert_eq!(job(&server, "queue")["state"], "stopped");
     // A reload does not start a job that an administrator has stopped.
-    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.run_command(&["reload"]).0, 0);
     assert_eq!(job(&server, "queue")["state"], "stopped");
     fs::remove_file(jobs.path("pid")).unwrap();
-    let (code, out, _) = server.ask(&["job", "run", "queue"]);
+    let (code, out, _) = server.run_command(&["job", "run", "queue"]);
     assert_eq!((code, out.as_str()), (0, "started\n"));
     jobs.pid("pid");
-    let (code, _, err) = server.ask(&["job", "run", "queue"]);
+    let (code, _, err) = server.run_command(&["job", "run", "queue"]);
     assert!(code == 1 && err.contains("JobStillRunning"), "{err}");
-    let (code, _, err) = server.ask(&["job", "stop", "quue"]);
+    let (code, _, err) = server.run_command(&["job", "stop", "quue"]);
     assert!(code == 1 && err.contains("NoSuchJob"), "{err}");
-    let (_, out, _) = server.ask(&["status"]);
+    let (_, out, _) = server.run_command(&["status"]);
     assert!(out.contains("job queue: running, 2 starts"), "{out}");
 }
 
 #[test]
-fn a_killed_worker_is_started_again_and_survives_the_front() {
-    let jobs = Jobs::new("job-killed", QUEUE);
+fn killed_worker_job_is_restarted_and_survives_the_front() {
+    let jobs = JobsRig::new("job-killed", QUEUE);
     let server = jobs.start();
     let first = jobs.pid("pid");
-    kill(front_of(&server), Signal::KILL);
+    kill(front_pid(&server), Signal::KILL);
     wait_for_line(&server, "FrontDied");
     assert!(!is_gone(first));
     kill(first, Signal::KILL);
@@ -207,13 +207,13 @@ fn a_killed_worker_is_started_again_and_survives_the_front() {
 const FORKS: &str = "sleep 1000 & echo $! > child.pid; setsid sh -c 'echo $$ > daemon.pid; exec sleep 1000' & echo $$ > leader.pid; ";
 
 #[test]
-fn nothing_outlives_its_job_and_no_job_the_server() {
+fn job_processes_do_not_outlive_their_job_or_the_server() {
     let text = format!(
         "[[job]]\nname = \"ends\"\nschedule = \"0 0 1 1 *\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"\"\"{FORKS} while [ ! -s daemon.pid ]; do sleep 0.01; done\"\"\"]\n"
     );
-    let jobs = Jobs::new("job-forks", &text);
+    let jobs = JobsRig::new("job-forks", &text);
     let server = jobs.start();
-    let (code, out, err) = server.ask(&["job", "run", "ends"]);
+    let (code, out, err) = server.run_command(&["job", "run", "ends"]);
     assert!(
         code == 0 && out.starts_with("exit code 0 after "),
         "{out}{err}"
@@ -234,9 +234,9 @@ fn nothing_outlives_its_job_and_no_job_the_server() {
                 "trap '' TERM; while :; do sleep 0.01; done",
             ),
     );
-    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.run_command(&["reload"]).0, 0);
     let pids = ["leader.pid", "child.pid", "daemon.pid"].map(|name| jobs.pid(name));
-    let front = front_of(&server);
+    let front = front_pid(&server);
     server.signal(Signal::KILL);
     for pid in [pids[0], pids[1], pids[2], front] {
         wait_until("its end", || is_gone(pid));
@@ -244,11 +244,11 @@ fn nothing_outlives_its_job_and_no_job_the_server() {
 }
 
 #[test]
-fn the_process_that_runs_jobs_is_started_again_and_leaves_none_behind() {
+fn job_runner_is_restarted_and_leaves_no_job_behind() {
     let text = format!(
         "[[job]]\nname = \"stays\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"\"\"{FORKS} trap '' TERM; while :; do sleep 0.01; done\"\"\"]\nstop_timeout = \"1s\"\n"
     );
-    let jobs = Jobs::new("jobs-died", &text);
+    let jobs = JobsRig::new("jobs-died", &text);
     let server = jobs.start();
     let leader = jobs.pid("leader.pid");
     let child = jobs.pid("child.pid");
@@ -270,8 +270,8 @@ fn the_process_that_runs_jobs_is_started_again_and_leaves_none_behind() {
 }
 
 #[test]
-fn a_job_that_dies_at_once_is_named_with_its_last_lines_and_started_ever_more_rarely() {
-    let jobs = Jobs::new(
+fn job_crash_loop_is_logged_with_last_lines_and_slowed_down() {
+    let jobs = JobsRig::new(
         "job-dies",
         "[[job]]\nname = \"dies\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"echo no database >&2; exit 3\"]\n\
          [[job]]\nname = \"missing\"\ndirectory = \"DIR\"\ncommand = [\"DIR/gone\"]\n",
@@ -297,8 +297,8 @@ fn a_job_that_dies_at_once_is_named_with_its_last_lines_and_started_ever_more_ra
 }
 
 #[test]
-fn a_job_that_ignores_its_signal_is_killed_after_its_time() {
-    let jobs = Jobs::new(
+fn job_that_ignores_its_signal_is_killed_after_stop_timeout() {
+    let jobs = JobsRig::new(
         "job-ignores",
         "[[job]]\nname = \"deaf\"\ndirectory = \"DIR\"\nstop_timeout = \"300ms\"\n\
          command = [\"sh\", \"-c\", \"trap '' TERM; echo $$ > deaf.pid; while :; do sleep 0.01; done\"]\n\
@@ -307,16 +307,16 @@ fn a_job_that_ignores_its_signal_is_killed_after_its_time() {
     );
     let mut server = jobs.start();
     let pid = jobs.pid("deaf.pid");
-    let (code, out, err) = server.ask(&["job", "stop", "deaf"]);
+    let (code, out, err) = server.run_command(&["job", "stop", "deaf"]);
     assert_eq!((code, out.as_str()), (0, "stopped\n"), "{err}");
     assert!(is_gone(pid) && server.log().contains("warning JobKilled job=deaf"));
-    let (code, _, err) = server.ask(&["job", "run", "late"]);
+    let (code, _, err) = server.run_command(&["job", "run", "late"]);
     assert!(
         code == 1 && err.contains("JobTimeout: signal 15 (SIGTERM) after 0."),
         "{err}"
     );
     assert!(server.log().contains("error JobTimeout job=late"));
-    assert_eq!(server.ask(&["job", "run", "deaf"]).0, 0);
+    assert_eq!(server.run_command(&["job", "run", "deaf"]).0, 0);
     let again = jobs.pid("deaf.pid");
     server.signal(Signal::TERM);
     assert_eq!(server.wait().code(), Some(0), "{}", server.log());
@@ -324,14 +324,14 @@ fn a_job_that_ignores_its_signal_is_killed_after_its_time() {
 }
 
 #[test]
-fn a_flood_of_output_is_cut_off_and_counted() {
-    let jobs = Jobs::new(
+fn job_output_flood_is_dropped_and_counted() {
+    let jobs = JobsRig::new(
         "job-floods",
         "[log]\nerror = \"DIR/error.log\"\n[[job]]\nname = \"loud\"\nschedule = \"@yearly\"\ndirectory = \"DIR\"\n\
          command = [\"php\", \"-r\", \"for ($i = 0; $i < 300000; $i++) echo $i, str_repeat('x', 200), PHP_EOL;\"]\n",
     );
     let server = jobs.start();
-    let (code, _, err) = server.ask(&["job", "run", "loud"]);
+    let (code, _, err) = server.run_command(&["job", "run", "loud"]);
     assert_eq!(code, 0, "{err}");
     let log = || fs::read_to_string(jobs.path("error.log")).unwrap();
     wait_until("the message", || {
@@ -344,8 +344,8 @@ fn a_flood_of_output_is_cut_off_and_counted() {
 }
 
 #[test]
-fn a_process_that_grows_too_large_is_replaced() {
-    let jobs = Jobs::new(
+fn job_process_over_max_memory_is_replaced() {
+    let jobs = JobsRig::new(
         "job-grows",
         "[[job]]\nname = \"grows\"\ndirectory = \"DIR\"\nmax_memory = \"64M\"\n\
          command = [\"php\", \"-d\", \"memory_limit=-1\", \"-r\", \"$a = []; while (true) { $a[] = str_repeat('x', 1 << 20); usleep(5000); if (count($a) > 200) { sleep(1000); } }\"]\n",
@@ -358,8 +358,8 @@ fn a_process_that_grows_too_large_is_replaced() {
 }
 
 #[test]
-fn a_schedule_runs_at_its_times_and_never_twice_at_once() {
-    let jobs = Jobs::new(
+fn job_schedule_runs_at_its_times_and_never_twice_at_once() {
+    let jobs = JobsRig::new(
         "job-schedule",
         "[[job]]\nname = \"tick\"\nschedule = \"* * * * * *\"\ndirectory = \"DIR\"\n\
          command = [\"sh\", \"-c\", \"echo x >> ticks; while [ -e hold ]; do sleep 0.01; done\"]\nstop_timeout = \"0s\"\n",
@@ -375,7 +375,7 @@ fn a_schedule_runs_at_its_times_and_never_twice_at_once() {
     jobs.touch("hold");
     wait_for_line(&server, "warning JobStillRunning job=tick");
     let held = ticks();
-    let (code, _, err) = server.ask(&["job", "run", "tick"]);
+    let (code, _, err) = server.run_command(&["job", "run", "tick"]);
     assert!(code == 1 && err.contains("JobStillRunning"), "{err}");
     assert_eq!(ticks(), held);
     fs::remove_file(jobs.path("hold")).unwrap();
@@ -387,19 +387,19 @@ fn a_schedule_runs_at_its_times_and_never_twice_at_once() {
     );
     // The schedule has changed, so its old state is dropped.
     jobs.configure("");
-    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.run_command(&["reload"]).0, 0);
     wait_until("no job", || {
-        server.ask(&["job", "list"]).1 == "there are no jobs\n"
+        server.run_command(&["job", "list"]).1 == "there are no jobs\n"
     });
 }
 
 #[test]
-fn runs_that_were_missed_while_no_server_ran_are_named_and_not_made_up_for() {
-    let jobs = Jobs::new(
+fn missed_job_runs_are_logged_and_not_made_up_for() {
+    let jobs = JobsRig::new(
         "job-missed",
         "[[job]]\nname = \"hourly\"\nschedule = \"@hourly\"\ndirectory = \"DIR\"\ncommand = [\"touch\", \"ran\"]\n",
     );
-    let state = |server: &Server| {
+    let state = |server: &ServerUnderTest| {
         let name = format!("state/jobs-{}.json", server.address.port());
         jobs.scratch.path(&name)
     };
@@ -418,7 +418,7 @@ fn runs_that_were_missed_while_no_server_ran_are_named_and_not_made_up_for() {
     let directory = jobs.scratch.path("state");
     let arguments = [jobs.root.as_str(), "--config", &config, "--listen", &port];
     let env: [(&str, &Path); 1] = [("STATE_DIRECTORY", &directory)];
-    let server = Server::start_listening(&jobs.scratch, &arguments, &env);
+    let server = ServerUnderTest::start_listening(&jobs.scratch, &arguments, &env);
     wait_for_line(
         &server,
         "warning JobMissed job=hourly: 3 runs missed while no server ran, the last at ",
@@ -427,8 +427,8 @@ fn runs_that_were_missed_while_no_server_ran_are_named_and_not_made_up_for() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_keeps_no_job_from_running() {
-    let jobs = Jobs::new(
+fn job_state_on_a_full_disk_is_reported_and_jobs_still_run() {
+    let jobs = JobsRig::new(
         "job-disk",
         "[[job]]\nname = \"often\"\nschedule = \"* * * * * *\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"echo >> runs\"]\n",
     );
@@ -449,7 +449,7 @@ fn a_full_disk_is_named_and_keeps_no_job_from_running() {
             "-c",
             &script,
             "sh",
-            support::HOWDAH,
+            support::HOWDAH_PROGRAM,
             "serve",
             &jobs.root,
             "--config",
@@ -458,7 +458,7 @@ fn a_full_disk_is_named_and_keeps_no_job_from_running() {
         .args(["--listen", "127.0.0.1:0"])
         .env("STATE_DIRECTORY", &state)
         .env_remove("NOTIFY_SOCKET");
-    let server = Server::start_command(&jobs.scratch, command);
+    let server = ServerUnderTest::start_command(&jobs.scratch, command);
     let runs = || {
         fs::read_to_string(jobs.path("runs"))
             .unwrap_or_default()
@@ -491,9 +491,9 @@ fn a_full_disk_is_named_and_keeps_no_job_from_running() {
 }
 
 #[test]
-fn mistakes_in_jobs_are_reported_at_once_with_their_lines() {
+fn job_mistakes_are_reported_at_once_with_their_lines() {
     let scratch = Scratch::new("job-mistakes");
-    site(&scratch);
+    create_site(&scratch);
     let config = scratch.write(
         "howdah.toml",
         "[[site]]\nroot = \"web\"\n\
@@ -532,9 +532,9 @@ fn mistakes_in_jobs_are_reported_at_once_with_their_lines() {
 }
 
 #[test]
-fn a_preset_finds_its_application_and_says_what_is_missing() {
+fn job_preset_finds_its_application_and_reports_what_is_missing() {
     let scratch = Scratch::new("job-presets");
-    site(&scratch);
+    create_site(&scratch);
     scratch.write("web/wp-cron.php", "<?php");
     let check = |jobs: &str| {
         let text = format!("[[site]]\nroot = \"web\"\n{jobs}");
@@ -568,19 +568,19 @@ fn a_preset_finds_its_application_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_job_runs_as_its_user_with_the_environment_that_it_is_given() {
+fn job_runs_as_its_user_with_the_configured_environment() {
     if !rustix::process::geteuid().is_root() {
         // Only root can become another user.
         return;
     }
-    let jobs = Jobs::new(
+    let jobs = JobsRig::new(
         "job-user",
         "[[job]]\nname = \"who\"\nschedule = \"@yearly\"\nuser = \"daemon\"\ndirectory = \"DIR\"\n\
          command = [\"sh\", \"-c\", \"echo $(id -un) $(id -Gn) $HOME $HOWDAH_JOB $SECRET $CARGO_PKG_NAME.; grep CapEff /proc/self/status; grep SigBlk /proc/self/status; ls /proc/self/fd | wc -w\"]\n\
          [job.env]\nSECRET = \"s3cret\"\n",
     );
     let server = jobs.start();
-    let (code, _, err) = server.ask(&["job", "run", "who"]);
+    let (code, _, err) = server.run_command(&["job", "run", "who"]);
     assert_eq!(code, 0, "{err}");
     wait_for_line(
         &server,

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::Signal;
 use support::{
-    EndedWithTheTest, PATIENCE, Scratch, Server, answer, front_of, hold, howdah, is_gone, kill,
-    run, site, wait_until,
+    EndedWithTheTest, MAX_WAIT, Scratch, ServerUnderTest, begin_held_request, create_site,
+    front_pid, howdah, is_gone, kill, read_response, run, wait_until,
 };
 
 #[test]
-fn a_directory_is_served_and_the_choice_is_told() {
+fn serve_of_a_directory_prints_its_choices() {
     let scratch = Scratch::new("serve");
-    let server = Server::start(&scratch, &[&site(&scratch), "--children", "2"]);
+    let server = ServerUnderTest::start(&scratch, &[&create_site(&scratch), "--children", "2"]);
     assert_eq!(server.get("/"), (200, "one".to_owned()));
     assert_eq!(server.get("/a.txt"), (200, "static".to_owned()));
     let log = server.log();
@@ -27,18 +27,18 @@ fn a_directory_is_served_and_the_choice_is_told() {
     let status = server.status();
     assert_eq!(status["pools"][0]["children"].as_array().unwrap().len(), 2);
     assert_eq!(status["master"], server.pid());
-    let (code, out, _) = server.ask(&["status"]);
+    let (code, out, _) = server.run_command(&["status"]);
     assert_eq!(code, 0);
     assert!(out.contains("\npool www: Ready, static, PHP 8."), "{out}");
 }
 
 #[test]
-fn each_line_is_written_at_once() {
+fn log_lines_are_written_at_once() {
     let scratch = Scratch::new("lines");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     // Each write to a socket of this kind arrives as a message of its own.
     let (ours, theirs) = UnixDatagram::pair().unwrap();
-    ours.set_read_timeout(Some(PATIENCE)).unwrap();
+    ours.set_read_timeout(Some(MAX_WAIT)).unwrap();
     let mut command = howdah(["serve", &root, "--listen", "127.0.0.1:0"]);
     command.arg("--control").arg(scratch.path("control.sock"));
     command.stderr(OwnedFd::from(theirs));
@@ -56,9 +56,9 @@ fn each_line_is_written_at_once() {
 }
 
 #[test]
-fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
+fn reload_loads_new_code_ini_and_rules_and_keeps_connections() {
     let scratch = Scratch::new("reload");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     scratch.write("web/ini.php", "<?php echo ini_get('memory_limit');");
     let config = |memory: &str| {
         let text = format!(
@@ -68,7 +68,7 @@ fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
         scratch.write("howdah.toml", &text).display().to_string()
     };
     let file = config("111M");
-    let server = Server::start(&scratch, &[&root, "--config", &file]);
+    let server = ServerUnderTest::start(&scratch, &[&root, "--config", &file]);
     assert_eq!(server.get("/ini.php").1, "111M");
     let mut kept = TcpStream::connect(server.address).unwrap();
     let mut ask = || ask(&mut kept, "localhost", "/");
@@ -77,7 +77,7 @@ fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
     scratch.write("web/index.php", "<?php echo 'two';");
     config("222M");
     assert_eq!(ask(), "one");
-    let (code, out, err) = server.ask(&["reload"]);
+    let (code, out, err) = server.run_command(&["reload"]);
     assert!(code == 0 && out.starts_with("reloaded\n"), "{out}{err}");
     assert_eq!(ask(), "two");
     assert_eq!(server.get("/ini.php").1, "222M");
@@ -110,7 +110,7 @@ fn ask_shop(stream: &mut UnixStream) -> String {
 }
 
 #[test]
-fn a_connection_of_a_removed_address_shows_no_site_that_is_elsewhere() {
+fn reload_keeps_connections_of_a_removed_address_from_other_sites() {
     let scratch = Scratch::new("removed-address");
     scratch.write("web/a.txt", "static");
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -125,11 +125,11 @@ fn a_connection_of_a_removed_address_shows_no_site_that_is_elsewhere() {
         scratch.write("howdah.toml", &text)
     };
     let file = config("a.sock").display().to_string();
-    let server = Server::start_listening(&scratch, &["--config", &file], &[]);
+    let server = ServerUnderTest::start_listening(&scratch, &["--config", &file], &[]);
     let mut kept = UnixStream::connect(scratch.path("a.sock")).unwrap();
     assert_eq!(ask_shop(&mut kept), "static");
     config("b.sock");
-    let (code, _, err) = server.ask(&["reload"]);
+    let (code, _, err) = server.run_command(&["reload"]);
     assert_eq!(code, 0, "{err}");
     let refused = ask_shop(&mut kept);
     assert!(refused.contains("421"), "{refused}");
@@ -138,9 +138,9 @@ fn a_connection_of_a_removed_address_shows_no_site_that_is_elsewhere() {
 }
 
 #[test]
-fn a_site_with_addresses_of_its_own_answers_there_alone() {
+fn site_with_its_own_listen_is_served_only_there() {
     let scratch = Scratch::new("own-addresses");
-    site(&scratch);
+    create_site(&scratch);
     scratch.write("admin/a.txt", "admin");
     scratch.write("other/a.txt", "other");
     let config = |sites: &str| {
@@ -155,17 +155,17 @@ fn a_site_with_addresses_of_its_own_answers_there_alone() {
         )
     };
     let file = config(&own("admin", "a.sock")).display().to_string();
-    let server = Server::start(&scratch, &["--config", &file]);
+    let server = ServerUnderTest::start(&scratch, &["--config", &file]);
     let connect = |socket: &str| UnixStream::connect(scratch.path(socket)).unwrap();
     let mut kept = connect("a.sock");
     assert_eq!(ask_shop(&mut kept), "admin");
     // This site is the first of the file, but not the first of those at this address.
-    assert_eq!(server.get_of("shop.test", "/a.txt").1, "static");
-    assert_eq!(server.get_of("else.test", "/a.txt").1, "static");
+    assert_eq!(server.get_from("shop.test", "/a.txt").1, "static");
+    assert_eq!(server.get_from("else.test", "/a.txt").1, "static");
 
     // One listener is added and one is removed. A connection of the removed listener must not lead to the new site.
     config(&own("other", "b.sock"));
-    let (code, _, err) = server.ask(&["reload"]);
+    let (code, _, err) = server.run_command(&["reload"]);
     assert_eq!(code, 0, "{err}");
     assert_eq!(ask_shop(&mut connect("b.sock")), "other");
     assert_eq!(ask_shop(&mut kept), "static");
@@ -173,11 +173,12 @@ fn a_site_with_addresses_of_its_own_answers_there_alone() {
 }
 
 #[test]
-fn a_reload_with_mistakes_is_refused_and_the_old_configuration_goes_on() {
+fn reload_with_mistakes_is_refused_and_the_old_configuration_stays() {
     let scratch = Scratch::new("refused");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     let file = scratch.write("howdah.toml", "[pool.www]\nmax_children = 1\n");
-    let server = Server::start(&scratch, &[&root, "--config", &file.display().to_string()]);
+    let server =
+        ServerUnderTest::start(&scratch, &[&root, "--config", &file.display().to_string()]);
     for (text, expect) in [
         (
             "[pool.www]\nmax_childern = 1\n",
@@ -191,7 +192,7 @@ fn a_reload_with_mistakes_is_refused_and_the_old_configuration_goes_on() {
         ),
     ] {
         fs::write(&file, text).unwrap();
-        let (code, _, err) = server.ask(&["reload"]);
+        let (code, _, err) = server.run_command(&["reload"]);
         assert_eq!(code, 3, "{err}");
         assert!(err.contains(expect), "missing {expect:?} in\n{err}");
         assert!(
@@ -202,13 +203,13 @@ fn a_reload_with_mistakes_is_refused_and_the_old_configuration_goes_on() {
         assert_eq!(server.status()["configuration"], 1);
     }
     fs::write(&file, "").unwrap();
-    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.run_command(&["reload"]).0, 0);
 }
 
 #[test]
-fn no_request_fails_while_reload_follows_reload() {
+fn reload_repeated_fails_no_request() {
     let scratch = Scratch::new("storm");
-    let server = Server::start(&scratch, &[&site(&scratch), "--children", "2"]);
+    let server = ServerUnderTest::start(&scratch, &[&create_site(&scratch), "--children", "2"]);
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -221,7 +222,7 @@ fn no_request_fails_while_reload_follows_reload() {
         }
         for _ in 0..10 {
             let before = count.load(Ordering::Relaxed);
-            let (code, _, err) = server.ask(&["reload"]);
+            let (code, _, err) = server.run_command(&["reload"]);
             assert_eq!(code, 0, "{err}");
             wait_until("requests to go on", || {
                 count.load(Ordering::Relaxed) > before
@@ -233,47 +234,47 @@ fn no_request_fails_while_reload_follows_reload() {
 }
 
 #[test]
-fn a_front_that_crashes_is_started_again_and_the_port_stays() {
+fn crashed_front_is_restarted_on_the_same_port() {
     let scratch = Scratch::new("crash");
-    let server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
-    let front = front_of(&server);
+    let server = ServerUnderTest::start(&scratch, &[&create_site(&scratch), "--children", "1"]);
+    let front = front_pid(&server);
     kill(front, Signal::KILL);
     wait_until("the front to be gone", || is_gone(front));
     // The master holds the socket, so the connection waits in its backlog until the new front accepts it.
     assert_eq!(server.get("/"), (200, "one".to_owned()));
-    assert_ne!(front_of(&server), front);
+    assert_ne!(front_pid(&server), front);
     assert!(server.log().contains("FrontDied: "), "{}", server.log());
 }
 
 #[test]
-fn a_killed_master_leaves_nothing_behind_but_what_still_runs() {
+fn killed_master_leaves_only_running_requests() {
     let scratch = Scratch::new("master");
-    let mut server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
-    let front = front_of(&server);
+    let mut server = ServerUnderTest::start(&scratch, &[&create_site(&scratch), "--children", "1"]);
+    let front = front_pid(&server);
     let child = server.status()["pools"][0]["children"][0]["pid"]
         .as_i64()
         .unwrap() as i32;
-    let held = hold(&server, &scratch, "go");
+    let held = begin_held_request(&server, &scratch, "go");
     server.signal(Signal::KILL);
     server.wait();
     scratch.write("go", "");
-    assert_eq!(answer(held), (200, "held".to_owned()));
+    assert_eq!(read_response(held), (200, "held".to_owned()));
     wait_until("the front to leave", || is_gone(front));
     wait_until("PHP to leave", || is_gone(child));
 }
 
 #[test]
-fn a_stop_finishes_what_runs_and_takes_its_files_along() {
+fn stop_finishes_running_requests_and_removes_its_files() {
     let scratch = Scratch::new("stop");
     let pid = scratch.path("howdah.pid");
-    let site = site(&scratch);
+    let site = create_site(&scratch);
     let arguments = [&site, "--children", "1", "--pid", pid.to_str().unwrap()];
-    let mut server = Server::start(&scratch, &arguments);
+    let mut server = ServerUnderTest::start(&scratch, &arguments);
     assert_eq!(
         fs::read_to_string(&pid).unwrap(),
         format!("{}\n", server.pid())
     );
-    let held = hold(&server, &scratch, "go");
+    let held = begin_held_request(&server, &scratch, "go");
     server.signal(Signal::TERM);
     wait_until("new connections to be refused or closed", || {
         TcpStream::connect(server.address).is_err() || {
@@ -282,29 +283,29 @@ fn a_stop_finishes_what_runs_and_takes_its_files_along() {
         }
     });
     scratch.write("go", "");
-    assert_eq!(answer(held), (200, "held".to_owned()));
+    assert_eq!(read_response(held), (200, "held".to_owned()));
     assert_eq!(server.wait().code(), Some(0));
     assert!(!pid.exists() && !server.control.exists());
 }
 
 #[test]
-fn a_script_that_never_ends_does_not_outlive_the_limit_of_a_stop() {
+fn stop_kills_an_endless_script_at_its_limit() {
     let scratch = Scratch::new("limit");
-    let mut server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
-    let _held = hold(&server, &scratch, "never");
+    let mut server = ServerUnderTest::start(&scratch, &[&create_site(&scratch), "--children", "1"]);
+    let _held = begin_held_request(&server, &scratch, "never");
     let child = server.status()["pools"][0]["children"][0]["pid"]
         .as_i64()
         .unwrap() as i32;
-    let (code, out, err) = server.ask(&["stop", "--timeout", "100ms"]);
+    let (code, out, err) = server.run_command(&["stop", "--timeout", "100ms"]);
     assert_eq!((code, out.as_str()), (0, "stopped\n"), "{err}");
     assert_eq!(server.wait().code(), Some(0));
     wait_until("PHP to be gone", || is_gone(child));
 }
 
 #[test]
-fn a_second_server_on_the_same_control_socket_is_refused_by_name() {
+fn control_socket_in_use_refuses_another_server() {
     let scratch = Scratch::new("second");
-    let server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
+    let server = ServerUnderTest::start(&scratch, &[&create_site(&scratch), "--children", "1"]);
     let (code, _, err) = run(howdah(["serve", "--listen", "127.0.0.1:0", "--control"])
         .arg(&server.control)
         .arg(scratch.path("web")));
@@ -320,7 +321,7 @@ fn a_second_server_on_the_same_control_socket_is_refused_by_name() {
 }
 
 #[test]
-fn php_that_does_not_start_ends_the_server_with_its_reason() {
+fn php_that_does_not_start_stops_the_server_with_its_reason() {
     let scratch = Scratch::new("preload");
     let (code, _, err) = run(howdah(["serve", "--listen", "127.0.0.1:0"])
         .args([
@@ -329,14 +330,14 @@ fn php_that_does_not_start_ends_the_server_with_its_reason() {
             "--control",
         ])
         .arg(scratch.path("control.sock"))
-        .arg(site(&scratch)));
+        .arg(create_site(&scratch)));
     assert_eq!(code, 1);
     assert!(err.contains("pool `www`: PoolDown"), "{err}");
     assert!(!err.contains("listening on"), "{err}");
 }
 
 #[test]
-fn a_service_manager_is_told_when_the_server_serves_reloads_and_stops() {
+fn service_manager_is_notified_of_start_reload_and_stop() {
     let scratch = Scratch::new("notify");
     let path = scratch.path("notify.sock");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
@@ -348,11 +349,11 @@ fn a_service_manager_is_told_when_the_server_serves_reloads_and_stops() {
         let n = socket.recv(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes[..n]).into_owned()
     };
-    let site = site(&scratch);
+    let site = create_site(&scratch);
     let arguments = [site.as_str(), "--children", "1"];
-    let mut server = Server::start_with(&scratch, &arguments, &[("NOTIFY_SOCKET", &path)]);
+    let mut server = ServerUnderTest::start_with(&scratch, &arguments, &[("NOTIFY_SOCKET", &path)]);
     assert_eq!(told(), format!("READY=1\nMAINPID={}\n", server.pid()));
-    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.run_command(&["reload"]).0, 0);
     assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     assert!(told().starts_with("READY=1\n"));
     server.signal(Signal::INT);
@@ -361,10 +362,10 @@ fn a_service_manager_is_told_when_the_server_serves_reloads_and_stops() {
 }
 
 #[test]
-fn a_second_interrupt_does_not_wait_for_anybody() {
+fn stop_by_another_interrupt_is_immediate() {
     let scratch = Scratch::new("twice");
     let config = scratch.write("howdah.toml", "[timeouts]\nstop = \"1h\"\n");
-    let site = site(&scratch);
+    let site = create_site(&scratch);
     let arguments = [
         &site,
         "--children",
@@ -372,17 +373,17 @@ fn a_second_interrupt_does_not_wait_for_anybody() {
         "--config",
         config.to_str().unwrap(),
     ];
-    let mut server = Server::start(&scratch, &arguments);
-    let _held = hold(&server, &scratch, "never");
+    let mut server = ServerUnderTest::start(&scratch, &arguments);
+    let _held = begin_held_request(&server, &scratch, "never");
     server.signal(Signal::INT);
     // The master responds between the two signals, so they are not merged into one.
-    assert_eq!(server.ask(&["status"]).0, 0);
+    assert_eq!(server.run_command(&["status"]).0, 0);
     server.signal(Signal::INT);
     assert_eq!(server.wait().code(), Some(0));
 }
 
 #[test]
-fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
+fn status_watch_refreshes_until_q_and_restores_the_terminal() {
     let scratch = Scratch::new("watch");
     scratch.write("web/index.php", "<?php echo 'x';");
     let web = scratch.path("web");
@@ -390,11 +391,11 @@ fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
     let config = scratch.write("howdah.toml", job);
     let arguments = [web.to_str().unwrap(), "--config", config.to_str().unwrap()];
     let state = scratch.path("state");
-    let server = Server::start_with(&scratch, &arguments, &[("STATE_DIRECTORY", &state)]);
+    let server = ServerUnderTest::start_with(&scratch, &arguments, &[("STATE_DIRECTORY", &state)]);
     // script(1) provides a terminal; the input of script(1) is what is typed there.
     let command = format!(
         "stty rows 60 cols 160; '{}' status --watch --control '{}'; stty -a",
-        support::HOWDAH,
+        support::HOWDAH_PROGRAM,
         server.control.display()
     );
     let mut terminal = std::process::Command::new("script")
@@ -434,7 +435,7 @@ fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_watched_status_is_for_terminals_alone() {
+fn status_watch_needs_a_terminal() {
     let (code, out, err) = run(&mut howdah(["status", "--watch"]));
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(
@@ -444,11 +445,14 @@ fn a_watched_status_is_for_terminals_alone() {
 }
 
 #[test]
-fn a_reload_asked_for_during_the_start_is_carried_out_after_it() {
+fn reload_during_the_start_is_executed_after_it() {
     let scratch = Scratch::new("early");
     let control = scratch.path("control.sock");
     let mut command = howdah(["serve", "--listen", "127.0.0.1:0", "--children", "1"]);
-    command.arg("--control").arg(&control).arg(site(&scratch));
+    command
+        .arg("--control")
+        .arg(&control)
+        .arg(create_site(&scratch));
     let _server = EndedWithTheTest(command.stderr(Stdio::null()).spawn().unwrap());
     wait_until("the control socket", || {
         UnixStream::connect(&control).is_ok()
@@ -461,17 +465,17 @@ fn a_reload_asked_for_during_the_start_is_carried_out_after_it() {
 }
 
 #[test]
-fn a_stop_says_what_it_waits_for() {
+fn stop_prints_what_it_waits_for() {
     let scratch = Scratch::new("farewell");
-    let mut server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
-    let held = hold(&server, &scratch, "go");
+    let mut server = ServerUnderTest::start(&scratch, &[&create_site(&scratch), "--children", "1"]);
+    let held = begin_held_request(&server, &scratch, "go");
     server.signal(Signal::INT);
     wait_until("the sentence", || {
         let log = server.log();
         log.contains("waiting for 1 request, ") && log.contains(": GET /hold.php?f=")
     });
     scratch.write("go", "");
-    assert_eq!(answer(held), (200, "held".to_owned()));
+    assert_eq!(read_response(held), (200, "held".to_owned()));
     assert_eq!(server.wait().code(), Some(0));
     wait_until("the last word", || {
         server.log().ends_with("howdah: stopped")
@@ -479,9 +483,9 @@ fn a_stop_says_what_it_waits_for() {
 }
 
 #[test]
-fn a_server_is_found_by_its_configuration_and_told_from_others_by_its_directory() {
+fn server_is_found_by_its_configuration_and_listed_with_its_directory() {
     let scratch = Scratch::new("which");
-    site(&scratch);
+    create_site(&scratch);
     // `control` is not set, so the server is searched in the default directory.
     let text = "listen = \"127.0.0.1:0\"\n[pool.www]\nmax_children = 1\n[[site]]\nroot = \"web\"\n";
     let file = scratch.write("a.toml", text);

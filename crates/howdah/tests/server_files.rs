@@ -8,15 +8,19 @@ use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use support::{EndedWithTheTest, Scratch, Server, howdah, run, site, wait_until};
+use support::{EndedWithTheTest, Scratch, ServerUnderTest, create_site, howdah, run, wait_until};
 
 #[test]
 fn logs_are_opened_again_after_a_rotation() {
     let scratch = Scratch::new("rotate");
     let access = scratch.path("access.log");
-    let server = Server::start(
+    let server = ServerUnderTest::start(
         &scratch,
-        &[&site(&scratch), "--access-log", access.to_str().unwrap()],
+        &[
+            &create_site(&scratch),
+            "--access-log",
+            access.to_str().unwrap(),
+        ],
     );
     let has =
         |path: &Path, what: &str| fs::read_to_string(path).is_ok_and(|text| text.contains(what));
@@ -33,9 +37,9 @@ fn logs_are_opened_again_after_a_rotation() {
 }
 
 #[test]
-fn lost_access_lines_are_in_the_error_log_and_in_the_status() {
+fn lost_access_log_lines_are_in_the_error_log_and_the_status() {
     let scratch = Scratch::new("lost");
-    site(&scratch);
+    create_site(&scratch);
     let error = scratch.path("error.log");
     let config = |access: &str| {
         let text = format!(
@@ -47,14 +51,15 @@ fn lost_access_lines_are_in_the_error_log_and_in_the_status() {
     let file = config("full.log");
     // Every write to this file fails as on a full disk.
     std::os::unix::fs::symlink("/dev/full", scratch.path("full.log")).unwrap();
-    let server = Server::start_listening(&scratch, &["--config", file.to_str().unwrap()], &[]);
+    let server =
+        ServerUnderTest::start_listening(&scratch, &["--config", file.to_str().unwrap()], &[]);
     let said = || fs::read_to_string(&error).unwrap_or_default();
     assert_eq!(server.get("/a.txt").0, 200);
     let lost = " LogLost: access log: lines are lost: No space left on device";
     wait_until("the error log to tell", || said().contains(lost));
     wait_until("the status to tell", || {
         server
-            .ask(&["status"])
+            .run_command(&["status"])
             .1
             .contains("access log: 1 lines lost\n")
     });
@@ -70,7 +75,7 @@ fn lost_access_lines_are_in_the_error_log_and_in_the_status() {
 }
 
 #[test]
-fn the_file_of_a_unix_listener_belongs_to_who_serves_it() {
+fn unix_socket_file_belongs_to_the_serving_user() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let scratch = Scratch::new("owner");
     scratch.write("web/a.txt", "x");
@@ -85,7 +90,7 @@ fn the_file_of_a_unix_listener_belongs_to_who_serves_it() {
     if root {
         arguments.extend(["--user", "www-data"]);
     }
-    let mut server = Server::start(&scratch, &arguments);
+    let mut server = ServerUnderTest::start(&scratch, &arguments);
     let there = socket.metadata().unwrap();
     let expected = if root {
         // Debian's fixed numbers of www-data (base-passwd).
@@ -102,7 +107,7 @@ fn the_file_of_a_unix_listener_belongs_to_who_serves_it() {
 }
 
 #[test]
-fn a_unix_listener_is_opened_to_whom_it_names_also_by_a_reload() {
+fn unix_socket_owner_and_mode_are_applied_at_start_and_reload() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::net::UnixStream;
     let scratch = Scratch::new("listener-owner");
@@ -133,12 +138,12 @@ fn a_unix_listener_is_opened_to_whom_it_names_also_by_a_reload() {
     };
     let config = configure("mode=0600", "owner=daemon group=daemon");
     let arguments = ["--config", config.to_str().unwrap()];
-    let mut server = Server::start_listening(&scratch, &arguments, &[]);
+    let mut server = ServerUnderTest::start_listening(&scratch, &arguments, &[]);
     expect(0o600, 1, 1);
     let waiting = UnixStream::connect(&socket).unwrap();
     let inode = socket.metadata().unwrap().ino();
     configure("mode=0666", "group=daemon");
-    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.run_command(&["reload"]).0, 0);
     expect(0o666, 33, 1);
     assert_eq!(socket.metadata().unwrap().ino(), inode, "the same socket");
     drop(waiting);
@@ -147,18 +152,18 @@ fn a_unix_listener_is_opened_to_whom_it_names_also_by_a_reload() {
 }
 
 #[test]
-fn a_socket_that_a_dead_server_left_is_replaced() {
+fn unix_socket_of_a_dead_server_is_replaced() {
     let scratch = Scratch::new("stale");
     let listener = std::os::unix::net::UnixListener::bind(scratch.path("control.sock"));
     drop(listener.unwrap());
-    let server = Server::start(&scratch, &[&site(&scratch), "--children", "1"]);
+    let server = ServerUnderTest::start(&scratch, &[&create_site(&scratch), "--children", "1"]);
     assert_eq!(server.get("/").0, 200);
 }
 
 #[test]
-fn a_reload_moves_the_control_socket_and_the_pid_file() {
+fn reload_moves_the_control_socket_and_the_pid_file() {
     let scratch = Scratch::new("move");
-    site(&scratch);
+    create_site(&scratch);
     let config = |name: &str| {
         let text = format!(
             "listen = \"127.0.0.1:0\"\ncontrol = \"{0}/{name}.sock\"\npid = \"{0}/{name}.pid\"\n\
@@ -202,7 +207,7 @@ fn a_reload_moves_the_control_socket_and_the_pid_file() {
 }
 
 #[test]
-fn root_writes_and_gives_away_nothing_through_a_link_of_the_served_user() {
+fn root_follows_no_link_of_the_serving_user() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
     if !rustix::process::geteuid().is_root() {
         return;
@@ -248,7 +253,7 @@ fn root_writes_and_gives_away_nothing_through_a_link_of_the_served_user() {
 
     fs::remove_file(own.join("access.log")).unwrap();
     put_link("a.pid");
-    let server = Server::start_listening(&scratch, &["--config", &config], &[]);
+    let server = ServerUnderTest::start_listening(&scratch, &["--config", &config], &[]);
     let log = server.log();
     assert!(log.contains("cannot write the pid file"), "{log}");
     for name in ["access.log", "http.sock"] {
@@ -258,13 +263,13 @@ fn root_writes_and_gives_away_nothing_through_a_link_of_the_served_user() {
     wait_until("the refusal", || server.log().contains("LogNotReopened: "));
     assert_eq!(server.get("/a.txt").0, 200);
     configure("mode=0666 owner=daemon");
-    let (code, _, err) = server.ask(&["reload"]);
+    let (code, _, err) = server.run_command(&["reload"]);
     assert!(
         code == 3 && err.starts_with("cannot open the log "),
         "{err}"
     );
     fs::remove_file(own.join("access.log")).unwrap();
-    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.run_command(&["reload"]).0, 0);
     wait_until("the refusal", || {
         server.log().contains("BindFailed: cannot give ")
     });

@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{HOWDAH, PATIENCE, Scratch, Server, answer, hold, passed, run, site, wait_until};
+use support::{
+    HOWDAH_PROGRAM, MAX_WAIT, Scratch, ServerUnderTest, begin_held_request, create_site,
+    read_response, run, serve_with_passed_sockets, wait_until,
+};
 
 /// Returns a listening socket as a service manager holds it, and its address.
 fn listening() -> (TcpListener, String) {
@@ -26,14 +29,20 @@ fn copy(listener: &TcpListener) -> OwnedFd {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs systemd")]
-fn systemd_binds_and_the_first_client_starts_the_server() {
+fn socket_activation_starts_the_server_at_the_first_client() {
     let scratch = Scratch::new("activate");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     // The port is free again, so a server can bind it.
     let address = listening().1;
     let mut command = Command::new("systemd-socket-activate");
     command
-        .args(["--listen", &address, "--fdname", "howdah.socket", HOWDAH])
+        .args([
+            "--listen",
+            &address,
+            "--fdname",
+            "howdah.socket",
+            HOWDAH_PROGRAM,
+        ])
         .args(["serve", &root, "--listen", &address])
         .env_remove("NOTIFY_SOCKET");
     let mut first = None;
@@ -48,27 +57,27 @@ fn systemd_binds_and_the_first_client_starts_the_server() {
             first.unwrap()
         }
     });
-    let mut server = Server::start_command(&scratch, command);
+    let mut server = ServerUnderTest::start_command(&scratch, command);
     let mut first = connecting.join().unwrap();
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     first.write_all(request).unwrap();
-    assert_eq!(answer(first), (200, "one".to_owned()));
+    assert_eq!(read_response(first), (200, "one".to_owned()));
     assert_eq!(server.address.to_string(), address);
-    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.run_command(&["reload"]).0, 0);
     assert_eq!(server.get("/").0, 200);
     server.signal(Signal::TERM);
     assert!(server.wait().success());
 }
 
 #[test]
-fn no_request_is_lost_while_the_server_is_started_again_on_kept_sockets() {
+fn passed_sockets_lose_no_request_during_a_restart() {
     let scratch = Scratch::new("kept");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     let (listener, address) = listening();
     let arguments = [root.as_str(), "--listen", &address];
     let start = || {
         let sockets = vec![("howdah.socket", copy(&listener))];
-        Server::start_passed(&scratch, &arguments, sockets)
+        ServerUnderTest::start_passed(&scratch, &arguments, sockets)
     };
     let mut server = start();
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -78,10 +87,10 @@ fn no_request_is_lost_while_the_server_is_started_again_on_kept_sockets() {
                 while !stop.load(Ordering::Relaxed) {
                     let mut stream = TcpStream::connect(&address).unwrap();
                     // If the test fails, there is no server any more.
-                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
                     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
                     stream.write_all(request).unwrap();
-                    assert_eq!(answer(stream), (200, "one".to_owned()));
+                    assert_eq!(read_response(stream), (200, "one".to_owned()));
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -89,33 +98,33 @@ fn no_request_is_lost_while_the_server_is_started_again_on_kept_sockets() {
         for _ in 0..2 {
             let before = answered.load(Ordering::Relaxed);
             wait_until("answers", || answered.load(Ordering::Relaxed) > before + 20);
-            let held = hold(&server, &scratch, "held");
+            let held = begin_held_request(&server, &scratch, "held");
             server.signal(Signal::TERM);
             scratch.write("held", "");
-            assert_eq!(answer(held), (200, "held".to_owned()));
+            assert_eq!(read_response(held), (200, "held".to_owned()));
             assert!(server.wait().success(), "{}", server.log());
             for file in ["held", "held.began"] {
                 std::fs::remove_file(scratch.path(file)).unwrap();
             }
             // No process accepts this connection yet.
-            let waiting = server.begin("/");
+            let waiting = server.send_request("/");
             server = start();
-            assert_eq!(answer(waiting), (200, "one".to_owned()));
+            assert_eq!(read_response(waiting), (200, "one".to_owned()));
         }
         stop.store(true, Ordering::Relaxed);
     });
 }
 
 #[test]
-fn a_stop_on_kept_sockets_gives_idle_connections_two_seconds_to_ask() {
+fn passed_sockets_give_idle_connections_two_seconds_at_a_stop() {
     let scratch = Scratch::new("parting");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     let (listener, address) = listening();
     let arguments = [root.as_str(), "--listen", &address];
     let sockets = vec![("howdah.socket", copy(&listener))];
-    let mut server = Server::start_passed(&scratch, &arguments, sockets);
+    let mut server = ServerUnderTest::start_passed(&scratch, &arguments, sockets);
     let mut idle = TcpStream::connect(&address).unwrap();
-    idle.set_read_timeout(Some(PATIENCE)).unwrap();
+    idle.set_read_timeout(Some(MAX_WAIT)).unwrap();
     idle.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
     let mut text = Vec::new();
@@ -137,14 +146,14 @@ fn a_stop_on_kept_sockets_gives_idle_connections_two_seconds_to_ask() {
 }
 
 #[test]
-fn every_listen_has_its_socket_and_every_socket_its_listen() {
+fn passed_sockets_must_match_every_listen() {
     let scratch = Scratch::new("strict");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     let (listener, address) = listening();
     let udp = UdpSocket::bind(&address).unwrap();
     let other = listening().1;
     let refused = |listen: &str, sockets: Vec<(&str, OwnedFd)>| {
-        let mut command = passed(&[&root, "--listen", listen], sockets);
+        let mut command = serve_with_passed_sockets(&[&root, "--listen", listen], sockets);
         command.arg("--control").arg(scratch.path("control.sock"));
         let (code, _, said) = run(&mut command);
         assert_eq!(code, 5, "{said}");
@@ -181,20 +190,20 @@ fn every_listen_has_its_socket_and_every_socket_its_listen() {
     text(&address);
     let file = scratch.path("howdah.toml").display().to_string();
     let sockets = vec![("howdah.socket", copy(&listener))];
-    let server = Server::start_passed(&scratch, &[&root, "--config", &file], sockets);
+    let server = ServerUnderTest::start_passed(&scratch, &[&root, "--config", &file], sockets);
     text(&other);
-    let (code, _, said) = server.ask(&["reload"]);
+    let (code, _, said) = server.run_command(&["reload"]);
     assert!(code == 3 && said.contains("SocketMissing"), "{code} {said}");
     assert_eq!(server.get("/").0, 200);
 }
 
 #[test]
-fn a_socket_of_both_families_serves_all_addresses_of_ipv4() {
+fn passed_socket_of_both_families_serves_ipv4() {
     let Ok(listener) = TcpListener::bind("[::]:0") else {
         return; // A machine without IPv6 has no such sockets.
     };
     let scratch = Scratch::new("families");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     let port = listener.local_addr().unwrap().port();
     let any = format!("0.0.0.0:{port}");
     let ipv6 = format!("[::]:{port}");
@@ -203,7 +212,7 @@ fn a_socket_of_both_families_serves_all_addresses_of_ipv4() {
         "<?php echo $_SERVER['REMOTE_ADDR'], ' ', $_SERVER['SERVER_ADDR'];",
     );
     let sockets = || vec![("howdah.socket", copy(&listener))];
-    let mut command = passed(
+    let mut command = serve_with_passed_sockets(
         &[&root, "--listen", &any, "--listen", &ipv6, "--user", "root"],
         sockets(),
     );
@@ -211,18 +220,21 @@ fn a_socket_of_both_families_serves_all_addresses_of_ipv4() {
     assert_eq!(code, 5, "{said}");
     assert!(said.contains("leave [::]:"), "{said}");
     let arguments = [root.as_str(), "--listen", &any, "--user", "root"];
-    let server = Server::start_passed(&scratch, &arguments, sockets());
+    let server = ServerUnderTest::start_passed(&scratch, &arguments, sockets());
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let request = b"GET /address.php HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).unwrap();
-    assert_eq!(answer(stream), (200, "127.0.0.1 127.0.0.1".to_owned()));
+    assert_eq!(
+        read_response(stream),
+        (200, "127.0.0.1 127.0.0.1".to_owned())
+    );
     drop(server);
 }
 
 #[test]
-fn a_unix_socket_and_its_file_stay_the_managers() {
+fn passed_unix_socket_and_its_file_stay_the_managers() {
     let scratch = Scratch::new("unix");
-    let root = site(&scratch);
+    let root = create_site(&scratch);
     let (listener, address) = listening();
     let path = scratch.path("http.sock");
     let unix = UnixListener::bind(&path).unwrap();
@@ -232,7 +244,7 @@ fn a_unix_socket_and_its_file_stay_the_managers() {
         ("howdah.socket", unix.try_clone().unwrap().into()),
     ];
     let arguments = [root.as_str(), "--listen", &address, "--listen", &named];
-    let mut server = Server::start_passed(&scratch, &arguments, sockets);
+    let mut server = ServerUnderTest::start_passed(&scratch, &arguments, sockets);
     let mut stream = UnixStream::connect(&path).unwrap();
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).unwrap();

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 
-use support::{HOWDAH, Scratch, Server};
+use support::{HOWDAH_PROGRAM, Scratch, ServerUnderTest};
 
 /// The user id of Debian's `games`, which owns no files.
 const MASTER: u32 = 5;
@@ -32,13 +32,13 @@ fn as_the_unit(word: &str, file: &std::path::Path) -> Command {
         .arg(format!("--inh-caps={CAPABILITIES}"))
         .arg(format!("--ambient-caps={CAPABILITIES}"))
         .arg(format!("--bounding-set=-all,{CAPABILITIES}"))
-        .args([HOWDAH, word, "--config"])
+        .args([HOWDAH_PROGRAM, word, "--config"])
         .arg(file);
     command
 }
 
 #[test]
-fn the_master_alone_keeps_capabilities_and_pools_are_users_of_their_own() {
+fn capabilities_stay_with_the_master_and_pools_have_their_own_users() {
     if !rustix::process::geteuid().is_root() {
         return; // Only root can give them to the master.
     }
@@ -63,7 +63,7 @@ fn the_master_alone_keeps_capabilities_and_pools_are_users_of_their_own() {
     chown(directory, Some(MASTER), Some(MASTER)).unwrap();
     let mut command = as_the_unit("serve", &file);
     command.env_remove("NOTIFY_SOCKET");
-    let server = Server::start_command(&scratch, command);
+    let server = ServerUnderTest::start_command(&scratch, command);
 
     let status = |pid: i64| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let master = status(i64::from(server.pid()));
@@ -76,16 +76,16 @@ fn the_master_alone_keeps_capabilities_and_pools_are_users_of_their_own() {
         ("localhost", "33 33 33 33"),
         ("b.test", "65534 65534 65534 65534"),
     ] {
-        let page = server.get_of(host, "/").1;
+        let page = server.get_from(host, "/").1;
         assert_eq!(facts(&page, &["Uid:"]), [user], "{host}");
         assert_eq!(facts(&page, SETS), NONE, "PHP of {host}");
     }
-    assert_eq!(server.ask(&["reload"]).0, 0, "{}", server.log());
+    assert_eq!(server.run_command(&["reload"]).0, 0, "{}", server.log());
     assert_eq!(server.get("/").0, 200);
 }
 
 #[test]
-fn a_master_that_may_change_users_lets_no_script_run_as_itself() {
+fn master_that_may_change_users_refuses_scripts_as_its_own_user() {
     if !rustix::process::geteuid().is_root() {
         return; // Only root can give such rights to the master.
     }

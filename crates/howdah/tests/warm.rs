@@ -4,10 +4,10 @@ mod support;
 
 use std::fs::File;
 
-use support::{Scratch, Server, howdah, run};
+use support::{Scratch, ServerUnderTest, howdah, run};
 
 #[test]
-fn a_fresh_server_begins_with_what_was_compiled_and_what_does_not_compile_is_named() {
+fn warm_compiles_files_for_a_fresh_server_and_names_failures() {
     let scratch = Scratch::new("warm");
     let page = scratch.write(
         "app/index.php",
@@ -54,12 +54,12 @@ fn a_fresh_server_begins_with_what_was_compiled_and_what_does_not_compile_is_nam
         .unwrap()
         .set_modified(then)
         .unwrap();
-    let server = Server::start(&scratch, &[&app, "-d", &setting]);
+    let server = ServerUnderTest::start(&scratch, &[&app, "-d", &setting]);
     assert_eq!(server.get("/index.php").1, "1old");
 }
 
 #[test]
-fn without_a_file_cache_it_says_what_to_do() {
+fn warm_without_a_file_cache_says_what_to_do() {
     let scratch = Scratch::new("warm-nowhere");
     scratch.write("index.php", "<?php");
     let directory = scratch.path("").display().to_string();

@@ -5,25 +5,30 @@ use std::time::SystemTime;
 
 use tokio::sync::mpsc;
 
-use super::name::Nudge;
-use super::{Command, Event, Shared, Tasks};
-use crate::failure::Failure;
+use super::name::NameTaskMessage;
+use super::{CertificateCommand, ManagerEvent, ManagerState, NameTasks};
+use crate::failure::AcmeFailure;
 use crate::names;
-use crate::order::Orders;
-use crate::store::Look;
+use crate::order::OrderContext;
+use crate::store::StoredState;
 
 /// Starts a command. An event reports its outcome.
-pub(super) fn run(shared: &Rc<Shared>, tasks: &Tasks, id: u64, command: Command) {
+pub(super) fn run(
+    shared: &Rc<ManagerState>,
+    tasks: &NameTasks,
+    id: u64,
+    command: CertificateCommand,
+) {
     match command {
-        Command::Order { name } => order(shared, tasks, id, name),
-        Command::Remove { name } => {
+        CertificateCommand::Order { name } => order(shared, tasks, id, name),
+        CertificateCommand::Remove { name } => {
             let nudges = tasks.get(&name).map(|(_, nudges)| nudges.clone());
             tokio::task::spawn_local(remove(shared.clone(), id, name, nudges));
         }
     }
 }
 
-fn order(shared: &Rc<Shared>, tasks: &Tasks, id: u64, name: Option<String>) {
+fn order(shared: &Rc<ManagerState>, tasks: &NameTasks, id: u64, name: Option<String>) {
     let chosen: Vec<_> = match &name {
         Some(name) => tasks.get(name).into_iter().collect(),
         None => tasks.values().collect(),
@@ -36,19 +41,19 @@ fn order(shared: &Rc<Shared>, tasks: &Tasks, id: u64, name: Option<String>) {
             None => "NoSuchName: every certificate comes from a file".to_owned(),
         };
         let outcome = Err(why);
-        let _ = shared.events.send(Event::Done { id, outcome });
+        let _ = shared.events.send(ManagerEvent::Done { id, outcome });
         return;
     }
     let (reply, outcomes) = mpsc::unbounded_channel();
     for (_, nudges) in chosen {
-        let _ = nudges.send(Nudge::Order(reply.clone()));
+        let _ = nudges.send(NameTaskMessage::Order(reply.clone()));
     }
-    tokio::task::spawn_local(answer(shared.clone(), id, outcomes));
+    tokio::task::spawn_local(report_outcomes(shared.clone(), id, outcomes));
 }
 
 /// Collects the outcomes of several orders.
-async fn answer(
-    shared: Rc<Shared>,
+async fn report_outcomes(
+    shared: Rc<ManagerState>,
     id: u64,
     mut outcomes: mpsc::UnboundedReceiver<Result<String, String>>,
 ) {
@@ -63,40 +68,40 @@ async fn answer(
         true => Ok(good.join("\n")),
         false => Err([bad, good].concat().join("\n")),
     };
-    let _ = shared.events.send(Event::Done { id, outcome });
+    let _ = shared.events.send(ManagerEvent::Done { id, outcome });
 }
 
 async fn remove(
-    shared: Rc<Shared>,
+    shared: Rc<ManagerState>,
     id: u64,
     name: String,
-    nudges: Option<mpsc::UnboundedSender<Nudge>>,
+    nudges: Option<mpsc::UnboundedSender<NameTaskMessage>>,
 ) {
     let outcome = revoke_and_remove(&shared, &name).await;
     if let (Some(nudges), true) = (&nudges, outcome.is_ok()) {
-        let _ = nudges.send(Nudge::Removed);
+        let _ = nudges.send(NameTaskMessage::Removed);
     }
     let outcome = outcome.map(|what| match nudges {
         Some(_) => format!("{what}; a site has the name, so a new certificate is ordered"),
         None => what,
     });
-    let _ = shared.events.send(Event::Done { id, outcome });
+    let _ = shared.events.send(ManagerEvent::Done { id, outcome });
 }
 
-async fn revoke_and_remove(shared: &Shared, name: &str) -> Result<String, String> {
-    names::check(name)?;
+async fn revoke_and_remove(shared: &ManagerState, name: &str) -> Result<String, String> {
+    names::check_name(name)?;
     let (settings, store) = (shared.settings(), shared.store());
-    let named = |failure: Failure| format!("{}: {name}: {failure}", failure.name());
-    let stored = match store.look(name) {
-        Look::Good(stored) => Some(stored),
-        Look::Broken(_) => None,
-        Look::None => return Err(format!("NoSuchName: there is no certificate for {name}")),
+    let named = |failure: AcmeFailure| format!("{}: {name}: {failure}", failure.name());
+    let stored = match store.load(name) {
+        StoredState::Good(stored) => Some(stored),
+        StoredState::Broken(_) => None,
+        StoredState::None => return Err(format!("NoSuchName: there is no certificate for {name}")),
     };
     let record = store.record(name);
     let mut what = format!("removed the certificate of {name}");
     if let (Some(stored), Some(authority)) = (stored, shared.authority(record.authority.as_deref()))
     {
-        let orders = Orders {
+        let orders = OrderContext {
             settings: &settings,
             store: &store,
             board: &shared.board,

@@ -1,5 +1,5 @@
 //! The command line of `howdah bench`. Options of ab have the same meaning here; those without a
-//! counterpart are refused with a reason ([`Refused`]). [`super::planning`] turns the arguments
+//! counterpart are refused with a reason ([`RefusedOptions`]). [`super::planning`] turns the arguments
 //! into a plan.
 
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::error::BenchError;
                   Exit codes: 0 measured, 1 failed or --slo broken, 2 command line, 6 no server to talk to, \
                   130 interrupted (prints what was measured)"
 )]
-pub struct Bench {
+pub struct BenchArguments {
     /// Report on saved runs instead of measuring
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
@@ -297,7 +297,7 @@ pub struct Bench {
     /// Options of ab that are refused.
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub refused: Refused,
+    pub refused: RefusedOptions,
 }
 
 /// `howdah bench …`
@@ -331,7 +331,7 @@ pub struct SavedRuns {
 /// The options for ab's HTML table. They are parsed only to name the alternative in the refusal.
 #[derive(Args, Clone, Debug, Default)]
 #[allow(missing_docs)]
-pub struct Refused {
+pub struct RefusedOptions {
     #[arg(short = 'w', hide = true, action = ArgAction::SetTrue)]
     pub html_table: bool,
     #[arg(short = 'x', hide = true, value_name = "ATTRIBUTES")]
@@ -342,7 +342,7 @@ pub struct Refused {
     pub cell: Option<String>,
 }
 
-impl Refused {
+impl RefusedOptions {
     /// Returns an error with the reason and the alternative if one of these options was given.
     pub fn check(&self) -> Result<(), BenchError> {
         let table =

@@ -17,37 +17,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub use arguments::{Bench, BenchCommand};
+pub use arguments::{BenchArguments, BenchCommand};
 
-use crate::driver::{self, Compare, CompareOptions, Event, SearchOptions, Session, SweepOptions};
-use crate::engine::{self, Control, Progress};
+use crate::driver::{
+    self, BenchSession, CompareFn, CompareOptions, SearchOptions, SessionEvent, SweepOptions,
+};
+use crate::engine::{self, RunControl, RunProgress};
 use crate::error::BenchError;
-use crate::experiment::Document;
+use crate::experiment::SavedDocument;
 use crate::plan::{Arrivals, Plan};
-use crate::report::text::Style;
+use crate::report::text::ReportStyle;
 use crate::report::{experiments, k6};
-use crate::run::{Ended, Run};
+use crate::run::{Run, RunEnd};
 use crate::slo::Slo;
 
 use output::Outputs;
-use progress::{Show, Watcher};
+use progress::{ProgressStyle, ProgressWatcher};
 
 /// The exit code after Ctrl-C: 128 plus the signal's number, as in shells.
-const INTERRUPTED: u8 = 130;
+const EXIT_INTERRUPTED: u8 = 130;
 /// The exit code of a run that breaks the objective or has no good response.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// The CPU share of the busiest thread, as a share of a core, above which a closed loop is followed by a ceiling run.
-const BUSY: f64 = 0.5;
+const BUSY_CPU_SHARE: f64 = 0.5;
 /// The duration of the ceiling run.
-const CEILING: Duration = Duration::from_secs(2);
+const CEILING_RUN_TIME: Duration = Duration::from_secs(2);
 
 /// Executes the command line and returns the exit code. Setting `interrupt` has the effect of Ctrl-C. `command` is the
 /// command line for the report, and `compare` executes `--vs`.
 pub fn run(
-    typed: &Bench,
+    typed: &BenchArguments,
     interrupt: Arc<AtomicBool>,
     command: Vec<String>,
-    compare: Compare,
+    compare: CompareFn,
 ) -> u8 {
     let done = match &typed.command {
         Some(BenchCommand::Report(files)) => saved::report(files),
@@ -64,10 +66,10 @@ pub fn run(
 }
 
 fn bench(
-    typed: &Bench,
+    typed: &BenchArguments,
     interrupt: Arc<AtomicBool>,
     command: Vec<String>,
-    compare: Compare,
+    compare: CompareFn,
 ) -> Result<u8, BenchError> {
     let plan = planning::plan(typed)?;
     let slo = typed.slo.as_deref().map(Slo::parse).transpose()?;
@@ -80,10 +82,10 @@ fn bench(
     }
     let outputs = Outputs::open(typed)?;
     let verbosity = typed.verbosity.unwrap_or(0);
-    let show = Show::choose(typed.quiet, verbosity);
-    let mut watcher = Watcher::new(show, std::io::stderr());
-    let mut watch = |event: Event<'_>| watcher.event(event);
-    let mut session = Session {
+    let show = ProgressStyle::choose(typed.quiet, verbosity);
+    let mut watcher = ProgressWatcher::new(show, std::io::stderr());
+    let mut watch = |event: SessionEvent<'_>| watcher.event(event);
+    let mut session = BenchSession {
         interrupt: interrupt.clone(),
         command,
         watch: &mut watch,
@@ -91,29 +93,29 @@ fn bench(
     let mut document = measure(typed, &plan, slo.as_ref(), &mut session, compare)?;
     drop(watcher);
     secrets::conceal(&mut document);
-    let style = Style {
+    let style = ReportStyle {
         percentiles: !typed.no_percentiles,
         deviations: !typed.no_deviations,
         variable_length: typed.variable_length,
     };
     outputs.write(&document, &experiments::report(&document, style))?;
     if interrupt.load(Ordering::Relaxed) {
-        return Ok(INTERRUPTED);
+        return Ok(EXIT_INTERRUPTED);
     }
-    Ok(judge(&document, slo.as_ref()))
+    Ok(result_exit_code(&document, slo.as_ref()))
 }
 
 fn measure(
-    typed: &Bench,
+    typed: &BenchArguments,
     plan: &Plan,
     slo: Option<&Slo>,
-    session: &mut Session<'_>,
-    compare: Compare,
-) -> Result<Document, BenchError> {
+    session: &mut BenchSession<'_>,
+    compare: CompareFn,
+) -> Result<SavedDocument, BenchError> {
     if !typed.vs.is_empty() {
         let mut plans = vec![plan.clone()];
         for url in &typed.vs {
-            plans.push(planning::for_other(plan, url)?);
+            plans.push(planning::plan_for_other_server(plan, url)?);
         }
         let options = CompareOptions {
             blocks: typed.pairs,
@@ -128,7 +130,7 @@ fn measure(
                 window.run.client.ceiling = ceiling;
             }
         }
-        return Ok(Document::Comparison(comparison));
+        return Ok(SavedDocument::Comparison(comparison));
     }
     if let Some(levels) = &typed.sweep {
         let options = SweepOptions {
@@ -136,37 +138,43 @@ fn measure(
             repetitions: typed.repeat,
             seed: typed.seed,
         };
-        return driver::sweep(plan, &options, session).map(Document::Sweep);
+        return driver::sweep(plan, &options, session).map(SavedDocument::Sweep);
     }
     if let (true, Some(slo)) = (typed.find_max, slo) {
         let options = SearchOptions {
             spacing: planning::spacing(typed),
-            max_connections: typed.connections.unwrap_or(planning::CONNECTIONS),
+            max_connections: typed
+                .connections
+                .unwrap_or(planning::DEFAULT_MAX_CONNECTIONS),
             trial: plan.stop.time.unwrap_or(SearchOptions::default().trial),
             ..SearchOptions::default()
         };
-        return driver::find_max(plan, slo, options, session).map(Document::Search);
+        return driver::find_max(plan, slo, options, session).map(SavedDocument::Search);
     }
-    single(typed, plan, session).map(Document::Run)
+    single(typed, plan, session).map(SavedDocument::Run)
 }
 
-fn single(typed: &Bench, plan: &Plan, session: &mut Session<'_>) -> Result<Run, BenchError> {
-    (session.watch)(Event::Begins {
+fn single(
+    typed: &BenchArguments,
+    plan: &Plan,
+    session: &mut BenchSession<'_>,
+) -> Result<Run, BenchError> {
+    (session.watch)(SessionEvent::Begins {
         number: 1,
         of: Some(1),
         label: "",
         left: None,
     });
     let watch = &mut session.watch;
-    let mut progress = |progress: &Progress<'_>| watch(Event::Second(progress));
-    let control = Control {
+    let mut progress = |progress: &RunProgress<'_>| watch(SessionEvent::Second(progress));
+    let control = RunControl {
         interrupt: session.interrupt.clone(),
         progress: Some(&mut progress),
         command: session.command.clone(),
     };
     let mut run = engine::run(plan, control)?;
-    (session.watch)(Event::Ended(&run));
-    if run.ended != Ended::Interrupted {
+    (session.watch)(SessionEvent::Ended(&run));
+    if run.ended != RunEnd::Interrupted {
         run.client.ceiling = ceiling(typed, &run, plan, session)?;
     }
     Ok(run)
@@ -176,35 +184,35 @@ fn single(typed: &Bench, plan: &Plan, session: &mut Session<'_>) -> Result<Run, 
 /// generator was busy. For an open loop this is done only on request, because the send lag shows there whether the
 /// generator was busy.
 fn ceiling(
-    typed: &Bench,
+    typed: &BenchArguments,
     run: &Run,
     plan: &Plan,
-    session: &mut Session<'_>,
+    session: &mut BenchSession<'_>,
 ) -> Result<Option<f64>, BenchError> {
     let closed = matches!(plan.arrivals, Arrivals::Closed { .. });
-    let doubtful = closed && run.client.busiest() > BUSY && run.elapsed > 1.0;
+    let doubtful = closed && run.client.busiest() > BUSY_CPU_SHARE && run.elapsed > 1.0;
     if typed.no_ceiling || !(typed.ceiling || doubtful) || run.answers() == 0 {
         return Ok(None);
     }
     let length = run.bytes.bodies / run.answers();
-    driver::ceiling(plan, length, CEILING, session)
+    driver::ceiling(plan, length, CEILING_RUN_TIME, session)
 }
 
 /// Returns the exit code for the result of a measurement.
-fn judge(document: &Document, slo: Option<&Slo>) -> u8 {
+fn result_exit_code(document: &SavedDocument, slo: Option<&Slo>) -> u8 {
     match document {
-        Document::Run(run) => {
+        SavedDocument::Run(run) => {
             let broken = slo.map(|slo| slo.broken_by(run)).unwrap_or_default();
             for broken in &broken {
                 let _ = writeln!(std::io::stderr(), "howdah bench: --slo broken: {broken}");
             }
             if !broken.is_empty() || run.good() == 0 {
-                FAILED
+                EXIT_FAILED
             } else {
                 0
             }
         }
-        Document::Search(search) if search.found.is_none() => FAILED,
+        SavedDocument::Search(search) if search.found.is_none() => EXIT_FAILED,
         _ => 0,
     }
 }

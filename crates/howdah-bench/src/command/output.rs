@@ -6,37 +6,37 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::BenchError;
-use crate::experiment::Document;
+use crate::experiment::SavedDocument;
 use crate::report::{csv, gnuplot, hdr_log, html, percentile_csv};
 use crate::run::Run;
 
-use super::arguments::{Bench, SavedRuns};
+use super::arguments::{BenchArguments, SavedRuns};
 
 /// The requested files, open for writing.
 #[derive(Debug, Default)]
 pub struct Outputs {
-    json: Option<Place>,
-    html: Option<Place>,
-    csv: Option<Place>,
-    hdr_log: Option<Place>,
-    gnuplot: Option<Place>,
-    percentile_csv: Option<Place>,
+    json: Option<OutputTarget>,
+    html: Option<OutputTarget>,
+    csv: Option<OutputTarget>,
+    hdr_log: Option<OutputTarget>,
+    gnuplot: Option<OutputTarget>,
+    percentile_csv: Option<OutputTarget>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum OutputTarget {
     File(PathBuf, File),
     Standard,
 }
 
-impl Place {
-    fn open(path: &Option<PathBuf>) -> Result<Option<Place>, BenchError> {
+impl OutputTarget {
+    fn open(path: &Option<PathBuf>) -> Result<Option<OutputTarget>, BenchError> {
         let Some(path) = path else { return Ok(None) };
         if path == Path::new("-") {
-            return Ok(Some(Place::Standard));
+            return Ok(Some(OutputTarget::Standard));
         }
         match File::create(path) {
-            Ok(file) => Ok(Some(Place::File(path.clone(), file))),
+            Ok(file) => Ok(Some(OutputTarget::File(path.clone(), file))),
             Err(e) => Err(failed(path, &e)),
         }
     }
@@ -46,12 +46,12 @@ impl Place {
         content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), BenchError> {
         let (path, done) = match self {
-            Place::Standard => {
+            OutputTarget::Standard => {
                 let mut out = BufWriter::new(io::stdout().lock());
                 let done = content(&mut out).and_then(|()| out.flush());
                 (PathBuf::from("standard output"), done)
             }
-            Place::File(path, file) => {
+            OutputTarget::File(path, file) => {
                 let mut out = BufWriter::new(file);
                 let done = content(&mut out).and_then(|()| out.flush());
                 (path, done)
@@ -74,7 +74,7 @@ fn failed(path: &Path, error: &io::Error) -> BenchError {
 
 impl Outputs {
     /// Opens the files that the options of `howdah bench` name.
-    pub fn open(typed: &Bench) -> Result<Outputs, BenchError> {
+    pub fn open(typed: &BenchArguments) -> Result<Outputs, BenchError> {
         let several = !typed.vs.is_empty() || typed.sweep.is_some() || typed.find_max;
         let of_a_run = [
             ("-g", &typed.gnuplot),
@@ -88,27 +88,27 @@ impl Outputs {
             )));
         }
         Ok(Outputs {
-            json: Place::open(&typed.json)?,
-            html: Place::open(&typed.html)?,
-            csv: Place::open(&typed.csv)?,
-            hdr_log: Place::open(&typed.hdr_log)?,
-            gnuplot: Place::open(&typed.gnuplot)?,
-            percentile_csv: Place::open(&typed.percentile_csv)?,
+            json: OutputTarget::open(&typed.json)?,
+            html: OutputTarget::open(&typed.html)?,
+            csv: OutputTarget::open(&typed.csv)?,
+            hdr_log: OutputTarget::open(&typed.hdr_log)?,
+            gnuplot: OutputTarget::open(&typed.gnuplot)?,
+            percentile_csv: OutputTarget::open(&typed.percentile_csv)?,
         })
     }
 
     /// Opens the files that the options of `howdah bench report` name.
-    pub fn of_saved(typed: &SavedRuns) -> Result<Outputs, BenchError> {
+    pub fn open_for_saved(typed: &SavedRuns) -> Result<Outputs, BenchError> {
         Ok(Outputs {
-            html: Place::open(&typed.html)?,
-            csv: Place::open(&typed.csv)?,
-            hdr_log: Place::open(&typed.hdr_log)?,
+            html: OutputTarget::open(&typed.html)?,
+            csv: OutputTarget::open(&typed.csv)?,
+            hdr_log: OutputTarget::open(&typed.hdr_log)?,
             ..Outputs::default()
         })
     }
 
     /// Writes all results. The text goes to standard output, unless a file is written there.
-    pub fn write(self, document: &Document, text: &str) -> Result<(), BenchError> {
+    pub fn write(self, document: &SavedDocument, text: &str) -> Result<(), BenchError> {
         let taken = [
             &self.json,
             &self.html,
@@ -118,9 +118,9 @@ impl Outputs {
             &self.percentile_csv,
         ]
         .iter()
-        .any(|place| matches!(place, Some(Place::Standard)));
+        .any(|place| matches!(place, Some(OutputTarget::Standard)));
         if !taken {
-            Place::Standard.write(|out| out.write_all(text.as_bytes()))?;
+            OutputTarget::Standard.write(|out| out.write_all(text.as_bytes()))?;
         }
         if let Some(place) = self.json {
             place.write(|out| out.write_all(document.to_json().as_bytes()))?;
@@ -129,7 +129,7 @@ impl Outputs {
             place.write(|out| out.write_all(html::page(document, text).as_bytes()))?;
         }
         let run = match document {
-            Document::Run(run) => Some(run),
+            SavedDocument::Run(run) => Some(run),
             _ => None,
         };
         of_run(self.csv, run, |run, mut out| csv::write(run, &mut out))?;
@@ -153,7 +153,7 @@ impl Outputs {
 }
 
 fn of_run(
-    place: Option<Place>,
+    place: Option<OutputTarget>,
     run: Option<&Run>,
     write: impl FnOnce(&Run, &mut dyn Write) -> io::Result<()>,
 ) -> Result<(), BenchError> {

@@ -8,31 +8,39 @@ use std::time::Duration;
 
 use crate::error::BenchError;
 use crate::plan::{
-    Arrivals, Observe, OnSocketError, Plan, Scheme, Spacing, Stop, Target, Think, Transcript,
+    Arrivals, LoadTarget, Observe, OnSocketError, Plan, Spacing, StopLimits, Think, Transcript,
+    UrlScheme,
 };
 use crate::slo::seconds;
 
-use super::arguments::Bench;
+use super::arguments::BenchArguments;
 
 /// The measured time of a single run if neither -n nor -t is given.
-const RUN: Duration = Duration::from_secs(10);
+const DEFAULT_RUN_TIME: Duration = Duration::from_secs(10);
 /// The measured time of a window of a comparison or a sweep if neither -n nor -t is given.
-const WINDOW: Duration = Duration::from_secs(5);
+const DEFAULT_WINDOW_TIME: Duration = Duration::from_secs(5);
 /// The maximum number of connections of an open loop if --connections is not given.
-pub const CONNECTIONS: u32 = 1000;
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 1000;
 
-/// Returns the plan for the URL; [`for_other`] makes the plans of `--vs`.
-pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
+/// Returns the plan for the URL; [`plan_for_other_server`] makes the plans of `--vs`.
+pub fn plan(typed: &BenchArguments) -> Result<Plan, BenchError> {
     typed.refused.check()?;
     let Some(url) = &typed.url else {
         return Err(impossible("no URL to request"));
     };
-    let mut targets = vec![Target::parse(url)?];
+    let mut targets = vec![LoadTarget::parse(url)?];
     if let Some(file) = &typed.urls {
         targets.extend(urls(file)?);
     }
     let several = !typed.vs.is_empty() || typed.sweep.is_some() || typed.find_max;
-    let stop = stop(typed, if several { WINDOW } else { RUN })?;
+    let stop = stop(
+        typed,
+        if several {
+            DEFAULT_WINDOW_TIME
+        } else {
+            DEFAULT_RUN_TIME
+        },
+    )?;
     let arrivals = arrivals(typed);
     if let (Some(n), Arrivals::Closed { concurrency }) = (typed.requests, arrivals)
         && n < u64::from(concurrency)
@@ -47,7 +55,7 @@ pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
     plan.request = request::request(typed)?;
     plan.connection = request::connection(typed)?;
     let others = typed.vs.iter().any(|url| url.starts_with("https://"));
-    if plan.connection.tls.is_used() && plan.targets[0].scheme == Scheme::Http && !others {
+    if plan.connection.tls.is_used() && plan.targets[0].scheme == UrlScheme::Http && !others {
         return Err(impossible(
             "options for TLS were given (-f, -Z, -E, -I, --ca, --server-name), and no URL is https://",
         ));
@@ -83,14 +91,14 @@ pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
 }
 
 /// Returns the same plan for another server. Only the target differs.
-pub fn for_other(plan: &Plan, url: &str) -> Result<Plan, BenchError> {
+pub fn plan_for_other_server(plan: &Plan, url: &str) -> Result<Plan, BenchError> {
     if plan.targets.len() > 1 {
         return Err(impossible(
             "--urls and --vs do not go together: the other server's URLs are not known",
         ));
     }
     let mut other = plan.clone();
-    other.targets = vec![Target::parse(url)?];
+    other.targets = vec![LoadTarget::parse(url)?];
     // The process that `--server-pid` names belongs to the first server.
     other.observe = Observe::default();
     other.check()?;
@@ -101,12 +109,12 @@ fn impossible(why: impl Into<String>) -> BenchError {
     BenchError::Impossible(why.into())
 }
 
-fn arrivals(typed: &Bench) -> Arrivals {
+fn arrivals(typed: &BenchArguments) -> Arrivals {
     match typed.rate {
         Some(rate) => Arrivals::Open {
             rate,
             spacing: spacing(typed),
-            max_connections: typed.connections.unwrap_or(CONNECTIONS),
+            max_connections: typed.connections.unwrap_or(DEFAULT_MAX_CONNECTIONS),
         },
         None => Arrivals::Closed {
             concurrency: typed.concurrency.unwrap_or(1),
@@ -115,7 +123,7 @@ fn arrivals(typed: &Bench) -> Arrivals {
 }
 
 /// Returns how the arrivals of an open loop are spread.
-pub fn spacing(typed: &Bench) -> Spacing {
+pub fn spacing(typed: &BenchArguments) -> Spacing {
     if typed.constant {
         Spacing::Constant
     } else {
@@ -123,7 +131,7 @@ pub fn spacing(typed: &Bench) -> Spacing {
     }
 }
 
-fn stop(typed: &Bench, default: Duration) -> Result<Stop, BenchError> {
+fn stop(typed: &BenchArguments, default: Duration) -> Result<StopLimits, BenchError> {
     if typed.requests == Some(0) {
         return Err(impossible("-n 0: nothing to send"));
     }
@@ -132,7 +140,7 @@ fn stop(typed: &Bench, default: Duration) -> Result<Stop, BenchError> {
         .as_ref()
         .map(|text| duration("-t", text))
         .transpose()?;
-    Ok(Stop {
+    Ok(StopLimits {
         requests: typed.requests,
         time: match (typed.requests, time) {
             (None, None) => Some(default),
@@ -174,7 +182,7 @@ fn read(path: &Path) -> Result<Vec<u8>, BenchError> {
     })
 }
 
-fn urls(path: &Path) -> Result<Vec<Target>, BenchError> {
+fn urls(path: &Path) -> Result<Vec<LoadTarget>, BenchError> {
     let bytes = read(path)?;
     let text = String::from_utf8(bytes).map_err(|_| {
         impossible(format!(
@@ -185,7 +193,7 @@ fn urls(path: &Path) -> Result<Vec<Target>, BenchError> {
     text.lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(Target::parse)
+        .map(LoadTarget::parse)
         .collect()
 }
 

@@ -3,15 +3,15 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::driver::Event;
-use crate::engine::Progress;
+use crate::driver::SessionEvent;
+use crate::engine::RunProgress;
 use crate::histogram::Histogram;
-use crate::report::words;
+use crate::report::formatting;
 use crate::run::Run;
 
 /// How much to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
+pub enum ProgressStyle {
     /// Shows nothing, as -q asks.
     Nothing,
     /// Overwrites one line: standard error is a terminal.
@@ -22,21 +22,21 @@ pub enum Show {
     Seconds,
 }
 
-impl Show {
+impl ProgressStyle {
     /// Chooses by the options, and by whether standard error is a terminal.
-    pub fn choose(quiet: bool, verbosity: u8) -> Show {
+    pub fn choose(quiet: bool, verbosity: u8) -> ProgressStyle {
         match (quiet, verbosity) {
-            (true, _) => Show::Nothing,
-            (_, 2..) => Show::Seconds,
-            _ if io::stderr().is_terminal() => Show::Live,
-            _ => Show::Tenths,
+            (true, _) => ProgressStyle::Nothing,
+            (_, 2..) => ProgressStyle::Seconds,
+            _ if io::stderr().is_terminal() => ProgressStyle::Live,
+            _ => ProgressStyle::Tenths,
         }
     }
 }
 
 /// Shows a session's events.
-pub struct Watcher<W: Write> {
-    show: Show,
+pub struct ProgressWatcher<W: Write> {
+    show: ProgressStyle,
     out: W,
     label: String,
     seconds: f64,
@@ -45,10 +45,10 @@ pub struct Watcher<W: Write> {
     live: bool,
 }
 
-impl<W: Write> Watcher<W> {
+impl<W: Write> ProgressWatcher<W> {
     /// Creates a watcher that shows events on `out`.
-    pub fn new(show: Show, out: W) -> Self {
-        Watcher {
+    pub fn new(show: ProgressStyle, out: W) -> Self {
+        ProgressWatcher {
             show,
             out,
             label: String::new(),
@@ -60,17 +60,17 @@ impl<W: Write> Watcher<W> {
     }
 
     /// Shows an event. A failed write does not end the measurement.
-    pub fn event(&mut self, event: Event<'_>) {
-        if self.show == Show::Nothing {
+    pub fn event(&mut self, event: SessionEvent<'_>) {
+        if self.show == ProgressStyle::Nothing {
             return;
         }
         let _ = match event {
-            Event::Begins {
+            SessionEvent::Begins {
                 number, of, label, ..
             } => self.begins(number, of, label),
-            Event::Second(progress) => self.second(progress),
-            Event::Ended(run) => self.ended(run),
-            Event::Failed { label, error } => writeln!(self.out, "{label}: {error}"),
+            SessionEvent::Second(progress) => self.second(progress),
+            SessionEvent::Ended(run) => self.ended(run),
+            SessionEvent::Failed { label, error } => writeln!(self.out, "{label}: {error}"),
         };
     }
 
@@ -86,25 +86,25 @@ impl<W: Write> Watcher<W> {
         Ok(())
     }
 
-    fn second(&mut self, progress: &Progress<'_>) -> io::Result<()> {
+    fn second(&mut self, progress: &RunProgress<'_>) -> io::Result<()> {
         let second = progress.second;
         self.seconds = second.end;
         let of_second = Histogram::decode(&second.latency).unwrap_or_default();
         self.latency.add(&of_second);
         match self.show {
-            Show::Nothing => Ok(()),
-            Show::Seconds => {
+            ProgressStyle::Nothing => Ok(()),
+            ProgressStyle::Seconds => {
                 let line = self.line(progress, &of_second);
                 writeln!(self.out, "{line}")
             }
-            Show::Live => {
+            ProgressStyle::Live => {
                 let line = self.line(progress, &of_second);
                 self.live = true;
                 // Returns to the start of the line, writes the new text, and erases the rest of the old one.
                 write!(self.out, "\r{line}\x1b[K")?;
                 self.out.flush()
             }
-            Show::Tenths => {
+            ProgressStyle::Tenths => {
                 let tenth = (progress.done * 10.0) as u32;
                 if tenth <= self.tenths || tenth >= 10 {
                     return Ok(());
@@ -131,12 +131,12 @@ impl<W: Write> Watcher<W> {
     }
 
     /// Returns the line of a second: its rate and percentiles, and the errors and remaining time of the run.
-    fn line(&self, progress: &Progress<'_>, latency: &Histogram) -> String {
+    fn line(&self, progress: &RunProgress<'_>, latency: &Histogram) -> String {
         let second = progress.second;
         let rate = second.good() as f64 / second.length.max(0.001);
-        let mut line = format!("{}{} good/s", self.prefix(), words::rate(rate));
+        let mut line = format!("{}{} good/s", self.prefix(), formatting::rate(rate));
         if !latency.is_empty() {
-            let at = |quantile| words::ms(latency.quantile(quantile) as f64);
+            let at = |quantile| formatting::ms(latency.quantile(quantile) as f64);
             line += &format!(", p50 {} ms, p99 {} ms", at(0.5), at(0.99));
         }
         line += &match progress.errors {
@@ -145,7 +145,7 @@ impl<W: Write> Watcher<W> {
         };
         if progress.done > 0.0 && progress.done < 1.0 {
             let left = self.seconds * (1.0 - progress.done) / progress.done;
-            line += &format!(", {} left", words::duration(left.round().max(1.0)));
+            line += &format!(", {} left", formatting::duration(left.round().max(1.0)));
         }
         line
     }
@@ -156,7 +156,7 @@ impl<W: Write> Watcher<W> {
             write!(self.out, "\r\x1b[K")?;
             self.out.flush()?;
         }
-        if self.show == Show::Nothing || self.show == Show::Live {
+        if self.show == ProgressStyle::Nothing || self.show == ProgressStyle::Live {
             return Ok(());
         }
         writeln!(
@@ -165,7 +165,7 @@ impl<W: Write> Watcher<W> {
             self.prefix(),
             run.good(),
             run.errors(),
-            words::duration(run.elapsed)
+            formatting::duration(run.elapsed)
         )
     }
 }
@@ -196,10 +196,10 @@ mod tests {
         }
     }
 
-    fn shown(show: Show) -> String {
+    fn shown(show: ProgressStyle) -> String {
         let mut out = Vec::new();
-        let mut watcher = Watcher::new(show, &mut out);
-        watcher.event(Event::Begins {
+        let mut watcher = ProgressWatcher::new(show, &mut out);
+        watcher.event(SessionEvent::Begins {
             number: 2,
             of: Some(30),
             label: "B",
@@ -207,7 +207,7 @@ mod tests {
         });
         for i in 1..=4 {
             let second = second(f64::from(i), 100, u64::from(i == 3));
-            watcher.event(Event::Second(&Progress {
+            watcher.event(SessionEvent::Second(&RunProgress {
                 second: &second,
                 good: 100 * i as u64,
                 errors: u64::from(i >= 3),
@@ -218,8 +218,8 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_has_one_line_with_rate_percentiles_errors_and_time_left() {
-        let text = shown(Show::Live);
+    fn progress_on_a_terminal_is_one_line() {
+        let text = shown(ProgressStyle::Live);
         assert!(!text.contains('\n'), "{text:?}");
         let lines: Vec<&str> = text.split('\r').filter(|line| !line.is_empty()).collect();
         assert_eq!(lines.len(), 4, "{text:?}");
@@ -234,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_has_plain_lines_and_few_of_them() {
+    fn progress_on_a_pipe_is_a_few_plain_lines() {
         assert_eq!(
-            shown(Show::Tenths),
+            shown(ProgressStyle::Tenths),
             "B (2 of 30): 100 requests, 0 errors, 20 % done\n\
              B (2 of 30): 200 requests, 0 errors, 50 % done\n\
              B (2 of 30): 301 requests, 1 errors, 70 % done\n"
         );
-        assert_eq!(shown(Show::Seconds).lines().count(), 4);
-        assert_eq!(shown(Show::Nothing), "");
+        assert_eq!(shown(ProgressStyle::Seconds).lines().count(), 4);
+        assert_eq!(shown(ProgressStyle::Nothing), "");
     }
 }

@@ -5,10 +5,10 @@
 use std::path::Path;
 
 use crate::error::BenchError;
-use crate::experiment::{Arm, Comparison, Document, Window};
+use crate::experiment::{Comparison, ComparisonArm, ComparisonWindow, SavedDocument};
 use crate::report::experiments;
 use crate::report::judge;
-use crate::report::text::Style;
+use crate::report::text::ReportStyle;
 use crate::run::Run;
 
 use super::arguments::SavedRuns;
@@ -17,14 +17,14 @@ use super::planning;
 
 /// Prints the report and returns the exit code.
 pub fn report(typed: &SavedRuns) -> Result<u8, BenchError> {
-    let outputs = Outputs::of_saved(typed)?;
+    let outputs = Outputs::open_for_saved(typed)?;
     let mut documents = Vec::new();
     for path in &typed.files {
         documents.push(read(path)?);
     }
     let (document, text) = if documents.len() == 1 {
         let document = documents.remove(0);
-        let text = experiments::report(&document, Style::default());
+        let text = experiments::report(&document, ReportStyle::default());
         (document, text)
     } else {
         let margin = planning::margin(&typed.margin)?;
@@ -34,18 +34,18 @@ pub fn report(typed: &SavedRuns) -> Result<u8, BenchError> {
             "\n  Saved runs were not measured in turns: whatever changed on the machine between them is part \
              of\n  these differences. For a reliable verdict: howdah bench URL --vs URL\n",
         );
-        (Document::Comparison(comparison), text)
+        (SavedDocument::Comparison(comparison), text)
     };
     outputs.write(&document, &text)?;
     Ok(0)
 }
 
-fn read(path: &Path) -> Result<Document, BenchError> {
+fn read(path: &Path) -> Result<SavedDocument, BenchError> {
     let text = std::fs::read_to_string(path).map_err(|e| BenchError::MissingFile {
         path: path.to_owned(),
         why: e.to_string(),
     })?;
-    Document::from_json(&text)
+    SavedDocument::from_json(&text)
         .map_err(|why| BenchError::Impossible(format!("{}: {why}", path.display())))
 }
 
@@ -53,7 +53,7 @@ fn read(path: &Path) -> Result<Document, BenchError> {
 /// comparison, the windows of its base are used.
 fn compare(
     files: &[std::path::PathBuf],
-    documents: Vec<Document>,
+    documents: Vec<SavedDocument>,
     margin: f64,
 ) -> Result<Comparison, BenchError> {
     let mut comparison = Comparison {
@@ -65,10 +65,10 @@ fn compare(
     for (arm, (path, document)) in files.iter().zip(documents).enumerate() {
         let kind = document.kind();
         let runs: Vec<Run> = match document {
-            Document::Run(run) => vec![run],
+            SavedDocument::Run(run) => vec![run],
             // Only the base is used, to compare server A before and after a change.
-            Document::Comparison(saved) => saved.runs(0).into_iter().cloned().collect(),
-            Document::Sweep(_) | Document::Search(_) => {
+            SavedDocument::Comparison(saved) => saved.runs(0).into_iter().cloned().collect(),
+            SavedDocument::Sweep(_) | SavedDocument::Search(_) => {
                 return Err(BenchError::Impossible(format!(
                     "{}: a {kind} cannot be compared with other files; save single runs, or measure with \
                      --vs",
@@ -87,7 +87,7 @@ fn compare(
             )));
         }
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        comparison.arms.push(Arm {
+        comparison.arms.push(ComparisonArm {
             name: name.into_owned(),
             url: runs
                 .first()
@@ -95,7 +95,9 @@ fn compare(
             control: false,
         });
         for (block, run) in (0..).zip(runs) {
-            comparison.windows.push(Window { block, arm, run });
+            comparison
+                .windows
+                .push(ComparisonWindow { block, arm, run });
         }
     }
     Ok(comparison)

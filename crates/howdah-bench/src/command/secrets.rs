@@ -1,34 +1,36 @@
 //! Conceals passwords and cookies. A measurement needs them, but reports and files, which people pass on, must not
 //! contain them.
 
-use crate::experiment::Document;
-use crate::plan::Template;
+use crate::experiment::SavedDocument;
+use crate::plan::RequestTemplate;
 
 /// The text that replaces a secret.
 const CONCEALED: &str = "(concealed)";
 
 /// The headers whose values grant access.
-const FIELDS: [&str; 3] = ["Authorization", "Cookie", "Proxy-Authorization"];
+const SECRET_HEADERS: [&str; 3] = ["Authorization", "Cookie", "Proxy-Authorization"];
 
 /// Conceals the secrets in all plans and command lines of a document.
-pub fn conceal(document: &mut Document) {
+pub fn conceal(document: &mut SavedDocument) {
     for run in document.runs_mut() {
         for (name, value) in &mut run.plan.request.headers {
             if is_secret(name) {
-                *value = Template::new(CONCEALED);
+                *value = RequestTemplate::new(CONCEALED);
             }
         }
-        run.command = command(std::mem::take(&mut run.command));
+        run.command = conceal_command(std::mem::take(&mut run.command));
     }
 }
 
 fn is_secret(field: &str) -> bool {
-    FIELDS.iter().any(|f| f.eq_ignore_ascii_case(field.trim()))
+    SECRET_HEADERS
+        .iter()
+        .any(|f| f.eq_ignore_ascii_case(field.trim()))
 }
 
 /// Conceals the values of -A, -P and -C, in the same word or in the next, and secret headers given with -H. Letters may
 /// be combined, as in `-kA user:password`.
-fn command(words: Vec<String>) -> Vec<String> {
+fn conceal_command(words: Vec<String>) -> Vec<String> {
     /// The letters without a value, which may be followed by other letters in the same word.
     const FLAGS: &str = "kirlqdSI";
     let mut next: Option<char> = None;
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_and_cookies_do_not_stay_in_the_command_line() {
+    fn secrets_are_concealed_in_the_command_line() {
         for (typed, shown) in [
             ("bench -A me:secret URL", "bench -A (concealed) URL"),
             ("bench -Ame:secret URL", "bench -A(concealed) URL"),
@@ -104,7 +106,7 @@ mod tests {
             ),
         ] {
             let words = typed.split(' ').map(str::to_owned).collect();
-            assert_eq!(command(words).join(" "), shown);
+            assert_eq!(conceal_command(words).join(" "), shown);
         }
     }
 }

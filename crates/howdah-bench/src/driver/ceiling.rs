@@ -4,17 +4,18 @@
 
 use std::time::Duration;
 
-use super::{Session, with_arrivals};
+use super::{BenchSession, with_arrivals};
 use crate::engine::null::{NullServer, RequestEnd};
 use crate::engine::request_length;
 use crate::error::BenchError;
-use crate::outcome::Kind;
+use crate::outcome::OutcomeStage;
 use crate::plan::{
-    Arrivals, Checks, Observe, Plan, Protocol, Scheme, Stop, Target, Template, Transcript,
+    Arrivals, HttpProtocol, LoadTarget, Observe, Plan, RequestTemplate, ResponseChecks, StopLimits,
+    Transcript, UrlScheme,
 };
 
 /// The maximum length of a response of the null server, in bytes.
-const LONGEST_ANSWER: u64 = 4 << 20;
+const MAX_RESPONSE_BYTES: u64 = 4 << 20;
 
 /// The number of clients of the ceiling run for an open loop, which has no number of clients of its own.
 const OPEN_LOOP_CLIENTS: u32 = 100;
@@ -23,7 +24,7 @@ const OPEN_LOOP_CLIENTS: u32 = 100;
 /// null server as much as the generator, so the null server would be the limit. There the generator's own CPU time is
 /// the better evidence.
 pub fn has_ceiling(plan: &Plan) -> bool {
-    plan.targets[0].scheme == Scheme::Http && plan.connection.protocol != Protocol::Http2
+    plan.targets[0].scheme == UrlScheme::Http && plan.connection.protocol != HttpProtocol::Http2
 }
 
 /// Measures the ceiling in responses per second. Returns `None` if the plan has none ([`has_ceiling`]) or the run was
@@ -32,7 +33,7 @@ pub fn ceiling(
     plan: &Plan,
     answer_length: u64,
     time: Duration,
-    session: &mut Session<'_>,
+    session: &mut BenchSession<'_>,
 ) -> Result<Option<f64>, BenchError> {
     if !has_ceiling(plan) {
         return Ok(None);
@@ -43,14 +44,14 @@ pub fn ceiling(
         what: what.to_owned(),
         why: why.to_string(),
     };
-    let mut answer = NullServer::answer(answer_length.min(LONGEST_ANSWER) as usize);
+    let mut answer = NullServer::response(answer_length.min(MAX_RESPONSE_BYTES) as usize);
     if null.request.method == "HEAD" {
         let head = memchr::memmem::find(&answer, b"\r\n\r\n").unwrap_or_default();
         answer.truncate(head + 4);
     }
     let server = NullServer::start(end, answer, plan.connection.keep_alive)
         .map_err(|e| failed("starting the null server", &e))?;
-    null.targets = vec![Target::parse(&format!(
+    null.targets = vec![LoadTarget::parse(&format!(
         "http://{}{path}",
         server.address()
     ))?];
@@ -62,7 +63,10 @@ pub fn ceiling(
     let lost = run.errors();
     if lost > run.good() / 100 {
         let what = "measuring the generator's ceiling";
-        let kinds = run.outcomes.keys().filter(|o| o.kind() != Kind::Good);
+        let kinds = run
+            .outcomes
+            .keys()
+            .filter(|o| o.kind() != OutcomeStage::Good);
         let names: Vec<&str> = kinds.map(|o| o.name()).collect();
         return Err(failed(
             what,
@@ -81,12 +85,12 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
         } => max_connections.min(OPEN_LOOP_CLIENTS),
     };
     let mut null = with_arrivals(plan, Arrivals::Closed { concurrency });
-    null.stop = Stop {
+    null.stop = StopLimits {
         requests: None,
         time: Some(time),
     };
     null.warmup = Duration::ZERO;
-    null.checks = Checks::default();
+    null.checks = ResponseChecks::default();
     null.think = Default::default();
     null.observe = Observe::default();
     null.keep_samples = false;
@@ -96,7 +100,7 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
     null.connection.proxy = None;
     null.request.cookie_jar = false;
     for (_, value) in &mut null.request.headers {
-        *value = Template::new(value.text().replace('{', "("));
+        *value = RequestTemplate::new(value.text().replace('{', "("));
     }
     // The Host header has a constant length, so that the number of digits of the port does not change the length of the
     // request.
@@ -105,8 +109,8 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
         .retain(|(name, _)| !name.eq_ignore_ascii_case("host"));
     null.request
         .headers
-        .push(("Host".to_owned(), Template::new("null.invalid")));
+        .push(("Host".to_owned(), RequestTemplate::new("null.invalid")));
     let path = plan.targets[0].path.text().replace('{', "(");
-    null.targets = vec![Target::parse(&format!("http://127.0.0.1:1{path}"))?];
+    null.targets = vec![LoadTarget::parse(&format!("http://127.0.0.1:1{path}"))?];
     Ok((null, path))
 }

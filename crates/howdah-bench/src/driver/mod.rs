@@ -1,7 +1,7 @@
 //! Several runs that answer one question. This module decides what is measured and when; [`crate::stats`] and the
 //! report draw the conclusions.
 //!
-//! - [`Session`]: what all runs share. [`Compare`]: a comparison, which `howdah-lab` carries out.
+//! - [`BenchSession`]: what all runs share. [`CompareFn`]: a comparison, which `howdah-lab` carries out.
 //! - [`sweep`]: levels of concurrency in random order, so that drift does not look like saturation.
 //! - [`find_max`]: the highest rate that holds an objective.
 //! - [`ceiling`]: the rate that the generator itself could have reached.
@@ -19,25 +19,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::engine::{self, Control, Progress};
+use crate::engine::{self, RunControl, RunProgress};
 use crate::error::BenchError;
 use crate::experiment::Comparison;
 use crate::plan::Plan;
-use crate::plan::template::Random;
-use crate::run::{Ended, Run};
+use crate::plan::template::XorshiftRandom;
+use crate::run::{Run, RunEnd};
 
 /// The state that the runs of a session share.
-pub struct Session<'a> {
+pub struct BenchSession<'a> {
     /// Set this to end the session. The results so far are kept.
     pub interrupt: Arc<AtomicBool>,
     /// The command line, for the report.
     pub command: Vec<String>,
     /// Called with every event of the session.
-    pub watch: &'a mut dyn FnMut(Event<'_>),
+    pub watch: &'a mut dyn FnMut(SessionEvent<'_>),
 }
 
 /// An event of a session.
-pub enum Event<'a> {
+pub enum SessionEvent<'a> {
     /// A run begins.
     Begins {
         /// The run's number, from 1.
@@ -50,7 +50,7 @@ pub enum Event<'a> {
         left: Option<Duration>,
     },
     /// A second of the run has passed.
-    Second(&'a Progress<'a>),
+    Second(&'a RunProgress<'a>),
     /// The run has ended.
     Ended(&'a Run),
     /// A measurement failed, and the session continues without it.
@@ -89,9 +89,10 @@ impl Default for CompareOptions {
 /// A function that measures plans in turns. The first plan is the base, and each turn is a window. After an
 /// interruption it returns the complete windows. It is implemented in `howdah-lab`, because it uses the runner of all
 /// comparisons.
-pub type Compare = fn(&[Plan], CompareOptions, &mut Session<'_>) -> Result<Comparison, BenchError>;
+pub type CompareFn =
+    fn(&[Plan], CompareOptions, &mut BenchSession<'_>) -> Result<Comparison, BenchError>;
 
-impl Session<'_> {
+impl BenchSession<'_> {
     /// Announces a run and carries it out. Returns `None` if it was interrupted and is therefore incomplete.
     fn measure(
         &mut self,
@@ -103,7 +104,7 @@ impl Session<'_> {
         if self.is_interrupted() {
             return Ok(None);
         }
-        (self.watch)(Event::Begins {
+        (self.watch)(SessionEvent::Begins {
             number,
             of,
             label,
@@ -115,15 +116,15 @@ impl Session<'_> {
     /// Carries out a run and reports its progress. Returns `None` if it was interrupted and is therefore incomplete.
     pub fn run(&mut self, plan: &Plan) -> Result<Option<Run>, BenchError> {
         let watch = &mut self.watch;
-        let mut progress = |progress: &Progress<'_>| watch(Event::Second(progress));
-        let control = Control {
+        let mut progress = |progress: &RunProgress<'_>| watch(SessionEvent::Second(progress));
+        let control = RunControl {
             interrupt: self.interrupt.clone(),
             progress: Some(&mut progress),
             command: self.command.clone(),
         };
         let run = engine::run(plan, control)?;
-        (self.watch)(Event::Ended(&run));
-        Ok((run.ended != Ended::Interrupted).then_some(run))
+        (self.watch)(SessionEvent::Ended(&run));
+        Ok((run.ended != RunEnd::Interrupted).then_some(run))
     }
 
     /// Returns whether the session was interrupted.
@@ -133,9 +134,9 @@ impl Session<'_> {
 }
 
 /// Shuffles in place (Fisher and Yates).
-fn shuffle<T>(items: &mut [T], random: &mut Random) {
+fn shuffle<T>(items: &mut [T], random: &mut XorshiftRandom) {
     for last in (1..items.len()).rev() {
-        items.swap(last, random.between(0, last as u64) as usize);
+        items.swap(last, random.next_between(0, last as u64) as usize);
     }
 }
 

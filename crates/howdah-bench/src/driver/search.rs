@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use super::{Session, with_arrivals};
+use super::{BenchSession, with_arrivals};
 use crate::error::BenchError;
 use crate::experiment::{Search, Trial};
 use crate::outcome::Outcome;
-use crate::plan::{Arrivals, Plan, Spacing, Stop};
+use crate::plan::{Arrivals, Plan, Spacing, StopLimits};
 use crate::run::Run;
 use crate::slo::Slo;
 
@@ -41,23 +41,23 @@ impl Default for SearchOptions {
 }
 
 /// The maximum number of trials of a search, confirmations included.
-const MOST_TRIALS: usize = 40;
+const MAX_TRIALS: usize = 40;
 
 /// The rate, in requests per second, below which the search does not halve further.
-const LOWEST: f64 = 0.5;
+const MIN_RATE: f64 = 0.5;
 
 /// The maximum share of the due requests that may be waiting for a connection at the end of a trial.
-const MOST_UNSENT: f64 = 0.01;
+const MAX_UNSENT_SHARE: f64 = 0.01;
 
 /// The share of a core above which a generator thread cannot send on time.
-const BUSY: f64 = 0.9;
+const BUSY_CPU_SHARE: f64 = 0.9;
 
 /// Searches for the rate. After an interruption it returns the complete trials and no rate.
 pub fn find_max(
     plan: &Plan,
     slo: &Slo,
     options: SearchOptions,
-    session: &mut Session<'_>,
+    session: &mut BenchSession<'_>,
 ) -> Result<Search, BenchError> {
     if !(options.resolution > 0.0 && options.resolution < 1.0) || options.trial.is_zero() {
         return Err(BenchError::Impossible(format!(
@@ -66,7 +66,7 @@ pub fn find_max(
             options.resolution, options.trial
         )));
     }
-    let mut search = Searching {
+    let mut search = RateSearch {
         plan,
         options,
         session,
@@ -77,7 +77,7 @@ pub fn find_max(
             limited_by: None,
         },
     };
-    if let Some(start) = search.guess()? {
+    if let Some(start) = search.measure_closed_loop_rate()? {
         search.search(start)?;
     } else if search.session.is_interrupted() {
         search.found.limited_by = Some("it was interrupted".to_owned());
@@ -91,40 +91,40 @@ pub fn find_max(
     Ok(search.found)
 }
 
-struct Searching<'a, 'b> {
+struct RateSearch<'a, 'b> {
     plan: &'a Plan,
     options: SearchOptions,
-    session: &'a mut Session<'b>,
+    session: &'a mut BenchSession<'b>,
     found: Search,
 }
 
-impl Searching<'_, '_> {
-    fn time(&self) -> Stop {
-        Stop {
+impl RateSearch<'_, '_> {
+    fn trial_stop(&self) -> StopLimits {
+        StopLimits {
             requests: None,
             time: Some(self.plan.warmup + self.options.trial),
         }
     }
 
     /// Measures the rate that a closed loop reaches, at which the search starts.
-    fn guess(&mut self) -> Result<Option<f64>, BenchError> {
+    fn measure_closed_loop_rate(&mut self) -> Result<Option<f64>, BenchError> {
         let concurrency = self.options.max_connections.min(32);
         let mut plan = with_arrivals(self.plan, Arrivals::Closed { concurrency });
-        plan.stop = self.time();
+        plan.stop = self.trial_stop();
         plan.keep_samples = false;
         let run = self
             .session
             .measure(&plan, 1, None, "closed loop, for an estimate")?;
         Ok(run
             .map(|run| run.good_rate())
-            .filter(|rate| *rate >= LOWEST))
+            .filter(|rate| *rate >= MIN_RATE))
     }
 
     /// Makes a trial and returns whether the rate holds. Returns `None` if it was interrupted or no trials are left.
-    fn holds(&mut self, rate: f64, confirming: bool) -> Result<Option<bool>, BenchError> {
-        if self.found.trials.len() >= MOST_TRIALS {
+    fn try_rate(&mut self, rate: f64, confirming: bool) -> Result<Option<bool>, BenchError> {
+        if self.found.trials.len() >= MAX_TRIALS {
             self.found.limited_by = Some(format!(
-                "{MOST_TRIALS} trials did not agree: the same rate holds at one time and not at \
+                "{MAX_TRIALS} trials did not agree: the same rate holds at one time and not at \
                  another"
             ));
             return Ok(None);
@@ -135,7 +135,7 @@ impl Searching<'_, '_> {
             max_connections: self.options.max_connections,
         };
         let mut plan = with_arrivals(self.plan, arrivals);
-        plan.stop = self.time();
+        plan.stop = self.trial_stop();
         plan.think = Default::default();
         // Repeating the same arrivals would confirm nothing.
         plan.seed = self.plan.seed + self.found.trials.len() as u64;
@@ -148,9 +148,9 @@ impl Searching<'_, '_> {
             return Ok(None);
         };
         let mut broken = self.found.slo.broken_by(&run);
-        broken.extend(not_kept_up(&run));
+        broken.extend(unsent_reason(&run));
         let held = broken.is_empty();
-        if !held && let Some(why) = generator_at_its_end(&run, rate) {
+        if !held && let Some(why) = generator_limit_reason(&run, rate) {
             self.found.limited_by = Some(why);
         }
         self.found.trials.push(Trial {
@@ -166,7 +166,7 @@ impl Searching<'_, '_> {
         let (mut holding, mut breaking) = (None, None);
         let mut rate = start * 0.7;
         let mut best = loop {
-            match self.holds(rate, false)? {
+            match self.try_rate(rate, false)? {
                 None => return Ok(()),
                 Some(true) => holding = Some(rate),
                 Some(false) => breaking = Some(rate),
@@ -177,19 +177,19 @@ impl Searching<'_, '_> {
                 }
                 (Some(low), Some(high)) => (low + high) / 2.0,
                 (Some(low), None) => low * 1.5,
-                (None, Some(high)) if high / 2.0 < LOWEST => return Ok(()),
+                (None, Some(high)) if high / 2.0 < MIN_RATE => return Ok(()),
                 (None, Some(high)) => high / 2.0,
                 (None, None) => return Ok(()),
             };
         };
         'candidate: loop {
             for _ in 0..self.options.confirmations {
-                match self.holds(best, true)? {
+                match self.try_rate(best, true)? {
                     None => return Ok(()),
                     Some(true) => {}
                     Some(false) => {
                         best *= 1.0 - self.options.resolution;
-                        if best < LOWEST {
+                        if best < MIN_RATE {
                             return Ok(());
                         }
                         continue 'candidate;
@@ -204,8 +204,8 @@ impl Searching<'_, '_> {
 
 /// Returns why a rate did not hold although the responses met the objective: in an overloaded trial, due requests pile
 /// up waiting for a connection and are never sent.
-fn not_kept_up(run: &Run) -> Option<String> {
-    (run.unsent as f64 > run.due as f64 * MOST_UNSENT).then(|| {
+fn unsent_reason(run: &Run) -> Option<String> {
+    (run.unsent as f64 > run.due as f64 * MAX_UNSENT_SHARE).then(|| {
         format!(
             "{} of {} requests due were never sent: all {} connections were busy",
             run.unsent,
@@ -216,14 +216,14 @@ fn not_kept_up(run: &Run) -> Option<String> {
 }
 
 /// Returns why the generator, rather than the server, broke the objective; `None` if it did not.
-fn generator_at_its_end(run: &Run, rate: f64) -> Option<String> {
+fn generator_limit_reason(run: &Run, rate: f64) -> Option<String> {
     let ports = run.count(Outcome::PortsExhausted);
     if ports > 0 {
         return Some(format!(
             "at {rate:.0}/s this machine ran out of local ports ({ports} requests)"
         ));
     }
-    (run.client.busiest() > BUSY).then(|| {
+    (run.client.busiest() > BUSY_CPU_SHARE).then(|| {
         format!(
             "at {rate:.0}/s the generator was busy {:.0} % of the time: the objective may \
              have broken because the generator was late",

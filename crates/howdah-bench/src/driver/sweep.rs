@@ -1,9 +1,9 @@
 //! Measures levels of concurrency several times each, in a new random order each time.
 
-use super::{Session, shuffle, with_arrivals};
+use super::{BenchSession, shuffle, with_arrivals};
 use crate::error::BenchError;
 use crate::experiment::{Sweep, SweepPoint};
-use crate::plan::template::Random;
+use crate::plan::template::XorshiftRandom;
 use crate::plan::{Arrivals, Plan};
 
 /// The options of a sweep.
@@ -21,7 +21,7 @@ pub struct SweepOptions {
 pub fn sweep(
     plan: &Plan,
     options: &SweepOptions,
-    session: &mut Session<'_>,
+    session: &mut BenchSession<'_>,
 ) -> Result<Sweep, BenchError> {
     if options.levels.is_empty() || options.levels.contains(&0) || options.repetitions == 0 {
         return Err(BenchError::Impossible(
@@ -37,7 +37,7 @@ pub fn sweep(
     for level in &options.levels {
         at(*level).check()?;
     }
-    let mut random = Random::new(options.seed, 0);
+    let mut random = XorshiftRandom::new(options.seed, 0);
     let of = options.levels.len() * options.repetitions as usize;
     let mut points = Vec::new();
     'repetitions: for repetition in 0..options.repetitions {

@@ -14,19 +14,19 @@ use super::clock::SECOND;
 use crate::error::BenchError;
 
 /// The alarm's token. It cannot be the token of a socket, which has a client's number in its lower half.
-pub const ALARM: u64 = u64::MAX;
+pub const ALARM_TOKEN: u64 = u64::MAX;
 
 /// A timer that an epoll instance watches.
 #[derive(Debug)]
-pub struct Alarm {
+pub struct LoopAlarm {
     timer: OwnedFd,
     /// When the alarm goes off, in nanoseconds of the run; 0 until it is set.
-    set: u64,
+    set_for: u64,
 }
 
-impl Alarm {
+impl LoopAlarm {
     /// Creates an alarm that is not set.
-    pub fn new(epoll: &OwnedFd) -> Result<Alarm, BenchError> {
+    pub fn new(epoll: &OwnedFd) -> Result<LoopAlarm, BenchError> {
         let system = |what: &str, why: Errno| BenchError::System {
             what: what.to_owned(),
             why: why.to_string(),
@@ -36,15 +36,15 @@ impl Alarm {
             .map_err(|e| system("creating a timer", e))?;
         // The timer is edge-triggered, so it never needs to be read.
         let events = EventFlags::IN | EventFlags::ET;
-        epoll::add(epoll, &timer, EventData::new_u64(ALARM), events)
+        epoll::add(epoll, &timer, EventData::new_u64(ALARM_TOKEN), events)
             .map_err(|e| system("watching a timer", e))?;
-        Ok(Alarm { timer, set: 0 })
+        Ok(LoopAlarm { timer, set_for: 0 })
     }
 
     /// Makes the loop wake at `until`, which is `wait` nanoseconds from now. This takes a system call unless the alarm
     /// is already set to that time.
     pub fn set(&mut self, until: u64, wait: u64) {
-        if wait == 0 || self.set == until {
+        if wait == 0 || self.set_for == until {
             return;
         }
         let once = Itimerspec {
@@ -55,7 +55,7 @@ impl Alarm {
         // If the alarm cannot be set, the timeout of epoll wakes the loop up to a millisecond late, which shows in the
         // send lag.
         if done.is_ok() {
-            self.set = until;
+            self.set_for = until;
         }
     }
 }

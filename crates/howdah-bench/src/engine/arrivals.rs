@@ -2,7 +2,7 @@
 //! nor on the generator: a generator that is late sends late, and reports the lag.
 
 use crate::plan::Spacing;
-use crate::plan::template::Random;
+use crate::plan::template::XorshiftRandom;
 
 /// The due times of one thread, in nanoseconds of the run.
 #[derive(Debug)]
@@ -11,9 +11,9 @@ pub struct DueTimes {
     /// The mean number of nanoseconds between two arrivals of this thread.
     gap: f64,
     spacing: Spacing,
-    random: Random,
+    random: XorshiftRandom,
     /// Constant arrivals: how many have been taken. Unused for Poisson arrivals.
-    given: u64,
+    taken: u64,
     next: f64,
     left: Option<u64>,
 }
@@ -26,7 +26,7 @@ impl DueTimes {
         spacing: Spacing,
         (index, threads): (usize, usize),
         requests: Option<u64>,
-        mut random: Random,
+        mut random: XorshiftRandom,
     ) -> DueTimes {
         let gap = 1e9 / rate * threads as f64;
         let start = match spacing {
@@ -39,7 +39,7 @@ impl DueTimes {
             gap,
             spacing,
             random,
-            given: 0,
+            taken: 0,
             next: start,
             // The shares of the threads add up to `requests`.
             left: requests.map(|n| n / threads + u64::from(index < n % threads)),
@@ -58,10 +58,10 @@ impl DueTimes {
         if let (Some(left), true) = (&mut self.left, counts) {
             *left -= 1;
         }
-        self.given += 1;
+        self.taken += 1;
         self.next = match self.spacing {
             // The time is computed by multiplication, because repeated addition would drift.
-            Spacing::Constant => self.start + self.given as f64 * self.gap,
+            Spacing::Constant => self.start + self.taken as f64 * self.gap,
             Spacing::Poisson => self.next + exponential(&mut self.random) * self.gap,
         };
         Some(due)
@@ -69,8 +69,8 @@ impl DueTimes {
 }
 
 /// Returns a random number from the exponential distribution with mean 1.
-fn exponential(random: &mut Random) -> f64 {
-    -(1.0 - random.fraction()).ln()
+fn exponential(random: &mut XorshiftRandom) -> f64 {
+    -(1.0 - random.next_fraction()).ln()
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
     fn times(rate: f64, spacing: Spacing, threads: usize, requests: u64) -> Vec<u64> {
         let mut all = Vec::new();
         for index in 0..threads {
-            let random = Random::new(42, index as u64);
+            let random = XorshiftRandom::new(42, index as u64);
             let share = (index, threads);
             let mut due = DueTimes::new(rate, spacing, share, Some(requests), random);
             while let Some(at) = due.take(true) {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_add_up() {
+    fn request_shares_of_threads_add_up() {
         assert_eq!(times(10.0, Spacing::Poisson, 4, 11).len(), 11);
         assert_eq!(times(10.0, Spacing::Poisson, 4, 3).len(), 3);
     }

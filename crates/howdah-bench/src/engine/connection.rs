@@ -7,26 +7,26 @@
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::context::Context;
-use super::cookies::Jar;
-use super::fleet::PendingRequest;
-use super::recorder::{Answer, Times};
+use super::client_fleet::PendingRequest;
+use super::context::ThreadContext;
+use super::cookies::CookieJar;
+use super::recorder::{RecordedResponse, RequestTimes};
 use super::socket;
-use super::stream::{Received, Stream};
+use super::stream::{BenchStream, ReceiveResult};
 use super::transcript::Transcript;
-use crate::outcome::{Kind, Outcome};
-use crate::plan::check::LONGEST_CHECKED_BODY;
-use crate::plan::template::{Filling, Random};
-use crate::plan::{Backlog, OnSocketError};
-use crate::response::head::Head;
-use crate::response::{End, Fault, Reader, Sink};
+use crate::outcome::{Outcome, OutcomeStage};
+use crate::plan::check::MAX_CHECKED_BODY_BYTES;
+use crate::plan::template::{PlaceholderValues, XorshiftRandom};
+use crate::plan::{BacklogPolicy, OnSocketError};
+use crate::response::head::Http1Head;
+use crate::response::{ConnectionEndEffect, ResponseFault, ResponsePartSink, ResponseReader};
 
 /// How many reads one connection may do before the other connections get their turn; 2 MiB in total.
-const READS_IN_A_ROW: usize = 32;
+const MAX_CONSECUTIVE_READS: usize = 32;
 
 /// Permission to send a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Ticket {
+pub struct SendTicket {
     /// The request's number, from 1.
     pub seq: u64,
     /// When it was due; in a closed loop, the time at which the ticket was issued.
@@ -39,33 +39,33 @@ pub struct Ticket {
 
 /// A client and its connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Http1Client {
     index: u32,
     /// Distinguishes events of this socket from those of the previous one.
     generation: u32,
-    phase: Phase,
-    stream: Option<Stream>,
+    phase: Http1Phase,
+    stream: Option<BenchStream>,
     /// The number of complete responses on this connection.
     served: u64,
     /// When the client became free. The send lag counts from this time.
     pub free_since: u64,
-    ticket: Ticket,
-    times: Times,
+    ticket: SendTicket,
+    times: RequestTimes,
     /// When connecting, or waiting for the response, began. The timeout counts from this time.
     since: u64,
     /// The whole request, if it differs from the constant one.
     out: Vec<u8>,
     out_constant: bool,
     out_sent: usize,
-    reader: Reader,
+    reader: ResponseReader,
     /// The body of the response, buffered for the checks.
     body: Vec<u8>,
-    jar: Jar,
-    random: Random,
+    jar: CookieJar,
+    random: XorshiftRandom,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum Http1Phase {
     /// The client has no request.
     Idle,
     /// The connection is being established.
@@ -82,39 +82,39 @@ enum Phase {
 
 /// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RequestStep {
     /// The request is still in progress.
     Working,
     /// The request has ended at this time.
     Ended { now: u64, outcome: Outcome },
-    /// The backlog was full: call [`Connection::retry`] in a millisecond.
+    /// The backlog was full: call [`Http1Client::retry`] in a millisecond.
     RetryConnect,
 }
 
-impl Connection {
-    pub fn new(index: u32, seed: u64, number: u64) -> Connection {
-        Connection {
+impl Http1Client {
+    pub fn new(index: u32, seed: u64, number: u64) -> Http1Client {
+        Http1Client {
             index,
             generation: 0,
-            phase: Phase::Idle,
+            phase: Http1Phase::Idle,
             stream: None,
             served: 0,
             free_since: 0,
-            ticket: Ticket {
+            ticket: SendTicket {
                 seq: 0,
                 due: 0,
                 measured: false,
                 lag: None,
             },
-            times: Times::default(),
+            times: RequestTimes::default(),
             since: 0,
             out: Vec::new(),
             out_constant: false,
             out_sent: 0,
-            reader: Reader::default(),
+            reader: ResponseReader::default(),
             body: Vec::new(),
-            jar: Jar::default(),
-            random: Random::new(seed, number),
+            jar: CookieJar::default(),
+            random: XorshiftRandom::new(seed, number),
         }
     }
 
@@ -124,8 +124,8 @@ impl Connection {
     }
 
     /// Returns the request in progress, if there is one.
-    pub fn under_way(&self) -> Option<PendingRequest> {
-        (self.phase != Phase::Idle).then_some(PendingRequest {
+    pub fn pending_request(&self) -> Option<PendingRequest> {
+        (self.phase != Http1Phase::Idle).then_some(PendingRequest {
             measured: self.ticket.measured,
             due: self.ticket.due,
             sent: self.times.sent > 0,
@@ -133,13 +133,20 @@ impl Connection {
     }
 
     /// Begins a request.
-    pub fn begin(&mut self, context: &mut Context, ticket: Ticket, now: u64) -> Step {
+    pub fn begin(
+        &mut self,
+        context: &mut ThreadContext,
+        ticket: SendTicket,
+        now: u64,
+    ) -> RequestStep {
         self.ticket = ticket;
-        self.times = Times {
+        self.times = RequestTimes {
             due: ticket.due,
-            ..Times::default()
+            ..RequestTimes::default()
         };
-        context.recorder.begun(ticket.measured, now, ticket.lag);
+        context
+            .recorder
+            .count_begun(ticket.measured, now, ticket.lag);
         self.since = now;
         if self.stream.is_some() {
             return self.start_sending(context, now);
@@ -147,16 +154,16 @@ impl Connection {
         self.connect(context, now)
     }
 
-    /// Retries connecting after [`Step::RetryConnect`].
-    pub fn retry(&mut self, context: &mut Context, now: u64) -> Step {
-        if self.phase == Phase::Backlog {
+    /// Retries connecting after [`RequestStep::RetryConnect`].
+    pub fn retry(&mut self, context: &mut ThreadContext, now: u64) -> RequestStep {
+        if self.phase == Http1Phase::Backlog {
             self.connect(context, now)
         } else {
-            Step::Working
+            RequestStep::Working
         }
     }
 
-    fn connect(&mut self, context: &mut Context, now: u64) -> Step {
+    fn connect(&mut self, context: &mut ThreadContext, now: u64) -> RequestStep {
         self.served = 0;
         self.generation = self.generation.wrapping_add(1);
         match socket::open(&context.peer, &context.plan.connection) {
@@ -169,22 +176,22 @@ impl Connection {
                 if let Err(error) = epoll::add(&context.epoll, &opened.fd, data, flags) {
                     return self.fail(context, Outcome::ConnectFailed, Some(&error), now);
                 }
-                match Stream::new(opened.fd, context.tls.as_deref()) {
+                match BenchStream::new(opened.fd, context.tls.as_deref()) {
                     Ok(stream) => self.stream = Some(stream),
                     Err(why) => return self.fail(context, Outcome::Tls, Some(&why), now),
                 }
-                self.phase = Phase::Connecting;
+                self.phase = Http1Phase::Connecting;
                 if opened.established {
-                    return self.established(context);
+                    return self.handle_established(context);
                 }
-                Step::Working
+                RequestStep::Working
             }
             Err(Errno::AGAIN) if context.peer.is_unix() => {
                 context.recorder.connections().backlog_full += 1;
-                let waits = context.plan.connection.backlog == Backlog::Wait;
+                let waits = context.plan.connection.backlog == BacklogPolicy::Wait;
                 if waits && now.saturating_sub(self.since) < context.timeout {
-                    self.phase = Phase::Backlog;
-                    return Step::RetryConnect;
+                    self.phase = Http1Phase::Backlog;
+                    return RequestStep::RetryConnect;
                 }
                 self.fail(context, Outcome::ConnectBacklog, None, now)
             }
@@ -193,36 +200,39 @@ impl Connection {
     }
 
     /// Continues after the TCP or unix connection has been established.
-    fn established(&mut self, context: &mut Context) -> Step {
-        context.reached();
-        context.recorder.opened();
-        let tls = self.stream.as_ref().is_some_and(Stream::is_handshaking);
+    fn handle_established(&mut self, context: &mut ThreadContext) -> RequestStep {
+        context.record_reached();
+        context.recorder.count_opened();
+        let tls = self
+            .stream
+            .as_ref()
+            .is_some_and(BenchStream::is_handshaking);
         if tls {
-            self.phase = Phase::Handshake;
+            self.phase = Http1Phase::Handshake;
             return self.handshake(context);
         }
-        self.ready(context)
+        self.handle_ready(context)
     }
 
     /// Sends the request once the connection can carry one.
-    fn ready(&mut self, context: &mut Context) -> Step {
+    fn handle_ready(&mut self, context: &mut ThreadContext) -> RequestStep {
         let now = context.clock.now();
         self.times.connect = (now - self.since).max(1);
         self.since = now;
         self.start_sending(context, now)
     }
 
-    fn handshake(&mut self, context: &mut Context) -> Step {
+    fn handshake(&mut self, context: &mut ThreadContext) -> RequestStep {
         let stream = self.stream.as_mut().expect("a handshake has a stream");
         match stream.handshake(&mut context.scratch) {
             Ok(true) => {
                 let stream = self.stream.as_ref().expect("it was just there");
-                if !context.handshook() {
+                if !context.record_handshake() {
                     context.recorder.connections().tls = stream.description();
                 }
-                self.ready(context)
+                self.handle_ready(context)
             }
-            Ok(false) => Step::Working,
+            Ok(false) => RequestStep::Working,
             Err(why) => {
                 let now = context.clock.now();
                 self.fail(context, Outcome::Tls, Some(&why), now)
@@ -230,14 +240,14 @@ impl Connection {
         }
     }
 
-    fn start_sending(&mut self, context: &mut Context, now: u64) -> Step {
+    fn start_sending(&mut self, context: &mut ThreadContext, now: u64) -> RequestStep {
         self.reader.begin(context.requests.head_only);
         self.body.clear();
         self.out.clear();
         self.out_sent = 0;
         self.out_constant = context.requests.constant(self.ticket.seq).is_some();
         if !self.out_constant {
-            let mut filling = Filling {
+            let mut filling = PlaceholderValues {
                 seq: self.ticket.seq,
                 client: self.index * context.threads + context.thread + 1,
                 random: &mut self.random,
@@ -250,11 +260,11 @@ impl Connection {
             let bytes = constant.unwrap_or(&self.out);
             context.plan.transcript.request(self.ticket.seq, bytes);
         }
-        self.phase = Phase::Sending;
+        self.phase = Http1Phase::Sending;
         self.send(context, now)
     }
 
-    fn send(&mut self, context: &mut Context, mut now: u64) -> Step {
+    fn send(&mut self, context: &mut ThreadContext, mut now: u64) -> RequestStep {
         loop {
             let constant = context.requests.constant(self.ticket.seq);
             let out = match constant {
@@ -266,23 +276,25 @@ impl Connection {
                 Ok(sent) => {
                     let complete = self.out_sent + sent == out.len();
                     if self.out_sent == 0 {
-                        context.recorder.sent(self.ticket.measured);
+                        context.recorder.count_sent(self.ticket.measured);
                         self.times.sent = now;
                     } else {
                         now = context.clock.now();
                         self.times.sent = now;
                     }
                     self.out_sent += sent;
-                    context.recorder.bytes_sent(self.ticket.measured, sent);
+                    context
+                        .recorder
+                        .count_bytes_sent(self.ticket.measured, sent);
                     if complete {
-                        self.phase = Phase::Receiving;
-                        return Step::Working;
+                        self.phase = Http1Phase::Receiving;
+                        return RequestStep::Working;
                     }
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     self.wait_until_writable(context);
-                    return Step::Working;
+                    return RequestStep::Working;
                 }
                 // The response may already be there: a server that refuses a body responds and closes.
                 Err(_) if self.out_sent > 0 => return self.receive(context, true),
@@ -296,14 +308,14 @@ impl Connection {
 
     /// TCP sockets are watched for writability from the start, which costs nothing, because they report it only after a
     /// send fell short. Unix sockets would report it for every byte that the peer reads.
-    fn wait_until_writable(&mut self, context: &Context) {
+    fn wait_until_writable(&mut self, context: &ThreadContext) {
         if context.peer.is_unix() {
             self.watch(context, EventFlags::OUT);
         }
     }
 
     /// Registers the socket again, so that epoll reports again what is ready now.
-    fn watch(&mut self, context: &Context, besides: EventFlags) {
+    fn watch(&mut self, context: &ThreadContext, besides: EventFlags) {
         if let Some(stream) = &self.stream {
             let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | besides;
             let data = EventData::new_u64(self.token());
@@ -313,24 +325,24 @@ impl Connection {
     }
 
     /// Handles an event of the socket.
-    pub fn event(&mut self, context: &mut Context, flags: EventFlags) -> Step {
+    pub fn event(&mut self, context: &mut ThreadContext, flags: EventFlags) -> RequestStep {
         let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         match self.phase {
-            Phase::Connecting => {
+            Http1Phase::Connecting => {
                 let stream = self.stream.as_ref().expect("connecting has a stream");
-                match socket::arrived(stream.fd()) {
+                match socket::connect_result(stream.fd()) {
                     Ok(()) if flags.intersects(EventFlags::OUT | EventFlags::IN) => {
-                        self.established(context)
+                        self.handle_established(context)
                     }
-                    Ok(()) => Step::Working,
+                    Ok(()) => RequestStep::Working,
                     Err(error) => {
                         let now = context.clock.now();
                         self.fail(context, socket::connect_outcome(error), Some(&error), now)
                     }
                 }
             }
-            Phase::Handshake => self.handshake(context),
-            Phase::Receiving => {
+            Http1Phase::Handshake => self.handshake(context),
+            Http1Phase::Receiving => {
                 if flags.contains(EventFlags::OUT)
                     && let Some(stream) = &mut self.stream
                 {
@@ -339,31 +351,31 @@ impl Connection {
                 }
                 self.receive(context, ended)
             }
-            Phase::Sending => {
+            Http1Phase::Sending => {
                 if flags.contains(EventFlags::IN) || ended {
                     let step = self.receive(context, ended);
-                    if step != Step::Working {
+                    if step != RequestStep::Working {
                         return step;
                     }
                 }
-                if self.phase == Phase::Sending && flags.contains(EventFlags::OUT) {
+                if self.phase == Http1Phase::Sending && flags.contains(EventFlags::OUT) {
                     let now = context.clock.now();
                     return self.send(context, now);
                 }
-                Step::Working
+                RequestStep::Working
             }
-            Phase::Idle | Phase::Backlog => {
+            Http1Phase::Idle | Http1Phase::Backlog => {
                 if self.stream.is_some() && self.idle_event(context, ended) {
                     self.close(context);
                     context.recorder.connections().closed_idle += 1;
                 }
-                Step::Working
+                RequestStep::Working
             }
         }
     }
 
     /// Handles an event between two requests. Returns whether the connection has become unusable.
-    fn idle_event(&mut self, context: &mut Context, ended: bool) -> bool {
+    fn idle_event(&mut self, context: &mut ThreadContext, ended: bool) -> bool {
         let Some(stream) = &mut self.stream else {
             return false;
         };
@@ -371,41 +383,47 @@ impl Connection {
         ended
             || !matches!(
                 stream.receive(&mut context.buffer, &mut context.scratch),
-                Ok(Received::Later)
+                Ok(ReceiveResult::WouldBlock)
             )
     }
 
-    fn receive(&mut self, context: &mut Context, ended: bool) -> Step {
-        for _ in 0..READS_IN_A_ROW {
+    fn receive(&mut self, context: &mut ThreadContext, ended: bool) -> RequestStep {
+        for _ in 0..MAX_CONSECUTIVE_READS {
             let stream = self.stream.as_mut().expect("receiving needs a stream");
             let received = stream.receive(&mut context.buffer, &mut context.scratch);
             match received {
-                Ok(Received::Bytes { length, drained }) => {
+                Ok(ReceiveResult::Bytes { length, drained }) => {
                     let now = context.clock.now();
                     if self.times.first_byte == 0 {
                         self.times.first_byte = now;
                     }
                     let step = self.read(context, length, ended, now);
-                    if step != Step::Working || (drained && !ended) {
+                    if step != RequestStep::Working || (drained && !ended) {
                         return step;
                     }
                 }
-                Ok(Received::Later) => return Step::Working,
-                Ok(Received::End) => {
+                Ok(ReceiveResult::WouldBlock) => return RequestStep::Working,
+                Ok(ReceiveResult::End) => {
                     let now = context.clock.now();
                     return match self.reader.end() {
-                        End::Complete => self.complete(context, true, now),
-                        End::Nothing => self.fail(context, Outcome::ClosedEarly, None, now),
-                        End::Truncated => self.fail(context, Outcome::Truncated, None, now),
+                        ConnectionEndEffect::Complete => self.complete(context, true, now),
+                        ConnectionEndEffect::Nothing => {
+                            self.fail(context, Outcome::ClosedEarly, None, now)
+                        }
+                        ConnectionEndEffect::Truncated => {
+                            self.fail(context, Outcome::Truncated, None, now)
+                        }
                     };
                 }
                 // Over TLS, the connection ended without close_notify, so only a body with its own end marker is known
                 // to be complete.
-                Ok(Received::CutOff) => {
+                Ok(ReceiveResult::CutOff) => {
                     let now = context.clock.now();
                     let outcome = match self.reader.end() {
-                        End::Nothing => Outcome::ClosedEarly,
-                        End::Complete | End::Truncated => Outcome::Truncated,
+                        ConnectionEndEffect::Nothing => Outcome::ClosedEarly,
+                        ConnectionEndEffect::Complete | ConnectionEndEffect::Truncated => {
+                            Outcome::Truncated
+                        }
                     };
                     return self.fail(context, outcome, Some(&"no close_notify"), now);
                 }
@@ -423,18 +441,24 @@ impl Connection {
         // A long response arrives as fast as it is read. Other connections get their turn, and the socket will be
         // reported again.
         self.watch(context, EventFlags::OUT);
-        Step::Working
+        RequestStep::Working
     }
 
     /// Passes received bytes to the reader.
     #[inline]
-    fn read(&mut self, context: &mut Context, length: usize, ended: bool, now: u64) -> Step {
+    fn read(
+        &mut self,
+        context: &mut ThreadContext,
+        length: usize,
+        ended: bool,
+        now: u64,
+    ) -> RequestStep {
         context
             .recorder
-            .bytes_received(self.ticket.measured, length);
+            .count_bytes_received(self.ticket.measured, length);
         let bytes = &context.buffer[..length];
-        let wants_server = context.recorder.wants_server();
-        let mut sink = Taker {
+        let wants_server = context.recorder.needs_server_header();
+        let mut sink = ResponseCollector {
             jar: context.requests.cookie_jar().then_some(&mut self.jar),
             body: context.checks_bodies.then_some(&mut self.body),
             server: wants_server.then_some(&mut context.server_field),
@@ -445,26 +469,31 @@ impl Connection {
             Ok(used) if used < length => self.fail(
                 context,
                 Outcome::ProtocolError,
-                Some(&Fault::Surplus.words()),
+                Some(&ResponseFault::Surplus.description()),
                 now,
             ),
             Ok(_) if self.reader.is_done() => self.complete(context, ended, now),
-            Ok(_) => Step::Working,
-            Err(fault) => self.fail(context, Outcome::ProtocolError, Some(&fault.words()), now),
+            Ok(_) => RequestStep::Working,
+            Err(fault) => self.fail(
+                context,
+                Outcome::ProtocolError,
+                Some(&fault.description()),
+                now,
+            ),
         }
     }
 
     /// Ends the request with a complete response. `ended` says whether the server has closed its side.
-    fn complete(&mut self, context: &mut Context, ended: bool, now: u64) -> Step {
+    fn complete(&mut self, context: &mut ThreadContext, ended: bool, now: u64) -> RequestStep {
         let head = *self.reader.head().expect("a complete answer has a head");
         let (status, length) = (head.status, self.reader.body_length());
         let kept = self.reader.keeps_connection();
         let keep_alive = context.plan.connection.keep_alive;
         let outcome = context.judge(status, length, &self.body);
-        let answer = Answer {
+        let answer = RecordedResponse {
             status,
             length,
-            has_length: matches!(head.framing, crate::response::head::Framing::Length(_)),
+            has_length: matches!(head.framing, crate::response::head::BodyFraming::Length(_)),
             protocol: if head.http10 { "HTTP/1.0" } else { "HTTP/1.1" },
             reused: self.served > 0,
             kept,
@@ -474,15 +503,15 @@ impl Connection {
         let good = outcome == Outcome::Good;
         context
             .recorder
-            .answer(self.ticket.measured, answer, good, server);
+            .count_response(self.ticket.measured, answer, good, server);
         self.served += 1;
         // If the response came before the whole request was sent, the connection is closed, because the rest of the
         // request can no longer be sent.
         if ended {
             // The server has closed its side first.
             self.close(context);
-        } else if !(kept && keep_alive) || self.phase == Phase::Sending {
-            self.leave(context);
+        } else if !(kept && keep_alive) || self.phase == Http1Phase::Sending {
+            self.let_server_close(context);
         }
         self.finish(context, outcome, status, now)
     }
@@ -490,80 +519,93 @@ impl Connection {
     /// Ends the request as failed and closes its connection.
     fn fail(
         &mut self,
-        context: &mut Context,
+        context: &mut ThreadContext,
         outcome: Outcome,
         why: Option<&dyn std::fmt::Display>,
         now: u64,
-    ) -> Step {
+    ) -> RequestStep {
         if let Some(why) = why {
-            context.recorder.reason(self.ticket.measured, outcome, why);
+            context
+                .recorder
+                .count_reason(self.ticket.measured, outcome, why);
         }
-        context.failed(outcome, why);
+        context.handle_failure(outcome, why);
         self.close(context);
         if context.plan.on_socket_error == OnSocketError::Stop
-            && matches!(outcome.kind(), Kind::Connect | Kind::Transport)
+            && matches!(
+                outcome.kind(),
+                OutcomeStage::Connect | OutcomeStage::Transport
+            )
         {
-            context.stop_for(outcome, why);
+            context.stop_on_error(outcome, why);
         }
         self.finish(context, outcome, 0, now)
     }
 
-    fn finish(&mut self, context: &mut Context, outcome: Outcome, status: u16, now: u64) -> Step {
-        self.phase = Phase::Idle;
+    fn finish(
+        &mut self,
+        context: &mut ThreadContext,
+        outcome: Outcome,
+        status: u16,
+        now: u64,
+    ) -> RequestStep {
+        self.phase = Http1Phase::Idle;
         self.free_since = now;
         let measured = self.ticket.measured;
         context
             .recorder
-            .ended(measured, outcome, self.times, status, now);
-        Step::Ended { now, outcome }
+            .count_ended(measured, outcome, self.times, status, now);
+        RequestStep::Ended { now, outcome }
     }
 
     /// Ends a request that has taken too long.
-    pub fn expire(&mut self, context: &mut Context, now: u64) -> Step {
+    pub fn expire(&mut self, context: &mut ThreadContext, now: u64) -> RequestStep {
         if now.saturating_sub(self.since) < context.timeout {
-            return Step::Working;
+            return RequestStep::Working;
         }
         match self.phase {
-            Phase::Idle => Step::Working,
-            Phase::Connecting | Phase::Handshake => {
+            Http1Phase::Idle => RequestStep::Working,
+            Http1Phase::Connecting | Http1Phase::Handshake => {
                 self.fail(context, Outcome::ConnectTimeout, None, now)
             }
-            Phase::Backlog => self.fail(context, Outcome::ConnectBacklog, None, now),
-            Phase::Sending | Phase::Receiving => self.fail(context, Outcome::Timeout, None, now),
+            Http1Phase::Backlog => self.fail(context, Outcome::ConnectBacklog, None, now),
+            Http1Phase::Sending | Http1Phase::Receiving => {
+                self.fail(context, Outcome::Timeout, None, now)
+            }
         }
     }
 
     /// Closes the connection at once.
-    fn close(&mut self, context: &mut Context) {
+    fn close(&mut self, context: &mut ThreadContext) {
         if let Some(stream) = self.stream.take()
-            && (self.phase != Phase::Connecting)
+            && (self.phase != Http1Phase::Connecting)
         {
             drop(stream);
-            context.recorder.closed();
+            context.recorder.count_closed();
         }
     }
 
     /// Lets the server close first, as ab does, because the side that closes first keeps the port in TIME_WAIT.
-    fn leave(&mut self, context: &mut Context) {
+    fn let_server_close(&mut self, context: &mut ThreadContext) {
         if let Some(stream) = self.stream.take() {
-            context.recorder.closed();
-            context.leave(stream, self.token());
+            context.recorder.count_closed();
+            context.let_server_close(stream, self.token());
         }
     }
 }
 
 /// Takes from a response what the checks, the cookie jar, the report or the transcript need.
-struct Taker<'a> {
-    jar: Option<&'a mut Jar>,
+struct ResponseCollector<'a> {
+    jar: Option<&'a mut CookieJar>,
     body: Option<&'a mut Vec<u8>>,
     server: Option<&'a mut Option<String>>,
     transcript: Transcript,
     seq: u64,
 }
 
-impl Sink for Taker<'_> {
+impl ResponsePartSink for ResponseCollector<'_> {
     #[inline]
-    fn head(&mut self, head: &Head, bytes: &[u8]) {
+    fn head(&mut self, head: &Http1Head, bytes: &[u8]) {
         if self.transcript != Transcript::Silent {
             self.transcript
                 .answer(self.seq, head.status, || bytes.to_vec());
@@ -587,7 +629,7 @@ impl Sink for Taker<'_> {
     #[inline]
     fn body(&mut self, bytes: &[u8]) {
         if let Some(body) = &mut self.body {
-            let room = LONGEST_CHECKED_BODY.saturating_sub(body.len());
+            let room = MAX_CHECKED_BODY_BYTES.saturating_sub(body.len());
             body.extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
     }

@@ -9,25 +9,25 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rustix::event::epoll::{self, CreateFlags, EventFlags};
 
 use super::clock::{Clock, SECOND};
-use super::recorder::{First, Recorder};
+use super::recorder::{FirstResponse, Recorder};
 use super::request::Requests;
-use super::socket::Peer;
-use super::stream::Stream;
+use super::socket::ServerPeer;
+use super::stream::BenchStream;
 use super::tls::TlsClient;
 use crate::error::BenchError;
-use crate::outcome::{Kind, Outcome};
+use crate::outcome::{Outcome, OutcomeStage};
 use crate::plan::Plan;
-use crate::plan::check::LONGEST_CHECKED_BODY;
+use crate::plan::check::MAX_CHECKED_BODY_BYTES;
 
 /// The maximum number of connections per thread that wait for the server to close them.
-const MOST_LEAVING: usize = 64;
+const MAX_CLOSING_CONNECTIONS: usize = 64;
 
 /// A connection that waits for the server to close it.
 #[derive(Debug)]
-struct Leaving {
+struct ClosingConnection {
     /// The connection, which stays open while this value lives.
     #[expect(dead_code, reason = "dropping it closes the connection")]
-    stream: Stream,
+    stream: BenchStream,
     /// The token that epoll reports with its events.
     token: u64,
     since: u64,
@@ -35,10 +35,10 @@ struct Leaving {
 
 /// The state that the threads of a run share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct RunState {
     pub clock: Clock,
     /// The number of requests issued for the measured part. It is also the source of the numbers in `{seq}`.
-    pub given: AtomicU64,
+    pub issued: AtomicU64,
     /// Set to issue no more requests: after Ctrl-C or an error.
     pub stop: AtomicBool,
     /// The error that ended the run; `None` while there is none.
@@ -47,14 +47,14 @@ pub struct Shared {
     pub reached: AtomicBool,
     /// Whether a TLS handshake has ever succeeded.
     pub handshook: AtomicBool,
-    pub first: Arc<OnceLock<First>>,
+    pub first: Arc<OnceLock<FirstResponse>>,
     /// When the measured part begins, in nanoseconds of the run.
-    pub from: u64,
+    pub measured_from: u64,
     /// When the run ends, in nanoseconds of the run; `None` if only the number of requests ends it.
-    pub until: Option<u64>,
+    pub ends_at: Option<u64>,
 }
 
-impl Shared {
+impl RunState {
     /// Ends the run with this error. Only the first error is kept.
     pub fn fail(&self, error: BenchError) {
         let mut slot = self.error.lock().unwrap_or_else(|e| e.into_inner());
@@ -65,12 +65,12 @@ impl Shared {
 
 /// The state that a connection needs from its thread.
 #[derive(Debug)]
-pub struct Context {
+pub struct ThreadContext {
     pub plan: Arc<Plan>,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<RunState>,
     pub clock: Clock,
     pub epoll: OwnedFd,
-    pub peer: Peer,
+    pub peer: ServerPeer,
     pub tls: Option<Arc<TlsClient>>,
     pub requests: Arc<Requests>,
     pub recorder: Recorder,
@@ -83,29 +83,32 @@ pub struct Context {
     /// The buffer for TLS records.
     pub scratch: Box<[u8]>,
     pub server_field: Option<String>,
-    leaving: VecDeque<Leaving>,
+    leaving: VecDeque<ClosingConnection>,
 }
 
-impl Context {
+impl ThreadContext {
     /// Records that the server has been reached.
-    pub fn reached(&self) {
+    pub fn record_reached(&self) {
         if !self.shared.reached.load(Ordering::Relaxed) {
             self.shared.reached.store(true, Ordering::Relaxed);
         }
     }
 
     /// Records that a TLS handshake has succeeded. Returns whether an earlier one had.
-    pub fn handshook(&self) -> bool {
+    pub fn record_handshake(&self) -> bool {
         self.shared.handshook.swap(true, Ordering::Relaxed)
     }
 
     /// Handles a failed request. If the server has never been reached, this ends the run, because there is nothing to
     /// measure.
-    pub fn failed(&self, outcome: Outcome, why: Option<&dyn std::fmt::Display>) {
-        let why = || why.map_or_else(|| outcome.words().to_owned(), ToString::to_string);
+    pub fn handle_failure(&self, outcome: Outcome, why: Option<&dyn std::fmt::Display>) {
+        let why = || why.map_or_else(|| outcome.description().to_owned(), ToString::to_string);
         let never_reached = !self.shared.reached.load(Ordering::Relaxed);
         let never_shook = !self.shared.handshook.load(Ordering::Relaxed);
-        if outcome.kind() == Kind::Connect && outcome != Outcome::ConnectBacklog && never_reached {
+        if outcome.kind() == OutcomeStage::Connect
+            && outcome != Outcome::ConnectBacklog
+            && never_reached
+        {
             self.shared.fail(BenchError::Unreachable {
                 address: self.peer.to_string(),
                 why: why(),
@@ -125,7 +128,7 @@ impl Context {
         if !checks.status.contains(status) {
             Outcome::of_unexpected_status(status)
         } else if self.checks_bodies
-            && (length > LONGEST_CHECKED_BODY as u64
+            && (length > MAX_CHECKED_BODY_BYTES as u64
                 || !checks.body.iter().all(|check| check.passes(body)))
         {
             Outcome::WrongBody
@@ -135,7 +138,7 @@ impl Context {
     }
 
     /// Ends the run, as ab does without `-r`.
-    pub fn stop_for(&self, outcome: Outcome, why: Option<&dyn std::fmt::Display>) {
+    pub fn stop_on_error(&self, outcome: Outcome, why: Option<&dyn std::fmt::Display>) {
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         self.shared.fail(BenchError::SocketError(format!(
             "a request ended as {outcome}{why}"
@@ -143,12 +146,12 @@ impl Context {
     }
 
     /// Keeps a connection open until the server has had time to close it.
-    pub fn leave(&mut self, stream: Stream, token: u64) {
-        if self.leaving.len() >= MOST_LEAVING {
+    pub fn let_server_close(&mut self, stream: BenchStream, token: u64) {
+        if self.leaving.len() >= MAX_CLOSING_CONNECTIONS {
             self.leaving.pop_front();
         }
         let since = self.clock.now();
-        self.leaving.push_back(Leaving {
+        self.leaving.push_back(ClosingConnection {
             stream,
             token,
             since,
@@ -159,7 +162,7 @@ impl Context {
     /// close ours: Apache closes its half and then waits up to two seconds for the client, and its process serves no
     /// other client meanwhile (`lingering_close`). Returns whether the token belonged to such a connection.
     #[inline]
-    pub fn left(&mut self, token: u64, flags: EventFlags) -> bool {
+    pub fn handle_closing_event(&mut self, token: u64, flags: EventFlags) -> bool {
         if !flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             return false;
         }
@@ -168,22 +171,26 @@ impl Context {
     }
 }
 
-impl Context {
+impl ThreadContext {
     /// Creates the context of a thread. Everything that may fail does so here, before the run.
     pub fn new(
         plan: Arc<Plan>,
-        shared: Arc<Shared>,
-        peer: Peer,
+        shared: Arc<RunState>,
+        peer: ServerPeer,
         tls: Option<Arc<TlsClient>>,
         requests: Arc<Requests>,
         thread: usize,
-    ) -> Result<Context, BenchError> {
+    ) -> Result<ThreadContext, BenchError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| BenchError::System {
             what: "creating an epoll instance".to_owned(),
             why: e.to_string(),
         })?;
-        let recorder = Recorder::new(shared.from, shared.first.clone(), plan.keep_samples);
-        Ok(Context {
+        let recorder = Recorder::new(
+            shared.measured_from,
+            shared.first.clone(),
+            plan.keep_samples,
+        );
+        Ok(ThreadContext {
             clock: shared.clock,
             epoll,
             peer,
@@ -204,8 +211,8 @@ impl Context {
     }
 
     /// Closes the connections that the server has had a second to close.
-    pub fn close_those_left(&mut self, now: u64) {
-        let over = |left: &Leaving| now.saturating_sub(left.since) > SECOND;
+    pub fn close_overdue(&mut self, now: u64) {
+        let over = |left: &ClosingConnection| now.saturating_sub(left.since) > SECOND;
         while self.leaving.front().is_some_and(over) {
             self.leaving.pop_front();
         }

@@ -4,14 +4,14 @@
 
 /// The maximum number of cookies of one client, and the maximum length of one in bytes. RFC 6265 §6.1 asks for 50 and
 /// 4096.
-const MOST: usize = 64;
-const LONGEST: usize = 8192;
+const MAX_COOKIES: usize = 64;
+const MAX_COOKIE_BYTES: usize = 8192;
 
 /// A client's cookies, as names and values.
 #[derive(Clone, Debug, Default)]
-pub struct Jar(Vec<(Vec<u8>, Vec<u8>)>);
+pub struct CookieJar(Vec<(Vec<u8>, Vec<u8>)>);
 
-impl Jar {
+impl CookieJar {
     /// Takes the value of a Set-Cookie header. Ignores values that are not cookies or that exceed the limits.
     pub fn set(&mut self, field: &[u8]) {
         let mut parts = field.split(|b| *b == b';').map(<[u8]>::trim_ascii);
@@ -20,7 +20,7 @@ impl Jar {
             return;
         };
         let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-        if name.is_empty() || pair.len() > LONGEST {
+        if name.is_empty() || pair.len() > MAX_COOKIE_BYTES {
             return;
         }
         let gone = value.is_empty() || parts.any(has_expired);
@@ -28,7 +28,9 @@ impl Jar {
         match (known, gone) {
             (Some(at), true) => drop(self.0.remove(at)),
             (Some(at), false) => self.0[at].1 = value.to_vec(),
-            (None, false) if self.0.len() < MOST => self.0.push((name.to_vec(), value.to_vec())),
+            (None, false) if self.0.len() < MAX_COOKIES => {
+                self.0.push((name.to_vec(), value.to_vec()))
+            }
             (None, _) => {}
         }
     }
@@ -69,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_are_kept_replaced_and_deleted() {
-        let mut jar = Jar::default();
+    fn cookies_are_stored_replaced_and_deleted() {
+        let mut jar = CookieJar::default();
         let mut check = |field: &str, sent: &str| {
             jar.set(field.as_bytes());
             let mut out = Vec::new();
@@ -90,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_cannot_fill_the_jar_without_end() {
-        let mut jar = Jar::default();
+    fn cookie_jar_is_bounded() {
+        let mut jar = CookieJar::default();
         for n in 0..1000 {
             jar.set(format!("c{n}=1").as_bytes());
         }
-        assert_eq!(jar.0.len(), MOST);
-        jar.set(format!("c0={}", "x".repeat(LONGEST)).as_bytes());
+        assert_eq!(jar.0.len(), MAX_COOKIES);
+        jar.set(format!("c0={}", "x".repeat(MAX_COOKIE_BYTES)).as_bytes());
         assert_eq!(jar.0[0].1, b"1");
     }
 }

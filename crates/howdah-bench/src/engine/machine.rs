@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cores_time_is_shared_out() {
+    fn cpu_time_shares_are_computed() {
         let text = "cpu  10 0 10 60 10 0 0 10 5 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
         let time = CpuTime::parse(text).unwrap();
         assert_eq!((time.busy_share(), time.steal_share()), (0.2, 0.1));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_name_cores_and_memory() {
+    fn machine_description_has_host_cores_and_memory() {
         let machine = describe(true);
         assert!(machine.cores > 0 && machine.memory > 0, "{machine:?}");
         assert!(machine.kernel.starts_with("Linux "), "{machine:?}");

@@ -3,20 +3,20 @@
 //!
 //! - [`worker`]: one thread and its clients; [`context`]: the state it shares with them; [`connection`]: one client;
 //!   [`stream`], [`tls`], [`socket`]: its bytes; [`request`], [`cookies`]: the requests it sends.
-//! - [`fleet`]: the clients of a thread, whatever protocol they speak; [`h2`]: those that speak HTTP/2.
-//! - [`arrivals`]: when requests are due; [`clock`]: the time. [`recorder`]: counts; [`assemble`]: merges the counts.
+//! - [`client_fleet`]: the clients of a thread, whatever protocol they speak; [`h2`]: those that speak HTTP/2.
+//! - [`arrivals`]: when requests are due; [`clock`]: the time. [`recorder`]: counts; [`collector`]: merges the counts.
 //! - [`transcript`]: prints the requests and responses.
 //! - [`null`]: a server that does nothing, for the highest rate that the generator can reach. [`machine`],
 //!   [`schedstat`]: the resources that the generator itself used.
 
 mod alarm;
 mod arrivals;
-mod assemble;
+mod client_fleet;
 mod clock;
+mod collector;
 mod connection;
 mod context;
 mod cookies;
-mod fleet;
 mod h2;
 mod machine;
 pub mod null;
@@ -38,40 +38,40 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::BenchError;
-use crate::plan::{Address, Plan, Protocol, Scheme};
-use crate::run::{Ended, Run, Second};
+use crate::plan::{HttpProtocol, Plan, TargetAddress, UrlScheme};
+use crate::run::{Run, RunEnd, Second};
 
-use assemble::Collector;
+use client_fleet::{ClientFleet, Http1ClientFleet};
 use clock::{Clock, SECOND, seconds};
-use context::Shared;
-use fleet::{Fleet, Http1Fleet};
-use h2::Http2Fleet;
+use collector::CountCollector;
+use context::RunState;
+use h2::Http2ClientFleet;
 use observe::Observer;
-use recorder::Interval;
+use recorder::RecordedSecond;
 use request::Requests;
-use socket::Peer;
+use socket::ServerPeer;
 use tls::TlsClient;
-use worker::{Finished, Worker};
+use worker::{LoadWorker, WorkerResult};
 
 pub use request::USER_AGENT;
-pub use worker::MOST_WAITING;
+pub use worker::MAX_WAITING_ARRIVALS;
 
 /// How often the run checks whether it was interrupted.
-const LOOK: Duration = Duration::from_millis(50);
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The arguments of [`run`] besides the plan.
-pub struct Control<'a> {
-    /// Set this to end the run. The results so far are reported ([`Ended::Interrupted`]).
+pub struct RunControl<'a> {
+    /// Set this to end the run. The results so far are reported ([`RunEnd::Interrupted`]).
     pub interrupt: Arc<AtomicBool>,
     /// Called after every second, from the thread that called [`run`].
-    pub progress: Option<&'a mut dyn FnMut(&Progress<'_>)>,
+    pub progress: Option<&'a mut dyn FnMut(&RunProgress<'_>)>,
     /// The command line, for the report.
     pub command: Vec<String>,
 }
 
-impl Default for Control<'_> {
+impl Default for RunControl<'_> {
     fn default() -> Self {
-        Control {
+        RunControl {
             interrupt: Arc::new(AtomicBool::new(false)),
             progress: None,
             command: Vec::new(),
@@ -81,7 +81,7 @@ impl Default for Control<'_> {
 
 /// The state of a run in progress.
 #[derive(Debug)]
-pub struct Progress<'a> {
+pub struct RunProgress<'a> {
     /// The second that has just ended.
     pub second: &'a Second,
     /// The number of good responses so far.
@@ -93,31 +93,31 @@ pub struct Progress<'a> {
 }
 
 /// Executes a plan. Returns when it is fulfilled, interrupted, or impossible.
-pub fn run(plan: &Plan, control: Control<'_>) -> Result<Run, BenchError> {
+pub fn run(plan: &Plan, control: RunControl<'_>) -> Result<Run, BenchError> {
     plan.check()?;
     match plan.connection.protocol {
-        Protocol::Http10 | Protocol::Http11 => execute::<Http1Fleet>(plan, control),
-        Protocol::Http2 => execute::<Http2Fleet>(plan, control),
+        HttpProtocol::Http10 | HttpProtocol::Http11 => execute::<Http1ClientFleet>(plan, control),
+        HttpProtocol::Http2 => execute::<Http2ClientFleet>(plan, control),
     }
 }
 
-fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchError> {
-    let peer = find(plan.address())?;
-    can_bind(plan, &peer)?;
-    allow_descriptors(plan)?;
+fn execute<F: ClientFleet>(plan: &Plan, control: RunControl<'_>) -> Result<Run, BenchError> {
+    let peer = resolve_address(plan.address())?;
+    check_local_address(plan, &peer)?;
+    raise_descriptor_limit(plan)?;
     let tls = match plan.targets[0].scheme {
-        Scheme::Https => Some(Arc::new(TlsClient::new(plan)?)),
-        Scheme::Http => None,
+        UrlScheme::Https => Some(Arc::new(TlsClient::new(plan)?)),
+        UrlScheme::Http => None,
     };
     let observer = Observer::new(&plan.observe)?;
-    let machine = machine::describe(peer.is_here());
+    let machine = machine::describe(peer.is_local());
     let requests = Arc::new(Requests::new(plan));
     let plan = Arc::new(plan.clone());
     let (sender, intervals) = channel();
-    let shared = Arc::new(shared(&plan));
+    let shared = Arc::new(new_run_state(&plan));
     let mut workers = Vec::new();
     for thread in 0..plan.threads {
-        workers.push(Worker::<F>::new(
+        workers.push(LoadWorker::<F>::new(
             plan.clone(),
             shared.clone(),
             peer.clone(),
@@ -128,7 +128,7 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
         )?);
     }
     drop(sender);
-    let mut collector = Collector::new(&plan, control.command, machine);
+    let mut collector = CountCollector::new(&plan, control.command, machine);
     let started = SystemTime::now() + plan.warmup;
     collector.started = started
         .duration_since(UNIX_EPOCH)
@@ -139,8 +139,8 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
         let threads = start(scope, workers, &shared);
         let over = Arc::new(AtomicBool::new(false));
         let watching = observer.map(|observer| {
-            let (over, clock, from) = (over.clone(), shared.clock, shared.from);
-            scope.spawn(move || watch(observer, clock, from, &over))
+            let (over, clock, from) = (over.clone(), shared.clock, shared.measured_from);
+            scope.spawn(move || sample_server(observer, clock, from, &over))
         });
         interrupted = collect(
             &intervals,
@@ -161,36 +161,36 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
     if let Some(error) = error.take() {
         return Err(error);
     }
-    let ended = match (interrupted, shared.until) {
-        (true, _) => Ended::Interrupted,
-        (false, Some(until)) if finished.iter().any(|f| f.end >= until) => Ended::Time,
-        _ => Ended::Requests,
+    let ended = match (interrupted, shared.ends_at) {
+        (true, _) => RunEnd::Interrupted,
+        (false, Some(until)) if finished.iter().any(|f| f.end >= until) => RunEnd::Time,
+        _ => RunEnd::Requests,
     };
-    Ok(collector.finish(finished, ended, shared.first.get(), shared.from))
+    Ok(collector.finish(finished, ended, shared.first.get(), shared.measured_from))
 }
 
 /// Creates the state that the threads of a run share. Its clock starts now.
-fn shared(plan: &Plan) -> Shared {
+fn new_run_state(plan: &Plan) -> RunState {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    Shared {
+    RunState {
         clock: Clock::start(),
-        given: AtomicU64::new(0),
+        issued: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         error: Mutex::new(None),
         reached: AtomicBool::new(false),
         handshook: AtomicBool::new(false),
         first: Arc::new(OnceLock::new()),
-        from: nanoseconds(plan.warmup),
-        until: plan.stop.time.map(nanoseconds),
+        measured_from: nanoseconds(plan.warmup),
+        ends_at: plan.stop.time.map(nanoseconds),
     }
 }
 
 /// Starts a thread for each worker. If one does not start, the run ends with that error.
-fn start<'scope, F: Fleet + 'scope>(
+fn start<'scope, F: ClientFleet + 'scope>(
     scope: &'scope Scope<'scope, '_>,
-    workers: Vec<Worker<F>>,
-    shared: &Shared,
-) -> Vec<ScopedJoinHandle<'scope, Finished>> {
+    workers: Vec<LoadWorker<F>>,
+    shared: &RunState,
+) -> Vec<ScopedJoinHandle<'scope, WorkerResult>> {
     let mut threads = Vec::new();
     for (index, worker) in workers.into_iter().enumerate() {
         let thread = std::thread::Builder::new()
@@ -209,15 +209,15 @@ fn start<'scope, F: Fleet + 'scope>(
 
 /// Collects the counts of all threads until they have ended. Returns whether the run was interrupted.
 fn collect(
-    intervals: &Receiver<Interval>,
-    collector: &mut Collector,
-    progress: &mut Option<&mut dyn FnMut(&Progress<'_>)>,
+    intervals: &Receiver<RecordedSecond>,
+    collector: &mut CountCollector,
+    progress: &mut Option<&mut dyn FnMut(&RunProgress<'_>)>,
     interrupt: &AtomicBool,
-    shared: &Shared,
+    shared: &RunState,
 ) -> bool {
     let mut interrupted = false;
     loop {
-        match intervals.recv_timeout(LOOK) {
+        match intervals.recv_timeout(INTERRUPT_CHECK_INTERVAL) {
             Ok(interval) => {
                 for ended in collector.take(interval) {
                     if let Some(progress) = progress {
@@ -237,7 +237,7 @@ fn collect(
 
 /// Samples the server at every full second of the measured part, and once more at its end unless
 /// the last sample is fresh.
-fn watch(
+fn sample_server(
     mut observer: Observer,
     clock: Clock,
     from: u64,
@@ -261,7 +261,9 @@ fn watch(
         if last {
             return samples;
         }
-        std::thread::sleep(LOOK.min(Duration::from_nanos(next.saturating_sub(now))));
+        std::thread::sleep(
+            INTERRUPT_CHECK_INTERVAL.min(Duration::from_nanos(next.saturating_sub(now))),
+        );
     }
 }
 
@@ -272,9 +274,9 @@ pub fn request_length(plan: &Plan) -> usize {
 }
 
 /// Resolves the address, once per run.
-fn find(address: &Address) -> Result<Peer, BenchError> {
+fn resolve_address(address: &TargetAddress) -> Result<ServerPeer, BenchError> {
     match address {
-        Address::Tcp { host, port } => {
+        TargetAddress::Tcp { host, port } => {
             let unknown = |why: String| BenchError::Dns {
                 host: host.clone(),
                 why,
@@ -284,10 +286,10 @@ fn find(address: &Address) -> Result<Peer, BenchError> {
                 .map_err(|e| unknown(e.to_string()))?;
             found
                 .next()
-                .map(Peer::Tcp)
+                .map(ServerPeer::Tcp)
                 .ok_or_else(|| unknown("it has none".to_owned()))
         }
-        Address::Unix(path) => Peer::unix(path).map_err(|e| BenchError::System {
+        TargetAddress::Unix(path) => ServerPeer::unix(path).map_err(|e| BenchError::System {
             what: format!("naming the socket {}", path.display()),
             why: e.to_string(),
         }),
@@ -295,8 +297,8 @@ fn find(address: &Address) -> Result<Peer, BenchError> {
 }
 
 /// Returns an error if the local address does not belong to this machine, or is of another family than the server's.
-fn can_bind(plan: &Plan, peer: &Peer) -> Result<(), BenchError> {
-    let (Some(local), Peer::Tcp(server)) = (plan.connection.bind, peer) else {
+fn check_local_address(plan: &Plan, peer: &ServerPeer) -> Result<(), BenchError> {
+    let (Some(local), ServerPeer::Tcp(server)) = (plan.connection.bind, peer) else {
         return Ok(());
     };
     if local.is_ipv4() != server.is_ipv4() {
@@ -310,11 +312,12 @@ fn can_bind(plan: &Plan, peer: &Peer) -> Result<(), BenchError> {
 }
 
 /// Raises the limit of open files to the number that the run needs, or returns an error if it cannot.
-fn allow_descriptors(plan: &Plan) -> Result<(), BenchError> {
+fn raise_descriptor_limit(plan: &Plan) -> Result<(), BenchError> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     /// The descriptors for epoll, pipes, standard streams, libraries, and connections that the server is left to close.
-    const BESIDES: u64 = 96;
-    let wanted = u64::from(plan.arrivals.connections()) + BESIDES * plan.threads as u64;
+    const RESERVED_DESCRIPTORS: u64 = 96;
+    let wanted =
+        u64::from(plan.arrivals.connections()) + RESERVED_DESCRIPTORS * plan.threads as u64;
     let limits = getrlimit(Resource::Nofile);
     if limits.current.is_none_or(|current| current >= wanted) {
         return Ok(());

@@ -43,7 +43,7 @@ impl NullServer {
         rustix::net::listen(&listener, 4096)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let server = Server {
+        let server = NullServerLoop {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             listener,
             clients: HashMap::new(),
@@ -51,7 +51,7 @@ impl NullServer {
             answer,
             keep,
         };
-        let data = EventData::new_u64(LISTENER);
+        let data = EventData::new_u64(LISTENER_TOKEN);
         epoll::add(&server.epoll, &server.listener, data, EventFlags::IN)?;
         let flag = stop.clone();
         let thread = std::thread::Builder::new()
@@ -65,7 +65,7 @@ impl NullServer {
     }
 
     /// Returns a complete response with a body of this length.
-    pub fn answer(body: usize) -> Vec<u8> {
+    pub fn response(body: usize) -> Vec<u8> {
         let mut bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {body}\r\n\r\n").into_bytes();
         bytes.resize(bytes.len() + body, b'x');
         bytes
@@ -87,9 +87,9 @@ impl Drop for NullServer {
     }
 }
 
-const LISTENER: u64 = u64::MAX;
+const LISTENER_TOKEN: u64 = u64::MAX;
 
-struct Server {
+struct NullServerLoop {
     epoll: OwnedFd,
     listener: TcpListener,
     clients: HashMap<RawFd, NullConnection>,
@@ -110,7 +110,7 @@ struct NullConnection {
     answered: bool,
 }
 
-impl Server {
+impl NullServerLoop {
     fn run(mut self, stop: &AtomicBool) {
         let mut buffer = vec![0; 64 << 10];
         let mut events = Vec::with_capacity(512);
@@ -128,7 +128,7 @@ impl Server {
             }
             for event in &events {
                 match event.data.u64() {
-                    LISTENER => self.accept(),
+                    LISTENER_TOKEN => self.accept(),
                     fd => self.serve(fd as RawFd, &mut buffer),
                 }
             }

@@ -11,26 +11,26 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::error::BenchError;
-use crate::plan::{Address, Observe, Target};
+use crate::plan::{LoadTarget, Observe, TargetAddress};
 use crate::run::ServerSample;
 use crate::run::server_side::{HowdahStatus, ProcessUse};
 
 /// How long reading the status may take.
-const PATIENCE: Duration = Duration::from_millis(500);
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The maximum length of a status that is read, in bytes.
-const LONGEST: u64 = 4 << 20;
+const MAX_STATUS_BYTES: u64 = 4 << 20;
 
 /// Takes the samples of a server.
 #[derive(Debug)]
 pub struct Observer {
     what: Observe,
     ticks_per_second: f64,
-    page: u64,
+    page_bytes: u64,
     /// The CPU ticks of each process at the last sample.
-    before: HashMap<u32, u64>,
+    ticks_before: HashMap<u32, u64>,
     before_at: f64,
-    complained: bool,
+    has_reported_missing: bool,
 }
 
 impl Observer {
@@ -42,16 +42,16 @@ impl Observer {
         let mut observer = Observer {
             what: what.clone(),
             ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
-            page: rustix::param::page_size() as u64,
-            before: HashMap::new(),
+            page_bytes: rustix::param::page_size() as u64,
+            ticks_before: HashMap::new(),
             before_at: 0.0,
-            complained: false,
+            has_reported_missing: false,
         };
         if let Some(pid) = what.pid {
-            let tree = family(pid).ok_or_else(|| {
+            let tree = process_tree(pid).ok_or_else(|| {
                 BenchError::Impossible(format!("there is no process {pid} to watch"))
             })?;
-            observer.before = tree.into_iter().map(|p| (p.pid, p.ticks)).collect();
+            observer.ticks_before = tree.into_iter().map(|p| (p.pid, p.ticks)).collect();
         }
         Ok(Some(observer))
     }
@@ -75,25 +75,25 @@ impl Observer {
                 Err(why) => missing.push(format!("no status from {place}: {why}")),
             }
         }
-        if !missing.is_empty() && !self.complained {
-            self.complained = true;
+        if !missing.is_empty() && !self.has_reported_missing {
+            self.has_reported_missing = true;
             sample.missing = Some(missing.join("; "));
         }
         sample
     }
 
     fn processes(&mut self, pid: u32, at: f64) -> Option<ProcessUse> {
-        let tree = family(pid)?;
+        let tree = process_tree(pid)?;
         let length = at - self.before_at;
         // A process that was started since the last sample counts from its start.
         let ticks: u64 = tree
             .iter()
             .map(|p| {
                 p.ticks
-                    .saturating_sub(self.before.get(&p.pid).copied().unwrap_or(0))
+                    .saturating_sub(self.ticks_before.get(&p.pid).copied().unwrap_or(0))
             })
             .sum();
-        self.before = tree.iter().map(|p| (p.pid, p.ticks)).collect();
+        self.ticks_before = tree.iter().map(|p| (p.pid, p.ticks)).collect();
         self.before_at = at;
         let cpu = if length > 0.0 {
             ticks as f64 / self.ticks_per_second / length
@@ -103,14 +103,14 @@ impl Observer {
         Some(ProcessUse {
             processes: tree.len() as u32,
             cpu,
-            resident: tree.iter().map(|p| p.pages * self.page).sum(),
-            proportional: tree.iter().map(|p| proportional(p.pid)).sum(),
+            resident: tree.iter().map(|p| p.pages * self.page_bytes).sum(),
+            proportional: tree.iter().map(|p| proportional_memory(p.pid)).sum(),
         })
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Process {
+struct ProcessStatLine {
     pid: u32,
     parent: u32,
     ticks: u64,
@@ -118,13 +118,13 @@ struct Process {
 }
 
 /// Returns a process and its descendants. `None` if it does not exist.
-fn family(root: u32) -> Option<Vec<Process>> {
-    let mut all: Vec<Process> = std::fs::read_dir("/proc")
+fn process_tree(root: u32) -> Option<Vec<ProcessStatLine>> {
+    let mut all: Vec<ProcessStatLine> = std::fs::read_dir("/proc")
         .ok()?
         .flatten()
         .filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
-            parse(
+            parse_stat(
                 pid,
                 &std::fs::read_to_string(entry.path().join("stat")).ok()?,
             )
@@ -145,11 +145,11 @@ fn family(root: u32) -> Option<Vec<Process>> {
 }
 
 /// Parses /proc/PID/stat (proc(5)). The name may contain any character, so fields are counted from its closing bracket.
-fn parse(pid: u32, stat: &str) -> Option<Process> {
+fn parse_stat(pid: u32, stat: &str) -> Option<ProcessStatLine> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    Some(Process {
+    Some(ProcessStatLine {
         pid,
         parent: u32::try_from(number(1)?).ok()?,
         ticks: number(11)? + number(12)?,
@@ -158,7 +158,7 @@ fn parse(pid: u32, stat: &str) -> Option<Process> {
 }
 
 /// Reads Pss from /proc/PID/smaps_rollup, in bytes. `None` if this process may not read it.
-fn proportional(pid: u32) -> Option<u64> {
+fn proportional_memory(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
@@ -167,9 +167,9 @@ fn proportional(pid: u32) -> Option<u64> {
 
 fn status(place: &str) -> Result<HowdahStatus, String> {
     let text = if place.starts_with("http://") {
-        page(place)?
+        fetch_status_page(place)?
     } else {
-        control_socket(place)?
+        query_control_socket(place)?
     };
     let value: Value = serde_json::from_str(&text).map_err(|e| format!("no JSON: {e}"))?;
     // The control socket returns the status as a part of its response.
@@ -177,18 +177,22 @@ fn status(place: &str) -> Result<HowdahStatus, String> {
 }
 
 /// Fetches the status page, with `Accept: application/json`.
-fn page(url: &str) -> Result<String, String> {
-    let target = Target::parse(url).map_err(|e| e.to_string())?;
-    let Address::Tcp { host, port } = &target.address else {
+fn fetch_status_page(url: &str) -> Result<String, String> {
+    let target = LoadTarget::parse(url).map_err(|e| e.to_string())?;
+    let TargetAddress::Tcp { host, port } = &target.address else {
         return Err("expected http://host:port/path or a socket's path".to_owned());
     };
     let failed = |e: std::io::Error| e.to_string();
     let mut addresses =
         std::net::ToSocketAddrs::to_socket_addrs(&(host.as_str(), *port)).map_err(failed)?;
     let address = addresses.next().ok_or("the host has no address")?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+    let mut stream = TcpStream::connect_timeout(&address, STATUS_TIMEOUT).map_err(failed)?;
+    stream
+        .set_read_timeout(Some(STATUS_TIMEOUT))
+        .map_err(failed)?;
+    stream
+        .set_write_timeout(Some(STATUS_TIMEOUT))
+        .map_err(failed)?;
     // HTTP/1.0 is used because its response ends with the connection and is not chunked.
     let request = format!(
         "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n\r\n",
@@ -197,7 +201,7 @@ fn page(url: &str) -> Result<String, String> {
     stream.write_all(request.as_bytes()).map_err(failed)?;
     let mut bytes = Vec::new();
     stream
-        .take(LONGEST)
+        .take(MAX_STATUS_BYTES)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -210,16 +214,18 @@ fn page(url: &str) -> Result<String, String> {
 }
 
 /// Queries Howdah's control socket: the request is a line of JSON, and so is the response.
-fn control_socket(path: &str) -> Result<String, String> {
+fn query_control_socket(path: &str) -> Result<String, String> {
     let failed = |e: std::io::Error| e.to_string();
     let mut stream =
         UnixStream::connect(path.strip_prefix("unix:").unwrap_or(path)).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream
+        .set_read_timeout(Some(STATUS_TIMEOUT))
+        .map_err(failed)?;
     stream
         .write_all(b"{\"command\":\"status\"}\n")
         .map_err(failed)?;
     let mut line = String::new();
-    BufReader::new(stream.take(LONGEST))
+    BufReader::new(stream.take(MAX_STATUS_BYTES))
         .read_line(&mut line)
         .map_err(failed)?;
     Ok(line)
@@ -261,18 +267,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn process_stat_is_parsed_whatever_its_name() {
         let stat = "7 (a) b) S 3 7 7 0 -1 0 1 2 3 4 50 60 7 8 20 0 1 0 99 1000 250 0";
-        let process = parse(7, stat).unwrap();
+        let process = parse_stat(7, stat).unwrap();
         assert_eq!(
             (process.parent, process.ticks, process.pages),
             (3, 110, 250)
         );
-        assert_eq!(parse(7, "7 (a"), None);
+        assert_eq!(parse_stat(7, "7 (a"), None);
     }
 
     #[test]
-    fn this_process_is_watched_with_its_memory() {
+    fn observer_samples_this_process() {
         let what = Observe {
             pid: Some(std::process::id()),
             status: None,
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn howdahs_status_is_added_up_over_its_pools() {
+    fn status_is_summed_over_pools() {
         let text = r#"{"requests":9,"requests_active":2,"connections":{"open":3},
             "failures":[["QueueFull",4]],"pools":[
             {"queue":5,"active_processes":2,"idle_processes":1,"failures":[["QueueFull",1]]},
@@ -306,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_does_not_come_is_said_once() {
+    fn missing_status_is_reported_once() {
         let what = Observe {
             pid: None,
             status: Some("/nonexistent/howdah.sock".to_owned()),

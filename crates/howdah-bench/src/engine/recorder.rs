@@ -1,20 +1,20 @@
 //! Counts the events of one thread. Each request costs a few additions and two histogram entries. The counts that are
-//! handed over once a second and at the end are merged by [`super::assemble`].
+//! handed over once a second and at the end are merged by [`super::collector`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use super::clock::SECOND;
 use crate::histogram::Histogram;
-use crate::outcome::{OUTCOMES, Outcome};
-use crate::run::{ByteCounts, ConnectionCounts, DocumentInfo, Phases, Sample, Warmup};
+use crate::outcome::{OUTCOME_COUNT, Outcome};
+use crate::run::{ByteCounts, ConnectionTotals, DocumentInfo, Phases, Sample, Warmup};
 
 /// The maximum number of different failure reasons that are kept in words, besides their outcome.
-const REASONS: usize = 32;
+const MAX_REASONS: usize = 32;
 
 /// The first complete response of the run, on any thread. Ab compares all other responses with it.
 #[derive(Debug)]
-pub struct First {
+pub struct FirstResponse {
     pub length: u64,
     pub status: u16,
     pub server: Option<String>,
@@ -23,7 +23,7 @@ pub struct First {
 
 /// A complete response, as the recorder counts it.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
+pub struct RecordedResponse {
     pub status: u16,
     pub length: u64,
     pub has_length: bool,
@@ -38,7 +38,7 @@ pub struct Answer {
 
 /// The times of a request, in nanoseconds of the run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
+pub struct RequestTimes {
     /// Open loop: when the request was due. Closed loop: when it was begun.
     pub due: u64,
     /// When the kernel accepted its bytes; 0 if it never did.
@@ -51,12 +51,12 @@ pub struct Times {
 
 /// The counts that a thread hands over each second.
 #[derive(Debug)]
-pub struct Interval {
+pub struct RecordedSecond {
     /// The second's index in the measured part.
     pub index: u32,
     /// When the second ended, in nanoseconds from the start of the measured part.
     pub end: u64,
-    pub counts: [u64; OUTCOMES],
+    pub counts: [u64; OUTCOME_COUNT],
     pub due: u64,
     pub in_flight: u64,
     pub good: Histogram,
@@ -68,14 +68,14 @@ pub struct Interval {
 /// The counts that a thread hands over at the end of the run.
 #[derive(Debug)]
 pub struct Tallies {
-    pub counts: [u64; OUTCOMES],
+    pub counts: [u64; OUTCOME_COUNT],
     /// The latencies by outcome. Those of good responses are in the intervals.
-    pub others: BTreeMap<Outcome, Histogram>,
+    pub failed_latencies: BTreeMap<Outcome, Histogram>,
     pub statuses: Box<[u64; 1000]>,
     pub phases: Phases,
     pub send_lag: Histogram,
     pub bytes: ByteCounts,
-    pub connections: ConnectionCounts,
+    pub connections: ConnectionTotals,
     pub document: DocumentInfo,
     pub warmup: Warmup,
     pub reasons: BTreeMap<String, u64>,
@@ -85,7 +85,7 @@ pub struct Tallies {
     pub sent: u64,
     pub unsent: u64,
     /// The integral of the number of requests in progress over time, in nanoseconds.
-    pub area: u64,
+    pub in_flight_integral: u64,
 }
 
 /// Counts the requests of one thread.
@@ -93,29 +93,29 @@ pub struct Tallies {
 pub struct Recorder {
     /// When the measured part begins, in nanoseconds of the run.
     from: u64,
-    first: Arc<OnceLock<First>>,
+    first: Arc<OnceLock<FirstResponse>>,
     keep_samples: bool,
     total: Tallies,
-    second: Interval,
+    second: RecordedSecond,
     in_flight: u64,
     area_until: u64,
     open: u64,
 }
 
 impl Recorder {
-    pub fn new(from: u64, first: Arc<OnceLock<First>>, keep_samples: bool) -> Recorder {
+    pub fn new(from: u64, first: Arc<OnceLock<FirstResponse>>, keep_samples: bool) -> Recorder {
         Recorder {
             from,
             first,
             keep_samples,
             total: Tallies {
-                counts: [0; OUTCOMES],
-                others: BTreeMap::new(),
+                counts: [0; OUTCOME_COUNT],
+                failed_latencies: BTreeMap::new(),
                 statuses: Box::new([0; 1000]),
                 phases: Phases::default(),
                 send_lag: Histogram::new(),
                 bytes: ByteCounts::default(),
-                connections: ConnectionCounts::default(),
+                connections: ConnectionTotals::default(),
                 document: DocumentInfo::default(),
                 warmup: Warmup::default(),
                 reasons: BTreeMap::new(),
@@ -124,9 +124,9 @@ impl Recorder {
                 begun: 0,
                 sent: 0,
                 unsent: 0,
-                area: 0,
+                in_flight_integral: 0,
             },
-            second: Interval::new(0),
+            second: RecordedSecond::new(0),
             in_flight: 0,
             area_until: from,
             open: 0,
@@ -134,24 +134,24 @@ impl Recorder {
     }
 
     /// Returns whether `now` is in the measured part.
-    pub fn measures(&self, now: u64) -> bool {
+    pub fn is_measured(&self, now: u64) -> bool {
         now >= self.from
     }
 
     /// Counts a request of the measured part that has become due.
-    pub fn due(&mut self) {
+    pub fn count_due(&mut self) {
         self.total.due += 1;
         self.second.due += 1;
     }
 
     /// Counts requests of the measured part that were due and will not be sent.
-    pub fn unsent(&mut self, count: u64) {
+    pub fn count_unsent(&mut self, count: u64) {
         self.total.unsent += count;
     }
 
     /// Counts a request that is begun, `lag` nanoseconds later than it could have been.
     #[inline]
-    pub fn begun(&mut self, measured: bool, now: u64, lag: Option<u64>) {
+    pub fn count_begun(&mut self, measured: bool, now: u64, lag: Option<u64>) {
         self.count_in_flight(now, 1);
         if measured {
             self.total.begun += 1;
@@ -164,7 +164,7 @@ impl Recorder {
 
     /// Counts a request of which the kernel has accepted the first bytes.
     #[inline]
-    pub fn sent(&mut self, measured: bool) {
+    pub fn count_sent(&mut self, measured: bool) {
         if measured {
             self.total.sent += 1;
         } else {
@@ -174,31 +174,37 @@ impl Recorder {
 
     /// Counts bytes sent on a connection.
     #[inline]
-    pub fn bytes_sent(&mut self, measured: bool, bytes: usize) {
+    pub fn count_bytes_sent(&mut self, measured: bool, bytes: usize) {
         self.total.bytes.sent += if measured { bytes as u64 } else { 0 };
     }
 
     /// Counts bytes received on a connection.
     #[inline]
-    pub fn bytes_received(&mut self, measured: bool, bytes: usize) {
+    pub fn count_bytes_received(&mut self, measured: bool, bytes: usize) {
         self.total.bytes.received += if measured { bytes as u64 } else { 0 };
     }
 
-    /// Returns whether the `Server` header is needed because no complete response has come yet.
+    /// Returns whether the `NullServerLoop` header is needed because no complete response has come yet.
     #[inline]
-    pub fn wants_server(&self) -> bool {
+    pub fn needs_server_header(&self) -> bool {
         self.first.get().is_none()
     }
 
-    /// Counts a complete response. `server` is its `Server` header, if [`Recorder::wants_server`] asked for it.
+    /// Counts a complete response. `server` is its `NullServerLoop` header, if [`Recorder::needs_server_header`] asked for it.
     #[inline]
-    pub fn answer(&mut self, measured: bool, answer: Answer, good: bool, server: Option<String>) {
+    pub fn count_response(
+        &mut self,
+        measured: bool,
+        answer: RecordedResponse,
+        good: bool,
+        server: Option<String>,
+    ) {
         if !measured {
             return;
         }
         let first = match self.first.get() {
             Some(first) => first,
-            None => self.first.get_or_init(|| First {
+            None => self.first.get_or_init(|| FirstResponse {
                 length: answer.length,
                 status: answer.status,
                 server,
@@ -228,10 +234,17 @@ impl Recorder {
 
     /// Counts a request that has ended.
     #[inline]
-    pub fn ended(&mut self, measured: bool, outcome: Outcome, times: Times, status: u16, now: u64) {
+    pub fn count_ended(
+        &mut self,
+        measured: bool,
+        outcome: Outcome,
+        times: RequestTimes,
+        status: u16,
+        now: u64,
+    ) {
         self.count_in_flight(now, -1);
         if !measured {
-            let carried = u64::from(self.measures(now));
+            let carried = u64::from(self.is_measured(now));
             let warmup = &mut self.total.warmup;
             if outcome == Outcome::Good {
                 warmup.good += 1;
@@ -256,7 +269,7 @@ impl Recorder {
             }
         } else {
             self.total
-                .others
+                .failed_latencies
                 .entry(outcome)
                 .or_default()
                 .record(latency);
@@ -279,22 +292,22 @@ impl Recorder {
     }
 
     /// Records why a request failed, in more detail than its outcome says.
-    pub fn reason(&mut self, measured: bool, outcome: Outcome, why: impl std::fmt::Display) {
+    pub fn count_reason(&mut self, measured: bool, outcome: Outcome, why: impl std::fmt::Display) {
         if measured {
             let text = format!("{outcome}: {why}");
-            if self.total.reasons.len() < REASONS || self.total.reasons.contains_key(&text) {
+            if self.total.reasons.len() < MAX_REASONS || self.total.reasons.contains_key(&text) {
                 *self.total.reasons.entry(text).or_default() += 1;
             }
         }
     }
 
     /// Returns the counts of connections, for the caller to change.
-    pub fn connections(&mut self) -> &mut ConnectionCounts {
+    pub fn connections(&mut self) -> &mut ConnectionTotals {
         &mut self.total.connections
     }
 
     /// Counts a connection that was established.
-    pub fn opened(&mut self) {
+    pub fn count_opened(&mut self) {
         self.total.connections.opened += 1;
         self.open += 1;
         let connections = &mut self.total.connections;
@@ -302,16 +315,16 @@ impl Recorder {
     }
 
     /// Counts an established connection that was closed.
-    pub fn closed(&mut self) {
+    pub fn count_closed(&mut self) {
         self.open -= 1;
     }
 
     /// Ends the second and returns its counts.
-    pub fn next_second(&mut self, end: u64) -> Interval {
+    pub fn next_second(&mut self, end: u64) -> RecordedSecond {
         for (total, second) in self.total.counts.iter_mut().zip(self.second.counts) {
             *total += second;
         }
-        let next = Interval::new(self.second.index + 1);
+        let next = RecordedSecond::new(self.second.index + 1);
         let mut ended = std::mem::replace(&mut self.second, next);
         ended.end = end.saturating_sub(self.from);
         ended.in_flight = self.in_flight;
@@ -327,19 +340,19 @@ impl Recorder {
     #[inline]
     fn count_in_flight(&mut self, now: u64, change: i64) {
         if now > self.area_until {
-            self.total.area += self.in_flight * (now - self.area_until);
+            self.total.in_flight_integral += self.in_flight * (now - self.area_until);
             self.area_until = now;
         }
         self.in_flight = self.in_flight.saturating_add_signed(change);
     }
 }
 
-impl Interval {
-    fn new(index: u32) -> Interval {
-        Interval {
+impl RecordedSecond {
+    fn new(index: u32) -> RecordedSecond {
+        RecordedSecond {
             index,
             end: 0,
-            counts: [0; OUTCOMES],
+            counts: [0; OUTCOME_COUNT],
             due: 0,
             in_flight: 0,
             good: Histogram::new(),
@@ -350,7 +363,7 @@ impl Interval {
     }
 
     /// Returns when the second with this index should end, in nanoseconds from the start of the measured part.
-    pub fn boundary(index: u32) -> u64 {
+    pub fn second_end(index: u32) -> u64 {
         (u64::from(index) + 1) * SECOND
     }
 }
@@ -360,20 +373,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_warm_up_hands_over_is_counted_apart() {
+    fn warmup_is_counted_separately() {
         let mut recorder = Recorder::new(1000, Arc::default(), false);
         for (now, outcome) in [
             (999, Outcome::Good),
             (1000, Outcome::Good),
             (1500, Outcome::Reset),
         ] {
-            recorder.begun(false, 900, None);
-            recorder.ended(false, outcome, Times::default(), 0, now);
+            recorder.count_begun(false, 900, None);
+            recorder.count_ended(false, outcome, RequestTimes::default(), 0, now);
         }
         let tallies = recorder.finish(2000);
         let warmup = tallies.warmup;
         assert_eq!((warmup.good, warmup.failed), (2, 1));
         assert_eq!((warmup.carried_good, warmup.carried_failed), (1, 1));
-        assert_eq!(tallies.counts, [0; OUTCOMES]);
+        assert_eq!(tallies.counts, [0; OUTCOME_COUNT]);
     }
 }

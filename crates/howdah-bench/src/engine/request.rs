@@ -1,8 +1,8 @@
 //! Builds the bytes of requests. Requests that are always the same are built once, before the run.
 
-use super::cookies::Jar;
-use crate::plan::template::Filling;
-use crate::plan::{Plan, Protocol, Target, Template};
+use super::cookies::CookieJar;
+use crate::plan::template::PlaceholderValues;
+use crate::plan::{HttpProtocol, LoadTarget, Plan, RequestTemplate};
 
 /// The requests of a plan, one for each target.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ struct Prepared {
     /// The whole request, if it is the same every time.
     constant: Option<Vec<u8>>,
     method: String,
-    path: Template,
+    path: RequestTemplate,
     version: &'static str,
-    fields: Vec<(String, Template)>,
+    fields: Vec<(String, RequestTemplate)>,
 }
 
 /// The value of `User-Agent`, unless the plan gives one.
@@ -46,7 +46,12 @@ impl Requests {
     }
 
     /// Writes the request with this number.
-    pub fn write(&self, filling: &mut Filling<'_>, jar: Option<&Jar>, out: &mut Vec<u8>) {
+    pub fn write(
+        &self,
+        filling: &mut PlaceholderValues<'_>,
+        jar: Option<&CookieJar>,
+        out: &mut Vec<u8>,
+    ) {
         self.of(filling.seq).write(filling, jar, &self.body, out);
     }
 
@@ -65,12 +70,12 @@ impl Requests {
 
 /// Returns the headers of a request: the defaults that the plan does not replace, then those of the plan. The jar's
 /// `Cookie` header is not among them.
-pub fn fields(plan: &Plan, target: &Target) -> Vec<(String, Template)> {
+pub fn fields(plan: &Plan, target: &LoadTarget) -> Vec<(String, RequestTemplate)> {
     let given = |name: &str| {
         let mut names = plan.request.headers.iter().map(|(name, _)| name);
         names.any(|n| n.eq_ignore_ascii_case(name))
     };
-    let mut fields: Vec<(String, Template)> = Vec::new();
+    let mut fields: Vec<(String, RequestTemplate)> = Vec::new();
     let mut ours = |name: &str, value: &str| {
         if !given(name) {
             fields.push((name.to_owned(), value.into()));
@@ -80,8 +85,8 @@ pub fn fields(plan: &Plan, target: &Target) -> Vec<(String, Template)> {
     ours("User-Agent", USER_AGENT);
     ours("Accept", "*/*");
     match (plan.connection.protocol, plan.connection.keep_alive) {
-        (Protocol::Http10, true) => ours("Connection", "Keep-Alive"),
-        (Protocol::Http11, false) => ours("Connection", "close"),
+        (HttpProtocol::Http10, true) => ours("Connection", "Keep-Alive"),
+        (HttpProtocol::Http11, false) => ours("Connection", "close"),
         _ => {}
     }
     let method = plan.request.method.as_str();
@@ -92,7 +97,7 @@ pub fn fields(plan: &Plan, target: &Target) -> Vec<(String, Template)> {
     fields
 }
 
-fn prepare(plan: &Plan, target: &Target) -> Prepared {
+fn prepare(plan: &Plan, target: &LoadTarget) -> Prepared {
     let fields = fields(plan, target);
     let constant = !plan.request.cookie_jar
         && target.path.is_constant()
@@ -102,19 +107,21 @@ fn prepare(plan: &Plan, target: &Target) -> Prepared {
         method: plan.request.method.clone(),
         path: match plan.connection.proxy {
             // A proxy needs the absolute form to know the server (RFC 9112 §3.2.2).
-            Some(_) => Template::new(format!("http://{}{}", target.authority, target.path.text())),
+            Some(_) => {
+                RequestTemplate::new(format!("http://{}{}", target.authority, target.path.text()))
+            }
             None => target.path.clone(),
         },
         version: match plan.connection.protocol {
-            Protocol::Http10 => "HTTP/1.0",
-            Protocol::Http11 | Protocol::Http2 => "HTTP/1.1",
+            HttpProtocol::Http10 => "HTTP/1.0",
+            HttpProtocol::Http11 | HttpProtocol::Http2 => "HTTP/1.1",
         },
         fields,
     };
     if constant {
         let mut bytes = Vec::new();
-        let mut random = crate::plan::template::Random::new(0, 0);
-        let mut filling = Filling {
+        let mut random = crate::plan::template::XorshiftRandom::new(0, 0);
+        let mut filling = PlaceholderValues {
             seq: 0,
             client: 0,
             random: &mut random,
@@ -126,7 +133,13 @@ fn prepare(plan: &Plan, target: &Target) -> Prepared {
 }
 
 impl Prepared {
-    fn write(&self, filling: &mut Filling<'_>, jar: Option<&Jar>, body: &[u8], out: &mut Vec<u8>) {
+    fn write(
+        &self,
+        filling: &mut PlaceholderValues<'_>,
+        jar: Option<&CookieJar>,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) {
         out.extend_from_slice(self.method.as_bytes());
         out.push(b' ');
         self.path.render(filling, out);
@@ -158,23 +171,23 @@ impl Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::template::Random;
-    use crate::plan::{Arrivals, Stop};
+    use crate::plan::template::XorshiftRandom;
+    use crate::plan::{Arrivals, StopLimits};
 
     fn plan(url: &str) -> Plan {
-        let stop = Stop {
+        let stop = StopLimits {
             requests: Some(1),
             time: None,
         };
         let arrivals = Arrivals::Closed { concurrency: 1 };
-        Plan::new(Target::parse(url).unwrap(), arrivals, stop)
+        Plan::new(LoadTarget::parse(url).unwrap(), arrivals, stop)
     }
 
-    fn written(plan: &Plan, seq: u64, jar: Option<&Jar>) -> String {
+    fn written(plan: &Plan, seq: u64, jar: Option<&CookieJar>) -> String {
         let requests = Requests::new(plan);
         let mut out = Vec::new();
-        let mut random = Random::new(1, 1);
-        let mut filling = Filling {
+        let mut random = XorshiftRandom::new(1, 1);
+        let mut filling = PlaceholderValues {
             seq,
             client: 4,
             random: &mut random,
@@ -187,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_request_is_written_once() {
+    fn constant_request_is_built_once() {
         let plan = plan("http://a.example:81/x");
         assert!(Requests::new(&plan).constant(1).is_some());
         let agent = USER_AGENT;
@@ -200,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn given_fields_replace_ours_and_bodies_have_a_length() {
+    fn given_headers_replace_defaults_and_bodies_have_a_length() {
         let mut plan = plan("http://a.example/x");
         plan.request.method = "POST".to_owned();
         plan.request.body = b"a=1".to_vec();
@@ -212,27 +225,27 @@ mod tests {
             text.ends_with("Connection: close\r\nContent-Length: 3\r\nhost: b.example\r\n\r\na=1"),
             "{text}"
         );
-        plan.connection.protocol = Protocol::Http10;
+        plan.connection.protocol = HttpProtocol::Http10;
         plan.connection.keep_alive = true;
         let text = written(&plan, 1, None);
         assert!(text.contains(" HTTP/1.0\r\n") && text.contains("Connection: Keep-Alive\r\n"));
     }
 
     #[test]
-    fn targets_take_turns_and_places_are_filled() {
+    fn targets_alternate_and_placeholders_are_replaced() {
         let mut plan = plan("http://a.example/{seq}");
         plan.targets
-            .push(Target::parse("http://a.example/b?{client}").unwrap());
+            .push(LoadTarget::parse("http://a.example/b?{client}").unwrap());
         assert!(written(&plan, 1, None).starts_with("GET /1 "));
         assert!(written(&plan, 2, None).starts_with("GET /b?4 "));
         assert!(written(&plan, 3, None).starts_with("GET /3 "));
     }
 
     #[test]
-    fn cookies_of_the_jar_join_those_given() {
+    fn cookies_of_the_jar_are_appended_to_given_ones() {
         let mut plan = plan("http://a.example/");
         plan.request.cookie_jar = true;
-        let mut jar = Jar::default();
+        let mut jar = CookieJar::default();
         assert!(!written(&plan, 1, Some(&jar)).contains("Cookie"));
         jar.set(b"s=1");
         assert!(written(&plan, 1, Some(&jar)).ends_with("\r\nCookie: s=1\r\n\r\n"));

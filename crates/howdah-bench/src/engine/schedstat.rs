@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_words_are_understood() {
+    fn schedstat_is_parsed() {
         let read = Schedstat::parse("123 456 7\n").unwrap();
         assert_eq!((read.ran, read.waited), (123, 456));
         assert_eq!(Schedstat::parse("x"), None);

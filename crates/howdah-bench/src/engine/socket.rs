@@ -15,19 +15,19 @@ use crate::plan::ConnectionPolicy;
 
 /// The resolved address that connections go to.
 #[derive(Clone, Debug)]
-pub enum Peer {
+pub enum ServerPeer {
     /// An IP address and a TCP port.
     Tcp(SocketAddr),
     /// The address of a unix socket.
     Unix(SocketAddrUnix),
 }
 
-impl Peer {
+impl ServerPeer {
     /// Returns the address for a unix socket's path. A path that begins with `@` is an abstract name.
-    pub fn unix(path: &Path) -> Result<Peer, Errno> {
+    pub fn unix(path: &Path) -> Result<ServerPeer, Errno> {
         use std::os::unix::ffi::OsStrExt;
         let bytes = path.as_os_str().as_bytes();
-        Ok(Peer::Unix(match bytes.strip_prefix(b"@") {
+        Ok(ServerPeer::Unix(match bytes.strip_prefix(b"@") {
             Some(name) => SocketAddrUnix::new_abstract_name(name)?,
             None => SocketAddrUnix::new(path)?,
         }))
@@ -35,23 +35,23 @@ impl Peer {
 
     /// Returns whether it is a unix socket, for which connecting succeeds or fails at once.
     pub fn is_unix(&self) -> bool {
-        matches!(self, Peer::Unix(_))
+        matches!(self, ServerPeer::Unix(_))
     }
 
     /// Returns whether it is on this machine, so that the server shares its cores with the generator.
-    pub fn is_here(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         match self {
-            Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Peer::Unix(_) => true,
+            ServerPeer::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            ServerPeer::Unix(_) => true,
         }
     }
 }
 
-impl std::fmt::Display for Peer {
+impl std::fmt::Display for ServerPeer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Peer::Tcp(address) => write!(f, "{address}"),
-            Peer::Unix(address) => match (address.path(), address.abstract_name()) {
+            ServerPeer::Tcp(address) => write!(f, "{address}"),
+            ServerPeer::Unix(address) => match (address.path(), address.abstract_name()) {
                 (Some(path), _) => write!(f, "unix:{}", path.to_string_lossy()),
                 (None, Some(name)) => write!(f, "unix:@{}", name.escape_ascii()),
                 (None, None) => f.write_str("unix:"),
@@ -62,7 +62,7 @@ impl std::fmt::Display for Peer {
 
 /// A socket that is connected or connecting.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSocket {
     pub fd: OwnedFd,
     /// Whether it is already connected.
     pub established: bool,
@@ -70,37 +70,37 @@ pub struct Opened {
 
 /// Begins to connect, from the local address and with the buffer sizes of the policy. The buffers are set before
 /// connecting, because the SYN carries the window scale.
-pub fn open(peer: &Peer, policy: &ConnectionPolicy) -> Result<Opened, Errno> {
+pub fn open(peer: &ServerPeer, policy: &ConnectionPolicy) -> Result<OpenedSocket, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = match peer {
-        Peer::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
-        Peer::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
-        Peer::Unix(_) => AddressFamily::UNIX,
+        ServerPeer::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
+        ServerPeer::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
+        ServerPeer::Unix(_) => AddressFamily::UNIX,
     };
     let fd = match peer {
-        Peer::Tcp(_) => socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?,
-        Peer::Unix(_) => socket_with(family, SocketType::STREAM, flags, None)?,
+        ServerPeer::Tcp(_) => socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?,
+        ServerPeer::Unix(_) => socket_with(family, SocketType::STREAM, flags, None)?,
     };
     if let Some(size) = policy.buffers {
         sockopt::set_socket_send_buffer_size(&fd, size)?;
         sockopt::set_socket_recv_buffer_size(&fd, size)?;
     }
     let result = match peer {
-        Peer::Tcp(address) => {
+        ServerPeer::Tcp(address) => {
             if let Some(local) = policy.bind {
                 bind(&fd, &SocketAddr::new(local, 0))?;
             }
             sockopt::set_tcp_nodelay(&fd, true)?;
             connect(&fd, address)
         }
-        Peer::Unix(address) => connect(&fd, address),
+        ServerPeer::Unix(address) => connect(&fd, address),
     };
     match result {
-        Ok(()) => Ok(Opened {
+        Ok(()) => Ok(OpenedSocket {
             fd,
             established: true,
         }),
-        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Opened {
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(OpenedSocket {
             fd,
             established: false,
         }),
@@ -109,7 +109,7 @@ pub fn open(peer: &Peer, policy: &ConnectionPolicy) -> Result<Opened, Errno> {
 }
 
 /// Returns whether a connecting socket is now connected, or its error.
-pub fn arrived(fd: &OwnedFd) -> Result<(), Errno> {
+pub fn connect_result(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_to_connect_have_their_names() {
+    fn connect_failures_map_to_outcomes() {
         for (error, outcome) in [
             (Errno::CONNREFUSED, Outcome::ConnectRefused),
             (Errno::TIMEDOUT, Outcome::ConnectTimeout),
@@ -151,15 +151,15 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_shown_as_they_are_written() {
-        let path = Peer::unix(Path::new("/run/a.sock")).unwrap();
-        let name = Peer::unix(Path::new("@a")).unwrap();
+    fn peer_is_displayed_as_written() {
+        let path = ServerPeer::unix(Path::new("/run/a.sock")).unwrap();
+        let name = ServerPeer::unix(Path::new("@a")).unwrap();
         assert_eq!(path.to_string(), "unix:/run/a.sock");
         assert_eq!(name.to_string(), "unix:@a");
-        assert!(path.is_here() && path.is_unix());
-        let far = Peer::Tcp("192.0.2.1:80".parse().unwrap());
-        assert!(!far.is_here() && !far.is_unix());
-        let mapped = Peer::Tcp("[::ffff:127.0.0.1]:80".parse().unwrap());
-        assert!(mapped.is_here());
+        assert!(path.is_local() && path.is_unix());
+        let far = ServerPeer::Tcp("192.0.2.1:80".parse().unwrap());
+        assert!(!far.is_local() && !far.is_unix());
+        let mapped = ServerPeer::Tcp("[::ffff:127.0.0.1]:80".parse().unwrap());
+        assert!(mapped.is_local());
     }
 }

@@ -6,22 +6,22 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::socket::send_now;
-use super::tls::{Plain, Tls, TlsClient};
+use super::tls::{PlainRead, Tls, TlsClient};
 
 /// A connection to the server, plain or with TLS.
 #[derive(Debug)]
-pub struct Stream {
+pub struct BenchStream {
     fd: OwnedFd,
     tls: Option<Box<Tls>>,
 }
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceiveResult {
     /// This many bytes are at the front of the buffer. `drained`: the socket has no more.
     Bytes { length: usize, drained: bool },
     /// Nothing has arrived; epoll will report when something does.
-    Later,
+    WouldBlock,
     /// The server has closed the connection.
     End,
     /// The server has closed the connection without sending TLS's close_notify.
@@ -51,10 +51,10 @@ impl std::fmt::Display for StreamError {
     }
 }
 
-impl Stream {
-    pub fn new(fd: OwnedFd, tls: Option<&TlsClient>) -> Result<Stream, String> {
+impl BenchStream {
+    pub fn new(fd: OwnedFd, tls: Option<&TlsClient>) -> Result<BenchStream, String> {
         let tls = tls.map(TlsClient::connect).transpose()?.map(Box::new);
-        Ok(Stream { fd, tls })
+        Ok(BenchStream { fd, tls })
     }
 
     pub fn fd(&self) -> &OwnedFd {
@@ -71,7 +71,7 @@ impl Stream {
     }
 
     /// Returns whether the handshake negotiated this protocol (ALPN, RFC 7301).
-    pub fn agreed_on(&self, protocol: &[u8]) -> bool {
+    pub fn has_negotiated(&self, protocol: &[u8]) -> bool {
         self.tls
             .as_ref()
             .is_some_and(|tls| tls.alpn() == Some(protocol))
@@ -133,33 +133,33 @@ impl Stream {
         &mut self,
         buffer: &mut [u8],
         scratch: &mut [u8],
-    ) -> Result<Received, StreamError> {
+    ) -> Result<ReceiveResult, StreamError> {
         let Some(tls) = &mut self.tls else {
             return match receive_now(&self.fd, buffer) {
-                Ok(0) => Ok(Received::End),
-                Ok(length) => Ok(Received::Bytes {
+                Ok(0) => Ok(ReceiveResult::End),
+                Ok(length) => Ok(ReceiveResult::Bytes {
                     length,
                     drained: length < buffer.len(),
                 }),
-                Err(Errno::AGAIN) => Ok(Received::Later),
+                Err(Errno::AGAIN) => Ok(ReceiveResult::WouldBlock),
                 Err(error) => Err(StreamError::Socket(error)),
             };
         };
         loop {
             match tls.read(buffer).map_err(StreamError::Tls)? {
-                Plain::Bytes(length) => {
-                    return Ok(Received::Bytes {
+                PlainRead::Bytes(length) => {
+                    return Ok(ReceiveResult::Bytes {
                         length,
                         drained: false,
                     });
                 }
-                Plain::End => return Ok(Received::End),
-                Plain::CutOff => return Ok(Received::CutOff),
-                Plain::Later => {}
+                PlainRead::End => return Ok(ReceiveResult::End),
+                PlainRead::CutOff => return Ok(ReceiveResult::CutOff),
+                PlainRead::WouldBlock => {}
             }
             match receive_now(&self.fd, scratch) {
                 Ok(length) => tls.take(&scratch[..length]).map_err(StreamError::Tls)?,
-                Err(Errno::AGAIN) => return Ok(Received::Later),
+                Err(Errno::AGAIN) => return Ok(ReceiveResult::WouldBlock),
                 Err(error) => return Err(StreamError::Socket(error)),
             }
         }

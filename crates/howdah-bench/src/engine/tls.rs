@@ -16,7 +16,7 @@ use rustls::{
 };
 
 use crate::error::BenchError;
-use crate::plan::{Plan, Protocol, TlsVersion};
+use crate::plan::{HttpProtocol, Plan, TlsVersion};
 
 /// The TLS settings that all connections of a run share.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl TlsClient {
     pub fn new(plan: &Plan) -> Result<TlsClient, BenchError> {
         let options = &plan.connection.tls;
         let mut provider = rustls::crypto::ring::default_provider();
-        choose(&mut provider.cipher_suites, &options.ciphers)?;
+        select_ciphers(&mut provider.cipher_suites, &options.ciphers)?;
         let provider = Arc::new(provider);
         let versions: &[&SupportedProtocolVersion] = match options.version {
             Some(TlsVersion::Tls12) => &[&rustls::version::TLS12],
@@ -48,7 +48,7 @@ impl TlsClient {
                 .build()
                 .map_err(|e| system("reading the certificate authorities", e))?
         } else {
-            Arc::new(Unverified(provider))
+            Arc::new(AcceptAnyCertificate(provider))
         };
         let builder = builder
             .dangerous()
@@ -60,9 +60,9 @@ impl TlsClient {
         config.enable_sni = !options.no_sni;
         config.resumption = Resumption::disabled();
         config.alpn_protocols = match plan.connection.protocol {
-            Protocol::Http2 => vec![b"h2".to_vec()],
-            Protocol::Http11 => vec![b"http/1.1".to_vec()],
-            Protocol::Http10 => Vec::new(),
+            HttpProtocol::Http2 => vec![b"h2".to_vec()],
+            HttpProtocol::Http11 => vec![b"http/1.1".to_vec()],
+            HttpProtocol::Http10 => Vec::new(),
         };
         let host = options
             .server_name
@@ -90,7 +90,7 @@ impl TlsClient {
 }
 
 /// Cipher suites and their OpenSSL names, which ab's `-Z` accepts.
-const CIPHERS: [(CipherSuite, &str); 9] = [
+const OPENSSL_CIPHER_NAMES: [(CipherSuite, &str); 9] = [
     (
         CipherSuite::TLS13_AES_128_GCM_SHA256,
         "TLS_AES_128_GCM_SHA256",
@@ -130,16 +130,21 @@ const CIPHERS: [(CipherSuite, &str); 9] = [
 ];
 
 /// Keeps the named suites, in the order of the names. Keeps all if there are no names.
-fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), BenchError> {
+fn select_ciphers(
+    suites: &mut Vec<SupportedCipherSuite>,
+    names: &[String],
+) -> Result<(), BenchError> {
     if names.is_empty() {
         return Ok(());
     }
     let mut chosen = Vec::new();
     for name in names {
-        let known = CIPHERS.iter().find(|(_, n)| n.eq_ignore_ascii_case(name));
+        let known = OPENSSL_CIPHER_NAMES
+            .iter()
+            .find(|(_, n)| n.eq_ignore_ascii_case(name));
         let suite = known.and_then(|(suite, _)| suites.iter().find(|s| s.suite() == *suite));
         let Some(suite) = suite else {
-            let known: Vec<&str> = CIPHERS.iter().map(|(_, name)| *name).collect();
+            let known: Vec<&str> = OPENSSL_CIPHER_NAMES.iter().map(|(_, name)| *name).collect();
             return Err(BenchError::Impossible(format!(
                 "-Z: the cipher `{name}` is not one of {}",
                 known.join(", ")
@@ -217,10 +222,10 @@ pub struct Tls {
 
 /// The result of reading decrypted bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Plain {
+pub enum PlainRead {
     Bytes(usize),
     /// There is nothing to read yet.
-    Later,
+    WouldBlock,
     /// The server has ended the connection with close_notify.
     End,
     /// The server has ended the connection without close_notify.
@@ -272,13 +277,13 @@ impl Tls {
     }
 
     /// Reads decrypted bytes into `buffer`.
-    pub fn read(&mut self, buffer: &mut [u8]) -> Result<Plain, String> {
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<PlainRead, String> {
         match self.connection.reader().read(buffer) {
-            Ok(0) => Ok(Plain::End),
-            Ok(length) => Ok(Plain::Bytes(length)),
+            Ok(0) => Ok(PlainRead::End),
+            Ok(length) => Ok(PlainRead::Bytes(length)),
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(Plain::Later),
-                io::ErrorKind::UnexpectedEof => Ok(Plain::CutOff),
+                io::ErrorKind::WouldBlock => Ok(PlainRead::WouldBlock),
+                io::ErrorKind::UnexpectedEof => Ok(PlainRead::CutOff),
                 _ => Err(error.to_string()),
             },
         }
@@ -311,9 +316,9 @@ impl Tls {
 
 /// Accepts any certificate, as ab does. Signatures are still verified, because real clients spend time on them too.
 #[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Unverified {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_shown_line_by_line_and_cannot_drive_a_terminal() {
+    fn transcript_cannot_control_the_terminal() {
         let head = b"HTTP/1.1 200 OK\r\nX: \x1b[2J\xe9\r\nY: 1";
         assert_eq!(
             lines("answer 7", '<', head),

@@ -11,36 +11,36 @@ use std::sync::mpsc::Sender;
 
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
-use super::alarm::{ALARM, Alarm, timespec};
+use super::alarm::{ALARM_TOKEN, LoopAlarm, timespec};
 use super::arrivals::DueTimes;
+use super::client_fleet::ClientFleet;
 use super::clock::{MILLISECOND, SECOND};
-use super::connection::{Step, Ticket};
-use super::context::{Context, Shared};
-use super::fleet::Fleet;
-use super::recorder::{Interval, Tallies};
+use super::connection::{RequestStep, SendTicket};
+use super::context::{RunState, ThreadContext};
+use super::recorder::{RecordedSecond, Tallies};
 use super::request::Requests;
 use super::schedstat::Schedstat;
-use super::socket::Peer;
+use super::socket::ServerPeer;
 use super::tls::TlsClient;
 use crate::error::BenchError;
-use crate::outcome::{Kind, Outcome};
-use crate::plan::template::Random;
+use crate::outcome::{Outcome, OutcomeStage};
+use crate::plan::template::XorshiftRandom;
 use crate::plan::{Arrivals, Plan};
-use crate::run::InFlight;
+use crate::run::InFlightRequests;
 
 /// The maximum number of arrivals that wait for a connection on one thread, which limits the memory. Arrivals beyond
 /// that are counted in `Run::unsent`.
-pub const MOST_WAITING: usize = 1 << 20;
+pub const MAX_WAITING_ARRIVALS: usize = 1 << 20;
 
 /// The maximum number of events taken per wake-up.
-const EVENTS: usize = 512;
+const MAX_EVENTS: usize = 512;
 
 /// The counts that a thread hands over when it ends.
 #[derive(Debug)]
-pub struct Finished {
+pub struct WorkerResult {
     pub tallies: Tallies,
-    pub last: Interval,
-    pub in_flight: InFlight,
+    pub last: RecordedSecond,
+    pub in_flight: InFlightRequests,
     /// When the thread ended, in nanoseconds of the run.
     pub end: u64,
     /// The CPU time and waiting time during the measured part, in nanoseconds.
@@ -49,14 +49,14 @@ pub struct Finished {
 
 /// A thread of the generator, with the clients it drives.
 #[derive(Debug)]
-pub struct Worker<F> {
-    context: Context,
-    alarm: Alarm,
+pub struct LoadWorker<F> {
+    context: ThreadContext,
+    alarm: LoopAlarm,
     fleet: F,
-    /// The results of events, by client, until [`Worker::follow_all`] has handled them.
-    steps: Vec<(u32, Step)>,
+    /// The results of events, by client, until [`LoadWorker::handle_steps`] has handled them.
+    steps: Vec<(u32, RequestStep)>,
     /// The maximum number of clients of this thread.
-    most: u32,
+    max_clients: u32,
     /// How many clients have a request or are pausing.
     active: u64,
     arrivals: Option<DueTimes>,
@@ -64,8 +64,8 @@ pub struct Worker<F> {
     idle: Vec<u32>,
     /// The pausing clients, ordered by the time at which the pause ends.
     pauses: BinaryHeap<Reverse<(u64, u32)>>,
-    random: Random,
-    intervals: Sender<Interval>,
+    random: XorshiftRandom,
+    intervals: Sender<RecordedSecond>,
     next_second: u64,
     second: u32,
     next_sweep: u64,
@@ -75,25 +75,25 @@ pub struct Worker<F> {
     started_measuring: bool,
 }
 
-impl<F: Fleet> Worker<F> {
+impl<F: ClientFleet> LoadWorker<F> {
     /// Creates a worker. Everything that may fail does so here, before the run.
     pub fn new(
         plan: Arc<Plan>,
-        shared: Arc<Shared>,
-        peer: Peer,
+        shared: Arc<RunState>,
+        peer: ServerPeer,
         tls: Option<Arc<TlsClient>>,
         requests: Arc<Requests>,
         thread: usize,
-        intervals: Sender<Interval>,
-    ) -> Result<Worker<F>, BenchError> {
+        intervals: Sender<RecordedSecond>,
+    ) -> Result<LoadWorker<F>, BenchError> {
         let threads = plan.threads;
         let connections = plan.arrivals.connections() as usize;
         let most = (connections / threads + usize::from(thread < connections % threads)) as u32;
-        let mut random = Random::new(plan.seed, thread as u64);
+        let mut random = XorshiftRandom::new(plan.seed, thread as u64);
         let arrivals = match plan.arrivals {
             Arrivals::Closed { .. } => None,
             Arrivals::Open { rate, spacing, .. } => {
-                let times = Random::new(random.bits(), 0);
+                let times = XorshiftRandom::new(random.next_u64(), 0);
                 let share = (thread, threads);
                 Some(DueTimes::new(
                     rate,
@@ -105,16 +105,16 @@ impl<F: Fleet> Worker<F> {
             }
         };
         let timeout = plan.connection.timeout.as_nanos() as u64;
-        let from = shared.from;
+        let from = shared.measured_from;
         let fleet = F::new(&plan, thread);
-        let context = Context::new(plan, shared, peer, tls, requests, thread)?;
-        let alarm = Alarm::new(&context.epoll)?;
-        Ok(Worker {
+        let context = ThreadContext::new(plan, shared, peer, tls, requests, thread)?;
+        let alarm = LoopAlarm::new(&context.epoll)?;
+        Ok(LoadWorker {
             fleet,
             alarm,
             context,
             steps: Vec::new(),
-            most,
+            max_clients: most,
             active: 0,
             arrivals,
             waiting: VecDeque::new(),
@@ -133,14 +133,14 @@ impl<F: Fleet> Worker<F> {
     }
 
     /// Runs until the plan is fulfilled or the run is stopped.
-    pub fn run(mut self) -> Finished {
-        let mut events = Vec::with_capacity(EVENTS);
+    pub fn run(mut self) -> WorkerResult {
+        let mut events = Vec::with_capacity(MAX_EVENTS);
         let mut now = self.context.clock.now();
         if self.arrivals.is_none() {
-            for index in 0..self.most {
+            for index in 0..self.max_clients {
                 self.fleet.add();
                 self.active += 1;
-                self.next(index, now);
+                self.begin_next(index, now);
             }
         }
         loop {
@@ -149,10 +149,10 @@ impl<F: Fleet> Worker<F> {
             if self.is_over(now) {
                 break;
             }
-            self.send_what_is_due(now);
+            self.send_due_requests(now);
             self.resume(now);
             self.flush();
-            let until = self.sleep_until();
+            let until = self.next_wake_at();
             let wait = until.saturating_sub(self.context.clock.now());
             let timeout = timespec(wait);
             // Events that come every second need no alarm, because the timeout of epoll is precise enough for them.
@@ -183,42 +183,42 @@ impl<F: Fleet> Worker<F> {
     /// Writes the requests that have begun but have not been written yet, and handles the resulting steps.
     fn flush(&mut self) {
         while self.fleet.flush(&mut self.context, &mut self.steps) {
-            self.follow_all();
+            self.handle_steps();
         }
     }
 
     fn event(&mut self, event: &Event) {
         let (token, flags): (EventData, EventFlags) = (event.data, event.flags);
         let token = token.u64();
-        if token == ALARM {
+        if token == ALARM_TOKEN {
             return;
         }
         let (context, steps) = (&mut self.context, &mut self.steps);
         self.fleet.event(context, token, flags, steps);
-        self.follow_all();
+        self.handle_steps();
     }
 
     /// Handles the steps, and any further steps that this causes.
-    fn follow_all(&mut self) {
+    fn handle_steps(&mut self) {
         while let Some((index, step)) = self.steps.pop() {
-            self.follow(index, step);
+            self.handle_step(index, step);
         }
     }
 
     /// Handles one step.
-    fn follow(&mut self, index: u32, step: Step) {
+    fn handle_step(&mut self, index: u32, step: RequestStep) {
         match step {
-            Step::Working => {}
-            Step::RetryConnect => self.pause(index, MILLISECOND),
-            Step::Ended { now, outcome } => self.after(index, outcome, now),
+            RequestStep::Working => {}
+            RequestStep::RetryConnect => self.pause(index, MILLISECOND),
+            RequestStep::Ended { now, outcome } => self.handle_request_end(index, outcome, now),
         }
     }
 
     /// Decides what a client does after its request has ended.
-    fn after(&mut self, index: u32, outcome: Outcome, now: u64) {
+    fn handle_request_end(&mut self, index: u32, outcome: Outcome, now: u64) {
         // Without this pause, a client that gets no connection would retry at once and use up the CPU time that is
         // measured.
-        let pause = if outcome.kind() == Kind::Connect {
+        let pause = if outcome.kind() == OutcomeStage::Connect {
             MILLISECOND
         } else {
             self.think()
@@ -226,7 +226,7 @@ impl<F: Fleet> Worker<F> {
         if pause > 0 {
             self.pause(index, pause);
         } else {
-            self.next(index, now);
+            self.begin_next(index, now);
         }
     }
 
@@ -235,7 +235,7 @@ impl<F: Fleet> Worker<F> {
         if think.max <= 0.0 {
             return 0;
         }
-        let seconds = think.min + (think.max - think.min) * self.random.fraction();
+        let seconds = think.min + (think.max - think.min) * self.random.next_fraction();
         (seconds * 1e9) as u64
     }
 
@@ -253,20 +253,20 @@ impl<F: Fleet> Worker<F> {
             if self.fleet.is_busy(index) {
                 self.fleet
                     .retry(&mut self.context, index, now, &mut self.steps);
-                self.follow_all();
+                self.handle_steps();
             } else {
                 // The pause was intended, so it does not count as lag.
                 self.fleet.set_free_since(index, now);
-                self.next(index, now);
+                self.begin_next(index, now);
             }
         }
     }
 
     /// Gives a client without a request the next one, if there is one. Returns whether it got one.
-    fn next(&mut self, index: u32, mut now: u64) -> bool {
+    fn begin_next(&mut self, index: u32, mut now: u64) -> bool {
         let mut got = false;
         loop {
-            let Some(ticket) = self.ticket(index, now) else {
+            let Some(ticket) = self.issue_ticket(index, now) else {
                 self.active -= 1;
                 if self.arrivals.is_some() {
                     self.idle.push(index);
@@ -276,11 +276,11 @@ impl<F: Fleet> Worker<F> {
             got = true;
             let step = self.fleet.begin(&mut self.context, index, ticket, now);
             match step {
-                Step::Working => return got,
-                Step::Ended {
+                RequestStep::Working => return got,
+                RequestStep::Ended {
                     now: ended,
                     outcome,
-                } if outcome.kind() != Kind::Connect => {
+                } if outcome.kind() != OutcomeStage::Connect => {
                     now = ended;
                     let pause = self.think();
                     if pause > 0 {
@@ -289,7 +289,7 @@ impl<F: Fleet> Worker<F> {
                     }
                 }
                 other => {
-                    self.follow(index, other);
+                    self.handle_step(index, other);
                     return got;
                 }
             }
@@ -297,27 +297,27 @@ impl<F: Fleet> Worker<F> {
     }
 
     /// Issues permission to send a request. Returns `None` if there are no more.
-    fn ticket(&mut self, index: u32, now: u64) -> Option<Ticket> {
+    fn issue_ticket(&mut self, index: u32, now: u64) -> Option<SendTicket> {
         let shared = &self.context.shared;
-        if shared.stop.load(Ordering::Relaxed) || shared.until.is_some_and(|until| now >= until) {
+        if shared.stop.load(Ordering::Relaxed) || shared.ends_at.is_some_and(|until| now >= until) {
             return None;
         }
         if self.arrivals.is_some() {
             let (due, measured) = self.waiting.pop_front()?;
-            let seq = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
+            let seq = shared.issued.fetch_add(1, Ordering::Relaxed) + 1;
             let free_since = self.fleet.free_since(index);
             let lag = now.saturating_sub(due.max(free_since));
-            return Some(Ticket {
+            return Some(SendTicket {
                 seq,
                 due,
                 measured,
                 lag: Some(lag),
             });
         }
-        let measured = self.context.recorder.measures(now);
+        let measured = self.context.recorder.is_measured(now);
         let mut seq = 0;
         if measured {
-            seq = shared.given.fetch_add(1, Ordering::Relaxed) + 1;
+            seq = shared.issued.fetch_add(1, Ordering::Relaxed) + 1;
             if self
                 .context
                 .plan
@@ -327,9 +327,9 @@ impl<F: Fleet> Worker<F> {
             {
                 return None;
             }
-            self.context.recorder.due();
+            self.context.recorder.count_due();
         }
-        Some(Ticket {
+        Some(SendTicket {
             seq,
             due: now,
             measured,
@@ -338,33 +338,33 @@ impl<F: Fleet> Worker<F> {
     }
 
     /// Open loop: sends the requests that are due, or queues them for a connection.
-    fn send_what_is_due(&mut self, now: u64) {
+    fn send_due_requests(&mut self, now: u64) {
         let Some(arrivals) = &mut self.arrivals else {
             return;
         };
         while let Some(due) = arrivals.peek()
             && due <= now
         {
-            let measured = due >= self.context.shared.from;
+            let measured = due >= self.context.shared.measured_from;
             arrivals.take(measured);
             if measured {
-                self.context.recorder.due();
+                self.context.recorder.count_due();
             }
-            if self.waiting.len() < MOST_WAITING {
+            if self.waiting.len() < MAX_WAITING_ARRIVALS {
                 self.waiting.push_back((due, measured));
             } else if measured {
-                self.context.recorder.unsent(1);
+                self.context.recorder.count_unsent(1);
             }
         }
         while !self.waiting.is_empty() {
             let index = match self.idle.pop() {
                 Some(index) => index,
-                None if self.fleet.len() < self.most => self.fleet.add(),
+                None if self.fleet.len() < self.max_clients => self.fleet.add(),
                 None => return,
             };
             self.active += 1;
             // Requests that are due when the run ends stay in the queue and are counted as unsent.
-            if !self.next(index, self.context.clock.now()) {
+            if !self.begin_next(index, self.context.clock.now()) {
                 return;
             }
         }
@@ -372,28 +372,29 @@ impl<F: Fleet> Worker<F> {
 
     /// Handles the tasks of the clock: the end of a second, timeouts, the start of the measured part.
     fn tick(&mut self, now: u64) {
-        if !self.started_measuring && self.context.recorder.measures(now) {
+        if !self.started_measuring && self.context.recorder.is_measured(now) {
             self.started_measuring = true;
             self.schedstat = Schedstat::of_this_thread();
             self.schedstat_at_start = self.schedstat;
         }
         while now >= self.next_second {
             let mut interval = self.context.recorder.next_second(self.next_second);
-            self.use_of_cpu(&mut interval);
+            self.record_cpu_use(&mut interval);
             // The collector ends only after all threads have, so the interval is received.
             let _ = self.intervals.send(interval);
             self.second += 1;
-            self.next_second = self.context.shared.from + Interval::boundary(self.second);
+            self.next_second =
+                self.context.shared.measured_from + RecordedSecond::second_end(self.second);
         }
         if now >= self.next_sweep {
             self.next_sweep = now + self.sweep_every;
             self.fleet.expire(&mut self.context, now, &mut self.steps);
-            self.follow_all();
-            self.context.close_those_left(now);
+            self.handle_steps();
+            self.context.close_overdue(now);
         }
     }
 
-    fn use_of_cpu(&mut self, interval: &mut Interval) {
+    fn record_cpu_use(&mut self, interval: &mut RecordedSecond) {
         let present = Schedstat::of_this_thread();
         let used = present.since(self.schedstat);
         interval.cpu = used.ran;
@@ -403,7 +404,7 @@ impl<F: Fleet> Worker<F> {
 
     fn is_over(&self, now: u64) -> bool {
         let shared = &self.context.shared;
-        if shared.stop.load(Ordering::Relaxed) || shared.until.is_some_and(|until| now >= until) {
+        if shared.stop.load(Ordering::Relaxed) || shared.ends_at.is_some_and(|until| now >= until) {
             return true;
         }
         match &self.arrivals {
@@ -415,10 +416,10 @@ impl<F: Fleet> Worker<F> {
     }
 
     /// Returns when the loop must wake even without events.
-    fn sleep_until(&self) -> u64 {
+    fn next_wake_at(&self) -> u64 {
         let pause = self.pauses.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let arrival = self.arrivals.as_ref().and_then(DueTimes::peek);
-        let until = self.context.shared.until.unwrap_or(u64::MAX);
+        let until = self.context.shared.ends_at.unwrap_or(u64::MAX);
         self.next_sweep
             .min(self.next_second)
             .min(pause)
@@ -426,8 +427,8 @@ impl<F: Fleet> Worker<F> {
             .min(until)
     }
 
-    fn finish(mut self, now: u64) -> Finished {
-        let mut in_flight = InFlight::default();
+    fn finish(mut self, now: u64) -> WorkerResult {
+        let mut in_flight = InFlightRequests::default();
         self.fleet.under_way(|request| {
             if request.measured {
                 if request.sent {
@@ -440,11 +441,11 @@ impl<F: Fleet> Worker<F> {
             }
         });
         let unsent = self.waiting.iter().filter(|(_, measured)| *measured);
-        self.context.recorder.unsent(unsent.count() as u64);
+        self.context.recorder.count_unsent(unsent.count() as u64);
         let mut last = self.context.recorder.next_second(now);
-        self.use_of_cpu(&mut last);
+        self.record_cpu_use(&mut last);
         let used = self.schedstat.since(self.schedstat_at_start);
-        Finished {
+        WorkerResult {
             last,
             in_flight,
             end: now,
@@ -461,46 +462,53 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::engine::client_fleet::Http1ClientFleet;
     use crate::engine::clock::Clock;
-    use crate::engine::fleet::Http1Fleet;
-    use crate::plan::{Spacing, Stop, Target};
+    use crate::plan::{LoadTarget, Spacing, StopLimits};
 
     /// The run can end between the check of the time and the sending of due requests. Requests that no client may send
     /// any more must not be offered to idle clients forever.
     #[test]
-    fn what_is_due_at_the_end_of_a_run_is_left_unsent() {
-        let target = Target::parse("http://127.0.0.1:9/").unwrap();
+    fn requests_due_at_the_end_of_a_run_stay_unsent() {
+        let target = LoadTarget::parse("http://127.0.0.1:9/").unwrap();
         let arrivals = Arrivals::Open {
             rate: 1000.0,
             spacing: Spacing::Constant,
             max_connections: 2,
         };
         let time = Duration::from_millis(10);
-        let stop = Stop {
+        let stop = StopLimits {
             requests: None,
             time: Some(time),
         };
         let mut plan = Plan::new(target, arrivals, stop);
         plan.threads = 1;
-        let shared = Shared {
+        let shared = RunState {
             clock: Clock::start(),
-            given: AtomicU64::new(0),
+            issued: AtomicU64::new(0),
             stop: AtomicBool::new(true),
             error: Mutex::new(None),
             reached: AtomicBool::new(false),
             handshook: AtomicBool::new(false),
             first: Arc::new(OnceLock::new()),
-            from: 0,
-            until: Some(time.as_nanos() as u64),
+            measured_from: 0,
+            ends_at: Some(time.as_nanos() as u64),
         };
         let requests = Arc::new(Requests::new(&plan));
-        let peer = Peer::Tcp("127.0.0.1:9".parse().unwrap());
+        let peer = ServerPeer::Tcp("127.0.0.1:9".parse().unwrap());
         let (intervals, _kept) = mpsc::channel();
         let plan = Arc::new(plan);
-        let mut worker =
-            Worker::<Http1Fleet>::new(plan, Arc::new(shared), peer, None, requests, 0, intervals)
-                .unwrap();
-        worker.send_what_is_due(5 * MILLISECOND);
+        let mut worker = LoadWorker::<Http1ClientFleet>::new(
+            plan,
+            Arc::new(shared),
+            peer,
+            None,
+            requests,
+            0,
+            intervals,
+        )
+        .unwrap();
+        worker.send_due_requests(5 * MILLISECOND);
         assert_eq!((worker.waiting.len(), worker.active), (6, 0));
         let finished = worker.finish(5 * MILLISECOND);
         assert_eq!(finished.tallies.unsent, 6);

@@ -7,11 +7,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::error::BenchError;
 
 /// The maximum length of a body that is buffered for a check, in bytes. A longer body fails the check.
-pub const LONGEST_CHECKED_BODY: usize = 16 << 20;
+pub const MAX_CHECKED_BODY_BYTES: usize = 16 << 20;
 
 /// The conditions for a good response.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Checks {
+pub struct ResponseChecks {
     /// The expected statuses.
     pub status: StatusSet,
     /// The checks of the body, all of which must pass. If there are none, the body is ignored.
@@ -94,7 +94,7 @@ pub enum BodyCheck {
     /// The body does not contain this text (an error page sent as 200).
     ContainsNot(String),
     /// The regular expression matches somewhere in the body.
-    Matches(Pattern),
+    Matches(BodyPattern),
     /// The body is JSON, and the value at this pointer (RFC 6901) exists and, if `equals` is given,
     /// equals it.
     Json {
@@ -129,13 +129,13 @@ impl BodyCheck {
 
 /// A regular expression, represented in JSON by its text.
 #[derive(Clone, Debug)]
-pub struct Pattern(Regex);
+pub struct BodyPattern(Regex);
 
-impl Pattern {
+impl BodyPattern {
     /// Compiles the expression. Fails with [`BenchError::BadCheck`] if it is invalid.
-    pub fn new(text: &str) -> Result<Pattern, BenchError> {
+    pub fn new(text: &str) -> Result<BodyPattern, BenchError> {
         Regex::new(text)
-            .map(Pattern)
+            .map(BodyPattern)
             .map_err(|e| BenchError::BadCheck(format!("`{text}` is not a regular expression: {e}")))
     }
 
@@ -145,15 +145,15 @@ impl Pattern {
     }
 }
 
-impl Serialize for Pattern {
+impl Serialize for BodyPattern {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.text())
     }
 }
 
-impl<'de> Deserialize<'de> for Pattern {
+impl<'de> Deserialize<'de> for BodyPattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Pattern::new(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+        BodyPattern::new(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_read_as_people_write_them() {
+    fn status_sets_are_parsed() {
         let set = StatusSet::parse("2xx, 304,401-403").unwrap();
         for (status, expected) in [
             (200, true),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_checked() {
+    fn body_checks_pass_and_fail() {
         let body = br#"{"ok":true,"items":[{"name":"x"}]}"#;
         let json = |pointer: &str, equals| BodyCheck::Json {
             pointer: pointer.to_owned(),
@@ -193,8 +193,8 @@ mod tests {
         for (check, expected) in [
             (BodyCheck::Contains("\"ok\"".to_owned()), true),
             (BodyCheck::ContainsNot("Fatal error".to_owned()), true),
-            (BodyCheck::Matches(Pattern::new("na.e").unwrap()), true),
-            (BodyCheck::Matches(Pattern::new("^x").unwrap()), false),
+            (BodyCheck::Matches(BodyPattern::new("na.e").unwrap()), true),
+            (BodyCheck::Matches(BodyPattern::new("^x").unwrap()), false),
             (json("/items/0/name", Some("x".into())), true),
             (json("/items/0/name", Some("y".into())), false),
             (json("/items/1", None), false),
@@ -203,6 +203,6 @@ mod tests {
             assert_eq!(check.passes(body), expected, "{check:?}");
         }
         assert!(!json("", None).passes(b"<html>"));
-        assert!(Pattern::new("(").is_err());
+        assert!(BodyPattern::new("(").is_err());
     }
 }

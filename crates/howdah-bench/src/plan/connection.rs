@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::target::{Address, Scheme, Target};
+use super::target::{LoadTarget, TargetAddress, UrlScheme};
 use crate::error::BenchError;
 
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Protocol {
+pub enum HttpProtocol {
     /// HTTP/1.0 as ab speaks it, with `Connection: Keep-Alive` if connections are reused.
     #[serde(rename = "HTTP/1.0")]
     Http10,
@@ -27,7 +27,7 @@ pub enum Protocol {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionPolicy {
     /// The protocol that every connection speaks.
-    pub protocol: Protocol,
+    pub protocol: HttpProtocol,
     /// Whether a connection is used for more than one request.
     pub keep_alive: bool,
     /// HTTP/2: how many streams a connection carries at once. Every stream is a client of its own.
@@ -36,7 +36,7 @@ pub struct ConnectionPolicy {
     #[serde(with = "super::seconds")]
     pub timeout: Duration,
     /// What happens when the backlog of a unix socket is full (EAGAIN).
-    pub backlog: Backlog,
+    pub backlog: BacklogPolicy,
     /// The local address of every connection; `None`: the system chooses. TCP only.
     #[serde(default)]
     pub bind: Option<IpAddr>,
@@ -47,23 +47,23 @@ pub struct ConnectionPolicy {
     /// A proxy to connect to instead of the server: requests carry the whole URL (RFC 9112 §3.2.2). HTTP/1.x without
     /// TLS only.
     #[serde(default)]
-    pub proxy: Option<Address>,
+    pub proxy: Option<TargetAddress>,
     /// How TLS is negotiated; used for HTTPS only.
-    pub tls: TlsOptions,
+    pub tls: ClientTlsOptions,
 }
 
 impl Default for ConnectionPolicy {
     fn default() -> Self {
         ConnectionPolicy {
-            protocol: Protocol::Http11,
+            protocol: HttpProtocol::Http11,
             keep_alive: true,
             streams: 1,
             timeout: Duration::from_secs(30),
-            backlog: Backlog::Count,
+            backlog: BacklogPolicy::Count,
             bind: None,
             buffers: None,
             proxy: None,
-            tls: TlsOptions::default(),
+            tls: ClientTlsOptions::default(),
         }
     }
 }
@@ -71,7 +71,7 @@ impl Default for ConnectionPolicy {
 /// What to do when a unix socket's backlog is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Backlog {
+pub enum BacklogPolicy {
     /// The request ends as [`crate::outcome::Outcome::ConnectBacklog`], as it does in a web server
     /// in front of php-fpm. The client then pauses for a millisecond.
     Count,
@@ -81,7 +81,7 @@ pub enum Backlog {
 
 /// TLS settings of the client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct TlsOptions {
+pub struct ClientTlsOptions {
     /// Whether to verify the server's certificate against the system's authorities (and `ca_file`).
     pub verify: bool,
     /// A PEM file of authorities to trust in addition to the system's.
@@ -115,19 +115,19 @@ pub enum TlsVersion {
 
 impl ConnectionPolicy {
     /// Returns an error if a setting cannot work with the server of this target.
-    pub fn check(&self, target: &Target) -> Result<(), BenchError> {
+    pub fn check(&self, target: &LoadTarget) -> Result<(), BenchError> {
         let impossible = |why: &str| Err(BenchError::Impossible(why.to_owned()));
-        let unix = matches!(target.address, Address::Unix(_));
-        let https = target.scheme == Scheme::Https;
+        let unix = matches!(target.address, TargetAddress::Unix(_));
+        let https = target.scheme == UrlScheme::Https;
         if self.timeout.is_zero() {
             return impossible("a timeout of zero: nothing could be answered");
         }
-        if self.protocol == Protocol::Http2 && !self.keep_alive {
+        if self.protocol == HttpProtocol::Http2 && !self.keep_alive {
             return impossible(
                 "HTTP/2 without keep-alive would measure handshakes; use HTTP/1.1 for that",
             );
         }
-        if self.proxy.is_some() && (https || unix || self.protocol == Protocol::Http2) {
+        if self.proxy.is_some() && (https || unix || self.protocol == HttpProtocol::Http2) {
             return impossible(
                 "a proxy (-X) is asked for plain http:// URLs over HTTP/1.x only: a tunnel to an https \
                  server (CONNECT) would measure the proxy's forwarding of bytes; measure the server itself",
@@ -143,7 +143,7 @@ impl ConnectionPolicy {
     }
 }
 
-impl TlsOptions {
+impl ClientTlsOptions {
     /// Returns whether any option is set that applies only to TLS.
     pub fn is_used(&self) -> bool {
         self.no_sni

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use check::{Checks, StatusSet};
-pub use connection::{Backlog, ConnectionPolicy, Protocol, TlsOptions, TlsVersion};
-pub use target::{Address, Scheme, Target};
-pub use template::Template;
+pub use check::{ResponseChecks, StatusSet};
+pub use connection::{BacklogPolicy, ClientTlsOptions, ConnectionPolicy, HttpProtocol, TlsVersion};
+pub use target::{LoadTarget, TargetAddress, UrlScheme};
+pub use template::RequestTemplate;
 
 pub use crate::engine::transcript::Transcript;
 use crate::error::BenchError;
@@ -22,11 +22,11 @@ use crate::error::BenchError;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// The URLs, requested in turn from the first on. There is at least one, and all have the same address and scheme.
-    pub targets: Vec<Target>,
+    pub targets: Vec<LoadTarget>,
     /// Whether the loop is closed or open, and its size.
     pub arrivals: Arrivals,
     /// When the run ends.
-    pub stop: Stop,
+    pub stop: StopLimits,
     /// The length of the warm-up in seconds. It is not measured; `Run::warmup` counts its requests.
     #[serde(default, with = "seconds")]
     pub warmup: Duration,
@@ -35,7 +35,7 @@ pub struct Plan {
     /// The protocol, the connection and its TLS settings.
     pub connection: ConnectionPolicy,
     /// Which responses count as good.
-    pub checks: Checks,
+    pub checks: ResponseChecks,
     /// A client's pause between a response and its next request. Closed loop only.
     #[serde(default)]
     pub think: Think,
@@ -109,7 +109,7 @@ pub enum Spacing {
 
 /// The limits that end a run. The run ends at the limit that is reached first, and at least one is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
+pub struct StopLimits {
     /// The run ends when this number of requests have been started and have ended; `None`: there is no such limit.
     pub requests: Option<u64>,
     /// The run ends after this time, in seconds. Requests in progress then are counted in `Run::in_flight`. `None`:
@@ -124,7 +124,7 @@ pub struct RequestShape {
     /// The method: `GET`, `HEAD`, `POST` …
     pub method: String,
     /// The headers as given, in order. They replace default headers of the same name (Host, User-Agent, Accept …).
-    pub headers: Vec<(String, Template)>,
+    pub headers: Vec<(String, RequestTemplate)>,
     /// The body of every request. It is not in the JSON; its length is in `Run::body_length`.
     #[serde(skip)]
     pub body: Vec<u8>,
@@ -175,7 +175,7 @@ pub struct Observe {
 
 impl Plan {
     /// Creates a plan with all defaults: HTTP/1.1, keep-alive, one thread, status 2xx.
-    pub fn new(target: Target, arrivals: Arrivals, stop: Stop) -> Plan {
+    pub fn new(target: LoadTarget, arrivals: Arrivals, stop: StopLimits) -> Plan {
         Plan {
             targets: vec![target],
             arrivals,
@@ -183,7 +183,7 @@ impl Plan {
             warmup: Duration::ZERO,
             request: RequestShape::default(),
             connection: ConnectionPolicy::default(),
-            checks: Checks::default(),
+            checks: ResponseChecks::default(),
             think: Think::default(),
             threads: 1,
             seed: 1,
@@ -195,7 +195,7 @@ impl Plan {
     }
 
     /// Returns the address to connect to: the proxy if there is one, otherwise the server.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &TargetAddress {
         let server = &self.targets[0].address;
         self.connection.proxy.as_ref().unwrap_or(server)
     }
@@ -216,7 +216,7 @@ impl Plan {
                  servers with --vs"
             ));
         }
-        if self.stop == Stop::default() {
+        if self.stop == StopLimits::default() {
             return impossible("a run needs an end: a number of requests or a time".to_owned());
         }
         let connections = u64::from(self.arrivals.connections());

@@ -6,28 +6,28 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::template::Template;
+use super::template::RequestTemplate;
 use crate::error::BenchError;
 
 /// A URL that can be requested. Its host is not empty. Its path begins with a slash and has neither spaces nor control
 /// characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct LoadTarget {
     /// The URL's scheme.
-    pub scheme: Scheme,
+    pub scheme: UrlScheme,
     /// The address to connect to, unless the plan has a proxy.
-    pub address: Address,
+    pub address: TargetAddress,
     /// The value of the Host header: the host, and the port unless it is the scheme's default.
     pub authority: String,
     /// The path and query, as a template.
-    pub path: Template,
+    pub path: RequestTemplate,
     text: String,
 }
 
 /// The scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Scheme {
+pub enum UrlScheme {
     /// HTTP without TLS.
     Http,
     /// HTTP over TLS.
@@ -37,7 +37,7 @@ pub enum Scheme {
 /// An address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Address {
+pub enum TargetAddress {
     /// A host that is resolved once, before the run.
     Tcp {
         /// A name or an IP address, without brackets.
@@ -49,9 +49,9 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-impl Target {
+impl LoadTarget {
     /// Parses a URL.
-    pub fn parse(url: &str) -> Result<Target, BenchError> {
+    pub fn parse(url: &str) -> Result<LoadTarget, BenchError> {
         parse(url).map_err(|why| BenchError::BadUrl {
             url: url.to_owned(),
             why,
@@ -66,31 +66,31 @@ impl Target {
     /// Returns the host name without the port: ab's "Server Hostname", and the default server name for TLS.
     pub fn host(&self) -> &str {
         match &self.address {
-            Address::Tcp { host, .. } => host,
-            Address::Unix(_) => &self.authority,
+            TargetAddress::Tcp { host, .. } => host,
+            TargetAddress::Unix(_) => &self.authority,
         }
     }
 
     /// Returns the port, ab's "Server Port". `None` for a unix socket.
     pub fn port(&self) -> Option<u16> {
         match self.address {
-            Address::Tcp { port, .. } => Some(port),
-            Address::Unix(_) => None,
+            TargetAddress::Tcp { port, .. } => Some(port),
+            TargetAddress::Unix(_) => None,
         }
     }
 }
 
-fn parse(url: &str) -> Result<Target, String> {
+fn parse(url: &str) -> Result<LoadTarget, String> {
     if let Some(bad) = url.chars().find(|c| c.is_control() || *c == ' ') {
         return Err(format!("it contains {bad:?}; encode it, a space as %20"));
     }
     let (scheme, rest) = match url.split_once("://") {
-        Some(("http", rest)) => (Scheme::Http, rest),
-        Some(("https", rest)) => (Scheme::Https, rest),
+        Some(("http", rest)) => (UrlScheme::Http, rest),
+        Some(("https", rest)) => (UrlScheme::Https, rest),
         Some((other, _)) if other.bytes().all(|b| b.is_ascii_alphanumeric()) => {
             return Err(format!("the scheme `{other}` is neither http nor https"));
         }
-        _ => (Scheme::Http, url),
+        _ => (UrlScheme::Http, url),
     };
     let rest = rest.split('#').next().unwrap_or_default();
     if let Some(socket) = rest.strip_prefix("unix:") {
@@ -102,8 +102,8 @@ fn parse(url: &str) -> Result<Target, String> {
         return Err("user and password do not belong there; give them with -A".to_owned());
     }
     let own_port = match scheme {
-        Scheme::Http => 80,
-        Scheme::Https => 443,
+        UrlScheme::Http => 80,
+        UrlScheme::Https => 443,
     };
     let (host, port) = host_and_port(authority)?;
     let shown = if host.contains(':') {
@@ -112,14 +112,14 @@ fn parse(url: &str) -> Result<Target, String> {
         host.to_owned()
     };
     let port = port.unwrap_or(own_port);
-    Ok(Target {
+    Ok(LoadTarget {
         scheme,
         authority: if port == own_port {
             shown
         } else {
             format!("{shown}:{port}")
         },
-        address: Address::Tcp {
+        address: TargetAddress::Tcp {
             host: host.to_owned(),
             port,
         },
@@ -128,7 +128,7 @@ fn parse(url: &str) -> Result<Target, String> {
     })
 }
 
-fn unix(url: &str, scheme: Scheme, rest: &str) -> Result<Target, String> {
+fn unix(url: &str, scheme: UrlScheme, rest: &str) -> Result<LoadTarget, String> {
     // The socket's path ends at the last ":/", so that it may contain colons.
     let (socket, path) = match rest.rfind(":/") {
         Some(at) => (&rest[..at], &rest[at + 1..]),
@@ -146,9 +146,9 @@ fn unix(url: &str, scheme: Scheme, rest: &str) -> Result<Target, String> {
             socket.len()
         ));
     }
-    Ok(Target {
+    Ok(LoadTarget {
         scheme,
-        address: Address::Unix(PathBuf::from(socket)),
+        address: TargetAddress::Unix(PathBuf::from(socket)),
         authority: "localhost".to_owned(),
         path: path_of(path)?,
         text: url.to_owned(),
@@ -187,42 +187,42 @@ fn host_and_port(authority: &str) -> Result<(&str, Option<u16>), String> {
     Ok((host, port))
 }
 
-fn path_of(text: &str) -> Result<Template, String> {
+fn path_of(text: &str) -> Result<RequestTemplate, String> {
     if !text.is_ascii() {
         return Err("its path is not ASCII; encode it, é as %C3%A9".to_owned());
     }
     Ok(match text.as_bytes().first() {
-        Some(b'/') => Template::new(text),
-        Some(_) => Template::new(format!("/{text}")),
-        None => Template::new("/"),
+        Some(b'/') => RequestTemplate::new(text),
+        Some(_) => RequestTemplate::new(format!("/{text}")),
+        None => RequestTemplate::new("/"),
     })
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for LoadTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for TargetAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            TargetAddress::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            TargetAddress::Tcp { host, port } => write!(f, "{host}:{port}"),
+            TargetAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
-impl Serialize for Target {
+impl Serialize for LoadTarget {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text)
     }
 }
 
-impl<'de> Deserialize<'de> for Target {
+impl<'de> Deserialize<'de> for LoadTarget {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Target::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+        LoadTarget::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -232,14 +232,14 @@ mod tests {
 
     #[track_caller]
     fn check(url: &str, address: &str, authority: &str, path: &str) {
-        let target = Target::parse(url).unwrap();
+        let target = LoadTarget::parse(url).unwrap();
         assert_eq!(target.address.to_string(), address, "{url}");
         assert_eq!(target.authority, authority, "{url}");
         assert_eq!(target.path.text(), path, "{url}");
     }
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn target_url_is_parsed() {
         check("http://a.example", "a.example:80", "a.example", "/");
         check(
             "http://a.example:8080/x?y=1#z",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn unix_sockets_are_named_as_nginx_does() {
+    fn target_accepts_unix_sockets_in_nginx_notation() {
         check(
             "unix:/run/a.sock:/x?y",
             "unix:/run/a.sock",
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_with_a_reason() {
+    fn target_url_errors_have_a_reason() {
         for (url, why) in [
             ("", "it names no host"),
             ("http://", "it names no host"),
@@ -306,13 +306,13 @@ mod tests {
             ("unix::/x", "not the path of a socket"),
             ("unix:run.sock:/x", "not the path of a socket"),
         ] {
-            let error = Target::parse(url).unwrap_err();
+            let error = LoadTarget::parse(url).unwrap_err();
             assert_eq!(error.name(), "BadUrl");
             assert!(error.to_string().contains(why), "{url}: {error}");
         }
         let long = format!("unix:/{}:/", "x".repeat(108));
         assert!(
-            Target::parse(&long)
+            LoadTarget::parse(&long)
                 .unwrap_err()
                 .to_string()
                 .contains("107")

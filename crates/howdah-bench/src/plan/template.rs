@@ -6,13 +6,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A text and its placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct RequestTemplate {
     text: String,
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(Vec<u8>),
     Seq,
     Client,
@@ -21,31 +21,31 @@ enum Part {
 
 /// The values for the placeholders.
 #[derive(Debug)]
-pub struct Filling<'a> {
+pub struct PlaceholderValues<'a> {
     /// The request's number in the run, from 1.
     pub seq: u64,
     /// The client's number, from 1.
     pub client: u32,
     /// The source of the random numbers.
-    pub random: &'a mut Random,
+    pub random: &'a mut XorshiftRandom,
 }
 
 /// The xorshift64* generator: reproducible, and good enough to spread requests and times, but for nothing else.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct XorshiftRandom(u64);
 
-impl Random {
+impl XorshiftRandom {
     /// Creates a generator. The same seed gives the same numbers; different streams of one seed differ.
-    pub fn new(seed: u64, stream: u64) -> Random {
+    pub fn new(seed: u64, stream: u64) -> XorshiftRandom {
         // splitmix64, so that similar seeds give very different states.
         let mut z = seed.wrapping_add(stream.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Random((z ^ (z >> 31)).max(1))
+        XorshiftRandom((z ^ (z >> 31)).max(1))
     }
 
     /// Returns the next 64 random bits.
-    pub fn bits(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -53,20 +53,20 @@ impl Random {
     }
 
     /// Returns a random number, at least 0 and less than 1.
-    pub fn fraction(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    pub fn next_fraction(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Returns a random whole number, both ends included.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn next_between(&mut self, low: u64, high: u64) -> u64 {
         let span = u128::from(high - low) + 1;
-        low + ((u128::from(self.bits()) * span) >> 64) as u64
+        low + ((u128::from(self.next_u64()) * span) >> 64) as u64
     }
 }
 
-impl Template {
+impl RequestTemplate {
     /// Parses a text. Never fails: anything that is not a placeholder is text.
-    pub fn new(text: impl Into<String>) -> Template {
+    pub fn new(text: impl Into<String>) -> RequestTemplate {
         let text = text.into();
         let (mut parts, mut literal, mut rest) = (Vec::new(), Vec::new(), text.as_str());
         while let Some(open) = rest.find('{') {
@@ -75,7 +75,7 @@ impl Template {
             match place(rest) {
                 Some((part, length)) => {
                     if !literal.is_empty() {
-                        parts.push(Part::Text(std::mem::take(&mut literal)));
+                        parts.push(TemplatePart::Text(std::mem::take(&mut literal)));
                     }
                     parts.push(part);
                     rest = &rest[length..];
@@ -88,14 +88,17 @@ impl Template {
         }
         literal.extend_from_slice(rest.as_bytes());
         if !literal.is_empty() {
-            parts.push(Part::Text(literal));
+            parts.push(TemplatePart::Text(literal));
         }
-        Template { text, parts }
+        RequestTemplate { text, parts }
     }
 
     /// Returns whether every request gets the same text.
     pub fn is_constant(&self) -> bool {
-        !self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
+        !self
+            .parts
+            .iter()
+            .any(|part| !matches!(part, TemplatePart::Text(_)))
     }
 
     /// Returns the text as it was written.
@@ -111,27 +114,29 @@ impl Template {
     }
 
     /// Writes the text with its placeholders replaced for one request.
-    pub fn render(&self, filling: &mut Filling<'_>, out: &mut Vec<u8>) {
+    pub fn render(&self, filling: &mut PlaceholderValues<'_>, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.extend_from_slice(text),
-                Part::Seq => push_number(out, filling.seq),
-                Part::Client => push_number(out, u64::from(filling.client)),
-                Part::Random(low, high) => push_number(out, filling.random.between(*low, *high)),
+                TemplatePart::Text(text) => out.extend_from_slice(text),
+                TemplatePart::Seq => push_number(out, filling.seq),
+                TemplatePart::Client => push_number(out, u64::from(filling.client)),
+                TemplatePart::Random(low, high) => {
+                    push_number(out, filling.random.next_between(*low, *high))
+                }
             }
         }
     }
 }
 
-fn place(text: &str) -> Option<(Part, usize)> {
+fn place(text: &str) -> Option<(TemplatePart, usize)> {
     let inside = &text[1..text.find('}')?];
     let part = match inside {
-        "seq" => Part::Seq,
-        "client" => Part::Client,
+        "seq" => TemplatePart::Seq,
+        "client" => TemplatePart::Client,
         _ => {
             let (low, high) = inside.strip_prefix("rand:")?.split_once('-')?;
             let (low, high) = (low.parse().ok()?, high.parse().ok()?);
-            (low <= high).then_some(Part::Random(low, high))?
+            (low <= high).then_some(TemplatePart::Random(low, high))?
         }
     };
     Some((part, inside.len() + 2))
@@ -152,27 +157,27 @@ pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-impl std::fmt::Display for Template {
+impl std::fmt::Display for RequestTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl From<&str> for Template {
+impl From<&str> for RequestTemplate {
     fn from(text: &str) -> Self {
-        Template::new(text)
+        RequestTemplate::new(text)
     }
 }
 
-impl Serialize for Template {
+impl Serialize for RequestTemplate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text)
     }
 }
 
-impl<'de> Deserialize<'de> for Template {
+impl<'de> Deserialize<'de> for RequestTemplate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Template::new)
+        String::deserialize(deserializer).map(RequestTemplate::new)
     }
 }
 
@@ -182,18 +187,18 @@ mod tests {
 
     fn render(text: &str, seq: u64) -> String {
         let mut out = Vec::new();
-        let mut random = Random::new(7, 0);
-        let mut filling = Filling {
+        let mut random = XorshiftRandom::new(7, 0);
+        let mut filling = PlaceholderValues {
             seq,
             client: 3,
             random: &mut random,
         };
-        Template::new(text).render(&mut filling, &mut out);
+        RequestTemplate::new(text).render(&mut filling, &mut out);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn places_are_filled_and_other_braces_stay() {
+    fn placeholders_are_replaced_and_other_braces_stay() {
         for (template, text) in [
             ("/a", "/a"),
             ("/a?n={seq}", "/a?n=12"),
@@ -205,21 +210,21 @@ mod tests {
         ] {
             assert_eq!(render(template, 12), text, "{template}");
         }
-        assert!(Template::new("/{other}").is_constant());
-        assert!(!Template::new("/{seq}").is_constant());
+        assert!(RequestTemplate::new("/{other}").is_constant());
+        assert!(!RequestTemplate::new("/{seq}").is_constant());
     }
 
     #[test]
     fn random_numbers_stay_between_both_ends_and_reach_them() {
-        let mut random = Random::new(1, 1);
+        let mut random = XorshiftRandom::new(1, 1);
         let seen: std::collections::BTreeSet<u64> =
-            (0..1000).map(|_| random.between(3, 6)).collect();
+            (0..1000).map(|_| random.next_between(3, 6)).collect();
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), [3, 4, 5, 6]);
-        assert!((0..1000).all(|_| (0.0..1.0).contains(&random.fraction())));
+        assert!((0..1000).all(|_| (0.0..1.0).contains(&random.next_fraction())));
     }
 
     #[test]
-    fn a_number_is_written_in_decimal() {
+    fn push_number_writes_decimal() {
         for number in [0, 7, 10, 1234567890, u64::MAX] {
             let mut out = Vec::new();
             push_number(&mut out, number);

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use super::figures::Figures;
+use super::formatting;
 use super::html::shell::escape;
-use super::words;
 
 /// The meaning of the two figures in the column `tester`.
-pub const TESTER: &str = "the share of a core that the load tester's busiest thread used / its rate as a share of what it \
+pub const TESTER_COLUMN_MEANING: &str = "the share of a core that the load tester's busiest thread used / its rate as a share of what it \
      reaches against a server that does nothing";
 
 /// The columns about the servers beside the responses.
@@ -20,7 +20,7 @@ pub enum ServerColumns {
 }
 
 /// The formatted values of a row.
-struct Values {
+struct FormattedFigures {
     good: String,
     interval: Option<String>,
     error_share: String,
@@ -32,23 +32,26 @@ struct Values {
 }
 
 /// Formats the values of a row; `none` is written for unknown values.
-fn values(figures: &Figures, none: &str) -> Values {
-    let time = |seconds: Option<f64>| seconds.map_or(none.to_owned(), words::duration);
-    Values {
-        good: words::rate(figures.good),
-        interval: figures
-            .interval
-            .as_ref()
-            .map(|i| format!("[{}, {}]", words::rate(i.low), words::rate(i.high))),
-        error_share: words::percent(figures.error_share()),
+fn values(figures: &Figures, none: &str) -> FormattedFigures {
+    let time = |seconds: Option<f64>| seconds.map_or(none.to_owned(), formatting::duration);
+    FormattedFigures {
+        good: formatting::rate(figures.good),
+        interval: figures.interval.as_ref().map(|i| {
+            format!(
+                "[{}, {}]",
+                formatting::rate(i.low),
+                formatting::rate(i.high)
+            )
+        }),
+        error_share: formatting::percent(figures.error_share()),
         p50: time(figures.p50),
         p99: time(figures.p99),
         cpu: time(figures.cpu),
         memory: match figures.memory {
             0 => none.to_owned(),
-            bytes => words::bytes(bytes as f64),
+            bytes => formatting::bytes(bytes as f64),
         },
-        slowest: words::duration(figures.slowest),
+        slowest: formatting::duration(figures.slowest),
     }
 }
 
@@ -56,7 +59,7 @@ fn values(figures: &Figures, none: &str) -> Values {
 fn errors(figures: &Figures) -> String {
     let errors = figures.errors.iter();
     let errors: Vec<String> = errors
-        .map(|(outcome, count)| format!("{} {}", words::count(*count), outcome.words()))
+        .map(|(outcome, count)| format!("{} {}", formatting::count(*count), outcome.description()))
         .collect();
     errors.join(", ")
 }
@@ -113,8 +116,10 @@ pub fn markdown_columns(figures: &Figures) -> String {
 /// Returns how close the load tester was to its own limit: `41 % / 23 %`.
 fn tester(figures: &Figures) -> String {
     let generator = &figures.generator;
-    let ceiling = generator.of_ceiling.map_or("-".to_owned(), words::percent);
-    format!("{} / {ceiling}", words::percent(generator.cpu))
+    let ceiling = generator
+        .of_ceiling
+        .map_or("-".to_owned(), formatting::percent);
+    format!("{} / {ceiling}", formatting::percent(generator.cpu))
 }
 
 fn text([good, interval, errors, p50, p99]: [&str; 5], of_server: &[&str], tester: &str) -> String {
@@ -233,7 +238,7 @@ fn html_columns(figures: &Figures, server: ServerColumns) -> Vec<String> {
     let errors = errors(figures);
     let generator = &figures.generator;
     let ceiling = generator.of_ceiling;
-    let ceiling = ceiling.map(|share| format!("{} of its ceiling", words::percent(share)));
+    let ceiling = ceiling.map(|share| format!("{} of its ceiling", formatting::percent(share)));
     let mut columns = vec![
         with(values.good, values.interval),
         match errors.is_empty() {
@@ -247,6 +252,6 @@ fn html_columns(figures: &Figures, server: ServerColumns) -> Vec<String> {
         ServerColumns::Usage => vec![values.cpu, values.memory],
         ServerColumns::Unknown => vec![values.slowest],
     });
-    columns.push(with(words::percent(generator.cpu), ceiling));
+    columns.push(with(formatting::percent(generator.cpu), ceiling));
     columns
 }

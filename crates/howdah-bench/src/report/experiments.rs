@@ -4,25 +4,25 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::experiment::{Comparison, Document, Search, Sweep};
+use crate::experiment::{Comparison, SavedDocument, Search, Sweep};
 use crate::run::Run;
-use crate::stats::knee::{self, Knee, Level};
-use crate::stats::{Judgement, Verdict};
+use crate::stats::knee::{self, Knee, MeasuredLevel};
+use crate::stats::{ComparisonVerdict, Judgement};
 
 use super::bottleneck;
-use super::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
+use super::columns::{ServerColumns, TESTER_COLUMN_MEANING, text_columns, text_errors, text_head};
 use super::figures::Figures;
-use super::judge::{self, Against};
-use super::text::{self, Style};
-use super::words::{self, duration, percent, rate};
+use super::formatting::{self, duration, percent, rate};
+use super::judge::{self, ArmJudgement};
+use super::text::{self, ReportStyle};
 
 /// Returns the text report of any document.
-pub fn report(document: &Document, style: Style) -> String {
+pub fn report(document: &SavedDocument, style: ReportStyle) -> String {
     match document {
-        Document::Run(run) => text::report(run, style),
-        Document::Comparison(comparison) => self::comparison(comparison),
-        Document::Sweep(sweep) => self::sweep(sweep),
-        Document::Search(search) => self::search(search),
+        SavedDocument::Run(run) => text::report(run, style),
+        SavedDocument::Comparison(comparison) => self::comparison(comparison),
+        SavedDocument::Sweep(sweep) => self::sweep(sweep),
+        SavedDocument::Search(search) => self::search(search),
     }
 }
 
@@ -45,9 +45,9 @@ pub fn comparison(comparison: &Comparison) -> String {
         let _ = writeln!(
             out,
             "{}. ({}, {})",
-            words::capital(&primary.verdict.sentence(base, candidate)),
+            formatting::capital(&primary.verdict.sentence(base, candidate)),
             primary.metric,
-            words::plural(primary.pairs.len() as u64, "pair", "pairs")
+            formatting::plural(primary.pairs.len() as u64, "pair", "pairs")
         );
     }
     if judged.is_empty() {
@@ -59,7 +59,7 @@ pub fn comparison(comparison: &Comparison) -> String {
     for (index, arm) in comparison.arms.iter().enumerate() {
         arm_row(&mut out, &arm.name, &comparison.runs(index));
     }
-    let _ = writeln!(out, "  tester: {TESTER}");
+    let _ = writeln!(out, "  tester: {TESTER_COLUMN_MEANING}");
     for against in &judged {
         details(&mut out, comparison, against);
     }
@@ -82,7 +82,7 @@ fn arm_row(out: &mut String, name: &str, runs: &[&Run]) {
     text_errors(out, &figures);
 }
 
-fn details(out: &mut String, comparison: &Comparison, against: &Against) {
+fn details(out: &mut String, comparison: &Comparison, against: &ArmJudgement) {
     let base = &comparison.arms[0].name;
     let candidate = &comparison.arms[against.arm].name;
     let _ = writeln!(out, "\n{candidate} against {base}");
@@ -114,7 +114,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &Against) {
             );
         }
     }
-    if let Verdict::CannotTell {
+    if let ComparisonVerdict::CannotTell {
         more_pairs: Some(more),
     } = against.primary().verdict
     {
@@ -151,10 +151,10 @@ pub fn numbers(judgement: &Judgement) -> String {
 
 /// Returns the knee of a sweep; `None` if it has too few levels.
 pub fn sweep_knee(sweep: &Sweep) -> Option<Knee> {
-    let levels: Vec<Level> = sweep
+    let levels: Vec<MeasuredLevel> = sweep
         .points
         .iter()
-        .map(|point| Level {
+        .map(|point| MeasuredLevel {
             concurrency: point.concurrency,
             good_rate: point.run.good_rate(),
         })
@@ -169,7 +169,7 @@ pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
         Some(knee) => {
             out.push(match knee.saturated_at {
                 Some(at) => {
-                    let clients = words::plural(u64::from(at), "client", "clients");
+                    let clients = formatting::plural(u64::from(at), "client", "clients");
                     format!("Saturated at {clients}: more clients only wait longer.")
                 }
                 None => "Not saturated: the rate rose up to the highest level.".to_owned(),
@@ -223,9 +223,9 @@ pub fn sweep(sweep: &Sweep) -> String {
             point.concurrency,
             rate(run.good_rate()),
             rate(run.achieved_rate()),
-            words::ms(latency.quantile(0.5) as f64),
-            words::ms(latency.quantile(0.99) as f64),
-            words::ms(latency.max() as f64),
+            formatting::ms(latency.quantile(0.5) as f64),
+            formatting::ms(latency.quantile(0.99) as f64),
+            formatting::ms(latency.max() as f64),
             percent(run.errors() as f64 / run.ended_requests().max(1) as f64),
             if bottleneck::bound(run).is_some() {
                 "  generator-bound"
@@ -305,8 +305,8 @@ pub fn search(search: &Search) -> String {
             "  {:>10} {:>10} {:>10} {:>10} {:>8}  {verdict}{}{}",
             rate(trial.rate),
             rate(run.good_rate()),
-            words::ms(latency.quantile(0.5) as f64),
-            words::ms(latency.quantile(0.99) as f64),
+            formatting::ms(latency.quantile(0.5) as f64),
+            formatting::ms(latency.quantile(0.99) as f64),
             percent(run.errors() as f64 / run.ended_requests().max(1) as f64),
             if trial.confirming {
                 " (confirming)"

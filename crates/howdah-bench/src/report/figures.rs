@@ -13,7 +13,7 @@ use crate::stats::bootstrap::{self, ConfidenceInterval};
 use crate::stats::mean;
 
 /// The seed for resampling the intervals. It is fixed, so the same runs always give the same intervals.
-pub const SEED: u64 = 1;
+pub const BOOTSTRAP_SEED: u64 = 1;
 
 /// The figures of a server under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct Figures {
     /// The proportional memory of the whole stack, in bytes; 0 if it is not known.
     pub memory: u64,
     /// How close the load tester was to its own limit.
-    pub generator: Generator,
+    pub generator: GeneratorLoad,
     /// Why the load tester was the bottleneck, as a sentence, in which case the rate is a lower bound. `None` if it was
     /// not.
     pub generator_bound: Option<String>,
@@ -64,7 +64,7 @@ impl Figures {
             slowest: seconds(latency(runs).max()),
             cpu: None,
             memory: 0,
-            generator: Generator::of(runs),
+            generator: GeneratorLoad::of(runs),
             generator_bound: runs.iter().find_map(|run| bottleneck::bound(run)),
         }
     }
@@ -81,7 +81,7 @@ impl Figures {
 
 /// How close the load tester was to its own limit in the runs of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Generator {
+pub struct GeneratorLoad {
     /// The share of a core that its busiest thread used, mean of the runs.
     pub cpu: f64,
     /// The rate that it reaches with the same clients and response length against a server that does nothing, in
@@ -91,15 +91,15 @@ pub struct Generator {
     pub of_ceiling: Option<f64>,
 }
 
-impl Generator {
+impl GeneratorLoad {
     /// Returns how close it was in these runs.
-    pub fn of(runs: &[&Run]) -> Generator {
+    pub fn of(runs: &[&Run]) -> GeneratorLoad {
         let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
             let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
             (!figures.is_empty()).then(|| mean(&figures))
         };
         let ceiling = |run: &Run| run.client.ceiling.filter(|ceiling| *ceiling > 0.0);
-        Generator {
+        GeneratorLoad {
             cpu: over(&|run| Some(run.client.busiest())).unwrap_or(0.0),
             ceiling: over(&ceiling),
             of_ceiling: over(&|run| Some(run.achieved_rate() / ceiling(run)?)),
@@ -118,6 +118,6 @@ pub fn latency(runs: &[&Run]) -> Histogram {
 
 /// Returns the 95 % interval of a mean rate, which is never negative; `None` for a single run.
 fn rate_interval(rates: &[f64]) -> Option<ConfidenceInterval> {
-    let interval = bootstrap::mean_interval(rates, 0.95, SEED)?;
+    let interval = bootstrap::mean_interval(rates, 0.95, BOOTSTRAP_SEED)?;
     Some(interval.map(|rate| rate.max(0.0)))
 }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use crate::outcome::Outcome;
 use crate::run::Run;
 
-use super::words;
+use super::formatting;
 
 /// Writes the file from [`Run::samples`]. Returns how many samples it skipped because they were not good.
 pub fn write(run: &Run, out: &mut impl Write) -> io::Result<u64> {
@@ -28,7 +28,7 @@ pub fn write(run: &Run, out: &mut impl Write) -> io::Result<u64> {
         writeln!(
             out,
             "{}\t{second}\t{}\t{}\t{}\t{}",
-            words::ctime(second),
+            formatting::ctime(second),
             ms(sample.connect_us),
             ms(sample.total_us.saturating_sub(sample.connect_us)),
             ms(sample.total_us),

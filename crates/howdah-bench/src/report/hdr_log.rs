@@ -19,7 +19,7 @@ pub fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
         out,
         "#[StartTime: {:.3} (seconds since epoch), {}]",
         run.started,
-        super::words::timestamp(run.started)
+        super::formatting::timestamp(run.started)
     )?;
     writeln!(out, "#[BaseTime: {:.3} (seconds since epoch)]", run.started)?;
     writeln!(

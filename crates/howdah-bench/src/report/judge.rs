@@ -5,31 +5,31 @@ use crate::experiment::Comparison;
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::run::Run;
-use crate::stats::paired::{Better, Judgement, Question, Settings, judge};
-use crate::stats::verdict::Side;
-use crate::stats::{Invalid, quantile, steady};
+use crate::stats::paired::{BetterDirection, FigureQuestion, Judgement, JudgementSettings, judge};
+use crate::stats::verdict::ComparisonSide;
+use crate::stats::{InvalidReason, quantile, steady};
 
 use super::bottleneck;
 
 /// An arm with a larger share of errors than this is not compared, because its other figures depend on chance.
-const ERRORS: f64 = 0.001;
+const MAX_ERROR_SHARE: f64 = 0.001;
 /// Arms whose shares of reused connections differ by more than this are not comparable.
-const KEPT: f64 = 0.01;
+const MAX_KEEP_ALIVE_DIFFERENCE: f64 = 0.01;
 /// The largest share of the processors that other programs may use.
-const FOREIGN: f64 = 0.10;
+const MAX_FOREIGN_LOAD: f64 = 0.10;
 /// The smallest number of responses in every window with which the p99 of windows is compared.
-const P99_SAMPLES: u64 = 1000;
+const MIN_P99_SAMPLES: u64 = 1000;
 
 /// The judgement of one arm against the base.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Against {
+pub struct ArmJudgement {
     /// The arm's index in the comparison.
     pub arm: usize,
     /// The judged figures, the primary one first.
     pub figures: Vec<Judgement>,
 }
 
-impl Against {
+impl ArmJudgement {
     /// Returns the figure that decides, which was chosen before the measurement.
     pub fn primary(&self) -> &Judgement {
         &self.figures[0]
@@ -38,22 +38,22 @@ impl Against {
 
 /// Judges every arm except the base and the control. In a closed loop the good rate decides. In an open loop the median
 /// latency decides, because the rate there is the requested one.
-pub fn comparison(comparison: &Comparison) -> Vec<Against> {
+pub fn comparison(comparison: &Comparison) -> Vec<ArmJudgement> {
     let control: Vec<(&Run, &Run)> = comparison
         .control()
         .map(|arm| comparison.pairs(arm))
         .unwrap_or_default();
     (1..comparison.arms.len())
         .filter(|arm| !comparison.arms[*arm].control)
-        .map(|arm| Against {
+        .map(|arm| ArmJudgement {
             arm,
             figures: figures(
                 &comparison.pairs(arm),
                 &control,
-                Settings {
+                JudgementSettings {
                     margin: comparison.margin,
                     seed: comparison.seed,
-                    ..Settings::default()
+                    ..JudgementSettings::default()
                 },
             ),
         })
@@ -64,22 +64,30 @@ pub fn comparison(comparison: &Comparison) -> Vec<Against> {
 pub fn figures(
     pairs: &[(&Run, &Run)],
     control: &[(&Run, &Run)],
-    settings: Settings,
+    settings: JudgementSettings,
 ) -> Vec<Judgement> {
     type Figure = fn(&Run) -> f64;
     let open = pairs.iter().any(|(a, _)| a.plan.arrivals.is_open());
-    let mut wanted: Vec<(&str, Better, Figure)> = vec![
-        ("good answers per second", Better::Higher, Run::good_rate),
-        ("median latency", Better::Lower, |run| seconds(run, 50.0)),
+    let mut wanted: Vec<(&str, BetterDirection, Figure)> = vec![
+        (
+            "good answers per second",
+            BetterDirection::Higher,
+            Run::good_rate,
+        ),
+        ("median latency", BetterDirection::Lower, |run| {
+            seconds(run, 50.0)
+        }),
     ];
     if open {
         wanted.swap(0, 1);
     }
     if pairs
         .iter()
-        .all(|(a, b)| a.good().min(b.good()) >= P99_SAMPLES)
+        .all(|(a, b)| a.good().min(b.good()) >= MIN_P99_SAMPLES)
     {
-        wanted.push(("p99 latency", Better::Lower, |run| seconds(run, 99.0)));
+        wanted.push(("p99 latency", BetterDirection::Lower, |run| {
+            seconds(run, 99.0)
+        }));
     }
     let of = |pairs: &[(&Run, &Run)], figure: Figure| -> Vec<(f64, f64)> {
         pairs.iter().map(|(a, b)| (figure(a), figure(b))).collect()
@@ -88,17 +96,19 @@ pub fn figures(
         .iter()
         .map(|(_, _, figure)| (of(pairs, *figure), of(control, *figure)))
         .collect();
-    let questions: Vec<Question<'_>> = wanted
+    let questions: Vec<FigureQuestion<'_>> = wanted
         .iter()
         .zip(&data)
         .enumerate()
-        .map(|(i, ((metric, better, _), (pairs, control)))| Question {
-            metric,
-            primary: i == 0,
-            better: *better,
-            pairs,
-            control,
-        })
+        .map(
+            |(i, ((metric, better, _), (pairs, control)))| FigureQuestion {
+                metric,
+                primary: i == 0,
+                better: *better,
+                pairs,
+                control,
+            },
+        )
         .collect();
     let (base, candidate): (Vec<&Run>, Vec<&Run>) = pairs.iter().copied().unzip();
     judge(&questions, &invalid(&base, &candidate), settings)
@@ -113,7 +123,7 @@ fn seconds(run: &Run, percentile: f64) -> f64 {
 }
 
 /// Returns every condition that makes a comparison of these runs invalid.
-pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<Invalid> {
+pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<InvalidReason> {
     let all: Vec<&Run> = base.iter().chain(candidate).copied().collect();
     let conditions = [
         different_plans(&all),
@@ -123,8 +133,8 @@ pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<Invalid> {
         protocols(base, candidate),
         generator(&all),
         foreign_load(&all),
-        not_steady(Side::Base, base),
-        not_steady(Side::Candidate, candidate),
+        not_steady(ComparisonSide::Base, base),
+        not_steady(ComparisonSide::Candidate, candidate),
     ];
     conditions.into_iter().flatten().collect()
 }
@@ -138,48 +148,48 @@ fn share(runs: &[&Run], of: fn(&Run) -> (u64, u64)) -> f64 {
     }
 }
 
-fn different_plans(all: &[&Run]) -> Option<Invalid> {
+fn different_plans(all: &[&Run]) -> Option<InvalidReason> {
     let first = all.first()?;
     let mut runs = all.iter();
     let what = runs.find_map(|run| plans_differ(&first.plan, &run.plan))?;
-    Some(Invalid::PlansDiffer { what })
+    Some(InvalidReason::PlansDiffer { what })
 }
 
-fn error_rates(base: &[&Run], candidate: &[&Run]) -> Option<Invalid> {
+fn error_rates(base: &[&Run], candidate: &[&Run]) -> Option<InvalidReason> {
     let errors = |run: &Run| (run.errors(), run.ended_requests());
     let (base, candidate) = (share(base, errors), share(candidate, errors));
-    let too_many = base > ERRORS || candidate > ERRORS;
-    too_many.then_some(Invalid::ErrorRates { base, candidate })
+    let too_many = base > MAX_ERROR_SHARE || candidate > MAX_ERROR_SHARE;
+    too_many.then_some(InvalidReason::ErrorRates { base, candidate })
 }
 
-fn wrong_bodies(base: &[&Run], candidate: &[&Run]) -> Option<Invalid> {
+fn wrong_bodies(base: &[&Run], candidate: &[&Run]) -> Option<InvalidReason> {
     let wrong = |runs: &[&Run]| runs.iter().map(|run| run.count(Outcome::WrongBody)).sum();
     let (base, candidate): (u64, u64) = (wrong(base), wrong(candidate));
-    (base + candidate > 0).then_some(Invalid::WrongBodies { base, candidate })
+    (base + candidate > 0).then_some(InvalidReason::WrongBodies { base, candidate })
 }
 
-fn keep_alive(base: &[&Run], candidate: &[&Run]) -> Option<Invalid> {
+fn keep_alive(base: &[&Run], candidate: &[&Run]) -> Option<InvalidReason> {
     let kept = |run: &Run| (run.connections.kept, run.answers());
     let (base, candidate) = (share(base, kept), share(candidate, kept));
-    let differs = (base - candidate).abs() > KEPT;
-    differs.then_some(Invalid::KeepAliveDiffers { base, candidate })
+    let differs = (base - candidate).abs() > MAX_KEEP_ALIVE_DIFFERENCE;
+    differs.then_some(InvalidReason::KeepAliveDiffers { base, candidate })
 }
 
-fn protocols(base: &[&Run], candidate: &[&Run]) -> Option<Invalid> {
+fn protocols(base: &[&Run], candidate: &[&Run]) -> Option<InvalidReason> {
     let protocol = |runs: &[&Run]| {
         let mut seen = runs.iter();
         seen.find_map(|run| run.connections.protocol.clone())
     };
     let (base, candidate) = (protocol(base)?, protocol(candidate)?);
-    (base != candidate).then_some(Invalid::ProtocolDiffers { base, candidate })
+    (base != candidate).then_some(InvalidReason::ProtocolDiffers { base, candidate })
 }
 
-fn generator(all: &[&Run]) -> Option<Invalid> {
+fn generator(all: &[&Run]) -> Option<InvalidReason> {
     let evidence = all.iter().find_map(|run| bottleneck::bound(run))?;
-    Some(Invalid::GeneratorBound { evidence })
+    Some(InvalidReason::GeneratorBound { evidence })
 }
 
-fn foreign_load(all: &[&Run]) -> Option<Invalid> {
+fn foreign_load(all: &[&Run]) -> Option<InvalidReason> {
     let foreign = all.iter().map(|run| {
         // If the server runs on this machine, most of the other programs' use is the server's.
         let others = match run.machine.shared_with_server {
@@ -189,12 +199,12 @@ fn foreign_load(all: &[&Run]) -> Option<Invalid> {
         run.client.steal + others
     });
     let share = foreign.sum::<f64>() / all.len().max(1) as f64;
-    (share > FOREIGN).then_some(Invalid::ForeignLoad { share })
+    (share > MAX_FOREIGN_LOAD).then_some(InvalidReason::ForeignLoad { share })
 }
 
 /// Returns whether an arm was warming up within most of its windows. A drift from window to window cancels in the
 /// pairs; a warm-up in every window does not.
-fn not_steady(arm: Side, runs: &[&Run]) -> Option<Invalid> {
+fn not_steady(arm: ComparisonSide, runs: &[&Run]) -> Option<InvalidReason> {
     let warming = runs
         .iter()
         .filter(|run| {
@@ -204,7 +214,7 @@ fn not_steady(arm: Side, runs: &[&Run]) -> Option<Invalid> {
             )
         })
         .count();
-    (runs.len() >= 2 && warming * 2 > runs.len()).then_some(Invalid::NotSteady {
+    (runs.len() >= 2 && warming * 2 > runs.len()).then_some(InvalidReason::NotSteady {
         arm,
         warming,
         of: runs.len(),

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::BenchError;
 use crate::plan::check::BodyCheck;
-use crate::plan::{Address, Arrivals, Plan, Protocol, Spacing, Template};
+use crate::plan::{Arrivals, HttpProtocol, Plan, RequestTemplate, Spacing, TargetAddress};
 use crate::slo::{Slo, Term};
 
 const SCRIPT: &str = "script.js";
 const BODY: &str = "body.bin";
 const TEST_RUN: &str = "testrun.yaml";
 /// The number of pods in the TestRun, which users can change.
-const PODS: u32 = 4;
+const TEST_RUN_PODS: u32 = 4;
 
 /// Writes the files into a directory, which is created if it is missing, and returns their paths.
 pub fn export(plan: &Plan, slo: Option<&Slo>, dir: &Path) -> Result<Vec<PathBuf>, BenchError> {
@@ -100,7 +100,7 @@ pub fn script(plan: &Plan, slo: Option<&Slo>) -> Result<String, BenchError> {
          String(Number(low) + Math.floor(Math.random() * (Number(high) - Number(low) + 1))));\n}\n\n",
     );
     expected_statuses(&mut out, plan);
-    function(&mut out, plan);
+    default_function(&mut out, plan);
     let by_pointer = |check: &BodyCheck| matches!(check, BodyCheck::Json { .. });
     if plan.checks.body.iter().any(by_pointer) {
         json_pointer(&mut out);
@@ -114,10 +114,10 @@ fn refuse(plan: &Plan) -> Result<(), BenchError> {
             "--export-k6: k6 has no {what}, so its script would ask something else"
         )))
     };
-    if matches!(plan.targets[0].address, Address::Unix(_)) {
+    if matches!(plan.targets[0].address, TargetAddress::Unix(_)) {
         return refused("unix sockets");
     }
-    if plan.connection.protocol == Protocol::Http10 {
+    if plan.connection.protocol == HttpProtocol::Http10 {
         return refused("HTTP/1.0");
     }
     let connection = &plan.connection;
@@ -299,7 +299,7 @@ fn expected_statuses(out: &mut String, plan: &Plan) {
 }
 
 /// Writes the default function: one request, its checks, the pause.
-fn function(out: &mut String, plan: &Plan) {
+fn default_function(out: &mut String, plan: &Plan) {
     out.push_str("export default function () {\n");
     out.push_str("  const headers = {};\n");
     out.push_str("  for (const name of Object.keys(fields)) {\n    headers[name] = fill(fields[name]);\n  }\n");
@@ -307,7 +307,7 @@ fn function(out: &mut String, plan: &Plan) {
     let name = plan
         .targets
         .iter()
-        .any(|target| !Template::is_constant(&target.path));
+        .any(|target| !RequestTemplate::is_constant(&target.path));
     let _ = writeln!(
         out,
         "  const response = http.request({}, url, {}, {{\n    headers,\n    timeout: '{}s',{}\n  }});",
@@ -331,7 +331,7 @@ fn function(out: &mut String, plan: &Plan) {
             out,
             "    'body {}': (r) => r.body !== null && {},",
             i + 1,
-            test(body)
+            check_expression(body)
         );
     }
     out.push_str("  });\n");
@@ -347,7 +347,7 @@ fn function(out: &mut String, plan: &Plan) {
 }
 
 /// Returns a check of the body as a JavaScript expression.
-fn test(body: &BodyCheck) -> String {
+fn check_expression(body: &BodyCheck) -> String {
     let text = |text: &str| serde_json::Value::from(text).to_string();
     match body {
         BodyCheck::Contains(part) => format!("r.body.includes({})", text(part)),
@@ -393,7 +393,7 @@ fn test_run(plan: &Plan) -> String {
          apiVersion: k6.io/v1alpha1\n\
          kind: TestRun\n\
          metadata:\n  name: howdah-load\n\
-         spec:\n  parallelism: {PODS}\n  separate: true\n  script:\n    configMap:\n      \
+         spec:\n  parallelism: {TEST_RUN_PODS}\n  separate: true\n  script:\n    configMap:\n      \
          name: howdah-load\n      file: {SCRIPT}\n"
     )
 }

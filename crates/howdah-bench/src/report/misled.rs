@@ -1,17 +1,17 @@
 //! Decides which figures of ab would have misled in this run, and by how much. Each line has the name of the figure in
 //! ab, the value that ab would have printed, and the true value. A run for which ab is right has no lines.
 
-use crate::outcome::{Kind, Outcome};
-use crate::plan::{Arrivals, Protocol};
+use crate::outcome::{Outcome, OutcomeStage};
+use crate::plan::{Arrivals, HttpProtocol};
 use crate::run::Run;
 use crate::stats::quantile;
 
 use super::ab::AbFigures;
-use super::words;
+use super::formatting;
 
 /// A figure of ab that would have misled the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misled {
+pub struct MisleadingFigure {
     /// The figure's name in ab's report.
     pub figure: &'static str,
     /// The value that ab would have printed.
@@ -21,11 +21,11 @@ pub struct Misled {
 }
 
 /// Returns all misleading figures, in the order of ab's report.
-pub fn lines(run: &Run) -> Vec<Misled> {
+pub fn misleading_figures(run: &Run) -> Vec<MisleadingFigure> {
     let ab = AbFigures::of(run);
     let mut found = Vec::new();
     let mut add = |figure, ab_says: String, truth: String| {
-        found.push(Misled {
+        found.push(MisleadingFigure {
             figure,
             ab_says,
             truth,
@@ -67,18 +67,18 @@ fn complete_requests(
             "nothing (\"Test aborted after 10 failures\")".into(),
             format!(
                 "{} could not connect, {} were answered well",
-                words::plural(ab.connect, "request", "requests"),
-                words::count(run.good())
+                formatting::plural(ab.connect, "request", "requests"),
+                formatting::count(run.good())
             ),
         );
     } else if wrong > 0 {
         add(
             "Complete requests",
-            words::count(ab.complete),
+            formatting::count(ab.complete),
             format!(
                 "{} were good; {}",
-                words::count(run.good()),
-                what_they_were(run)
+                formatting::count(run.good()),
+                bad_responses_in_words(run)
             ),
         );
     }
@@ -89,10 +89,10 @@ fn failed_requests(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str,
     if document.other_length_good > 0 {
         add(
             "Failed requests (Length)",
-            words::count(ab.length),
+            formatting::count(ab.length),
             format!(
                 "{} of these were good answers of another length than the first ({}): {}",
-                words::count(document.other_length_good),
+                formatting::count(document.other_length_good),
                 match (document.shortest, document.longest) {
                     (Some(low), Some(high)) if low < high => format!("{low} to {high} bytes"),
                     (low, _) => format!("{} bytes", low.unwrap_or(0)),
@@ -109,10 +109,10 @@ fn failed_requests(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str,
     if unseen > 0 {
         add(
             "Failed requests",
-            words::count(ab.failed),
+            formatting::count(ab.failed),
             format!(
                 "{} more answers were complete and not good, and are not among them",
-                words::count(unseen)
+                formatting::count(unseen)
             ),
         );
     }
@@ -131,27 +131,33 @@ fn requests_per_second(
             format!(
                 "{:.2} were good; {} of {} ended otherwise",
                 run.good_rate(),
-                words::count(wrong),
-                words::count(ab.complete)
+                formatting::count(wrong),
+                formatting::count(ab.complete)
             ),
         );
     }
 }
 
 /// Returns the outcomes of the complete requests that were not good: `8603 unexpected 5xx, 12 truncated`.
-fn what_they_were(run: &Run) -> String {
+fn bad_responses_in_words(run: &Run) -> String {
     let parts: Vec<String> = run
         .outcomes
         .iter()
         .filter(|(outcome, tally)| {
             tally.count > 0
-                && (outcome.kind() == Kind::Answer
+                && (outcome.kind() == OutcomeStage::Answer
                     || matches!(
                         outcome,
                         Outcome::Truncated | Outcome::ClosedEarly | Outcome::Reset
                     ))
         })
-        .map(|(outcome, tally)| format!("{} {}", words::count(tally.count), outcome.words()))
+        .map(|(outcome, tally)| {
+            format!(
+                "{} {}",
+                formatting::count(tally.count),
+                outcome.description()
+            )
+        })
         .collect();
     parts.join(", ")
 }
@@ -195,11 +201,11 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
     if let Some((fast, slow)) = quantile::two_modes(&good) {
         add(
             "Total (mean)",
-            format!("{} ms", words::ms(good.mean())),
+            format!("{} ms", formatting::ms(good.mean())),
             format!(
                 "nobody waited that long: requests took about {} ms or about {} ms",
-                words::ms(fast as f64),
-                words::ms(slow as f64)
+                formatting::ms(fast as f64),
+                formatting::ms(slow as f64)
             ),
         );
     }
@@ -219,22 +225,22 @@ fn keep_alive(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
     if is_test_of_connecting(run.connections.refused_to_keep, run.answers()) {
         add(
             "Keep-Alive requests",
-            words::count(run.connections.kept),
+            formatting::count(run.connections.kept),
             format!(
                 "the server closed after {} of {} answers: this is a test of connecting as well",
-                words::count(run.connections.refused_to_keep),
-                words::count(run.answers())
+                formatting::count(run.connections.refused_to_keep),
+                formatting::count(run.answers())
             ),
         );
     }
-    if without_length > 0 && run.plan.connection.protocol == Protocol::Http11 {
+    if without_length > 0 && run.plan.connection.protocol == HttpProtocol::Http11 {
         add(
             "Keep-Alive requests",
             "0 for such pages".into(),
             format!(
                 "{} good answers had no Content-Length, which HTTP/1.0 needs to keep a connection: ab -k \
                  would have measured another connection regime",
-                words::count(without_length)
+                formatting::count(without_length)
             ),
         );
     }
@@ -250,8 +256,8 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             format!("{:.0}", longest * 1e3),
             format!(
                 "{} had no answer when the run ended, the oldest for {}",
-                words::plural(run.in_flight.count, "request", "requests"),
-                words::duration(late)
+                formatting::plural(run.in_flight.count, "request", "requests"),
+                formatting::duration(late)
             ),
         );
     }
@@ -262,7 +268,7 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             "0".into(),
             format!(
                 "it is {} ms: ab rounds to whole milliseconds",
-                words::ms(median)
+                formatting::ms(median)
             ),
         );
     }
@@ -277,9 +283,9 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
                 format!(
                     "a stall of {} counts once for each of {} clients at most: at a constant rate up to about {} \
                      requests would have met it (measure with --rate)",
-                    words::duration(stalled / 1e9),
+                    formatting::duration(stalled / 1e9),
                     concurrency,
-                    words::count((run.good_rate() * stalled / 1e9) as u64)
+                    formatting::count((run.good_rate() * stalled / 1e9) as u64)
                 ),
             );
         }
@@ -291,7 +297,7 @@ mod tests {
     use super::is_test_of_connecting;
 
     #[test]
-    fn a_server_that_closes_a_connection_now_and_then_is_no_test_of_connecting() {
+    fn is_test_of_connecting_ignores_occasional_closes() {
         assert!(!is_test_of_connecting(16, 205_615));
         assert!(!is_test_of_connecting(10, 1000));
         assert!(is_test_of_connecting(11, 1000));

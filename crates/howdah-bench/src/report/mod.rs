@@ -1,4 +1,4 @@
-//! Reports a run: as text, as files, as a page. This module reads [`crate::run::Run`]s and writes; it measures nothing.
+//! Reports a run: as text, as files, as a page. This module reads [`crate::build::Run`]s and writes; it measures nothing.
 //! [`crate::stats`] decides what a figure means; this module puts it into words.
 //!
 //! - [`text`]: the report on standard output: ab's fields, then what ab does not say, then [`misled`]: which figure of
@@ -17,6 +17,7 @@ pub mod columns;
 pub mod csv;
 pub mod experiments;
 pub mod figures;
+pub mod formatting;
 pub mod gnuplot;
 pub mod hdr_log;
 pub mod html;
@@ -26,4 +27,3 @@ pub mod misled;
 pub mod percentile_csv;
 pub mod steadiness;
 pub mod text;
-pub mod words;

@@ -1,6 +1,6 @@
 //! How steady a run was, measured over its seconds.
 
-use super::words::percent;
+use super::formatting::percent;
 use crate::run::Run;
 use crate::stats::steady;
 
@@ -24,7 +24,7 @@ pub fn sentence(run: &Run) -> String {
             percent(variation)
         ),
         steady::Steadiness::TooShort => {
-            format!("not known: under {} whole seconds", steady::FEWEST)
+            format!("not known: under {} whole seconds", steady::MIN_WINDOWS)
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The chunked coding (RFC 9112 §7.1). The decoder passes data on without copying, and skips extensions and trailer
 //! fields, within limits.
 
-use super::Fault;
+use super::ResponseFault;
 
 /// The maximum length of a chunk size line with its extension, and of a trailer section, in bytes.
-const LONGEST_LINE: u32 = 16 << 10;
+const MAX_LINE_BYTES: u32 = 16 << 10;
 
 /// A decoder that takes its input in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunked {
+pub struct ChunkedDecoder {
     state: ChunkState,
     /// The chunk size read so far, or the number of bytes left in the chunk.
     left: u64,
@@ -31,9 +31,9 @@ enum ChunkState {
     Done,
 }
 
-impl Default for Chunked {
+impl Default for ChunkedDecoder {
     fn default() -> Self {
-        Chunked {
+        ChunkedDecoder {
             state: ChunkState::FirstDigit,
             left: 0,
             line: 0,
@@ -41,14 +41,18 @@ impl Default for Chunked {
     }
 }
 
-impl Chunked {
+impl ChunkedDecoder {
     /// Returns whether the last chunk and its trailer section have been read.
     pub fn is_done(&self) -> bool {
         self.state == ChunkState::Done
     }
 
     /// Decodes a piece. Returns how many bytes it consumed: all of them, unless the coding is complete.
-    pub fn feed(&mut self, input: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, Fault> {
+    pub fn feed(
+        &mut self,
+        input: &[u8],
+        mut data: impl FnMut(&[u8]),
+    ) -> Result<usize, ResponseFault> {
         let mut at = 0;
         while at < input.len() && self.state != ChunkState::Done {
             if self.state == ChunkState::Data {
@@ -69,10 +73,10 @@ impl Chunked {
         Ok(at)
     }
 
-    fn byte(&mut self, byte: u8) -> Result<(), Fault> {
+    fn byte(&mut self, byte: u8) -> Result<(), ResponseFault> {
         self.line += 1;
-        if self.line > LONGEST_LINE {
-            return Err(Fault::Chunk);
+        if self.line > MAX_LINE_BYTES {
+            return Err(ResponseFault::Chunk);
         }
         self.state = match (self.state, byte) {
             (
@@ -80,7 +84,7 @@ impl Chunked {
                 b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F',
             ) => {
                 if self.left >> 56 != 0 {
-                    return Err(Fault::Chunk);
+                    return Err(ResponseFault::Chunk);
                 }
                 let digit = char::from(byte).to_digit(16).expect("a digit");
                 self.left = (self.left << 4) | u64::from(digit);
@@ -110,7 +114,7 @@ impl Chunked {
             }
             (ChunkState::TrailerLine, b'\n') => ChunkState::TrailerStart,
             (ChunkState::LastLf, b'\n') => ChunkState::Done,
-            _ => return Err(Fault::Chunk),
+            _ => return Err(ResponseFault::Chunk),
         };
         Ok(())
     }
@@ -120,14 +124,14 @@ impl Chunked {
 mod tests {
     use super::*;
 
-    fn decode(text: &str) -> Result<(String, usize, bool), Fault> {
-        let (mut chunked, mut out) = (Chunked::default(), Vec::new());
+    fn decode(text: &str) -> Result<(String, usize, bool), ResponseFault> {
+        let (mut chunked, mut out) = (ChunkedDecoder::default(), Vec::new());
         let used = chunked.feed(text.as_bytes(), |data| out.extend_from_slice(data))?;
         Ok((String::from_utf8(out).unwrap(), used, chunked.is_done()))
     }
 
     #[test]
-    fn chunks_are_put_together() {
+    fn chunked_body_is_decoded() {
         for (text, data, rest) in [
             ("0\r\n\r\n", "", ""),
             ("3\r\nabc\r\n0\r\n\r\nHTTP", "abc", "HTTP"),
@@ -143,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coding_that_stops_is_not_done() {
+    fn chunked_body_that_stops_is_not_done() {
         let text = "3\r\nabc\r\n0\r\nA: b\r\n\r\n";
         for end in 0..text.len() {
             let (_, used, done) = decode(&text[..end]).unwrap();
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_sizes_and_line_ends_are_named() {
+    fn chunked_faults_are_named() {
         for text in [
             "x",
             "\r\n",
@@ -162,11 +166,11 @@ mod tests {
             "-1\r\n",
             "11111111111111111\r\n",
         ] {
-            assert_eq!(decode(text), Err(Fault::Chunk), "{text:?}");
+            assert_eq!(decode(text), Err(ResponseFault::Chunk), "{text:?}");
         }
         assert_eq!(
             decode(&format!("3;{}", "x".repeat(20_000))),
-            Err(Fault::Chunk)
+            Err(ResponseFault::Chunk)
         );
     }
 }

@@ -3,14 +3,14 @@
 
 use memchr::memchr;
 
-use super::Fault;
+use super::ResponseFault;
 
 /// The maximum length of a head, in bytes. nginx and Apache send at most a few KiB; ab gives up at 8.
-pub const LONGEST_HEAD: usize = 64 << 10;
+pub const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// The properties of a head that the reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct Http1Head {
     /// The status, 100 to 999.
     pub status: u16,
     /// Whether the version is HTTP/1.0.
@@ -18,12 +18,12 @@ pub struct Head {
     /// Whether the sender keeps the connection open.
     pub keep: bool,
     /// How the body ends, before the method and the status are taken into account.
-    pub framing: Framing,
+    pub framing: BodyFraming,
 }
 
 /// How the body ends (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     /// After this many bytes.
     Length(u64),
     /// With the last chunk of the chunked coding.
@@ -37,12 +37,12 @@ pub enum Framing {
 pub fn parse(
     bytes: &[u8],
     mut field: impl FnMut(&[u8], &[u8]),
-) -> Result<Option<(Head, usize)>, Fault> {
+) -> Result<Option<(Http1Head, usize)>, ResponseFault> {
     let Some(end) = memchr(b'\n', bytes) else {
         return if could_be_status_line(bytes) {
             too_long(bytes)
         } else {
-            Err(Fault::StatusLine)
+            Err(ResponseFault::StatusLine)
         };
     };
     let (status, http10) = status_line(line(&bytes[..end]))?;
@@ -57,16 +57,16 @@ pub fn parse(
         if text.is_empty() {
             break;
         }
-        let colon = memchr(b':', text).ok_or(Fault::Field)?;
+        let colon = memchr(b':', text).ok_or(ResponseFault::Field)?;
         let (name, value) = (&text[..colon], text[colon + 1..].trim_ascii());
         if name.is_empty() || !name.iter().all(|b| is_token(*b)) {
-            return Err(Fault::Field);
+            return Err(ResponseFault::Field);
         }
         match name.len() {
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 let number = content_length(value)?;
                 if length.is_some_and(|known| known != number) {
-                    return Err(Fault::ContentLength);
+                    return Err(ResponseFault::ContentLength);
                 }
                 length = Some(number);
             }
@@ -84,16 +84,16 @@ pub fn parse(
         }
         field(name, value);
     }
-    if at > LONGEST_HEAD {
-        return Err(Fault::HeadTooLong);
+    if at > MAX_HEAD_BYTES {
+        return Err(ResponseFault::HeadTooLong);
     }
     let framing = match (coding, length) {
-        (Some(_), Some(_)) => return Err(Fault::LengthAndCoding),
-        (Some(true), None) => Framing::Chunked,
-        (Some(false), None) | (None, None) => Framing::Close,
-        (None, Some(length)) => Framing::Length(length),
+        (Some(_), Some(_)) => return Err(ResponseFault::LengthAndCoding),
+        (Some(true), None) => BodyFraming::Chunked,
+        (Some(false), None) | (None, None) => BodyFraming::Close,
+        (None, Some(length)) => BodyFraming::Length(length),
     };
-    let head = Head {
+    let head = Http1Head {
         status,
         http10,
         keep: !close && (keep_alive || !http10),
@@ -102,9 +102,9 @@ pub fn parse(
     Ok(Some((head, at)))
 }
 
-fn too_long<T>(bytes: &[u8]) -> Result<Option<T>, Fault> {
-    if bytes.len() > LONGEST_HEAD {
-        Err(Fault::HeadTooLong)
+fn too_long<T>(bytes: &[u8]) -> Result<Option<T>, ResponseFault> {
+    if bytes.len() > MAX_HEAD_BYTES {
+        Err(ResponseFault::HeadTooLong)
     } else {
         Ok(None)
     }
@@ -123,54 +123,56 @@ fn could_be_status_line(bytes: &[u8]) -> bool {
 }
 
 /// Parses `HTTP/1.1 200 OK`. The reason may be missing, together with the space before it.
-fn status_line(line: &[u8]) -> Result<(u16, bool), Fault> {
-    let rest = line.strip_prefix(b"HTTP/").ok_or(Fault::StatusLine)?;
-    let (version, rest) = rest.split_at_checked(4).ok_or(Fault::StatusLine)?;
+fn status_line(line: &[u8]) -> Result<(u16, bool), ResponseFault> {
+    let rest = line
+        .strip_prefix(b"HTTP/")
+        .ok_or(ResponseFault::StatusLine)?;
+    let (version, rest) = rest.split_at_checked(4).ok_or(ResponseFault::StatusLine)?;
     let http10 = match version {
         b"1.1 " => false,
         b"1.0 " => true,
-        [b'0'..=b'9', b'.', b'0'..=b'9', b' '] => return Err(Fault::Version),
-        _ => return Err(Fault::StatusLine),
+        [b'0'..=b'9', b'.', b'0'..=b'9', b' '] => return Err(ResponseFault::Version),
+        _ => return Err(ResponseFault::StatusLine),
     };
-    let (digits, after) = rest.split_at_checked(3).ok_or(Fault::StatusLine)?;
+    let (digits, after) = rest.split_at_checked(3).ok_or(ResponseFault::StatusLine)?;
     if !digits.iter().all(u8::is_ascii_digit) || !matches!(after.first(), None | Some(b' ')) {
-        return Err(Fault::StatusLine);
+        return Err(ResponseFault::StatusLine);
     }
     let status = digits
         .iter()
         .fold(0, |number, digit| number * 10 + u16::from(digit - b'0'));
     if status < 100 {
-        return Err(Fault::StatusLine);
+        return Err(ResponseFault::StatusLine);
     }
     Ok((status, http10))
 }
 
 /// Parses a number, or a list of equal numbers (RFC 9110 §8.6).
-fn content_length(value: &[u8]) -> Result<u64, Fault> {
+fn content_length(value: &[u8]) -> Result<u64, ResponseFault> {
     let mut numbers = value.split(|b| *b == b',').map(|part| {
         let part = part.trim_ascii();
         if part.is_empty() || part.len() > 18 || !part.iter().all(u8::is_ascii_digit) {
-            return Err(Fault::ContentLength);
+            return Err(ResponseFault::ContentLength);
         }
         Ok(part
             .iter()
             .fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
     });
-    let first = numbers.next().ok_or(Fault::ContentLength)??;
+    let first = numbers.next().ok_or(ResponseFault::ContentLength)??;
     for other in numbers {
         if other? != first {
-            return Err(Fault::ContentLength);
+            return Err(ResponseFault::ContentLength);
         }
     }
     Ok(first)
 }
 
 fn is_token(byte: u8) -> bool {
-    TOKEN[usize::from(byte)]
+    IS_TOKEN_BYTE[usize::from(byte)]
 }
 
 /// The token characters (RFC 9110 §5.6.2), as a table, because every byte of every field's name is looked up.
-static TOKEN: [bool; 256] = {
+static IS_TOKEN_BYTE: [bool; 256] = {
     let (mut table, mut byte) = ([false; 256], 0);
     while byte < 128 {
         table[byte] = (byte as u8).is_ascii_alphanumeric();
@@ -188,12 +190,12 @@ static TOKEN: [bool; 256] = {
 mod tests {
     use super::*;
 
-    fn head(text: &str) -> Result<Option<(Head, usize)>, Fault> {
+    fn head(text: &str) -> Result<Option<(Http1Head, usize)>, ResponseFault> {
         parse(text.as_bytes(), |_, _| {})
     }
 
     #[track_caller]
-    fn check(text: &str, status: u16, keep: bool, framing: Framing) {
+    fn check(text: &str, status: u16, keep: bool, framing: BodyFraming) {
         let (head, length) = head(text).unwrap().unwrap();
         assert_eq!(length, text.len());
         assert_eq!(
@@ -203,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn heads_say_how_the_body_ends_and_whether_the_connection_stays() {
-        use Framing::{Chunked, Close, Length};
+    fn head_gives_framing_and_keep_alive() {
+        use BodyFraming::{Chunked, Close, Length};
         check(
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
             200,
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_goes_on_is_waited_for() {
+    fn head_may_be_incomplete() {
         for text in [
             "",
             "H",
@@ -264,38 +266,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_named() {
+    fn head_faults_are_named() {
         for (text, fault) in [
-            ("\x16\x03\x01", Fault::StatusLine),
-            ("<html>\n", Fault::StatusLine),
-            ("HTTP/2.0 200 OK\r\n\r\n", Fault::Version),
-            ("HTTP/1.1 2000 OK\r\n\r\n", Fault::StatusLine),
-            ("HTTP/1.1 099 OK\r\n\r\n", Fault::StatusLine),
-            ("HTTP/1.1 abc\r\n\r\n", Fault::StatusLine),
-            ("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n", Fault::Field),
-            ("HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n", Fault::Field),
-            ("HTTP/1.1 200 OK\r\n: b\r\n\r\n", Fault::Field),
+            ("\x16\x03\x01", ResponseFault::StatusLine),
+            ("<html>\n", ResponseFault::StatusLine),
+            ("HTTP/2.0 200 OK\r\n\r\n", ResponseFault::Version),
+            ("HTTP/1.1 2000 OK\r\n\r\n", ResponseFault::StatusLine),
+            ("HTTP/1.1 099 OK\r\n\r\n", ResponseFault::StatusLine),
+            ("HTTP/1.1 abc\r\n\r\n", ResponseFault::StatusLine),
+            ("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n", ResponseFault::Field),
+            (
+                "HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n",
+                ResponseFault::Field,
+            ),
+            ("HTTP/1.1 200 OK\r\n: b\r\n\r\n", ResponseFault::Field),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-                Fault::ContentLength,
+                ResponseFault::ContentLength,
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-                Fault::ContentLength,
+                ResponseFault::ContentLength,
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 9999999999999999999\r\n\r\n",
-                Fault::ContentLength,
+                ResponseFault::ContentLength,
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-                Fault::LengthAndCoding,
+                ResponseFault::LengthAndCoding,
             ),
         ] {
             assert_eq!(head(text), Err(fault), "{text:?}");
         }
-        let endless = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(LONGEST_HEAD));
-        assert_eq!(head(&endless), Err(Fault::HeadTooLong));
-        assert_eq!(head(&format!("{endless}\r\n\r\n")), Err(Fault::HeadTooLong));
+        let endless = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(MAX_HEAD_BYTES));
+        assert_eq!(head(&endless), Err(ResponseFault::HeadTooLong));
+        assert_eq!(
+            head(&format!("{endless}\r\n\r\n")),
+            Err(ResponseFault::HeadTooLong)
+        );
     }
 }

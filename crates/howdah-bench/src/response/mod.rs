@@ -3,18 +3,18 @@
 //!
 //! - [`head`]: status line and fields (RFC 9112 §4, §5), and what they say about the body (§6.3).
 //! - [`chunked`]: the chunked coding (§7.1), decoded without copying the data.
-//! - [`Reader`]: a response from its first byte to its last, in pieces of any size.
+//! - [`ResponseReader`]: a response from its first byte to its last, in pieces of any size.
 
 pub mod chunked;
 pub mod head;
 mod reader;
 
-pub use reader::{End, Reader, Sink};
+pub use reader::{ConnectionEndEffect, ResponsePartSink, ResponseReader};
 
 /// Why bytes are not a valid response. Each variant has one name; the outcome is
 /// [`crate::outcome::Outcome::ProtocolError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ResponseFault {
     /// The first line is not `HTTP/1.x NNN …`.
     StatusLine,
     /// A version other than 1.0 and 1.1.
@@ -35,19 +35,21 @@ pub enum Fault {
     Surplus,
 }
 
-impl Fault {
+impl ResponseFault {
     /// Returns a short description for people.
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
-            Fault::StatusLine => "the first line is not an HTTP status line",
-            Fault::Version => "a version that is neither HTTP/1.0 nor HTTP/1.1",
-            Fault::Field => "a line of the head is not a header field",
-            Fault::HeadTooLong => "a head of more than 64 KiB",
-            Fault::ContentLength => "a Content-Length that is not a number, or two that differ",
-            Fault::LengthAndCoding => "Content-Length beside Transfer-Encoding",
-            Fault::Switching => "101 Switching Protocols that was not asked for",
-            Fault::Chunk => "a chunk's size or line end is wrong",
-            Fault::Surplus => "more bytes than the answer declared",
+            ResponseFault::StatusLine => "the first line is not an HTTP status line",
+            ResponseFault::Version => "a version that is neither HTTP/1.0 nor HTTP/1.1",
+            ResponseFault::Field => "a line of the head is not a header field",
+            ResponseFault::HeadTooLong => "a head of more than 64 KiB",
+            ResponseFault::ContentLength => {
+                "a Content-Length that is not a number, or two that differ"
+            }
+            ResponseFault::LengthAndCoding => "Content-Length beside Transfer-Encoding",
+            ResponseFault::Switching => "101 Switching Protocols that was not asked for",
+            ResponseFault::Chunk => "a chunk's size or line end is wrong",
+            ResponseFault::Surplus => "more bytes than the answer declared",
         }
     }
 }

@@ -1,32 +1,32 @@
 //! Reads a response from its first byte to its last, in pieces of any size. In the common case, a head within one
 //! piece, nothing is copied.
 
-use super::Fault;
-use super::chunked::Chunked;
-use super::head::{self, Framing, Head};
+use super::ResponseFault;
+use super::chunked::ChunkedDecoder;
+use super::head::{self, BodyFraming, Http1Head};
 
 /// Receives the parts of a response.
-pub trait Sink {
+pub trait ResponsePartSink {
     /// Takes a whole head, its empty line included. Also called for interim ones (1xx).
-    fn head(&mut self, _: &Head, _: &[u8]) {}
+    fn head(&mut self, _: &Http1Head, _: &[u8]) {}
     /// Takes a field of a head. If the head came in pieces, its fields may be passed more than once.
     fn field(&mut self, name: &[u8], value: &[u8]);
     /// Takes a piece of the body, without chunk framing.
     fn body(&mut self, bytes: &[u8]);
 }
 
-impl Sink for () {
+impl ResponsePartSink for () {
     fn field(&mut self, _: &[u8], _: &[u8]) {}
     fn body(&mut self, _: &[u8]) {}
 }
 
-/// Reads one response. [`Reader::begin`] prepares it for the next.
+/// Reads one response. [`ResponseReader::begin`] prepares it for the next.
 #[derive(Debug)]
-pub struct Reader {
+pub struct ResponseReader {
     state: ReaderState,
     /// Whether the request was HEAD, whose response has no body whatever the head says.
     head_only: bool,
-    head: Option<Head>,
+    head: Option<Http1Head>,
     body_length: u64,
     /// The beginning of a head that came in pieces.
     partial: Vec<u8>,
@@ -36,14 +36,14 @@ pub struct Reader {
 enum ReaderState {
     Head,
     Length(u64),
-    Chunked(Chunked),
+    Chunked(ChunkedDecoder),
     UntilClose,
     Done,
 }
 
 /// What the end of the connection means for the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ConnectionEndEffect {
     /// The response is complete: its body ends with the connection.
     Complete,
     /// The response had not begun.
@@ -52,9 +52,9 @@ pub enum End {
     Truncated,
 }
 
-impl Default for Reader {
+impl Default for ResponseReader {
     fn default() -> Self {
-        Reader {
+        ResponseReader {
             state: ReaderState::Done,
             head_only: false,
             head: None,
@@ -64,7 +64,7 @@ impl Default for Reader {
     }
 }
 
-impl Reader {
+impl ResponseReader {
     /// Prepares for a response; `head_only` if the request is HEAD.
     pub fn begin(&mut self, head_only: bool) {
         self.state = ReaderState::Head;
@@ -80,7 +80,7 @@ impl Reader {
     }
 
     /// Returns the head of the response; `None` until it is complete. Interim responses (1xx) are skipped.
-    pub fn head(&self) -> Option<&Head> {
+    pub fn head(&self) -> Option<&Http1Head> {
         self.head.as_ref()
     }
 
@@ -92,12 +92,16 @@ impl Reader {
     /// Returns whether the connection can carry another response after this one.
     pub fn keeps_connection(&self) -> bool {
         self.head.is_some_and(|head| {
-            head.keep && (self.bodyless(head.status) || head.framing != Framing::Close)
+            head.keep && (self.bodyless(head.status) || head.framing != BodyFraming::Close)
         })
     }
 
     /// Reads a piece. Returns how many bytes it consumed: all of them, unless the response is complete.
-    pub fn feed(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<usize, Fault> {
+    pub fn feed(
+        &mut self,
+        input: &[u8],
+        sink: &mut impl ResponsePartSink,
+    ) -> Result<usize, ResponseFault> {
         let mut at = 0;
         while at < input.len() {
             let rest = &input[at..];
@@ -136,18 +140,22 @@ impl Reader {
     }
 
     /// Returns what the end of the connection means for the response.
-    pub fn end(&mut self) -> End {
+    pub fn end(&mut self) -> ConnectionEndEffect {
         match self.state {
             ReaderState::UntilClose | ReaderState::Done => {
                 self.state = ReaderState::Done;
-                End::Complete
+                ConnectionEndEffect::Complete
             }
-            ReaderState::Head if self.partial.is_empty() => End::Nothing,
-            _ => End::Truncated,
+            ReaderState::Head if self.partial.is_empty() => ConnectionEndEffect::Nothing,
+            _ => ConnectionEndEffect::Truncated,
         }
     }
 
-    fn feed_head(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<usize, Fault> {
+    fn feed_head(
+        &mut self,
+        input: &[u8],
+        sink: &mut impl ResponsePartSink,
+    ) -> Result<usize, ResponseFault> {
         if self.partial.is_empty() {
             return match head::parse(input, |name, value| sink.field(name, value))? {
                 Some((head, used)) => {
@@ -164,7 +172,7 @@ impl Reader {
         self.partial.extend_from_slice(input);
         // A head that arrives slowly is parsed once per line, not once per byte. Its first bytes are checked at once,
         // because garbage may never have a line end.
-        let begun = "HTTP/".len()..head::LONGEST_HEAD;
+        let begun = "HTTP/".len()..head::MAX_HEAD_BYTES;
         if memchr::memchr(b'\n', input).is_none() && begun.contains(&before) {
             return Ok(input.len());
         }
@@ -179,18 +187,18 @@ impl Reader {
         self.take_head(head).map(|()| length - before)
     }
 
-    fn take_head(&mut self, head: Head) -> Result<(), Fault> {
+    fn take_head(&mut self, head: Http1Head) -> Result<(), ResponseFault> {
         match head.status {
-            101 => return Err(Fault::Switching),
+            101 => return Err(ResponseFault::Switching),
             100..=199 => return Ok(()),
             _ => {}
         }
         self.state = match head.framing {
             _ if self.bodyless(head.status) => ReaderState::Done,
-            Framing::Length(0) => ReaderState::Done,
-            Framing::Length(length) => ReaderState::Length(length),
-            Framing::Chunked => ReaderState::Chunked(Chunked::default()),
-            Framing::Close => ReaderState::UntilClose,
+            BodyFraming::Length(0) => ReaderState::Done,
+            BodyFraming::Length(length) => ReaderState::Length(length),
+            BodyFraming::Chunked => ReaderState::Chunked(ChunkedDecoder::default()),
+            BodyFraming::Close => ReaderState::UntilClose,
         };
         self.head = Some(head);
         Ok(())
@@ -207,12 +215,12 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Seen {
+    struct SeenParts {
         fields: usize,
         body: Vec<u8>,
     }
 
-    impl Sink for Seen {
+    impl ResponsePartSink for SeenParts {
         fn field(&mut self, _: &[u8], _: &[u8]) {
             self.fields += 1;
         }
@@ -225,7 +233,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, head_only: bool, body: &str, rest: &str) {
         for cut in 0..=text.len() {
-            let (mut reader, mut seen) = (Reader::default(), Seen::default());
+            let (mut reader, mut seen) = (ResponseReader::default(), SeenParts::default());
             reader.begin(head_only);
             let (first, second) = text.as_bytes().split_at(cut);
             let mut used = reader.feed(first, &mut seen).unwrap();
@@ -235,12 +243,12 @@ mod tests {
             assert_eq!(seen.body, body.as_bytes(), "{text:?} cut at {cut}");
             assert_eq!(&text[used..], rest, "{text:?} cut at {cut}");
             assert_eq!(reader.body_length(), body.len() as u64);
-            assert_eq!(reader.end(), End::Complete);
+            assert_eq!(reader.end(), ConnectionEndEffect::Complete);
         }
     }
 
     #[test]
-    fn answers_end_where_they_say_however_they_are_cut() {
+    fn reader_finds_the_end_however_bytes_are_cut() {
         let ok = "HTTP/1.1 200 OK\r\n";
         check(
             &format!("{ok}Content-Length: 5\r\n\r\nhelloHTTP"),
@@ -283,22 +291,25 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_cut_off_is_truncated_unless_its_end_is_the_connections() {
+    fn reader_reports_truncation() {
         for (text, end) in [
-            ("", End::Nothing),
-            ("HTTP", End::Truncated),
+            ("", ConnectionEndEffect::Nothing),
+            ("HTTP", ConnectionEndEffect::Truncated),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na",
-                End::Truncated,
+                ConnectionEndEffect::Truncated,
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
-                End::Truncated,
+                ConnectionEndEffect::Truncated,
             ),
-            ("HTTP/1.1 100 Continue\r\n\r\n", End::Nothing),
-            ("HTTP/1.1 200 OK\r\n\r\nabc", End::Complete),
+            (
+                "HTTP/1.1 100 Continue\r\n\r\n",
+                ConnectionEndEffect::Nothing,
+            ),
+            ("HTTP/1.1 200 OK\r\n\r\nabc", ConnectionEndEffect::Complete),
         ] {
-            let mut reader = Reader::default();
+            let mut reader = ResponseReader::default();
             reader.begin(false);
             reader.feed(text.as_bytes(), &mut ()).unwrap();
             assert_eq!(reader.end(), end, "{text:?}");
@@ -306,16 +317,16 @@ mod tests {
     }
 
     #[test]
-    fn an_unasked_upgrade_is_a_fault() {
-        let mut reader = Reader::default();
+    fn reader_refuses_an_unrequested_upgrade() {
+        let mut reader = ResponseReader::default();
         reader.begin(false);
         let text = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
-        assert_eq!(reader.feed(text, &mut ()), Err(Fault::Switching));
+        assert_eq!(reader.feed(text, &mut ()), Err(ResponseFault::Switching));
     }
 
     #[test]
-    fn a_body_that_ends_with_the_connection_does_not_keep_it() {
-        let mut reader = Reader::default();
+    fn reader_does_not_keep_connection_that_ends_the_body() {
+        let mut reader = ResponseReader::default();
         reader.begin(false);
         reader.feed(b"HTTP/1.1 200 OK\r\n\r\n", &mut ()).unwrap();
         assert!(!reader.keeps_connection());

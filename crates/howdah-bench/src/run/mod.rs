@@ -19,12 +19,12 @@ pub use client_side::{ClientSide, Machine};
 pub use server_side::ServerSample;
 
 /// The version of the JSON. It is raised when a reader of the old format would misread the new one.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// The measurements of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// The version of this format: [`SCHEMA`].
+    /// The version of this format: [`SCHEMA_VERSION`].
     pub schema: u32,
     /// The name and version of the program that measured, for example `howdah 0.1.0`.
     pub generator: String,
@@ -35,7 +35,7 @@ pub struct Run {
     /// How long the measured part took, in seconds.
     pub elapsed: f64,
     /// Why the run ended.
-    pub ended: Ended,
+    pub ended: RunEnd,
     /// The plan that the run executed.
     pub plan: Plan,
     /// The length of the request's body, in bytes.
@@ -48,14 +48,14 @@ pub struct Run {
     /// The number of requests of which the kernel accepted at least one byte. The server may know of these.
     pub sent: u64,
     /// Requests that were sent, and neither answered nor failed, when the run ended. The server may log them.
-    pub in_flight: InFlight,
+    pub in_flight: InFlightRequests,
     /// Open loop: the number of requests that were due but never sent, because every connection was busy until the end.
     pub unsent: u64,
     /// The counts of the warm-up's requests.
     pub warmup: Warmup,
 
     /// The requests that ended, by outcome. Outcomes that did not occur are absent.
-    pub outcomes: BTreeMap<Outcome, Tally>,
+    pub outcomes: BTreeMap<Outcome, OutcomeTally>,
     /// How often each problem occurred, in more detail than the outcomes: `ProtocolError: two Content-Length …`. Only
     /// the first 32 different ones are kept.
     #[serde(default)]
@@ -70,7 +70,7 @@ pub struct Run {
     /// The bytes sent and received.
     pub bytes: ByteCounts,
     /// The counts of connections.
-    pub connections: ConnectionCounts,
+    pub connections: ConnectionTotals,
     /// The properties of the responses' bodies.
     pub document: DocumentInfo,
     /// The measurements of each second, from the start of the measured part.
@@ -89,7 +89,7 @@ pub struct Run {
 /// The reason why a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum RunEnd {
     /// The planned number of requests was reached, and all of them have ended.
     Requests,
     /// The planned time had passed.
@@ -100,7 +100,7 @@ pub enum Ended {
 
 /// Requests in progress when the run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct InFlight {
+pub struct InFlightRequests {
     /// How many had been sent.
     pub count: u64,
     /// How many had begun but not been sent, because they were still connecting.
@@ -130,7 +130,7 @@ pub struct Warmup {
 
 /// The requests with one outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct OutcomeTally {
     /// How many requests ended with this outcome.
     pub count: u64,
     /// The time from when the request was begun (closed loop) or due (open loop) to its end, including connecting.
@@ -164,7 +164,7 @@ pub struct ByteCounts {
 
 /// Counts of connections and of their use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConnectionCounts {
+pub struct ConnectionTotals {
     /// The number of connections that were established, whether a request was answered on them or not.
     pub opened: u64,
     /// The number of complete responses on a connection that had carried one before.
@@ -176,7 +176,7 @@ pub struct ConnectionCounts {
     pub refused_to_keep: u64,
     /// The number of idle connections that the server closed between two requests. No request was lost by this.
     pub closed_idle: u64,
-    /// How often a unix socket's full backlog returned EAGAIN, including every retry of `Backlog::Wait`.
+    /// How often a unix socket's full backlog returned EAGAIN, including every retry of `BacklogPolicy::Wait`.
     pub backlog_full: u64,
     /// The maximum number of connections open at once.
     pub peak: u64,
@@ -189,7 +189,7 @@ pub struct ConnectionCounts {
 /// The properties of the responses' bodies. Ab takes the length of the first complete response as the expected one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentInfo {
-    /// The `Server` header of the first complete response.
+    /// The `NullServerLoop` header of the first complete response.
     pub server: Option<String>,
     /// The body length of the first complete response, whatever its status: ab's "Document Length".
     pub first_length: Option<u64>,
@@ -286,7 +286,7 @@ impl Run {
     pub fn answers(&self) -> u64 {
         self.outcomes
             .iter()
-            .filter(|(outcome, _)| outcome.is_answer())
+            .filter(|(outcome, _)| outcome.is_complete_response())
             .map(|(_, tally)| tally.count)
             .sum()
     }

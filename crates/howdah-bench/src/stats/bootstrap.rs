@@ -12,10 +12,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{mean, standard_deviation};
-use crate::plan::template::Random;
+use crate::plan::template::XorshiftRandom;
 
 /// The number of resamples drawn for an interval: enough for the third digit of a 95 % bound.
-pub const RESAMPLES: usize = 4000;
+pub const RESAMPLE_COUNT: usize = 4000;
 
 /// A confidence interval from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,15 +53,15 @@ pub fn mean_interval(values: &[f64], level: f64, seed: u64) -> Option<Confidence
     if n < 2 {
         return None;
     }
-    if are_few(n, level) {
+    if is_below_bootstrap_minimum(n, level) {
         let error = standard_deviation(values) / (n as f64).sqrt();
         return Some(students(mean(values), error, n, level));
     }
-    let mut random = Random::new(seed, 0);
-    let mut means: Vec<f64> = (0..RESAMPLES)
+    let mut random = XorshiftRandom::new(seed, 0);
+    let mut means: Vec<f64> = (0..RESAMPLE_COUNT)
         .map(|_| {
             (0..n)
-                .map(|_| values[random.between(0, n as u64 - 1) as usize])
+                .map(|_| values[random.next_between(0, n as u64 - 1) as usize])
                 .sum::<f64>()
                 / n as f64
         })
@@ -84,18 +84,18 @@ pub fn interval<T>(
     if n < 2 {
         return None;
     }
-    let mut random = Random::new(seed, 0);
+    let mut random = XorshiftRandom::new(seed, 0);
     let mut found = Vec::with_capacity(resamples);
     let mut sample = Vec::with_capacity(n);
     for _ in 0..resamples {
         sample.clear();
-        sample.extend((0..n).map(|_| &items[random.between(0, n as u64 - 1) as usize]));
+        sample.extend((0..n).map(|_| &items[random.next_between(0, n as u64 - 1) as usize]));
         found.extend(statistic(&sample).filter(|value| value.is_finite()));
     }
     if found.len() * 2 < resamples {
         return None;
     }
-    if are_few(n, level) {
+    if is_below_bootstrap_minimum(n, level) {
         let all: Vec<&T> = items.iter().collect();
         let centre = statistic(&all).filter(|value| value.is_finite())?;
         // Resampling divides by n where an estimate divides by n - 1.
@@ -108,7 +108,7 @@ pub fn interval<T>(
 
 /// Returns whether there are so few values that all of them lie on one side of the true mean too often for an interval
 /// between them.
-fn are_few(n: usize, level: f64) -> bool {
+fn is_below_bootstrap_minimum(n: usize, level: f64) -> bool {
     0.5f64.powi(n as i32 - 1) > 1.0 - level
 }
 
@@ -204,7 +204,7 @@ mod tests {
     use crate::stats::normal;
 
     #[test]
-    fn students_quantiles_are_those_of_the_tables() {
+    fn student_quantile_matches_tables() {
         for (freedom, expect) in [
             (1, 12.706),
             (2, 4.303),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_quantiles_are_those_of_the_tables() {
+    fn normal_quantile_matches_tables() {
         assert!((normal_quantile(0.975) - 1.959_964).abs() < 1e-5);
         assert!((normal_cdf(-1.0) - 0.158_655).abs() < 1e-6);
     }
@@ -229,12 +229,12 @@ mod tests {
     /// The purpose of the interval: it contains the true value in 95 % of many experiments, however few values each
     /// has.
     #[test]
-    fn an_interval_holds_the_truth_as_often_as_it_says() {
+    fn interval_has_its_nominal_coverage() {
         for (name, draw) in [
-            ("normal", normal as fn(&mut Random) -> f64),
-            ("uniform", |r: &mut Random| r.fraction() - 0.5),
+            ("normal", normal as fn(&mut XorshiftRandom) -> f64),
+            ("uniform", |r: &mut XorshiftRandom| r.next_fraction() - 0.5),
         ] {
-            let mut random = Random::new(7, 0);
+            let mut random = XorshiftRandom::new(7, 0);
             for n in [2, 3, 5, 6, 10] {
                 // Student's interval is for normal data, and a little narrow for others.
                 let least = match (name, n) {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_interval() {
+    fn interval_is_reproducible_by_seed() {
         let values = [1.0, 2.0, 4.0, 8.0];
         assert_eq!(
             mean_interval(&values, 0.95, 3),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_has_no_interval() {
+    fn interval_needs_two_values() {
         assert_eq!(mean_interval(&[1.0], 0.95, 1), None);
     }
 }

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_is_multiplied_by_all_and_none_falls_below_a_smaller_one() {
+    fn adjust_matches_r() {
         // p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") of R.
         let got = adjust(&[0.01, 0.04, 0.03, 0.005]);
         for (got, expect) in got.iter().zip([0.03, 0.06, 0.06, 0.02]) {

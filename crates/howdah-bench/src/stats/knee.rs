@@ -4,11 +4,11 @@
 use super::median;
 
 /// A throughput within this share of the best counts as nearly all of it.
-const NEARLY_ALL: f64 = 0.03;
+const SATURATION_TOLERANCE: f64 = 0.03;
 
 /// One measurement of a level of a sweep. Repetitions of a level are separate measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Level {
+pub struct MeasuredLevel {
     /// The number of clients.
     pub concurrency: u32,
     /// Good responses per second.
@@ -27,7 +27,7 @@ pub struct Knee {
 }
 
 /// Returns the knees of a sweep, by the medians of its levels; `None` for fewer than three levels.
-pub fn find(levels: &[Level]) -> Option<Knee> {
+pub fn find(levels: &[MeasuredLevel]) -> Option<Knee> {
     let mut names: Vec<u32> = levels.iter().map(|l| l.concurrency).collect();
     names.sort_unstable();
     names.dedup();
@@ -44,7 +44,9 @@ pub fn find(levels: &[Level]) -> Option<Knee> {
     };
     let rates: Vec<f64> = names.iter().map(middle).collect();
     let best = rates.iter().copied().fold(0.0, f64::max);
-    let saturated = rates.iter().position(|r| *r >= best * (1.0 - NEARLY_ALL))?;
+    let saturated = rates
+        .iter()
+        .position(|r| *r >= best * (1.0 - SATURATION_TOLERANCE))?;
     let falls = (saturated..names.len()).find(|i| rates[*i..].iter().all(|r| *r < best * 0.9));
     Some(Knee {
         saturated_at: (saturated + 1 < names.len()).then(|| names[saturated]),
@@ -56,10 +58,10 @@ pub fn find(levels: &[Level]) -> Option<Knee> {
 mod tests {
     use super::*;
 
-    fn sweep(rates: &[(u32, f64)]) -> Vec<Level> {
+    fn sweep(rates: &[(u32, f64)]) -> Vec<MeasuredLevel> {
         rates
             .iter()
-            .map(|(concurrency, good_rate)| Level {
+            .map(|(concurrency, good_rate)| MeasuredLevel {
                 concurrency: *concurrency,
                 good_rate: *good_rate,
             })
@@ -68,7 +70,7 @@ mod tests {
 
     /// The figures of a published comparison of mod_php and php-fpm, 100 children each.
     #[test]
-    fn mod_php_falls_off_after_300_clients_and_php_fpm_does_not() {
+    fn knee_of_mod_php_and_php_fpm() {
         let levels = [10, 30, 50, 100, 150, 200, 250, 300, 400, 500];
         let mod_php = [
             97.26, 100.61, 100.37, 99.46, 97.76, 99.36, 98.64, 98.46, 71.24, 71.11,
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_eight_is_saturated_by_eight() {
+    fn knee_of_eight_processes_is_at_eight_clients() {
         let pairs = [
             (1, 100.0),
             (2, 200.0),
@@ -100,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn a_throughput_that_still_rises_is_not_called_saturated() {
+    fn knee_is_absent_while_throughput_rises() {
         let knee = find(&sweep(&[(1, 348.0), (5, 1764.0), (10, 2942.0)])).unwrap();
         assert_eq!(knee.saturated_at, None);
     }
 
     #[test]
-    fn two_levels_have_no_knee() {
+    fn knee_needs_three_levels() {
         assert_eq!(find(&sweep(&[(1, 1.0), (2, 2.0)])), None);
     }
 }

@@ -3,7 +3,7 @@
 //! next request.
 
 /// A gap above this share means that time was lost in the client.
-pub const TOLERATED: f64 = 0.05;
+pub const MAX_GAP: f64 = 0.05;
 
 /// Returns the share of the clients' time that is not in the latencies: 0 for a client that never waits for itself, 0.3
 /// if each was idle for three tenths of the run. It is negative if latencies overlap the measured time (a run shorter
@@ -22,18 +22,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_clients_at_ten_milliseconds_make_a_thousand_per_second() {
+    fn gap_of_a_consistent_run_is_zero() {
         assert!(gap(10.0, 1000.0, 0.010, 0.0).unwrap().abs() < 1e-12);
         assert!((gap(10.0, 700.0, 0.010, 0.0).unwrap() - 0.3).abs() < 1e-12);
     }
 
     #[test]
-    fn thinking_is_not_losing_time() {
+    fn gap_excludes_think_time() {
         assert!(gap(10.0, 100.0, 0.010, 0.090).unwrap().abs() < 1e-12);
     }
 
     #[test]
-    fn an_empty_run_is_not_judged() {
+    fn gap_of_an_empty_run_is_none() {
         assert_eq!(gap(10.0, 0.0, 0.0, 0.0), None);
         assert_eq!(gap(0.0, 1.0, 1.0, 0.0), None);
     }

@@ -21,8 +21,8 @@ pub mod steady;
 pub mod verdict;
 
 pub use bootstrap::ConfidenceInterval;
-pub use paired::{Judgement, Settings, judge};
-pub use verdict::{Invalid, Verdict};
+pub use paired::{Judgement, JudgementSettings, judge};
+pub use verdict::{ComparisonVerdict, InvalidReason};
 
 /// Returns the arithmetic mean; NaN for an empty slice.
 pub fn mean(values: &[f64]) -> f64 {
@@ -52,9 +52,9 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// Returns a standard normal random number (Box and Muller), for tests with a known true value.
 #[cfg(test)]
-pub(crate) fn normal(random: &mut crate::plan::template::Random) -> f64 {
-    let radius = (-2.0 * (1.0 - random.fraction()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * random.fraction()).cos()
+pub(crate) fn normal(random: &mut crate::plan::template::XorshiftRandom) -> f64 {
+    let radius = (-2.0 * (1.0 - random.next_fraction()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.next_fraction()).cos()
 }
 
 #[cfg(test)]
@@ -62,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_an_odd_number_is_the_middle_one_which_ab_gets_wrong() {
+    fn median_of_an_odd_number_is_the_middle_value() {
         assert_eq!(median(&[9.0, 1.0, 5.0]), 5.0);
         assert_eq!(median(&[1.0, 2.0, 3.0, 10.0]), 2.5);
         assert!(median(&[]).is_nan());
     }
 
     #[test]
-    fn the_deviation_is_the_samples_own() {
+    fn standard_deviation_is_of_the_sample() {
         assert_eq!(standard_deviation(&[2.0, 4.0]), 2.0_f64.sqrt());
         assert_eq!(standard_deviation(&[3.0]), 0.0);
     }

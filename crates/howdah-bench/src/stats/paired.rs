@@ -12,12 +12,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::{self, ConfidenceInterval};
-use super::verdict::{Invalid, Side, Verdict};
+use super::verdict::{ComparisonSide, ComparisonVerdict, InvalidReason};
 use super::{mean, median, sign_flip, standard_deviation};
 
 /// The thresholds and levels of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct JudgementSettings {
     /// Differences below this share (0.03 is 3 %) are called "the same".
     pub margin: f64,
     /// The confidence level of intervals, for example 0.95.
@@ -26,9 +26,9 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for JudgementSettings {
     fn default() -> Self {
-        Settings {
+        JudgementSettings {
             margin: 0.03,
             level: 0.95,
             seed: 1,
@@ -39,7 +39,7 @@ impl Default for Settings {
 /// Whether a higher or a lower value of a figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Better {
+pub enum BetterDirection {
     /// More is better, as for throughput.
     Higher,
     /// Less is better, as for latency.
@@ -73,18 +73,18 @@ pub struct Judgement {
     /// The ratio without the disturbed pairs, to show how much depends on them.
     pub ratio_without_disturbed: Option<f64>,
     /// The verdict on the two servers by this figure.
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
 }
 
 /// One figure to be judged.
 #[derive(Clone, Debug)]
-pub struct Question<'a> {
+pub struct FigureQuestion<'a> {
     /// The figure's name, for example "good responses per second".
     pub metric: &'a str,
     /// Whether it was chosen before the run as the one that decides.
     pub primary: bool,
     /// Whether a higher or a lower value is better.
-    pub better: Better,
+    pub better: BetterDirection,
     /// `(base, candidate)` of each pair, in the order measured.
     pub pairs: &'a [(f64, f64)],
     /// `(base, base again)` of each block with a control. Empty if no control was run.
@@ -94,9 +94,9 @@ pub struct Question<'a> {
 /// Judges all figures of one comparison, adjusted for their number. If there are any `invalid` reasons, the verdict is
 /// invalid whatever the ratios are.
 pub fn judge(
-    questions: &[Question<'_>],
-    invalid: &[Invalid],
-    settings: Settings,
+    questions: &[FigureQuestion<'_>],
+    invalid: &[InvalidReason],
+    settings: JudgementSettings,
 ) -> Vec<Judgement> {
     let ratios: Vec<Vec<f64>> = questions
         .iter()
@@ -119,27 +119,29 @@ pub fn judge(
     questions
         .iter()
         .enumerate()
-        .map(|(i, question)| one(question, &ratios[i], raw[i], adjusted[i], invalid, settings))
-        .collect()
-}
-
-fn log_ratios(pairs: &[(f64, f64)], better: Better) -> Vec<f64> {
-    pairs
-        .iter()
-        .map(|(base, candidate)| match better {
-            Better::Higher => (candidate / base).ln(),
-            Better::Lower => (base / candidate).ln(),
+        .map(|(i, question)| {
+            judge_figure(question, &ratios[i], raw[i], adjusted[i], invalid, settings)
         })
         .collect()
 }
 
-fn one(
-    question: &Question<'_>,
+fn log_ratios(pairs: &[(f64, f64)], better: BetterDirection) -> Vec<f64> {
+    pairs
+        .iter()
+        .map(|(base, candidate)| match better {
+            BetterDirection::Higher => (candidate / base).ln(),
+            BetterDirection::Lower => (base / candidate).ln(),
+        })
+        .collect()
+}
+
+fn judge_figure(
+    question: &FigureQuestion<'_>,
     ratios: &[f64],
     p: f64,
     p_adjusted: f64,
-    invalid: &[Invalid],
-    settings: Settings,
+    invalid: &[InvalidReason],
+    settings: JudgementSettings,
 ) -> Judgement {
     let finite = !ratios.is_empty() && ratios.iter().all(|r| r.is_finite());
     let interval = finite
@@ -153,11 +155,11 @@ fn one(
 
     let mut because = invalid.to_vec();
     if !finite {
-        because.push(Invalid::NothingGood {
+        because.push(InvalidReason::NothingGood {
             arm: if question.pairs.iter().any(|(base, _)| *base <= 0.0) {
-                Side::Base
+                ComparisonSide::Base
             } else {
-                Side::Candidate
+                ComparisonSide::Candidate
             },
         });
     }
@@ -167,14 +169,14 @@ fn one(
         && mean(&control).abs() > margin
         && sign_flip::p_value(&control, !settings.seed) <= 1.0 - settings.level
     {
-        because.push(Invalid::ControlDiffers {
+        because.push(InvalidReason::ControlDiffers {
             by: percent(mean(&control).abs()),
         });
     }
     let verdict = if because.is_empty() {
         decide(ratios, interval, p_adjusted, floor, margin, settings)
     } else {
-        Verdict::Invalid { because }
+        ComparisonVerdict::Invalid { because }
     };
 
     let disturbed = if finite { outliers(ratios) } else { Vec::new() };
@@ -206,48 +208,48 @@ fn decide(
     p: f64,
     floor: Option<f64>,
     margin: f64,
-    settings: Settings,
-) -> Verdict {
+    settings: JudgementSettings,
+) -> ComparisonVerdict {
     let centre = mean(ratios);
     let Some(interval) = interval else {
-        return Verdict::CannotTell {
+        return ComparisonVerdict::CannotTell {
             more_pairs: Some(sign_flip::fewest_pairs(1.0 - settings.level) - ratios.len()),
         };
     };
     if interval.within(margin) {
-        return Verdict::Same {
+        return ComparisonVerdict::Same {
             within: settings.margin * 100.0,
         };
     }
     let above_noise = floor.is_none_or(|floor| centre.abs() > floor);
     if !interval.contains(0.0) && p <= 1.0 - settings.level && above_noise {
         return if centre > 0.0 {
-            Verdict::Faster {
+            ComparisonVerdict::Faster {
                 by: percent(centre),
                 low: percent(interval.low),
                 high: percent(interval.high),
             }
         } else {
-            Verdict::Slower {
+            ComparisonVerdict::Slower {
                 by: percent(-centre),
                 low: percent(-interval.high),
                 high: percent(-interval.low),
             }
         };
     }
-    Verdict::CannotTell {
-        more_pairs: more_pairs(ratios, margin, floor, settings),
+    ComparisonVerdict::CannotTell {
+        more_pairs: additional_pairs_needed(ratios, margin, floor, settings),
     }
 }
 
 /// Returns how many more pairs would make the interval narrow enough to exclude zero (and the noise floor, which
 /// shrinks with it) or to lie within the margin, whichever takes fewer. `None` beyond a thousand. It is at least one,
 /// because the present pairs did not decide.
-fn more_pairs(
+fn additional_pairs_needed(
     ratios: &[f64],
     margin: f64,
     floor: Option<f64>,
-    settings: Settings,
+    settings: JudgementSettings,
 ) -> Option<usize> {
     let have = ratios.len();
     let centre = mean(ratios).abs();
@@ -256,12 +258,12 @@ fn more_pairs(
     let tail = (1.0 + settings.level) / 2.0;
     // The quantile of a power of 80 %: an interval that excludes zero only on average would do so in half of the
     // experiments.
-    const POWER: f64 = 0.84;
+    const POWER_QUANTILE: f64 = 0.84;
     // Half the width of an interval of `n` values whose standard deviation is 1.
     let half_width = |n: usize| bootstrap::student_quantile(tail, n - 1) / (n as f64).sqrt();
     let mut needed = have + 1;
     while needed <= have + 1000 {
-        let half = (half_width(needed) + POWER / (needed as f64).sqrt()) * spread;
+        let half = (half_width(needed) + POWER_QUANTILE / (needed as f64).sqrt()) * spread;
         let quiet = floor.is_none_or(|floor| {
             centre < margin || floor * half_width(needed) / half_width(have) < centre
         });

@@ -1,10 +1,10 @@
 use super::*;
-use crate::plan::template::Random;
+use crate::plan::template::XorshiftRandom;
 use crate::stats::normal;
 
 /// Returns `n` pairs of a server and one that is `ratio` times as fast. Each window is off by `noise`, and both windows
 /// of a pair by a disturbance they share.
-fn pairs(random: &mut Random, n: usize, ratio: f64, noise: f64) -> Vec<(f64, f64)> {
+fn pairs(random: &mut XorshiftRandom, n: usize, ratio: f64, noise: f64) -> Vec<(f64, f64)> {
     (0..n)
         .map(|_| {
             let shared = (0.1 * normal(random)).exp();
@@ -16,33 +16,38 @@ fn pairs(random: &mut Random, n: usize, ratio: f64, noise: f64) -> Vec<(f64, f64
         .collect()
 }
 
-fn ask(pairs: &[(f64, f64)], control: &[(f64, f64)], invalid: &[Invalid], seed: u64) -> Judgement {
-    let question = Question {
+fn ask(
+    pairs: &[(f64, f64)],
+    control: &[(f64, f64)],
+    invalid: &[InvalidReason],
+    seed: u64,
+) -> Judgement {
+    let question = FigureQuestion {
         metric: "good responses per second",
         primary: true,
-        better: Better::Higher,
+        better: BetterDirection::Higher,
         pairs,
         control,
     };
-    let settings = Settings {
+    let settings = JudgementSettings {
         seed,
-        ..Settings::default()
+        ..JudgementSettings::default()
     };
     judge(&[question], invalid, settings).remove(0)
 }
 
 #[test]
-fn a_server_against_itself_is_the_same_for_95_of_100_seeds() {
+fn judgement_of_a_server_against_itself_is_same() {
     let same = (0..200)
         .filter(|seed| {
-            let mut random = Random::new(*seed, 1);
+            let mut random = XorshiftRandom::new(*seed, 1);
             let (arms, control) = (
                 pairs(&mut random, 10, 1.0, 0.01),
                 pairs(&mut random, 10, 1.0, 0.01),
             );
             matches!(
                 ask(&arms, &control, &[], *seed).verdict,
-                Verdict::Same { .. }
+                ComparisonVerdict::Same { .. }
             )
         })
         .count();
@@ -50,15 +55,15 @@ fn a_server_against_itself_is_the_same_for_95_of_100_seeds() {
 }
 
 #[test]
-fn on_a_noisy_machine_a_server_against_itself_is_hardly_ever_called_faster() {
+fn judgement_rarely_claims_faster_on_noise() {
     let called = (0..400)
         .filter(|seed| {
-            let mut random = Random::new(*seed, 2);
+            let mut random = XorshiftRandom::new(*seed, 2);
             let arms = pairs(&mut random, 10, 1.0, 0.10);
             let control = pairs(&mut random, 10, 1.0, 0.10);
             matches!(
                 ask(&arms, &control, &[], *seed).verdict,
-                Verdict::Faster { .. } | Verdict::Slower { .. }
+                ComparisonVerdict::Faster { .. } | ComparisonVerdict::Slower { .. }
             )
         })
         .count();
@@ -66,18 +71,18 @@ fn on_a_noisy_machine_a_server_against_itself_is_hardly_ever_called_faster() {
 }
 
 #[test]
-fn ten_percent_are_found_and_the_interval_holds_them() {
+fn judgement_finds_ten_percent() {
     let mut found = 0;
     let mut held = 0;
     for seed in 0..100 {
-        let mut random = Random::new(seed, 3);
+        let mut random = XorshiftRandom::new(seed, 3);
         let (arms, control) = (
             pairs(&mut random, 10, 1.10, 0.02),
             pairs(&mut random, 10, 1.0, 0.02),
         );
         let judgement = ask(&arms, &control, &[], seed);
         found += usize::from(
-            matches!(judgement.verdict, Verdict::Faster { by, .. } if (5.0..15.0).contains(&by)),
+            matches!(judgement.verdict, ComparisonVerdict::Faster { by, .. } if (5.0..15.0).contains(&by)),
         );
         held += usize::from(judgement.interval.unwrap().contains(1.10));
     }
@@ -86,7 +91,7 @@ fn ten_percent_are_found_and_the_interval_holds_them() {
 }
 
 #[test]
-fn a_shared_disturbance_cancels_and_a_drift_does_too() {
+fn pairs_cancel_disturbance_and_drift() {
     // The machine becomes 5 % slower with every window; A and B are equal; the order alternates.
     let arms: Vec<(f64, f64)> = (0..10)
         .map(|block| {
@@ -103,30 +108,30 @@ fn a_shared_disturbance_cancels_and_a_drift_does_too() {
     assert!((judgement.ratio - 1.0).abs() < 1e-9);
     assert!(!matches!(
         judgement.verdict,
-        Verdict::Faster { .. } | Verdict::Slower { .. }
+        ComparisonVerdict::Faster { .. } | ComparisonVerdict::Slower { .. }
     ));
 }
 
 #[test]
-fn five_pairs_ask_for_more_whatever_they_show() {
+fn pairs_below_six_ask_for_more() {
     let judgement = ask(&[(100.0, 200.0); 5], &[], &[], 1);
     assert_eq!(
         judgement.verdict,
-        Verdict::CannotTell {
+        ComparisonVerdict::CannotTell {
             more_pairs: Some(1)
         }
     );
 }
 
 #[test]
-fn as_many_pairs_as_were_asked_for_do_decide() {
+fn pairs_as_many_as_advised_decide() {
     let mut decided = 0;
     let mut asked = 0;
     for seed in 0..60 {
-        let mut random = Random::new(seed, 4);
+        let mut random = XorshiftRandom::new(seed, 4);
         let few = pairs(&mut random, 8, 1.05, 0.05);
         let judgement = ask(&few, &[], &[], seed);
-        let Verdict::CannotTell {
+        let ComparisonVerdict::CannotTell {
             more_pairs: Some(more),
         } = judgement.verdict
         else {
@@ -135,11 +140,11 @@ fn as_many_pairs_as_were_asked_for_do_decide() {
         asked += 1;
         // A new experiment of the advised size, with the difference that the first one estimated.
         let guess = judgement.ratio;
-        let spread = standard_deviation(&log_ratios(&few, Better::Higher)) / 2f64.sqrt();
+        let spread = standard_deviation(&log_ratios(&few, BetterDirection::Higher)) / 2f64.sqrt();
         let many = pairs(&mut random, 8 + more, guess, spread);
         decided += usize::from(!matches!(
             ask(&many, &[], &[], seed).verdict,
-            Verdict::CannotTell { .. }
+            ComparisonVerdict::CannotTell { .. }
         ));
     }
     assert!(asked >= 20, "{asked}");
@@ -147,34 +152,34 @@ fn as_many_pairs_as_were_asked_for_do_decide() {
 }
 
 #[test]
-fn no_ratio_outweighs_an_invalid_condition() {
-    let reasons = [Invalid::ErrorRates {
+fn invalid_condition_overrides_any_ratio() {
+    let reasons = [InvalidReason::ErrorRates {
         base: 0.86,
         candidate: 0.02,
     }];
     let judgement = ask(&[(100.0, 900.0); 10], &[], &reasons, 1);
     assert_eq!(
         judgement.verdict,
-        Verdict::Invalid {
+        ComparisonVerdict::Invalid {
             because: reasons.to_vec()
         }
     );
 }
 
 #[test]
-fn a_control_that_comes_out_different_stops_the_comparison() {
+fn control_that_differs_invalidates_the_comparison() {
     let control: Vec<_> = (0..10)
         .map(|i| (100.0, 120.0 + f64::from(i) / 10.0))
         .collect();
     let judgement = ask(&[(100.0, 130.0); 10], &control, &[], 1);
     assert!(matches!(
         &judgement.verdict,
-        Verdict::Invalid { because } if because[0].name() == "control-differs"
+        ComparisonVerdict::Invalid { because } if because[0].name() == "control-differs"
     ));
 }
 
 #[test]
-fn nothing_below_the_noise_floor_is_claimed() {
+fn noise_floor_limits_claims() {
     // B is 5 % faster in every pair, but the same server against itself is off by as much.
     let arms: Vec<_> = (0..10)
         .map(|i| (100.0, 105.0 + f64::from(i % 3) / 10.0))
@@ -184,39 +189,44 @@ fn nothing_below_the_noise_floor_is_claimed() {
         .collect();
     let judgement = ask(&arms, &control, &[], 1);
     assert!(judgement.noise_floor.unwrap() > 1.06, "{judgement:?}");
-    assert!(matches!(judgement.verdict, Verdict::CannotTell { .. }));
+    assert!(matches!(
+        judgement.verdict,
+        ComparisonVerdict::CannotTell { .. }
+    ));
 }
 
 #[test]
-fn a_window_without_a_good_response_is_named() {
+fn window_without_good_response_is_invalid() {
     let mut arms = vec![(100.0, 100.0); 10];
     arms[3].1 = 0.0;
     assert_eq!(
         ask(&arms, &[], &[], 1).verdict,
-        Verdict::Invalid {
-            because: vec![Invalid::NothingGood {
-                arm: Side::Candidate
+        ComparisonVerdict::Invalid {
+            because: vec![InvalidReason::NothingGood {
+                arm: ComparisonSide::Candidate
             }]
         }
     );
 }
 
 #[test]
-fn for_latencies_less_is_faster() {
-    let question = Question {
+fn latency_judgement_prefers_lower() {
+    let question = FigureQuestion {
         metric: "p99",
         primary: true,
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         pairs: &[(0.030, 0.020); 8],
         control: &[],
     };
-    let judgement = judge(&[question], &[], Settings::default()).remove(0);
+    let judgement = judge(&[question], &[], JudgementSettings::default()).remove(0);
     assert!((judgement.ratio - 1.5).abs() < 1e-9);
-    assert!(matches!(judgement.verdict, Verdict::Faster { by, .. } if (by - 50.0).abs() < 1e-6));
+    assert!(
+        matches!(judgement.verdict, ComparisonVerdict::Faster { by, .. } if (by - 50.0).abs() < 1e-6)
+    );
 }
 
 #[test]
-fn a_disturbed_pair_is_kept_and_shown() {
+fn disturbed_pair_is_kept_and_reported() {
     let mut arms: Vec<_> = (0..10)
         .map(|i| (100.0, 110.0 + f64::from(i) / 10.0))
         .collect();
@@ -229,7 +239,7 @@ fn a_disturbed_pair_is_kept_and_shown() {
 
 /// Two pairs show almost nothing of the noise, six show much more. The advice is the four missing pairs, not hundreds.
 #[test]
-fn a_noise_floor_of_few_pairs_is_expected_to_shrink() {
+fn noise_floor_of_few_pairs_is_expected_to_shrink() {
     let found = ask(
         &[(100.0, 110.0), (100.0, 111.0)],
         &[(100.0, 101.0), (100.0, 99.0)],
@@ -237,7 +247,7 @@ fn a_noise_floor_of_few_pairs_is_expected_to_shrink() {
         1,
     );
     assert!(found.noise_floor.unwrap() > found.ratio, "{found:?}");
-    let four = Verdict::CannotTell {
+    let four = ComparisonVerdict::CannotTell {
         more_pairs: Some(4),
     };
     assert_eq!(found.verdict, four);

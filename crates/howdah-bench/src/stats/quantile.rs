@@ -4,14 +4,14 @@ use crate::histogram::Histogram;
 
 /// The number of samples that must lie beyond a quantile for it to be reported. With fewer, it depends on the few
 /// slowest samples, and changes with every run.
-pub const BEYOND: f64 = 10.0;
+pub const MIN_SAMPLES_BEYOND: f64 = 10.0;
 
 /// The percentiles of a report, in per cent.
-pub const REPORTED: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
+pub const REPORTED_PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
 
 /// Returns the value at `percentile`, or `None` if fewer than ten samples lie beyond it.
 pub fn trusted(histogram: &Histogram, percentile: f64) -> Option<u64> {
-    (histogram.len() as f64 * (1.0 - percentile / 100.0) >= BEYOND - 1e-6)
+    (histogram.len() as f64 * (1.0 - percentile / 100.0) >= MIN_SAMPLES_BEYOND - 1e-6)
         .then(|| histogram.quantile(percentile / 100.0))
 }
 
@@ -19,8 +19,8 @@ pub fn trusted(histogram: &Histogram, percentile: f64) -> Option<u64> {
 /// three) and nearly empty gap between them. No request took the mean time in that case. Returns the middles of the two
 /// modes (the value at the centre of each).
 pub fn two_modes(histogram: &Histogram) -> Option<(u64, u64)> {
-    const HEAP: f64 = 0.1;
-    const FACTOR: f64 = 3.0;
+    const MIN_MODE_SHARE: f64 = 0.1;
+    const MIN_GAP_RATIO: f64 = 3.0;
     let total = histogram.len();
     if total < 50 {
         return None;
@@ -28,11 +28,11 @@ pub fn two_modes(histogram: &Histogram) -> Option<(u64, u64)> {
     // The widest gap, as a ratio, between neighbouring percentiles in steps of one per cent. At most a hundredth of the
     // samples can lie inside it.
     let at = |percent: u32| histogram.quantile(f64::from(percent) / 100.0).max(1);
-    let lowest = (HEAP * 100.0) as u32;
+    let lowest = (MIN_MODE_SHARE * 100.0) as u32;
     let (split, ratio) = (lowest..100 - lowest)
         .map(|p| (p, at(p + 1) as f64 / at(p) as f64))
         .max_by(|a, b| a.1.total_cmp(&b.1))?;
-    if ratio < FACTOR {
+    if ratio < MIN_GAP_RATIO {
         return None;
     }
     let below = f64::from(split) / 2.0;
@@ -46,7 +46,7 @@ pub fn two_modes(histogram: &Histogram) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::template::Random;
+    use crate::plan::template::XorshiftRandom;
     use crate::stats::normal;
 
     fn of(values: impl IntoIterator<Item = u64>) -> Histogram {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_needs_ten_samples_beyond_it() {
+    fn percentile_needs_ten_samples_beyond_it() {
         let thousand = of(1..=1000);
         assert_eq!(trusted(&thousand, 99.0), Some(990));
         assert_eq!(trusted(&thousand, 99.9), None);
@@ -67,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn hits_and_misses_of_a_cache_are_two_heaps() {
-        let mut random = Random::new(3, 0);
+    fn two_modes_finds_hits_and_misses() {
+        let mut random = XorshiftRandom::new(3, 0);
         let mixed = of((0..2000).map(|i| {
             let middle = if i % 3 == 0 { 30_000.0 } else { 400.0 };
             (middle * (1.0 + 0.2 * normal(&mut random)).abs().max(0.1)) as u64
@@ -79,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn one_heap_with_a_long_tail_is_one_heap() {
-        let mut random = Random::new(4, 0);
+    fn two_modes_ignores_a_long_tail() {
+        let mut random = XorshiftRandom::new(4, 0);
         let skewed = of((0..5000).map(|_| (1000.0 * (0.8 * normal(&mut random)).exp()) as u64));
         assert_eq!(two_modes(&skewed), None);
         let outliers = of((0..1000).map(|i| if i % 50 == 0 { 90_000 } else { 1000 }));

@@ -2,11 +2,11 @@
 //! be random. It assumes no distribution, only that the difference of a pair is as likely to be +d as −d, which
 //! alternating the order of the arms ensures.
 
-use crate::plan::template::Random;
+use crate::plan::template::XorshiftRandom;
 
 /// Up to this number of pairs, the test evaluates every assignment of signs; beyond it, a sample of them.
-const EXACT_UP_TO: usize = 16;
-const SAMPLED: u64 = 20_000;
+const MAX_EXACT_PAIRS: usize = 16;
+const SAMPLED_ASSIGNMENTS: u64 = 20_000;
 
 /// Returns the two-sided p-value for "the mean difference is zero". With n pairs it cannot be below 2^(1−n): five pairs
 /// never reach 0.05, whatever they show. 1 for no pairs.
@@ -26,18 +26,18 @@ pub fn p_value(differences: &[f64], seed: u64) -> f64 {
             .sum::<f64>()
             .abs()
     };
-    if n <= EXACT_UP_TO {
+    if n <= MAX_EXACT_PAIRS {
         let all = 1u64 << n;
         let extreme = (0..all).filter(|signs| sum(*signs) >= observed).count();
         return extreme as f64 / all as f64;
     }
-    let mut random = Random::new(seed, 0);
-    let extreme = (0..SAMPLED)
+    let mut random = XorshiftRandom::new(seed, 0);
+    let extreme = (0..SAMPLED_ASSIGNMENTS)
         .filter(|_| {
             let flipped: f64 = differences
                 .chunks(64)
                 .map(|chunk| {
-                    let signs = random.bits();
+                    let signs = random.next_u64();
                     chunk
                         .iter()
                         .enumerate()
@@ -49,7 +49,7 @@ pub fn p_value(differences: &[f64], seed: u64) -> f64 {
         })
         .count();
     // The observed assignment counts as one of the possible ones, so that p is never zero.
-    (extreme + 1) as f64 / (SAMPLED + 1) as f64
+    (extreme + 1) as f64 / (SAMPLED_ASSIGNMENTS + 1) as f64
 }
 
 /// Returns the smallest number of pairs with which `level` (for example 0.05) can be reached.
@@ -63,22 +63,22 @@ mod tests {
     use crate::stats::normal;
 
     #[test]
-    fn five_pairs_cannot_be_significant_and_six_can() {
+    fn p_value_needs_six_pairs() {
         assert_eq!(p_value(&[1.0, 2.0, 3.0, 4.0, 5.0], 0), 0.0625);
         assert_eq!(p_value(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0), 0.03125);
         assert_eq!(fewest_pairs(0.05), 6);
     }
 
     #[test]
-    fn differences_that_cancel_out_say_nothing() {
+    fn p_value_of_cancelling_differences_is_high() {
         assert_eq!(p_value(&[1.0, -1.0, 1.0, -1.0], 0), 1.0);
         assert_eq!(p_value(&[], 0), 1.0);
         assert_eq!(p_value(&[0.0; 20], 0), 1.0);
     }
 
     #[test]
-    fn the_sampled_test_agrees_with_the_exact_one() {
-        let mut random = Random::new(5, 0);
+    fn p_value_sampled_agrees_with_exact() {
+        let mut random = XorshiftRandom::new(5, 0);
         let sixteen: Vec<f64> = (0..16).map(|_| normal(&mut random) + 0.4).collect();
         let exact = p_value(&sixteen, 0);
         // A seventeenth difference of zero changes no sum, only the method of counting.
@@ -88,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn of_many_comparisons_of_equals_five_percent_at_most_are_called_different() {
-        let mut random = Random::new(9, 0);
+    fn p_value_has_its_nominal_error_rate() {
+        let mut random = XorshiftRandom::new(9, 0);
         let called = (0..1000)
             .filter(|_| {
                 let differences: Vec<f64> = (0..10).map(|_| normal(&mut random)).collect();

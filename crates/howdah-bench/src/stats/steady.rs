@@ -34,18 +34,18 @@ pub enum Steadiness {
 }
 
 /// The smallest number of windows that can be classified.
-pub const FEWEST: usize = 5;
+pub const MIN_WINDOWS: usize = 5;
 /// The tolerated drift from start to end, as a share.
-const DRIFT: f64 = 0.05;
+const MAX_DRIFT: f64 = 0.05;
 /// The tolerated deviation of windows beyond that of counting, as a share.
-const VARIATION: f64 = 0.05;
+const MAX_VARIATION: f64 = 0.05;
 /// How many standard errors a drift must be away from zero, so that not every noisy run has one.
-const SURE: f64 = 3.0;
+const MIN_DRIFT_STANDARD_ERRORS: f64 = 3.0;
 
 /// Classifies counts of events in windows of equal length. Counts of independent events scatter by their square root,
 /// which is not called unsteady.
 pub fn classify(counts: &[f64]) -> Steadiness {
-    if counts.len() < FEWEST {
+    if counts.len() < MIN_WINDOWS {
         return Steadiness::TooShort;
     }
     let middle = mean(counts);
@@ -54,11 +54,11 @@ pub fn classify(counts: &[f64]) -> Steadiness {
     }
     let (drift, error) = drift(counts);
     let (drift, error) = (drift / middle, error / middle);
-    if drift.abs() > DRIFT && drift.abs() > SURE * error {
+    if drift.abs() > MAX_DRIFT && drift.abs() > MIN_DRIFT_STANDARD_ERRORS * error {
         if drift < 0.0 {
             return Steadiness::Slowing { by: -drift };
         }
-        let flat_from = (1..=counts.len() - FEWEST).find(|from| {
+        let flat_from = (1..=counts.len() - MIN_WINDOWS).find(|from| {
             let rest = &counts[*from..];
             matches!(classify_once(rest), Steadiness::Flat)
         });
@@ -73,7 +73,7 @@ pub fn classify(counts: &[f64]) -> Steadiness {
 fn classify_once(counts: &[f64]) -> Steadiness {
     let middle = mean(counts);
     let (drift, error) = drift(counts);
-    if (drift / middle).abs() > DRIFT && drift.abs() > SURE * error {
+    if (drift / middle).abs() > MAX_DRIFT && drift.abs() > MIN_DRIFT_STANDARD_ERRORS * error {
         return Steadiness::Slowing { by: 0.0 };
     }
     spread(counts, middle)
@@ -82,7 +82,7 @@ fn classify_once(counts: &[f64]) -> Steadiness {
 fn spread(counts: &[f64], middle: f64) -> Steadiness {
     let seen = (standard_deviation(counts) / middle).powi(2);
     let variation = (seen - 1.0 / middle).max(0.0).sqrt();
-    if variation > VARIATION {
+    if variation > MAX_VARIATION {
         Steadiness::Unsteady { variation }
     } else {
         Steadiness::Flat
@@ -113,23 +113,23 @@ fn drift(values: &[f64]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::template::Random;
+    use crate::plan::template::XorshiftRandom;
     use crate::stats::normal;
 
     fn noisy(n: usize, share: f64, level: impl Fn(usize) -> f64) -> Vec<f64> {
-        let mut random = Random::new(11, 0);
+        let mut random = XorshiftRandom::new(11, 0);
         (0..n)
             .map(|i| level(i) * (1.0 + share * normal(&mut random)))
             .collect()
     }
 
     #[test]
-    fn a_level_with_a_little_noise_is_flat() {
+    fn steadiness_of_slight_noise_is_flat() {
         assert_eq!(classify(&noisy(20, 0.02, |_| 50_000.0)), Steadiness::Flat);
     }
 
     #[test]
-    fn few_requests_per_second_scatter_without_being_unsteady() {
+    fn steadiness_allows_for_counting_noise() {
         // Ten a second scatter by 30 %, which is an effect of counting and not of the server.
         let counts = [
             12.0, 7.0, 10.0, 14.0, 9.0, 8.0, 11.0, 6.0, 13.0, 10.0, 9.0, 12.0,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_fills_its_caches_is_warming_until_it_is_flat() {
+    fn steadiness_of_filling_caches_is_warming() {
         let series = noisy(20, 0.01, |i| if i < 6 { 200.0 + 130.0 * i as f64 } else { 1000.0 } * 10.0);
         match classify(&series) {
             Steadiness::Warming {
@@ -153,20 +153,20 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_slowing() {
+    fn steadiness_of_a_leak_is_slowing() {
         let series = noisy(30, 0.01, |i| 10_000.0 - 100.0 * i as f64);
         assert!(matches!(classify(&series), Steadiness::Slowing { by } if by > 0.2));
     }
 
     #[test]
-    fn stalls_are_unsteady() {
+    fn steadiness_of_stalls_is_unsteady() {
         let series = noisy(20, 0.0, |i| if i % 7 == 3 { 1000.0 } else { 10_000.0 });
         assert!(matches!(classify(&series), Steadiness::Unsteady { .. }));
         assert!(matches!(classify(&[0.0; 6]), Steadiness::Unsteady { .. }));
     }
 
     #[test]
-    fn four_windows_say_nothing() {
+    fn steadiness_needs_five_windows() {
         assert_eq!(classify(&[1.0, 2.0, 3.0, 4.0]), Steadiness::TooShort);
     }
 }

@@ -1,7 +1,7 @@
-//! The result of "which is faster?": one of four verdicts or `Invalid`, and its sentence. This module only formats; it
+//! The result of "which is faster?": one of four verdicts or `InvalidReason`, and its sentence. This module only formats; it
 //! decides nothing.
 //!
-//! The reasons for `Invalid` have one name each, which is the same in the text, the JSON (`kebab-case`) and
+//! The reasons for `InvalidReason` have one name each, which is the same in the text, the JSON (`kebab-case`) and
 //! `docs/bench.md`.
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use strum::{IntoStaticStr, VariantNames};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     /// The candidate is faster.
     Faster {
         /// By how many per cent the candidate is faster.
@@ -43,14 +43,14 @@ pub enum Verdict {
     /// The figures may not be compared.
     Invalid {
         /// All reasons why the figures may not be compared.
-        because: Vec<Invalid>,
+        because: Vec<InvalidReason>,
     },
 }
 
 /// One of the two arms of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Side {
+pub enum ComparisonSide {
     /// The server that the candidate is compared with.
     Base,
     /// The server that is compared with the base.
@@ -61,7 +61,7 @@ pub enum Side {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
-pub enum Invalid {
+pub enum InvalidReason {
     /// Over 0.1 % of an arm's responses were errors.
     ErrorRates {
         /// The errors per request of the base, 0 to 1.
@@ -103,7 +103,7 @@ pub enum Invalid {
     /// An arm was still warming up when it was measured.
     NotSteady {
         /// The arm that was not steady.
-        arm: Side,
+        arm: ComparisonSide,
         /// In how many of its windows it was warming up.
         warming: usize,
         /// How many windows it had.
@@ -117,7 +117,7 @@ pub enum Invalid {
     /// An arm had no good response in at least one window.
     NothingGood {
         /// The arm without a good response.
-        arm: Side,
+        arm: ComparisonSide,
     },
     /// The plans of the runs differ in more than their targets.
     PlansDiffer {
@@ -126,9 +126,9 @@ pub enum Invalid {
     },
 }
 
-impl Invalid {
+impl InvalidReason {
     /// The names of all reasons, in the order of the documentation.
-    pub const NAMES: &'static [&'static str] = Invalid::VARIANTS;
+    pub const NAMES: &'static [&'static str] = InvalidReason::VARIANTS;
 
     /// Returns the reason's name in the text, the JSON and the documentation.
     pub fn name(&self) -> &'static str {
@@ -136,15 +136,15 @@ impl Invalid {
     }
 }
 
-impl Invalid {
+impl InvalidReason {
     /// Returns the reason in words, with the names of the arms.
     pub fn sentence(&self, base: &str, candidate: &str) -> String {
-        let named = |arm: Side| match arm {
-            Side::Base => base,
-            Side::Candidate => candidate,
+        let named = |arm: ComparisonSide| match arm {
+            ComparisonSide::Base => base,
+            ComparisonSide::Candidate => candidate,
         };
         match self {
-            Invalid::ErrorRates {
+            InvalidReason::ErrorRates {
                 base: a,
                 candidate: b,
             } => format!(
@@ -152,11 +152,11 @@ impl Invalid {
                 percent(*a),
                 percent(*b)
             ),
-            Invalid::WrongBodies {
+            InvalidReason::WrongBodies {
                 base: a,
                 candidate: b,
             } => format!("the checks refused {a} bodies of {base} and {b} of {candidate}"),
-            Invalid::KeepAliveDiffers {
+            InvalidReason::KeepAliveDiffers {
                 base: a,
                 candidate: b,
             } => format!(
@@ -164,32 +164,32 @@ impl Invalid {
                 percent(*a),
                 percent(*b)
             ),
-            Invalid::ProtocolDiffers {
+            InvalidReason::ProtocolDiffers {
                 base: a,
                 candidate: b,
             } => format!("{base} spoke {a} and {candidate} {b}"),
-            Invalid::GeneratorBound { evidence } => {
+            InvalidReason::GeneratorBound { evidence } => {
                 format!("the load tester was the bottleneck ({evidence})")
             }
-            Invalid::ForeignLoad { share } => {
+            InvalidReason::ForeignLoad { share } => {
                 format!(
                     "other programs used {} of the processors during the measurement",
                     percent(*share)
                 )
             }
-            Invalid::NotSteady { arm, warming, of } => format!(
+            InvalidReason::NotSteady { arm, warming, of } => format!(
                 "{} was still warming up in {warming} of {of} windows",
                 named(*arm)
             ),
-            Invalid::ControlDiffers { by } => format!(
+            InvalidReason::ControlDiffers { by } => format!(
                 "{base} compared with itself came out different by {by:.1} %, so this machine cannot tell \
                  differences of that size"
             ),
-            Invalid::NothingGood { arm } => format!(
+            InvalidReason::NothingGood { arm } => format!(
                 "{} had a window without a single good response",
                 named(*arm)
             ),
-            Invalid::PlansDiffer { what } => format!("the runs were not alike: {what}"),
+            InvalidReason::PlansDiffer { what } => format!("the runs were not alike: {what}"),
         }
     }
 }
@@ -205,28 +205,32 @@ fn percent(share: f64) -> String {
     }
 }
 
-impl Verdict {
+impl ComparisonVerdict {
     /// Returns the verdict as a sentence, with the names of the arms.
     pub fn sentence(&self, base: &str, candidate: &str) -> String {
         let faster = |winner: &str, loser: &str, by: f64, low: f64, high: f64| {
             format!("{winner} is faster than {loser} by {by:.1} % [{low:.1}, {high:.1}]")
         };
         match self {
-            Verdict::Faster { by, low, high } => faster(candidate, base, *by, *low, *high),
-            Verdict::Slower { by, low, high } => faster(base, candidate, *by, *low, *high),
-            Verdict::Same { within } => {
+            ComparisonVerdict::Faster { by, low, high } => {
+                faster(candidate, base, *by, *low, *high)
+            }
+            ComparisonVerdict::Slower { by, low, high } => {
+                faster(base, candidate, *by, *low, *high)
+            }
+            ComparisonVerdict::Same { within } => {
                 format!("{base} and {candidate} are the same within ±{within:.1} %")
             }
-            Verdict::CannotTell {
+            ComparisonVerdict::CannotTell {
                 more_pairs: Some(more),
             } => format!(
                 "cannot tell {base} and {candidate} apart yet: about {more} more {} needed",
                 if *more == 1 { "pair" } else { "pairs" }
             ),
-            Verdict::CannotTell { more_pairs: None } => format!(
+            ComparisonVerdict::CannotTell { more_pairs: None } => format!(
                 "cannot tell {base} and {candidate} apart on this machine: over a thousand more pairs needed"
             ),
-            Verdict::Invalid { because } => {
+            ComparisonVerdict::Invalid { because } => {
                 let reasons: Vec<String> = because
                     .iter()
                     .map(|why| why.sentence(base, candidate))
@@ -247,8 +251,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_winner_is_the_subject_whichever_arm_it_is() {
-        let faster = Verdict::Faster {
+    fn verdict_sentence_begins_with_the_faster_arm() {
+        let faster = ComparisonVerdict::Faster {
             by: 10.04,
             low: 8.0,
             high: 12.0,
@@ -257,7 +261,7 @@ mod tests {
             faster.sentence("fpm", "howdah"),
             "howdah is faster than fpm by 10.0 % [8.0, 12.0]"
         );
-        let slower = Verdict::Slower {
+        let slower = ComparisonVerdict::Slower {
             by: 3.5,
             low: 3.1,
             high: 4.0,
@@ -269,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_said() {
-        let invalid = Verdict::Invalid {
+    fn invalid_reasons_have_sentences() {
+        let invalid = ComparisonVerdict::Invalid {
             because: vec![
-                Invalid::ErrorRates {
+                InvalidReason::ErrorRates {
                     base: 0.8603,
                     candidate: 0.0195,
                 },
-                Invalid::KeepAliveDiffers {
+                InvalidReason::KeepAliveDiffers {
                     base: 0.0,
                     candidate: 1.0,
                 },
@@ -290,41 +294,43 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_named_alike_in_code_and_json() {
+    fn invalid_reason_has_one_name() {
         let all = [
-            Invalid::ErrorRates {
+            InvalidReason::ErrorRates {
                 base: 0.0,
                 candidate: 0.0,
             },
-            Invalid::WrongBodies {
+            InvalidReason::WrongBodies {
                 base: 1,
                 candidate: 0,
             },
-            Invalid::KeepAliveDiffers {
+            InvalidReason::KeepAliveDiffers {
                 base: 0.0,
                 candidate: 0.0,
             },
-            Invalid::ProtocolDiffers {
+            InvalidReason::ProtocolDiffers {
                 base: String::new(),
                 candidate: String::new(),
             },
-            Invalid::GeneratorBound {
+            InvalidReason::GeneratorBound {
                 evidence: String::new(),
             },
-            Invalid::ForeignLoad { share: 0.0 },
-            Invalid::NotSteady {
-                arm: Side::Base,
+            InvalidReason::ForeignLoad { share: 0.0 },
+            InvalidReason::NotSteady {
+                arm: ComparisonSide::Base,
                 warming: 0,
                 of: 0,
             },
-            Invalid::ControlDiffers { by: 0.0 },
-            Invalid::NothingGood { arm: Side::Base },
-            Invalid::PlansDiffer {
+            InvalidReason::ControlDiffers { by: 0.0 },
+            InvalidReason::NothingGood {
+                arm: ComparisonSide::Base,
+            },
+            InvalidReason::PlansDiffer {
                 what: String::new(),
             },
         ];
-        let names: Vec<&str> = all.iter().map(Invalid::name).collect();
-        assert_eq!(names, Invalid::NAMES);
+        let names: Vec<&str> = all.iter().map(InvalidReason::name).collect();
+        assert_eq!(names, InvalidReason::NAMES);
         for reason in all {
             let json = serde_json::to_value(&reason).unwrap();
             assert_eq!(json["reason"], reason.name());

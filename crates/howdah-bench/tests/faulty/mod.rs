@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use howdah_bench::engine::{Control, run};
-use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
+use howdah_bench::engine::{RunControl, run};
+use howdah_bench::plan::{Arrivals, LoadTarget, Plan, StopLimits};
 use howdah_bench::run::Run;
 
 /// The reply to a request.
 #[derive(Clone, Debug)]
-pub enum Reply {
+pub enum FaultyReply {
     /// 200 with this body.
     Ok(String),
     /// This status with this body.
@@ -37,7 +37,7 @@ pub enum Reply {
 
 /// The parts of a request that a fault can depend on.
 #[derive(Debug)]
-pub struct Request {
+pub struct FaultyRequest {
     /// The number of the request since the server started, from 1.
     pub number: u64,
     pub line: String,
@@ -45,7 +45,7 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-impl Request {
+impl FaultyRequest {
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         let (_, value) = fields.find(|(n, _)| n.eq_ignore_ascii_case(name))?;
@@ -53,24 +53,24 @@ impl Request {
     }
 }
 
-type Decide = dyn Fn(&Request) -> Reply + Send + Sync;
+type Decide = dyn Fn(&FaultyRequest) -> FaultyReply + Send + Sync;
 
 /// The server, which stops at the end of the test.
 pub struct Faulty {
     pub url: String,
-    truth: Arc<Truth>,
+    truth: Arc<TrueCounts>,
     stop: Arc<AtomicBool>,
-    wake: Wake,
+    wake: WakeAddress,
 }
 
-enum Wake {
+enum WakeAddress {
     Tcp(std::net::SocketAddr),
     Unix(PathBuf),
 }
 
 /// The true counts.
 #[derive(Default)]
-pub struct Truth {
+pub struct TrueCounts {
     pub requests: AtomicU64,
     pub accepted: AtomicU64,
     /// No request gets a response before this time.
@@ -102,11 +102,14 @@ impl Conversation for UnixStream {
 
 impl Faulty {
     /// Starts the server on a free port of loopback.
-    pub fn start(decide: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Faulty {
+    pub fn start(decide: impl Fn(&FaultyRequest) -> FaultyReply + Send + Sync + 'static) -> Faulty {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::listen(&listener, 1024).unwrap();
         let address = listener.local_addr().unwrap();
-        let (truth, stop) = (Arc::new(Truth::default()), Arc::new(AtomicBool::new(false)));
+        let (truth, stop) = (
+            Arc::new(TrueCounts::default()),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (of_thread, stop_flag) = (truth.clone(), stop.clone());
         let decide: Arc<Decide> = Arc::new(decide);
         std::thread::spawn(move || {
@@ -125,7 +128,7 @@ impl Faulty {
             url: format!("http://{address}/"),
             truth,
             stop,
-            wake: Wake::Tcp(address),
+            wake: WakeAddress::Tcp(address),
         }
     }
 
@@ -133,7 +136,10 @@ impl Faulty {
     pub fn slow_unix(path: PathBuf, backlog: i32, pace: Duration) -> Faulty {
         let listener = UnixListener::bind(&path).unwrap();
         rustix::net::listen(&listener, backlog).unwrap();
-        let (truth, stop) = (Arc::new(Truth::default()), Arc::new(AtomicBool::new(false)));
+        let (truth, stop) = (
+            Arc::new(TrueCounts::default()),
+            Arc::new(AtomicBool::new(false)),
+        );
         let (of_thread, stop_flag) = (truth.clone(), stop.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -143,7 +149,7 @@ impl Faulty {
                 of_thread.accepted.fetch_add(1, Ordering::Relaxed);
                 // This pause is the fault itself: the server is busy with the connection.
                 std::thread::sleep(pace);
-                let close = |_: &Request| Reply::OkAndClose("slow".to_owned());
+                let close = |_: &FaultyRequest| FaultyReply::OkAndClose("slow".to_owned());
                 converse(&stream.unwrap(), &of_thread, &close);
             }
         });
@@ -151,7 +157,7 @@ impl Faulty {
             url: format!("unix:{}:/", path.display()),
             truth,
             stop,
-            wake: Wake::Unix(path),
+            wake: WakeAddress::Unix(path),
         }
     }
 
@@ -166,7 +172,7 @@ impl Faulty {
     }
 
     /// Returns whether the server has not stalled yet.
-    pub fn truth_is_not_stalled(&self) -> bool {
+    pub fn is_not_stalled(&self) -> bool {
         self.truth.stalled_until.lock().unwrap().is_none()
     }
 
@@ -181,13 +187,13 @@ impl Drop for Faulty {
         self.stop.store(true, Ordering::Relaxed);
         // This wakes the accepting thread, which then stops.
         match &self.wake {
-            Wake::Tcp(address) => drop(TcpStream::connect(address)),
-            Wake::Unix(path) => drop(UnixStream::connect(path)),
+            WakeAddress::Tcp(address) => drop(TcpStream::connect(address)),
+            WakeAddress::Unix(path) => drop(UnixStream::connect(path)),
         }
     }
 }
 
-fn converse<S: Conversation>(stream: &S, truth: &Truth, decide: &Decide) {
+fn converse<S: Conversation>(stream: &S, truth: &TrueCounts, decide: &Decide) {
     let mut reader = BufReader::new(stream.twin());
     let mut writer = stream.twin();
     while let Some(request) = read(&mut reader, truth) {
@@ -206,16 +212,16 @@ fn converse<S: Conversation>(stream: &S, truth: &Truth, decide: &Decide) {
             .into_bytes()
         };
         let (bytes, stays) = match decide(&request) {
-            Reply::Ok(body) => (whole(200, &body, "keep-alive"), true),
-            Reply::Status(status, body) => (whole(status, &body, "keep-alive"), true),
-            Reply::OkAndClose(body) => (whole(200, &body, "close"), false),
-            Reply::Bytes(bytes) => (bytes, false),
-            Reply::BytesAndStay(bytes) => (bytes, true),
-            Reply::Reset => {
+            FaultyReply::Ok(body) => (whole(200, &body, "keep-alive"), true),
+            FaultyReply::Status(status, body) => (whole(status, &body, "keep-alive"), true),
+            FaultyReply::OkAndClose(body) => (whole(200, &body, "close"), false),
+            FaultyReply::Bytes(bytes) => (bytes, false),
+            FaultyReply::BytesAndStay(bytes) => (bytes, true),
+            FaultyReply::Reset => {
                 stream.reset();
                 return;
             }
-            Reply::Nothing => {
+            FaultyReply::Nothing => {
                 let _ = reader.read(&mut [0]);
                 return;
             }
@@ -230,7 +236,7 @@ fn converse<S: Conversation>(stream: &S, truth: &Truth, decide: &Decide) {
     }
 }
 
-fn read(reader: &mut impl BufRead, truth: &Truth) -> Option<Request> {
+fn read(reader: &mut impl BufRead, truth: &TrueCounts) -> Option<FaultyRequest> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -249,7 +255,7 @@ fn read(reader: &mut impl BufRead, truth: &Truth) -> Option<Request> {
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    let mut request = Request {
+    let mut request = FaultyRequest {
         number,
         line,
         fields,
@@ -265,18 +271,18 @@ fn read(reader: &mut impl BufRead, truth: &Truth) -> Option<Request> {
 
 /// Returns the plan of a closed loop.
 pub fn closed(url: &str, concurrency: u32, requests: u64) -> Plan {
-    let stop = Stop {
+    let stop = StopLimits {
         requests: Some(requests),
         time: None,
     };
     let arrivals = Arrivals::Closed { concurrency };
-    Plan::new(Target::parse(url).unwrap(), arrivals, stop)
+    Plan::new(LoadTarget::parse(url).unwrap(), arrivals, stop)
 }
 
 /// Executes the plan, and checks that the counts add up.
 #[track_caller]
 pub fn measure(plan: &Plan) -> Run {
-    let run = run(plan, Control::default()).unwrap();
+    let run = run(plan, RunControl::default()).unwrap();
     run.balance().unwrap();
     run
 }
@@ -300,25 +306,25 @@ pub fn wrk(url: &str) -> (u64, u64) {
 }
 
 /// Runs ab and returns its report.
-pub fn ab(arguments: &[&str]) -> Ab {
+pub fn ab(arguments: &[&str]) -> AbReport {
     let output = Command::new("ab")
         .args(arguments)
         .output()
         .expect("ab is installed (scripts/setup-debian.sh test)");
-    Ab {
+    AbReport {
         text: String::from_utf8_lossy(&output.stdout).into_owned(),
         errors: String::from_utf8_lossy(&output.stderr).into_owned(),
         ok: output.status.success(),
     }
 }
 
-pub struct Ab {
+pub struct AbReport {
     pub text: String,
     pub errors: String,
     pub ok: bool,
 }
 
-impl Ab {
+impl AbReport {
     /// Returns the number after a label; 0 if ab omits the line.
     pub fn number(&self, label: &str) -> u64 {
         let line = self

@@ -5,31 +5,31 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use howdah_bench::experiment::{Arm, Comparison, Sweep, SweepPoint, Window};
+use howdah_bench::experiment::{Comparison, ComparisonArm, ComparisonWindow, Sweep, SweepPoint};
 use howdah_bench::histogram::Histogram;
 use howdah_bench::outcome::Outcome;
-use howdah_bench::plan::template::Random;
-use howdah_bench::plan::{Arrivals, Plan, Spacing, Stop, Target};
+use howdah_bench::plan::template::XorshiftRandom;
+use howdah_bench::plan::{Arrivals, LoadTarget, Plan, Spacing, StopLimits};
 use howdah_bench::run::client_side::ThreadUse;
 use howdah_bench::run::{
-    ByteCounts, ClientSide, ConnectionCounts, DocumentInfo, Ended, InFlight, Machine, Phases, Run,
-    SCHEMA, Sample, Second, Tally, Warmup,
+    ByteCounts, ClientSide, ConnectionTotals, DocumentInfo, InFlightRequests, Machine,
+    OutcomeTally, Phases, Run, RunEnd, SCHEMA_VERSION, Sample, Second, Warmup,
 };
 
 /// A builder of an invented run.
-pub struct Made {
+pub struct RunBuilder {
     run: Run,
-    random: Random,
+    random: XorshiftRandom,
 }
 
 fn empty(arrivals: Arrivals, seconds: f64) -> Run {
-    let target = Target::parse("http://127.0.0.1:8080/index.php").unwrap();
-    let stop = Stop {
+    let target = LoadTarget::parse("http://127.0.0.1:8080/index.php").unwrap();
+    let stop = StopLimits {
         requests: None,
         time: Some(Duration::from_secs_f64(seconds)),
     };
     Run {
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         generator: "howdah 0.1.0".into(),
         command: [
             "howdah",
@@ -42,13 +42,13 @@ fn empty(arrivals: Arrivals, seconds: f64) -> Run {
         .to_vec(),
         started: 1_795_211_261.25,
         elapsed: seconds,
-        ended: Ended::Time,
+        ended: RunEnd::Time,
         plan: Plan::new(target, arrivals, stop),
         body_length: 0,
         due: 0,
         begun: 0,
         sent: 0,
-        in_flight: InFlight::default(),
+        in_flight: InFlightRequests::default(),
         unsent: 0,
         warmup: Warmup::default(),
         outcomes: BTreeMap::new(),
@@ -57,9 +57,9 @@ fn empty(arrivals: Arrivals, seconds: f64) -> Run {
         phases: Phases::default(),
         send_lag: Histogram::new(),
         bytes: ByteCounts::default(),
-        connections: ConnectionCounts {
+        connections: ConnectionTotals {
             protocol: Some("HTTP/1.1".into()),
-            ..ConnectionCounts::default()
+            ..ConnectionTotals::default()
         },
         document: DocumentInfo {
             server: Some("nginx/1.22.1".into()),
@@ -94,31 +94,31 @@ fn empty(arrivals: Arrivals, seconds: f64) -> Run {
     }
 }
 
-impl Made {
+impl RunBuilder {
     /// Starts with a closed loop with this number of clients.
-    pub fn closed(concurrency: u32, seconds: f64) -> Made {
-        Made {
+    pub fn closed(concurrency: u32, seconds: f64) -> RunBuilder {
+        RunBuilder {
             run: empty(Arrivals::Closed { concurrency }, seconds),
-            random: Random::new(5, u64::from(concurrency)),
+            random: XorshiftRandom::new(5, u64::from(concurrency)),
         }
     }
 
     /// Starts with an open loop.
-    pub fn open(rate: f64, seconds: f64) -> Made {
+    pub fn open(rate: f64, seconds: f64) -> RunBuilder {
         let arrivals = Arrivals::Open {
             rate,
             spacing: Spacing::Poisson,
             max_connections: 100,
         };
-        Made {
+        RunBuilder {
             run: empty(arrivals, seconds),
-            random: Random::new(6, rate as u64),
+            random: XorshiftRandom::new(6, rate as u64),
         }
     }
 
     /// Sets the seed of the random numbers.
-    pub fn seeded(mut self, seed: u64) -> Made {
-        self.random = Random::new(seed, 99);
+    pub fn seeded(mut self, seed: u64) -> RunBuilder {
+        self.random = XorshiftRandom::new(seed, 99);
         self
     }
 
@@ -131,14 +131,14 @@ impl Made {
         status: u16,
         ms: f64,
         spread: f64,
-    ) -> Made {
+    ) -> RunBuilder {
         let run = &mut self.run;
-        let tally: &mut Tally = run.outcomes.entry(outcome).or_default();
+        let tally: &mut OutcomeTally = run.outcomes.entry(outcome).or_default();
         let whole = run.elapsed.ceil() as usize;
         let mut by_second = vec![Histogram::new(); whole];
         for i in 0..count {
-            let radius = (-2.0 * (1.0 - self.random.fraction()).ln()).sqrt();
-            let normal = radius * (std::f64::consts::TAU * self.random.fraction()).cos();
+            let radius = (-2.0 * (1.0 - self.random.next_fraction()).ln()).sqrt();
+            let normal = radius * (std::f64::consts::TAU * self.random.next_fraction()).cos();
             let ns = (ms * 1e6 * (spread * normal).exp()) as u64;
             tally.count += 1;
             tally.latency.record(ns);
@@ -175,7 +175,7 @@ impl Made {
                 second.latency = all.encode();
             }
         }
-        if outcome.is_answer() {
+        if outcome.is_complete_response() {
             *run.statuses.entry(status).or_default() += count;
             let length = if status == 200 { 1234 } else { 560 };
             run.bytes.received += count * (length + 200);
@@ -203,13 +203,13 @@ impl Made {
     }
 
     /// Changes the run.
-    pub fn with(mut self, change: impl FnOnce(&mut Run)) -> Made {
+    pub fn with(mut self, change: impl FnOnce(&mut Run)) -> RunBuilder {
         change(&mut self.run);
         self
     }
 
     /// Returns the run, after checking that its counts add up.
-    pub fn run(self) -> Run {
+    pub fn build(self) -> Run {
         let mut run = self.run;
         run.connections.opened = u64::from(run.plan.arrivals.connections());
         run.connections.reused = run
@@ -225,24 +225,24 @@ impl Made {
 }
 
 /// Returns a run of ten clients, one second, all responses good and of a fixed length.
-pub fn healthy() -> Run {
-    Made::closed(10, 6.0)
+pub fn healthy_run() -> Run {
+    RunBuilder::closed(10, 6.0)
         .ended(Outcome::Good, 14_400, 200, 4.0, 0.25)
-        .run()
+        .build()
 }
 
 /// Returns a run as in a published comparison of 2013: 500 clients on a unix socket; 8603 of 10000 responses were error
 /// pages, including the first.
-pub fn mostly_errors() -> Run {
-    Made::closed(500, 1.77)
+pub fn mostly_errors_run() -> Run {
+    RunBuilder::closed(500, 1.77)
         .ended(Outcome::Status5xx, 8603, 502, 12.0, 0.3)
         .ended(Outcome::Good, 1397, 200, 310.0, 0.4)
-        .run()
+        .build()
 }
 
 /// Returns a run with pages of varying length, as those of a blog.
-pub fn varying_lengths() -> Run {
-    Made::closed(10, 6.0)
+pub fn varying_lengths_run() -> Run {
+    RunBuilder::closed(10, 6.0)
         .ended(Outcome::Good, 3000, 200, 20.0, 0.2)
         .with(|run| {
             run.document.other_length = 2970;
@@ -250,17 +250,17 @@ pub fn varying_lengths() -> Run {
             run.document.shortest = Some(21_004);
             run.document.longest = Some(21_377);
         })
-        .run()
+        .build()
 }
 
 /// Returns a comparison of this number of pairs, with B `ratio` times as fast, and with a control.
-pub fn compared(pairs: u32, ratio: f64, noise: f64) -> Comparison {
-    let arm = |name: &str, url: &str, control| Arm {
+pub fn comparison_of_pairs(pairs: u32, ratio: f64, noise: f64) -> Comparison {
+    let arm = |name: &str, url: &str, control| ComparisonArm {
         name: name.into(),
         url: url.into(),
         control,
     };
-    let mut random = Random::new(77, 0);
+    let mut random = XorshiftRandom::new(77, 0);
     let mut windows = Vec::new();
     for block in 0..pairs {
         let mut order = vec![0, 1, 2];
@@ -268,9 +268,9 @@ pub fn compared(pairs: u32, ratio: f64, noise: f64) -> Comparison {
             order.reverse();
         }
         for which in order {
-            let jitter = 1.0 + noise * (2.0 * random.fraction() - 1.0);
+            let jitter = 1.0 + noise * (2.0 * random.next_fraction() - 1.0);
             let speed = if which == 2 { ratio } else { 1.0 } * jitter;
-            let run = Made::closed(10, 2.0)
+            let run = RunBuilder::closed(10, 2.0)
                 .seeded(u64::from(block) * 3 + which as u64)
                 .ended(
                     Outcome::Good,
@@ -279,8 +279,8 @@ pub fn compared(pairs: u32, ratio: f64, noise: f64) -> Comparison {
                     5.0 / speed,
                     0.3,
                 )
-                .run();
-            windows.push(Window {
+                .build();
+            windows.push(ComparisonWindow {
                 block,
                 arm: which,
                 run,
@@ -300,12 +300,17 @@ pub fn compared(pairs: u32, ratio: f64, noise: f64) -> Comparison {
 }
 
 /// Returns a sweep over the levels of a published comparison. Each level serves the given rate per second.
-pub fn swept(rates: &[(u32, f64)], fail_from: u32) -> Sweep {
+pub fn sweep_of_rates(rates: &[(u32, f64)], fail_from: u32) -> Sweep {
     let mut points = Vec::new();
     for (concurrency, rate) in rates {
         let ms = f64::from(*concurrency) / rate * 1e3;
-        let made =
-            Made::closed(*concurrency, 5.0).ended(Outcome::Good, (rate * 5.0) as u64, 200, ms, 0.1);
+        let made = RunBuilder::closed(*concurrency, 5.0).ended(
+            Outcome::Good,
+            (rate * 5.0) as u64,
+            200,
+            ms,
+            0.1,
+        );
         let made = if *concurrency >= fail_from {
             made.ended(Outcome::Status5xx, (rate * 2.0) as u64, 502, 1.0, 0.2)
         } else {
@@ -314,7 +319,7 @@ pub fn swept(rates: &[(u32, f64)], fail_from: u32) -> Sweep {
         points.push(SweepPoint {
             concurrency: *concurrency,
             repetition: 0,
-            run: made.run(),
+            run: made.build(),
         });
     }
     Sweep { points, seed: 1 }
@@ -322,7 +327,7 @@ pub fn swept(rates: &[(u32, f64)], fail_from: u32) -> Sweep {
 
 /// Compares a text with a file in `tests/golden`; with `HOWDAH_BLESS=1` writes it instead.
 #[track_caller]
-pub fn golden(name: &str, text: &str) {
+pub fn assert_golden(name: &str, text: &str) {
     let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("HOWDAH_BLESS").is_some_and(|v| v == "1") {
         std::fs::write(&path, text).unwrap();

@@ -10,7 +10,7 @@ use crate::key::target_of;
 pub enum Purge {
     /// All pages of the site.
     All,
-    /// One URL with all its variants, by its key ([`crate::key::Key::as_bytes`]).
+    /// One URL with all its variants, by its key ([`crate::key::PageKey::as_bytes`]).
     Url(Vec<u8>),
     /// A path of the site, under any host and scheme, with all its queries; or all paths with that prefix. `/%C3%A4`,
     /// `/%c3%a4` and the bytes themselves are the same path.
@@ -88,7 +88,7 @@ pub(super) fn path_of(target: &[u8]) -> &[u8] {
 
 impl Purge {
     /// Returns whether this purge concerns a page of its site with this key and these tags.
-    pub fn names(&self, url_key: &[u8], tags: &[Vec<u8>]) -> bool {
+    pub fn concerns(&self, url_key: &[u8], tags: &[Vec<u8>]) -> bool {
         let target = canonical(target_of(url_key));
         match self {
             Purge::All => true,

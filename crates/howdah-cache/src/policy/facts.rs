@@ -1,7 +1,7 @@
 //! The facts about a response on which the policy decides.
 
 use crate::pass::Pass;
-use crate::{Fields, Millis};
+use crate::{HeaderFields, Millis};
 
 /// A complete response, as it arrived.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +9,7 @@ pub struct ResponseFacts<'a> {
     /// The response's status code.
     pub status: u16,
     /// The response's header fields.
-    pub fields: &'a Fields<'a>,
+    pub fields: &'a HeaderFields<'a>,
     /// The request carried `Authorization`.
     pub authorized: bool,
     /// When the request was sent.

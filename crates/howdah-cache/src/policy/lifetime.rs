@@ -1,17 +1,17 @@
 //! The lifetime of a response that may be stored: RFC 9111 §4.2, and the headers that override it.
 
 use super::facts::ResponseFacts;
-use super::litespeed::litespeed;
-use super::{Freshness, Rules, Scheme};
-use crate::control::{Directives, Given};
+use super::litespeed::parse_litespeed_control;
+use super::{CacheRules, CacheScheme, Freshness};
+use crate::control::{Directives, TimeDirective};
 use crate::field::{self, members};
 use crate::pass::Pass;
-use crate::{Fields, Millis};
+use crate::{HeaderFields, Millis};
 
 /// The divisor of a resource's age that gives its heuristic lifetime (RFC 9111 §4.2.2 suggests 10 %).
-const HEURISTIC: u64 = 10;
+const HEURISTIC_DIVISOR: u64 = 10;
 /// The longest heuristic lifetime in seconds: one day.
-const HEURISTIC_MAX: u64 = 86_400;
+const MAX_HEURISTIC_LIFETIME: u64 = 86_400;
 
 /// Returns whether a status has a heuristic lifetime (RFC 9110 §15.1).
 fn is_heuristic(status: u16) -> bool {
@@ -30,8 +30,8 @@ fn is_understood(status: u16) -> bool {
 }
 
 /// Returns whether a client's malformed request can cause the status: if such a response were stored, every visitor
-/// would get it (cpdos.org). Under [`Scheme::CleanRoom`], it is never stored.
-fn is_clients_fault(status: u16) -> bool {
+/// would get it (cpdos.org). Under [`CacheScheme::CleanRoom`], it is never stored.
+fn is_client_provoked(status: u16) -> bool {
     matches!(
         status,
         400 | 405 | 406 | 408 | 411..=417 | 421 | 425 | 429 | 431
@@ -51,7 +51,7 @@ fn may_be_stored(
     if clean && status >= 500 {
         return Err(Pass::ServerError);
     }
-    if clean && is_clients_fault(status) {
+    if clean && is_client_provoked(status) {
         return Err(Pass::Status);
     }
     // §5.2.2.3: `must-understand` lifts `no-store` for a cache that understands the status.
@@ -65,8 +65,9 @@ fn may_be_stored(
     if directives.private {
         return Err(Pass::Private);
     }
-    let shared =
-        directives.public || directives.must_revalidate || directives.s_maxage != Given::No;
+    let shared = directives.public
+        || directives.must_revalidate
+        || directives.s_maxage != TimeDirective::Absent;
     if response.authorized && !shared {
         return Err(Pass::Authorization);
     }
@@ -84,7 +85,7 @@ fn stated_lifetime(
     let stated = directives.s_maxage.value().or(directives.max_age.value());
     let expires = || expires(fields, date.unwrap_or(response.received));
     // RFC 9213 §2.2: with targeted directives, `Expires` is ignored just as `Cache-Control` is.
-    let dialect = litespeed(fields).and_then(|said| said.lifetime);
+    let dialect = parse_litespeed_control(fields).and_then(|said| said.lifetime);
     let stated = dialect.or(stated);
     stated.or_else(|| if is_targeted { None } else { expires() })
 }
@@ -93,13 +94,13 @@ fn stated_lifetime(
 /// seconds of `X-Accel-Expires`, which take precedence over every other lifetime.
 pub(super) fn freshness(
     response: &ResponseFacts<'_>,
-    rules: &Rules,
+    rules: &CacheRules,
     directives: &Directives,
     is_targeted: bool,
     accel: Option<u64>,
 ) -> Result<Freshness, Pass> {
     let ResponseFacts { status, fields, .. } = *response;
-    let clean = rules.scheme == Scheme::CleanRoom;
+    let clean = rules.scheme == CacheScheme::CleanRoom;
     may_be_stored(response, clean, directives)?;
     if accel == Some(0) {
         return Err(Pass::NoLifetime);
@@ -119,10 +120,10 @@ pub(super) fn freshness(
         return Err(Pass::NoCache);
     }
     let lifetime = match explicit {
-        Some(seconds) => seconds.min(rules.longest()),
-        None if clean && matches!(status, 200 | 301 | 308) => rules.ttl.min(rules.longest()),
+        Some(seconds) => seconds.min(rules.max_lifetime()),
+        None if clean && matches!(status, 200 | 301 | 308) => rules.ttl.min(rules.max_lifetime()),
         None if clean || (!is_heuristic(status) && !validator) => return Err(Pass::Status),
-        None => heuristic(response, directives, date)
+        None => heuristic_lifetime(response, directives, date)
             .or(validator.then_some(0))
             .ok_or(Pass::NoLifetime)?,
     };
@@ -136,12 +137,12 @@ pub(super) fn freshness(
     // §4.2.4: these directives forbid serving a stale response, whatever is configured.
     let strict = directives.must_revalidate
         || directives.proxy_revalidate
-        || directives.s_maxage != Given::No
+        || directives.s_maxage != TimeDirective::Absent
         || always_validate;
-    let stale = |given: Given, configured: u64| match (strict, given) {
+    let stale = |given: TimeDirective, configured: u64| match (strict, given) {
         (true, _) => 0,
-        (false, Given::No) if clean => configured * 1000,
-        (false, given) => given.value().unwrap_or(0).min(rules.longest()) * 1000,
+        (false, TimeDirective::Absent) if clean => configured * 1000,
+        (false, given) => given.value().unwrap_or(0).min(rules.max_lifetime()) * 1000,
     };
     Ok(Freshness {
         received: response.received,
@@ -154,7 +155,7 @@ pub(super) fn freshness(
 }
 
 /// Returns the seconds from `Expires`. An invalid date is in the past (§5.3), and so are two headers that differ.
-fn expires(fields: &Fields<'_>, date: Millis) -> Option<u64> {
+fn expires(fields: &HeaderFields<'_>, date: Millis) -> Option<u64> {
     let mut lines = field::all(fields, b"expires");
     let first = lines.next()?;
     if lines.any(|other| other != first) {
@@ -164,7 +165,7 @@ fn expires(fields: &Fields<'_>, date: Millis) -> Option<u64> {
 }
 
 /// Returns the heuristic lifetime of §4.2.2, used only if nothing is explicit.
-fn heuristic(
+fn heuristic_lifetime(
     response: &ResponseFacts<'_>,
     directives: &Directives,
     date: Option<Millis>,
@@ -174,7 +175,7 @@ fn heuristic(
     }
     let modified = field::first(response.fields, b"last-modified").and_then(field::date)?;
     let at = date.unwrap_or(response.received);
-    Some((at.saturating_sub(modified) / 1000 / HEURISTIC).min(HEURISTIC_MAX))
+    Some((at.saturating_sub(modified) / 1000 / HEURISTIC_DIVISOR).min(MAX_HEURISTIC_LIFETIME))
 }
 
 /// Returns `corrected_initial_age` of §4.2.3, in milliseconds.

@@ -1,17 +1,17 @@
 //! `X-LiteSpeed-Cache-Control`, which plugins for LiteSpeed's cache send.
 
-use crate::Fields;
+use crate::HeaderFields;
 use crate::field::{self, members};
 
 /// The content of `X-LiteSpeed-Cache-Control` (OpenLiteSpeed's cachectrl.cpp). It may forbid caching and set a
 /// lifetime. Unlike there, it does not override `private` and `no-store` of `Cache-Control`.
-pub(super) struct LiteSpeed {
+pub(super) struct LiteSpeedControl {
     pub forbids: bool,
     pub lifetime: Option<u64>,
 }
 
 /// Parses the header. Returns `None` if the response does not have it.
-pub(super) fn litespeed(fields: &Fields<'_>) -> Option<LiteSpeed> {
+pub(super) fn parse_litespeed_control(fields: &HeaderFields<'_>) -> Option<LiteSpeedControl> {
     let mut lines = field::all(fields, b"x-litespeed-cache-control").peekable();
     lines.peek()?;
     let (mut forbids, mut shared, mut own) = (false, None, None);
@@ -27,5 +27,5 @@ pub(super) fn litespeed(fields: &Fields<'_>) -> Option<LiteSpeed> {
         }
     }
     let lifetime = shared.or(own);
-    Some(LiteSpeed { forbids, lifetime })
+    Some(LiteSpeedControl { forbids, lifetime })
 }

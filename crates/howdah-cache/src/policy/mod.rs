@@ -21,7 +21,7 @@ pub use response::{ResponseFacts, Storable};
 
 /// What is rendered for the cache, and for which request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheme {
+pub enum CacheScheme {
     /// `cache = on`: pages are rendered for an anonymous request that the server makes, so they cannot contain anything
     /// of a visitor. A page that does not specify a lifetime is kept for `cache_ttl`.
     #[default]
@@ -33,13 +33,13 @@ pub enum Scheme {
 
 /// Maximum time in seconds for which any page is kept, whatever its headers say. A mistake in a header ends within a
 /// day.
-pub const MAX_TTL: u64 = 86_400;
+pub const MAX_TTL_SECONDS: u64 = 86_400;
 
 /// A site's configuration of its page cache.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct CacheRules {
     /// `cache`: whether and by which rules pages are stored.
-    pub scheme: Scheme,
+    pub scheme: CacheScheme,
     /// `cache_preset`: the knowledge about the site's application.
     pub preset: &'static Preset,
     /// `cache_ttl`: seconds for a page that specifies no lifetime.
@@ -60,19 +60,19 @@ pub struct Rules {
     pub keep_tags: bool,
 }
 
-impl Rules {
+impl CacheRules {
     /// Returns whether the preset or `cache_never` excludes a path, decoded and cleaned, from the cache.
     pub fn never_caches(&self, path: &[u8]) -> bool {
-        self.preset.never_path(path) || self.never.iter().any(|prefix| path.starts_with(prefix))
+        self.preset.excludes_path(path) || self.never.iter().any(|prefix| path.starts_with(prefix))
     }
 }
 
-impl Default for Rules {
+impl Default for CacheRules {
     /// Returns the blank values, which the options of a site replace.
     fn default() -> Self {
-        Rules {
-            scheme: Scheme::default(),
-            preset: Preset::plain(),
+        CacheRules {
+            scheme: CacheScheme::default(),
+            preset: Preset::fallback(),
             ttl: 0,
             grace: 0,
             stale_if_error: 0,
@@ -85,21 +85,21 @@ impl Default for Rules {
     }
 }
 
-impl Rules {
+impl CacheRules {
     /// Returns values for tests, which have no options.
     #[doc(hidden)]
-    pub fn for_tests() -> Rules {
-        Rules {
+    pub fn for_tests() -> CacheRules {
+        CacheRules {
             ttl: 120,
             grace: 10,
             stale_if_error: 3600,
             max_object: 8 << 20,
-            ..Rules::default()
+            ..CacheRules::default()
         }
     }
 }
 
-impl Rules {
+impl CacheRules {
     /// Returns whether a cookie of this name, read as PHP reads it, changes no page.
     pub fn ignores_cookie(&self, name: &[u8]) -> bool {
         let among = |list: &[NamePattern]| list.iter().any(|known| known.matches(name));
@@ -113,10 +113,10 @@ impl Rules {
     }
 
     /// Returns the longest lifetime in seconds: the site's or the application's.
-    pub fn longest(&self) -> u64 {
+    pub fn max_lifetime(&self) -> u64 {
         match self.scheme {
-            Scheme::CleanRoom => MAX_TTL.min(self.preset.max_ttl),
-            Scheme::Rfc => MAX_TTL,
+            CacheScheme::CleanRoom => MAX_TTL_SECONDS.min(self.preset.max_ttl),
+            CacheScheme::Rfc => MAX_TTL_SECONDS,
         }
     }
 }

@@ -1,18 +1,18 @@
 //! Which requests may be answered from the cache, and rendered for it. The decision uses the request alone: method,
 //! headers, path. The query is handled by `key`.
 //!
-//! A header that is not in the key must not influence a shared page. Under [`Scheme::CleanRoom`] PHP does not see such
+//! A header that is not in the key must not influence a shared page. Under [`CacheScheme::CleanRoom`] PHP does not see such
 //! headers; this module looks for those that make the *visitor* expect a personal response.
 
-use super::{Rules, Scheme};
+use super::{CacheRules, CacheScheme};
 use crate::cookie;
 use crate::pass::Pass;
 
 /// Inspects a request's headers one by one, then decides whether the request may be answered from the cache.
 #[derive(Debug)]
 pub struct RequestGate<'r> {
-    rules: &'r Rules,
-    why: Option<Pass>,
+    rules: &'r CacheRules,
+    bypass: Option<Pass>,
     /// The name of the cookie that caused the bypass, as PHP reads it.
     pub cookie: Option<Vec<u8>>,
     /// The request has `Range`, `If-None-Match` …, so [`crate::serve`] must decide how a stored page is sent.
@@ -23,7 +23,7 @@ impl<'r> RequestGate<'r> {
     /// Creates the gate for a request with this method and path. The path is decoded and cleaned, as the router reads
     /// it: `/acc%6funt` is `/account` to the application. `body` says whether the request has a body, of whatever
     /// length.
-    pub fn new(rules: &'r Rules, method: &[u8], path: &[u8], body: bool) -> RequestGate<'r> {
+    pub fn new(rules: &'r CacheRules, method: &[u8], path: &[u8], body: bool) -> RequestGate<'r> {
         let why = match method {
             b"GET" | b"HEAD" if body => Some(Pass::RequestBody),
             b"GET" | b"HEAD" if rules.never_caches(path) => Some(Pass::NeverCachedPath),
@@ -32,32 +32,32 @@ impl<'r> RequestGate<'r> {
         };
         RequestGate {
             rules,
-            why,
+            bypass: why,
             cookie: None,
             conditional: false,
         }
     }
 
     /// Takes another path of the same page into account: the route that a front controller reads from `PATH_INFO`.
-    pub fn also_for(&mut self, path: &[u8]) {
-        if self.why.is_none() && self.rules.never_caches(path) {
-            self.why = Some(Pass::NeverCachedPath);
+    pub fn check_path(&mut self, path: &[u8]) {
+        if self.bypass.is_none() && self.rules.never_caches(path) {
+            self.bypass = Some(Pass::NeverCachedPath);
         }
     }
 
     /// Takes one header field of the request into account.
-    pub fn field(&mut self, name: &[u8], value: &[u8]) {
-        if self.why.is_some() {
+    pub fn check_header(&mut self, name: &[u8], value: &[u8]) {
+        if self.bypass.is_some() {
             return;
         }
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        let rfc = self.rules.scheme == Scheme::Rfc;
-        self.why = match name.len() {
+        let rfc = self.rules.scheme == CacheScheme::Rfc;
+        self.bypass = match name.len() {
             5 if is("range") => {
                 self.conditional = true;
                 None
             }
-            6 if is("cookie") => self.cookies(value).err(),
+            6 if is("cookie") => self.check_cookies(value).err(),
             // Scripts of a page send such requests. Applications answer them under the page's own URL, and few of them
             // send `Vary: Accept`.
             6 if is("accept") && !rfc => {
@@ -99,7 +99,7 @@ impl<'r> RequestGate<'r> {
         };
     }
 
-    fn cookies(&mut self, line: &[u8]) -> Result<(), Pass> {
+    fn check_cookies(&mut self, line: &[u8]) -> Result<(), Pass> {
         for name in cookie::names(line) {
             let name = name.map_err(|_| Pass::UnreadableCookie)?;
             let sessions = self.rules.preset.session_cookies;
@@ -108,7 +108,7 @@ impl<'r> RequestGate<'r> {
                 return Err(Pass::SessionCookie);
             }
             // Under `rfc`, the application declares by `Vary` what its pages depend on.
-            if self.rules.scheme == Scheme::CleanRoom && !self.rules.ignores_cookie(&name) {
+            if self.rules.scheme == CacheScheme::CleanRoom && !self.rules.ignores_cookie(&name) {
                 self.cookie = Some(name.into_owned());
                 return Err(Pass::UnknownCookie);
             }
@@ -118,7 +118,7 @@ impl<'r> RequestGate<'r> {
 
     /// Returns whether the cache may answer the request; the error is the first reason against it.
     pub fn verdict(&self) -> Result<(), Pass> {
-        self.why.map_or(Ok(()), Err)
+        self.bypass.map_or(Ok(()), Err)
     }
 }
 
@@ -127,25 +127,30 @@ mod tests {
     use super::*;
     use crate::preset::Preset;
 
-    fn wordpress() -> Rules {
-        Rules {
+    fn wordpress() -> CacheRules {
+        CacheRules {
             preset: Preset::find("wordpress").unwrap(),
             ignore_cookies: vec!["theme".to_owned(), "ab_*".to_owned()],
             never: vec![b"/shop/".to_vec()],
-            ..Rules::for_tests()
+            ..CacheRules::for_tests()
         }
     }
 
-    fn ask(rules: &Rules, method: &str, path: &str, fields: &[(&str, &str)]) -> Result<(), Pass> {
+    fn ask(
+        rules: &CacheRules,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<(), Pass> {
         let mut gate = RequestGate::new(rules, method.as_bytes(), path.as_bytes(), false);
         for (name, value) in fields {
-            gate.field(name.as_bytes(), value.as_bytes());
+            gate.check_header(name.as_bytes(), value.as_bytes());
         }
         gate.verdict()
     }
 
     #[test]
-    fn an_anonymous_reader_is_served_from_the_cache() {
+    fn anonymous_visitor_is_served_from_the_cache() {
         let rules = wordpress();
         for fields in [
             &[][..],
@@ -163,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_somebody_is_not() {
+    fn identified_visitor_is_not_served_from_the_cache() {
         let rules = wordpress();
         let hash = "0123456789abcdef0123456789abcdef";
         for (fields, why) in [
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_a_body_or_a_path_can_say_no() {
+    fn method_body_or_path_can_bypass_the_cache() {
         let rules = wordpress();
         for method in ["POST", "PUT", "DELETE", "OPTIONS", "get", "M-SEARCH"] {
             assert_eq!(ask(&rules, method, "/", &[]), Err(Pass::Method), "{method}");
@@ -226,9 +231,9 @@ mod tests {
 
     #[test]
     fn under_rfc_an_unknown_cookie_is_the_applications_to_declare_but_a_session_is_not() {
-        let rules = Rules {
-            scheme: Scheme::Rfc,
-            ..Rules::for_tests()
+        let rules = CacheRules {
+            scheme: CacheScheme::Rfc,
+            ..CacheRules::for_tests()
         };
         assert_eq!(ask(&rules, "GET", "/", &[("Cookie", "a=b")]), Ok(()));
         let session = [("Cookie", "PHPSESSID=b")];

@@ -3,26 +3,26 @@
 
 pub use super::facts::ResponseFacts;
 use super::lifetime::freshness;
-use super::litespeed::litespeed;
-use super::{Freshness, Rules, Scheme};
-use crate::Fields;
+use super::litespeed::parse_litespeed_control;
+use super::{CacheRules, CacheScheme, Freshness};
+use crate::HeaderFields;
 use crate::control::{self, Directives};
 use crate::field::{self, members};
 use crate::pass::Pass;
 use crate::tags::{self, Tags};
 
 /// Maximum size of a stored header section, in bytes of names and values.
-const MAX_HEAD: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Maximum number of headers by which a response may vary.
-const MAX_VARY: usize = 8;
+const MAX_VARY_HEADERS: usize = 8;
 
 /// The proof that the policy allows this response to be stored, as far as its headers show, and how. The body remains
-/// to be checked by [`Storable::complete`].
+/// to be checked by [`Storable::check_complete`].
 #[derive(Clone, Debug)]
 pub struct Storable {
     freshness: Freshness,
     vary: Vec<Vec<u8>>,
-    left_out: Vec<Vec<u8>>,
+    omitted: Vec<Vec<u8>>,
     tags: Tags,
     max_object: u64,
     announced: Option<u64>,
@@ -35,14 +35,14 @@ impl Storable {
     }
 
     /// Returns the headers by which it varies: in lower case, sorted, each once.
-    pub fn vary(&self) -> &[Vec<u8>] {
+    pub fn vary_headers(&self) -> &[Vec<u8>] {
         &self.vary
     }
 
     /// Returns whether the header `name` is not stored (those of `no-cache="…"` and `Connection`, and those that never
     /// are).
-    pub fn leaves_out(&self, name: &[u8]) -> bool {
-        self.left_out.iter().any(|n| n.eq_ignore_ascii_case(name)) || never_stored(name)
+    pub fn omits(&self, name: &[u8]) -> bool {
+        self.omitted.iter().any(|n| n.eq_ignore_ascii_case(name)) || never_stored(name)
     }
 
     /// Returns the tags that the response gave itself, by which it can be purged.
@@ -51,12 +51,12 @@ impl Storable {
     }
 
     /// Adds a tag that the script set with `howdah_cache_tag()`.
-    pub fn tag(&mut self, tag: &[u8]) -> Result<(), Pass> {
+    pub fn add_tag(&mut self, tag: &[u8]) -> Result<(), Pass> {
         self.tags.add(tag)
     }
 
     /// Checks a complete body of this many bytes.
-    pub fn complete(&self, length: u64) -> Result<(), Pass> {
+    pub fn check_complete(&self, length: u64) -> Result<(), Pass> {
         if length > self.max_object {
             return Err(Pass::TooLarge);
         }
@@ -67,7 +67,7 @@ impl Storable {
     }
 
     /// Checks whether a body may still grow to this length.
-    pub fn allows(&self, length: u64) -> Result<(), Pass> {
+    pub fn check_length(&self, length: u64) -> Result<(), Pass> {
         if length > self.max_object {
             return Err(Pass::TooLarge);
         }
@@ -100,12 +100,12 @@ fn never_stored(name: &[u8]) -> bool {
 }
 
 /// Decides whether a response may be stored, for how long and under which key.
-pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pass> {
+pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Result<Storable, Pass> {
     let ResponseFacts { status, fields, .. } = *response;
     if let Some(effect) = response.effect {
         return Err(effect);
     }
-    let clean = rules.scheme == Scheme::CleanRoom;
+    let clean = rules.scheme == CacheScheme::CleanRoom;
     let has = |name: &'static [u8]| field::first(fields, name).is_some();
     // Even if the response is `public`: a stored cookie would give one visitor's session to all.
     if has(b"set-cookie") || (clean && has(b"set-cookie2")) {
@@ -128,14 +128,14 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
         return Err(Pass::Streaming);
     }
     let lines = fields.iter().map(|(n, v)| n.len() + v.len() + 4);
-    if lines.sum::<usize>() > MAX_HEAD {
+    if lines.sum::<usize>() > MAX_HEAD_BYTES {
         return Err(Pass::HeadTooLarge);
     }
-    do_not_cache(fields, rules)?;
+    check_other_dialects(fields, rules)?;
     let targeted = control::targeted(fields);
     let is_targeted = targeted.is_some();
     let directives =
-        targeted.unwrap_or_else(|| Directives::read(field::all(fields, b"cache-control")));
+        targeted.unwrap_or_else(|| Directives::parse(field::all(fields, b"cache-control")));
     let vary = vary(fields, clean)?;
     let accel = control::accel_expires(fields, response.received);
     let freshness = freshness(response, rules, &directives, is_targeted, accel)?;
@@ -145,7 +145,7 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
     };
     let mut left_out = directives.no_cache_fields;
     if !rules.keep_tags {
-        left_out.extend(tags::FIELDS.iter().map(|name| name.to_vec()));
+        left_out.extend(tags::TAG_HEADERS.iter().map(|name| name.to_vec()));
     }
     for line in field::all(fields, b"connection") {
         left_out.extend(members(line).map(<[u8]>::to_ascii_lowercase));
@@ -153,8 +153,8 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
     Ok(Storable {
         freshness,
         vary,
-        left_out,
-        tags: Tags::of(fields)?,
+        omitted: left_out,
+        tags: Tags::from_headers(fields)?,
         max_object: rules.max_object,
         // No body is larger than the largest number of seconds.
         announced: announced.filter(|n| *n < field::MAX_SECONDS),
@@ -162,8 +162,8 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
 }
 
 /// Checks what plugins tell other caches: a refusal counts in every dialect.
-fn do_not_cache(fields: &Fields<'_>, rules: &Rules) -> Result<(), Pass> {
-    if litespeed(fields).is_some_and(|said| said.forbids) {
+fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result<(), Pass> {
+    if parse_litespeed_control(fields).is_some_and(|said| said.forbids) {
         return Err(Pass::DoNotCachePage);
     }
     // A cookie that determines what the page shows must not be one that is ignored.
@@ -175,15 +175,15 @@ fn do_not_cache(fields: &Fields<'_>, rules: &Rules) -> Result<(), Pass> {
         return Err(Pass::VaryUnbounded);
     }
     match field::first(fields, b"surrogate-control") {
-        Some(value) if Directives::read(std::iter::once(value)).no_store => Err(Pass::NoStore),
+        Some(value) if Directives::parse(std::iter::once(value)).no_store => Err(Pass::NoStore),
         _ => Ok(()),
     }
 }
 
 /// Returns the headers by which a response varies. `Accept-Encoding` is not one of them: the body is stored plain and
-/// encoded here. Under [`Scheme::CleanRoom`] neither is `Cookie`: the page was rendered without cookies, and it answers
+/// encoded here. Under [`CacheScheme::CleanRoom`] neither is `Cookie`: the page was rendered without cookies, and it answers
 /// only requests that have no relevant one.
-fn vary(fields: &Fields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
+fn vary(fields: &HeaderFields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
     let encoded = field::first(fields, b"content-encoding").is_some();
     let mut names = Vec::new();
     for line in field::all(fields, b"vary") {
@@ -199,7 +199,7 @@ fn vary(fields: &Fields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
     }
     names.sort();
     names.dedup();
-    if names.len() > MAX_VARY {
+    if names.len() > MAX_VARY_HEADERS {
         return Err(Pass::VaryUnbounded);
     }
     Ok(names)

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const NOW: Millis = 1_795_200_000_000;
 
-fn ask(rules: &Rules, status: u16, lines: &[(&str, &str)]) -> Result<Storable, Pass> {
+fn ask(rules: &CacheRules, status: u16, lines: &[(&str, &str)]) -> Result<Storable, Pass> {
     let fields: Vec<(&[u8], &[u8])> = lines
         .iter()
         .map(|(n, v)| (n.as_bytes(), v.as_bytes()))
@@ -20,32 +20,32 @@ fn ask(rules: &Rules, status: u16, lines: &[(&str, &str)]) -> Result<Storable, P
         received: NOW,
         effect: None,
     };
-    judge(&facts, rules)
+    decide_storable(&facts, rules)
 }
 
-fn rfc() -> Rules {
-    Rules {
-        scheme: Scheme::Rfc,
-        ..Rules::for_tests()
+fn rfc() -> CacheRules {
+    CacheRules {
+        scheme: CacheScheme::Rfc,
+        ..CacheRules::for_tests()
     }
 }
 
-fn wordpress() -> Rules {
-    Rules {
+fn wordpress() -> CacheRules {
+    CacheRules {
         preset: Preset::find("wordpress").unwrap(),
-        ..Rules::for_tests()
+        ..CacheRules::for_tests()
     }
 }
 
 /// Checks that `judge` returns this lifetime in seconds, or this reason.
 #[track_caller]
-fn check(rules: &Rules, status: u16, lines: &[(&str, &str)], expected: Result<u64, Pass>) {
+fn check(rules: &CacheRules, status: u16, lines: &[(&str, &str)], expected: Result<u64, Pass>) {
     let got = ask(rules, status, lines).map(|s| s.freshness().lifetime / 1000);
     assert_eq!(got, expected, "{status} {lines:?}");
 }
 
 #[test]
-fn a_page_that_says_nothing_is_kept_for_the_configured_time() {
+fn page_without_a_lifetime_is_kept_for_the_configured_time() {
     check(&wordpress(), 200, &[("Content-Type", "text/html")], Ok(120));
     check(&wordpress(), 301, &[("Location", "/x")], Ok(120));
     for status in [302, 404, 410] {
@@ -56,7 +56,7 @@ fn a_page_that_says_nothing_is_kept_for_the_configured_time() {
 }
 
 #[test]
-fn what_the_application_forbids_stays_forbidden_whatever_else_it_says() {
+fn forbidding_directives_override_permissive_ones() {
     let public = ("Cache-Control", "public, max-age=600");
     for rules in [wordpress(), rfc()] {
         for (line, why) in [
@@ -108,7 +108,7 @@ fn section_3_5_an_authorized_answer_is_stored_only_if_it_says_so() {
             received: NOW,
             effect: None,
         };
-        judge(&facts, &rfc()).map(|_| ())
+        decide_storable(&facts, &rfc()).map(|_| ())
     };
     assert_eq!(judge_with("max-age=60"), Err(Pass::Authorization));
     for allowed in [
@@ -235,7 +235,7 @@ fn section_4_2_3_age_counts_from_where_the_response_was_made() {
 #[test]
 fn section_4_2_4_and_rfc_5861_staleness_is_allowed_by_directive_or_configuration_and_forbidden_by_others()
  {
-    let spans = |rules: &Rules, cc: &str| {
+    let spans = |rules: &CacheRules, cc: &str| {
         let stored = ask(rules, 200, &[("Cache-Control", cc)]).unwrap();
         let f = *stored.freshness();
         (f.while_revalidate / 1000, f.if_error / 1000)
@@ -320,33 +320,33 @@ fn fields_of_one_exchange_are_not_stored() {
         "set-cookie",
         "Date",
     ] {
-        assert!(stored.leaves_out(name.as_bytes()), "{name}");
+        assert!(stored.omits(name.as_bytes()), "{name}");
     }
-    assert!(!stored.leaves_out(b"ETag"));
+    assert!(!stored.omits(b"ETag"));
 }
 
 #[test]
 fn section_3_3_a_body_that_is_not_whole_is_not_stored() {
     let cc = ("Cache-Control", "max-age=9");
     let stored = ask(&rfc(), 200, &[cc, ("Content-Length", "10")]).unwrap();
-    assert_eq!(stored.complete(10), Ok(()));
-    assert_eq!(stored.complete(9), Err(Pass::Incomplete));
-    let small = Rules {
+    assert_eq!(stored.check_complete(10), Ok(()));
+    assert_eq!(stored.check_complete(9), Err(Pass::Incomplete));
+    let small = CacheRules {
         max_object: 5,
         ..rfc()
     };
     assert_eq!(
-        ask(&small, 200, &[cc]).unwrap().complete(6),
+        ask(&small, 200, &[cc]).unwrap().check_complete(6),
         Err(Pass::TooLarge)
     );
 }
 
 #[test]
-fn what_varies_by_a_cookie_is_everybodys_when_it_was_rendered_without_one() {
+fn vary_cookie_is_ignored_for_cookieless_renders() {
     let lines = [("Vary", "Accept-Encoding, Cookie, Accept-Language, foo, FOO")];
     let stored = ask(&wordpress(), 200, &lines).unwrap();
     assert_eq!(
-        stored.vary(),
+        stored.vary_headers(),
         [b"accept-language".to_vec(), b"foo".to_vec()]
     );
     let cc = ("Cache-Control", "max-age=9");
@@ -386,7 +386,7 @@ proptest! {
         let lines = [("Cache-Control", &*cc), ("Vary", &vary), ("Age", &age), ("Expires", &expires)];
         for rules in [wordpress(), rfc()] {
             if let Ok(stored) = ask(&rules, 200, &lines) {
-                prop_assert!(stored.freshness().lifetime <= rules.longest() * 1000);
+                prop_assert!(stored.freshness().lifetime <= rules.max_lifetime() * 1000);
             }
             let mut with = lines.to_vec();
             with.push(("Set-Cookie", "a=b"));
@@ -399,7 +399,7 @@ proptest! {
 }
 
 #[test]
-fn litespeeds_word_gives_a_lifetime_and_may_forbid_but_overrules_nothing() {
+fn litespeed_control_sets_a_lifetime_and_may_forbid() {
     let said = |value: &'static str| ("X-LiteSpeed-Cache-Control", value);
     let rules = wordpress();
     check(&rules, 200, &[said("public,max-age=600")], Ok(600));
@@ -427,14 +427,14 @@ fn fields_for_this_cache_are_not_stored_and_tags_only_if_they_are_to_go_on() {
         ("X-LiteSpeed-Tag", "c"),
     ];
     for keep_tags in [false, true] {
-        let rules = Rules {
+        let rules = CacheRules {
             keep_tags,
             ..wordpress()
         };
         let storable = ask(&rules, 200, &lines).unwrap();
         assert_eq!(storable.tags().len(), 3);
-        assert_eq!(storable.leaves_out(b"surrogate-key"), !keep_tags);
-        assert!(!storable.leaves_out(b"Cache-Groups"));
-        assert!(storable.leaves_out(b"X-LiteSpeed-Tag"));
+        assert_eq!(storable.omits(b"surrogate-key"), !keep_tags);
+        assert!(!storable.omits(b"Cache-Groups"));
+        assert!(storable.omits(b"X-LiteSpeed-Tag"));
     }
 }

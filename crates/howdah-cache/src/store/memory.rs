@@ -17,7 +17,7 @@ use quick_cache::sync::{Cache, EntryAction, GuardResult};
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
 use super::disk::DiskSites;
-use super::disk::format::What;
+use super::disk::format::RecordContent;
 use crate::Millis;
 use crate::coalescer::{Coalescer, Join, Leader, RenderOutcome};
 use crate::generation::Generations;
@@ -26,42 +26,42 @@ use crate::pass::Pass;
 use crate::policy::PageState;
 
 /// Maximum number of headers by which all responses of a URL together may vary.
-const MAX_NAMES: usize = 16;
+const MAX_VARY_NAMES: usize = 16;
 
 /// Returns the longest body that fits into a memory of `capacity` bytes: every stored page is in memory while it is
 /// sent, once for all its readers.
-pub fn longest(capacity: u64) -> u64 {
+pub fn max_body_bytes(capacity: u64) -> u64 {
     capacity / 2
 }
 
 /// The entry under a key.
 #[derive(Clone, Debug)]
-enum Slot {
-    Page(Arc<Object>, Counted),
+enum MemoryEntry {
+    Page(Arc<Object>, PageWeight),
     Varies(Arc<Variants>),
 }
 
 /// The weight of a page when it was last counted, and the forms that had been made then. A page grows when a client
 /// requests it encoded, and the amount subtracted from a sum must be the amount that was added.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct PageWeight {
     forms: u8,
     weight: u64,
 }
 
-impl Counted {
-    fn of(page: &Object) -> Counted {
+impl PageWeight {
+    fn of(page: &Object) -> PageWeight {
         // In this order: a form that is made meanwhile is missing here, and so is counted later.
-        let forms = page.forms_made();
-        let weight = page.weight();
-        Counted { forms, weight }
+        let forms = page.existing_forms();
+        let weight = page.memory_bytes();
+        PageWeight { forms, weight }
     }
 }
 
-impl Slot {
-    fn of(page: Arc<Object>) -> Slot {
-        let counted = Counted::of(&page);
-        Slot::Page(page, counted)
+impl MemoryEntry {
+    fn of(page: Arc<Object>) -> MemoryEntry {
+        let counted = PageWeight::of(&page);
+        MemoryEntry::Page(page, counted)
     }
 }
 
@@ -79,14 +79,14 @@ impl Variants {
 }
 
 #[derive(Clone, Debug)]
-struct Bytes;
+struct ByteWeighter;
 
-impl Weighter<Box<[u8]>, Slot> for Bytes {
-    fn weight(&self, key: &Box<[u8]>, slot: &Slot) -> u64 {
+impl Weighter<Box<[u8]>, MemoryEntry> for ByteWeighter {
+    fn weight(&self, key: &Box<[u8]>, slot: &MemoryEntry) -> u64 {
         key.len() as u64
             + match slot {
-                Slot::Page(_, counted) => counted.weight,
-                Slot::Varies(variants) => {
+                MemoryEntry::Page(_, counted) => counted.weight,
+                MemoryEntry::Varies(variants) => {
                     variants.names.iter().map(Vec::len).sum::<usize>() as u64 + 512
                 }
             }
@@ -96,18 +96,18 @@ impl Weighter<Box<[u8]>, Slot> for Bytes {
 #[derive(Clone, Debug, Default)]
 struct Evictions {
     count: Arc<AtomicU64>,
-    below: Option<Arc<DiskSites>>,
+    disk: Option<Arc<DiskSites>>,
 }
 
-impl Lifecycle<Box<[u8]>, Slot> for Evictions {
+impl Lifecycle<Box<[u8]>, MemoryEntry> for Evictions {
     type RequestState = ();
 
     fn begin_request(&self) {}
 
     /// Not `on_evict`, which is also called for replaced entries.
-    fn before_evict(&self, (): &mut (), key: &Box<[u8]>, slot: &mut Slot) {
+    fn before_evict(&self, (): &mut (), key: &Box<[u8]>, slot: &mut MemoryEntry) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        if let (Some(below), Slot::Page(page, _)) = (&self.below, slot) {
+        if let (Some(below), MemoryEntry::Page(page, _)) = (&self.disk, slot) {
             below.write(key, page);
         }
     }
@@ -115,16 +115,16 @@ impl Lifecycle<Box<[u8]>, Slot> for Evictions {
 
 /// The result of looking a key up in the store.
 #[derive(Debug)]
-pub enum Found {
+pub enum PageLookup {
     /// A page and how it may be used.
     Page(Arc<Object>, PageState),
     /// The store has no page under this key.
-    Nothing,
+    NotFound,
 }
 
 /// How full the store is, for the status page and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct MemoryUsage {
     /// Pages, and entries that list the headers by which the pages of a URL vary.
     pub entries: u64,
     /// Bytes that the entries use, with encoded forms estimated.
@@ -137,23 +137,23 @@ pub struct Usage {
 
 /// The store of pages in memory, above the disk if there is one.
 #[derive(Debug)]
-pub struct Memory {
-    pages: Cache<Box<[u8]>, Slot, Bytes, RandomState, Evictions>,
+pub struct MemoryStore {
+    pages: Cache<Box<[u8]>, MemoryEntry, ByteWeighter, RandomState, Evictions>,
     evictions: Evictions,
     capacity: u64,
-    below: Option<Arc<DiskSites>>,
+    disk: Option<Arc<DiskSites>>,
     /// The reads from disk in progress, so each file is read only once at a time.
     reads: Coalescer,
 }
 
-impl Memory {
+impl MemoryStore {
     /// Creates an empty store for at most `capacity` bytes; `largest` is the longest body that must fit.
-    pub fn new(capacity: u64, largest: u64) -> Memory {
-        Memory::over(None, capacity, largest)
+    pub fn new(capacity: u64, largest: u64) -> MemoryStore {
+        MemoryStore::with_disk(None, capacity, largest)
     }
 
-    /// As [`Memory::new`], above a disk.
-    pub fn over(below: Option<Arc<DiskSites>>, capacity: u64, largest: u64) -> Memory {
+    /// As [`MemoryStore::new`], above a disk.
+    pub fn with_disk(below: Option<Arc<DiskSites>>, capacity: u64, largest: u64) -> MemoryStore {
         // The bytes are divided among the shards, and an object must fit into one.
         let shards = (capacity / (largest * 2).max(1)).clamp(1, 16) as usize;
         let options = OptionsBuilder::new()
@@ -162,153 +162,162 @@ impl Memory {
             .shards(shards)
             .build();
         let evictions = Evictions {
-            below: below.clone(),
+            disk: below.clone(),
             ..Evictions::default()
         };
         // All required options are set.
         let options = options.unwrap_or_else(|_| unreachable!("capacity and items are given"));
-        Memory {
-            pages: Cache::with_options(options, Bytes, RandomState::new(), evictions.clone()),
+        MemoryStore {
+            pages: Cache::with_options(
+                options,
+                ByteWeighter,
+                RandomState::new(),
+                evictions.clone(),
+            ),
             evictions,
             capacity,
-            below,
+            disk: below,
             reads: Coalescer::default(),
         }
     }
 
     /// Returns the disk below, if there is one.
     pub fn disk(&self) -> Option<&DiskSites> {
-        self.below.as_deref()
+        self.disk.as_deref()
     }
 
     /// Returns the headers by which the URL's responses vary, if any.
-    pub fn varies(&self, key: &[u8]) -> Option<Arc<Variants>> {
+    pub fn variants(&self, key: &[u8]) -> Option<Arc<Variants>> {
         match self.pages.peek(key) {
-            Some(Slot::Varies(variants)) => Some(variants),
+            Some(MemoryEntry::Varies(variants)) => Some(variants),
             _ => None,
         }
     }
 
     /// Looks up the page under `key`, or under the variant key that `variant` makes for the given names. A purged page
     /// is removed.
-    pub fn look(
+    pub fn find(
         &self,
         key: &[u8],
         variant: impl FnOnce(&[Vec<u8>]) -> Vec<u8>,
         generations: &Generations,
         now: Millis,
-    ) -> Found {
+    ) -> PageLookup {
         match self.pages.get(key) {
-            Some(Slot::Page(page, counted)) => {
-                self.count_again(key, &page, counted);
-                self.judged(key, page, generations, now)
+            Some(MemoryEntry::Page(page, counted)) => {
+                self.recount(key, &page, counted);
+                self.check_usable(key, page, generations, now)
             }
-            Some(Slot::Varies(variants)) => {
+            Some(MemoryEntry::Varies(variants)) => {
                 let key = variant(&variants.names);
                 match self.pages.get(&key[..]) {
-                    Some(Slot::Page(page, counted)) => {
-                        self.count_again(&key, &page, counted);
-                        self.judged(&key, page, generations, now)
+                    Some(MemoryEntry::Page(page, counted)) => {
+                        self.recount(&key, &page, counted);
+                        self.check_usable(&key, page, generations, now)
                     }
-                    _ => Found::Nothing,
+                    _ => PageLookup::NotFound,
                 }
             }
-            None => Found::Nothing,
+            None => PageLookup::NotFound,
         }
     }
 
     /// Counts a page again if forms of it were made since the last count.
-    fn count_again(&self, key: &[u8], page: &Arc<Object>, counted: Counted) {
-        if page.forms_made() == counted.forms {
+    fn recount(&self, key: &[u8], page: &Arc<Object>, counted: PageWeight) {
+        if page.existing_forms() == counted.forms {
             return;
         }
         let key: Box<[u8]> = key.into();
         // Only the entry that is there now is changed, since another page may have been stored meanwhile.
         let _ = self.pages.entry(&key, Some(Duration::ZERO), |_, slot| {
-            if let Slot::Page(there, counted) = slot
+            if let MemoryEntry::Page(there, counted) = slot
                 && Arc::ptr_eq(there, page)
             {
-                *counted = Counted::of(page);
+                *counted = PageWeight::of(page);
             }
             EntryAction::Retain(())
         });
     }
 
-    fn judged(
+    fn check_usable(
         &self,
         key: &[u8],
         page: Arc<Object>,
         generations: &Generations,
         now: Millis,
-    ) -> Found {
+    ) -> PageLookup {
         match page.state(generations, now) {
-            Some(state) => Found::Page(page, state),
+            Some(state) => PageLookup::Page(page, state),
             None => {
-                let same = |slot: &Slot| matches!(slot, Slot::Page(p, _) if Arc::ptr_eq(p, &page));
+                let same = |slot: &MemoryEntry| matches!(slot, MemoryEntry::Page(p, _) if Arc::ptr_eq(p, &page));
                 self.pages.remove_if(key, same);
-                Found::Nothing
+                PageLookup::NotFound
             }
         }
     }
 
-    /// As [`Memory::look`], on disk: a page found there is loaded into memory. All callers that need the same page wait
-    /// for one read of its file. Call it when [`Memory::look`] found nothing; it waits only if there may be a file.
-    pub async fn fetch(
+    /// As [`MemoryStore::find`], on disk: a page found there is loaded into memory. All callers that need the same page wait
+    /// for one read of its file. Call it when [`MemoryStore::find`] found nothing; it waits only if there may be a file.
+    pub async fn find_on_disk(
         &self,
         key: &[u8],
         variant: impl Fn(&[Vec<u8>]) -> Vec<u8>,
         generations: &Generations,
         now: Millis,
-    ) -> Found {
-        let Some(below) = &self.below else {
-            return Found::Nothing;
+    ) -> PageLookup {
+        let Some(below) = &self.disk else {
+            return PageLookup::NotFound;
         };
         // The second round is for the variant, once the variants are known; more are needed only if other variants are
         // stored meanwhile.
         for _ in 0..4 {
-            let own = match self.varies(key) {
+            let own = match self.variants(key) {
                 Some(variants) => variant(&variants.names),
                 None => key.to_vec(),
             };
-            if !self.may_be_below(&own, now) {
-                return Found::Nothing;
+            if !self.may_be_on_disk(&own, now) {
+                return PageLookup::NotFound;
             }
             let outcome = match self.reads.join(&own) {
                 Join::Follower(follower) => follower.wait().await,
                 // A caller that read the file before has put the page into memory before it completed.
                 Join::Leader(leader) => match self.pages.get(&own[..]) {
-                    Some(there) => complete(there, leader),
+                    Some(there) => complete_read(there, leader),
                     None => {
                         let what = below.read(&own).await;
-                        self.raise(&own, what, leader)
+                        self.load(&own, what, leader)
                     }
                 },
             };
             match outcome {
-                RenderOutcome::Stored(page) => return self.judged(&own, page, generations, now),
-                RenderOutcome::LookAgain => {}
-                RenderOutcome::Passed(_) => return Found::Nothing,
+                RenderOutcome::Stored(page) => {
+                    return self.check_usable(&own, page, generations, now);
+                }
+                RenderOutcome::Retry => {}
+                RenderOutcome::Passed(_) => return PageLookup::NotFound,
             }
         }
-        Found::Nothing
+        PageLookup::NotFound
     }
 
     /// Returns whether a request would search the disk for a key. A file that does not fit into memory, which may have
     /// become smaller since, is not read: each reader would have a copy.
-    pub fn may_be_below(&self, key: &[u8], now: Millis) -> bool {
-        let below = self.below.as_ref();
-        below.is_some_and(|below| below.may_have(key, now, self.capacity))
+    pub fn may_be_on_disk(&self, key: &[u8], now: Millis) -> bool {
+        let below = self.disk.as_ref();
+        below.is_some_and(|below| below.may_contain(key, now, self.capacity))
     }
 
     /// Puts the content of a file into memory, unless a newer entry is there.
-    fn raise(&self, own: &[u8], what: Option<What>, leader: Leader) -> RenderOutcome {
+    fn load(&self, own: &[u8], what: Option<RecordContent>, leader: Leader) -> RenderOutcome {
         let own: Box<[u8]> = own.into();
         let slot = match what {
-            Some(What::Page(page)) if page.body.len() as u64 > longest(self.capacity) => {
+            Some(RecordContent::Page(page))
+                if page.body.len() as u64 > max_body_bytes(self.capacity) =>
+            {
                 return RenderOutcome::Passed(Pass::TooLarge);
             }
-            Some(What::Page(page)) => Slot::of(Arc::from(page)),
-            Some(What::Varies(names)) => Slot::Varies(Arc::new(Variants { names })),
+            Some(RecordContent::Page(page)) => MemoryEntry::of(Arc::from(page)),
+            Some(RecordContent::Varies(names)) => MemoryEntry::Varies(Arc::new(Variants { names })),
             // The followers wake when the leader completes.
             None => return RenderOutcome::Passed(Pass::FlightFailed),
         };
@@ -321,13 +330,13 @@ impl Memory {
             }
             GuardResult::Timeout => slot,
         };
-        complete(there, leader)
+        complete_read(there, leader)
     }
 
     /// Stores a page that varies by `vary`, and returns it. `variant` makes the key from the names that count now:
     /// those of all of the URL's responses together, since a page that does not mention a header on which another
     /// variant depends says nothing about the others.
-    pub fn keep(
+    pub fn store(
         &self,
         key: &[u8],
         vary: &[Vec<u8>],
@@ -335,7 +344,7 @@ impl Memory {
         page: Object,
     ) -> Result<Arc<Object>, Pass> {
         let page = Arc::new(page);
-        match self.learn(key, vary)? {
+        match self.add_vary_names(key, vary)? {
             Some(variants) => self.insert(&variant(&variants.names), &page),
             None => self.insert(key, &page),
         }
@@ -343,8 +352,8 @@ impl Memory {
     }
 
     /// Returns the headers by which the URL's responses vary, together with `vary`; sorted.
-    pub fn varies_with(&self, key: &[u8], vary: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let known = self.varies(key);
+    pub fn all_vary_names(&self, key: &[u8], vary: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let known = self.variants(key);
         let mut names = known.map_or_else(Vec::new, |known| known.names.clone());
         names.extend_from_slice(vary);
         names.sort();
@@ -354,28 +363,32 @@ impl Memory {
 
     /// Notes that the URL's responses vary by these headers in addition to the known ones. Returns all of them, or
     /// `None` if the URL does not vary.
-    pub fn learn(&self, key: &[u8], vary: &[Vec<u8>]) -> Result<Option<Arc<Variants>>, Pass> {
-        let known = self.varies(key);
+    pub fn add_vary_names(
+        &self,
+        key: &[u8],
+        vary: &[Vec<u8>],
+    ) -> Result<Option<Arc<Variants>>, Pass> {
+        let known = self.variants(key);
         let knows = |known: &Arc<Variants>| vary.iter().all(|name| known.names.contains(name));
         if known.as_ref().map_or(vary.is_empty(), knows) {
             return Ok(known);
         }
-        let names = self.varies_with(key, vary);
-        if names.len() > MAX_NAMES {
+        let names = self.all_vary_names(key, vary);
+        if names.len() > MAX_VARY_NAMES {
             return Err(Pass::VaryUnbounded);
         }
         let variants = Arc::new(Variants { names });
         self.pages
-            .insert(key.into(), Slot::Varies(variants.clone()));
-        if let Some(below) = &self.below {
+            .insert(key.into(), MemoryEntry::Varies(variants.clone()));
+        if let Some(below) = &self.disk {
             below.write_varies(key, &variants.names);
         }
         Ok(Some(variants))
     }
 
     fn insert(&self, key: &[u8], page: &Arc<Object>) {
-        self.pages.insert(key.into(), Slot::of(page.clone()));
-        if let Some(below) = &self.below {
+        self.pages.insert(key.into(), MemoryEntry::of(page.clone()));
+        if let Some(below) = &self.disk {
             below.write(key, page);
         }
     }
@@ -389,7 +402,7 @@ impl Memory {
     pub fn count(&self, is: impl Fn(&Object) -> bool) -> usize {
         let slots = self.pages.iter();
         slots
-            .filter(|(_, slot)| matches!(slot, Slot::Page(page, _) if is(page)))
+            .filter(|(_, slot)| matches!(slot, MemoryEntry::Page(page, _) if is(page)))
             .count()
     }
 
@@ -399,8 +412,8 @@ impl Memory {
     }
 
     /// Returns the figures for the status page and the metrics.
-    pub fn usage(&self) -> Usage {
-        Usage {
+    pub fn usage(&self) -> MemoryUsage {
+        MemoryUsage {
             entries: self.pages.len() as u64,
             bytes: self.pages.weight(),
             capacity: self.capacity,
@@ -410,10 +423,10 @@ impl Memory {
 }
 
 /// Passes the entry in memory to all callers that wait for it.
-fn complete(there: Slot, leader: Leader) -> RenderOutcome {
+fn complete_read(there: MemoryEntry, leader: Leader) -> RenderOutcome {
     let outcome = match there {
-        Slot::Page(page, _) => RenderOutcome::Stored(page),
-        Slot::Varies(_) => RenderOutcome::LookAgain,
+        MemoryEntry::Page(page, _) => RenderOutcome::Stored(page),
+        MemoryEntry::Varies(_) => RenderOutcome::Retry,
     };
     leader.complete(outcome.clone());
     outcome
@@ -423,67 +436,67 @@ fn complete(there: Slot, leader: Leader) -> RenderOutcome {
 mod tests {
     use super::*;
     use crate::generation::{Force, Purge};
-    use crate::object::Form;
+    use crate::object::ResponseForm;
     use crate::object::tests::page;
 
     fn no_variant(_: &[Vec<u8>]) -> Vec<u8> {
         panic!("this page does not vary")
     }
 
-    fn body(found: Found) -> Option<String> {
+    fn body(found: PageLookup) -> Option<String> {
         match found {
-            Found::Page(page, _) => Some(String::from_utf8_lossy(&page.body).into_owned()),
-            Found::Nothing => None,
+            PageLookup::Page(page, _) => Some(String::from_utf8_lossy(&page.body).into_owned()),
+            PageLookup::NotFound => None,
         }
     }
 
     #[test]
-    fn a_page_is_found_until_it_is_purged() {
-        let (memory, generations) = (Memory::new(1 << 20, 1 << 16), Generations::default());
-        assert_eq!(body(memory.look(b"k", no_variant, &generations, 1)), None);
+    fn page_is_found_until_it_is_purged() {
+        let (memory, generations) = (MemoryStore::new(1 << 20, 1 << 16), Generations::default());
+        assert_eq!(body(memory.find(b"k", no_variant, &generations, 1)), None);
         memory
-            .keep(b"k", &[], no_variant, page(&[], "text"))
+            .store(b"k", &[], no_variant, page(&[], "text"))
             .unwrap();
         assert_eq!(
-            body(memory.look(b"k", no_variant, &generations, 1)).unwrap(),
+            body(memory.find(b"k", no_variant, &generations, 1)).unwrap(),
             "text"
         );
         assert_eq!(
-            body(memory.look(b"other", no_variant, &generations, 1)),
+            body(memory.find(b"other", no_variant, &generations, 1)),
             None
         );
         generations.purge(&Purge::Url(b"key".to_vec()), Force::Hard);
-        assert_eq!(body(memory.look(b"k", no_variant, &generations, 1)), None);
+        assert_eq!(body(memory.find(b"k", no_variant, &generations, 1)), None);
         assert_eq!(memory.usage().entries, 0, "what was purged takes no room");
     }
 
     #[test]
-    fn each_variant_is_found_by_its_own_values_and_a_new_field_sorts_them_anew() {
-        let (memory, generations) = (Memory::new(1 << 20, 1 << 16), Generations::default());
+    fn variants_are_found_by_their_values() {
+        let (memory, generations) = (MemoryStore::new(1 << 20, 1 << 16), Generations::default());
         let key = |value: &'static str| {
             move |names: &[Vec<u8>]| [&b"k"[..], &names.concat(), value.as_bytes()].concat()
         };
         let vary = [b"foo".to_vec()];
         memory
-            .keep(b"k", &vary, key("1"), page(&[], "one"))
+            .store(b"k", &vary, key("1"), page(&[], "one"))
             .unwrap();
         memory
-            .keep(b"k", &vary, key("2"), page(&[], "two"))
+            .store(b"k", &vary, key("2"), page(&[], "two"))
             .unwrap();
         // A page that does not declare what it varies by is still stored as a variant.
         memory
-            .keep(b"k", &[], key("3"), page(&[], "three"))
+            .store(b"k", &[], key("3"), page(&[], "three"))
             .unwrap();
-        let look = |value| body(memory.look(b"k", key(value), &generations, 1));
+        let look = |value| body(memory.find(b"k", key(value), &generations, 1));
         assert_eq!(look("1").unwrap(), "one");
         assert_eq!(look("2").unwrap(), "two");
         assert_eq!(look("3").unwrap(), "three");
         assert_eq!(look("4"), None);
         memory
-            .keep(b"k", &[b"bar".to_vec()], key("1"), page(&[], "new"))
+            .store(b"k", &[b"bar".to_vec()], key("1"), page(&[], "new"))
             .unwrap();
         assert_eq!(
-            memory.varies(b"k").unwrap().names(),
+            memory.variants(b"k").unwrap().names(),
             [b"bar".to_vec(), b"foo".to_vec()]
         );
         assert_eq!(look("1").unwrap(), "new");
@@ -491,15 +504,15 @@ mod tests {
     }
 
     #[test]
-    fn ever_new_variants_of_a_url_push_out_each_other_and_not_the_one_that_is_read() {
-        let (memory, generations) = (Memory::new(100_000, 10_000), Generations::default());
+    fn unread_variants_evict_each_other_and_not_the_read_one() {
+        let (memory, generations) = (MemoryStore::new(100_000, 10_000), Generations::default());
         let keep = |value: String| {
             let key = move |_: &[Vec<u8>]| [b"k ", value.as_bytes()].concat();
             memory
-                .keep(b"k", &[b"foo".to_vec()], key, page(&[], "x"))
+                .store(b"k", &[b"foo".to_vec()], key, page(&[], "x"))
                 .unwrap();
         };
-        let look = || body(memory.look(b"k", |_| b"k read".to_vec(), &generations, 1));
+        let look = || body(memory.find(b"k", |_| b"k read".to_vec(), &generations, 1));
         keep("read".to_owned());
         for n in 0..3000 {
             if n % 50 == 0 {
@@ -512,19 +525,19 @@ mod tests {
 
     #[test]
     fn encoded_forms_count_once_they_are_made() {
-        let (memory, generations) = (Memory::new(1 << 20, 1 << 16), Generations::default());
-        memory.keep(b"k", &[], no_variant, page(&[], "x")).unwrap();
+        let (memory, generations) = (MemoryStore::new(1 << 20, 1 << 16), Generations::default());
+        memory.store(b"k", &[], no_variant, page(&[], "x")).unwrap();
         let before = memory.usage().bytes;
-        let Found::Page(there, _) = memory.look(b"k", no_variant, &generations, 1) else {
+        let PageLookup::Page(there, _) = memory.find(b"k", no_variant, &generations, 1) else {
             panic!("it was kept");
         };
-        there.form(1, || Form {
+        there.form(1, || ResponseForm {
             head: Default::default(),
             body: vec![0; 5000].into(),
             encodable: true,
         });
         for _ in 0..2 {
-            assert!(body(memory.look(b"k", no_variant, &generations, 1)).is_some());
+            assert!(body(memory.find(b"k", no_variant, &generations, 1)).is_some());
             assert_eq!(memory.usage().bytes, before + 5000);
         }
         memory.remove(b"k");
@@ -532,28 +545,28 @@ mod tests {
     }
 
     #[test]
-    fn a_url_whose_answers_name_ever_new_fields_is_not_kept() {
-        let memory = Memory::new(1 << 20, 1 << 16);
-        for n in 0..MAX_NAMES + 3 {
-            let kept = memory.learn(b"k", &[n.to_string().into_bytes()]);
-            let expected = (n >= MAX_NAMES).then_some(Pass::VaryUnbounded);
+    fn url_with_too_many_vary_names_is_not_stored() {
+        let memory = MemoryStore::new(1 << 20, 1 << 16);
+        for n in 0..MAX_VARY_NAMES + 3 {
+            let kept = memory.add_vary_names(b"k", &[n.to_string().into_bytes()]);
+            let expected = (n >= MAX_VARY_NAMES).then_some(Pass::VaryUnbounded);
             assert_eq!(kept.err(), expected, "{n}");
         }
     }
 
     #[test]
-    fn bytes_are_bounded_and_a_crawler_does_not_push_out_what_is_read() {
-        let (memory, generations) = (Memory::new(100_000, 10_000), Generations::default());
+    fn crawler_does_not_evict_pages_that_are_read() {
+        let (memory, generations) = (MemoryStore::new(100_000, 10_000), Generations::default());
         for n in 0..10 {
             let key = format!("read{n}").into_bytes();
-            memory.keep(&key, &[], no_variant, page(&[], "x")).unwrap();
+            memory.store(&key, &[], no_variant, page(&[], "x")).unwrap();
             for _ in 0..3 {
-                assert!(body(memory.look(&key, no_variant, &generations, 1)).is_some());
+                assert!(body(memory.find(&key, no_variant, &generations, 1)).is_some());
             }
         }
         for n in 0..2000 {
             let key = format!("crawled{n}").into_bytes();
-            memory.keep(&key, &[], no_variant, page(&[], "x")).unwrap();
+            memory.store(&key, &[], no_variant, page(&[], "x")).unwrap();
         }
         let usage = memory.usage();
         assert!(
@@ -563,7 +576,7 @@ mod tests {
         let left = (0..10)
             .filter(|n| {
                 let key = format!("read{n}").into_bytes();
-                body(memory.look(&key, no_variant, &generations, 1)).is_some()
+                body(memory.find(&key, no_variant, &generations, 1)).is_some()
             })
             .count();
         assert!(left >= 8, "{left} of 10 pages that are read were left");

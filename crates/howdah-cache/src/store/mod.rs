@@ -5,4 +5,4 @@
 pub mod disk;
 pub mod memory;
 
-pub use memory::{Found, Memory};
+pub use memory::{MemoryStore, PageLookup};

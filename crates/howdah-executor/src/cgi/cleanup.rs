@@ -4,21 +4,21 @@
 use std::sync::Arc;
 
 use howdah_proto::control::Exit;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::request::RequestFrame;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
 use super::CgiShared;
-use crate::Held;
+use crate::DropAtEnd;
 use crate::programs::slot_queue::Permit;
-use crate::programs::spawner_client::{Fate, Process};
+use crate::programs::spawner_client::{ProcessEvent, SpawnedProcess};
 
 /// The maximum number of bytes of a request's standard error that are logged.
-const MOST: usize = 64 * 1024;
+const MAX_STDERR_BYTES: usize = 64 * 1024;
 /// The maximum length of a logged line in bytes. A longer line is split.
-const LONGEST_LINE: usize = 8 * 1024;
+const MAX_LINE_BYTES: usize = 8 * 1024;
 
 /// Splits the standard error of a request's program into lines for the log.
 struct StderrLines {
@@ -26,13 +26,13 @@ struct StderrLines {
     frame: Arc<RequestFrame>,
     request: u64,
     line: Vec<u8>,
-    left: usize,
+    remaining_bytes: usize,
 }
 
 impl StderrLines {
     fn take(&mut self, bytes: &[u8]) {
         for b in bytes {
-            if *b == b'\n' || self.line.len() == LONGEST_LINE {
+            if *b == b'\n' || self.line.len() == MAX_LINE_BYTES {
                 self.finish();
             }
             if *b != b'\n' {
@@ -44,19 +44,19 @@ impl StderrLines {
     fn finish(&mut self) {
         let line = std::mem::take(&mut self.line);
         let line = line.trim_ascii_end();
-        if line.is_empty() || self.left == 0 {
+        if line.is_empty() || self.remaining_bytes == 0 {
             return;
         }
-        self.left = self.left.saturating_sub(line.len());
-        self.say(line);
-        if self.left == 0 {
-            self.say(b"further standard error of the program is not logged");
+        self.remaining_bytes = self.remaining_bytes.saturating_sub(line.len());
+        self.log_line(line);
+        if self.remaining_bytes == 0 {
+            self.log_line(b"further standard error of the program is not logged");
         }
     }
 
-    fn say(&self, line: &[u8]) {
+    fn log_line(&self, line: &[u8]) {
         let (log, name) = (&self.shared.log, &self.shared.config.name);
-        log.script(name, self.request, &self.frame, Level::Warning, line);
+        log.script(name, self.request, &self.frame, LogLevel::Warning, line);
     }
 }
 
@@ -65,32 +65,32 @@ impl StderrLines {
 pub(super) async fn run(
     shared: Arc<CgiShared>,
     (request, frame): (u64, Arc<RequestFrame>),
-    mut process: Process,
-    place: (Permit, Option<Held>),
+    mut process: SpawnedProcess,
+    place: (Permit, Option<DropAtEnd>),
     mut stderr: pipe::Receiver,
     mut over: oneshot::Receiver<()>,
-    fate: watch::Sender<Option<Fate>>,
+    fate: watch::Sender<Option<ProcessEvent>>,
 ) {
     let mut lines = StderrLines {
         shared,
         frame,
         request,
         line: Vec::new(),
-        left: MOST,
+        remaining_bytes: MAX_STDERR_BYTES,
     };
     let mut place = Some(place);
     let (mut run_over, mut silent) = (false, false);
     let mut bytes = vec![0; 4096];
     while place.is_some() || !run_over {
         tokio::select! {
-            told = process.fates.recv(), if place.is_some() => match told {
-                Some(Fate::Started(pid)) => {
+            told = process.events.recv(), if place.is_some() => match told {
+                Some(ProcessEvent::Started(pid)) => {
                     if let Some((place, _)) = &place {
                         place.set_pid(pid);
                     }
                 }
                 ended => {
-                    let ended = ended.unwrap_or(Fate::Exited(Exit::Unseen));
+                    let ended = ended.unwrap_or(ProcessEvent::Exited(Exit::Unseen));
                     fate.send_replace(Some(ended));
                     place = None;
                 }

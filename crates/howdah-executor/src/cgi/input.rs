@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::{BodyCutOff, ExecError, ScriptBody};
 
 /// The number of bytes that fit in an empty pipe without a reader (pipe(7)).
-const PIPE: usize = 64 * 1024;
+const PIPE_CAPACITY_BYTES: usize = 64 * 1024;
 
 /// The part of a body that has to be written to the program's standard input while it runs.
 pub(super) enum StdinFeed {
@@ -29,10 +29,10 @@ pub(super) enum StdinFeed {
 /// # Errors
 /// `BodyUnreadable`: the file cannot be read, or the process has no free descriptors.
 pub(super) fn open(body: ScriptBody) -> Result<(OwnedFd, Option<StdinFeed>), ExecError> {
-    make(body).map_err(|_| ExecError::BodyUnreadable)
+    open_input(body).map_err(|_| ExecError::BodyUnreadable)
 }
 
-fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<StdinFeed>)> {
+fn open_input(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<StdinFeed>)> {
     let pipe = || -> std::io::Result<(OwnedFd, OwnedFd)> {
         Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
     };
@@ -49,7 +49,7 @@ fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<StdinFeed>)> {
             file.rewind()?;
             (file.into(), None)
         }
-        ScriptBody::Memory(bytes) if bytes.len() <= PIPE => {
+        ScriptBody::Memory(bytes) if bytes.len() <= PIPE_CAPACITY_BYTES => {
             let (read, write) = pipe()?;
             // A pipe may be smaller than usual (pipe-user-pages-soft). The rest is fed then.
             rustix::io::ioctl_fionbio(&write, true)?;

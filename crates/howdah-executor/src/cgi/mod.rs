@@ -20,20 +20,23 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::condition::Condition;
+use crate::common::condition::PoolCondition;
 use crate::common::event_channel::FutureRun;
 use crate::config::CgiConfig;
 use crate::launch::Launcher;
-use crate::pool::Happens;
+use crate::pool::PoolFuture;
 use crate::programs::draining::Draining;
 use crate::programs::slot_queue::SlotQueue;
 use crate::programs::spawner_client::SpawnerClient;
 use crate::status::PoolStatus;
-use crate::{ExecError, Executor, Log, Mode, Pool, Role, Run, ScriptRequest};
+use crate::{
+    ExecError, Executor, PoolMode, ScriptPool, ScriptRequest, ScriptRole, ScriptRun,
+    SharedScriptLog,
+};
 
 /// How a script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ScriptKind {
     /// The pool's configured program runs the script.
     Php,
     /// The script is itself a program and is executed directly.
@@ -42,10 +45,10 @@ enum Kind {
 
 struct CgiShared {
     config: CgiConfig,
-    log: Log,
-    link: Arc<SpawnerClient>,
-    places: Arc<SlotQueue>,
-    ending: Draining,
+    log: SharedScriptLog,
+    spawner: Arc<SpawnerClient>,
+    slot_queue: Arc<SlotQueue>,
+    draining: Draining,
     started: Instant,
 }
 
@@ -55,28 +58,28 @@ pub struct CgiPool {
 }
 
 impl CgiPool {
-    /// Starts the pool's spawner. Returns at once; [`Pool::ready`] resolves when programs can run.
+    /// Starts the pool's spawner. Returns at once; [`ScriptPool::ready`] resolves when programs can run.
     ///
     /// # Errors
     /// The thread that communicates with the spawner cannot be started.
     pub fn start(
         config: CgiConfig,
         launcher: Arc<dyn Launcher>,
-        log: Log,
+        log: SharedScriptLog,
     ) -> io::Result<Arc<CgiPool>> {
-        let mode = Mode::Cgi(config.clone());
+        let mode = PoolMode::Cgi(config.clone());
         let link = SpawnerClient::start(mode, config.spawner_timeout, launcher, log.clone())?;
         let places = SlotQueue::new(config.queue_size);
         for _ in 0..config.max_children {
-            places.open(1, 0);
+            places.add_row(1, 0);
         }
         let shared = CgiShared {
-            ending: Draining::new(link.clone(), places.clone()),
+            draining: Draining::new(link.clone(), places.clone()),
             started: Instant::now(),
             config,
             log,
-            link,
-            places,
+            spawner: link,
+            slot_queue: places,
         };
         Ok(Arc::new(CgiPool {
             shared: Arc::new(shared),
@@ -85,31 +88,31 @@ impl CgiPool {
 }
 
 impl Executor for CgiPool {
-    fn processes(&self) -> Option<u32> {
+    fn max_processes(&self) -> Option<u32> {
         Some(self.shared.config.max_children)
     }
 
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+    fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun> {
         let shared = self.shared.clone();
-        if shared.ending.has_begun() {
-            return match shared.ending.successor() {
+        if shared.draining.has_begun() {
+            return match shared.draining.successor() {
                 Some(next) => next.start(request),
                 None => refuse(&shared, ExecError::Stopping),
             };
         }
         let kind = match request.role {
-            Role::Responder => Kind::Php,
-            Role::Program => Kind::Program,
-            Role::Authorizer => return refuse(&shared, request.role.unsupported()),
+            ScriptRole::Responder => ScriptKind::Php,
+            ScriptRole::Program => ScriptKind::Program,
+            ScriptRole::Authorizer => return refuse(&shared, request.role.unsupported()),
         };
-        if let Condition::Down { name, message } = &*shared.link.condition().borrow() {
+        if let PoolCondition::Down { name, message } = &*shared.spawner.condition().borrow() {
             let (name, message) = (name.clone(), message.clone());
             return refuse(&shared, ExecError::PoolDown { name, message });
         }
         FutureRun::boxed(move |events| async move {
             let outcome = run::run(&shared, kind, request, events).await;
             if let Err(error) = &outcome {
-                shared.places.count(error);
+                shared.slot_queue.count_failure(error);
             }
             outcome
         })
@@ -124,30 +127,30 @@ impl Executor for CgiPool {
         let mut status = PoolStatus {
             pool: shared.config.name.clone(),
             process_manager: "cgi".to_owned(),
-            state: shared.ending.state(),
+            state: shared.draining.state(),
             uptime: shared.started.elapsed().as_secs(),
             ..PoolStatus::default()
         };
-        shared.places.fill(&mut status);
+        shared.slot_queue.fill_status(&mut status);
         status
     }
 }
 
-fn refuse(shared: &CgiShared, error: ExecError) -> Box<dyn Run> {
-    shared.places.count(&error);
+fn refuse(shared: &CgiShared, error: ExecError) -> Box<dyn ScriptRun> {
+    shared.slot_queue.count_failure(&error);
     FutureRun::boxed(|_| async { Err(error) })
 }
 
-impl Pool for CgiPool {
-    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
-        Box::pin(self.shared.link.ready())
+impl ScriptPool for CgiPool {
+    fn ready(&self) -> PoolFuture<'_, Result<(), ExecError>> {
+        Box::pin(self.shared.spawner.ready())
     }
 
     fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
-        self.shared.ending.begin(successor, limit);
+        self.shared.draining.begin(successor, limit);
     }
 
-    fn drained(&self) -> Happens<'_, ()> {
-        Box::pin(self.shared.ending.over())
+    fn drained(&self) -> PoolFuture<'_, ()> {
+        Box::pin(self.shared.draining.wait_until_closed())
     }
 }

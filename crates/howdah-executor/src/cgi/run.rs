@@ -9,69 +9,69 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use howdah_proto::cgi_response::{CgiError, CgiParser};
 use howdah_proto::control::Exit;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::response::ResponseError;
-use howdah_proto::spawner::Start;
+use howdah_proto::spawner::ProgramStart;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
-use super::{CgiShared, Kind, cleanup, input, variables};
+use super::{CgiShared, ScriptKind, cleanup, input, variables};
 use crate::common::event_channel::EventSender;
-use crate::error::Errno;
+use crate::error::ExecErrno;
 use crate::programs::slot_queue::RequestSummary;
-use crate::programs::spawner_client::{Fate, Process, SpawnRefused, SpawnerClient};
-use crate::{Event, ExecError, RunTiming, ScriptRequest};
+use crate::programs::spawner_client::{ProcessEvent, SpawnRefused, SpawnedProcess, SpawnerClient};
+use crate::{ExecError, RunEvent, RunTiming, ScriptRequest};
 
 /// The time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The spawner terminates a program that exceeds its limit by this much. Usually the front, which also responds to the
 /// client, has done so by then.
-const MARGIN: Duration = Duration::from_millis(500);
+const SPAWNER_LIMIT_MARGIN: Duration = Duration::from_millis(500);
 /// Output is flushed when the program has been silent for this long, as other servers do when a pipe is empty.
-const QUIET: Duration = Duration::from_millis(50);
+const FLUSH_AFTER: Duration = Duration::from_millis(50);
 /// How long to wait for the exit of a program after the end of its output. The exit matters because the response of a
 /// killed program is not complete.
-const LEAVE: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before another attempt when the socket to the spawner is full.
-const RETRY: Duration = Duration::from_millis(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// The maximum number of bytes in one read of a program's output.
-const CHUNK: usize = 32 * 1024;
+const READ_CHUNK_BYTES: usize = 32 * 1024;
 
 /// Terminates the program if the run is dropped or fails before the program's response is complete.
-struct Guard {
-    link: Arc<SpawnerClient>,
+struct ProgramGuard {
+    spawner: Arc<SpawnerClient>,
     id: u64,
     complete: bool,
     /// The program continues although its client has left, because it has received a request that is made for its side
     /// effects.
-    goes_on: Arc<AtomicBool>,
+    keeps_running: Arc<AtomicBool>,
     /// Dropped with the guard, which tells the cleanup that no signal follows.
     _over: oneshot::Sender<()>,
 }
 
-impl Drop for Guard {
+impl Drop for ProgramGuard {
     fn drop(&mut self) {
-        if !self.complete && !self.goes_on.load(Ordering::Relaxed) {
-            self.link.end(self.id, KILL_GRACE);
+        if !self.complete && !self.keeps_running.load(Ordering::Relaxed) {
+            self.spawner.terminate(self.id, KILL_GRACE);
         }
     }
 }
 
 pub(super) async fn run(
     shared: &Arc<CgiShared>,
-    kind: Kind,
+    kind: ScriptKind,
     request: ScriptRequest,
     events: EventSender,
 ) -> Result<(), ExecError> {
     let asked = Instant::now();
-    let _in_flight = shared.ending.in_flight();
+    let _in_flight = shared.draining.track_run();
     let frame = Arc::new(request.frame);
-    let mut cut = shared.ending.cut();
+    let mut cut = shared.draining.cut();
     let queue_timeout = shared.config.queue_timeout;
     let about = RequestSummary::new(&frame);
     let place = tokio::select! {
-        place = shared.places.take(request.client, about, queue_timeout) => place?,
+        place = shared.slot_queue.acquire(request.client, about, queue_timeout) => place?,
         _ = cut.wait_for(|cut| *cut) => return Err(ExecError::Stopping),
     };
     events.set_timing(RunTiming {
@@ -80,13 +80,13 @@ pub(super) async fn run(
     });
     let limit = shared.config.request_terminate_timeout;
     let deadline = Instant::now() + limit.unwrap_or(Duration::from_secs(365 * 86400));
-    let spawners_limit = limit.map_or(0, |limit| (limit + MARGIN).as_millis() as u64);
-    let start = variables::start(&frame, kind, spawners_limit)?;
+    let spawners_limit = limit.map_or(0, |limit| (limit + SPAWNER_LIMIT_MARGIN).as_millis() as u64);
+    let start = variables::program_start(&frame, kind, spawners_limit)?;
     let warn = |text: String| {
         let (log, pool) = (&shared.log, &shared.config.name);
-        log.script(pool, request.id, &frame, Level::Warning, text.as_bytes());
+        log.script(pool, request.id, &frame, LogLevel::Warning, text.as_bytes());
     };
-    if let Some(name) = variables::left_out(&frame) {
+    if let Some(name) = variables::first_omitted(&frame) {
         warn(format!(
             "AuthorizerVariable: {} was dropped from the program's environment; only AUTH*, REMOTE_* and X_* are passed",
             name.escape_ascii()
@@ -98,11 +98,11 @@ pub(super) async fn run(
     let fds = [stdin, its_stdout, its_stderr];
     let process = spawn(shared, start, fds, queue_timeout).await?;
     let (over, is_over) = oneshot::channel();
-    let mut guard = Guard {
-        link: shared.link.clone(),
+    let mut guard = ProgramGuard {
+        spawner: shared.spawner.clone(),
         id: process.id,
         complete: false,
-        goes_on: Arc::default(),
+        keeps_running: Arc::default(),
         _over: over,
     };
     let (teller, mut fate) = watch::channel(None);
@@ -111,7 +111,7 @@ pub(super) async fn run(
         shared.clone(),
         about,
         process,
-        (place, request.held),
+        (place, request.drop_at_end),
         stderr,
         is_over,
         teller,
@@ -119,19 +119,19 @@ pub(super) async fn run(
     tokio::spawn(cleanup);
     let method = frame.variable("REQUEST_METHOD").unwrap_or_default();
     let is_for_its_effect = !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE");
-    let goes_on = guard.goes_on.clone();
+    let goes_on = guard.keeps_running.clone();
     let has_all = || {
         goes_on.store(is_for_its_effect, Ordering::Relaxed);
         events.set_begun();
     };
     let outcome = tokio::select! {
-        outcome = answer(&mut stdout, feed, &mut fate, &events, has_all) => outcome,
+        outcome = read_response(&mut stdout, feed, &mut fate, &events, has_all) => outcome,
         () = tokio::time::sleep_until(deadline.into()) => Err(ExecError::TerminateTimeout),
         _ = cut.wait_for(|cut| *cut) => Err(ExecError::Stopping),
     };
     // When the client leaves, this whole future is dropped and this line is not reached. Here the program must not
     // continue.
-    guard.goes_on.store(false, Ordering::Relaxed);
+    guard.keeps_running.store(false, Ordering::Relaxed);
     match outcome {
         Err(ExecError::ChildDied(_)) if Instant::now() >= deadline => {
             Err(ExecError::TerminateTimeout)
@@ -163,22 +163,22 @@ fn pipe() -> Result<(pipe::Receiver, OwnedFd), ExecError> {
 /// Orders the program from the spawner. Waits for a spawner that is starting, and for room in its socket.
 async fn spawn(
     shared: &CgiShared,
-    mut start: Start,
+    mut start: ProgramStart,
     fds: [OwnedFd; 3],
     limit: Duration,
-) -> Result<Process, ExecError> {
+) -> Result<SpawnedProcess, ExecError> {
     let asking = async {
         loop {
-            shared.link.ready().await?;
+            shared.spawner.ready().await?;
             let fds = [fds[0].as_fd(), fds[1].as_fd(), fds[2].as_fd()];
-            match shared.link.spawn(&mut start, &fds) {
+            match shared.spawner.spawn(&mut start, &fds) {
                 Ok(process) => return Ok(process),
                 Err(SpawnRefused::Busy | SpawnRefused::NoSpawner) => {
-                    tokio::time::sleep(RETRY).await
+                    tokio::time::sleep(RETRY_PAUSE).await
                 }
                 Err(SpawnRefused::TooLarge) => {
                     let errno = rustix::io::Errno::TOOBIG.raw_os_error();
-                    return Err(ExecError::CannotExecute(Errno(errno)));
+                    return Err(ExecError::CannotExecute(ExecErrno(errno)));
                 }
             }
         }
@@ -188,10 +188,10 @@ async fn spawn(
 }
 
 /// Reads the program's response while the program is fed. Returns the exit, if it came in time.
-async fn answer(
+async fn read_response(
     stdout: &mut pipe::Receiver,
     feed: Option<input::StdinFeed>,
-    fate: &mut watch::Receiver<Option<Fate>>,
+    fate: &mut watch::Receiver<Option<ProcessEvent>>,
     events: &EventSender,
     has_all: impl Fn(),
 ) -> Result<Option<Exit>, ExecError> {
@@ -203,8 +203,8 @@ async fn answer(
     let mut unsent = false;
     let mut buffer = BytesMut::new();
     loop {
-        if buffer.capacity() < CHUNK / 4 {
-            buffer.reserve(CHUNK);
+        if buffer.capacity() < READ_CHUNK_BYTES / 4 {
+            buffer.reserve(READ_CHUNK_BYTES);
         }
         let read = tokio::select! {
             read = stdout.read_buf(&mut buffer) => read,
@@ -217,9 +217,9 @@ async fn answer(
                 has_all();
                 continue;
             }
-            () = tokio::time::sleep(QUIET), if unsent => {
+            () = tokio::time::sleep(FLUSH_AFTER), if unsent => {
                 unsent = false;
-                events.give(Event::Flush).await;
+                events.send(RunEvent::Flush).await;
                 continue;
             }
         };
@@ -232,16 +232,16 @@ async fn answer(
             let Some(found) = fed else { continue };
             parser = None;
             piece = piece.split_off(found.used);
-            events.give(Event::Head(found.head)).await;
+            events.send(RunEvent::Head(found.head)).await;
         }
         if !piece.is_empty() {
-            events.give(Event::Body(piece)).await;
+            events.send(RunEvent::Body(piece)).await;
         }
         unsent = true;
     }
     // A program may exit without reading its input and still have sent a complete response.
     drop(feeding);
-    let exit = exit_of(fate).await?;
+    let exit = wait_for_exit(fate).await?;
     match parser {
         Some(parser) if parser.is_empty() => Err(ExecError::ResponseMissing),
         Some(_) => Err(invalid(CgiError::HeadUnfinished)),
@@ -250,19 +250,21 @@ async fn answer(
 }
 
 /// Returns the program's exit if it came in time, or an error if the program was not started or was killed.
-async fn exit_of(fate: &mut watch::Receiver<Option<Fate>>) -> Result<Option<Exit>, ExecError> {
-    let told = tokio::time::timeout(LEAVE, fate.wait_for(Option::is_some)).await;
+async fn wait_for_exit(
+    fate: &mut watch::Receiver<Option<ProcessEvent>>,
+) -> Result<Option<Exit>, ExecError> {
+    let told = tokio::time::timeout(EXIT_TIMEOUT, fate.wait_for(Option::is_some)).await;
     let told = match told {
         Ok(Ok(fate)) => *fate,
         _ => None,
     };
     match told {
-        Some(Fate::NotStarted(errno)) => Err(not_started(errno)),
-        Some(Fate::Exited(exit @ (Exit::Signal(_) | Exit::Unseen))) => {
+        Some(ProcessEvent::NotStarted(errno)) => Err(not_started(errno)),
+        Some(ProcessEvent::Exited(exit @ (Exit::Signal(_) | Exit::Unseen))) => {
             Err(ExecError::ChildDied(exit))
         }
-        Some(Fate::Exited(exit)) => Ok(Some(exit)),
-        Some(Fate::Started(_)) | None => Ok(None),
+        Some(ProcessEvent::Exited(exit)) => Ok(Some(exit)),
+        Some(ProcessEvent::Started(_)) | None => Ok(None),
     }
 }
 
@@ -278,6 +280,6 @@ fn not_started(errno: i32) -> ExecError {
             name: "SpawnFailed".to_owned(),
             message: format!("cannot start a program: {error}"),
         },
-        _ => ExecError::CannotExecute(Errno(errno)),
+        _ => ExecError::CannotExecute(ExecErrno(errno)),
     }
 }

@@ -5,23 +5,27 @@
 //! takes options this is a vulnerability (CVE-2012-1823, CVE-2024-4577), and Apache is the last server to do it.
 
 use howdah_proto::request::{RequestFrame, layout};
-use howdah_proto::spawner::{Start, What};
+use howdah_proto::spawner::{ProgramStart, ProgramToStart};
 use howdah_proto::variables::Var;
 
-use super::Kind;
+use super::ScriptKind;
 use crate::ExecError;
-use crate::error::Errno;
+use crate::error::ExecErrno;
 use crate::script_names::names_a_script_to_php;
 
 /// Returns the order that starts the program of this request.
 ///
 /// # Errors
 /// `CannotExecute` for a script without an absolute path, which the front did not route.
-pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<Start, ExecError> {
+pub(super) fn program_start(
+    frame: &RequestFrame,
+    kind: ScriptKind,
+    limit_ms: u64,
+) -> Result<ProgramStart, ExecError> {
     let script = frame.variable("SCRIPT_FILENAME").unwrap_or_default();
     let Some(slash) = script.iter().rposition(|b| *b == b'/') else {
         let errno = rustix::io::Errno::NOENT.raw_os_error();
-        return Err(ExecError::CannotExecute(Errno(errno)));
+        return Err(ExecError::CannotExecute(ExecErrno(errno)));
     };
     let mut environment: Vec<Vec<u8>> = frame
         .variables()
@@ -36,11 +40,11 @@ pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<S
             .filter(|(of, ..)| *of == layout::INI_ENVIRONMENT)
             .map(|(_, name, value)| [name, b"=", value].concat()),
     );
-    Ok(Start {
+    Ok(ProgramStart {
         id: 0,
-        what: match kind {
-            Kind::Php => What::Configured,
-            Kind::Program => What::File(script.to_vec()),
+        program: match kind {
+            ScriptKind::Php => ProgramToStart::Configured,
+            ScriptKind::Program => ProgramToStart::File(script.to_vec()),
         },
         // RFC 3875 §7.2: "the current working directory … set to the directory containing the script".
         directory: script[..slash.max(1)].to_vec(),
@@ -50,7 +54,7 @@ pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<S
 }
 
 /// Returns the first variable of an authorizer that is omitted, for the log.
-pub(super) fn left_out(frame: &RequestFrame) -> Option<&[u8]> {
+pub(super) fn first_omitted(frame: &RequestFrame) -> Option<&[u8]> {
     let mut names = frame.variables().map(|(name, _)| name);
     names.find(|name| !may_be_environment(name))
 }
@@ -64,15 +68,15 @@ fn may_be_environment(name: &[u8]) -> bool {
     Var::from_name(name).is_some() || OF_AUTHORIZERS.iter().any(|start| name.starts_with(start))
 }
 
-fn is_passed(frame: &RequestFrame, name: &[u8], kind: Kind) -> bool {
+fn is_passed(frame: &RequestFrame, name: &[u8], kind: ScriptKind) -> bool {
     match name {
-        _ if kind == Kind::Php && names_a_script_to_php(frame, name) => false,
+        _ if kind == ScriptKind::Php && names_a_script_to_php(frame, name) => false,
         _ if !may_be_environment(name) => false,
         // PHP sets it itself, and other programs do not use it.
         b"PHP_SELF" => false,
         // Other users of the machine cannot read it, but every process that the program starts inherits it (RFC 3875
         // §9.2). Apache passes it only with `CGIPassAuth On`. PHP applications authenticate by it.
-        b"HTTP_AUTHORIZATION" | b"HTTP_PROXY_AUTHORIZATION" => kind == Kind::Php,
+        b"HTTP_AUTHORIZATION" | b"HTTP_PROXY_AUTHORIZATION" => kind == ScriptKind::Php,
         _ => true,
     }
 }
@@ -93,27 +97,27 @@ mod tests {
         b.finish(None, 0).unwrap()
     }
 
-    fn environment(kind: Kind) -> Vec<String> {
-        let start = start(&frame(b"/srv/cgi-bin/a.pl"), kind, 5).unwrap();
+    fn environment(kind: ScriptKind) -> Vec<String> {
+        let start = program_start(&frame(b"/srv/cgi-bin/a.pl"), kind, 5).unwrap();
         let text = |pair: &Vec<u8>| String::from_utf8(pair.clone()).unwrap();
         start.environment.iter().map(text).collect()
     }
 
     #[test]
-    fn a_program_gets_its_variables_and_the_sites_but_no_credentials() {
+    fn program_environment_has_request_and_site_variables_but_no_credentials() {
         assert_eq!(
-            environment(Kind::Program),
+            environment(ScriptKind::Program),
             [
                 "SCRIPT_FILENAME=/srv/cgi-bin/a.pl",
                 "QUERY_STRING=-s",
                 "STAGE=test"
             ]
         );
-        assert!(environment(Kind::Php).contains(&"HTTP_AUTHORIZATION=Basic eDp5".to_owned()));
+        assert!(environment(ScriptKind::Php).contains(&"HTTP_AUTHORIZATION=Basic eDp5".to_owned()));
     }
 
     #[test]
-    fn an_authorizer_names_users_and_changes_no_process() {
+    fn authorizer_variables_cannot_change_the_process() {
         let mut b = FrameBuilder::new(Vec::new());
         b.var(Var::ScriptFilename, b"/srv/cgi-bin/a.pl");
         for name in [
@@ -131,9 +135,9 @@ mod tests {
             b.named(name.as_bytes(), b"v");
         }
         let frame = b.finish(None, 0).unwrap();
-        for kind in [Kind::Program, Kind::Php] {
+        for kind in [ScriptKind::Program, ScriptKind::Php] {
             assert_eq!(
-                start(&frame, kind, 5).unwrap().environment,
+                program_start(&frame, kind, 5).unwrap().environment,
                 [
                     &b"SCRIPT_FILENAME=/srv/cgi-bin/a.pl"[..],
                     b"REMOTE_USER=v",
@@ -143,11 +147,11 @@ mod tests {
                 ]
             );
         }
-        assert_eq!(left_out(&frame), Some(&b"LD_PRELOAD"[..]));
+        assert_eq!(first_omitted(&frame), Some(&b"LD_PRELOAD"[..]));
     }
 
     #[test]
-    fn php_is_told_of_one_script() {
+    fn php_environment_names_one_script() {
         let mut b = FrameBuilder::new(Vec::new());
         b.var(Var::ScriptFilename, b"/srv/index.php");
         b.var(Var::PathInfo, b"/up/evil.php");
@@ -155,7 +159,7 @@ mod tests {
         b.var(Var::RedirectUrl, b"/up/evil.php");
         let frame = b.finish(None, 0).unwrap();
         let names = |kind| {
-            let start = start(&frame, kind, 5).unwrap();
+            let start = program_start(&frame, kind, 5).unwrap();
             let pairs = start.environment.into_iter();
             let name = |pair: Vec<u8>| {
                 String::from_utf8(pair)
@@ -167,9 +171,9 @@ mod tests {
             };
             pairs.map(name).collect::<Vec<_>>()
         };
-        assert_eq!(names(Kind::Php), ["SCRIPT_FILENAME", "PATH_INFO"]);
+        assert_eq!(names(ScriptKind::Php), ["SCRIPT_FILENAME", "PATH_INFO"]);
         assert_eq!(
-            names(Kind::Program),
+            names(ScriptKind::Program),
             [
                 "SCRIPT_FILENAME",
                 "PATH_INFO",
@@ -180,13 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn it_runs_in_its_directory_and_php_is_never_named_by_the_request() {
-        let made = |script: &[u8], kind| start(&frame(script), kind, 5);
-        let program = made(b"/srv/cgi-bin/a.pl", Kind::Program).unwrap();
+    fn program_runs_in_its_directory_and_the_request_never_names_php() {
+        let made = |script: &[u8], kind| program_start(&frame(script), kind, 5);
+        let program = made(b"/srv/cgi-bin/a.pl", ScriptKind::Program).unwrap();
         assert_eq!(program.directory, b"/srv/cgi-bin");
-        assert_eq!(program.what, What::File(b"/srv/cgi-bin/a.pl".to_vec()));
-        assert_eq!(made(b"/a.php", Kind::Php).unwrap().directory, b"/");
-        assert_eq!(made(b"/a.php", Kind::Php).unwrap().what, What::Configured);
-        assert!(made(b"", Kind::Program).is_err());
+        assert_eq!(
+            program.program,
+            ProgramToStart::File(b"/srv/cgi-bin/a.pl".to_vec())
+        );
+        assert_eq!(made(b"/a.php", ScriptKind::Php).unwrap().directory, b"/");
+        assert_eq!(
+            made(b"/a.php", ScriptKind::Php).unwrap().program,
+            ProgramToStart::Configured
+        );
+        assert!(made(b"", ScriptKind::Program).is_err());
     }
 }

@@ -4,7 +4,7 @@ use crate::ExecError;
 
 /// A pool's condition, on which the handling of requests depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum PoolCondition {
     /// A zygote is being started; requests wait.
     Starting,
     /// The zygote is ready to fork children.
@@ -23,32 +23,32 @@ pub enum Condition {
 }
 
 /// Writes the condition as the status page shows it.
-impl std::fmt::Display for Condition {
+impl std::fmt::Display for PoolCondition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Condition::Starting => f.write_str("Starting"),
-            Condition::Ready => f.write_str("Ready"),
-            Condition::Down { name, message } => write!(f, "Down ({name}): {message}"),
-            Condition::Draining => f.write_str("Draining"),
-            Condition::Closed => f.write_str("Closed"),
+            PoolCondition::Starting => f.write_str("Starting"),
+            PoolCondition::Ready => f.write_str("Ready"),
+            PoolCondition::Down { name, message } => write!(f, "Down ({name}): {message}"),
+            PoolCondition::Draining => f.write_str("Draining"),
+            PoolCondition::Closed => f.write_str("Closed"),
         }
     }
 }
 
-impl Condition {
+impl PoolCondition {
     /// Waits until it is known whether the pool can serve requests.
-    pub(crate) async fn settled(
-        mut condition: tokio::sync::watch::Receiver<Condition>,
+    pub(crate) async fn wait_until_settled(
+        mut condition: tokio::sync::watch::Receiver<PoolCondition>,
     ) -> Result<(), ExecError> {
         let settled = condition
-            .wait_for(|c| !matches!(c, Condition::Starting))
+            .wait_for(|c| !matches!(c, PoolCondition::Starting))
             .await
             .map_err(|_| ExecError::Stopping)?
             .clone();
         match settled {
-            Condition::Ready | Condition::Starting => Ok(()),
-            Condition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
-            Condition::Draining | Condition::Closed => Err(ExecError::Stopping),
+            PoolCondition::Ready | PoolCondition::Starting => Ok(()),
+            PoolCondition::Down { name, message } => Err(ExecError::PoolDown { name, message }),
+            PoolCondition::Draining | PoolCondition::Closed => Err(ExecError::Stopping),
         }
     }
 }

@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::{Event, ExecError, Run, RunTiming};
+use crate::{ExecError, RunEvent, RunTiming, ScriptRun};
 
 #[derive(Default)]
-struct Pending {
-    event: Option<Event>,
+struct EventSlot {
+    event: Option<RunEvent>,
     timing: RunTiming,
     /// A process has the whole request, including its body.
     begun: bool,
@@ -18,15 +18,15 @@ struct Pending {
 
 /// The sending side, for the future's events.
 #[derive(Clone, Default)]
-pub(crate) struct EventSender(Arc<Mutex<Pending>>);
+pub(crate) struct EventSender(Arc<Mutex<EventSlot>>);
 
 impl EventSender {
-    fn pending(&self) -> MutexGuard<'_, Pending> {
+    fn pending(&self) -> MutexGuard<'_, EventSlot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends an event. Resolves when the event has been received, so a slow receiver slows the sender.
-    pub async fn give(&self, event: Event) {
+    pub async fn send(&self, event: RunEvent) {
         let mut event = Some(event);
         poll_fn(|_| {
             let mut pending = self.pending();
@@ -45,23 +45,23 @@ impl EventSender {
         .await;
     }
 
-    /// Sets the result of [`Run::timing`].
+    /// Sets the result of [`ScriptRun::timing`].
     pub fn set_timing(&self, timing: RunTiming) {
         self.pending().timing = timing;
     }
 
-    /// Records that a process has the whole request: [`Run::is_claimed`].
+    /// Records that a process has the whole request: [`ScriptRun::is_claimed`].
     pub fn set_begun(&self) {
         self.pending().begun = true;
     }
 }
 
-type Work = Pin<Box<dyn Future<Output = Result<(), ExecError>> + Send>>;
+type RunFuture = Pin<Box<dyn Future<Output = Result<(), ExecError>> + Send>>;
 
-/// A [`Run`] whose work is a future, which sends events through an [`EventSender`].
+/// A [`ScriptRun`] whose work is a future, which sends events through an [`EventSender`].
 pub(crate) struct FutureRun {
     /// The future that produces the response; `None` once it has ended.
-    work: Option<Work>,
+    work: Option<RunFuture>,
     /// The future's result, returned after its last event.
     outcome: Option<Result<(), ExecError>>,
     events: EventSender,
@@ -69,12 +69,12 @@ pub(crate) struct FutureRun {
 
 impl FutureRun {
     /// Makes a run of the future `work`. The end of the future is the end of the response.
-    pub fn boxed<F>(work: impl FnOnce(EventSender) -> F) -> Box<dyn Run>
+    pub fn boxed<F>(work: impl FnOnce(EventSender) -> F) -> Box<dyn ScriptRun>
     where
         F: Future<Output = Result<(), ExecError>> + Send + 'static,
     {
         let events = EventSender::default();
-        let work: Work = Box::pin(work(events.clone()));
+        let work: RunFuture = Box::pin(work(events.clone()));
         Box::new(FutureRun {
             work: Some(work),
             outcome: None,
@@ -83,8 +83,8 @@ impl FutureRun {
     }
 }
 
-impl Run for FutureRun {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl ScriptRun for FutureRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         if let Some(work) = &mut self.work
             && let Poll::Ready(outcome) = work.as_mut().poll(cx)
         {
@@ -99,9 +99,9 @@ impl Run for FutureRun {
             return Poll::Ready(Ok(event));
         }
         match self.outcome.take() {
-            Some(outcome) => Poll::Ready(outcome.map(|()| Event::End)),
+            Some(outcome) => Poll::Ready(outcome.map(|()| RunEvent::End)),
             None if self.work.is_some() => Poll::Pending,
-            None => Poll::Ready(Ok(Event::End)),
+            None => Poll::Ready(Ok(RunEvent::End)),
         }
     }
 
@@ -122,16 +122,16 @@ mod tests {
     #[tokio::test]
     async fn events_come_in_order_one_at_a_time_and_then_the_end_for_ever() {
         let mut run = FutureRun::boxed(|events| async move {
-            events.give(Event::Body(Bytes::from_static(b"a"))).await;
+            events.send(RunEvent::Body(Bytes::from_static(b"a"))).await;
             tokio::task::yield_now().await;
-            events.give(Event::Body(Bytes::from_static(b"b"))).await;
+            events.send(RunEvent::Body(Bytes::from_static(b"b"))).await;
             Ok(())
         });
         let mut seen = Vec::new();
         for _ in 0..4 {
             match poll_fn(|cx| run.poll_event(cx)).await {
-                Ok(Event::Body(bytes)) => seen.push(bytes),
-                Ok(Event::End) => seen.push(Bytes::from_static(b".")),
+                Ok(RunEvent::Body(bytes)) => seen.push(bytes),
+                Ok(RunEvent::End) => seen.push(Bytes::from_static(b".")),
                 other => panic!("{other:?}"),
             }
         }
@@ -139,11 +139,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_goes_before_an_event_nobody_has_taken() {
+    async fn error_replaces_an_event_that_was_not_received() {
         let mut run = FutureRun::boxed(|events| async move {
             tokio::select! {
                 biased;
-                () = events.give(Event::Flush) => Ok(()),
+                () = events.send(RunEvent::Flush) => Ok(()),
                 () = std::future::ready(()) => Err(ExecError::Stopping),
             }
         });
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_ends_it() {
+    async fn error_ends_the_run() {
         let mut run = FutureRun::boxed(|_| async { Err(ExecError::QueueFull) });
         let first = poll_fn(|cx| run.poll_event(cx)).await;
         assert!(matches!(first, Err(ExecError::QueueFull)));
         assert!(matches!(
             poll_fn(|cx| run.poll_event(cx)).await,
-            Ok(Event::End)
+            Ok(RunEvent::End)
         ));
     }
 }

@@ -8,15 +8,15 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 /// The key of a line: the address of a client, as far as the address identifies one client.
-pub(crate) type Client = Option<IpAddr>;
+pub(crate) type QueueClient = Option<IpAddr>;
 
 /// The waiting items, by client.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     /// No line is empty.
-    lines: HashMap<Client, VecDeque<T>>,
+    lines: HashMap<QueueClient, VecDeque<T>>,
     /// The clients that have a line, in the order of their turns.
-    turns: VecDeque<Client>,
+    turns: VecDeque<QueueClient>,
     len: usize,
 }
 
@@ -47,31 +47,31 @@ impl<T> FairQueue<T> {
     }
 
     /// Returns the number of waiting items of this client.
-    pub fn len_of(&self, client: Client) -> usize {
+    pub fn len_of(&self, client: QueueClient) -> usize {
         self.lines.get(&client).map_or(0, VecDeque::len)
     }
 
     /// Adds an item at the end of its client's line.
-    pub fn push(&mut self, client: Client, item: T) {
+    pub fn push(&mut self, client: QueueClient, item: T) {
         self.line(client).push_back(item);
         self.len += 1;
     }
 
     /// Puts back an item that was taken too early, as the first of its client's line. If the client has no line any
     /// more, its turn comes last.
-    pub fn put_back(&mut self, client: Client, item: T) {
+    pub fn put_back(&mut self, client: QueueClient, item: T) {
         self.line(client).push_front(item);
         self.len += 1;
     }
 
     /// Puts back an item whose turn it was, as the next item of all.
-    pub fn put_first(&mut self, client: Client, item: T) {
+    pub fn put_first(&mut self, client: QueueClient, item: T) {
         self.put_back(client, item);
         self.turns.retain(|other| *other != client);
         self.turns.push_front(client);
     }
 
-    fn line(&mut self, client: Client) -> &mut VecDeque<T> {
+    fn line(&mut self, client: QueueClient) -> &mut VecDeque<T> {
         self.lines.entry(client).or_insert_with(|| {
             self.turns.push_back(client);
             VecDeque::new()
@@ -108,34 +108,34 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes the first item of a client for which `is_it` is true, wherever it is in the client's line.
-    pub fn remove(&mut self, client: Client, is_it: impl Fn(&T) -> bool) -> Option<T> {
+    pub fn remove(&mut self, client: QueueClient, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let line = self.lines.get_mut(&client)?;
         let at = line.iter().position(is_it)?;
         let item = line.remove(at)?;
-        self.shortened(client);
+        self.record_removal(client);
         Some(item)
     }
 
     /// Returns the client with the most items, and their number.
-    pub fn longest(&self) -> Option<(Client, usize)> {
+    pub fn longest(&self) -> Option<(QueueClient, usize)> {
         let lines = self.lines.iter();
         let lengths = lines.map(|(client, line)| (*client, line.len()));
         lengths.max_by_key(|(_, length)| *length)
     }
 
     /// Returns the newest item of a client.
-    pub fn newest(&self, client: Client) -> Option<&T> {
+    pub fn newest(&self, client: QueueClient) -> Option<&T> {
         self.lines.get(&client)?.back()
     }
 
     /// Takes the newest item of a client.
-    pub fn pop_newest(&mut self, client: Client) -> Option<T> {
+    pub fn pop_newest(&mut self, client: QueueClient) -> Option<T> {
         let item = self.lines.get_mut(&client)?.pop_back()?;
-        self.shortened(client);
+        self.record_removal(client);
         Some(item)
     }
 
-    fn shortened(&mut self, client: Client) {
+    fn record_removal(&mut self, client: QueueClient) {
         self.len -= 1;
         if self.lines.get(&client).is_some_and(VecDeque::is_empty) {
             self.lines.remove(&client);
@@ -149,7 +149,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Returns the first item of each client's line. The item that has waited longest is among them.
-    pub fn firsts(&self) -> impl Iterator<Item = &T> {
+    pub fn heads(&self) -> impl Iterator<Item = &T> {
         self.lines.values().filter_map(VecDeque::front)
     }
 
@@ -174,7 +174,7 @@ impl<T> FairQueue<T> {
 mod tests {
     use super::*;
 
-    fn client(last: u8) -> Client {
+    fn client(last: u8) -> QueueClient {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_middle_or_comes_back_keeps_the_lines_whole() {
+    fn lines_stay_consistent_when_items_are_removed_or_put_back() {
         let mut queue = FairQueue::default();
         for number in 0..3 {
             queue.push(client(1), number);

@@ -4,18 +4,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The stderr and stdout of a process and its children, read line by line.
 #[derive(Debug)]
-pub struct Output {
+pub struct ProcessOutput {
     pipe: OwnedFd,
     line: Vec<u8>,
 }
 
 /// The maximum length of a line in bytes. A longer line is split.
-const LONGEST_LINE: usize = 8 * 1024;
+const MAX_LINE_BYTES: usize = 8 * 1024;
 
-impl Output {
+impl ProcessOutput {
     /// Creates it from the reading end of a pipe, which must be non-blocking.
-    pub fn new(pipe: OwnedFd) -> Output {
-        Output {
+    pub fn new(pipe: OwnedFd) -> ProcessOutput {
+        ProcessOutput {
             pipe,
             line: Vec::new(),
         }
@@ -38,7 +38,7 @@ impl Output {
                 }
                 Ok(n) => {
                     for b in &bytes[..n] {
-                        if *b == b'\n' || self.line.len() == LONGEST_LINE {
+                        if *b == b'\n' || self.line.len() == MAX_LINE_BYTES {
                             self.finish(&mut each);
                         }
                         if *b != b'\n' {

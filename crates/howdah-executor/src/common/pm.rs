@@ -11,11 +11,11 @@ use crate::config::ProcessManager;
 
 /// Requests that have waited for less than this need no new child, because awake children are about to take them. (A
 /// fork costs about as much as several short requests.)
-pub const SETTLE: Duration = Duration::from_millis(2);
+pub const FORK_AFTER_WAIT: Duration = Duration::from_millis(2);
 /// The maximum pause of a [`Backoff`].
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// The maximum number of forks under way at once.
-pub const MOST_FORKS: u32 = 32;
+pub const MAX_FORKS_UNDER_WAY: u32 = 32;
 
 /// The pool at one moment. Children that are exiting are not counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,17 +36,17 @@ pub struct Census {
 
 /// What the supervisor does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct ScalingPlan {
     /// The number of children to fork.
     pub fork: u32,
     /// The number of children to retire, those idle for longest first.
     pub retire: u32,
     /// Decide again after this time, even if nothing else has happened.
-    pub again: Option<Duration>,
+    pub recheck_after: Option<Duration>,
 }
 
 /// Decides how many children to fork or retire. `first` is the first decision since the zygote became ready.
-pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) -> Plan {
+pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) -> ScalingPlan {
     let Census {
         starting,
         idle,
@@ -55,12 +55,12 @@ pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) 
     } = census;
     let total = starting + idle + busy;
     let room = max_children.saturating_sub(total);
-    let mut plan = Plan::default();
+    let mut plan = ScalingPlan::default();
     // One child for each request for which no child is free.
     let mut missing = census.waiting.saturating_sub(idle + starting);
-    if missing > 0 && total > 0 && census.waited < SETTLE {
+    if missing > 0 && total > 0 && census.waited < FORK_AFTER_WAIT {
         missing = 0;
-        plan.again = Some(SETTLE);
+        plan.recheck_after = Some(FORK_AFTER_WAIT);
     }
     let wanted = match pm {
         ProcessManager::Static => room,
@@ -85,7 +85,9 @@ pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) 
             missing
         }
     };
-    plan.fork = wanted.min(room).min(MOST_FORKS.saturating_sub(starting));
+    plan.fork = wanted
+        .min(room)
+        .min(MAX_FORKS_UNDER_WAY.saturating_sub(starting));
     if plan.fork > 0 {
         plan.retire = 0;
     }
@@ -101,14 +103,14 @@ pub struct Backoff {
 
 impl Backoff {
     /// Records a failure. Returns how long to wait before the next attempt.
-    pub fn failed(&mut self) -> Duration {
+    pub fn record_failure(&mut self) -> Duration {
         let wait = Duration::from_millis(100 << self.failures.min(8));
         self.failures += 1;
-        wait.min(LONGEST_PAUSE)
+        wait.min(MAX_PAUSE)
     }
 
     /// Records a success. The next failure causes the shortest pause again.
-    pub fn succeeded(&mut self) {
+    pub fn record_success(&mut self) {
         self.failures = 0;
     }
 }
@@ -116,7 +118,7 @@ impl Backoff {
 /// Returns after how many of a program's `max_requests` its replacement is ordered, since the replacement takes time to
 /// start. The result is between a fifth and a tenth before the last request, spread by `salt`, so programs that were
 /// started together are not replaced together. 0 stays 0 (never).
-pub fn worn_after(max_requests: u64, salt: u64) -> u64 {
+pub fn replacement_due_after(max_requests: u64, salt: u64) -> u64 {
     let tenth = max_requests / 10;
     // SplitMix64's finaliser: any salt gives an even spread.
     let mut z = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -142,7 +144,7 @@ mod tests {
             idle,
             busy,
             waiting,
-            waited: SETTLE,
+            waited: FORK_AFTER_WAIT,
             idle_expired: 0,
         }
     }
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_pool_is_filled_and_never_shrinks() {
+    fn static_pool_is_filled_and_never_shrinks() {
         check(ProcessManager::Static, 8, census(0, 0, 0, 0), 8, 0);
         check(ProcessManager::Static, 8, census(2, 3, 1, 0), 2, 0);
         let long_idle = Census {
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_on_an_empty_ondemand_pool_gets_a_child_a_request_at_once() {
+    fn ondemand_burst_gets_a_child_for_each_request_at_once() {
         let mut burst = census(0, 0, 0, 20);
         burst.waited = Duration::ZERO;
         check(ProcessManager::Ondemand, 50, burst, 20, 0);
@@ -174,11 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_has_just_come_waits_for_those_awake_before_a_fork() {
+    fn new_request_waits_for_awake_children_before_a_fork() {
         let mut young = census(0, 0, 2, 1);
         young.waited = Duration::from_millis(1);
         let plan = plan(ProcessManager::Ondemand, 8, false, young);
-        assert_eq!((plan.fork, plan.again), (0, Some(SETTLE)));
+        assert_eq!((plan.fork, plan.recheck_after), (0, Some(FORK_AFTER_WAIT)));
         check(ProcessManager::Ondemand, 8, census(0, 0, 2, 1), 1, 0);
     }
 
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_pool_keeps_its_spares_and_sheds_those_above_them_in_time() {
+    fn dynamic_pool_keeps_its_spares_and_retires_the_rest_in_time() {
         assert_eq!(plan(DYNAMIC, 10, true, census(0, 0, 0, 0)).fork, 3);
         check(DYNAMIC, 10, census(0, 1, 5, 0), 1, 0);
         check(DYNAMIC, 10, census(0, 0, 10, 7), 0, 0);
@@ -207,38 +209,44 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_max_children_and_never_a_fork_storm() {
+    fn fork_count_is_limited_by_max_children_and_max_forks() {
         check(DYNAMIC, 4, census(1, 0, 3, 100), 0, 0);
         check(
             ProcessManager::Static,
             500,
             census(0, 0, 0, 0),
-            MOST_FORKS,
+            MAX_FORKS_UNDER_WAY,
             0,
         );
         check(ProcessManager::Static, 500, census(30, 40, 0, 0), 2, 0);
     }
 
     #[test]
-    fn failures_in_a_row_wait_longer_up_to_a_limit_and_success_forgives() {
+    fn backoff_grows_up_to_a_limit_and_success_resets_it() {
         let mut b = Backoff::default();
-        assert_eq!(b.failed(), Duration::from_millis(100));
-        assert_eq!(b.failed(), Duration::from_millis(200));
+        assert_eq!(b.record_failure(), Duration::from_millis(100));
+        assert_eq!(b.record_failure(), Duration::from_millis(200));
         for _ in 0..100 {
-            b.failed();
+            b.record_failure();
         }
-        assert_eq!(b.failed(), LONGEST_PAUSE);
-        b.succeeded();
-        assert_eq!(b.failed(), Duration::from_millis(100));
+        assert_eq!(b.record_failure(), MAX_PAUSE);
+        b.record_success();
+        assert_eq!(b.record_failure(), Duration::from_millis(100));
     }
 
     #[test]
-    fn replacements_are_asked_for_in_time_and_not_together_and_never_means_never() {
-        let after: Vec<u64> = (0..1000).map(|salt| worn_after(1000, salt)).collect();
+    fn replacement_is_due_in_time_and_spread_and_zero_means_never() {
+        let after: Vec<u64> = (0..1000)
+            .map(|salt| replacement_due_after(1000, salt))
+            .collect();
         assert!(after.iter().all(|n| (800..=900).contains(n)));
         assert!(after.iter().any(|n| *n < 820) && after.iter().any(|n| *n > 880));
         assert_eq!(
-            (worn_after(0, 1), worn_after(1, 1), worn_after(5, 1)),
+            (
+                replacement_due_after(0, 1),
+                replacement_due_after(1, 1),
+                replacement_due_after(5, 1)
+            ),
             (0, 1, 5)
         );
     }

@@ -7,7 +7,7 @@ use howdah_proto::control::Exit;
 use rustix::process::Signal;
 
 /// Whether a descriptor is readable now.
-pub(crate) fn readable(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [rustix::event::PollFd::new(
         &fd,
         rustix::event::PollFlags::IN,
@@ -72,7 +72,7 @@ pub fn resident_bytes(pid: i32) -> u64 {
 }
 
 /// Whether a process sleeps (state S of `/proc/PID/stat`): it is not running, not waiting for a core, and not stopped.
-pub fn sleeps(pid: i32) -> bool {
+pub fn is_sleeping(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     // The program's name is in parentheses and may contain any character.
     stat.is_ok_and(|stat| {

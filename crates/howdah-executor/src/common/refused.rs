@@ -2,16 +2,16 @@
 
 use std::task::{Context, Poll};
 
-use crate::{Event, ExecError, Run, RunTiming};
+use crate::{ExecError, RunEvent, RunTiming, ScriptRun};
 
 /// A run that was refused before it began.
 pub(crate) struct RefusedRun(pub Option<ExecError>);
 
-impl Run for RefusedRun {
-    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl ScriptRun for RefusedRun {
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         Poll::Ready(match self.0.take() {
             Some(error) => Err(error),
-            None => Ok(Event::End),
+            None => Ok(RunEvent::End),
         })
     }
 

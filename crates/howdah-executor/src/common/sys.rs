@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use howdah_proto::shm::Wake;
+use howdah_proto::shm::FutexWake;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
@@ -13,12 +13,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Creates an eventfd that never blocks its writer.
-pub fn bell() -> io::Result<OwnedFd> {
+pub fn create_bell() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// Registers a bell, edge-triggered, with the runtime of this thread.
-pub fn listen(bell: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn register_bell(bell: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     register(bell, Interest::READABLE)
 }
 
@@ -40,7 +40,7 @@ pub fn ring(fd: BorrowedFd<'_>) {
 
 /// Empties an eventfd. Do not use it for bells: the read could swallow a ring that a front thread's epoll has not
 /// reported yet.
-pub fn silence(fd: BorrowedFd<'_>) {
+pub fn drain_bell(fd: BorrowedFd<'_>) {
     let mut count = [0u8; 8];
     let _ = rustix::io::read(fd, &mut count);
 }
@@ -56,7 +56,7 @@ pub fn times_rung(fd: BorrowedFd<'_>) -> u64 {
 }
 
 /// Performs the futex wake that the exchange returned. Returns whether there was one.
-pub fn wake(wake: Wake<'_>) -> bool {
+pub fn wake(wake: FutexWake<'_>) -> bool {
     let Some(word) = wake.0 else {
         return false;
     };

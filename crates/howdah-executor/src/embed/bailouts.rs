@@ -9,11 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The allowed rate: one bailout of a client in this many nanoseconds, which is ten a second.
-const EACH: u64 = 100_000_000;
+const BAILOUT_INTERVAL_NS: u64 = 100_000_000;
 /// The bailouts that a client may have at once beyond that rate, in nanoseconds: twenty.
-const BURST: u64 = 20 * EACH;
+const BURST_NS: u64 = 20 * BAILOUT_INTERVAL_NS;
 /// The maximum number of clients that are tracked.
-const MOST_CLIENTS: usize = 4096;
+const MAX_TRACKED_CLIENTS: usize = 4096;
 
 /// A client has to wait, because PHP has bailed out of too many of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct TooManyBailouts {
     /// The time until its next request is accepted.
     pub wait: Duration,
     /// Whether this is the first request that has to wait since the client's bailouts began.
-    pub is_news: bool,
+    pub is_first: bool,
 }
 
 /// The clients of a pool whose scripts bail out. While no client has to wait, a request costs one atomic load here.
@@ -29,35 +29,36 @@ pub struct TooManyBailouts {
 pub(crate) struct Bailouts {
     /// When the last client no longer has to wait; 0 if no client has to.
     until: AtomicU64,
-    clients: Mutex<HashMap<IpAddr, Counted>>,
+    clients: Mutex<HashMap<IpAddr, ClientBailouts>>,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct ClientBailouts {
     /// When the allowed rate will have caught up with all of the client's bailouts.
     due: u64,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Bailouts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Counted>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, ClientBailouts>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that PHP has bailed out of a run of this client.
     pub fn count(&self, client: IpAddr, now: u64) {
         let mut clients = self.lock();
-        if clients.len() >= MOST_CLIENTS && !clients.contains_key(&client) {
+        if clients.len() >= MAX_TRACKED_CLIENTS && !clients.contains_key(&client) {
             clients.retain(|_, counted| counted.due > now);
-            if clients.len() >= MOST_CLIENTS {
+            if clients.len() >= MAX_TRACKED_CLIENTS {
                 return;
             }
         }
         let counted = clients.entry(client).or_default();
-        counted.is_told &= counted.due > now;
-        counted.due = counted.due.max(now) + EACH;
-        if counted.due > now + BURST {
-            self.until.fetch_max(counted.due - BURST, Ordering::Relaxed);
+        counted.is_reported &= counted.due > now;
+        counted.due = counted.due.max(now) + BAILOUT_INTERVAL_NS;
+        if counted.due > now + BURST_NS {
+            self.until
+                .fetch_max(counted.due - BURST_NS, Ordering::Relaxed);
         }
     }
 
@@ -77,13 +78,13 @@ impl Bailouts {
         }
         let mut clients = self.lock();
         let counted = clients.get_mut(&client)?;
-        let wait = counted.due.saturating_sub(BURST).saturating_sub(now);
+        let wait = counted.due.saturating_sub(BURST_NS).saturating_sub(now);
         if wait == 0 {
             return None;
         }
         Some(TooManyBailouts {
             wait: Duration::from_nanos(wait),
-            is_news: !std::mem::replace(&mut counted.is_told, true),
+            is_first: !std::mem::replace(&mut counted.is_reported, true),
         })
     }
 }
@@ -96,7 +97,7 @@ mod tests {
     const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
     #[test]
-    fn a_client_waits_whose_scripts_bail_out_more_than_ten_times_a_second() {
+    fn client_waits_after_more_than_ten_bailouts_a_second() {
         let bailouts = Bailouts::default();
         for _ in 0..20 {
             bailouts.count(A, 5);
@@ -104,31 +105,37 @@ mod tests {
         assert_eq!(bailouts.too_many(A, || unreachable!("nobody waits")), None);
         bailouts.count(A, 5);
         let told = |is_news| {
-            let wait = Duration::from_nanos(EACH);
-            Some(TooManyBailouts { wait, is_news })
+            let wait = Duration::from_nanos(BAILOUT_INTERVAL_NS);
+            Some(TooManyBailouts {
+                wait,
+                is_first: is_news,
+            })
         };
         assert_eq!(bailouts.too_many(B, || 5), None);
         assert_eq!(bailouts.too_many(A, || 5), told(true));
         assert_eq!(bailouts.too_many(A, || 5), told(false), "once");
-        assert_eq!(bailouts.too_many(A, || 5 + EACH), None);
+        assert_eq!(bailouts.too_many(A, || 5 + BAILOUT_INTERVAL_NS), None);
         assert_eq!(bailouts.too_many(A, || unreachable!("nobody waits")), None);
         // The client regains its bailouts one by one.
-        bailouts.count(A, 5 + EACH);
-        assert_eq!(bailouts.too_many(A, || 5 + EACH), told(false));
-        let later = 5 + 30 * EACH;
+        bailouts.count(A, 5 + BAILOUT_INTERVAL_NS);
+        assert_eq!(
+            bailouts.too_many(A, || 5 + BAILOUT_INTERVAL_NS),
+            told(false)
+        );
+        let later = 5 + 30 * BAILOUT_INTERVAL_NS;
         (0..21).for_each(|_| bailouts.count(A, later));
         assert_eq!(bailouts.too_many(A, || later), told(true), "again");
     }
 
     #[test]
-    fn the_memory_is_bounded_and_has_room_again_later() {
+    fn tracked_clients_are_limited_and_expire() {
         let bailouts = Bailouts::default();
         let client = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
-        for n in 0..2 * MOST_CLIENTS {
+        for n in 0..2 * MAX_TRACKED_CLIENTS {
             bailouts.count(client(n), 1);
         }
-        assert_eq!(bailouts.lock().len(), MOST_CLIENTS);
-        bailouts.count(A, 2 + EACH);
+        assert_eq!(bailouts.lock().len(), MAX_TRACKED_CLIENTS);
+        bailouts.count(A, 2 + BAILOUT_INTERVAL_NS);
         assert_eq!(bailouts.lock().len(), 1);
     }
 }

@@ -11,10 +11,10 @@ use crate::common::sys;
 use crate::{ExecError, ScriptBody};
 
 /// The maximum number of bytes in one read from a spooled body.
-const CHUNK: usize = 32 * 1024;
+const READ_CHUNK_BYTES: usize = 32 * 1024;
 
 /// The maximum number of bytes that one call moves into the slot, so one body does not hold up its thread.
-const AT_ONCE: usize = 4 * howdah_proto::shm::RING;
+const MAX_BYTES_PER_PUMP: usize = 4 * howdah_proto::shm::RING_BYTES;
 
 /// The part of a body that has not been passed to the child yet.
 pub(crate) enum BodyFeed {
@@ -65,7 +65,7 @@ impl BodyFeed {
     ) -> Result<(), ExecError> {
         let mut moved = 0;
         while let BodyFeed::Source(piece, rest) = self {
-            if moved >= AT_ONCE {
+            if moved >= MAX_BYTES_PER_PUMP {
                 // The child reads as fast as this thread writes, so let other tasks run.
                 cx.waker().wake_by_ref();
                 return Ok(());
@@ -86,7 +86,7 @@ impl BodyFeed {
                 BodySource::Nothing => true,
                 BodySource::File(_, at, len) if at == len => true,
                 BodySource::File(file, at, len) => {
-                    let mut chunk = vec![0; CHUNK.min((*len - *at) as usize)];
+                    let mut chunk = vec![0; READ_CHUNK_BYTES.min((*len - *at) as usize)];
                     if file.read_exact_at(&mut chunk, *at).is_err() {
                         sys::wake(port.end_body(slot, false));
                         *self = BodyFeed::Complete;

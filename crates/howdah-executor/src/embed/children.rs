@@ -9,7 +9,7 @@ use strum::IntoStaticStr;
 
 /// The state of a child. For a `Serving` child, the scoreboard distinguishes `Idle` and `Busy`.
 #[derive(Debug, IntoStaticStr)]
-pub(crate) enum Life {
+pub(crate) enum ChildState {
     /// The zygote has been asked to fork the child.
     Starting,
     /// A worker whose script is running and has not asked for a request yet.
@@ -36,7 +36,7 @@ pub(crate) enum Life {
 
 /// A child of the pool, from the command to fork it until it has been reaped.
 #[derive(Debug)]
-pub(crate) struct Child {
+pub(crate) struct PoolChild {
     pub id: ChildId,
     /// The process id; 0 until the zygote has reported the fork.
     pub pid: i32,
@@ -44,7 +44,7 @@ pub(crate) struct Child {
     pub pidfd: Option<OwnedFd>,
     /// The number of the zygote that forked it.
     pub generation: u64,
-    pub life: Life,
+    pub state: ChildState,
     pub since: Instant,
     pub born: Instant,
     /// When its process was found to have exited although the zygote has not reported it.
@@ -54,7 +54,7 @@ pub(crate) struct Child {
 /// The pool's children by scoreboard row, and the last incarnation of each row.
 #[derive(Debug)]
 pub(crate) struct Children {
-    rows: Vec<Option<Child>>,
+    rows: Vec<Option<PoolChild>>,
     incarnations: Vec<u16>,
 }
 
@@ -68,19 +68,19 @@ impl Children {
 
     /// Takes the lowest free row for a child that is about to be forked. Low rows are woken first, so work concentrates
     /// on few warm processes. Returns `None` if all rows are taken.
-    pub fn begin(&mut self, generation: u64, now: Instant) -> Option<ChildId> {
+    pub fn reserve_row(&mut self, generation: u64, now: Instant) -> Option<ChildId> {
         let index = self.rows.iter().position(Option::is_none)?;
         self.incarnations[index] = self.incarnations[index].wrapping_add(1);
         let id = ChildId {
             index: index as u16,
             incarnation: self.incarnations[index],
         };
-        self.rows[index] = Some(Child {
+        self.rows[index] = Some(PoolChild {
             id,
             pid: 0,
             pidfd: None,
             generation,
-            life: Life::Starting,
+            state: ChildState::Starting,
             since: now,
             born: now,
             died: None,
@@ -89,7 +89,7 @@ impl Children {
     }
 
     /// Returns the child, if it still exists.
-    pub fn get(&mut self, id: ChildId) -> Option<&mut Child> {
+    pub fn get(&mut self, id: ChildId) -> Option<&mut PoolChild> {
         self.rows
             .get_mut(id.index as usize)?
             .as_mut()
@@ -97,16 +97,16 @@ impl Children {
     }
 
     /// Frees the child's row. Returns `None` if the child no longer exists.
-    pub fn remove(&mut self, id: ChildId) -> Option<Child> {
+    pub fn remove(&mut self, id: ChildId) -> Option<PoolChild> {
         self.get(id)?;
         self.rows[id.index as usize].take()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Child> {
+    pub fn iter(&self) -> impl Iterator<Item = &PoolChild> {
         self.rows.iter().flatten()
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Child> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PoolChild> {
         self.rows.iter_mut().flatten()
     }
 
@@ -115,10 +115,10 @@ impl Children {
     }
 }
 
-impl Life {
+impl ChildState {
     /// Returns the state of a child that accepts requests from `now` on.
-    pub fn serving(now: Instant) -> Life {
-        Life::Serving {
+    pub fn serving(now: Instant) -> ChildState {
+        ChildState::Serving {
             idle_since: now,
             seen_requests: 0,
             replaced_by: None,
@@ -126,10 +126,10 @@ impl Life {
     }
 }
 
-impl Child {
+impl PoolChild {
     /// Changes the child's state, beginning at `now`.
-    pub fn become_(&mut self, life: Life, now: Instant) {
-        self.life = life;
+    pub fn set_state(&mut self, life: ChildState, now: Instant) {
+        self.state = life;
         self.since = now;
     }
 }

@@ -16,7 +16,7 @@ use super::glob::Glob;
 
 /// The maximum number of directories that one pool watches. Changes in further ones are not seen, which the log
 /// reports.
-const MOST_DIRECTORIES: usize = 8192;
+const MAX_DIRECTORIES: usize = 8192;
 
 /// Watches the files of one pool; see the module's documentation.
 pub(super) struct FileWatcher {
@@ -63,7 +63,7 @@ impl FileWatcher {
     }
 
     /// Reads the events. Returns the last changed file that a pattern matches.
-    pub fn changed(&mut self) -> Option<PathBuf> {
+    pub fn take_changed(&mut self) -> Option<PathBuf> {
         let mut space = [MaybeUninit::<u8>::uninit(); 8192];
         let mut seen: Vec<(i32, ReadFlags, Option<PathBuf>)> = Vec::new();
         let mut reader = inotify::Reader::new(self.inotify.as_fd(), &mut space);
@@ -91,7 +91,7 @@ impl FileWatcher {
                 if comes {
                     self.add(&path, true);
                 }
-            } else if self.globs.iter().any(|g| g.names(&path)) {
+            } else if self.globs.iter().any(|g| g.matches(&path)) {
                 changed = Some(path);
             }
         }
@@ -111,8 +111,8 @@ impl FileWatcher {
     /// Watches a directory and, with `deep`, those below it. Symbolic links are not followed. `.git` and `node_modules`
     /// are skipped, since they contain no scripts that are run.
     fn add(&mut self, directory: &Path, deep: bool) {
-        if self.directories.len() >= MOST_DIRECTORIES {
-            let why = format!("more than {MOST_DIRECTORIES} directories: name fewer in `watch`");
+        if self.directories.len() >= MAX_DIRECTORIES {
+            let why = format!("more than {MAX_DIRECTORIES} directories: name fewer in `watch`");
             self.complaint.get_or_insert(why);
             return;
         }
@@ -154,51 +154,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_seen_wherever_a_pattern_names_it_and_nowhere_else() {
+    fn change_is_seen_only_where_a_pattern_matches() {
         let dir = std::env::temp_dir().join(format!("howdah-watch-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("src/deep")).unwrap();
         let mut watch = FileWatcher::start(&["src/**/*.php".to_owned()], &dir).unwrap();
-        assert_eq!(watch.changed(), None);
+        assert_eq!(watch.take_changed(), None);
         std::fs::write(dir.join("src/a.txt"), "").unwrap();
         std::fs::write(dir.join("b.php"), "").unwrap();
-        assert_eq!(watch.changed(), None);
+        assert_eq!(watch.take_changed(), None);
         std::fs::write(dir.join("src/deep/a.php"), "").unwrap();
-        assert_eq!(watch.changed(), Some(dir.join("src/deep/a.php")));
+        assert_eq!(watch.take_changed(), Some(dir.join("src/deep/a.php")));
         // A file that is replaced, as editors do; a file in a directory that has been created meanwhile; a file that is
         // deleted.
         std::fs::rename(dir.join("b.php"), dir.join("src/b.php")).unwrap();
-        assert_eq!(watch.changed(), Some(dir.join("src/b.php")));
+        assert_eq!(watch.take_changed(), Some(dir.join("src/b.php")));
         std::fs::create_dir(dir.join("src/new")).unwrap();
-        assert_eq!(watch.changed(), None);
+        assert_eq!(watch.take_changed(), None);
         std::fs::write(dir.join("src/new/c.php"), "").unwrap();
-        assert_eq!(watch.changed(), Some(dir.join("src/new/c.php")));
+        assert_eq!(watch.take_changed(), Some(dir.join("src/new/c.php")));
         std::fs::remove_file(dir.join("src/new/c.php")).unwrap();
-        assert_eq!(watch.changed(), Some(dir.join("src/new/c.php")));
-        assert_eq!((watch.changed(), watch.take_complaint()), (None, None));
+        assert_eq!(watch.take_changed(), Some(dir.join("src/new/c.php")));
+        assert_eq!((watch.take_changed(), watch.take_complaint()), (None, None));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn a_link_that_leads_to_another_release_is_a_change() {
+    fn symlink_to_another_release_is_a_change() {
         let dir = std::env::temp_dir().join(format!("howdah-links-{}", std::process::id()));
         for release in ["1", "2"] {
             std::fs::create_dir_all(dir.join(release).join("src")).unwrap();
         }
         std::os::unix::fs::symlink("1", dir.join("current")).unwrap();
         let mut watch = FileWatcher::start(&["current/**/*.php".to_owned()], &dir).unwrap();
-        assert_eq!((watch.changed(), watch.take_complaint()), (None, None));
+        assert_eq!((watch.take_changed(), watch.take_complaint()), (None, None));
         std::fs::write(dir.join("1/src/a.php"), "").unwrap();
-        assert_eq!(watch.changed(), Some(dir.join("current/src/a.php")));
+        assert_eq!(watch.take_changed(), Some(dir.join("current/src/a.php")));
         std::fs::write(dir.join("2/src/a.php"), "").unwrap();
         std::os::unix::fs::symlink("2", dir.join("next")).unwrap();
-        assert_eq!(watch.changed(), None);
+        assert_eq!(watch.take_changed(), None);
         std::fs::rename(dir.join("next"), dir.join("current")).unwrap();
-        assert_eq!(watch.changed(), Some(dir.join("current")));
+        assert_eq!(watch.take_changed(), Some(dir.join("current")));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_told() {
+    fn missing_directory_is_reported() {
         let mut watch =
             FileWatcher::start(&["/no/such/place/*.php".to_owned()], Path::new("/")).unwrap();
         assert!(watch.take_complaint().unwrap().contains("/no/such/place"));

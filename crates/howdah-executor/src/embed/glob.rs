@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use globset::{GlobBuilder, GlobMatcher, escape};
 
 /// The characters that make a part of a path a pattern.
-const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
+const SPECIAL_CHARACTERS: [char; 4] = ['*', '?', '[', '{'];
 
 /// A pattern of absolute paths.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl Glob {
     /// What is wrong with the pattern, for example an unclosed bracket.
     pub fn parse(text: &str, base: &Path) -> Result<Glob, String> {
         let text = text.strip_prefix("./").unwrap_or(text);
-        let plain = |part: &&str| !part.contains(SPECIAL);
+        let plain = |part: &&str| !part.contains(SPECIAL_CHARACTERS);
         let mut parts: Vec<&str> = text.split('/').collect();
         // The last part names a file.
         let last = parts.pop().unwrap_or_default();
@@ -68,7 +68,7 @@ impl Glob {
     }
 
     /// Whether the pattern matches this absolute path.
-    pub fn names(&self, path: &Path) -> bool {
+    pub fn matches(&self, path: &Path) -> bool {
         self.matcher.is_match(path)
     }
 }
@@ -84,14 +84,14 @@ mod tests {
     #[track_caller]
     fn check(pattern: &str, path: &str, expect: bool) {
         assert_eq!(
-            glob(pattern).names(Path::new(path)),
+            glob(pattern).matches(Path::new(path)),
             expect,
             "{pattern} {path}"
         );
     }
 
     #[test]
-    fn a_pattern_names_what_shells_and_frankenphp_take_it_for() {
+    fn pattern_matches_like_shells_and_frankenphp() {
         check("src/**/*.php", "/srv/app/src/a.php", true);
         check("src/**/*.php", "/srv/app/src/b/c/a.php", true);
         check("src/**/*.php", "/srv/app/src/a.phpx", false);
@@ -110,28 +110,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_special_in_the_directory_it_counts_from_is_not() {
+    fn special_characters_in_the_base_directory_are_literal() {
         let base = Path::new("/srv/[a] {b}*");
         let glob = Glob::parse("*.php", base).unwrap();
-        assert!(glob.names(&base.join("x.php")));
-        assert!(!glob.names(Path::new("/srv/a b/x.php")));
+        assert!(glob.matches(&base.join("x.php")));
+        assert!(!glob.matches(Path::new("/srv/a b/x.php")));
         assert_eq!(glob.root(), base);
     }
 
     #[test]
-    fn many_stars_cost_no_time() {
+    fn pattern_with_many_stars_is_fast() {
         let pattern = format!("{}b", "*a".repeat(40));
-        assert!(!glob(&pattern).names(&Path::new("/srv/app").join("a".repeat(200))));
+        assert!(!glob(&pattern).matches(&Path::new("/srv/app").join("a".repeat(200))));
     }
 
     #[test]
-    fn a_pattern_that_is_none_is_refused() {
+    fn invalid_pattern_is_refused() {
         let why = Glob::parse("src/[a.php", Path::new("/srv/app")).unwrap_err();
         assert!(why.starts_with("`src/[a.php` is no pattern: "), "{why}");
     }
 
     #[test]
-    fn what_has_to_be_watched_for_a_pattern_is_the_directory_before_its_first_star() {
+    fn pattern_root_is_the_directory_before_its_first_star() {
         assert_eq!(glob("src/**/*.php").root(), Path::new("/srv/app/src"));
         assert_eq!(glob("*.php").root(), Path::new("/srv/app/"));
         assert_eq!(glob("config/a.yaml").root(), Path::new("/srv/app/config"));

@@ -1,7 +1,7 @@
 //! One request on its way through a pool: the front's private record of it, and the conversion of the child's bytes
 //! into events. It changes no queue and starts no process.
 //!
-//! An [`InFlight`] is shared by the run that the server polls, the lane that contains it and, when a child dies, the
+//! An [`InFlightRequest`] is shared by the run that the server polls, the lane that contains it and, when a child dies, the
 //! supervisor. It outlives the run: while a child holds its slot, the slot stays accounted for.
 
 use std::net::IpAddr;
@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use bytes::Bytes;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::request::RequestFrame;
-use howdah_proto::response::{Frame, Parser, ResponseError};
+use howdah_proto::response::{Frame, ResponseError, ResponseParser};
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 
+use super::abandoning_clients::AbandonedRun;
 use super::bailouts::Bailouts;
-use super::leavers::Abandoned;
 use crate::common::sys;
-use crate::{EffectSink, Event, ExecError, Held};
+use crate::{DropAtEnd, EffectSink, ExecError, RunEvent};
 
 /// The position of a request on its way through the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
+pub(crate) enum RequestPosition {
     /// In the lane's private queue, without a slot.
     Waiting,
     /// In this slot: published, or claimed by a child.
@@ -32,7 +32,7 @@ pub(crate) enum Position {
 
 /// One request in the front's memory; see the module's documentation.
 #[derive(Debug)]
-pub(crate) struct InFlight {
+pub(crate) struct InFlightRequest {
     /// The number of the request in the logs.
     pub id: u64,
     /// The request frame that the child gets.
@@ -43,17 +43,17 @@ pub(crate) struct InFlight {
     pub body_complete: bool,
     /// The address of the client that waits for the response.
     pub client: Option<IpAddr>,
-    state: Mutex<RequestState>,
+    state: Mutex<InFlightState>,
 }
 
 /// The changing part of a request.
 #[derive(Debug)]
-pub(crate) struct RequestState {
-    pub place: Position,
+pub(crate) struct InFlightState {
+    pub position: RequestPosition,
     /// Whether a run still waits for the response.
-    pub wanted: bool,
-    /// Set when the client has left while a child had the request; [`Leavers`](super::leavers::Leavers) counts it.
-    pub abandoned: Option<Abandoned>,
+    pub is_awaited: bool,
+    /// Set when the client has left while a child had the request; [`AbandoningClients`](super::abandoning_clients::AbandoningClients) counts it.
+    pub abandoned: Option<AbandonedRun>,
     /// Woken when there is an event to poll for.
     pub waker: Option<Waker>,
     /// The child that runs the request; `None` until the front knows it.
@@ -75,16 +75,16 @@ pub(crate) struct RequestState {
     /// Where a bailout of PHP is counted, and for which client.
     bailouts: Option<(Arc<Bailouts>, IpAddr)>,
     /// Dropped when the request leaves the pool.
-    pub held: Option<Held>,
-    parser: Parser,
+    pub drop_at_end: Option<DropAtEnd>,
+    parser: ResponseParser,
     /// Bytes that were copied out of the slot. `at` is how far they have been parsed.
     input: Bytes,
-    at: usize,
+    parsed_bytes: usize,
 }
 
-/// How far [`RequestState::discard`] has read.
+/// How far [`InFlightState::discard`] has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Discarded {
+pub(crate) enum DiscardProgress {
     /// The child has finished and all of its bytes have been read.
     All,
     /// All present bytes have been read; the child may send more.
@@ -93,19 +93,19 @@ pub(crate) enum Discarded {
     Some,
 }
 
-/// What the caller of [`RequestState::advance`] has to do.
-pub(crate) enum Step {
+/// What the caller of [`InFlightState::advance`] has to do.
+pub(crate) enum ResponseStep {
     /// Pass this event to the server.
-    Event(Event),
+    Event(RunEvent),
     /// Write this message to the error log.
-    Log(Level, Bytes),
+    Log(LogLevel, Bytes),
     /// Nothing, until the child sends more.
     Pending,
     /// The request has failed.
     Failed(ExecError),
 }
 
-impl InFlight {
+impl InFlightRequest {
     pub fn new(
         id: u64,
         frame: RequestFrame,
@@ -113,17 +113,17 @@ impl InFlight {
         body_complete: bool,
         client: Option<IpAddr>,
         effects: Option<Arc<dyn EffectSink>>,
-        held: Option<Held>,
-    ) -> InFlight {
-        InFlight {
+        held: Option<DropAtEnd>,
+    ) -> InFlightRequest {
+        InFlightRequest {
             id,
             frame,
             started_ns,
             body_complete,
             client,
-            state: Mutex::new(RequestState {
-                place: Position::Waiting,
-                wanted: true,
+            state: Mutex::new(InFlightState {
+                position: RequestPosition::Waiting,
+                is_awaited: true,
                 abandoned: None,
                 waker: None,
                 child: None,
@@ -135,16 +135,16 @@ impl InFlight {
                 unreadable: false,
                 effects,
                 bailouts: None,
-                held,
-                parser: Parser::default(),
+                drop_at_end: held,
+                parser: ResponseParser::default(),
                 input: Bytes::new(),
-                at: 0,
+                parsed_bytes: 0,
             }),
         }
     }
 
     /// Makes a bailout of PHP count for the request's client.
-    pub fn with_bailouts(mut self, bailouts: &Arc<Bailouts>) -> InFlight {
+    pub fn with_bailouts(mut self, bailouts: &Arc<Bailouts>) -> InFlightRequest {
         let state = self.state.get_mut().unwrap_or_else(|e| e.into_inner());
         state.bailouts = self.client.map(|client| (bailouts.clone(), client));
         self
@@ -152,14 +152,14 @@ impl InFlight {
 
     /// Locks the changing part of the request. If a thread panicked while it held the lock, the state is consistent
     /// enough to continue.
-    pub fn lock(&self) -> MutexGuard<'_, RequestState> {
+    pub fn lock(&self) -> MutexGuard<'_, InFlightState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-impl RequestState {
+impl InFlightState {
     /// Records that this child runs the request, and when the front first knew it.
-    pub fn claimed_by(&mut self, child: ChildId, now_ns: impl FnOnce() -> u64) {
+    pub fn record_claim(&mut self, child: ChildId, now_ns: impl FnOnce() -> u64) {
         if self.child != Some(child) {
             self.child = Some(child);
             self.claimed_ns = Some(now_ns());
@@ -168,24 +168,24 @@ impl RequestState {
 
     /// Copies the bytes that the child has published out of the slot. Returns their number.
     pub fn read_slot(&mut self, port: &FrontPort, slot: u32) -> Result<usize, ExecError> {
-        let mut bytes = self.input[self.at..].to_vec();
+        let mut bytes = self.input[self.parsed_bytes..].to_vec();
         let (n, wake) = port
             .read_response(slot, &mut bytes, usize::MAX)
             .map_err(|_| ExecError::ResponseCorrupt)?;
         sys::wake(wake);
         if n > 0 {
             self.input = Bytes::from(bytes);
-            self.at = 0;
+            self.parsed_bytes = 0;
             // A full ring means that the child was out of room, not that the script flushed.
-            self.flush_due = n < howdah_proto::shm::RING;
+            self.flush_due = n < howdah_proto::shm::RING_BYTES;
         }
         Ok(n)
     }
 
     /// Parses the next frame of the bytes already read. Returns `Ok(None)` if there is no complete one.
-    fn parse(&mut self) -> Result<Option<Step>, ExecError> {
+    fn parse(&mut self) -> Result<Option<ResponseStep>, ExecError> {
         loop {
-            let rest = &self.input[self.at..];
+            let rest = &self.input[self.parsed_bytes..];
             if rest.is_empty() {
                 return Ok(None);
             }
@@ -196,27 +196,30 @@ impl RequestState {
             let Some((frame, used)) = parsed else {
                 return Ok(None);
             };
-            let end = self.at + used;
+            let end = self.parsed_bytes + used;
             let step = match frame {
-                Frame::Head(head) => Some(Step::Event(Event::Head(head))),
-                Frame::Informational(head) => Some(Step::Event(Event::Informational(head))),
+                Frame::Head(head) => Some(ResponseStep::Event(RunEvent::Head(head))),
+                Frame::Informational(head) => {
+                    Some(ResponseStep::Event(RunEvent::Informational(head)))
+                }
                 Frame::Body([]) => None,
                 Frame::Body(b) => {
                     let body = self.input.slice(end - b.len()..end);
-                    Some(Step::Event(Event::Body(body)))
+                    Some(ResponseStep::Event(RunEvent::Body(body)))
                 }
-                Frame::Log(level, text) => {
-                    Some(Step::Log(level, self.input.slice(end - text.len()..end)))
-                }
+                Frame::Log(level, text) => Some(ResponseStep::Log(
+                    level,
+                    self.input.slice(end - text.len()..end),
+                )),
                 Frame::Finish => {
                     self.ended = true;
-                    Some(Step::Event(Event::End))
+                    Some(ResponseStep::Event(RunEvent::End))
                 }
                 Frame::Effect(name, value) => {
                     if let Some(effects) = &self.effects {
                         effects.effect(name, value);
                     }
-                    Some(Step::Event(Event::Effect))
+                    Some(ResponseStep::Event(RunEvent::Effect))
                 }
                 Frame::BailedOut => {
                     if let Some((bailouts, client)) = &self.bailouts {
@@ -225,7 +228,7 @@ impl RequestState {
                     None
                 }
             };
-            self.at = end;
+            self.parsed_bytes = end;
             if let Some(step) = step {
                 return Ok(Some(step));
             }
@@ -233,32 +236,32 @@ impl RequestState {
     }
 
     /// Continues as far as possible without waiting. The caller acts on the step. If `give_back` is set, the slot was
-    /// found done and has been read to its end, and the caller must release it ([`RequestState::place`] stays
-    /// [`Position::Slot`]).
+    /// found done and has been read to its end, and the caller must release it ([`InFlightState::position`] stays
+    /// [`RequestPosition::Slot`]).
     pub fn advance(
         &mut self,
         port: &FrontPort,
         give_back: &mut bool,
         claimed_ns: impl Fn(u32) -> u64,
-    ) -> Step {
+    ) -> ResponseStep {
         loop {
             match self.parse() {
                 Ok(Some(step)) => return step,
                 Ok(None) => {}
-                Err(error) => return Step::Failed(error),
+                Err(error) => return ResponseStep::Failed(error),
             }
-            let slot = match self.place {
-                Position::Slot(slot) if !*give_back => slot,
-                Position::Waiting => {
+            let slot = match self.position {
+                RequestPosition::Slot(slot) if !*give_back => slot,
+                RequestPosition::Waiting => {
                     return match self.verdict.take() {
-                        Some(error) => Step::Failed(error),
-                        None => Step::Pending,
+                        Some(error) => ResponseStep::Failed(error),
+                        None => ResponseStep::Pending,
                     };
                 }
-                _ => return self.conclude(),
+                _ => return self.end_of_response(),
             };
             if let Some(error) = self.verdict.take() {
-                return Step::Failed(error);
+                return ResponseStep::Failed(error);
             }
             // The state is loaded first, so bytes that were published before `Done` are never missed.
             let state = port.state(slot);
@@ -266,30 +269,30 @@ impl RequestState {
                 Ok(0) => {}
                 Ok(_) => {
                     if let SlotState::Claimed(child) | SlotState::Done(child) = state {
-                        self.claimed_by(child, || claimed_ns(slot));
+                        self.record_claim(child, || claimed_ns(slot));
                     }
                     if matches!(state, SlotState::Done(_)) {
                         *give_back = true;
                     }
                     continue;
                 }
-                Err(error) => return Step::Failed(error),
+                Err(error) => return ResponseStep::Failed(error),
             }
             match state {
                 SlotState::Done(child) => {
-                    self.claimed_by(child, || claimed_ns(slot));
+                    self.record_claim(child, || claimed_ns(slot));
                     *give_back = true;
                 }
                 SlotState::Claimed(child) => {
-                    self.claimed_by(child, || claimed_ns(slot));
+                    self.record_claim(child, || claimed_ns(slot));
                     if std::mem::take(&mut self.flush_due) && !self.ended {
-                        return Step::Event(Event::Flush);
+                        return ResponseStep::Event(RunEvent::Flush);
                     }
-                    return Step::Pending;
+                    return ResponseStep::Pending;
                 }
-                SlotState::Ready => return Step::Pending,
+                SlotState::Ready => return ResponseStep::Pending,
                 SlotState::Free | SlotState::Corrupt => {
-                    return Step::Failed(ExecError::ResponseCorrupt);
+                    return ResponseStep::Failed(ExecError::ResponseCorrupt);
                 }
             }
         }
@@ -302,32 +305,32 @@ impl RequestState {
         &mut self,
         port: &FrontPort,
         slot: u32,
-        log: impl Fn(Level, &[u8]),
-    ) -> Discarded {
+        log: impl Fn(LogLevel, &[u8]),
+    ) -> DiscardProgress {
         for _ in 0..4 {
             // The state is loaded first, so bytes that were published before `Done` are never missed.
             let done = matches!(port.state(slot), SlotState::Done(_));
             if self.unreadable {
                 self.input = Bytes::new();
-                self.at = 0;
+                self.parsed_bytes = 0;
             }
             let n = self.read_slot(port, slot).unwrap_or(0);
             self.read_rest(&log);
             match (n, done) {
-                (_, true) => return Discarded::All,
-                (0, false) => return Discarded::SoFar,
+                (_, true) => return DiscardProgress::All,
+                (0, false) => return DiscardProgress::SoFar,
                 _ => {}
             }
         }
-        Discarded::Some
+        DiscardProgress::Some
     }
 
     /// Reads the rest of the bytes that have arrived. Effects and log messages after the end of the response may have
     /// arrived together with it.
-    pub fn read_rest(&mut self, log: impl Fn(Level, &[u8])) {
+    pub fn read_rest(&mut self, log: impl Fn(LogLevel, &[u8])) {
         while !self.unreadable {
             match self.parse() {
-                Ok(Some(Step::Log(level, text))) => log(level, &text),
+                Ok(Some(ResponseStep::Log(level, text))) => log(level, &text),
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 // The bytes cannot be parsed. From here on they are discarded unread.
@@ -337,20 +340,20 @@ impl RequestState {
     }
 
     /// Decides how the response ends, by what was read, when the child writes no more.
-    fn conclude(&mut self) -> Step {
+    fn end_of_response(&mut self) -> ResponseStep {
         if self.ended {
-            return Step::Pending;
+            return ResponseStep::Pending;
         }
         if let Some(error) = self.verdict.take() {
-            return Step::Failed(error);
+            return ResponseStep::Failed(error);
         }
         if !self.parser.saw_head() {
-            return Step::Failed(ExecError::ResponseMissing);
+            return ResponseStep::Failed(ExecError::ResponseMissing);
         }
-        if !self.parser.at_frame_end() || self.at < self.input.len() {
-            return Step::Failed(ExecError::ResponseInvalid(ResponseError::Malformed));
+        if !self.parser.at_frame_end() || self.parsed_bytes < self.input.len() {
+            return ResponseStep::Failed(ExecError::ResponseInvalid(ResponseError::Malformed));
         }
         self.ended = true;
-        Step::Event(Event::End)
+        ResponseStep::Event(RunEvent::End)
     }
 }

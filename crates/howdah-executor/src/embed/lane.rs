@@ -15,10 +15,10 @@ use std::task::Waker;
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 use tokio::sync::Notify;
 
-use super::in_flight::{Discarded, InFlight, Position, RequestState};
+use super::in_flight::{DiscardProgress, InFlightRequest, InFlightState, RequestPosition};
 use super::pool_state::PoolState;
 use crate::ExecError;
-use crate::common::fair_queue::{Client, FairQueue};
+use crate::common::fair_queue::{FairQueue, QueueClient};
 use crate::common::sys;
 
 /// Counters of a lane since the start of the pool.
@@ -43,45 +43,45 @@ pub(crate) struct Lane {
     pub timer: Notify,
     /// How many requests may be offered ahead while several clients have some. It always applies to requests with
     /// bodies.
-    ahead: u32,
+    max_offered_ahead: u32,
 }
 
 /// The requests that were lost with a dead child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct LostRequests {
     pub requests: u32,
     /// Whether a run waits for one of them, so the log will report the failure with that request.
-    pub awaited: bool,
+    pub has_waiting_run: bool,
 }
 
 /// The requests of a lane: those in slots and those that wait for a slot.
 pub(crate) struct LaneTable {
-    in_slot: Vec<Option<Arc<InFlight>>>,
+    in_slot: Vec<Option<Arc<InFlightRequest>>>,
     /// Free slots. The one released last is reused first, because its memory is warm.
     free: Vec<u32>,
-    waiting: FairQueue<Arc<InFlight>>,
+    waiting: FairQueue<Arc<InFlightRequest>>,
     offered: Offered,
     /// Whether no requests are offered to the children, because the memory is damaged.
     suspended: bool,
     /// The number of requests in slots.
-    pub held: u32,
+    pub requests_in_slots: u32,
     /// Woken after the table is unlocked, because a waker may drop a run, which would lock the table again.
     to_wake: Vec<Waker>,
-    pub alarm: Alarm,
+    pub alarm: QueueAlarm,
 }
 
 /// The clients whose requests no child has claimed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offered {
     /// Only this client has such requests, if there are any.
-    Of(Client),
+    Of(QueueClient),
     /// Several clients have such requests, or had since there were last none.
     Mixed,
 }
 
 /// When the timer task will next check the queue without being woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Alarm {
+pub(crate) enum QueueAlarm {
     /// Never: no request waits.
     Off,
     /// At the oldest request's deadline, because all children are busy.
@@ -103,13 +103,13 @@ impl Lane {
                 waiting: FairQueue::default(),
                 offered: Offered::Of(None),
                 suspended: false,
-                held: 0,
+                requests_in_slots: 0,
                 to_wake: Vec::new(),
-                alarm: Alarm::Off,
+                alarm: QueueAlarm::Off,
             }),
             registered: AtomicBool::new(false),
             timer: Notify::new(),
-            ahead: max_children,
+            max_offered_ahead: max_children,
         }
     }
 
@@ -138,11 +138,11 @@ impl Lane {
     }
 
     /// Offers a request to the children, or queues it.
-    pub fn submit(&self, pool: &PoolState, in_flight: Arc<InFlight>) {
+    pub fn submit(&self, pool: &PoolState, in_flight: Arc<InFlightRequest>) {
         let now = in_flight.started_ns;
         {
             let mut table = self.lock();
-            self.let_in(&mut table, in_flight.client);
+            self.take_back_offers(&mut table, in_flight.client);
             if table.waiting.is_empty()
                 && self.may_offer(&table, &in_flight)
                 && let Some(slot) = table.free.pop()
@@ -152,35 +152,38 @@ impl Lane {
                 table.waiting.push(in_flight.client, in_flight);
             }
         }
-        self.wake_a_child(pool, now);
+        self.wake_child(pool, now);
     }
 
-    fn publish(&self, table: &mut LaneTable, slot: u32, in_flight: Arc<InFlight>) {
+    fn publish(&self, table: &mut LaneTable, slot: u32, in_flight: Arc<InFlightRequest>) {
         let client = in_flight.client;
         if !self.port.has_unclaimed() {
             table.offered = Offered::Of(client);
         } else if table.offered != Offered::Of(client) {
             table.offered = Offered::Mixed;
         }
-        in_flight.lock().place = Position::Slot(slot);
+        in_flight.lock().position = RequestPosition::Slot(slot);
         self.port
             .publish(slot, &in_flight.frame, in_flight.body_complete);
         table.in_slot[slot as usize] = Some(in_flight);
-        table.held += 1;
+        table.requests_in_slots += 1;
     }
 
     /// Whether the request may be offered to the children before one is free.
-    fn may_offer(&self, table: &LaneTable, in_flight: &InFlight) -> bool {
+    fn may_offer(&self, table: &LaneTable, in_flight: &InFlightRequest) -> bool {
         let one_client = table.offered == Offered::Of(in_flight.client)
             && table.waiting.clients() <= 1
             && in_flight.body_complete;
         !table.suspended
             && self.port.has_room()
-            && (one_client || self.ready(table).count() < self.ahead as usize)
+            && (one_client || self.ready(table).count() < self.max_offered_ahead as usize)
     }
 
     /// Returns the slots whose requests no child has claimed.
-    fn ready<'a>(&'a self, table: &'a LaneTable) -> impl Iterator<Item = (u32, &'a Arc<InFlight>)> {
+    fn ready<'a>(
+        &'a self,
+        table: &'a LaneTable,
+    ) -> impl Iterator<Item = (u32, &'a Arc<InFlightRequest>)> {
         let slots = table.in_slot.iter().enumerate();
         slots.filter_map(|(slot, in_flight)| {
             let slot = slot as u32;
@@ -191,7 +194,7 @@ impl Lane {
 
     /// Prepares for a request of a client. If many requests of another client have been offered ahead, takes back those
     /// that would make this client wait. Their bodies have not been started, because they have none.
-    fn let_in(&self, table: &mut LaneTable, client: Client) {
+    fn take_back_offers(&self, table: &mut LaneTable, client: QueueClient) {
         let Offered::Of(other) = table.offered else {
             return;
         };
@@ -204,20 +207,20 @@ impl Lane {
             .collect();
         ready.sort_by_key(|(_, in_flight)| in_flight.started_ns);
         table.offered = Offered::Mixed;
-        for (slot, in_flight) in ready.drain(..).skip(self.ahead as usize).rev() {
+        for (slot, in_flight) in ready.drain(..).skip(self.max_offered_ahead as usize).rev() {
             if in_flight.body_complete && self.port.cancel(slot) {
-                in_flight.lock().place = Position::Waiting;
-                self.vacate(table, slot);
+                in_flight.lock().position = RequestPosition::Waiting;
+                self.free_slot(table, slot);
                 table.waiting.put_back(other, in_flight);
             }
         }
     }
 
-    fn vacate(&self, table: &mut LaneTable, slot: u32) {
+    fn free_slot(&self, table: &mut LaneTable, slot: u32) {
         table.in_slot[slot as usize] = None;
         self.port.free(slot);
         table.free.push(slot);
-        table.held -= 1;
+        table.requests_in_slots -= 1;
     }
 
     /// Whether the memory's state of this lane's requests is possible. `lives` tells whether the pool has such a child.
@@ -235,7 +238,7 @@ impl Lane {
     }
 
     /// Handles requests that are done as if their children had notified.
-    pub fn take_done(&self, pool: &PoolState) {
+    pub fn handle_done_slots(&self, pool: &PoolState) {
         let mut table = self.lock();
         for slot in 0..self.port.slots() {
             if matches!(self.port.state(slot), SlotState::Done(_)) {
@@ -252,7 +255,7 @@ impl Lane {
 
     /// Ends the requests that are in slots, resets the lane's memory to its initial state, and offers requests again.
     /// Call it only after all processes of the pool have exited.
-    pub fn renew(&self, pool: &PoolState, verdict: &ExecError) {
+    pub fn reset(&self, pool: &PoolState, verdict: &ExecError) {
         let mut table = self.lock();
         table.suspended = true;
         for slot in 0..table.in_slot.len() {
@@ -261,22 +264,22 @@ impl Lane {
                 self.finish(pool, &mut table, &in_flight, state, Some(verdict.clone()));
             }
         }
-        self.port.renew();
+        self.port.reset();
         table.suspended = false;
-        self.feed(pool, &mut table);
+        self.fill_slots(pool, &mut table);
         self.release(table);
     }
 
     /// Returns how many requests of this client wait, and the client with the most waiting requests, with their number.
     /// Called when the pool's queue is full.
-    pub fn lines(&self, client: Client) -> (usize, Option<(Client, usize)>) {
+    pub fn waiting_counts(&self, client: QueueClient) -> (usize, Option<(QueueClient, usize)>) {
         let mut table = self.lock();
-        self.let_in(&mut table, client);
+        self.take_back_offers(&mut table, client);
         (table.waiting.len_of(client), table.waiting.longest())
     }
 
     /// Refuses the newest waiting request of a client. Returns whether there was one.
-    pub fn refuse_newest(&self, pool: &PoolState, client: Client) -> bool {
+    pub fn refuse_newest(&self, pool: &PoolState, client: QueueClient) -> bool {
         let mut table = self.lock();
         let Some(in_flight) = table.waiting.newest(client).cloned() else {
             return false;
@@ -294,7 +297,7 @@ impl Lane {
     }
 
     /// Wakes a child if one must be woken. If all children are busy, asks for more.
-    pub fn wake_a_child(&self, pool: &PoolState, now_ns: u64) -> bool {
+    pub fn wake_child(&self, pool: &PoolState, now_ns: u64) -> bool {
         if sys::wake(pool.port.choose_wake(now_ns, pool.budget)) {
             self.counters.futex_wakes.fetch_add(1, Ordering::Relaxed);
             return true;
@@ -306,7 +309,7 @@ impl Lane {
     }
 
     /// Moves requests from the private queue to free slots.
-    fn feed(&self, pool: &PoolState, table: &mut LaneTable) {
+    fn fill_slots(&self, pool: &PoolState, table: &mut LaneTable) {
         let mut fed = false;
         while table
             .waiting
@@ -325,7 +328,7 @@ impl Lane {
             fed = true;
         }
         if fed {
-            self.wake_a_child(pool, sys::now_ns());
+            self.wake_child(pool, sys::now_ns());
         }
     }
 
@@ -336,42 +339,42 @@ impl Lane {
         &self,
         pool: &PoolState,
         table: &mut LaneTable,
-        in_flight: &Arc<InFlight>,
-        mut state: MutexGuard<'_, RequestState>,
+        in_flight: &Arc<InFlightRequest>,
+        mut state: MutexGuard<'_, InFlightState>,
         verdict: Option<ExecError>,
     ) {
-        let was = std::mem::replace(&mut state.place, Position::Left);
-        state.held = None;
+        let was = std::mem::replace(&mut state.position, RequestPosition::Left);
+        state.drop_at_end = None;
         if let Some(run) = state.abandoned.take() {
-            pool.leavers.ended(run, sys::now_ns());
+            pool.abandoning_clients.record_end(run, sys::now_ns());
         }
         state.verdict = state.verdict.take().or(verdict);
         table.to_wake.extend(state.waker.take());
         drop(state);
         match was {
-            Position::Slot(slot) => self.vacate(table, slot),
-            Position::Waiting => {
-                let is_it = |other: &Arc<InFlight>| Arc::ptr_eq(other, in_flight);
+            RequestPosition::Slot(slot) => self.free_slot(table, slot),
+            RequestPosition::Waiting => {
+                let is_it = |other: &Arc<InFlightRequest>| Arc::ptr_eq(other, in_flight);
                 table.waiting.remove(in_flight.client, is_it);
             }
-            Position::Left => return,
+            RequestPosition::Left => return,
         }
-        pool.leave();
-        self.feed(pool, table);
+        pool.record_finished();
+        self.fill_slots(pool, table);
     }
 
     /// Like [`Lane::finish`], for a request whose child writes no more, because it has returned the slot or is dead.
     /// The bytes that the child had published are read first.
-    fn finish_taken(
+    fn finish_claimed(
         &self,
         pool: &PoolState,
         table: &mut LaneTable,
         slot: u32,
-        in_flight: &Arc<InFlight>,
-        mut state: MutexGuard<'_, RequestState>,
+        in_flight: &Arc<InFlightRequest>,
+        mut state: MutexGuard<'_, InFlightState>,
         verdict: Option<ExecError>,
     ) {
-        if state.wanted {
+        if state.is_awaited {
             if let Err(error) = state.read_slot(&self.port, slot) {
                 state.verdict.get_or_insert(error);
             }
@@ -387,10 +390,10 @@ impl Lane {
     fn discard(
         &self,
         pool: &PoolState,
-        in_flight: &InFlight,
-        state: &mut RequestState,
+        in_flight: &InFlightRequest,
+        state: &mut InFlightState,
         slot: u32,
-    ) -> Discarded {
+    ) -> DiscardProgress {
         state.discard(&self.port, slot, |level, text| {
             let frame = &in_flight.frame;
             pool.log
@@ -399,7 +402,7 @@ impl Lane {
     }
 
     /// Releases the slot of a request whose response its run has read to the end.
-    pub fn give_back(&self, pool: &PoolState, in_flight: &Arc<InFlight>, slot: u32) {
+    pub fn release_slot(&self, pool: &PoolState, in_flight: &Arc<InFlightRequest>, slot: u32) {
         let mut table = self.lock();
         let mine = table.in_slot[slot as usize]
             .as_ref()
@@ -416,7 +419,7 @@ impl Lane {
 
     /// Handles the notifications of the children: reads responses out of slots that are done, wakes runs, and discards
     /// responses whose client has left. Returns whether there was any notification.
-    pub fn take_notified(&self, pool: &PoolState) -> bool {
+    pub fn handle_notifications(&self, pool: &PoolState) -> bool {
         let mut guard: Option<MutexGuard<'_, LaneTable>> = None;
         let any = self.port.take_notified(|slot| {
             let table = guard.get_or_insert_with(|| self.lock());
@@ -436,31 +439,31 @@ impl Lane {
         match self.port.state(slot) {
             SlotState::Done(child) => {
                 // Not validated, because only the access log uses it.
-                state.claimed_by(child, || match self.port.begun_ns(slot) {
+                state.record_claim(child, || match self.port.begun_ns(slot) {
                     0 => sys::now_ns(),
                     begun => begun,
                 });
-                return self.finish_taken(pool, table, slot, &in_flight, state, None);
+                return self.finish_claimed(pool, table, slot, &in_flight, state, None);
             }
             // A streaming response is read when the server polls for it, so the backlog of a slow client stays in the
             // ring and slows the script down.
             SlotState::Claimed(child) => {
-                state.claimed_by(child, || self.claimed_ns(&in_flight, slot));
+                state.record_claim(child, || self.claimed_ns(&in_flight, slot));
             }
             SlotState::Free | SlotState::Ready | SlotState::Corrupt => {}
         }
-        if !state.wanted {
+        if !state.is_awaited {
             match self.discard(pool, &in_flight, &mut state, slot) {
-                Discarded::SoFar => {}
+                DiscardProgress::SoFar => {}
                 // The child is still writing, or has just returned the slot.
-                Discarded::Some | Discarded::All => self.port.notify_again(slot),
+                DiscardProgress::Some | DiscardProgress::All => self.port.notify_again(slot),
             }
         }
         table.to_wake.extend(state.waker.take());
     }
 
     /// Returns when the child began with a request: the child's own value, limited to what is possible.
-    pub fn claimed_ns(&self, in_flight: &InFlight, slot: u32) -> u64 {
+    pub fn claimed_ns(&self, in_flight: &InFlightRequest, slot: u32) -> u64 {
         let now = sys::now_ns();
         match self.port.begun_ns(slot) {
             0 => now,
@@ -470,16 +473,21 @@ impl Lane {
 
     /// Ends the requests of a dead child. The bytes that it had published are kept; then `verdict` follows, unless the
     /// child had returned the slot and so completed its response.
-    pub fn child_gone(&self, pool: &PoolState, child: ChildId, verdict: &ExecError) -> Lost {
+    pub fn end_child_requests(
+        &self,
+        pool: &PoolState,
+        child: ChildId,
+        verdict: &ExecError,
+    ) -> LostRequests {
         let mut table = self.lock();
         // The front's own records count as much as the memory, because a dying process may have written nonsense there.
-        let theirs = |slot: usize, in_flight: &InFlight| {
+        let theirs = |slot: usize, in_flight: &InFlightRequest| {
             let says = self.port.state(slot as u32);
             says == SlotState::Claimed(child)
                 || says == SlotState::Done(child)
                 || in_flight.lock().child == Some(child)
         };
-        let slots: Vec<(u32, Arc<InFlight>)> = table
+        let slots: Vec<(u32, Arc<InFlightRequest>)> = table
             .in_slot
             .iter()
             .enumerate()
@@ -488,22 +496,22 @@ impl Lane {
                 Some((slot as u32, e.clone()))
             })
             .collect();
-        let mut lost = Lost::default();
+        let mut lost = LostRequests::default();
         for (slot, in_flight) in &slots {
             let mut state = in_flight.lock();
-            state.claimed_by(child, || self.claimed_ns(in_flight, *slot));
+            state.record_claim(child, || self.claimed_ns(in_flight, *slot));
             let done = self.port.state(*slot) == SlotState::Done(child);
             lost.requests += u32::from(!done);
-            lost.awaited |= !done && state.wanted;
+            lost.has_waiting_run |= !done && state.is_awaited;
             let verdict = (!done).then(|| verdict.clone());
-            self.finish_taken(pool, &mut table, *slot, in_flight, state, verdict);
+            self.finish_claimed(pool, &mut table, *slot, in_flight, state, verdict);
         }
         self.release(table);
         lost
     }
 
     /// Returns the requests that children are working on now, and since when (CLOCK_MONOTONIC nanoseconds).
-    pub fn claimed(&self) -> Vec<(ChildId, Arc<InFlight>, u64)> {
+    pub fn claimed(&self) -> Vec<(ChildId, Arc<InFlightRequest>, u64)> {
         let table = self.lock();
         let mut out = Vec::new();
         for (slot, in_flight) in table.in_slot.iter().enumerate() {
@@ -521,17 +529,17 @@ impl Lane {
     pub fn take_back(
         &self,
         pool: &PoolState,
-        in_flight: &Arc<InFlight>,
+        in_flight: &Arc<InFlightRequest>,
         verdict: Option<ExecError>,
     ) -> bool {
         let mut table = self.lock();
         let state = in_flight.lock();
-        match state.place {
-            Position::Slot(slot) if !self.port.cancel(slot) => return false,
-            Position::Slot(_) | Position::Waiting => {
+        match state.position {
+            RequestPosition::Slot(slot) if !self.port.cancel(slot) => return false,
+            RequestPosition::Slot(_) | RequestPosition::Waiting => {
                 self.finish(pool, &mut table, in_flight, state, verdict);
             }
-            Position::Left => {}
+            RequestPosition::Left => {}
         }
         self.release(table);
         true
@@ -542,9 +550,9 @@ impl Lane {
         &self,
         pool: &PoolState,
         verdict: &ExecError,
-        doomed: impl Fn(&InFlight) -> bool,
+        doomed: impl Fn(&InFlightRequest) -> bool,
     ) {
-        let unclaimed: Vec<Arc<InFlight>> = {
+        let unclaimed: Vec<Arc<InFlightRequest>> = {
             let table = self.lock();
             let ready = self.ready(&table).map(|(_, in_flight)| in_flight);
             // Waiting requests go first: a slot that becomes free would otherwise go to one that is about to be
@@ -561,7 +569,7 @@ impl Lane {
     pub fn oldest_unclaimed(&self) -> Option<u64> {
         let table = self.lock();
         let ready = self.ready(&table).map(|(_, in_flight)| in_flight);
-        let unclaimed = ready.chain(table.waiting.firsts());
+        let unclaimed = ready.chain(table.waiting.heads());
         unclaimed.map(|in_flight| in_flight.started_ns).min()
     }
 
@@ -582,18 +590,18 @@ impl Lane {
         }
     }
 
-    fn alarm_due(&self, pool: &PoolState, table: &LaneTable) -> Alarm {
+    fn alarm_due(&self, pool: &PoolState, table: &LaneTable) -> QueueAlarm {
         if table.waiting.is_empty() && !self.port.has_unclaimed() {
-            Alarm::Off
+            QueueAlarm::Off
         } else if pool.port.sleepers() > 0 {
-            Alarm::Soon
+            QueueAlarm::Soon
         } else {
-            Alarm::Deadline
+            QueueAlarm::Deadline
         }
     }
 
     /// Sets the alarm to what is due now. Called by the timer task.
-    pub fn reset_alarm(&self, pool: &PoolState) -> Alarm {
+    pub fn reset_alarm(&self, pool: &PoolState) -> QueueAlarm {
         let mut table = self.lock();
         table.alarm = self.alarm_due(pool, &table);
         table.alarm
@@ -612,6 +620,6 @@ impl Lane {
     /// Whether the lane has no requests.
     pub fn is_empty(&self) -> bool {
         let table = self.lock();
-        table.held == 0 && table.waiting.is_empty()
+        table.requests_in_slots == 0 && table.waiting.is_empty()
     }
 }

@@ -8,21 +8,21 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use howdah_proto::control::Exit;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 use howdah_proto::response::{encode_head, kind};
-use howdah_proto::shm::{ChildId, ChildPort, Claim};
+use howdah_proto::shm::{ChildId, ChildPort, RequestClaim};
 use howdah_proto::variables::Var;
 
 use super::body::BodyFeed;
-use super::in_flight::InFlight;
-use super::lane::Lost;
-use super::run::{EmbedRun, Home};
+use super::in_flight::InFlightRequest;
+use super::lane::LostRequests;
+use super::run::{EmbedRun, LaneHandle};
 use super::shared::EmbedShared;
-use crate::common::fair_queue::Client;
+use crate::common::fair_queue::QueueClient;
 use crate::common::sys;
 use crate::config::{PoolConfig, ProcessManager, ProcessTimeouts};
-use crate::{Event, ExecError, Run, ScriptBody, ScriptLog};
+use crate::{ExecError, RunEvent, ScriptBody, ScriptLog, ScriptRun};
 
 const CHILD: ChildId = ChildId {
     index: 0,
@@ -31,28 +31,28 @@ const CHILD: ChildId = ChildId {
 const DIED: ExecError = ExecError::ChildDied(Exit::Signal(9));
 
 #[derive(Default)]
-struct Lines(Mutex<Vec<String>>);
+struct LoggedLines(Mutex<Vec<String>>);
 
-impl ScriptLog for Lines {
-    fn script(&self, _: &str, _: u64, _: &RequestFrame, _: Level, message: &[u8]) {
+impl ScriptLog for LoggedLines {
+    fn script(&self, _: &str, _: u64, _: &RequestFrame, _: LogLevel, message: &[u8]) {
         let text = String::from_utf8_lossy(message).into_owned();
         self.0.lock().unwrap().push(text);
     }
 
-    fn pool(&self, _: &str, _: Level, name: &str, _: &str) {
+    fn pool(&self, _: &str, _: LogLevel, name: &str, _: &str) {
         panic!("nothing happens to the pool itself, but: {name}");
     }
 }
 
 /// A pool without processes: one lane, and one child that the test plays.
-struct Bench {
-    home: Arc<Home>,
-    log: Arc<Lines>,
+struct LaneFixture {
+    home: Arc<LaneHandle>,
+    log: Arc<LoggedLines>,
     child: ChildPort,
 }
 
-impl Bench {
-    fn new() -> Bench {
+impl LaneFixture {
+    fn new() -> LaneFixture {
         let config = PoolConfig {
             name: "test".to_owned(),
             program: PathBuf::new(),
@@ -78,16 +78,16 @@ impl Bench {
             worker: None,
             timeouts: ProcessTimeouts::for_tests(),
         };
-        let log = Arc::new(Lines::default());
+        let log = Arc::new(LoggedLines::default());
         let shared = Arc::new(EmbedShared::new(config, log.clone(), 1).unwrap());
-        shared.pool.port.enlist(CHILD);
+        shared.pool.port.prepare_row(CHILD);
         let child = ChildPort::enter(Box::leak(Box::new(shared.memory.region().clone())), CHILD);
-        let home = Arc::new(Home { shared, front: 0 });
-        Bench { home, log, child }
+        let home = Arc::new(LaneHandle { shared, front: 0 });
+        LaneFixture { home, log, child }
     }
 
     /// Starts a request, which the child claims.
-    fn claimed(&self) -> (EmbedRun, Claim) {
+    fn claimed(&self) -> (EmbedRun, RequestClaim) {
         let run = self.start();
         (run, self.child.claim(0).expect("a request is there"))
     }
@@ -96,12 +96,12 @@ impl Bench {
         self.start_for(None).unwrap()
     }
 
-    fn start_for(&self, client: Client) -> Result<EmbedRun, ExecError> {
+    fn start_for(&self, client: QueueClient) -> Result<EmbedRun, ExecError> {
         let mut frame = FrameBuilder::new(Vec::new());
         frame.var(Var::RequestUri, b"/");
         let frame = frame.finish(Some(0), 0).unwrap();
-        self.home.shared.enter(0, client)?;
-        let in_flight = Arc::new(InFlight::new(
+        self.home.shared.admit(0, client)?;
+        let in_flight = Arc::new(InFlightRequest::new(
             1,
             frame,
             sys::now_ns(),
@@ -133,14 +133,16 @@ impl Bench {
     }
 
     fn take_notified(&self) -> bool {
-        self.home.lane().take_notified(&self.home.shared.pool)
+        self.home
+            .lane()
+            .handle_notifications(&self.home.shared.pool)
     }
 
     /// Does what the supervisor does when it has reaped the child. Returns what was lost with it.
-    fn reap(&self) -> Lost {
+    fn reap(&self) -> LostRequests {
         self.home
             .lane()
-            .child_gone(&self.home.shared.pool, CHILD, &DIED)
+            .end_child_requests(&self.home.shared.pool, CHILD, &DIED)
     }
 
     #[track_caller]
@@ -152,17 +154,17 @@ impl Bench {
     }
 }
 
-fn write_head(claim: &mut Claim) {
+fn write_head(claim: &mut RequestClaim) {
     let mut head = Vec::new();
     encode_head(&mut head, 200, b"", std::iter::empty());
-    assert!(claim.begin(kind::HEAD, head.len() as u32));
-    assert_eq!(claim.payload(&head), head.len());
+    assert!(claim.begin_frame(kind::HEAD, head.len() as u32));
+    assert_eq!(claim.write_payload(&head), head.len());
 }
 
 /// Writes a complete response with the body `hello`.
-fn answer(claim: &mut Claim) {
+fn answer(claim: &mut RequestClaim) {
     write_head(claim);
-    assert_eq!(claim.body(b"hello"), 5);
+    assert_eq!(claim.write_body(b"hello"), 5);
 }
 
 /// Polls to the end, or as far as possible. Returns the body and how it ended.
@@ -171,8 +173,8 @@ fn poll(run: &mut EmbedRun) -> (Vec<u8>, Poll<Result<(), ExecError>>) {
     let mut body = Vec::new();
     loop {
         match run.poll_event(&mut cx) {
-            Poll::Ready(Ok(Event::Body(bytes))) => body.extend_from_slice(&bytes),
-            Poll::Ready(Ok(Event::End)) => return (body, Poll::Ready(Ok(()))),
+            Poll::Ready(Ok(RunEvent::Body(bytes))) => body.extend_from_slice(&bytes),
+            Poll::Ready(Ok(RunEvent::End)) => return (body, Poll::Ready(Ok(()))),
             Poll::Ready(Ok(_)) => {}
             Poll::Ready(Err(error)) => return (body, Poll::Ready(Err(error))),
             Poll::Pending => return (body, Poll::Pending),
@@ -183,17 +185,17 @@ fn poll(run: &mut EmbedRun) -> (Vec<u8>, Poll<Result<(), ExecError>>) {
 /// Regression test: a child that returned its slot and exited at once was reaped before the front checked the slot. The
 /// request was counted as lost, and its client got a 502 for a complete response.
 #[test]
-fn a_slot_that_is_done_by_a_child_that_left_before_it_was_looked_at_keeps_its_answer() {
-    let bench = Bench::new();
+fn done_slot_keeps_its_response_although_its_child_exited_before_the_check() {
+    let bench = LaneFixture::new();
     let (mut run, mut claim) = bench.claimed();
     // The front has seen the child at work, as it does with a response that arrives in pieces.
     write_head(&mut claim);
     let _ = claim.publish();
     assert_eq!(poll(&mut run), (vec![], Poll::Pending));
-    assert_eq!(claim.body(b"hello"), 5);
+    assert_eq!(claim.write_body(b"hello"), 5);
     let _ = claim.done();
 
-    assert_eq!(bench.reap(), Lost::default(), "nothing is lost");
+    assert_eq!(bench.reap(), LostRequests::default(), "nothing is lost");
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
     bench.assert_empty();
     // The child's notification is still there, and has no effect any more.
@@ -203,14 +205,14 @@ fn a_slot_that_is_done_by_a_child_that_left_before_it_was_looked_at_keeps_its_an
 
 /// The same for a child that the front never saw at work, because its whole response arrived between two checks.
 #[test]
-fn a_slot_done_by_a_child_the_front_never_saw_is_given_back_when_the_child_is_reaped() {
-    let bench = Bench::new();
+fn done_slot_of_a_child_never_seen_is_released_when_the_child_is_reaped() {
+    let bench = LaneFixture::new();
     let (mut run, mut claim) = bench.claimed();
     // The child is killed after its last byte and before the notification, so nothing else makes the front check the
     // slot.
     answer(&mut claim);
     let _ = claim.done();
-    assert_eq!(bench.reap(), Lost::default());
+    assert_eq!(bench.reap(), LostRequests::default());
     assert!(bench.home.lane().is_empty());
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
     assert_eq!(run.timing().child, Some(CHILD.index));
@@ -218,26 +220,26 @@ fn a_slot_done_by_a_child_the_front_never_saw_is_given_back_when_the_child_is_re
 }
 
 #[test]
-fn a_child_that_was_reaped_after_its_slot_was_looked_at_takes_nothing_with_it() {
-    let bench = Bench::new();
+fn child_reaped_after_its_slot_was_checked_loses_no_request() {
+    let bench = LaneFixture::new();
     let (mut run, mut claim) = bench.claimed();
     answer(&mut claim);
     let _ = claim.done();
     assert!(bench.take_notified());
-    assert_eq!(bench.reap(), Lost::default());
+    assert_eq!(bench.reap(), LostRequests::default());
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
     bench.assert_empty();
 }
 
 #[test]
-fn a_child_that_dies_with_a_request_in_hand_gives_what_it_had_published_and_then_its_death() {
-    let bench = Bench::new();
+fn dead_childs_request_gets_the_published_bytes_and_then_the_failure() {
+    let bench = LaneFixture::new();
     let (mut run, mut claim) = bench.claimed();
     answer(&mut claim);
     let _ = claim.publish();
-    let lost = Lost {
+    let lost = LostRequests {
         requests: 1,
-        awaited: true,
+        has_waiting_run: true,
     };
     assert_eq!(bench.reap(), lost);
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Err(DIED))));
@@ -245,18 +247,18 @@ fn a_child_that_dies_with_a_request_in_hand_gives_what_it_had_published_and_then
 }
 
 #[test]
-fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
-    let bench = Bench::new();
+fn log_messages_of_a_dead_child_are_logged_although_its_client_had_left() {
+    let bench = LaneFixture::new();
     let (run, mut claim) = bench.claimed();
     drop(run);
     assert!(claim.aborted());
-    assert!(claim.begin(kind::LOG, 4 + 6));
-    assert_eq!(claim.payload(&3u32.to_ne_bytes()), 4);
-    assert_eq!(claim.payload(b"beware"), 6);
+    assert!(claim.begin_frame(kind::LOG, 4 + 6));
+    assert_eq!(claim.write_payload(&3u32.to_ne_bytes()), 4);
+    assert_eq!(claim.write_payload(b"beware"), 6);
     let _ = claim.publish();
-    let lost = Lost {
+    let lost = LostRequests {
         requests: 1,
-        awaited: false,
+        has_waiting_run: false,
     };
     assert_eq!(bench.reap(), lost);
     assert_eq!(*bench.log.0.lock().unwrap(), ["beware"]);
@@ -266,14 +268,14 @@ fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
 /// Regression test: the end of a quick script after `fastcgi_finish_request()` arrives together with its response. Its
 /// log messages and the database writes that it reported were lost.
 #[test]
-fn what_comes_in_one_piece_behind_the_end_of_an_answer_is_read() {
-    let bench = Bench::new();
+fn frames_arriving_with_the_end_of_a_response_are_read() {
+    let bench = LaneFixture::new();
     let (mut run, mut claim) = bench.claimed();
     answer(&mut claim);
-    assert!(claim.begin(kind::FINISH, 0));
-    assert!(claim.begin(kind::LOG, 4 + 5));
-    assert_eq!(claim.payload(&3u32.to_ne_bytes()), 4);
-    assert_eq!(claim.payload(b"after"), 5);
+    assert!(claim.begin_frame(kind::FINISH, 0));
+    assert!(claim.begin_frame(kind::LOG, 4 + 5));
+    assert_eq!(claim.write_payload(&3u32.to_ne_bytes()), 4);
+    assert_eq!(claim.write_payload(b"after"), 5);
     let _ = claim.done();
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
     assert_eq!(*bench.log.0.lock().unwrap(), ["after"]);
@@ -281,8 +283,8 @@ fn what_comes_in_one_piece_behind_the_end_of_an_answer_is_read() {
 }
 
 #[test]
-fn a_request_nobody_claimed_is_taken_back_with_its_verdict_and_the_next_gets_its_slot() {
-    let bench = Bench::new();
+fn unclaimed_request_is_taken_back_with_its_verdict_and_frees_its_slot() {
+    let bench = LaneFixture::new();
     let (shared, lane) = (&bench.home.shared, bench.home.lane());
     let slots = lane.port.slots();
     let mut runs: Vec<EmbedRun> = Vec::new();
@@ -309,8 +311,8 @@ fn a_request_nobody_claimed_is_taken_back_with_its_verdict_and_the_next_gets_its
 }
 
 #[test]
-fn what_one_client_has_offered_ahead_is_taken_back_when_another_comes() {
-    let bench = Bench::new();
+fn requests_offered_ahead_are_taken_back_for_another_client() {
+    let bench = LaneFixture::new();
     let client = |last| Some(std::net::IpAddr::from([192, 0, 2, last]));
     let lane = bench.home.lane();
     let mut runs: Vec<EmbedRun> = (0..101)

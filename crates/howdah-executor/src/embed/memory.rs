@@ -10,15 +10,15 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 /// The front's view of a pool's memory.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct SharedPoolMemory {
     file: OwnedFd,
     region: Region,
 }
 
-impl Memory {
+impl SharedPoolMemory {
     /// Creates zeroed memory for this geometry, and the ports of its front threads. The memory is sealed against
     /// shrinking, so a process that has the descriptor cannot crash the front (SIGBUS) by truncating it.
-    pub fn create(geometry: Geometry) -> io::Result<(Memory, Vec<FrontPort>)> {
+    pub fn create(geometry: Geometry) -> io::Result<(SharedPoolMemory, Vec<FrontPort>)> {
         let file = rustix::fs::memfd_create(
             "howdah-pool",
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
@@ -29,7 +29,7 @@ impl Memory {
         let (region, ports) = Region::create(mapping, geometry).map_err(|e| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{geometry:?}: {e:?}"))
         })?;
-        Ok((Memory { file, region }, ports))
+        Ok((SharedPoolMemory { file, region }, ports))
     }
 
     /// Returns the pool's layout in this memory.

@@ -12,6 +12,7 @@
 //! - `supervisor`, `children`, `zygote`: the processes; `pm` in `common`: their number, as a pure decision.
 //! - `shared`: the state that all of them share; `sys` in `common`: the only module with `unsafe`.
 
+mod abandoning_clients;
 pub mod bailouts;
 pub(crate) mod body;
 mod children;
@@ -21,7 +22,6 @@ mod in_flight;
 mod lane;
 #[cfg(test)]
 mod lane_tests;
-mod leavers;
 mod memory;
 mod pidfd;
 mod pool_state;
@@ -39,36 +39,39 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use howdah_proto::control::ScriptsWork;
+use howdah_proto::control::ScriptsOperation;
 use howdah_proto::shm::ChildId;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::sync::oneshot;
 
 use bailouts::TooManyBailouts;
 
-use crate::common::condition::Condition;
+use crate::common::condition::PoolCondition;
 use crate::common::process::resident_bytes;
 use crate::common::refused::RefusedRun;
 use crate::common::sys;
 use crate::launch::Launcher;
-use crate::pool::{Happens, Pool};
+use crate::pool::{PoolFuture, ScriptPool};
 use crate::status::{ChildRow, PoolStatus, SharedCacheStatus};
-use crate::{ExecError, Executor, Log, PoolConfig, Role, Run, ScriptRequest, front_thread};
+use crate::{
+    ExecError, Executor, PoolConfig, ScriptRequest, ScriptRole, ScriptRun, SharedScriptLog,
+    front_thread,
+};
 
 use body::BodyFeed;
-use in_flight::InFlight;
-use pool_state::Ask;
-use run::{EmbedRun, Home};
+use in_flight::InFlightRequest;
+use pool_state::SupervisorMessage;
+use run::{EmbedRun, LaneHandle};
 use shared::EmbedShared;
 use supervisor::Supervisor;
 
 /// The maximum total length of the script paths that are read, in bytes.
-const MOST_PATHS: u64 = 4 << 20;
+const MAX_PATHS_BYTES: u64 = 4 << 20;
 
 /// A pool of PHP processes forked from one zygote (modes `embed` and `worker`).
 pub struct EmbedPool {
     shared: Arc<EmbedShared>,
-    homes: Vec<Arc<Home>>,
+    homes: Vec<Arc<LaneHandle>>,
 }
 
 /// How often the exchange had to call the kernel, for measurements.
@@ -92,7 +95,7 @@ impl EmbedPool {
     pub fn start(
         config: PoolConfig,
         launcher: Arc<dyn Launcher>,
-        log: Log,
+        log: SharedScriptLog,
         fronts: u32,
     ) -> io::Result<Arc<EmbedPool>> {
         EmbedPool::begin(EmbedShared::new(config, log, fronts)?, launcher)
@@ -103,7 +106,7 @@ impl EmbedPool {
     pub fn start_asleep(
         config: PoolConfig,
         launcher: Arc<dyn Launcher>,
-        log: Log,
+        log: SharedScriptLog,
         fronts: u32,
     ) -> io::Result<Arc<EmbedPool>> {
         let shared = EmbedShared::new(config, log, fronts)?;
@@ -129,7 +132,7 @@ impl EmbedPool {
             })?;
         let home = |front| {
             let shared = shared.clone();
-            Arc::new(Home { shared, front })
+            Arc::new(LaneHandle { shared, front })
         };
         let homes = (0..fronts).map(home).collect();
         Ok(Arc::new(EmbedPool { shared, homes }))
@@ -137,7 +140,7 @@ impl EmbedPool {
 
     /// Waits until the zygote is ready, or its first start has failed (further attempts follow all the same).
     pub async fn ready(&self) -> Result<(), ExecError> {
-        Condition::settled(self.shared.condition.subscribe()).await
+        PoolCondition::wait_until_settled(self.shared.condition.subscribe()).await
     }
 
     /// Whether the pool has had no request yet, and therefore has no process.
@@ -146,7 +149,7 @@ impl EmbedPool {
     }
 
     /// Returns the pool's current condition.
-    pub fn condition(&self) -> Condition {
+    pub fn condition(&self) -> PoolCondition {
         self.shared.condition.borrow().clone()
     }
 
@@ -157,24 +160,28 @@ impl EmbedPool {
         if let Some(successor) = successor {
             // The successor of the first call remains.
             if self.shared.successor.set(successor.clone()).is_ok() {
-                successor.beside_predecessor(true);
+                successor.set_predecessor_running(true);
             }
         }
         self.shared.pool.closing.store(true, Ordering::SeqCst);
-        self.shared.pool.ask(Ask::Drain(Instant::now() + limit));
+        self.shared
+            .pool
+            .send_to_supervisor(SupervisorMessage::Drain(Instant::now() + limit));
     }
 
     /// Replaces the children one after the other: workers by newly booted ones, and the children of a pool that watches
     /// files by those of a new zygote. Other pools do nothing.
     pub fn restart(&self) {
-        self.shared.pool.ask(Ask::Restart);
+        self.shared
+            .pool
+            .send_to_supervisor(SupervisorMessage::Restart);
     }
 
     /// Waits until all processes of a draining pool have exited.
     pub async fn drained(&self) {
         let mut condition = self.shared.condition.subscribe();
         // An error means that the sender is gone, and the pool with it.
-        let _ = condition.wait_for(|c| *c == Condition::Closed).await;
+        let _ = condition.wait_for(|c| *c == PoolCondition::Closed).await;
     }
 
     /// Returns the costs of the exchange since the start.
@@ -194,8 +201,8 @@ impl EmbedPool {
         }
     }
 
-    fn refuse(&self, error: ExecError) -> Box<dyn Run> {
-        self.shared.count(&error);
+    fn refuse(&self, error: ExecError) -> Box<dyn ScriptRun> {
+        self.shared.count_failure(&error);
         Box::new(RefusedRun(Some(error)))
     }
 }
@@ -204,24 +211,29 @@ impl Drop for EmbedPool {
     /// A pool that is dropped without a drain ends at once.
     fn drop(&mut self) {
         self.shared.pool.closing.store(true, Ordering::SeqCst);
-        self.shared.pool.ask(Ask::Drain(Instant::now()));
+        self.shared
+            .pool
+            .send_to_supervisor(SupervisorMessage::Drain(Instant::now()));
     }
 }
 
 impl Executor for EmbedPool {
-    fn processes(&self) -> Option<u32> {
+    fn max_processes(&self) -> Option<u32> {
         Some(self.shared.pool.config.max_children)
     }
 
-    fn has_left_scripts(&self, client: IpAddr) -> bool {
-        self.shared.pool.leavers.has(client, sys::now_ns)
+    fn abandons_scripts(&self, client: IpAddr) -> bool {
+        self.shared
+            .pool
+            .abandoning_clients
+            .contains(client, sys::now_ns)
     }
 
-    fn bailouts_of(&self, client: IpAddr) -> Option<TooManyBailouts> {
+    fn too_many_bailouts(&self, client: IpAddr) -> Option<TooManyBailouts> {
         self.shared.pool.bailouts.too_many(client, sys::now_ns)
     }
 
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+    fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun> {
         let shared = &self.shared;
         let Some(front) = front_thread::index().filter(|i| (*i as usize) < shared.lanes.len())
         else {
@@ -230,21 +242,21 @@ impl Executor for EmbedPool {
                 message: "a run must be started on one of the pool's front threads".to_owned(),
             });
         };
-        match shared.enter(front, request.client) {
+        match shared.admit(front, request.client) {
             Ok(()) => {}
             Err(ExecError::Stopping) if let Some(next) = shared.successor.get() => {
                 return next.start(request);
             }
             Err(error) => return self.refuse(error),
         }
-        if request.role != Role::Responder {
-            shared.pool.leave();
+        if request.role != ScriptRole::Responder {
+            shared.pool.record_finished();
             return self.refuse(request.role.unsupported());
         }
         let lane = &shared.lanes[front as usize];
         if !lane.is_registered() {
             if let Err(error) = front_thread::register(shared) {
-                shared.pool.leave();
+                shared.pool.record_finished();
                 return self.refuse(ExecError::PoolDown {
                     name: "NoBell".to_owned(),
                     message: format!("cannot watch the pool's eventfd: {error}"),
@@ -253,14 +265,14 @@ impl Executor for EmbedPool {
             lane.set_registered();
         }
         let body = BodyFeed::new(request.body);
-        let in_flight = InFlight::new(
+        let in_flight = InFlightRequest::new(
             request.id,
             request.frame,
             sys::now_ns(),
             body.is_complete(),
             request.client,
             request.effects,
-            request.held,
+            request.drop_at_end,
         );
         let in_flight = Arc::new(in_flight.with_bailouts(&shared.pool.bailouts));
         lane.submit(&shared.pool, in_flight.clone());
@@ -268,16 +280,16 @@ impl Executor for EmbedPool {
         Box::new(EmbedRun::new(home, in_flight, body))
     }
 
-    fn forget_shared_cache(&self) {
-        self.shared.pool.port.forget_shared_cache();
+    fn invalidate_shared_cache(&self) {
+        self.shared.pool.port.invalidate_shared_cache();
     }
 
-    fn beside_predecessor(&self, beside: bool) {
-        self.shared.pool.port.open_shared_cache(!beside);
+    fn set_predecessor_running(&self, beside: bool) {
+        self.shared.pool.port.set_shared_cache_open(!beside);
         // This includes values that were stored before the predecessor was known.
-        self.shared.pool.port.forget_shared_cache();
-        if !beside && self.condition() == Condition::Closed {
-            self.shared.tell_successor();
+        self.shared.pool.port.invalidate_shared_cache();
+        if !beside && self.condition() == PoolCondition::Closed {
+            self.shared.notify_successor();
         }
     }
 
@@ -326,8 +338,8 @@ impl Executor for EmbedPool {
     }
 }
 
-impl Pool for EmbedPool {
-    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
+impl ScriptPool for EmbedPool {
+    fn ready(&self) -> PoolFuture<'_, Result<(), ExecError>> {
         Box::pin(EmbedPool::ready(self))
     }
 
@@ -335,7 +347,7 @@ impl Pool for EmbedPool {
         EmbedPool::drain(self, successor, limit);
     }
 
-    fn drained(&self) -> Happens<'_, ()> {
+    fn drained(&self) -> PoolFuture<'_, ()> {
         Box::pin(EmbedPool::drained(self))
     }
 
@@ -347,20 +359,24 @@ impl Pool for EmbedPool {
         EmbedPool::restart(self);
     }
 
-    fn scripts(&self) -> Happens<'_, Vec<u8>> {
+    fn cached_scripts(&self) -> PoolFuture<'_, Vec<u8>> {
         Box::pin(async move {
             let mut paths = Vec::new();
-            if let Some(file) = self.on_scripts(ScriptsWork::List, &[]).await {
-                let _ = file.take(MOST_PATHS).read_to_end(&mut paths);
+            if let Some(file) = self
+                .run_scripts_operation(ScriptsOperation::List, &[])
+                .await
+            {
+                let _ = file.take(MAX_PATHS_BYTES).read_to_end(&mut paths);
             }
             paths
         })
     }
 
-    fn compile<'p>(&'p self, scripts: &'p [u8]) -> Happens<'p, ()> {
+    fn compile_scripts<'p>(&'p self, scripts: &'p [u8]) -> PoolFuture<'p, ()> {
         Box::pin(async move {
             if !scripts.is_empty() {
-                self.on_scripts(ScriptsWork::Compile, scripts).await;
+                self.run_scripts_operation(ScriptsOperation::Compile, scripts)
+                    .await;
             }
         })
     }
@@ -369,7 +385,11 @@ impl Pool for EmbedPool {
 impl EmbedPool {
     /// Makes the zygote work on a file of scripts. Returns the file at its beginning, or `None` if the zygote cannot.
     /// Not done for workers, which have loaded all their code when they have booted.
-    async fn on_scripts(&self, work: ScriptsWork, content: &[u8]) -> Option<std::fs::File> {
+    async fn run_scripts_operation(
+        &self,
+        work: ScriptsOperation,
+        content: &[u8],
+    ) -> Option<std::fs::File> {
         let config = &self.shared.pool.config;
         if config.worker.is_some() || !config.opcache || self.is_asleep() {
             return None;
@@ -378,7 +398,9 @@ impl EmbedPool {
         let mut ours = std::fs::File::from(file.try_clone().ok()?);
         ours.write_all(content).ok()?;
         let (done, over) = oneshot::channel();
-        self.shared.pool.ask(Ask::Scripts(work, file, done));
+        self.shared
+            .pool
+            .send_to_supervisor(SupervisorMessage::Scripts(work, file, done));
         over.await.ok()?;
         ours.rewind().ok()?;
         Some(ours)
@@ -400,7 +422,7 @@ impl EmbedPool {
 
     fn fill_scoreboard(&self, status: &mut PoolStatus) {
         let shared = &self.shared;
-        let running: HashMap<ChildId, Arc<InFlight>> = shared
+        let running: HashMap<ChildId, Arc<InFlightRequest>> = shared
             .lanes
             .iter()
             .flat_map(|lane| lane.claimed())
@@ -413,11 +435,11 @@ impl EmbedPool {
             .clone();
         let now_ns = sys::now_ns();
         for row in board {
-            let child = shared.pool.port.child(row.id.index);
+            let child = shared.pool.port.child_status(row.id.index);
             let in_flight = running.get(&row.id);
             let busy = in_flight.is_some() || child.busy_since.is_some();
             // A child may serve for a moment before its supervisor learns that it was forked.
-            let life = match row.life {
+            let life = match row.state {
                 "Starting" | "Booting" if child.live => "Serving",
                 life => life,
             };

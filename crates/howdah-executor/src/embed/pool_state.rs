@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use howdah_proto::control::ScriptsWork;
+use howdah_proto::control::ScriptsOperation;
 use howdah_proto::shm::{ChildId, PoolPort};
 use tokio::sync::oneshot;
 
+use super::abandoning_clients::AbandoningClients;
 use super::bailouts::Bailouts;
-use super::leavers::Leavers;
-use crate::Log;
+use crate::SharedScriptLog;
 use crate::common::sys;
 use crate::config::{PoolConfig, ProcessManager};
 
 /// A message from a front thread to the supervisor.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum SupervisorMessage {
     /// Kill a child whose memory or response is invalid.
     Kill(ChildId, &'static str),
     /// Replace all children by those of a new zygote.
@@ -27,13 +27,13 @@ pub(crate) enum Ask {
     /// Finish the requests in flight until this deadline, and end all processes.
     Drain(Instant),
     /// Make the zygote do this with a file of scripts. The sender is notified when it is done.
-    Scripts(ScriptsWork, OwnedFd, oneshot::Sender<()>),
+    Scripts(ScriptsOperation, OwnedFd, oneshot::Sender<()>),
 }
 
 /// The state of a pool, without its lanes.
 pub(crate) struct PoolState {
     pub config: PoolConfig,
-    pub log: Log,
+    pub log: SharedScriptLog,
     /// The number of cores for children: how many children the front keeps awake (see [`PoolPort::choose_wake`]).
     pub budget: u32,
     pub port: PoolPort,
@@ -44,42 +44,46 @@ pub(crate) struct PoolState {
     pub closing: AtomicBool,
     /// Whether the supervisor could fork more children if it were asked to.
     pub may_grow: AtomicBool,
-    pub leavers: Leavers,
+    pub abandoning_clients: AbandoningClients,
     pub bailouts: Arc<Bailouts>,
-    letters: Mutex<Vec<Ask>>,
-    wanted: AtomicBool,
+    messages: Mutex<Vec<SupervisorMessage>>,
+    children_wanted: AtomicBool,
     supervisor_bell: OwnedFd,
 }
 
 impl PoolState {
-    pub fn new(config: PoolConfig, log: Log, port: PoolPort) -> std::io::Result<PoolState> {
+    pub fn new(
+        config: PoolConfig,
+        log: SharedScriptLog,
+        port: PoolPort,
+    ) -> std::io::Result<PoolState> {
         Ok(PoolState {
             budget: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             port,
             outstanding: CachePadded::default(),
             closing: AtomicBool::new(false),
             may_grow: AtomicBool::new(!matches!(config.pm, ProcessManager::Static)),
-            leavers: Leavers::of(config.max_children),
+            abandoning_clients: AbandoningClients::new(config.max_children),
             bailouts: Arc::default(),
-            letters: Mutex::new(Vec::new()),
-            wanted: AtomicBool::new(false),
-            supervisor_bell: sys::bell()?,
+            messages: Mutex::new(Vec::new()),
+            children_wanted: AtomicBool::new(false),
+            supervisor_bell: sys::create_bell()?,
             config,
             log,
         })
     }
 
     /// Counts a request as finished; the last one of a closing pool wakes the supervisor.
-    pub fn leave(&self) {
+    pub fn record_finished(&self) {
         let before = self.outstanding.fetch_sub(1, Ordering::AcqRel);
         if before == 1 && self.closing.load(Ordering::Acquire) {
-            self.nudge();
+            self.wake_supervisor();
         }
     }
 
     /// Puts a message into the supervisor's queue and wakes the supervisor.
-    pub fn ask(&self, ask: Ask) {
-        self.letters
+    pub fn send_to_supervisor(&self, ask: SupervisorMessage) {
+        self.messages
             .lock()
             .unwrap_or_else(|e| e.into_inner())
             .push(ask);
@@ -89,25 +93,27 @@ impl PoolState {
     /// Tells the supervisor that requests wait and no sleeping child can be woken. Rings only once until the supervisor
     /// has reacted.
     pub fn want_children(&self) {
-        if self.may_grow.load(Ordering::Relaxed) && !self.wanted.swap(true, Ordering::AcqRel) {
+        if self.may_grow.load(Ordering::Relaxed)
+            && !self.children_wanted.swap(true, Ordering::AcqRel)
+        {
             sys::ring(self.supervisor_bell.as_fd());
         }
     }
 
     /// Wakes the supervisor, which then checks the pool's state.
-    pub fn nudge(&self) {
+    pub fn wake_supervisor(&self) {
         sys::ring(self.supervisor_bell.as_fd());
     }
 
     /// Takes the messages since the last call. Called by the supervisor.
-    pub fn take_letters(&self) -> Vec<Ask> {
-        sys::silence(self.supervisor_bell.as_fd());
-        self.wanted.store(false, Ordering::Release);
-        std::mem::take(&mut *self.letters.lock().unwrap_or_else(|e| e.into_inner()))
+    pub fn take_messages(&self) -> Vec<SupervisorMessage> {
+        sys::drain_bell(self.supervisor_bell.as_fd());
+        self.children_wanted.store(false, Ordering::Release);
+        std::mem::take(&mut *self.messages.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
     /// Returns a descriptor that is readable when there are messages. Used by the supervisor.
-    pub fn letter_bell(&self) -> BorrowedFd<'_> {
+    pub fn message_bell(&self) -> BorrowedFd<'_> {
         self.supervisor_bell.as_fd()
     }
 

@@ -5,80 +5,82 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::shm::SlotState;
 
 use super::body::BodyFeed;
-use super::in_flight::{Discarded, InFlight, Position, Step};
+use super::in_flight::{DiscardProgress, InFlightRequest, RequestPosition, ResponseStep};
 use super::lane::Lane;
-use super::pool_state::Ask;
+use super::pool_state::SupervisorMessage;
 use super::shared::EmbedShared;
 use crate::common::sys;
-use crate::{Event, ExecError, Run, RunTiming};
+use crate::{ExecError, RunEvent, RunTiming, ScriptRun};
 
 /// A lane and its pool. The runs of a thread share one, so reference counting never touches a cache line of another
 /// thread.
-pub(crate) struct Home {
+pub(crate) struct LaneHandle {
     pub shared: Arc<EmbedShared>,
     pub front: u32,
 }
 
-impl Home {
+impl LaneHandle {
     pub fn lane(&self) -> &Lane {
         &self.shared.lanes[self.front as usize]
     }
 }
 
-/// The [`Run`] of a request in an embed pool, which the server polls.
+/// The [`ScriptRun`] of a request in an embed pool, which the server polls.
 pub(crate) struct EmbedRun {
-    home: Arc<Home>,
-    in_flight: Arc<InFlight>,
+    lane_handle: Arc<LaneHandle>,
+    in_flight: Arc<InFlightRequest>,
     body: BodyFeed,
     over: bool,
 }
 
 impl EmbedRun {
-    pub fn new(home: Arc<Home>, in_flight: Arc<InFlight>, body: BodyFeed) -> EmbedRun {
+    pub fn new(home: Arc<LaneHandle>, in_flight: Arc<InFlightRequest>, body: BodyFeed) -> EmbedRun {
         EmbedRun {
-            home,
+            lane_handle: home,
             in_flight,
             body,
             over: false,
         }
     }
 
-    fn fail(&mut self, error: ExecError) -> Poll<Result<Event, ExecError>> {
+    fn fail(&mut self, error: ExecError) -> Poll<Result<RunEvent, ExecError>> {
         self.over = true;
-        self.home.shared.count(&error);
-        self.let_go(Some(&error));
+        self.lane_handle.shared.count_failure(&error);
+        self.detach(Some(&error));
         Poll::Ready(Err(error))
     }
 
     /// Detaches the run from the request, which the lane then completes. `error` is the reason, if the response was not
     /// usable.
-    fn let_go(&mut self, error: Option<&ExecError>) {
-        let lane = self.home.lane();
+    fn detach(&mut self, error: Option<&ExecError>) {
+        let lane = self.lane_handle.lane();
         let in_flight = &self.in_flight;
-        let tell = |level, text: &[u8]| log(&self.home.shared, in_flight, level, text);
+        let tell = |level, text: &[u8]| {
+            log_script_message(&self.lane_handle.shared, in_flight, level, text)
+        };
         {
             let mut state = in_flight.lock();
-            if state.place == Position::Left {
+            if state.position == RequestPosition::Left {
                 state.read_rest(tell);
                 return;
             }
         }
-        if lane.take_back(&self.home.shared.pool, &self.in_flight, None) {
+        if lane.take_back(&self.lane_handle.shared.pool, &self.in_flight, None) {
             return;
         }
         let mut state = self.in_flight.lock();
-        state.wanted = false;
+        state.is_awaited = false;
         state.waker = None;
-        let Position::Slot(slot) = state.place else {
+        let RequestPosition::Slot(slot) = state.position else {
             return;
         };
         if !self.over {
-            let leavers = &self.home.shared.pool.leavers;
-            state.abandoned = Some(leavers.left(in_flight.client, sys::now_ns()));
+            let leavers = &self.lane_handle.shared.pool.abandoning_clients;
+            state.abandoned = Some(leavers.record_abandoned(in_flight.client, sys::now_ns()));
         }
         if !state.ended || error.is_some() {
             sys::wake(lane.port.abort(slot));
@@ -92,23 +94,31 @@ impl EmbedRun {
         );
         if broken && let Some(child) = state.child {
             let name = error.map_or("ResponseInvalid", ExecError::name);
-            self.home.shared.pool.ask(Ask::Kill(child, name));
+            self.lane_handle
+                .shared
+                .pool
+                .send_to_supervisor(SupervisorMessage::Kill(child, name));
         }
         let known = state.child.is_some();
         let discarded = state.discard(&lane.port, slot, tell);
         drop(state);
-        if discarded == Discarded::Some {
+        if discarded == DiscardProgress::Some {
             lane.port.notify_again(slot);
         }
         // A slot with corrupt memory whose child is not known would otherwise never be released.
         let stray = matches!(error, Some(ExecError::ResponseCorrupt)) && !known;
-        if discarded == Discarded::All || stray {
-            lane.give_back(&self.home.shared.pool, in_flight, slot);
+        if discarded == DiscardProgress::All || stray {
+            lane.release_slot(&self.lane_handle.shared.pool, in_flight, slot);
         }
     }
 }
 
-fn log(shared: &EmbedShared, in_flight: &InFlight, level: Level, text: &[u8]) {
+fn log_script_message(
+    shared: &EmbedShared,
+    in_flight: &InFlightRequest,
+    level: LogLevel,
+    text: &[u8],
+) {
     shared.pool.log.script(
         &shared.pool.config.name,
         in_flight.id,
@@ -118,15 +128,15 @@ fn log(shared: &EmbedShared, in_flight: &InFlight, level: Level, text: &[u8]) {
     );
 }
 
-impl Run for EmbedRun {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl ScriptRun for EmbedRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         if self.over {
-            return Poll::Ready(Ok(Event::End));
+            return Poll::Ready(Ok(RunEvent::End));
         }
-        let lane = self.home.lane();
+        let lane = self.lane_handle.lane();
         let mut state = self.in_flight.lock();
         if !self.body.is_complete()
-            && let Position::Slot(slot) = state.place
+            && let RequestPosition::Slot(slot) = state.position
             && let Err(error) = self.body.pump(&lane.port, slot, cx)
         {
             drop(state);
@@ -134,10 +144,10 @@ impl Run for EmbedRun {
         }
         loop {
             let mut give_back = false;
-            let slot = state.place;
+            let slot = state.position;
             let claimed_ns = |slot| lane.claimed_ns(&self.in_flight, slot);
             let mut step = state.advance(&lane.port, &mut give_back, claimed_ns);
-            if matches!(step, Step::Pending) {
+            if matches!(step, ResponseStep::Pending) {
                 let stale = state
                     .waker
                     .as_ref()
@@ -146,26 +156,28 @@ impl Run for EmbedRun {
                     state.waker = Some(cx.waker().clone());
                 }
             }
-            if give_back && let Position::Slot(slot) = slot {
+            if give_back && let RequestPosition::Slot(slot) = slot {
                 drop(state);
-                lane.give_back(&self.home.shared.pool, &self.in_flight, slot);
-                if matches!(step, Step::Pending) {
-                    step = Step::Event(Event::End);
+                lane.release_slot(&self.lane_handle.shared.pool, &self.in_flight, slot);
+                if matches!(step, ResponseStep::Pending) {
+                    step = ResponseStep::Event(RunEvent::End);
                 }
                 state = self.in_flight.lock();
             }
             match step {
-                Step::Event(event) => {
-                    if matches!(event, Event::End) {
+                ResponseStep::Event(event) => {
+                    if matches!(event, RunEvent::End) {
                         self.over = true;
                         drop(state);
-                        self.let_go(None);
+                        self.detach(None);
                     }
                     return Poll::Ready(Ok(event));
                 }
-                Step::Log(level, text) => log(&self.home.shared, &self.in_flight, level, &text),
-                Step::Pending => return Poll::Pending,
-                Step::Failed(error) => {
+                ResponseStep::Log(level, text) => {
+                    log_script_message(&self.lane_handle.shared, &self.in_flight, level, &text)
+                }
+                ResponseStep::Pending => return Poll::Pending,
+                ResponseStep::Failed(error) => {
                     drop(state);
                     return self.fail(error);
                 }
@@ -185,7 +197,7 @@ impl Run for EmbedRun {
 
     fn process(&self) -> Option<i32> {
         let child = self.in_flight.lock().child?;
-        let board = self.home.shared.board.lock();
+        let board = self.lane_handle.shared.board.lock();
         let board = board.unwrap_or_else(|e| e.into_inner());
         let row = board.iter().find(|row| row.id == child)?;
         Some(row.pid).filter(|pid| *pid > 0)
@@ -196,10 +208,12 @@ impl Run for EmbedRun {
     }
 
     fn is_claimed(&self) -> bool {
-        match self.in_flight.lock().place {
-            Position::Waiting => false,
-            Position::Slot(slot) => self.home.lane().port.state(slot) != SlotState::Ready,
-            Position::Left => true,
+        match self.in_flight.lock().position {
+            RequestPosition::Waiting => false,
+            RequestPosition::Slot(slot) => {
+                self.lane_handle.lane().port.state(slot) != SlotState::Ready
+            }
+            RequestPosition::Left => true,
         }
     }
 }
@@ -207,7 +221,7 @@ impl Run for EmbedRun {
 impl Drop for EmbedRun {
     fn drop(&mut self) {
         if !self.over {
-            self.let_go(None);
+            self.detach(None);
         }
     }
 }

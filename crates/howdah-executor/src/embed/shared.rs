@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, Geometry, PoolPort};
 
 use super::lane::{Lane, LaneCounters};
-use super::memory::Memory;
+use super::memory::SharedPoolMemory;
 use super::pool_state::PoolState;
-use crate::common::condition::Condition;
-use crate::common::fair_queue::Client;
+use crate::common::condition::PoolCondition;
+use crate::common::fair_queue::QueueClient;
 use crate::common::sys;
 use crate::config::{MAX_CHILDREN, PoolConfig};
 use crate::status::SlowRow;
-use crate::{ExecError, Executor, Log};
+use crate::{ExecError, Executor, SharedScriptLog};
 
 /// The number of slots of a front thread beyond one for each child. Requests in these slots are published before a
 /// child is free to claim them, so a child never waits for the front. The rest of the queue is in private memory.
@@ -32,12 +32,12 @@ pub(crate) struct BoardRow {
     pub pid: i32,
     pub since: Instant,
     /// `Starting`, `Booting`, `Serving`, `Retiring` or `Terminating`.
-    pub life: &'static str,
+    pub state: &'static str,
 }
 
 /// Counters of a pool since its start.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct PoolCounters {
     pub max_queue: AtomicU32,
     pub max_active: AtomicU32,
     pub slow: AtomicU64,
@@ -52,14 +52,14 @@ pub(crate) struct EmbedShared {
     pub lanes: Vec<CachePadded<Lane>>,
     /// One for each front thread; the children have duplicates.
     pub bells: Vec<OwnedFd>,
-    pub counters: Counters,
+    pub counters: PoolCounters,
     /// The limit of `outstanding`: one request for each child, and the queue.
     pub capacity: u32,
-    /// Whether the condition is [`Condition::Down`], for a check without the lock.
+    /// Whether the condition is [`PoolCondition::Down`], for a check without the lock.
     pub down: AtomicBool,
     /// Whether no zygote has been started. The first request starts one.
     pub asleep: AtomicBool,
-    pub condition: tokio::sync::watch::Sender<Condition>,
+    pub condition: tokio::sync::watch::Sender<PoolCondition>,
     pub successor: OnceLock<Arc<dyn Executor>>,
     pub started: Instant,
     /// PHP's version and whether opcache is on, once these are known.
@@ -68,11 +68,15 @@ pub(crate) struct EmbedShared {
     /// The most recent slow requests, the newest first.
     pub slow: Mutex<VecDeque<SlowRow>>,
     /// The pool's memory.
-    pub memory: Memory,
+    pub memory: SharedPoolMemory,
 }
 
 impl EmbedShared {
-    pub fn new(config: PoolConfig, log: Log, fronts: u32) -> std::io::Result<EmbedShared> {
+    pub fn new(
+        config: PoolConfig,
+        log: SharedScriptLog,
+        fronts: u32,
+    ) -> std::io::Result<EmbedShared> {
         if !(1..=MAX_CHILDREN).contains(&config.max_children) {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::InvalidInput,
@@ -82,25 +86,27 @@ impl EmbedShared {
                 ),
             ));
         }
-        let children = rows(config.max_children);
+        let children = scoreboard_rows(config.max_children);
         let geometry = Geometry {
             fronts,
             slots: (config.max_children + READY_AHEAD).min(Geometry::MAX_SLOTS),
             children,
             shared_cache: config.shared_cache.map_or(0, |bytes| bytes.div_ceil(8)),
         };
-        let (memory, ports) = Memory::create(geometry)?;
+        let (memory, ports) = SharedPoolMemory::create(geometry)?;
         Ok(EmbedShared {
             lanes: ports
                 .into_iter()
                 .map(|port| CachePadded::new(Lane::new(port, config.max_children)))
                 .collect(),
-            bells: (0..fronts).map(|_| sys::bell()).collect::<Result<_, _>>()?,
-            counters: Counters::default(),
+            bells: (0..fronts)
+                .map(|_| sys::create_bell())
+                .collect::<Result<_, _>>()?,
+            counters: PoolCounters::default(),
             capacity: config.max_children.saturating_add(config.queue_size),
             down: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            condition: tokio::sync::watch::Sender::new(Condition::Starting),
+            condition: tokio::sync::watch::Sender::new(PoolCondition::Starting),
             successor: OnceLock::new(),
             started: Instant::now(),
             php: Mutex::default(),
@@ -112,11 +118,11 @@ impl EmbedShared {
     }
 
     /// Tells the successor that this pool has ended, unless a predecessor of this pool is still running.
-    pub fn tell_successor(&self) {
+    pub fn notify_successor(&self) {
         if let Some(successor) = self.successor.get()
             && self.pool.port.shared_cache_is_open()
         {
-            successor.beside_predecessor(false);
+            successor.set_predecessor_running(false);
         }
     }
 
@@ -125,7 +131,7 @@ impl EmbedShared {
     ///
     /// # Errors
     /// `Stopping`, `PoolDown` or `QueueFull`.
-    pub fn enter(&self, front: u32, client: Client) -> Result<(), ExecError> {
+    pub fn admit(&self, front: u32, client: QueueClient) -> Result<(), ExecError> {
         if self.pool.closing.load(Ordering::Acquire) {
             return Err(ExecError::Stopping);
         }
@@ -134,18 +140,18 @@ impl EmbedShared {
         }
         let outstanding = self.pool.outstanding.fetch_add(1, Ordering::AcqRel) + 1;
         if outstanding > self.capacity && !self.make_room_for(front, client) {
-            self.pool.leave();
+            self.pool.record_finished();
             return Err(ExecError::QueueFull);
         }
         // Check again, now that a drain would wait for this request.
         if self.pool.closing.load(Ordering::Acquire) {
-            self.pool.leave();
+            self.pool.record_finished();
             return Err(ExecError::Stopping);
         }
         let max_children = self.pool.config.max_children;
-        raise(&self.counters.max_active, outstanding.min(max_children));
+        raise_mark(&self.counters.max_active, outstanding.min(max_children));
         if outstanding > max_children {
-            raise(&self.counters.max_queue, outstanding - max_children);
+            raise_mark(&self.counters.max_queue, outstanding - max_children);
             self.lanes[front as usize]
                 .counters
                 .max_children_reached
@@ -156,15 +162,15 @@ impl EmbedShared {
 
     /// Refuses the newest request of the client with the most requests in the queue, if that client has more than this
     /// one would have. Returns whether it did.
-    fn make_room_for(&self, front: u32, client: Client) -> bool {
+    fn make_room_for(&self, front: u32, client: QueueClient) -> bool {
         // The client that has filled the queue sends most of the requests that come here. They are refused first,
         // without a check of the other lanes.
-        let (own, longest) = self.lanes[front as usize].lines(client);
+        let (own, longest) = self.lanes[front as usize].waiting_counts(client);
         if longest.is_some_and(|(longest, _)| longest == client) {
             return false;
         }
         let others = (0..).zip(&self.lanes).filter(|(lane, _)| *lane != front);
-        let others = others.map(|(_, lane)| (lane, lane.lines(client)));
+        let others = others.map(|(_, lane)| (lane, lane.waiting_counts(client)));
         let all: Vec<_> = std::iter::once((&self.lanes[front as usize], (own, longest)))
             .chain(others)
             .collect();
@@ -185,13 +191,13 @@ impl EmbedShared {
     }
 
     /// Counts a failure under its name.
-    pub fn count(&self, error: &ExecError) {
+    pub fn count_failure(&self, error: &ExecError) {
         self.counters.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns duplicates of the bells that children ring: one for each front thread, and then the supervisor's, for a
     /// child that has begun its last request.
-    pub fn children_s_bells(&self) -> std::io::Result<Vec<OwnedFd>> {
+    pub fn duplicate_child_bells(&self) -> std::io::Result<Vec<OwnedFd>> {
         let bells = self.bells.iter().chain([self.pool.supervisor_bell()]);
         bells.map(OwnedFd::try_clone).collect()
     }
@@ -202,7 +208,7 @@ impl EmbedShared {
     }
 
     /// Rings the bell of every front thread.
-    pub fn ring_all(&self) {
+    pub fn ring_all_bells(&self) {
         for bell in &self.bells {
             sys::ring(bell.as_fd());
         }
@@ -217,8 +223,8 @@ impl EmbedShared {
         );
         self.pool
             .log
-            .pool(&self.pool.config.name, Level::Emergency, name, message);
-        self.condition.send_replace(Condition::Down {
+            .pool(&self.pool.config.name, LogLevel::Emergency, name, message);
+        self.condition.send_replace(PoolCondition::Down {
             name: name.to_owned(),
             message: message.to_owned(),
         });
@@ -232,7 +238,7 @@ impl EmbedShared {
     /// Returns the error with which requests are refused while the pool is down.
     pub fn down_error(&self) -> ExecError {
         match &*self.condition.borrow() {
-            Condition::Down { name, message } => ExecError::PoolDown {
+            PoolCondition::Down { name, message } => ExecError::PoolDown {
                 name: name.clone(),
                 message: message.clone(),
             },
@@ -245,7 +251,7 @@ impl EmbedShared {
 }
 
 /// Raises a high-water mark. Does not write if the mark is already high enough.
-fn raise(mark: &AtomicU32, value: u32) {
+fn raise_mark(mark: &AtomicU32, value: u32) {
     if mark.load(Ordering::Relaxed) < value {
         mark.fetch_max(value, Ordering::Relaxed);
     }
@@ -253,6 +259,6 @@ fn raise(mark: &AtomicU32, value: u32) {
 
 /// Returns the number of rows of the scoreboard: twice the number of children, because those of an old zygote may still
 /// finish their requests while the new one's serve, and some for replacements.
-fn rows(max_children: u32) -> u32 {
+fn scoreboard_rows(max_children: u32) -> u32 {
     (2 * max_children + 8).min(Geometry::MAX_CHILDREN)
 }

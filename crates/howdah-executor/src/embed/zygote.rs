@@ -5,26 +5,26 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use howdah_os::descriptors::{packet_pair, send_packet};
-use howdah_proto::control::{Command, MAX_MESSAGE, Report};
+use howdah_os::descriptors::{packet_socket_pair, send_packet};
+use howdah_proto::control::{MAX_PACKET_BYTES, ZygoteCommand, ZygoteReport};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use super::shared::EmbedShared;
-use crate::common::output::Output;
-use crate::common::process::readable;
-use crate::launch::{Launcher, Zygote, ZygoteFds};
+use crate::common::output::ProcessOutput;
+use crate::common::process::is_readable;
+use crate::launch::{LaunchedProcess, Launcher, ZygoteFds};
 
 /// A running zygote process and the control socket to it.
 pub(crate) struct ZygoteClient {
     control: OwnedFd,
-    process: Zygote,
+    process: LaunchedProcess,
 }
 
 /// The result of reading the control socket once.
 pub(crate) enum ZygoteMessage {
     /// A report, and the descriptor that came with it.
-    Report(Report, Option<OwnedFd>),
+    Report(ZygoteReport, Option<OwnedFd>),
     /// A packet that is not a valid report.
     ProtocolError(Vec<u8>),
     /// No packet is waiting.
@@ -61,15 +61,15 @@ impl ZygoteClient {
     pub fn start(
         shared: &EmbedShared,
         launcher: &dyn Launcher,
-    ) -> io::Result<(ZygoteClient, Output)> {
-        let (ours, theirs) = packet_pair()?;
+    ) -> io::Result<(ZygoteClient, ProcessOutput)> {
+        let (ours, theirs) = packet_socket_pair()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&read, true)?;
         let fds = ZygoteFds {
             memory: shared.memory.fd().try_clone_to_owned()?,
             control: theirs,
-            bells: shared.children_s_bells()?,
+            bells: shared.duplicate_child_bells()?,
             stderr: write,
         };
         let process = launcher.launch(&shared.pool.config, fds)?;
@@ -77,7 +77,7 @@ impl ZygoteClient {
             control: ours,
             process,
         };
-        Ok((link, Output::new(read)))
+        Ok((link, ProcessOutput::new(read)))
     }
 
     /// Returns the zygote's process id.
@@ -99,12 +99,12 @@ impl ZygoteClient {
     ///
     /// # Errors
     /// The zygote is gone or does not read.
-    pub fn send(&self, command: &Command) -> io::Result<()> {
+    pub fn send(&self, command: &ZygoteCommand) -> io::Result<()> {
         self.send_with(command, &[])
     }
 
     /// Like [`ZygoteClient::send`], with descriptors.
-    pub fn send_with(&self, command: &Command, passed: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn send_with(&self, command: &ZygoteCommand, passed: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = command.encode();
         let control = self.control.as_fd();
         Ok(send_packet(
@@ -117,7 +117,7 @@ impl ZygoteClient {
 
     /// Reads the next packet from the control socket without waiting.
     pub fn receive(&self) -> ZygoteMessage {
-        let mut bytes = vec![0; MAX_MESSAGE];
+        let mut bytes = vec![0; MAX_PACKET_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let got = rustix::io::retry_on_intr(|| {
@@ -142,15 +142,15 @@ impl ZygoteClient {
             }
         }
         bytes.truncate(n);
-        match Report::parse(&bytes) {
+        match ZygoteReport::parse(&bytes) {
             Some(report) => ZygoteMessage::Report(report, descriptor),
             None => ZygoteMessage::ProtocolError(bytes),
         }
     }
 
     /// Whether the process has exited. Reaps it if it is a child of this process; a master reaps its own children.
-    pub fn ended(&self) -> bool {
-        if !readable(self.pidfd()) {
+    pub fn has_exited(&self) -> bool {
+        if !is_readable(self.pidfd()) {
             return false;
         }
         let _ = rustix::process::waitid(
@@ -161,7 +161,7 @@ impl ZygoteClient {
     }
 
     /// Closes the control socket. The zygote reads the end of the file and exits.
-    pub fn hang_up(self) -> ZygoteClient {
+    pub fn close(self) -> ZygoteClient {
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         self
     }

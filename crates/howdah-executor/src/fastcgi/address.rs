@@ -12,28 +12,28 @@ pub const MAX_UNIX_PATH: usize = 107;
 
 /// An address of a FastCGI application.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub enum BackendAddress {
     /// The path of a unix socket.
     Unix(PathBuf),
     /// A TCP host and port. A host name is resolved at each connection, so a container may move.
     Tcp(String, u16),
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for BackendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp(host, port) => write!(f, "{host}:{port}"),
+            BackendAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            BackendAddress::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            BackendAddress::Tcp(host, port) => write!(f, "{host}:{port}"),
         }
     }
 }
 
 /// An address and its share of the requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backend {
+pub struct FastCgiBackend {
     /// The address to connect to.
-    pub address: Address,
+    pub address: BackendAddress,
     /// A backend of weight 2 with two requests is as busy as a backend of weight 1 with one.
     pub weight: u32,
 }
@@ -84,7 +84,7 @@ impl fmt::Display for AddressError {
 }
 
 /// Parses an address, which gives one backend or, for a range of ports, several.
-pub fn parse(text: &str) -> Result<Vec<Backend>, AddressError> {
+pub fn parse(text: &str) -> Result<Vec<FastCgiBackend>, AddressError> {
     let mut words = text.split_ascii_whitespace();
     let address = words.next().ok_or(AddressError::Form)?;
     let mut weight = 1;
@@ -94,7 +94,7 @@ pub fn parse(text: &str) -> Result<Vec<Backend>, AddressError> {
             .filter(|n| (1..=100).contains(n))
             .ok_or_else(|| AddressError::Word(word.escape_debug().to_string()))?;
     }
-    let with = |address| Backend { address, weight };
+    let with = |address| FastCgiBackend { address, weight };
     if let Some(path) = address.strip_prefix("unix:") {
         if !path.starts_with('/') {
             return Err(AddressError::RelativePath);
@@ -102,7 +102,7 @@ pub fn parse(text: &str) -> Result<Vec<Backend>, AddressError> {
         if path.len() > MAX_UNIX_PATH {
             return Err(AddressError::LongPath);
         }
-        return Ok(vec![with(Address::Unix(path.into()))]);
+        return Ok(vec![with(BackendAddress::Unix(path.into()))]);
     }
     let (host, ports) = address.rsplit_once(':').ok_or(AddressError::Form)?;
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
@@ -121,7 +121,7 @@ pub fn parse(text: &str) -> Result<Vec<Backend>, AddressError> {
     if usize::from(last - first) >= MAX_BACKENDS {
         return Err(AddressError::TooMany);
     }
-    let tcp = |port| with(Address::Tcp(host.to_owned(), port));
+    let tcp = |port| with(BackendAddress::Tcp(host.to_owned(), port));
     Ok((first..=last).map(tcp).collect())
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> Result<Vec<String>, AddressError> {
-        let show = |b: &Backend| format!("{} x{}", b.address, b.weight);
+        let show = |b: &FastCgiBackend| format!("{} x{}", b.address, b.weight);
         parse(text).map(|list| list.iter().map(show).collect())
     }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_told_apart() {
+    fn invalid_addresses_are_refused_by_name() {
         let is = |text: &str, why| assert_eq!(parse(text), Err(why), "{text}");
         is("", AddressError::Form);
         is("9000", AddressError::Form);

@@ -3,7 +3,7 @@
 //!
 //! A request is granted a backend, or waits in its client's line ([`FairQueue`]). Among the requests of the client
 //! whose turn it is, one of the thread that released a backend goes first, so a kept connection stays with the runtime
-//! that watches it, unless the first request has waited noticeably longer ([`FAIRNESS`]). When the queue is full, the
+//! that watches it, unless the first request has waited noticeably longer ([`MAX_QUEUE_JUMP`]). When the queue is full, the
 //! newest request of the client with the most requests is refused in favour of a client that has fewer.
 //!
 //! Limits. A FastCGI backend runs as many requests as it has processes. Further connections wait in the kernel's
@@ -21,23 +21,23 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::member::Health;
-use super::member::Member;
-use super::ticket::{Grant, Ticket};
-use crate::common::fair_queue::{Client, FairQueue};
+use super::backend_state::BackendHealth;
+use super::backend_state::BackendState;
+use super::ticket::{BackendGrant, BackendTicket};
+use crate::common::fair_queue::{FairQueue, QueueClient};
 
 /// How much longer than a request of the own thread another thread's request must have waited to go first.
-const FAIRNESS: Duration = Duration::from_millis(10);
+const MAX_QUEUE_JUMP: Duration = Duration::from_millis(10);
 /// How many requests of a line are searched for one of the own thread.
-const NEAR: usize = 64;
+const MAX_SEARCHED_TICKETS: usize = 64;
 
 /// The outcome for a request that asks for a backend.
 #[derive(Debug)]
-pub enum Entry<C> {
+pub enum BackendAdmission<C> {
     /// The request can run now, on the granted backend.
-    Granted(Grant<C>),
+    Granted(BackendGrant<C>),
     /// The request waits in line, and the ticket receives the grant.
-    Waits(Arc<Ticket<C>>),
+    Waits(Arc<BackendTicket<C>>),
     /// The queue is full and the request is refused.
     Full,
 }
@@ -46,19 +46,19 @@ pub enum Entry<C> {
 #[derive(Debug)]
 pub struct Balance<C> {
     /// The backends, in the order of the configuration.
-    pub members: Vec<Member<C>>,
-    queue: FairQueue<Arc<Ticket<C>>>,
+    pub backends: Vec<BackendState<C>>,
+    queue: FairQueue<Arc<BackendTicket<C>>>,
     /// The highest number of requests that have waited at once.
-    pub most_queued: u32,
+    pub max_queued: u32,
     /// Requests that had to wait, since the start.
-    pub waited: u64,
+    pub total_waited: u64,
     /// The highest number of requests that have run at once.
-    pub most_busy: u32,
+    pub max_busy: u32,
     /// The backend at which the search begins, so equals take turns.
-    turn: usize,
+    next_backend: usize,
     keep: bool,
-    /// Whether a supervisor starts and ends the programs behind the backends ([`Balance::watch`]).
-    watched: bool,
+    /// Whether a supervisor starts and ends the programs behind the backends ([`Balance::set_supervised`]).
+    supervised: bool,
 }
 
 impl<C> Balance<C> {
@@ -66,40 +66,40 @@ impl<C> Balance<C> {
     /// `keep` is whether connections may be kept.
     pub fn new(weights: &[u32], limit: Option<u32>, keep: bool, fronts: usize) -> Balance<C> {
         Balance {
-            members: weights
+            backends: weights
                 .iter()
-                .map(|weight| Member::new(*weight, limit, fronts))
+                .map(|weight| BackendState::new(*weight, limit, fronts))
                 .collect(),
             queue: FairQueue::default(),
-            most_queued: 0,
-            waited: 0,
-            most_busy: 0,
-            turn: 0,
+            max_queued: 0,
+            total_waited: 0,
+            max_busy: 0,
+            next_backend: 0,
             keep,
-            watched: false,
+            supervised: false,
         }
     }
 
     /// Records that a supervisor starts and ends the programs. Then no backend gets requests until it is opened, work
     /// concentrates on the first ones, and a backend that runs a single request at a time is closed when a request on
     /// it breaks off, since its program may still be running that request.
-    pub fn watch(&mut self) {
-        self.watched = true;
-        for member in &mut self.members {
+    pub fn set_supervised(&mut self) {
+        self.supervised = true;
+        for member in &mut self.backends {
             member.open = false;
         }
     }
 
     /// Lets the program behind the backend receive requests from now on.
-    pub fn open(&mut self, backend: usize, front: usize, wake: &mut Vec<Waker>) {
-        self.members[backend].open = true;
-        self.members[backend].failures_in_a_row = 0;
-        self.serve(front, wake);
+    pub fn open_backend(&mut self, backend: usize, front: usize, wake: &mut Vec<Waker>) {
+        self.backends[backend].open = true;
+        self.backends[backend].failures_in_a_row = 0;
+        self.grant_waiting(front, wake);
     }
 
     /// Stops sending requests to the backend. Returns its kept connections, which the caller must close.
-    pub fn shut(&mut self, backend: usize) -> Vec<C> {
-        let member = &mut self.members[backend];
+    pub fn close_backend(&mut self, backend: usize) -> Vec<C> {
+        let member = &mut self.backends[backend];
         member.open = false;
         member.kept_count = 0;
         let kept = member.kept.iter_mut().flat_map(std::mem::take);
@@ -107,9 +107,9 @@ impl<C> Balance<C> {
     }
 
     /// Records that a request on this backend ended early, whichever side ended it.
-    pub fn broke_off(&mut self, backend: usize) {
-        let member = &mut self.members[backend];
-        if self.watched && member.limit.now == 1 {
+    pub fn record_break_off(&mut self, backend: usize) {
+        let member = &mut self.backends[backend];
+        if self.supervised && member.limit.now == 1 {
             member.open = false;
         }
     }
@@ -122,7 +122,7 @@ impl<C> Balance<C> {
     /// Returns how long the oldest request in line has waited.
     pub fn waited(&self, now: Instant) -> Duration {
         self.queue
-            .firsts()
+            .heads()
             .map(|first| now.saturating_duration_since(first.since))
             .max()
             .unwrap_or_default()
@@ -130,48 +130,48 @@ impl<C> Balance<C> {
 
     /// Returns the number of requests that run now, on all backends.
     pub fn busy(&self) -> u32 {
-        self.members.iter().map(|m| m.busy).sum()
+        self.backends.iter().map(|m| m.busy).sum()
     }
 
     /// Whether a request that goes to this backend now may leave its connection open.
     pub fn may_keep(&self, backend: usize) -> bool {
-        self.keep && self.members[backend].limit.known
+        self.keep && self.backends[backend].limit.known
     }
 
     /// Asks for a backend for a client's request on this thread. The request never overtakes those in line. If another
     /// request is refused to make room for it, that request's waker is added to `wake`.
-    pub fn enter(
+    pub fn admit(
         &mut self,
-        (front, client): (usize, Client),
+        (front, client): (usize, QueueClient),
         fresh: bool,
         size: u32,
         now: Instant,
         wake: &mut Vec<Waker>,
-    ) -> Entry<C> {
+    ) -> BackendAdmission<C> {
         if self.queue.is_empty()
             && let Some(grant) = self.choose(front, fresh, None)
         {
-            return Entry::Granted(grant);
+            return BackendAdmission::Granted(grant);
         }
         if self.queued() >= size && !self.make_room_for(client, wake) {
-            return Entry::Full;
+            return BackendAdmission::Full;
         }
-        self.waited += 1;
-        let ticket = Ticket::new((front, client), fresh, None, now);
+        self.total_waited += 1;
+        let ticket = BackendTicket::new((front, client), fresh, None, now);
         self.queue.push(client, ticket.clone());
-        self.most_queued = self.most_queued.max(self.queued());
-        Entry::Waits(ticket)
+        self.max_queued = self.max_queued.max(self.queued());
+        BackendAdmission::Waits(ticket)
     }
 
     /// Refuses the newest request of the client with the most requests in line, if that client has more than this one
     /// would have. Returns whether it did.
-    fn make_room_for(&mut self, client: Client, wake: &mut Vec<Waker>) -> bool {
+    fn make_room_for(&mut self, client: QueueClient, wake: &mut Vec<Waker>) -> bool {
         let longest = self.queue.longest();
         let longest = longest.filter(|(_, length)| *length > self.queue.len_of(client) + 1);
         let Some(ticket) = longest.and_then(|(longest, _)| self.queue.pop_newest(longest)) else {
             return false;
         };
-        let mut slot = ticket.slot();
+        let mut slot = ticket.state();
         slot.refused = true;
         wake.extend(slot.waker.take());
         true
@@ -179,48 +179,48 @@ impl<C> Balance<C> {
 
     /// Puts back a request whose granted backend did not accept it, before all others. `since` is when it was first
     /// queued.
-    pub fn enter_again(
+    pub fn readmit(
         &mut self,
-        (front, client): (usize, Client),
+        (front, client): (usize, QueueClient),
         fresh: bool,
         avoid: Option<usize>,
         since: Instant,
-    ) -> Arc<Ticket<C>> {
-        let ticket = Ticket::new((front, client), fresh, avoid, since);
+    ) -> Arc<BackendTicket<C>> {
+        let ticket = BackendTicket::new((front, client), fresh, avoid, since);
         self.queue.put_first(client, ticket.clone());
-        self.most_queued = self.most_queued.max(self.queued());
+        self.max_queued = self.max_queued.max(self.queued());
         ticket
     }
 
     /// Whether another backend is up.
     pub fn another_is_up(&self, backend: usize) -> bool {
-        let others = self.members.iter().enumerate();
+        let others = self.backends.iter().enumerate();
         others
             .filter(|(at, _)| *at != backend)
             .any(|(_, m)| m.open && m.is_up())
     }
 
     /// Removes a request from the line. Returns the grant that it may have received meanwhile.
-    pub fn leave(&mut self, ticket: &Arc<Ticket<C>>) -> Option<Grant<C>> {
+    pub fn withdraw(&mut self, ticket: &Arc<BackendTicket<C>>) -> Option<BackendGrant<C>> {
         self.queue
             .remove(ticket.client, |other| Arc::ptr_eq(other, ticket));
-        ticket.slot().grant.take()
+        ticket.state().grant.take()
     }
 
     /// Returns a grant of the least busy backend with room, except `but`.
-    fn choose(&mut self, front: usize, fresh: bool, but: Option<usize>) -> Option<Grant<C>> {
-        let count = self.members.len();
+    fn choose(&mut self, front: usize, fresh: bool, but: Option<usize>) -> Option<BackendGrant<C>> {
+        let count = self.backends.len();
         let mut best: Option<usize> = None;
         for step in 0..count {
-            let at = (self.turn + step) % count;
-            let member = &self.members[at];
+            let at = (self.next_backend + step) % count;
+            let member = &self.backends[at];
             if !member.has_room() || Some(at) == but {
                 continue;
             }
             let better = best.is_none_or(|best| {
-                let best = &self.members[best];
+                let best = &self.backends[best];
                 let (mine, theirs) = (member.busy * best.weight, best.busy * member.weight);
-                let has_kept = |m: &Member<C>| !m.kept[front].is_empty();
+                let has_kept = |m: &BackendState<C>| !m.kept[front].is_empty();
                 mine < theirs || (mine == theirs && has_kept(member) && !has_kept(best))
             });
             if better {
@@ -228,10 +228,10 @@ impl<C> Balance<C> {
             }
         }
         let backend = best?;
-        if !self.watched {
-            self.turn = (backend + 1) % count;
+        if !self.supervised {
+            self.next_backend = (backend + 1) % count;
         }
-        let member = &mut self.members[backend];
+        let member = &mut self.backends[backend];
         let full = member.busy + member.kept_count >= member.limit.now;
         let mut connection = if fresh { None } else { member.take_kept(front) };
         if connection.is_none() && full {
@@ -242,15 +242,20 @@ impl<C> Balance<C> {
         member.busy += 1;
         member.quota = member.quota.map(|left| left.saturating_sub(1));
         let busy = self.busy();
-        self.most_busy = self.most_busy.max(busy);
-        Some(Grant {
+        self.max_busy = self.max_busy.max(busy);
+        Some(BackendGrant {
             backend,
             connection,
         })
     }
 
     /// Returns a grant of another backend with room, for a request that cannot go to `but` now.
-    pub fn instead_of(&mut self, front: usize, fresh: bool, but: usize) -> Option<Grant<C>> {
+    pub fn choose_other(
+        &mut self,
+        front: usize,
+        fresh: bool,
+        but: usize,
+    ) -> Option<BackendGrant<C>> {
         self.choose(front, fresh, Some(but))
     }
 
@@ -265,7 +270,7 @@ impl<C> Balance<C> {
         wake: &mut Vec<Waker>,
     ) {
         let keep = self.may_keep(backend);
-        let member = &mut self.members[backend];
+        let member = &mut self.backends[backend];
         member.busy -= 1;
         if let Some(connection) = connection
             && keep
@@ -277,14 +282,14 @@ impl<C> Balance<C> {
             member.kept[front].push((connection, now));
             member.kept_count += 1;
         }
-        self.serve(front, wake);
+        self.grant_waiting(front, wake);
     }
 
     /// Grants backends to requests in line, as far as possible, after thread `front` has released a grant.
-    pub fn serve(&mut self, front: usize, wake: &mut Vec<Waker>) {
+    pub fn grant_waiting(&mut self, front: usize, wake: &mut Vec<Waker>) {
         while let Some(line) = self.queue.next_line() {
-            let first = line.front().map(|first| first.since + FAIRNESS);
-            let own = line.iter().take(NEAR).position(|ticket| {
+            let first = line.front().map(|first| first.since + MAX_QUEUE_JUMP);
+            let own = line.iter().take(MAX_SEARCHED_TICKETS).position(|ticket| {
                 ticket.front == front && first.is_some_and(|first| ticket.since <= first)
             });
             let at = own.unwrap_or(0);
@@ -292,20 +297,20 @@ impl<C> Balance<C> {
                 return;
             };
             let avoid = ticket.avoid.filter(|at| self.another_is_up(*at));
-            let Some(grant) = self.choose(ticket.front, ticket.fresh, avoid) else {
+            let Some(grant) = self.choose(ticket.front, ticket.needs_new_connection, avoid) else {
                 return;
             };
             self.queue.pop_at(at);
-            let mut slot = ticket.slot();
+            let mut slot = ticket.state();
             slot.grant = Some(grant);
             wake.extend(slot.waker.take());
         }
     }
 
     /// Records that a new connection to a backend is made for this request.
-    pub fn connected(&mut self, backend: usize, request: u64, now: Instant) {
+    pub fn record_connect(&mut self, backend: usize, request: u64, now: Instant) {
         let keep = self.may_keep(backend);
-        let member = &mut self.members[backend];
+        let member = &mut self.backends[backend];
         member.connects += 1;
         if keep {
             member.silent.push((request, now));
@@ -313,24 +318,24 @@ impl<C> Balance<C> {
     }
 
     /// Records that the first bytes have arrived on a request's new connection, or that the request has ended.
-    pub fn heard(&mut self, backend: usize, request: u64) {
-        let silent = &mut self.members[backend].silent;
+    pub fn record_first_bytes(&mut self, backend: usize, request: u64) {
+        let silent = &mut self.backends[backend].silent;
         silent.retain(|(id, _)| *id != request);
     }
 
-    /// Takes out the kept connections of a backend, because a new connection has been silent for [`SILENCE`]: it may be
+    /// Takes out the kept connections of a backend, because a new connection has been silent for [`SILENT_AFTER`]: it may be
     /// waiting for one of their processes.
-    pub fn make_room(&mut self, backend: usize) -> Vec<C> {
-        let member = &mut self.members[backend];
+    pub fn take_kept_connections(&mut self, backend: usize) -> Vec<C> {
+        let member = &mut self.backends[backend];
         member.kept_count = 0;
         let lists = member.kept.iter_mut().flat_map(|list| list.drain(..));
         lists.map(|(connection, _)| connection).collect()
     }
 
     /// Takes out the kept connections that have been idle since `before`, or all.
-    pub fn expire(&mut self, before: Option<Instant>) -> Vec<C> {
+    pub fn take_expired(&mut self, before: Option<Instant>) -> Vec<C> {
         let mut out = Vec::new();
-        for member in &mut self.members {
+        for member in &mut self.backends {
             for list in &mut member.kept {
                 let old = |since: &Instant| before.is_none_or(|before| *since <= before);
                 let count = list.iter().take_while(|(_, since)| old(since)).count();
@@ -343,11 +348,11 @@ impl<C> Balance<C> {
 
     /// Returns when there is something to do next: a probe, or a kept connection that expires.
     pub fn next_due(&self, keep_for: Duration) -> Option<Instant> {
-        let probes = self.members.iter().filter_map(|m| match &m.health {
-            Health::Down { probe_at, .. } => Some(*probe_at),
-            Health::Up => None,
+        let probes = self.backends.iter().filter_map(|m| match &m.health {
+            BackendHealth::Down { probe_at, .. } => Some(*probe_at),
+            BackendHealth::Up => None,
         });
-        let lists = self.members.iter().flat_map(|m| &m.kept);
+        let lists = self.backends.iter().flat_map(|m| &m.kept);
         let ends = lists.filter_map(|list| list.first().map(|(_, since)| *since + keep_for));
         probes.chain(ends).min()
     }
@@ -355,7 +360,7 @@ impl<C> Balance<C> {
     /// Wakes every request in line, since the backend that it waits for may never come.
     pub fn wake_all(&mut self, wake: &mut Vec<Waker>) {
         for ticket in self.queue.iter() {
-            wake.extend(ticket.slot().waker.take());
+            wake.extend(ticket.state().waker.take());
         }
     }
 }

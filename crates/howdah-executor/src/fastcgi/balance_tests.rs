@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::ExecError;
-use crate::fastcgi::member::FIRST_LIMIT;
+use crate::fastcgi::backend_state::FIRST_LIMIT;
 
-struct Table {
+struct BalanceFixture {
     balance: Balance<u32>,
     now: Instant,
 }
 
-impl Table {
-    fn new(weights: &[u32], limit: Option<u32>) -> Table {
-        Table {
+impl BalanceFixture {
+    fn new(weights: &[u32], limit: Option<u32>) -> BalanceFixture {
+        BalanceFixture {
             balance: Balance::new(weights, limit, true, 2),
             now: Instant::now(),
         }
@@ -21,27 +21,27 @@ impl Table {
         self.now += Duration::from_millis(milliseconds);
     }
 
-    fn enter(&mut self, front: usize) -> Entry<u32> {
+    fn enter(&mut self, front: usize) -> BackendAdmission<u32> {
         self.enter_as(front, None)
     }
 
-    fn enter_as(&mut self, front: usize, client: Client) -> Entry<u32> {
+    fn enter_as(&mut self, front: usize, client: QueueClient) -> BackendAdmission<u32> {
         let mut wake = Vec::new();
         self.balance
-            .enter((front, client), false, 10, self.now, &mut wake)
+            .admit((front, client), false, 10, self.now, &mut wake)
     }
 
     /// Enters and expects a grant. Returns the backend and its connection.
     fn granted(&mut self, front: usize) -> (usize, Option<u32>) {
         match self.enter(front) {
-            Entry::Granted(grant) => (grant.backend, grant.connection),
+            BackendAdmission::Granted(grant) => (grant.backend, grant.connection),
             other => panic!("{other:?}"),
         }
     }
 
-    fn waits(&mut self, front: usize) -> Arc<Ticket<u32>> {
+    fn waits(&mut self, front: usize) -> Arc<BackendTicket<u32>> {
         match self.enter(front) {
-            Entry::Waits(ticket) => ticket,
+            BackendAdmission::Waits(ticket) => ticket,
             other => panic!("{other:?}"),
         }
     }
@@ -53,14 +53,14 @@ impl Table {
     }
 }
 
-fn grant(ticket: &Ticket<u32>) -> Option<(usize, Option<u32>)> {
-    let grant = ticket.take(Waker::noop()).unwrap()?;
+fn grant(ticket: &BackendTicket<u32>) -> Option<(usize, Option<u32>)> {
+    let grant = ticket.poll_grant(Waker::noop()).unwrap()?;
     Some((grant.backend, grant.connection))
 }
 
 #[test]
-fn the_least_busy_goes_first_and_weights_count() {
-    let mut table = Table::new(&[1, 2], Some(100));
+fn least_busy_backend_goes_first_and_weights_count() {
+    let mut table = BalanceFixture::new(&[1, 2], Some(100));
     let mut counts = [0; 2];
     for _ in 0..30 {
         counts[table.granted(0).0] += 1;
@@ -69,15 +69,15 @@ fn the_least_busy_goes_first_and_weights_count() {
 }
 
 #[test]
-fn equals_take_turns() {
-    let mut table = Table::new(&[1, 1, 1], Some(100));
+fn equally_busy_backends_take_turns() {
+    let mut table = BalanceFixture::new(&[1, 1, 1], Some(100));
     let order: Vec<usize> = (0..6).map(|_| table.granted(0).0).collect();
     assert_eq!(order, [0, 1, 2, 0, 1, 2]);
 }
 
 #[test]
-fn no_backend_gets_more_than_its_limit_and_the_rest_waits_in_order() {
-    let mut table = Table::new(&[1], Some(2));
+fn backend_limit_holds_and_other_requests_wait_in_order() {
+    let mut table = BalanceFixture::new(&[1], Some(2));
     table.granted(0);
     table.granted(0);
     let (first, second) = (table.waits(0), table.waits(0));
@@ -89,30 +89,33 @@ fn no_backend_gets_more_than_its_limit_and_the_rest_waits_in_order() {
 }
 
 #[test]
-fn a_full_queue_refuses() {
-    let mut table = Table::new(&[1], Some(1));
+fn full_queue_refuses() {
+    let mut table = BalanceFixture::new(&[1], Some(1));
     table.granted(0);
     let _waiting: Vec<_> = (0..10).map(|_| table.waits(0)).collect();
-    assert!(matches!(table.enter(0), Entry::Full));
+    assert!(matches!(table.enter(0), BackendAdmission::Full));
 }
 
 #[test]
-fn clients_take_turns_and_who_fills_the_queue_makes_room() {
+fn clients_take_turns_and_the_one_that_fills_the_queue_makes_room() {
     let client = |last| Some(std::net::IpAddr::from([192, 0, 2, last]));
-    let mut table = Table::new(&[1], Some(1));
+    let mut table = BalanceFixture::new(&[1], Some(1));
     table.granted(0);
     let waits = |entry| match entry {
-        Entry::Waits(ticket) => ticket,
+        BackendAdmission::Waits(ticket) => ticket,
         other => panic!("{other:?}"),
     };
     let many: Vec<_> = (0..10)
         .map(|_| waits(table.enter_as(0, client(1))))
         .collect();
-    assert!(matches!(table.enter_as(0, client(1)), Entry::Full));
+    assert!(matches!(
+        table.enter_as(0, client(1)),
+        BackendAdmission::Full
+    ));
     // The client's request is on another thread, and comes while the queue is full.
     let visitor = waits(table.enter_as(1, client(2)));
     assert!(matches!(
-        many[9].take(Waker::noop()),
+        many[9].poll_grant(Waker::noop()),
         Err(ExecError::QueueFull)
     ));
     table.release(0, 0, None);
@@ -131,12 +134,15 @@ fn clients_take_turns_and_who_fills_the_queue_makes_room() {
     for _ in 0..3 {
         waits(table.enter_as(0, client(3)));
     }
-    assert!(matches!(table.enter_as(0, client(3)), Entry::Full));
+    assert!(matches!(
+        table.enter_as(0, client(3)),
+        BackendAdmission::Full
+    ));
 }
 
 #[test]
-fn a_kept_connection_is_used_again_by_its_own_thread_first() {
-    let mut table = Table::new(&[1], Some(4));
+fn kept_connection_is_reused_by_its_own_thread_first() {
+    let mut table = BalanceFixture::new(&[1], Some(4));
     for _ in 0..3 {
         table.granted(0);
     }
@@ -149,32 +155,32 @@ fn a_kept_connection_is_used_again_by_its_own_thread_first() {
 }
 
 #[test]
-fn never_more_open_than_the_limit_kept_ones_included() {
-    let mut table = Table::new(&[1], Some(2));
+fn open_connections_stay_within_the_limit_including_kept_ones() {
+    let mut table = BalanceFixture::new(&[1], Some(2));
     table.granted(0);
     table.granted(0);
     table.release(0, 0, Some(7));
     table.release(0, 0, Some(8));
-    assert_eq!(table.balance.members[0].kept_count, 2);
+    assert_eq!(table.balance.backends[0].kept_count, 2);
     // The other thread takes the connection that has been idle longest instead of opening a third one.
     assert_eq!(table.granted(1), (0, Some(7)));
     // A request that needs a new connection closes that one to make room.
     let entry = table
         .balance
-        .enter((1, None), true, 10, table.now, &mut Vec::new());
+        .admit((1, None), true, 10, table.now, &mut Vec::new());
     assert!(matches!(
         entry,
-        Entry::Granted(Grant {
+        BackendAdmission::Granted(BackendGrant {
             connection: None,
             ..
         })
     ));
-    assert_eq!(table.balance.members[0].kept_count, 0);
+    assert_eq!(table.balance.backends[0].kept_count, 0);
 }
 
 #[test]
-fn the_other_threads_line_is_served_when_it_has_waited_noticeably_longer() {
-    let mut table = Table::new(&[1], Some(1));
+fn other_threads_request_goes_first_after_waiting_noticeably_longer() {
+    let mut table = BalanceFixture::new(&[1], Some(1));
     table.granted(0);
     let theirs = table.waits(1);
     table.pass(5);
@@ -193,93 +199,96 @@ fn the_other_threads_line_is_served_when_it_has_waited_noticeably_longer() {
 }
 
 #[test]
-fn who_leaves_the_line_takes_nothing_and_loses_nothing() {
-    let mut table = Table::new(&[1], Some(1));
+fn withdrawn_ticket_returns_its_grant() {
+    let mut table = BalanceFixture::new(&[1], Some(1));
     table.granted(0);
     let (first, second) = (table.waits(0), table.waits(0));
-    assert!(table.balance.leave(&first).is_none());
+    assert!(table.balance.withdraw(&first).is_none());
     table.release(0, 0, None);
-    let granted = table.balance.leave(&second).expect("it was granted");
+    let granted = table.balance.withdraw(&second).expect("it was granted");
     assert_eq!(granted.backend, 0);
     assert_eq!(table.balance.queued(), 0);
 }
 
 #[test]
 fn connections_are_not_kept_where_the_number_of_processes_is_not_known() {
-    let mut table = Table::new(&[1], None);
+    let mut table = BalanceFixture::new(&[1], None);
     assert!(!table.balance.may_keep(0));
     table.granted(0);
     table.release(0, 0, Some(7));
-    assert_eq!(table.balance.members[0].kept_count, 0);
-    table.balance.up(0, Some(3));
+    assert_eq!(table.balance.backends[0].kept_count, 0);
+    table.balance.record_up(0, Some(3));
     assert!(table.balance.may_keep(0));
-    assert_eq!(table.balance.members[0].limit.now, 3);
+    assert_eq!(table.balance.backends[0].limit.now, 3);
 }
 
 #[test]
-fn a_configured_limit_is_not_changed_by_what_the_backend_says() {
-    let mut table = Table::new(&[1], Some(5));
-    table.balance.up(0, Some(3));
-    assert_eq!(table.balance.members[0].limit.now, 5);
+fn configured_limit_is_not_changed_by_the_backends_report() {
+    let mut table = BalanceFixture::new(&[1], Some(5));
+    table.balance.record_up(0, Some(3));
+    assert_eq!(table.balance.backends[0].limit.now, 5);
 }
 
 #[test]
-fn an_unknown_limit_grows_with_answers_and_falls_with_overflows() {
-    let mut table = Table::new(&[1], None);
-    let limit = |table: &Table| table.balance.members[0].limit.now;
+fn unknown_limit_grows_with_responses_and_falls_with_overflows() {
+    let mut table = BalanceFixture::new(&[1], None);
+    let limit = |table: &BalanceFixture| table.balance.backends[0].limit.now;
     for _ in 0..FIRST_LIMIT {
         table.granted(0);
     }
     let _waiting: Vec<_> = (0..4).map(|_| table.waits(0)).collect();
-    table.balance.succeeded(0, table.now);
-    table.balance.succeeded(0, table.now);
+    table.balance.record_success(0, table.now);
+    table.balance.record_success(0, table.now);
     assert_eq!(limit(&table), FIRST_LIMIT + 1, "only while all are busy");
-    table.balance.overflowed(0, table.now);
+    table.balance.record_overflow(0, table.now);
     assert_eq!(limit(&table), FIRST_LIMIT * 3 / 4);
     table.pass(10);
-    table.balance.succeeded(0, table.now);
+    table.balance.record_success(0, table.now);
     assert_eq!(limit(&table), FIRST_LIMIT * 3 / 4, "not at once");
     table.pass(1000);
-    table.balance.succeeded(0, table.now);
+    table.balance.record_success(0, table.now);
     assert_eq!(limit(&table), FIRST_LIMIT * 3 / 4 + 1);
 }
 
 #[test]
-fn nothing_is_kept_while_a_new_connection_gets_no_answer() {
-    let mut table = Table::new(&[1], Some(4));
+fn connections_are_not_kept_while_a_new_one_is_silent() {
+    let mut table = BalanceFixture::new(&[1], Some(4));
     table.granted(0);
     table.granted(0);
-    table.balance.connected(0, 99, table.now);
+    table.balance.record_connect(0, 99, table.now);
     table.pass(200);
     table.release(0, 0, Some(7));
-    assert_eq!(table.balance.members[0].kept_count, 0);
+    assert_eq!(table.balance.backends[0].kept_count, 0);
     table.granted(0);
-    table.balance.heard(0, 99);
+    table.balance.record_first_bytes(0, 99);
     table.release(0, 0, Some(8));
-    assert_eq!(table.balance.members[0].kept_count, 1);
+    assert_eq!(table.balance.backends[0].kept_count, 1);
 }
 
 #[test]
-fn a_backend_that_is_down_gets_nothing_until_it_is_up() {
-    let mut table = Table::new(&[1, 1], Some(10));
-    assert!(table.balance.down(0, "refused", table.now));
-    assert!(!table.balance.down(0, "refused", table.now), "no news");
+fn backend_that_is_down_gets_no_requests_until_it_is_up() {
+    let mut table = BalanceFixture::new(&[1, 1], Some(10));
+    assert!(table.balance.record_down(0, "refused", table.now));
+    assert!(
+        !table.balance.record_down(0, "refused", table.now),
+        "no news"
+    );
     assert!((0..4).all(|_| table.granted(0).0 == 1));
     assert!(table.balance.all_down().is_none());
     table.pass(1);
-    assert!(table.balance.down(1, "gone", table.now));
+    assert!(table.balance.record_down(1, "gone", table.now));
     assert_eq!(table.balance.all_down().map(|(_, why)| why), Some("gone"));
     let ticket = table.waits(0);
-    assert!(table.balance.up(0, None));
+    assert!(table.balance.record_up(0, None));
     let mut wake = Vec::new();
-    table.balance.serve(0, &mut wake);
+    table.balance.grant_waiting(0, &mut wake);
     assert_eq!(grant(&ticket), Some((0, None)));
 }
 
 #[test]
-fn a_backend_that_is_down_is_tried_again_with_growing_pauses() {
-    let mut table = Table::new(&[1], Some(1));
-    table.balance.down(0, "refused", table.now);
+fn backend_that_is_down_is_probed_with_growing_pauses() {
+    let mut table = BalanceFixture::new(&[1], Some(1));
+    table.balance.record_down(0, "refused", table.now);
     let mut pauses = Vec::new();
     for _ in 0..8 {
         let mut pause = 0;
@@ -288,33 +297,33 @@ fn a_backend_that_is_down_is_tried_again_with_growing_pauses() {
             pause += 10;
         }
         pauses.push(pause);
-        table.balance.still_down(0, "refused", table.now);
+        table.balance.record_failed_probe(0, "refused", table.now);
     }
     assert_eq!(pauses, [50, 100, 200, 400, 800, 1000, 1000, 1000]);
 }
 
 #[test]
 fn three_failures_in_a_row_take_a_backend_out_but_never_the_last_one() {
-    let mut table = Table::new(&[1, 1], Some(10));
-    assert!(!table.balance.failed(0, "nonsense", table.now));
-    assert!(!table.balance.failed(0, "nonsense", table.now));
-    table.balance.succeeded(0, table.now);
-    assert!(!table.balance.failed(0, "nonsense", table.now));
-    assert!(!table.balance.failed(0, "nonsense", table.now));
-    assert!(table.balance.failed(0, "nonsense", table.now));
-    assert!((0..5).all(|_| !table.balance.failed(1, "nonsense", table.now)));
+    let mut table = BalanceFixture::new(&[1, 1], Some(10));
+    assert!(!table.balance.record_failure(0, "nonsense", table.now));
+    assert!(!table.balance.record_failure(0, "nonsense", table.now));
+    table.balance.record_success(0, table.now);
+    assert!(!table.balance.record_failure(0, "nonsense", table.now));
+    assert!(!table.balance.record_failure(0, "nonsense", table.now));
+    assert!(table.balance.record_failure(0, "nonsense", table.now));
+    assert!((0..5).all(|_| !table.balance.record_failure(1, "nonsense", table.now)));
 }
 
 #[test]
 fn idle_connections_expire() {
-    let mut table = Table::new(&[1], Some(4));
+    let mut table = BalanceFixture::new(&[1], Some(4));
     table.granted(0);
     table.granted(0);
     table.release(0, 0, Some(7));
     table.pass(100);
     table.release(1, 0, Some(8));
     let before = table.now - Duration::from_millis(50);
-    assert_eq!(table.balance.expire(Some(before)), [7]);
-    assert_eq!(table.balance.members[0].kept_count, 1);
-    assert_eq!(table.balance.expire(None), [8]);
+    assert_eq!(table.balance.take_expired(Some(before)), [7]);
+    assert_eq!(table.balance.backends[0].kept_count, 1);
+    assert_eq!(table.balance.take_expired(None), [8]);
 }

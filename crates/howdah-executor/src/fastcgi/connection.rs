@@ -19,7 +19,7 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::address::Address;
+use super::address::BackendAddress;
 use crate::common::sys;
 
 /// A connection attempt that has not finished yet.
@@ -27,7 +27,7 @@ pub type Connecting = Pin<Box<dyn Future<Output = io::Result<OwnedFd>> + Send>>;
 
 /// A connected socket, registered with the runtime of the thread that polls it.
 #[derive(Debug)]
-pub struct Connection {
+pub struct BackendConnection {
     socket: AsyncFd<OwnedFd>,
     /// Registered after a send has found no room.
     room: Option<AsyncFd<OwnedFd>>,
@@ -71,7 +71,7 @@ pub fn connect_tcp(host: String, port: u16) -> Connecting {
 }
 
 /// The result of [`connect`]: a finished attempt to connect, or one under way.
-pub enum Start {
+pub enum ConnectAttempt {
     /// The attempt has finished (unix sockets).
     Now(io::Result<OwnedFd>),
     /// The attempt takes time and must be awaited (TCP).
@@ -79,17 +79,17 @@ pub enum Start {
 }
 
 /// Connects to `address` without blocking: to a unix socket at once, to a TCP port by a future.
-pub fn connect(address: &Address) -> Start {
+pub fn connect(address: &BackendAddress) -> ConnectAttempt {
     match address {
-        Address::Unix(path) => Start::Now(connect_unix(path)),
-        Address::Tcp(host, port) => Start::Later(connect_tcp(host.clone(), *port)),
+        BackendAddress::Unix(path) => ConnectAttempt::Now(connect_unix(path)),
+        BackendAddress::Tcp(host, port) => ConnectAttempt::Later(connect_tcp(host.clone(), *port)),
     }
 }
 
-impl Connection {
+impl BackendConnection {
     /// Creates a connection from a connected, non-blocking socket. Call it within the runtime of that front thread.
-    pub fn new(socket: OwnedFd, front: usize) -> io::Result<Connection> {
-        Ok(Connection {
+    pub fn new(socket: OwnedFd, front: usize) -> io::Result<BackendConnection> {
+        Ok(BackendConnection {
             socket: sys::register(socket, Interest::READABLE)?,
             room: None,
             front,
@@ -97,11 +97,11 @@ impl Connection {
     }
 
     /// Moves the connection to this front thread, if it has been on another.
-    pub fn moved_to(self, front: usize) -> io::Result<Connection> {
+    pub fn moved_to(self, front: usize) -> io::Result<BackendConnection> {
         if self.front == front {
             return Ok(self);
         }
-        Connection::new(self.socket.into_inner(), front)
+        BackendConnection::new(self.socket.into_inner(), front)
     }
 
     /// Sends as many of the bytes as the socket accepts, and returns their number.

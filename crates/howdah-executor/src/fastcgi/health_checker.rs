@@ -7,47 +7,47 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use howdah_proto::fastcgi::{Decoder, Piece, encode};
-use howdah_proto::level::Level;
+use howdah_proto::fastcgi::{DecodedPiece, RecordDecoder, encode};
+use howdah_proto::level::LogLevel;
 
-use super::address::Address;
-use super::connection::{Connection, Start, connect};
+use super::address::BackendAddress;
+use super::connection::{BackendConnection, ConnectAttempt, connect};
 use super::shared::FastCgiShared;
-use crate::common::condition::Condition;
+use crate::common::condition::PoolCondition;
 
 /// The maximum time of an attempt to connect.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum time to wait for a response to GET_VALUES. A backend that sends none may be busy.
-const ANSWER: Duration = Duration::from_millis(500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum time between two rounds of the thread.
-const ROUND: Duration = Duration::from_secs(1);
+const MAX_ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until the pool is closed.
 pub fn run(shared: Arc<FastCgiShared>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(keep(shared));
+    runtime.block_on(run_rounds(shared));
     Ok(())
 }
 
-async fn keep(shared: Arc<FastCgiShared>) {
-    let all = match shared.watched {
+async fn run_rounds(shared: Arc<FastCgiShared>) {
+    let all = match shared.supervised {
         // The programs of the pool have not been started yet.
         true => 0..0,
         false => 0..shared.config.backends.len(),
     };
     let first: Vec<_> = all
-        .map(|backend| tokio::spawn(look(shared.clone(), backend)))
+        .map(|backend| tokio::spawn(probe_backend(shared.clone(), backend)))
         .collect();
     for attempt in first {
         // A panic in the task is printed. The backend counts as up until a request finds otherwise.
         let _ = attempt.await;
     }
     shared.condition.send_if_modified(|condition| {
-        let starting = *condition == Condition::Starting;
+        let starting = *condition == PoolCondition::Starting;
         if starting {
-            *condition = Condition::Ready;
+            *condition = PoolCondition::Ready;
         }
         starting
     });
@@ -61,26 +61,28 @@ async fn keep(shared: Arc<FastCgiShared>) {
                 true => None,
                 false => now.checked_sub(keep_for).or(Some(shared.started)),
             };
-            let expired = balance.expire(before);
-            let due = balance.take_due(now, 2 * (CONNECT + ANSWER));
+            let expired = balance.take_expired(before);
+            let due = balance.take_due(now, 2 * (CONNECT_TIMEOUT + RESPONSE_TIMEOUT));
             (due, expired, balance.next_due(keep_for))
         };
         drop(expired);
         for backend in due {
-            tokio::spawn(look(shared.clone(), backend));
+            tokio::spawn(probe_backend(shared.clone(), backend));
         }
         if closing {
             if is_empty(&shared) {
-                shared.condition.send_replace(Condition::Closed);
+                shared.condition.send_replace(PoolCondition::Closed);
                 return;
             }
-            if shared.is_over(now) {
+            if shared.is_past_drain_deadline(now) {
                 shared.with_balance(|balance, wake| balance.wake_all(wake));
             }
         }
-        let wait = next.map_or(ROUND, |at| at.saturating_duration_since(now).min(ROUND));
+        let wait = next.map_or(MAX_ROUND_INTERVAL, |at| {
+            at.saturating_duration_since(now).min(MAX_ROUND_INTERVAL)
+        });
         let wait = wait.max(Duration::from_millis(1));
-        let _ = tokio::time::timeout(wait, shared.news.notified()).await;
+        let _ = tokio::time::timeout(wait, shared.changed.notified()).await;
     }
 }
 
@@ -90,37 +92,39 @@ fn is_empty(shared: &FastCgiShared) -> bool {
 }
 
 /// Tries to reach a backend and reports the result to the balance.
-async fn look(shared: Arc<FastCgiShared>, backend: usize) {
+async fn probe_backend(shared: Arc<FastCgiShared>, backend: usize) {
     let address = &shared.config.backends[backend].address;
     let found = probe(address).await;
     let now = Instant::now();
     match found {
         Ok(limit) => {
             let news = shared.with_balance(|balance, wake| {
-                let news = balance.up(backend, limit);
+                let news = balance.record_up(backend, limit);
                 for front in 0..shared.fronts {
-                    balance.serve(front, wake);
+                    balance.grant_waiting(front, wake);
                 }
                 news
             });
             if news {
                 let name = &shared.config.name;
                 let message = format!("{address}: the backend answers again");
-                shared.log.pool(name, Level::Notice, "BackendUp", &message);
+                shared
+                    .log
+                    .pool(name, LogLevel::Notice, "BackendUp", &message);
             }
         }
         Err(why) => {
             let why = why.to_string();
             let news = shared.with_balance(|balance, wake| {
-                balance.still_down(backend, &why, now);
-                let news = balance.down(backend, &why, now);
+                balance.record_failed_probe(backend, &why, now);
+                let news = balance.record_down(backend, &why, now);
                 if balance.all_down().is_some() {
                     balance.wake_all(wake);
                 }
                 news
             });
             if news {
-                shared.note_down(backend, &why);
+                shared.log_backend_down(backend, &why);
             }
         }
     }
@@ -129,15 +133,15 @@ async fn look(shared: Arc<FastCgiShared>, backend: usize) {
 /// Connects to a backend and asks how many requests it can run at once (§4.1). An application that does not know the
 /// question closes the connection or stays silent, which also shows that it is there. Only a response that is not
 /// FastCGI is an error.
-pub async fn probe(address: &Address) -> io::Result<Option<u32>> {
-    probe_within(address, ANSWER).await
+pub async fn probe(address: &BackendAddress) -> io::Result<Option<u32>> {
+    probe_within(address, RESPONSE_TIMEOUT).await
 }
 
 /// Like [`probe`], with this limit for the response.
-pub async fn probe_within(address: &Address, limit: Duration) -> io::Result<Option<u32>> {
+pub async fn probe_within(address: &BackendAddress, limit: Duration) -> io::Result<Option<u32>> {
     let socket = match connect(address) {
-        Start::Now(done) => done,
-        Start::Later(connecting) => tokio::time::timeout(CONNECT, connecting)
+        ConnectAttempt::Now(done) => done,
+        ConnectAttempt::Later(connecting) => tokio::time::timeout(CONNECT_TIMEOUT, connecting)
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
     };
@@ -147,12 +151,12 @@ pub async fn probe_within(address: &Address, limit: Duration) -> io::Result<Opti
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(error) => return Err(error),
     };
-    let mut connection = Connection::new(socket, usize::MAX)?;
-    let answer = tokio::time::timeout(limit, ask(&mut connection));
+    let mut connection = BackendConnection::new(socket, usize::MAX)?;
+    let answer = tokio::time::timeout(limit, query_max_connections(&mut connection));
     answer.await.unwrap_or(Ok(None))
 }
 
-async fn ask(connection: &mut Connection) -> io::Result<Option<u32>> {
+async fn query_max_connections(connection: &mut BackendConnection) -> io::Result<Option<u32>> {
     const MAX_CONNS: &str = "FCGI_MAX_CONNS";
     let mut question = Vec::new();
     encode::get_values(&mut question, &[MAX_CONNS]);
@@ -160,7 +164,7 @@ async fn ask(connection: &mut Connection) -> io::Result<Option<u32>> {
     if sent.is_err() {
         return Ok(None);
     }
-    let (mut decoder, mut pending, mut part) = (Decoder::default(), Vec::new(), [0; 2048]);
+    let (mut decoder, mut pending, mut part) = (RecordDecoder::default(), Vec::new(), [0; 2048]);
     loop {
         let read = std::future::poll_fn(|cx| match connection.poll_recv(cx, &mut part) {
             Poll::Ready(Ok(n)) => Poll::Ready(n),
@@ -177,7 +181,7 @@ async fn ask(connection: &mut Connection) -> io::Result<Option<u32>> {
                 let why = format!("its answer is not FastCGI ({error:?})");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
-            Ok((Some(Piece::Values(values)), _)) => {
+            Ok((Some(DecodedPiece::Values(values)), _)) => {
                 let told = encode::pairs(values).find(|(name, _)| *name == MAX_CONNS.as_bytes());
                 let number =
                     told.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());

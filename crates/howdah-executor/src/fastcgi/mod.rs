@@ -19,17 +19,17 @@
 //! passed, or no backend has been reachable for a while.
 
 pub mod address;
-mod answer;
+mod attempt;
+pub(crate) mod backend_state;
 pub(crate) mod balance;
 pub(crate) mod connection;
 mod health;
 pub(crate) mod health_checker;
-pub(crate) mod member;
 mod request;
+mod response;
 mod run;
 mod run_context;
 pub(crate) mod shared;
-mod talk;
 mod ticket;
 
 use std::io;
@@ -38,16 +38,18 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::common::condition::Condition;
+use crate::common::condition::PoolCondition;
 use crate::common::refused::RefusedRun;
 use crate::config::FastCgiConfig;
-use crate::pool::{Happens, Pool};
+use crate::pool::{PoolFuture, ScriptPool};
 use crate::status::{BackendRow, PoolStatus};
-use crate::{ExecError, Executor, Log, Role, Run, ScriptRequest, front_thread};
+use crate::{
+    ExecError, Executor, ScriptRequest, ScriptRole, ScriptRun, SharedScriptLog, front_thread,
+};
 
-use balance::Entry;
+use backend_state::BackendHealth;
+use balance::BackendAdmission;
 use howdah_proto::fastcgi;
-use member::Health;
 use run::FastCgiRun;
 use shared::FastCgiShared;
 
@@ -61,15 +63,19 @@ impl FastCgiPool {
     ///
     /// # Errors
     /// The health checker's thread cannot be started.
-    pub fn start(config: FastCgiConfig, log: Log, fronts: u32) -> io::Result<Arc<FastCgiPool>> {
+    pub fn start(
+        config: FastCgiConfig,
+        log: SharedScriptLog,
+        fronts: u32,
+    ) -> io::Result<Arc<FastCgiPool>> {
         FastCgiPool::begin(config, log, fronts, false)
     }
 
     /// Like [`FastCgiPool::start`], for a supervisor that starts and ends the programs behind the backends: no backend
-    /// gets requests until it is opened ([`balance::Balance::watch`]).
-    pub(crate) fn watched(
+    /// gets requests until it is opened ([`balance::Balance::set_supervised`]).
+    pub(crate) fn start_supervised(
         config: FastCgiConfig,
-        log: Log,
+        log: SharedScriptLog,
         fronts: u32,
     ) -> io::Result<Arc<FastCgiPool>> {
         FastCgiPool::begin(config, log, fronts, true)
@@ -77,7 +83,7 @@ impl FastCgiPool {
 
     fn begin(
         config: FastCgiConfig,
-        log: Log,
+        log: SharedScriptLog,
         fronts: u32,
         watched: bool,
     ) -> io::Result<Arc<FastCgiPool>> {
@@ -90,7 +96,7 @@ impl FastCgiPool {
                 let shared = shared.clone();
                 move || {
                     if let Err(error) = health_checker::run(shared.clone()) {
-                        let condition = Condition::Down {
+                        let condition = PoolCondition::Down {
                             name: "NoKeeper".to_owned(),
                             message: format!("the pool's thread cannot run: {error}"),
                         };
@@ -101,14 +107,14 @@ impl FastCgiPool {
         Ok(Arc::new(FastCgiPool { shared }))
     }
 
-    fn refuse(&self, error: ExecError) -> Box<dyn Run> {
-        self.shared.count(&error);
+    fn refuse(&self, error: ExecError) -> Box<dyn ScriptRun> {
+        self.shared.count_failure(&error);
         Box::new(RefusedRun(Some(error)))
     }
 }
 
 impl Executor for FastCgiPool {
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+    fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun> {
         let shared = &self.shared;
         let front = match front_thread::index() {
             Some(index) if (index as usize) < shared.fronts => index as usize,
@@ -126,9 +132,9 @@ impl Executor for FastCgiPool {
             };
         }
         let role = match request.role {
-            Role::Responder => fastcgi::Role::Responder,
-            Role::Authorizer => fastcgi::Role::Authorizer,
-            Role::Program => return self.refuse(request.role.unsupported()),
+            ScriptRole::Responder => fastcgi::FastCgiRole::Responder,
+            ScriptRole::Authorizer => fastcgi::FastCgiRole::Authorizer,
+            ScriptRole::Program => return self.refuse(request.role.unsupported()),
         };
         if let Some(refusal) = shared.refusal() {
             return self.refuse(refusal);
@@ -138,12 +144,12 @@ impl Executor for FastCgiPool {
         let now = Instant::now();
         let whose = (front, request.client);
         let entry =
-            shared.with_balance(|balance, wake| balance.enter(whose, fresh, size, now, wake));
-        if !matches!(entry, Entry::Granted(_)) {
+            shared.with_balance(|balance, wake| balance.admit(whose, fresh, size, now, wake));
+        if !matches!(entry, BackendAdmission::Granted(_)) {
             shared.demand.notify_one();
         }
-        if matches!(entry, Entry::Full) {
-            let down = shared.unreachable(now, true);
+        if matches!(entry, BackendAdmission::Full) {
+            let down = shared.unreachable_error(now, true);
             return self.refuse(down.unwrap_or(ExecError::QueueFull));
         }
         let shared = shared.clone();
@@ -154,7 +160,7 @@ impl Executor for FastCgiPool {
         "fastcgi"
     }
 
-    fn takes_unknown_length(&self) -> bool {
+    fn accepts_unknown_length(&self) -> bool {
         false
     }
 
@@ -164,45 +170,46 @@ impl Executor for FastCgiPool {
         let balance = shared.balance();
         let condition = shared.condition.borrow().clone();
         let state = match (&condition, balance.all_down()) {
-            (Condition::Ready, Some((_, why))) => format!("Down (BackendDown): {why}"),
+            (PoolCondition::Ready, Some((_, why))) => format!("Down (BackendDown): {why}"),
             (condition, _) => condition.to_string(),
         };
-        let rows = shared.config.backends.iter().zip(&balance.members);
-        let row = |(backend, member): (&address::Backend, &member::Member<_>)| {
-            let (state, since, why) = match &member.health {
-                Health::Up => ("Up", None, ""),
-                Health::Down { since, why, .. } => {
-                    let since = now.saturating_duration_since(*since);
-                    ("Down", Some(since.as_secs_f64()), why.as_str())
+        let rows = shared.config.backends.iter().zip(&balance.backends);
+        let row =
+            |(backend, member): (&address::FastCgiBackend, &backend_state::BackendState<_>)| {
+                let (state, since, why) = match &member.health {
+                    BackendHealth::Up => ("Up", None, ""),
+                    BackendHealth::Down { since, why, .. } => {
+                        let since = now.saturating_duration_since(*since);
+                        ("Down", Some(since.as_secs_f64()), why.as_str())
+                    }
+                };
+                BackendRow {
+                    address: backend.address.to_string(),
+                    weight: backend.weight,
+                    state: state.to_owned(),
+                    since: since.unwrap_or_default(),
+                    why: why.to_owned(),
+                    busy: member.busy,
+                    kept: member.kept_count,
+                    limit: member.limit.now,
+                    requests: member.served,
+                    connects: member.connects,
+                    failures: member.failures,
+                    overflows: member.overflows,
                 }
             };
-            BackendRow {
-                address: backend.address.to_string(),
-                weight: backend.weight,
-                state: state.to_owned(),
-                since: since.unwrap_or_default(),
-                why: why.to_owned(),
-                busy: member.busy,
-                kept: member.kept_count,
-                limit: member.limit.now,
-                requests: member.answered,
-                connects: member.connects,
-                failures: member.failures,
-                overflows: member.overflows,
-            }
-        };
         PoolStatus {
             pool: shared.config.name.clone(),
             process_manager: "fastcgi".to_owned(),
             state,
             uptime: shared.started.elapsed().as_secs(),
-            accepted_requests: balance.members.iter().map(|m| m.answered).sum(),
+            accepted_requests: balance.backends.iter().map(|m| m.served).sum(),
             queue: balance.queued(),
-            max_queue: balance.most_queued,
+            max_queue: balance.max_queued,
             queue_size: shared.config.queue_size,
             active_processes: balance.busy(),
-            max_active_processes: balance.most_busy,
-            max_children_reached: balance.waited,
+            max_active_processes: balance.max_busy,
+            max_children_reached: balance.total_waited,
             failures: crate::status::failures(&shared.failures),
             backends: rows.map(row).collect(),
             ..PoolStatus::default()
@@ -210,11 +217,13 @@ impl Executor for FastCgiPool {
     }
 }
 
-impl Pool for FastCgiPool {
+impl ScriptPool for FastCgiPool {
     /// Resolves once every backend has been tried. A pool starts even if backends are unreachable: they may come up
     /// later, and the log reports them.
-    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
-        Box::pin(async { Condition::settled(self.shared.condition.subscribe()).await })
+    fn ready(&self) -> PoolFuture<'_, Result<(), ExecError>> {
+        Box::pin(async {
+            PoolCondition::wait_until_settled(self.shared.condition.subscribe()).await
+        })
     }
 
     fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
@@ -225,25 +234,28 @@ impl Pool for FastCgiPool {
         }
         let at = Instant::now() + limit;
         {
-            let mut limit = shared.limit.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut limit = shared
+                .drain_deadline
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             *limit = Some(limit.map_or(at, |before| before.min(at)));
         }
         shared.closing.store(true, Ordering::SeqCst);
         shared.condition.send_if_modified(|condition| {
-            let open = !matches!(condition, Condition::Draining | Condition::Closed);
+            let open = !matches!(condition, PoolCondition::Draining | PoolCondition::Closed);
             if open {
-                *condition = Condition::Draining;
+                *condition = PoolCondition::Draining;
             }
             open
         });
-        shared.news.notify_one();
+        shared.changed.notify_one();
     }
 
-    fn drained(&self) -> Happens<'_, ()> {
+    fn drained(&self) -> PoolFuture<'_, ()> {
         Box::pin(async {
             let mut condition = self.shared.condition.subscribe();
             // An error means that the sender is gone, and the pool with it.
-            let _ = condition.wait_for(|c| *c == Condition::Closed).await;
+            let _ = condition.wait_for(|c| *c == PoolCondition::Closed).await;
         })
     }
 }
@@ -259,7 +271,7 @@ impl Drop for FastCgiPool {
 ///
 /// # Errors
 /// The backend is not reachable, or its response is not FastCGI.
-pub fn check(address: &address::Address) -> Result<(), String> {
+pub fn check(address: &address::BackendAddress) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

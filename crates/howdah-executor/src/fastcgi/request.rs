@@ -4,35 +4,35 @@
 use std::os::unix::fs::FileExt;
 use std::task::{Context, Poll};
 
-use howdah_proto::fastcgi::{Params, Role, VariableTooLong, encode};
+use howdah_proto::fastcgi::{FastCgiRole, Params, VariableTooLong, encode};
 use howdah_proto::request::{RequestFrame, layout};
 
 use crate::script_names::names_a_script_to_php;
 use crate::{BodyCutOff, ExecError, ScriptBody};
 
 /// The maximum number of body bytes that are written to the buffer at once.
-const CHUNK: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// The input for a request's records in addition to its frame.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFacts<'a> {
     /// The role that the application is asked to play.
-    pub role: Role,
+    pub role: FastCgiRole,
     /// Directories whose path is different where the scripts run.
-    pub roots: &'a Roots,
+    pub roots: &'a ScriptRoots,
     /// Whether the connection stays open after the request.
     pub keep: bool,
 }
 
 /// Pairs of a directory here and its path where the scripts run.
-pub type Roots = [(String, String)];
+pub type ScriptRoots = [(String, String)];
 
 /// Variables that contain a path of this machine.
-const PATHS: [&[u8]; 2] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT"];
+const PATH_VARIABLES: [&[u8]; 2] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT"];
 
 /// Variables that an authorizer does not get (§6.3). It is asked about a request, not to run a script; a script is
-/// named only if the authorizer is PHP, which needs one. `PATH_TRANSLATED` is never sent: see [`head`].
-const NOT_FOR_AUTHORIZERS: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRIPT_NAME"];
+/// named only if the authorizer is PHP, which needs one. `PATH_TRANSLATED` is never sent: see [`write_head`].
+const AUTHORIZER_OMITTED_VARIABLES: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRIPT_NAME"];
 
 /// Writes BEGIN_REQUEST and PARAMS.
 ///
@@ -43,7 +43,7 @@ const NOT_FOR_AUTHORIZERS: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRI
 ///
 /// # Errors
 /// A variable does not fit in a record.
-pub fn head(
+pub fn write_head(
     out: &mut Vec<u8>,
     frame: &RequestFrame,
     about: &RequestFacts<'_>,
@@ -56,11 +56,13 @@ pub fn head(
             continue;
         }
         let nameless = || name == b"SCRIPT_FILENAME" && value.is_empty();
-        if role == Role::Authorizer && (NOT_FOR_AUTHORIZERS.contains(&name) || nameless()) {
+        if role == FastCgiRole::Authorizer
+            && (AUTHORIZER_OMITTED_VARIABLES.contains(&name) || nameless())
+        {
             continue;
         }
-        if !roots.is_empty() && PATHS.contains(&name) {
-            let (prefix, rest) = elsewhere(value, roots);
+        if !roots.is_empty() && PATH_VARIABLES.contains(&name) {
+            let (prefix, rest) = map_path(value, roots);
             params.parts(name, &[prefix, rest])?;
         } else {
             params.pair(name, value)?;
@@ -95,7 +97,7 @@ pub fn head(
 
 /// Translates a path to the one where the script runs, by the longest directory that is mapped. Returns the translated
 /// directory and the rest of the path.
-fn elsewhere<'p>(path: &'p [u8], roots: &'p Roots) -> (&'p [u8], &'p [u8]) {
+fn map_path<'p>(path: &'p [u8], roots: &'p ScriptRoots) -> (&'p [u8], &'p [u8]) {
     let within = |here: &str| {
         let rest = path.strip_prefix(here.trim_end_matches('/').as_bytes())?;
         matches!(rest, [] | [b'/', ..]).then_some(rest)
@@ -112,7 +114,7 @@ fn elsewhere<'p>(path: &'p [u8], roots: &'p Roots) -> (&'p [u8], &'p [u8]) {
 
 /// A request's body while it is sent.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingBody {
     body: ScriptBody,
     /// The number of body bytes written so far.
     at: u64,
@@ -122,10 +124,10 @@ pub struct Outgoing {
     spent: bool,
 }
 
-impl Outgoing {
+impl OutgoingBody {
     /// Creates it at the first byte of `body`.
-    pub fn new(body: ScriptBody) -> Outgoing {
-        Outgoing {
+    pub fn new(body: ScriptBody) -> OutgoingBody {
+        OutgoingBody {
             body,
             at: 0,
             ended: false,
@@ -168,13 +170,13 @@ impl Outgoing {
             ScriptBody::Empty => true,
             ScriptBody::Memory(bytes) => {
                 let rest = &bytes[self.at as usize..];
-                let piece = &rest[..rest.len().min(CHUNK)];
+                let piece = &rest[..rest.len().min(CHUNK_BYTES)];
                 encode::stdin(out, piece);
                 self.at += piece.len() as u64;
                 self.at == bytes.len() as u64
             }
             ScriptBody::File(file, length) => {
-                let size = (*length - self.at).min(CHUNK as u64) as usize;
+                let size = (*length - self.at).min(CHUNK_BYTES as u64) as usize;
                 let mut piece = vec![0; size];
                 if file.read_exact_at(&mut piece, self.at).is_err() {
                     return Poll::Ready(Err(ExecError::BodyUnreadable));
@@ -221,14 +223,14 @@ mod tests {
     use bytes::Bytes;
     use howdah_proto::request::{FrameBuilder, IniKind};
 
-    fn params(frame: &RequestFrame, roots: &Roots) -> Vec<(String, String)> {
+    fn params(frame: &RequestFrame, roots: &ScriptRoots) -> Vec<(String, String)> {
         let mut out = Vec::new();
         let about = RequestFacts {
-            role: Role::Responder,
+            role: FastCgiRole::Responder,
             roots,
             keep: false,
         };
-        head(&mut out, frame, &about).unwrap();
+        write_head(&mut out, frame, &about).unwrap();
         let content = &out[16 + 8..];
         let length = usize::from(u16::from_be_bytes([out[16 + 4], out[16 + 5]]));
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_go_as_php_value_and_a_clients_fields_never_do() {
+    fn settings_are_sent_as_php_value_and_client_headers_never_are() {
         let mut frame = FrameBuilder::new(Vec::new());
         frame.named(b"PHP_SELF", b"/x.php");
         frame.named(b"HTTP_PHP_VALUE", b"auto_prepend_file=/etc/passwd");
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_told_as_they_are_where_the_script_runs() {
+    fn paths_are_mapped_to_where_the_script_runs() {
         let mut frame = FrameBuilder::new(Vec::new());
         frame.named(b"SCRIPT_FILENAME", b"/srv/site/blog/index.php");
         frame.named(b"DOCUMENT_ROOT", b"/srv/site");
@@ -285,10 +287,10 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_sent_whole_and_can_be_sent_again_unless_it_streams() {
+    fn body_is_sent_completely_and_can_be_rewound_unless_it_streams() {
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        let bytes = Bytes::from(vec![b'x'; CHUNK + 5]);
-        let mut body = Outgoing::new(ScriptBody::Memory(bytes));
+        let bytes = Bytes::from(vec![b'x'; CHUNK_BYTES + 5]);
+        let mut body = OutgoingBody::new(ScriptBody::Memory(bytes));
         for _ in 0..2 {
             let mut out = Vec::new();
             while !body.is_ended() {
@@ -298,12 +300,12 @@ mod tests {
                 ));
             }
             // Records of 65528, 8 and 5 bytes, and the empty one.
-            assert_eq!(out.len(), CHUNK + 5 + 4 * 8);
+            assert_eq!(out.len(), CHUNK_BYTES + 5 + 4 * 8);
             assert!(body.can_rewind());
             body.rewind();
         }
         let (to, from) = tokio::sync::mpsc::channel(4);
-        let mut body = Outgoing::new(ScriptBody::Stream(from));
+        let mut body = OutgoingBody::new(ScriptBody::Stream(from));
         assert!(body.can_rewind());
         to.try_send(Ok(Bytes::from_static(b"x"))).unwrap();
         drop(to);

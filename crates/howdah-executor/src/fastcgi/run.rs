@@ -17,29 +17,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use howdah_proto::fastcgi::Role;
+use howdah_proto::fastcgi::FastCgiRole;
 
-use super::answer::Answer;
-use super::balance::Entry;
-use super::connection::{Connecting, Connection, Start, connect};
-use super::request::{self, Outgoing};
+use super::attempt::{RequestAttempt, return_buffer, take_buffer};
+use super::balance::BackendAdmission;
+use super::connection::{BackendConnection, ConnectAttempt, Connecting, connect};
+use super::request::{self, OutgoingBody};
+use super::response::FastCgiResponse;
 use super::run_context::RunContext;
 use super::shared::FastCgiShared;
-use super::talk::{Talk, give_back, spare};
-use super::ticket::{Grant, Ticket};
-use crate::{Event, ExecError, Run, RunTiming, ScriptRequest};
+use super::ticket::{BackendGrant, BackendTicket};
+use crate::{ExecError, RunEvent, RunTiming, ScriptRequest, ScriptRun};
 
 mod recovery;
 
 /// The first wait before a full backlog is tried again.
-const BACKOFF_FIRST: Duration = Duration::from_millis(1);
+const FIRST_BACKOFF: Duration = Duration::from_millis(1);
 
 enum RunStage {
-    Waiting(Arc<Ticket<Connection>>),
+    Waiting(Arc<BackendTicket<BackendConnection>>),
     Connect(usize),
     Connecting(usize, Connecting, Instant),
     Backoff(usize, Instant),
-    Talking(usize, Box<Talk>),
+    Talking(usize, Box<RequestAttempt>),
     Over,
 }
 
@@ -49,10 +49,10 @@ enum RunStep {
     Again,
     /// Nothing can be done now. The request is woken when something can.
     Pending,
-    Event(Event),
+    Event(RunEvent),
 }
 
-/// The [`crate::Run`] of a request in a pool of backends, which the server polls.
+/// The [`crate::ScriptRun`] of a request in a pool of backends, which the server polls.
 pub struct FastCgiRun {
     context: RunContext,
     repeats: u32,
@@ -64,9 +64,9 @@ impl FastCgiRun {
     pub fn new(
         shared: Arc<FastCgiShared>,
         front: usize,
-        role: Role,
+        role: FastCgiRole,
         request: ScriptRequest,
-        entry: Entry<Connection>,
+        entry: BackendAdmission<BackendConnection>,
         now: Instant,
     ) -> FastCgiRun {
         let mut run = FastCgiRun {
@@ -78,48 +78,48 @@ impl FastCgiRun {
                 role,
                 idempotent: request::is_idempotent(&request.frame),
                 frame: request.frame,
-                body: Outgoing::new(request.body),
-                held: request.held,
+                body: OutgoingBody::new(request.body),
+                drop_at_end: request.drop_at_end,
                 began: now,
                 granted: None,
                 timer: None,
             },
             repeats: 0,
-            backoff: BACKOFF_FIRST,
+            backoff: FIRST_BACKOFF,
             stage: RunStage::Over,
         };
         match entry {
-            Entry::Granted(grant) => run.take(grant, now),
-            Entry::Waits(ticket) => run.stage = RunStage::Waiting(ticket),
-            Entry::Full => {}
+            BackendAdmission::Granted(grant) => run.use_grant(grant, now),
+            BackendAdmission::Waits(ticket) => run.stage = RunStage::Waiting(ticket),
+            BackendAdmission::Full => {}
         }
         run
     }
 
     /// Uses the granted backend: its kept connection, or a new one.
-    fn take(&mut self, grant: Grant<Connection>, now: Instant) {
+    fn use_grant(&mut self, grant: BackendGrant<BackendConnection>, now: Instant) {
         self.context.granted = Some((now, grant.backend));
         let kept = grant
             .connection
             .map(|kept| kept.moved_to(self.context.front));
         self.stage = match kept {
-            Some(Ok(connection)) => self.talk(grant.backend, connection, true, now),
+            Some(Ok(connection)) => self.start_attempt(grant.backend, connection, true, now),
             // A connection that cannot be registered with this thread is closed, and a new one is made.
             Some(Err(_)) | None => RunStage::Connect(grant.backend),
         };
     }
 
-    fn talk(
+    fn start_attempt(
         &mut self,
         backend: usize,
-        connection: Connection,
+        connection: BackendConnection,
         reused: bool,
         now: Instant,
     ) -> RunStage {
         let keep = {
             let mut balance = self.context.shared.balance();
             if !reused {
-                balance.connected(backend, self.context.id, now);
+                balance.record_connect(backend, self.context.id, now);
             }
             // php-fpm before 8.2.36, 8.3.37, 8.4.28 and 8.5.13 takes the unread rest of a body for the next request on
             // the connection (CVE-2026-129289).
@@ -127,15 +127,15 @@ impl FastCgiRun {
         };
         RunStage::Talking(
             backend,
-            Box::new(Talk {
+            Box::new(RequestAttempt {
                 connection,
                 reused,
                 keep,
-                out: spare(),
+                out: take_buffer(),
                 sent: 0,
-                untouched: true,
-                deaf: false,
-                answer: Answer::default(),
+                nothing_sent: true,
+                send_failed: false,
+                response: FastCgiResponse::default(),
                 began: now,
                 send_stalled: None,
                 last_read: now,
@@ -147,61 +147,66 @@ impl FastCgiRun {
     }
 
     /// Releases the grant. `connection` is the connection if it can serve again.
-    fn let_go(&mut self, backend: usize, connection: Option<Connection>, success: bool) {
+    fn release_grant(
+        &mut self,
+        backend: usize,
+        connection: Option<BackendConnection>,
+        success: bool,
+    ) {
         let (front, id) = (self.context.front, self.context.id);
         let now = Instant::now();
-        self.context.held = None;
+        self.context.drop_at_end = None;
         self.context.shared.with_balance(|balance, wake| {
-            balance.heard(backend, id);
+            balance.record_first_bytes(backend, id);
             if success {
-                balance.succeeded(backend, now);
+                balance.record_success(backend, now);
             }
             balance.release(front, backend, connection, now, wake);
         });
     }
 
     /// Cancels the request and releases everything. The stage is `Over` afterwards.
-    fn leave(&mut self) {
+    fn cancel(&mut self) {
         match std::mem::replace(&mut self.stage, RunStage::Over) {
             RunStage::Waiting(ticket) => {
-                let granted = self.context.shared.balance().leave(&ticket);
+                let granted = self.context.shared.balance().withdraw(&ticket);
                 if let Some(grant) = granted {
-                    self.let_go(grant.backend, grant.connection, false);
+                    self.release_grant(grant.backend, grant.connection, false);
                 }
             }
             RunStage::Connect(backend)
             | RunStage::Connecting(backend, ..)
-            | RunStage::Backoff(backend, ..) => self.let_go(backend, None, false),
+            | RunStage::Backoff(backend, ..) => self.release_grant(backend, None, false),
             RunStage::Talking(backend, mut talk) => {
                 let (shared, id, frame) =
                     (&self.context.shared, self.context.id, &self.context.frame);
-                talk.answer.flush_log(&mut |level, text| {
+                talk.response.flush_log(&mut |level, text| {
                     shared
                         .log
                         .script(&shared.config.name, id, frame, level, text);
                 });
-                give_back(std::mem::take(&mut talk.out));
+                return_buffer(std::mem::take(&mut talk.out));
                 // The connection is closed first: the next request that is granted this backend must find its process
                 // free.
                 drop(talk);
-                self.context.shared.balance().broke_off(backend);
-                self.let_go(backend, None, false);
+                self.context.shared.balance().record_break_off(backend);
+                self.release_grant(backend, None, false);
                 self.context.shared.demand.notify_one();
             }
             RunStage::Over => {}
         }
     }
 
-    fn fail(&mut self, error: ExecError) -> Poll<Result<Event, ExecError>> {
-        self.leave();
-        self.context.shared.count(&error);
+    fn fail(&mut self, error: ExecError) -> Poll<Result<RunEvent, ExecError>> {
+        self.cancel();
+        self.context.shared.count_failure(&error);
         Poll::Ready(Err(error))
     }
 
     fn connected(&mut self, backend: usize, socket: OwnedFd) -> Result<(), ExecError> {
-        match Connection::new(socket, self.context.front) {
+        match BackendConnection::new(socket, self.context.front) {
             Ok(connection) => {
-                self.stage = self.talk(backend, connection, false, Instant::now());
+                self.stage = self.start_attempt(backend, connection, false, Instant::now());
                 Ok(())
             }
             Err(error) => Err(ExecError::BackendDown {
@@ -211,13 +216,14 @@ impl FastCgiRun {
     }
 
     /// Ends a request whose response is complete. Its connection is kept if it can serve again.
-    fn finish(&mut self, backend: usize, mut talk: Talk) {
-        let quiet = self.context.body.is_ended() && talk.sent == talk.out.len() && !talk.deaf;
-        give_back(std::mem::take(&mut talk.out));
+    fn finish(&mut self, backend: usize, mut talk: RequestAttempt) {
+        let quiet =
+            self.context.body.is_ended() && talk.sent == talk.out.len() && !talk.send_failed;
+        return_buffer(std::mem::take(&mut talk.out));
         let connection = (talk.keep && quiet).then_some(talk.connection);
         // A connection that is not kept is closed before the grant is released, because PHP waits for that
         // (`fcgi_close`).
-        self.let_go(backend, connection, true);
+        self.release_grant(backend, connection, true);
     }
 }
 
@@ -225,11 +231,11 @@ impl FastCgiRun {
     fn poll_waiting(
         &mut self,
         cx: &mut Context<'_>,
-        ticket: Arc<Ticket<Connection>>,
+        ticket: Arc<BackendTicket<BackendConnection>>,
         now: Instant,
     ) -> Result<RunStep, ExecError> {
-        if let Some(grant) = ticket.take(cx.waker())? {
-            self.take(grant, now);
+        if let Some(grant) = ticket.poll_grant(cx.waker())? {
+            self.use_grant(grant, now);
             return Ok(RunStep::Again);
         }
         self.stage = RunStage::Waiting(ticket);
@@ -241,8 +247,8 @@ impl FastCgiRun {
         self.stage = RunStage::Connect(backend);
         let config = &self.context.shared.config;
         match connect(&config.backends[backend].address) {
-            Start::Now(done) => self.connecting_is_over(backend, done)?,
-            Start::Later(connecting) => {
+            ConnectAttempt::Now(done) => self.on_connect_result(backend, done)?,
+            ConnectAttempt::Later(connecting) => {
                 let by = now + config.connect_timeout;
                 self.stage = RunStage::Connecting(backend, connecting, by);
             }
@@ -265,11 +271,11 @@ impl FastCgiRun {
             }
         };
         self.stage = RunStage::Connect(backend);
-        self.connecting_is_over(backend, done)?;
+        self.on_connect_result(backend, done)?;
         Ok(RunStep::Again)
     }
 
-    fn connecting_is_over(
+    fn on_connect_result(
         &mut self,
         backend: usize,
         done: io::Result<OwnedFd>,
@@ -302,16 +308,16 @@ impl FastCgiRun {
         &mut self,
         cx: &mut Context<'_>,
         backend: usize,
-        mut talk: Box<Talk>,
+        mut talk: Box<RequestAttempt>,
     ) -> Result<RunStep, ExecError> {
         match talk.poll(cx, backend, &mut self.context) {
             Poll::Pending => {
                 self.stage = RunStage::Talking(backend, talk);
                 Ok(RunStep::Pending)
             }
-            Poll::Ready(Ok(Event::End)) => {
+            Poll::Ready(Ok(RunEvent::End)) => {
                 self.finish(backend, *talk);
-                Ok(RunStep::Event(Event::End))
+                Ok(RunStep::Event(RunEvent::End))
             }
             Poll::Ready(Ok(event)) => {
                 self.stage = RunStage::Talking(backend, talk);
@@ -332,7 +338,7 @@ impl FastCgiRun {
         now: Instant,
         due: Instant,
     ) -> Result<RunStep, ExecError> {
-        if let Some(error) = self.context.waited_too_long(now) {
+        if let Some(error) = self.context.waiting_error(now) {
             return Err(error);
         }
         let due = due.min(self.context.queue_deadline());
@@ -343,12 +349,12 @@ impl FastCgiRun {
     }
 }
 
-impl Run for FastCgiRun {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl ScriptRun for FastCgiRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         loop {
             let now = Instant::now();
             let step = match std::mem::replace(&mut self.stage, RunStage::Over) {
-                RunStage::Over => return Poll::Ready(Ok(Event::End)),
+                RunStage::Over => return Poll::Ready(Ok(RunEvent::End)),
                 RunStage::Waiting(ticket) => self.poll_waiting(cx, ticket, now),
                 RunStage::Connect(backend) => self.connect(backend, now),
                 RunStage::Connecting(backend, connecting, by) => {
@@ -390,6 +396,6 @@ impl Run for FastCgiRun {
 
 impl Drop for FastCgiRun {
     fn drop(&mut self) {
-        self.leave();
+        self.cancel();
     }
 }

@@ -9,29 +9,29 @@ use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
 use super::balance::Balance;
-use super::connection::Connection;
-use crate::common::condition::Condition;
+use super::connection::BackendConnection;
+use crate::common::condition::PoolCondition;
 use crate::config::FastCgiConfig;
-use crate::{ExecError, Executor, Log};
-use howdah_proto::level::Level;
+use crate::{ExecError, Executor, SharedScriptLog};
+use howdah_proto::level::LogLevel;
 
 /// The state that the front threads and the health checker of a pool share.
 pub struct FastCgiShared {
     pub config: FastCgiConfig,
-    pub log: Log,
+    pub log: SharedScriptLog,
     pub started: Instant,
-    balance: Mutex<Balance<Connection>>,
-    pub condition: watch::Sender<Condition>,
+    balance: Mutex<Balance<BackendConnection>>,
+    pub condition: watch::Sender<PoolCondition>,
     /// Notified of a change that the health checker may have to act on.
-    pub news: Notify,
+    pub changed: Notify,
     pub closing: AtomicBool,
     /// The deadline by which a draining pool ends its requests.
-    pub limit: Mutex<Option<Instant>>,
+    pub drain_deadline: Mutex<Option<Instant>>,
     pub successor: OnceLock<Arc<dyn Executor>>,
     pub failures: [AtomicU64; ExecError::NAMES.len()],
     pub fronts: usize,
-    /// Whether a supervisor starts and ends the programs: see [`Balance::watch`].
-    pub watched: bool,
+    /// Whether a supervisor starts and ends the programs: see [`Balance::set_supervised`].
+    pub supervised: bool,
     /// Notified when a request has to wait or breaks off, for the supervisor of the programs.
     pub demand: Notify,
     /// Why the supervisor of the programs cannot start any; `None` when it can.
@@ -39,7 +39,12 @@ pub struct FastCgiShared {
 }
 
 impl FastCgiShared {
-    pub fn new(config: FastCgiConfig, log: Log, fronts: usize, watched: bool) -> FastCgiShared {
+    pub fn new(
+        config: FastCgiConfig,
+        log: SharedScriptLog,
+        fronts: usize,
+        watched: bool,
+    ) -> FastCgiShared {
         let weights: Vec<u32> = config.backends.iter().map(|b| b.weight).collect();
         let mut balance = Balance::new(
             &weights,
@@ -48,18 +53,18 @@ impl FastCgiShared {
             fronts,
         );
         if watched {
-            balance.watch();
+            balance.set_supervised();
         }
         FastCgiShared {
-            watched,
+            supervised: watched,
             config,
             log,
             started: Instant::now(),
             balance: Mutex::new(balance),
-            condition: watch::Sender::new(Condition::Starting),
-            news: Notify::new(),
+            condition: watch::Sender::new(PoolCondition::Starting),
+            changed: Notify::new(),
             closing: AtomicBool::new(false),
-            limit: Mutex::new(None),
+            drain_deadline: Mutex::new(None),
             successor: OnceLock::new(),
             failures: [const { AtomicU64::new(0) }; ExecError::NAMES.len()],
             fronts,
@@ -68,7 +73,7 @@ impl FastCgiShared {
         }
     }
 
-    pub fn balance(&self) -> MutexGuard<'_, Balance<Connection>> {
+    pub fn balance(&self) -> MutexGuard<'_, Balance<BackendConnection>> {
         self.balance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,26 +81,26 @@ impl FastCgiShared {
     /// once and must not find the lock taken.
     pub fn with_balance<T>(
         &self,
-        change: impl FnOnce(&mut Balance<Connection>, &mut Vec<Waker>) -> T,
+        change: impl FnOnce(&mut Balance<BackendConnection>, &mut Vec<Waker>) -> T,
     ) -> T {
         let mut wake = Vec::new();
         let result = change(&mut self.balance(), &mut wake);
         wake.into_iter().for_each(Waker::wake);
         if self.closing.load(Ordering::Relaxed) {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
         result
     }
 
-    pub fn count(&self, error: &ExecError) {
+    pub fn count_failure(&self, error: &ExecError) {
         self.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the deadline of a draining pool has passed.
-    pub fn is_over(&self, now: Instant) -> bool {
+    pub fn is_past_drain_deadline(&self, now: Instant) -> bool {
         self.closing.load(Ordering::Relaxed)
             && self
-                .limit
+                .drain_deadline
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .is_some_and(|limit| limit <= now)
@@ -103,7 +108,7 @@ impl FastCgiShared {
 
     /// Returns the error for a request that no backend can take. With `patience`, backends may be down for
     /// `restart_time` before there is an error.
-    pub fn unreachable(&self, now: Instant, patience: bool) -> Option<ExecError> {
+    pub fn unreachable_error(&self, now: Instant, patience: bool) -> Option<ExecError> {
         if let Some(refusal) = self.refusal() {
             return Some(refusal);
         }
@@ -131,14 +136,14 @@ impl FastCgiShared {
     }
 
     /// Logs that a backend is not reachable or sends invalid responses.
-    pub fn note_down(&self, backend: usize, why: &str) {
+    pub fn log_backend_down(&self, backend: usize, why: &str) {
         let address = &self.config.backends[backend].address;
         self.log.pool(
             &self.config.name,
-            Level::Warning,
+            LogLevel::Warning,
             "BackendDown",
             &format!("{address}: {why}; it gets no requests until it answers again"),
         );
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 }

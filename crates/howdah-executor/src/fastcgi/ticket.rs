@@ -6,13 +6,13 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::ExecError;
-use crate::common::fair_queue::Client;
+use crate::common::fair_queue::QueueClient;
 
 /// A request that waits in line.
 #[derive(Debug)]
-pub struct Ticket<C> {
+pub struct BackendTicket<C> {
     /// Whether the request needs a new connection, because it cannot be repeated.
-    pub fresh: bool,
+    pub needs_new_connection: bool,
     /// A backend to avoid while another is up, because it has failed the request before.
     pub avoid: Option<usize>,
     /// When the request was queued.
@@ -20,32 +20,32 @@ pub struct Ticket<C> {
     /// The front thread that runs it.
     pub front: usize,
     /// The client of the request.
-    pub(super) client: Client,
-    slot: Mutex<TicketState<C>>,
+    pub(super) client: QueueClient,
+    state: Mutex<TicketState<C>>,
 }
 
 #[derive(Debug)]
 pub(super) struct TicketState<C> {
-    pub(super) grant: Option<Grant<C>>,
+    pub(super) grant: Option<BackendGrant<C>>,
     /// The request was refused, because the queue was full and another client had fewer requests in it.
     pub(super) refused: bool,
     pub(super) waker: Option<Waker>,
 }
 
-impl<C> Ticket<C> {
+impl<C> BackendTicket<C> {
     pub(super) fn new(
-        (front, client): (usize, Client),
+        (front, client): (usize, QueueClient),
         fresh: bool,
         avoid: Option<usize>,
         since: Instant,
-    ) -> Arc<Ticket<C>> {
-        Arc::new(Ticket {
-            fresh,
+    ) -> Arc<BackendTicket<C>> {
+        Arc::new(BackendTicket {
+            needs_new_connection: fresh,
             avoid,
             since,
             front,
             client,
-            slot: Mutex::new(TicketState {
+            state: Mutex::new(TicketState {
                 grant: None,
                 refused: false,
                 waker: None,
@@ -53,16 +53,16 @@ impl<C> Ticket<C> {
         })
     }
 
-    pub(super) fn slot(&self) -> MutexGuard<'_, TicketState<C>> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> MutexGuard<'_, TicketState<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the grant if it has arrived. Otherwise the waker is called when it arrives.
     ///
     /// # Errors
     /// [`ExecError::QueueFull`] if the request was refused in favour of another client's.
-    pub fn take(&self, waker: &Waker) -> Result<Option<Grant<C>>, ExecError> {
-        let mut slot = self.slot();
+    pub fn poll_grant(&self, waker: &Waker) -> Result<Option<BackendGrant<C>>, ExecError> {
+        let mut slot = self.state();
         if slot.refused {
             return Err(ExecError::QueueFull);
         }
@@ -75,8 +75,8 @@ impl<C> Ticket<C> {
 
 /// The permission to run one request on a backend. [`Balance::release`] returns it.
 #[derive(Debug)]
-pub struct Grant<C> {
-    /// Index of the backend in [`Balance::members`](super::balance::Balance::members).
+pub struct BackendGrant<C> {
+    /// Index of the backend in [`Balance::backends`](super::balance::Balance::backends).
     pub backend: usize,
     /// A kept connection. With `None` the request makes a new one.
     pub connection: Option<C>,

@@ -17,29 +17,29 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::common::condition::Condition;
+use crate::common::condition::PoolCondition;
 use crate::config::{FastCgiConfig, Processes, ProgramPoolConfig};
 use crate::fastcgi::FastCgiPool;
-use crate::fastcgi::address::Backend;
+use crate::fastcgi::address::FastCgiBackend;
 use crate::launch::Launcher;
-use crate::pool::Happens;
+use crate::pool::PoolFuture;
 use crate::programs::spawner_client::SpawnerClient;
 use crate::status::{ChildRow, PoolStatus};
-use crate::{ExecError, Executor, Log, Mode, Pool, Run, ScriptRequest};
-use howdah_proto::level::Level;
+use crate::{ExecError, Executor, PoolMode, ScriptPool, ScriptRequest, ScriptRun, SharedScriptLog};
+use howdah_proto::level::LogLevel;
 
-use slots::Slots;
+use slots::ProgramSlots;
 use supervisor::ProgramSupervisor;
 
 /// The maximum number of sockets of a pool, for the programs and their replacements.
-const MOST_SLOTS: usize = 1100;
+const MAX_SOCKETS: usize = 1100;
 
 struct ProgramPoolShared {
     config: ProgramPoolConfig,
-    log: Log,
+    log: SharedScriptLog,
     client: Arc<FastCgiPool>,
-    link: Arc<SpawnerClient>,
-    condition: tokio::sync::watch::Sender<Condition>,
+    spawner: Arc<SpawnerClient>,
+    condition: tokio::sync::watch::Sender<PoolCondition>,
     board: Mutex<Vec<ChildRow>>,
 }
 
@@ -57,7 +57,7 @@ impl ProgramPool {
     pub fn start(
         config: ProgramPoolConfig,
         launcher: Arc<dyn Launcher>,
-        log: Log,
+        log: SharedScriptLog,
         fronts: u32,
     ) -> io::Result<Arc<ProgramPool>> {
         let (count, room) = match config.processes {
@@ -68,10 +68,10 @@ impl ProgramPool {
                 (config.max_children + replacements, connections)
             }
         };
-        let count = (count as usize).min(MOST_SLOTS);
-        let sockets = (0..count).map(|_| sockets::unix());
+        let count = (count as usize).min(MAX_SOCKETS);
+        let sockets = (0..count).map(|_| sockets::listen_unix());
         let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
-        let backends = sockets.iter().map(|listening| Backend {
+        let backends = sockets.iter().map(|listening| FastCgiBackend {
             address: listening.address.clone(),
             weight: 1,
         });
@@ -81,15 +81,15 @@ impl ProgramPool {
             max_connections: Some(room),
             ..config.client.clone()
         };
-        let client = FastCgiPool::watched(client, log.clone(), fronts)?;
-        let mode = Mode::Pool(config.clone());
+        let client = FastCgiPool::start_supervised(client, log.clone(), fronts)?;
+        let mode = PoolMode::Pool(config.clone());
         let link = SpawnerClient::start(mode, config.spawner_timeout, launcher, log.clone())?;
         let shared = Arc::new(ProgramPoolShared {
             config,
             log,
             client,
-            link,
-            condition: tokio::sync::watch::Sender::new(Condition::Starting),
+            spawner: link,
+            condition: tokio::sync::watch::Sender::new(PoolCondition::Starting),
             board: Mutex::default(),
         });
         let name = format!("watch-{}", shared.config.name);
@@ -97,14 +97,14 @@ impl ProgramPool {
             .name(name.chars().take(15).collect())
             .spawn({
                 let shared = shared.clone();
-                move || supervise(shared, Slots::new(sockets))
+                move || supervise(shared, ProgramSlots::new(sockets))
             })?;
         Ok(Arc::new(ProgramPool { shared }))
     }
 }
 
 /// Runs the supervisor's thread. If the supervisor fails, the pool can only refuse requests.
-fn supervise(shared: Arc<ProgramPoolShared>, slots: Slots) {
+fn supervise(shared: Arc<ProgramPoolShared>, slots: ProgramSlots) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -114,7 +114,7 @@ fn supervise(shared: Arc<ProgramPoolShared>, slots: Slots) {
             let run = std::panic::AssertUnwindSafe(|| runtime.block_on(work.run()));
             match std::panic::catch_unwind(run) {
                 Ok(()) => {
-                    shared.condition.send_replace(Condition::Closed);
+                    shared.condition.send_replace(PoolCondition::Closed);
                     return;
                 }
                 Err(_) => (
@@ -129,10 +129,10 @@ fn supervise(shared: Arc<ProgramPoolShared>, slots: Slots) {
             format!("the pool's thread cannot run: {error}"),
         ),
     };
-    shared.link.close();
+    shared.spawner.close();
     shared
         .log
-        .pool(&shared.config.name, Level::Emergency, &name, &message);
+        .pool(&shared.config.name, LogLevel::Emergency, &name, &message);
     shared.refuse(name, message);
 }
 
@@ -144,16 +144,16 @@ impl ProgramPoolShared {
             message: message.clone(),
         }));
         self.condition
-            .send_replace(Condition::Down { name, message });
+            .send_replace(PoolCondition::Down { name, message });
     }
 }
 
 impl Executor for ProgramPool {
-    fn processes(&self) -> Option<u32> {
+    fn max_processes(&self) -> Option<u32> {
         Some(self.shared.config.max_children)
     }
 
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+    fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun> {
         self.shared.client.start(request)
     }
 
@@ -161,8 +161,8 @@ impl Executor for ProgramPool {
         "pool"
     }
 
-    fn takes_unknown_length(&self) -> bool {
-        self.shared.client.takes_unknown_length()
+    fn accepts_unknown_length(&self) -> bool {
+        self.shared.client.accepts_unknown_length()
     }
 
     fn status(&self) -> PoolStatus {
@@ -174,7 +174,7 @@ impl Executor for ProgramPool {
         }
         .to_owned();
         let condition = shared.condition.borrow().clone();
-        if let Condition::Down { .. } | Condition::Starting = condition {
+        if let PoolCondition::Down { .. } | PoolCondition::Starting = condition {
             status.state = condition.to_string();
         }
         let board = shared.board.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,9 +202,11 @@ impl Executor for ProgramPool {
     }
 }
 
-impl Pool for ProgramPool {
-    fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
-        Box::pin(async { Condition::settled(self.shared.condition.subscribe()).await })
+impl ScriptPool for ProgramPool {
+    fn ready(&self) -> PoolFuture<'_, Result<(), ExecError>> {
+        Box::pin(async {
+            PoolCondition::wait_until_settled(self.shared.condition.subscribe()).await
+        })
     }
 
     fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
@@ -212,11 +214,11 @@ impl Pool for ProgramPool {
         self.shared.client.shared.demand.notify_one();
     }
 
-    fn drained(&self) -> Happens<'_, ()> {
+    fn drained(&self) -> PoolFuture<'_, ()> {
         Box::pin(async {
             let mut condition = self.shared.condition.subscribe();
             // An error means that the sender is gone, and the pool with it.
-            let _ = condition.wait_for(|c| *c == Condition::Closed).await;
+            let _ = condition.wait_for(|c| *c == PoolCondition::Closed).await;
         })
     }
 }

@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use super::sockets::Listening;
-use crate::programs::spawner_client::Process;
+use super::sockets::ProgramSocket;
+use crate::programs::spawner_client::SpawnedProcess;
 
 /// The state of a slot's program.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,41 +34,41 @@ pub(super) enum SlotStage {
 }
 
 /// A listening socket and the program behind it.
-pub(super) struct Slot {
-    pub listening: Listening,
+pub(super) struct ProgramSlot {
+    pub listening: ProgramSocket,
     pub stage: SlotStage,
     /// When the slot entered its stage.
     pub since: Instant,
     /// The program, from its order to its exit.
-    pub process: Option<Process>,
+    pub process: Option<SpawnedProcess>,
     pub pid: i32,
     pub born: Instant,
     /// The number of requests that earlier programs on this socket had served.
-    pub answered_before: u64,
+    pub served_before: u64,
     /// The number of time-outs on this socket that have been handled.
-    pub overdue_seen: u64,
+    pub timeouts_handled: u64,
     /// The replacement is ordered after this many requests; 0 means never.
-    pub worn_after: u64,
+    pub replace_after: u64,
     /// The program has responded to GET_VALUES, so it can be asked whether it is free.
-    pub answers: bool,
+    pub responds_to_probe: bool,
     /// A question to the program is under way.
-    pub asked: bool,
+    pub probe_under_way: bool,
     /// When the program was last seen running a request or having served one.
     pub idle_since: Instant,
-    pub answered_seen: u64,
+    pub served_seen: u64,
     /// Distinguishes a program from earlier ones in the slot.
     pub incarnation: u64,
 }
 
-impl Slot {
+impl ProgramSlot {
     /// Changes the slot's stage, beginning at `now`.
-    pub fn become_(&mut self, stage: SlotStage, now: Instant) {
+    pub fn set_stage(&mut self, stage: SlotStage, now: Instant) {
         self.stage = stage;
         self.since = now;
     }
 
     /// Returns the word for the stage on the status page.
-    pub fn name(&self, busy: bool) -> &'static str {
+    pub fn stage_name(&self, busy: bool) -> &'static str {
         match self.stage {
             SlotStage::Empty => "Empty",
             SlotStage::Starting => "Starting",
@@ -82,33 +82,33 @@ impl Slot {
 }
 
 /// The slots of a pool; an index identifies a slot.
-pub(super) struct Slots(pub Vec<Slot>);
+pub(super) struct ProgramSlots(pub Vec<ProgramSlot>);
 
-impl Slots {
+impl ProgramSlots {
     /// Creates an empty slot for each socket.
-    pub fn new(sockets: Vec<Listening>) -> Slots {
+    pub fn new(sockets: Vec<ProgramSocket>) -> ProgramSlots {
         let now = Instant::now();
-        let slot = |listening| Slot {
+        let slot = |listening| ProgramSlot {
             listening,
             stage: SlotStage::Empty,
             since: now,
             process: None,
             pid: 0,
             born: now,
-            answered_before: 0,
-            overdue_seen: 0,
-            worn_after: 0,
-            answers: false,
-            asked: false,
+            served_before: 0,
+            timeouts_handled: 0,
+            replace_after: 0,
+            responds_to_probe: false,
+            probe_under_way: false,
             idle_since: now,
-            answered_seen: 0,
+            served_seen: 0,
             incarnation: 0,
         };
-        Slots(sockets.into_iter().map(slot).collect())
+        ProgramSlots(sockets.into_iter().map(slot).collect())
     }
 
     /// Returns the index of the first slot without a program.
-    pub fn empty(&self) -> Option<usize> {
+    pub fn first_empty(&self) -> Option<usize> {
         self.0
             .iter()
             .position(|slot| slot.stage == SlotStage::Empty)

@@ -11,20 +11,20 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use howdah_os::files::private_directory;
+use howdah_os::files::create_private_directory;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::fastcgi::address::Address;
+use crate::fastcgi::address::BackendAddress;
 
 /// The length of the backlog. Requests wait in the pool's queue, not here; the backlog is for connections that are made
 /// while a program starts.
-const BACKLOG: i32 = 1024;
+const LISTEN_BACKLOG: i32 = 1024;
 
 /// A socket that a program accepts connections on.
-pub(super) struct Listening {
+pub(super) struct ProgramSocket {
     /// The address to which the front connects.
-    pub address: Address,
+    pub address: BackendAddress,
     /// The program's standard input.
     pub socket: Arc<OwnedFd>,
     /// Keeps the inode reachable; see the module's documentation.
@@ -32,10 +32,10 @@ pub(super) struct Listening {
 }
 
 /// Creates a unix socket to which only this process can connect.
-pub(super) fn unix() -> io::Result<Listening> {
-    let directory = private_directory(&std::env::temp_dir(), "howdah-")?;
+pub(super) fn listen_unix() -> io::Result<ProgramSocket> {
+    let directory = create_private_directory(&std::env::temp_dir(), "howdah-")?;
     let path = directory.join("s");
-    let made = (|| -> io::Result<Listening> {
+    let made = (|| -> io::Result<ProgramSocket> {
         let socket = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -43,12 +43,12 @@ pub(super) fn unix() -> io::Result<Listening> {
             None,
         )?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        rustix::net::listen(&socket, BACKLOG)?;
+        rustix::net::listen(&socket, LISTEN_BACKLOG)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let inode = rustix::fs::open(&path, flags, Mode::empty())?;
         let name = format!("/proc/self/fd/{}", inode.as_raw_fd());
-        Ok(Listening {
-            address: Address::Unix(PathBuf::from(name)),
+        Ok(ProgramSocket {
+            address: BackendAddress::Unix(PathBuf::from(name)),
             socket: Arc::new(socket),
             _inode: inode,
         })

@@ -8,46 +8,46 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Exit;
-use howdah_proto::level::Level;
-use howdah_proto::spawner::{Start, What};
+use howdah_proto::level::LogLevel;
+use howdah_proto::spawner::{ProgramStart, ProgramToStart};
 use tokio::sync::mpsc;
 
 use super::ProgramPoolShared;
-use super::slots::{SlotStage, Slots};
-use crate::common::condition::Condition;
+use super::slots::{ProgramSlots, SlotStage};
+use crate::common::condition::PoolCondition;
 use crate::common::pm::{self, Backoff, Census};
 use crate::common::process::exit_text;
 use crate::common::process::resident_bytes;
 use crate::config::{ProcessManager, Processes};
-use crate::error::Errno;
+use crate::error::ExecErrno;
 use crate::fastcgi::health_checker;
-use crate::programs::spawner_client::{Fate, SpawnRefused};
+use crate::programs::spawner_client::{ProcessEvent, SpawnRefused};
 use crate::status::ChildRow;
 
 /// A program that does not respond to GET_VALUES counts as serving when it has lived this long.
-const SETTLED: Duration = Duration::from_secs(1);
+const SERVING_AFTER: Duration = Duration::from_secs(1);
 /// The maximum time for a program's first response to GET_VALUES, on a busy machine.
-const FIRST_ANSWER: Duration = Duration::from_secs(3);
+const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum time for a serving program's response to GET_VALUES.
-const ANSWER: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// A program that exits before this age counts as a failed start.
-const INFANT: Duration = Duration::from_secs(1);
+const FAILED_START_AGE: Duration = Duration::from_secs(1);
 /// The number of failed starts in a row that counts as a crash loop.
-const CRASH_LOOP: u32 = 5;
+const CRASH_LOOP_STARTS: u32 = 5;
 /// The time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The time that a retiring program has to finish its requests, if they have no limit of their own.
-const FINISH: Duration = Duration::from_secs(300);
-/// The maximum time between two checks of the programs, while something is under way. `TICK` is the time otherwise.
-const SOON: Duration = Duration::from_millis(20);
-const TICK: Duration = Duration::from_millis(250);
+const RETIRE_TIMEOUT: Duration = Duration::from_secs(300);
+/// The maximum time between two checks of the programs, while something is under way. `CHECK_INTERVAL` is the time otherwise.
+const BUSY_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A program's response to a question: slot, incarnation, and the result of the probe.
 type ProbeResult = (usize, u64, std::io::Result<Option<u32>>);
 
 /// A socket, as the FastCGI client sees it at one moment.
 #[derive(Clone, Copy)]
-struct View {
+struct SocketView {
     busy: u32,
     answered: u64,
     overdue: u64,
@@ -59,33 +59,33 @@ struct View {
 /// Starts and ends the programs of a pool, according to its slots and its load.
 pub(super) struct ProgramSupervisor {
     shared: Arc<ProgramPoolShared>,
-    slots: Slots,
-    answers: mpsc::UnboundedReceiver<ProbeResult>,
-    teller: mpsc::UnboundedSender<ProbeResult>,
+    slots: ProgramSlots,
+    probe_results: mpsc::UnboundedReceiver<ProbeResult>,
+    probe_sender: mpsc::UnboundedSender<ProbeResult>,
     backoff: Backoff,
     /// The number of programs in a row that exited right after their start.
-    infants: u32,
-    start_at: Instant,
+    failed_starts: u32,
+    next_start_at: Instant,
     starts: u64,
     first_plan: bool,
-    memory_looked_at: Instant,
+    memory_checked_at: Instant,
 }
 
 impl ProgramSupervisor {
-    pub fn new(shared: Arc<ProgramPoolShared>, slots: Slots) -> ProgramSupervisor {
+    pub fn new(shared: Arc<ProgramPoolShared>, slots: ProgramSlots) -> ProgramSupervisor {
         let (teller, answers) = mpsc::unbounded_channel();
         let now = Instant::now();
         ProgramSupervisor {
             shared,
             slots,
-            answers,
-            teller,
+            probe_results: answers,
+            probe_sender: teller,
             backoff: Backoff::default(),
-            infants: 0,
-            start_at: now,
+            failed_starts: 0,
+            next_start_at: now,
             starts: 0,
             first_plan: true,
-            memory_looked_at: now,
+            memory_checked_at: now,
         }
     }
 
@@ -93,25 +93,25 @@ impl ProgramSupervisor {
     pub async fn run(mut self) {
         let shared = self.shared.clone();
         let mut client = shared.client.shared.condition.subscribe();
-        let mut link = shared.link.condition();
+        let mut link = shared.spawner.condition();
         loop {
-            if *client.borrow_and_update() == Condition::Closed {
+            if *client.borrow_and_update() == PoolCondition::Closed {
                 break;
             }
             let spawner = link.borrow_and_update().clone();
             let wait = match spawner {
-                Condition::Ready => self.turn(Instant::now()),
-                Condition::Down { name, message } => {
+                PoolCondition::Ready => self.run_due_work(Instant::now()),
+                PoolCondition::Down { name, message } => {
                     shared.refuse(name, message);
-                    TICK
+                    CHECK_INTERVAL
                 }
-                _ => TICK,
+                _ => CHECK_INTERVAL,
             };
-            self.publish();
+            self.publish_board();
             let demand = shared.client.shared.demand.notified();
             tokio::select! {
-                (at, fate) = next_fate(&mut self.slots) => self.on_fate(at, fate),
-                Some(answer) = self.answers.recv() => self.on_answer(answer),
+                (at, fate) = next_event(&mut self.slots) => self.on_event(at, fate),
+                Some(answer) = self.probe_results.recv() => self.on_probe_result(answer),
                 () = demand => {}
                 // The senders live as long as `shared`.
                 _ = link.changed() => {}
@@ -120,23 +120,23 @@ impl ProgramSupervisor {
             }
         }
         // No request is left. The spawner terminates the remaining programs.
-        shared.link.close();
-        let _ = link.wait_for(|c| *c == Condition::Closed).await;
+        shared.spawner.close();
+        let _ = link.wait_for(|c| *c == PoolCondition::Closed).await;
         self.slots.0.clear();
-        self.publish();
+        self.publish_board();
     }
 
-    fn say(&self, level: Level, name: &str, message: &str) {
+    fn log_event(&self, level: LogLevel, name: &str, message: &str) {
         let shared = &self.shared;
         shared.log.pool(&shared.config.name, level, name, message);
     }
 
-    fn views(&self) -> (Vec<View>, u32, Duration) {
+    fn views(&self) -> (Vec<SocketView>, u32, Duration) {
         let balance = self.shared.client.shared.balance();
-        let members = balance.members.iter().map(|member| View {
+        let members = balance.backends.iter().map(|member| SocketView {
             busy: member.busy,
-            answered: member.answered,
-            overdue: member.overdue,
+            answered: member.served,
+            overdue: member.timeouts,
             open: member.open,
             exhausted: member.quota == Some(0),
         });
@@ -145,17 +145,21 @@ impl ProgramSupervisor {
     }
 
     /// Does everything that is due. Returns the time until the next check.
-    fn turn(&mut self, now: Instant) -> Duration {
+    fn run_due_work(&mut self, now: Instant) -> Duration {
         let (views, waiting, waited) = self.views();
         for (at, view) in views.iter().enumerate() {
-            self.look_at(at, *view, now);
+            self.update_slot(at, *view, now);
         }
         let under_way = self
             .slots
             .0
             .iter()
             .any(|slot| !matches!(slot.stage, SlotStage::Empty | SlotStage::Serving { .. }));
-        let mut wait = if under_way { SOON } else { TICK };
+        let mut wait = if under_way {
+            BUSY_CHECK_INTERVAL
+        } else {
+            CHECK_INTERVAL
+        };
         self.hand_over_to_replacements(&views, now);
         let census = self.census(&views, waiting, waited, now);
         let (pm, most) = match self.shared.config.processes {
@@ -166,16 +170,18 @@ impl ProgramSupervisor {
         };
         let plan = pm::plan(pm, most, self.first_plan, census);
         self.first_plan = false;
-        wait = wait.min(plan.again.unwrap_or(wait));
+        wait = wait.min(plan.recheck_after.unwrap_or(wait));
         self.retire_idle(plan.retire, &views, now);
         if plan.fork > 0 {
-            if self.start_at > now {
-                return wait.min(self.start_at - now);
+            if self.next_start_at > now {
+                return wait.min(self.next_start_at - now);
             }
             for _ in 0..plan.fork {
-                let Some(at) = self.slots.empty() else { break };
+                let Some(at) = self.slots.first_empty() else {
+                    break;
+                };
                 if !self.start(at, &views, now) {
-                    return SOON;
+                    return BUSY_CHECK_INTERVAL;
                 }
             }
         }
@@ -183,19 +189,19 @@ impl ProgramSupervisor {
     }
 
     /// Updates one slot from the client's view of it, and advances its stage if that is due.
-    fn look_at(&mut self, at: usize, view: View, now: Instant) {
+    fn update_slot(&mut self, at: usize, view: SocketView, now: Instant) {
         let limit = self.shared.config.client.request_terminate_timeout;
-        let until = now + limit.unwrap_or(FINISH);
+        let until = now + limit.unwrap_or(RETIRE_TIMEOUT);
         let single = matches!(
             self.shared.config.processes,
             Processes::Independent { connections: 1 }
         );
         let slot = &mut self.slots.0[at];
-        if view.busy > 0 || view.answered != slot.answered_seen {
-            slot.answered_seen = view.answered;
+        if view.busy > 0 || view.answered != slot.served_seen {
+            slot.served_seen = view.answered;
             slot.idle_since = now;
         }
-        let overdue = std::mem::replace(&mut slot.overdue_seen, view.overdue) != view.overdue;
+        let overdue = std::mem::replace(&mut slot.timeouts_handled, view.overdue) != view.overdue;
         match slot.stage {
             SlotStage::Serving { .. } | SlotStage::Doubtful { .. } if overdue && single => {
                 self.terminate(at, "TerminateTimeout", now);
@@ -203,14 +209,14 @@ impl ProgramSupervisor {
             SlotStage::Serving { .. } if overdue => {
                 // It is not known which of its children hangs, so all are replaced; their other requests finish first.
                 let text = "a request ran too long; the program is replaced, its other requests finish first";
-                self.say(Level::Warning, "TerminateTimeout", text);
-                self.shut(at);
-                self.slots.0[at].become_(SlotStage::Retiring { until }, now);
+                self.log_event(LogLevel::Warning, "TerminateTimeout", text);
+                self.close_slot(at);
+                self.slots.0[at].set_stage(SlotStage::Retiring { until }, now);
             }
             SlotStage::Serving { .. } if single && !view.open => {
-                slot.become_(SlotStage::Doubtful { until }, now);
-                match slot.answers {
-                    true => self.ask(at),
+                slot.set_stage(SlotStage::Doubtful { until }, now);
+                match slot.responds_to_probe {
+                    true => self.probe(at),
                     // The program cannot be asked. A new one is better than a request that waits behind a hanging one.
                     false => self.terminate(at, "RequestBrokeOff", now),
                 }
@@ -218,23 +224,27 @@ impl ProgramSupervisor {
             // The socket was closed after a request broke off that one of the program's children may still be running.
             // The program itself manages its children and the socket's backlog, so reopen the socket.
             SlotStage::Serving { .. } if !view.open => self.take_requests(at),
-            SlotStage::Serving { .. } if now.duration_since(slot.born) >= INFANT => {
-                self.infants = 0;
-                self.backoff.succeeded();
+            SlotStage::Serving { .. } if now.duration_since(slot.born) >= FAILED_START_AGE => {
+                self.failed_starts = 0;
+                self.backoff.record_success();
             }
-            SlotStage::Starting if slot.pid != 0 && now.duration_since(slot.since) >= SETTLED => {
-                self.open(at, now);
+            SlotStage::Starting
+                if slot.pid != 0 && now.duration_since(slot.since) >= SERVING_AFTER =>
+            {
+                self.open_slot(at, now);
             }
             SlotStage::Doubtful { until } if until <= now => {
                 self.terminate(at, "TerminateTimeout", now);
             }
-            SlotStage::Doubtful { .. } if !slot.asked => self.ask(at),
-            SlotStage::Retiring { until } if view.busy == 0 || until <= now => self.end(at, now),
+            SlotStage::Doubtful { .. } if !slot.probe_under_way => self.probe(at),
+            SlotStage::Retiring { until } if view.busy == 0 || until <= now => {
+                self.end_program(at, now)
+            }
             _ => {}
         }
     }
 
-    fn census(&self, views: &[View], waiting: u32, waited: Duration, now: Instant) -> Census {
+    fn census(&self, views: &[SocketView], waiting: u32, waited: Duration, now: Instant) -> Census {
         let idle_limit = self.shared.config.process_idle_timeout;
         let mut census = Census {
             waiting,
@@ -265,7 +275,7 @@ impl ProgramSupervisor {
         census
     }
 
-    fn retire_idle(&mut self, count: u32, views: &[View], now: Instant) {
+    fn retire_idle(&mut self, count: u32, views: &[SocketView], now: Instant) {
         let slots = self.slots.0.iter().zip(views).enumerate();
         let mut idle: Vec<(Instant, usize)> = slots
             .filter(|(_, (slot, view))| {
@@ -281,12 +291,12 @@ impl ProgramSupervisor {
 
     /// Orders a replacement for each program that has served its `max_requests` or grown beyond `max_memory`. Retires
     /// the program when its replacement serves.
-    fn hand_over_to_replacements(&mut self, views: &[View], now: Instant) {
+    fn hand_over_to_replacements(&mut self, views: &[SocketView], now: Instant) {
         let shared = self.shared.clone();
         let config = &shared.config;
-        let look_at_memory = now.duration_since(self.memory_looked_at) >= Duration::from_secs(1);
+        let look_at_memory = now.duration_since(self.memory_checked_at) >= Duration::from_secs(1);
         if look_at_memory {
-            self.memory_looked_at = now;
+            self.memory_checked_at = now;
         }
         let (mut worn, mut relieved, mut under_way) = (Vec::new(), Vec::new(), 0);
         for (at, slot) in self.slots.0.iter().enumerate() {
@@ -298,8 +308,8 @@ impl ProgramSupervisor {
                     _ => relieved.push(at),
                 },
                 SlotStage::Serving { replaced_by: None } => {
-                    let served = views[at].answered - slot.answered_before;
-                    let spent = slot.worn_after > 0 && served >= slot.worn_after;
+                    let served = views[at].answered - slot.served_before;
+                    let spent = slot.replace_after > 0 && served >= slot.replace_after;
                     let large = look_at_memory
                         && config
                             .max_memory
@@ -316,10 +326,10 @@ impl ProgramSupervisor {
         }
         let at_once = (config.max_children / 4).max(1);
         for at in worn {
-            if under_way >= at_once || self.start_at > now {
+            if under_way >= at_once || self.next_start_at > now {
                 return;
             }
-            match self.slots.empty() {
+            match self.slots.first_empty() {
                 Some(next) => {
                     if self.start(next, views, now) {
                         let replaced_by = Some(next);
@@ -334,7 +344,7 @@ impl ProgramSupervisor {
     }
 
     /// Orders a program from the spawner. Returns `false` if there is no spawner now.
-    fn start(&mut self, at: usize, views: &[View], now: Instant) -> bool {
+    fn start(&mut self, at: usize, views: &[SocketView], now: Instant) -> bool {
         let config = &self.shared.config;
         let (children, php_max_requests) = match config.processes {
             Processes::Shared => (config.max_children, config.max_requests),
@@ -342,9 +352,9 @@ impl ProgramSupervisor {
             // without notice.
             Processes::Independent { .. } => (0, 0),
         };
-        let mut order = Start {
+        let mut order = ProgramStart {
             id: 0,
-            what: What::Configured,
+            program: ProgramToStart::Configured,
             directory: Vec::new(),
             environment: vec![
                 format!("PHP_FCGI_CHILDREN={children}").into_bytes(),
@@ -359,20 +369,20 @@ impl ProgramSupervisor {
         };
         let slot = &mut self.slots.0[at];
         let socket = slot.listening.socket.as_fd();
-        match self.shared.link.spawn(&mut order, &[socket]) {
+        match self.shared.spawner.spawn(&mut order, &[socket]) {
             Ok(process) => {
                 slot.process = Some(process);
                 slot.pid = 0;
                 slot.born = now;
                 slot.idle_since = now;
-                slot.answered_before = views[at].answered;
-                slot.worn_after = pm::worn_after(max_requests, self.starts);
+                slot.served_before = views[at].answered;
+                slot.replace_after = pm::replacement_due_after(max_requests, self.starts);
                 let quota = (max_requests > 0).then_some(max_requests);
-                self.shared.client.shared.balance().members[at].quota = quota;
-                slot.answers = false;
-                slot.asked = false;
+                self.shared.client.shared.balance().backends[at].quota = quota;
+                slot.responds_to_probe = false;
+                slot.probe_under_way = false;
                 slot.incarnation += 1;
-                slot.become_(SlotStage::Starting, now);
+                slot.set_stage(SlotStage::Starting, now);
                 true
             }
             Err(SpawnRefused::Busy | SpawnRefused::NoSpawner | SpawnRefused::TooLarge) => false,
@@ -380,13 +390,13 @@ impl ProgramSupervisor {
     }
 
     /// Opens the slot's program to requests.
-    fn open(&mut self, at: usize, now: Instant) {
-        self.slots.0[at].become_(SlotStage::Serving { replaced_by: None }, now);
+    fn open_slot(&mut self, at: usize, now: Instant) {
+        self.slots.0[at].set_stage(SlotStage::Serving { replaced_by: None }, now);
         self.shared.client.shared.set_refusal(None);
         self.take_requests(at);
         self.shared.condition.send_if_modified(|condition| {
-            let news = *condition != Condition::Ready;
-            *condition = Condition::Ready;
+            let news = *condition != PoolCondition::Ready;
+            *condition = PoolCondition::Ready;
             news
         });
     }
@@ -395,52 +405,52 @@ impl ProgramSupervisor {
         let client = &self.shared.client.shared;
         client.with_balance(|balance, wake| {
             for front in 0..client.fronts {
-                balance.open(at, front, wake);
+                balance.open_backend(at, front, wake);
             }
         });
     }
 
-    fn shut(&self, at: usize) {
-        let kept = self.shared.client.shared.balance().shut(at);
+    fn close_slot(&self, at: usize) {
+        let kept = self.shared.client.shared.balance().close_backend(at);
         // The connections are closed outside the lock.
         drop(kept);
     }
 
     fn retire(&mut self, at: usize, now: Instant) {
-        self.shut(at);
+        self.close_slot(at);
         let limit = self.shared.config.client.request_terminate_timeout;
-        let until = now + limit.unwrap_or(FINISH);
-        self.slots.0[at].become_(SlotStage::Retiring { until }, now);
+        let until = now + limit.unwrap_or(RETIRE_TIMEOUT);
+        self.slots.0[at].set_stage(SlotStage::Retiring { until }, now);
     }
 
-    fn end(&mut self, at: usize, now: Instant) {
-        self.shut(at);
+    fn end_program(&mut self, at: usize, now: Instant) {
+        self.close_slot(at);
         let slot = &mut self.slots.0[at];
         if let Some(process) = &slot.process {
-            self.shared.link.end(process.id, KILL_GRACE);
+            self.shared.spawner.terminate(process.id, KILL_GRACE);
         }
-        slot.become_(SlotStage::Ending, now);
+        slot.set_stage(SlotStage::Ending, now);
     }
 
     fn terminate(&mut self, at: usize, why: &str, now: Instant) {
         let pid = self.slots.0[at].pid;
-        self.say(
-            Level::Warning,
+        self.log_event(
+            LogLevel::Warning,
             why,
             &format!("program {at} (pid {pid}) is terminated"),
         );
-        self.end(at, now);
+        self.end_program(at, now);
     }
 
     /// Asks a program whether it runs and is free (GET_VALUES).
-    fn ask(&mut self, at: usize) {
+    fn probe(&mut self, at: usize) {
         let slot = &mut self.slots.0[at];
-        slot.asked = true;
+        slot.probe_under_way = true;
         let (address, incarnation) = (slot.listening.address.clone(), slot.incarnation);
-        let teller = self.teller.clone();
+        let teller = self.probe_sender.clone();
         let limit = match slot.stage {
-            SlotStage::Starting => FIRST_ANSWER,
-            _ => ANSWER,
+            SlotStage::Starting => FIRST_PROBE_TIMEOUT,
+            _ => PROBE_TIMEOUT,
         };
         tokio::spawn(async move {
             let said = health_checker::probe_within(&address, limit).await;
@@ -449,43 +459,45 @@ impl ProgramSupervisor {
         });
     }
 
-    fn on_answer(&mut self, (at, incarnation, said): ProbeResult) {
+    fn on_probe_result(&mut self, (at, incarnation, said): ProbeResult) {
         let now = Instant::now();
         let slot = &mut self.slots.0[at];
         if slot.incarnation != incarnation {
             return;
         }
-        slot.asked = false;
+        slot.probe_under_way = false;
         let told = matches!(said, Ok(Some(_)));
-        slot.answers |= told;
+        slot.responds_to_probe |= told;
         match (&slot.stage, said) {
-            (SlotStage::Starting | SlotStage::Doubtful { .. }, Ok(Some(_))) => self.open(at, now),
+            (SlotStage::Starting | SlotStage::Doubtful { .. }, Ok(Some(_))) => {
+                self.open_slot(at, now)
+            }
             (SlotStage::Starting | SlotStage::Doubtful { .. }, Err(error)) => {
                 self.terminate(at, "NotFastCgi", now);
-                self.failed("NotFastCgi", &error.to_string(), now);
+                self.record_failed_start("NotFastCgi", &error.to_string(), now);
             }
             _ => {}
         }
     }
 
-    fn on_fate(&mut self, at: usize, fate: Option<Fate>) {
+    fn on_event(&mut self, at: usize, fate: Option<ProcessEvent>) {
         let now = Instant::now();
         match fate {
-            Some(Fate::Started(pid)) => {
+            Some(ProcessEvent::Started(pid)) => {
                 let slot = &mut self.slots.0[at];
                 slot.pid = pid;
                 slot.since = now;
-                self.ask(at);
+                self.probe(at);
             }
-            Some(Fate::NotStarted(errno)) => {
+            Some(ProcessEvent::NotStarted(errno)) => {
                 self.clear(at, now);
                 let program = self.shared.config.command.first();
                 let program = program.map(String::as_str).unwrap_or_default();
-                let message = format!("cannot execute {program}: {}", Errno(errno));
-                self.infants = self.infants.max(CRASH_LOOP);
-                self.failed("CannotExecute", &message, now);
+                let message = format!("cannot execute {program}: {}", ExecErrno(errno));
+                self.failed_starts = self.failed_starts.max(CRASH_LOOP_STARTS);
+                self.record_failed_start("CannotExecute", &message, now);
             }
-            Some(Fate::Exited(exit)) => self.on_exit(at, exit, now),
+            Some(ProcessEvent::Exited(exit)) => self.on_exit(at, exit, now),
             // Its spawner is gone, which the spawner client logs.
             None => self.on_exit(at, Exit::Unseen, now),
         }
@@ -500,58 +512,58 @@ impl ProgramSupervisor {
             return;
         }
         let how = exit_text(exit);
-        if lived >= INFANT {
+        if lived >= FAILED_START_AGE {
             let text = format!("program {at} (pid {pid}) ended by {how}; another is started");
-            self.say(Level::Warning, "ChildDied", &text);
+            self.log_event(LogLevel::Warning, "ChildDied", &text);
             return;
         }
-        self.infants += 1;
+        self.failed_starts += 1;
         let text = format!(
             "the program ended by {how} within {} ms of its start, {} times in a row",
             lived.as_millis(),
-            self.infants
+            self.failed_starts
         );
-        self.failed("CrashLoop", &text, now);
+        self.record_failed_start("CrashLoop", &text, now);
     }
 
     /// Empties the slot of a program that has ended.
     fn clear(&mut self, at: usize, now: Instant) {
-        self.shut(at);
+        self.close_slot(at);
         let slot = &mut self.slots.0[at];
         // The spawner reaps it, and kills its children.
         slot.process = None;
         slot.pid = 0;
-        slot.become_(SlotStage::Empty, now);
+        slot.set_stage(SlotStage::Empty, now);
     }
 
     /// Handles a failed start by delaying the next. After several in a row, if no program serves, requests are refused.
-    fn failed(&mut self, name: &str, message: &str, now: Instant) {
-        let pause = self.backoff.failed();
-        self.start_at = now + pause;
+    fn record_failed_start(&mut self, name: &str, message: &str, now: Instant) {
+        let pause = self.backoff.record_failure();
+        self.next_start_at = now + pause;
         let serving = |stage: &SlotStage| matches!(stage, SlotStage::Serving { .. });
         let nobody = !self.slots.0.iter().any(|slot| serving(&slot.stage));
         let text = format!("{message}; retrying in {:.1} s", pause.as_secs_f64());
-        if self.infants >= CRASH_LOOP && nobody {
-            let news = !matches!(&*self.shared.condition.borrow(), Condition::Down { .. });
+        if self.failed_starts >= CRASH_LOOP_STARTS && nobody {
+            let news = !matches!(&*self.shared.condition.borrow(), PoolCondition::Down { .. });
             self.shared.refuse(name.to_owned(), text.clone());
             if news {
-                self.say(Level::Error, name, &text);
+                self.log_event(LogLevel::Error, name, &text);
             }
         } else {
-            self.say(Level::Warning, name, &text);
+            self.log_event(LogLevel::Warning, name, &text);
         }
     }
 
-    fn publish(&self) {
+    fn publish_board(&self) {
         let (views, ..) = self.views();
         let slots = self.slots.0.iter().zip(views).enumerate();
         let rows = slots.filter(|(_, (slot, _))| slot.stage != SlotStage::Empty);
         let board = rows.map(|(at, (slot, view))| ChildRow {
             index: at as u16,
             pid: slot.pid,
-            state: slot.name(view.busy > 0).to_owned(),
+            state: slot.stage_name(view.busy > 0).to_owned(),
             since: slot.since.elapsed().as_secs_f64(),
-            requests: view.answered.saturating_sub(slot.answered_before),
+            requests: view.answered.saturating_sub(slot.served_before),
             memory: resident_bytes(slot.pid),
             ..ChildRow::default()
         });
@@ -565,11 +577,11 @@ impl ProgramSupervisor {
 }
 
 /// Returns the next report about a program, with its slot.
-async fn next_fate(slots: &mut Slots) -> (usize, Option<Fate>) {
+async fn next_event(slots: &mut ProgramSlots) -> (usize, Option<ProcessEvent>) {
     std::future::poll_fn(|cx| {
         for (at, slot) in slots.0.iter_mut().enumerate() {
             if let Some(process) = &mut slot.process
-                && let Poll::Ready(fate) = process.fates.poll_recv(cx)
+                && let Poll::Ready(fate) = process.events.poll_recv(cx)
             {
                 return Poll::Ready((at, fate));
             }

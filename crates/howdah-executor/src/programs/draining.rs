@@ -8,13 +8,13 @@ use tokio::sync::watch;
 
 use super::slot_queue::SlotQueue;
 use super::spawner_client::SpawnerClient;
-use crate::common::condition::Condition;
+use crate::common::condition::PoolCondition;
 use crate::{ExecError, Executor};
 
 /// The end of a pool: whether it has begun, and the deadline for its requests.
 pub(crate) struct Draining {
-    link: Arc<SpawnerClient>,
-    places: Arc<SlotQueue>,
+    spawner: Arc<SpawnerClient>,
+    slot_queue: Arc<SlotQueue>,
     successor: OnceLock<Arc<dyn Executor>>,
     /// The deadline by which requests must finish; `None` if the pool is not draining.
     deadline: watch::Sender<Option<Instant>>,
@@ -38,8 +38,8 @@ impl Draining {
     /// Creates the state of a pool that is not draining.
     pub fn new(link: Arc<SpawnerClient>, places: Arc<SlotQueue>) -> Draining {
         Draining {
-            link,
-            places,
+            spawner: link,
+            slot_queue: places,
             successor: OnceLock::new(),
             deadline: watch::Sender::new(None),
             cut: watch::Sender::new(false),
@@ -48,7 +48,7 @@ impl Draining {
     }
 
     /// Counts a run that the draining pool waits for, until the result is dropped.
-    pub fn in_flight(&self) -> RunGuard {
+    pub fn track_run(&self) -> RunGuard {
         self.runs.send_modify(|runs| *runs += 1);
         RunGuard(self.runs.clone())
     }
@@ -68,7 +68,7 @@ impl Draining {
         self.cut.subscribe()
     }
 
-    /// See [`crate::Pool::drain`].
+    /// See [`crate::ScriptPool::drain`].
     pub fn begin(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
         if let Some(successor) = successor {
             // The successor of the first call remains.
@@ -83,7 +83,7 @@ impl Draining {
         if !first {
             return;
         }
-        let (link, places) = (self.link.clone(), self.places.clone());
+        let (link, places) = (self.spawner.clone(), self.slot_queue.clone());
         let (deadline, cut) = (self.deadline.subscribe(), self.cut.clone());
         let runs = self.runs.subscribe();
         let work = move || {
@@ -91,33 +91,33 @@ impl Draining {
                 .enable_time()
                 .build();
             if let Ok(runtime) = runtime {
-                runtime.block_on(requests(&places, runs, deadline));
+                runtime.block_on(wait_for_requests(&places, runs, deadline));
             }
             // If no runtime could be created, the requests are cut off at once.
             cut.send_replace(true);
-            places.refuse(Some(ExecError::Stopping));
+            places.set_refusal(Some(ExecError::Stopping));
             link.close();
         };
         let thread = std::thread::Builder::new().name("drain".to_owned());
         if thread.spawn(work).is_err() {
             self.cut.send_replace(true);
-            self.places.refuse(Some(ExecError::Stopping));
-            self.link.close();
+            self.slot_queue.set_refusal(Some(ExecError::Stopping));
+            self.spawner.close();
         }
     }
 
     /// Waits until the spawner and its programs have exited.
-    pub async fn over(&self) {
-        let mut condition = self.link.condition();
+    pub async fn wait_until_closed(&self) {
+        let mut condition = self.spawner.condition();
         // An error means that the sender is gone.
-        let _ = condition.wait_for(|c| *c == Condition::Closed).await;
+        let _ = condition.wait_for(|c| *c == PoolCondition::Closed).await;
     }
 
     /// Returns the pool's condition in the words of the status page.
     pub fn state(&self) -> String {
-        match self.link.condition().borrow().clone() {
-            Condition::Closed => Condition::Closed,
-            _ if self.has_begun() => Condition::Draining,
+        match self.spawner.condition().borrow().clone() {
+            PoolCondition::Closed => PoolCondition::Closed,
+            _ if self.has_begun() => PoolCondition::Draining,
             condition => condition,
         }
         .to_string()
@@ -128,12 +128,12 @@ impl Drop for Draining {
     /// A pool that is dropped without a drain ends at once.
     fn drop(&mut self) {
         self.cut.send_replace(true);
-        self.link.close();
+        self.spawner.close();
     }
 }
 
 /// Waits until no request is left, or until the deadline, which may become earlier meanwhile.
-async fn requests(
+async fn wait_for_requests(
     places: &SlotQueue,
     mut runs: watch::Receiver<usize>,
     mut deadline: watch::Receiver<Option<Instant>>,
@@ -142,7 +142,7 @@ async fn requests(
         let until = deadline.borrow_and_update().unwrap_or_else(Instant::now);
         tokio::select! {
             () = async {
-                places.idle().await;
+                places.wait_until_idle().await;
                 // The sender lives as long as the pool or any of its runs.
                 let _ = runs.wait_for(|runs| *runs == 0).await;
             } => return,

@@ -36,14 +36,14 @@ impl Heartbeat {
     }
 
     /// Records that the other end has sent any message.
-    pub fn heard(&mut self, now: Instant) {
+    pub fn record_message(&mut self, now: Instant) {
         self.asked = 0;
         self.due = now + self.half;
     }
 
     /// Decides what to do at `now`. On [`HeartbeatAction::Ask`] the caller asks at once. If the caller cannot send the
     /// question, this counts as silence, too.
-    pub fn at(&mut self, now: Instant) -> HeartbeatAction {
+    pub fn action_at(&mut self, now: Instant) -> HeartbeatAction {
         match self.due.saturating_duration_since(now) {
             Duration::ZERO if self.asked == 2 => HeartbeatAction::Stuck,
             Duration::ZERO => {
@@ -63,36 +63,51 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn who_answers_is_asked_now_and_then_and_never_stuck() {
+    fn heartbeat_of_a_responsive_peer_is_never_stuck() {
         let mut now = Instant::now();
         let mut heartbeat = Heartbeat::new(10 * SECOND, now);
         for _ in 0..5 {
-            assert_eq!(heartbeat.at(now), HeartbeatAction::Wait(5 * SECOND));
+            assert_eq!(heartbeat.action_at(now), HeartbeatAction::Wait(5 * SECOND));
             now += 5 * SECOND;
-            assert_eq!(heartbeat.at(now), HeartbeatAction::Ask);
+            assert_eq!(heartbeat.action_at(now), HeartbeatAction::Ask);
             now += 4 * SECOND;
-            heartbeat.heard(now);
+            heartbeat.record_message(now);
         }
     }
 
     #[test]
-    fn who_is_silent_is_stuck_after_the_limit_and_not_before_a_second_question() {
+    fn heartbeat_of_a_silent_peer_is_stuck_after_the_limit_and_two_questions() {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(10 * SECOND, start);
-        assert_eq!(heartbeat.at(start + 5 * SECOND), HeartbeatAction::Ask);
-        assert_eq!(heartbeat.at(start + 10 * SECOND), HeartbeatAction::Ask);
         assert_eq!(
-            heartbeat.at(start + 14 * SECOND),
+            heartbeat.action_at(start + 5 * SECOND),
+            HeartbeatAction::Ask
+        );
+        assert_eq!(
+            heartbeat.action_at(start + 10 * SECOND),
+            HeartbeatAction::Ask
+        );
+        assert_eq!(
+            heartbeat.action_at(start + 14 * SECOND),
             HeartbeatAction::Wait(SECOND)
         );
-        assert_eq!(heartbeat.at(start + 15 * SECOND), HeartbeatAction::Stuck);
+        assert_eq!(
+            heartbeat.action_at(start + 15 * SECOND),
+            HeartbeatAction::Stuck
+        );
         // The whole machine was suspended for an hour.
         let mut heartbeat = Heartbeat::new(10 * SECOND, start);
-        assert_eq!(heartbeat.at(start + 5 * SECOND), HeartbeatAction::Ask);
-        assert_eq!(heartbeat.at(start + 3600 * SECOND), HeartbeatAction::Ask);
-        heartbeat.heard(start + 3601 * SECOND);
         assert_eq!(
-            heartbeat.at(start + 3601 * SECOND),
+            heartbeat.action_at(start + 5 * SECOND),
+            HeartbeatAction::Ask
+        );
+        assert_eq!(
+            heartbeat.action_at(start + 3600 * SECOND),
+            HeartbeatAction::Ask
+        );
+        heartbeat.record_message(start + 3601 * SECOND);
+        assert_eq!(
+            heartbeat.action_at(start + 3601 * SECOND),
             HeartbeatAction::Wait(5 * SECOND)
         );
     }

@@ -14,7 +14,7 @@ use howdah_proto::request::RequestFrame;
 use tokio::sync::oneshot;
 
 use crate::ExecError;
-use crate::common::fair_queue::{Client, FairQueue};
+use crate::common::fair_queue::{FairQueue, QueueClient};
 use crate::status::{ChildRow, PoolStatus};
 
 /// The rows of a pool and the queue for them; see the module's documentation.
@@ -23,12 +23,12 @@ pub(crate) struct SlotQueue {
     state: Mutex<QueueState>,
     failures: [AtomicU64; ExecError::NAMES.len()],
     /// Notified each time a permit is released.
-    left: tokio::sync::Notify,
+    permit_released: tokio::sync::Notify,
 }
 
 #[derive(Default)]
 struct QueueState {
-    rows: Vec<Row>,
+    rows: Vec<ScoreboardRow>,
     waiting: FairQueue<Waiter>,
     /// While it is set, no request gets a permit, for this reason.
     refusal: Option<ExecError>,
@@ -40,32 +40,32 @@ struct QueueState {
 }
 
 #[derive(Default)]
-struct Row {
+struct ScoreboardRow {
     /// `None`: the row is free.
-    used: Option<Used>,
+    active: Option<ActiveRow>,
     epoch: u64,
 }
 
-struct Used {
+struct ActiveRow {
     open: bool,
     room: u32,
-    running: Vec<Running>,
+    running: Vec<RunningRequest>,
     served: u64,
     pid: i32,
     since: Instant,
     state: &'static str,
 }
 
-struct Running {
+struct RunningRequest {
     ticket: u64,
     since: Instant,
-    about: RequestSummary,
+    summary: RequestSummary,
 }
 
 struct Waiter {
     sender: oneshot::Sender<Result<Permit, ExecError>>,
     since: Instant,
-    about: RequestSummary,
+    summary: RequestSummary,
 }
 
 /// The part of a request that the scoreboard shows.
@@ -108,7 +108,7 @@ pub(crate) struct QueueView {
 
 /// The permission to run, released when it is dropped.
 pub(crate) struct Permit {
-    places: Arc<SlotQueue>,
+    slot_queue: Arc<SlotQueue>,
     row: RowId,
     ticket: u64,
 }
@@ -127,8 +127,8 @@ impl Permit {
 
     /// Records the process that now runs in the row.
     pub fn set_pid(&self, pid: i32) {
-        let mut state = self.places.lock();
-        if let Some(used) = state.used(self.row) {
+        let mut state = self.slot_queue.lock();
+        if let Some(used) = state.active_row(self.row) {
             used.pid = pid;
         }
     }
@@ -136,29 +136,29 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.places.lock();
-        if let Some(used) = state.used(self.row) {
+        let mut state = self.slot_queue.lock();
+        if let Some(used) = state.active_row(self.row) {
             used.running.retain(|running| running.ticket != self.ticket);
             used.served += 1;
             used.since = Instant::now();
         }
         drop(state);
-        self.places.hand_out();
-        self.places.left.notify_waiters();
+        self.slot_queue.grant_permits();
+        self.slot_queue.permit_released.notify_waiters();
     }
 }
 
 impl QueueState {
-    fn used(&mut self, id: RowId) -> Option<&mut Used> {
+    fn active_row(&mut self, id: RowId) -> Option<&mut ActiveRow> {
         let row = self.rows.get_mut(id.index as usize)?;
-        row.used.as_mut().filter(|_| row.epoch == id.epoch)
+        row.active.as_mut().filter(|_| row.epoch == id.epoch)
     }
 
     /// Returns the row that a request would get now.
-    fn free(&self) -> Option<usize> {
+    fn find_free_row(&self) -> Option<usize> {
         let rows = self.rows.iter().enumerate();
         let with_room = rows.filter_map(|(index, row)| {
-            let used = row.used.as_ref().filter(|used| used.open)?;
+            let used = row.active.as_ref().filter(|used| used.open)?;
             let running = used.running.len() as u32;
             (running < used.room).then_some((index, running, used.room))
         });
@@ -172,7 +172,7 @@ impl QueueState {
     /// Makes room in the queue if possible. Requests that are no longer waiting are removed. If there are none, the
     /// newest request of the client with the most requests is refused, if that client has more than this one would
     /// have. Returns whether there is room.
-    fn make_room_for(&mut self, client: Client) -> bool {
+    fn make_room_for(&mut self, client: QueueClient) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiter| !waiter.sender.is_closed());
         if self.waiting.len() < before {
@@ -188,8 +188,8 @@ impl QueueState {
         true
     }
 
-    fn active(&self) -> u32 {
-        let used = self.rows.iter().filter_map(|row| row.used.as_ref());
+    fn running_requests(&self) -> u32 {
+        let used = self.rows.iter().filter_map(|row| row.active.as_ref());
         used.map(|used| used.running.len() as u32).sum()
     }
 }
@@ -201,7 +201,7 @@ impl SlotQueue {
             queue_size,
             state: Mutex::default(),
             failures: std::array::from_fn(|_| AtomicU64::new(0)),
-            left: tokio::sync::Notify::new(),
+            permit_released: tokio::sync::Notify::new(),
         })
     }
 
@@ -210,18 +210,18 @@ impl SlotQueue {
     }
 
     /// Adds a row, which requests get from now on.
-    pub fn open(self: &Arc<Self>, room: u32, pid: i32) -> RowId {
+    pub fn add_row(self: &Arc<Self>, room: u32, pid: i32) -> RowId {
         let mut state = self.lock();
-        let index = match state.rows.iter().position(|row| row.used.is_none()) {
+        let index = match state.rows.iter().position(|row| row.active.is_none()) {
             Some(index) => index,
             None => {
-                state.rows.push(Row::default());
+                state.rows.push(ScoreboardRow::default());
                 state.rows.len() - 1
             }
         };
         let row = &mut state.rows[index];
         row.epoch += 1;
-        row.used = Some(Used {
+        row.active = Some(ActiveRow {
             open: true,
             room,
             running: Vec::new(),
@@ -235,17 +235,17 @@ impl SlotQueue {
             epoch: row.epoch,
         };
         drop(state);
-        self.hand_out();
+        self.grant_permits();
         id
     }
 
     /// Waits for a permit, which is granted at once or when it is this request's turn.
     ///
     /// # Errors
-    /// `QueueFull`, `QueueTimeout`, or the error passed to [`SlotQueue::refuse`].
-    pub async fn take(
+    /// `QueueFull`, `QueueTimeout`, or the error passed to [`SlotQueue::set_refusal`].
+    pub async fn acquire(
         self: &Arc<Self>,
-        client: Client,
+        client: QueueClient,
         about: RequestSummary,
         limit: Duration,
     ) -> Result<Permit, ExecError> {
@@ -256,7 +256,7 @@ impl SlotQueue {
             }
             // Waiting requests go first, even if a row became free at this moment.
             if state.waiting.is_empty()
-                && let Some(index) = state.free()
+                && let Some(index) = state.find_free_row()
             {
                 return Ok(self.occupy(&mut state, index, about));
             }
@@ -267,7 +267,7 @@ impl SlotQueue {
             let waiter = Waiter {
                 sender,
                 since: Instant::now(),
-                about,
+                summary: about,
             };
             state.waiting.push(client, waiter);
             state.reached += 1;
@@ -296,39 +296,41 @@ impl SlotQueue {
             index: index as u16,
             epoch: row.epoch,
         };
-        if let Some(used) = &mut row.used {
+        if let Some(used) = &mut row.active {
             let since = Instant::now();
             used.since = since;
-            used.running.push(Running {
+            used.running.push(RunningRequest {
                 ticket,
                 since,
-                about,
+                summary: about,
             });
         }
-        state.max_active = state.max_active.max(state.active());
+        state.max_active = state.max_active.max(state.running_requests());
         Permit {
-            places: self.clone(),
+            slot_queue: self.clone(),
             row: id,
             ticket,
         }
     }
 
     /// Grants permits for free rows to waiting requests.
-    fn hand_out(self: &Arc<Self>) {
+    fn grant_permits(self: &Arc<Self>) {
         loop {
             let (sender, place) = {
                 let mut state = self.lock();
                 if state.refusal.is_some() {
                     return;
                 }
-                let Some(index) = state.free() else { return };
+                let Some(index) = state.find_free_row() else {
+                    return;
+                };
                 let Some(waiter) = state.waiting.pop() else {
                     return;
                 };
                 if waiter.sender.is_closed() {
                     continue;
                 }
-                let place = self.occupy(&mut state, index, waiter.about);
+                let place = self.occupy(&mut state, index, waiter.summary);
                 (waiter.sender, place)
             };
             // If the request has stopped waiting at this very moment, the permit is dropped here, outside the lock, and
@@ -338,7 +340,7 @@ impl SlotQueue {
     }
 
     /// Refuses all requests with this error, including waiting ones. `None` grants permits again.
-    pub fn refuse(self: &Arc<Self>, refusal: Option<ExecError>) {
+    pub fn set_refusal(self: &Arc<Self>, refusal: Option<ExecError>) {
         let waiting = {
             let mut state = self.lock();
             state.refusal = refusal.clone();
@@ -353,19 +355,19 @@ impl SlotQueue {
                     let _ = waiter.sender.send(Err(error.clone()));
                 }
             }
-            None => self.hand_out(),
+            None => self.grant_permits(),
         }
     }
 
     /// Returns the current length of the queue, and how long its oldest request has waited.
-    pub fn queue(&self) -> QueueView {
+    pub fn queue_view(&self) -> QueueView {
         let mut state = self.lock();
         state.waiting.retain(|waiter| !waiter.sender.is_closed());
         QueueView {
             waiting: state.waiting.len() as u32,
             waited: state
                 .waiting
-                .firsts()
+                .heads()
                 .map(|waiter| waiter.since.elapsed())
                 .max()
                 .unwrap_or_default(),
@@ -374,12 +376,12 @@ impl SlotQueue {
 
     /// Waits until no request runs and none waits. A request that gives up waiting is noticed when a permit is
     /// released, or at the next periodic check.
-    pub async fn idle(&self) {
+    pub async fn wait_until_idle(&self) {
         loop {
-            let left = self.left.notified();
+            let left = self.permit_released.notified();
             let idle = {
                 let state = self.lock();
-                state.active() == 0 && state.waiting.iter().all(|w| w.sender.is_closed())
+                state.running_requests() == 0 && state.waiting.iter().all(|w| w.sender.is_closed())
             };
             if idle {
                 return;
@@ -389,14 +391,14 @@ impl SlotQueue {
     }
 
     /// Counts a failure. Called once per failed request.
-    pub fn count(&self, error: &ExecError) {
+    pub fn count_failure(&self, error: &ExecError) {
         self.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sets the fields of the status that this queue knows.
-    pub fn fill(&self, status: &mut PoolStatus) {
+    pub fn fill_status(&self, status: &mut PoolStatus) {
         status.queue_size = self.queue_size;
-        status.queue = self.queue().waiting;
+        status.queue = self.queue_view().waiting;
         status.failures = crate::status::failures(&self.failures);
         let state = self.lock();
         status.accepted_requests = state.accepted;
@@ -404,14 +406,14 @@ impl SlotQueue {
         status.max_active_processes = state.max_active;
         status.max_children_reached = state.reached;
         for (index, row) in state.rows.iter().enumerate() {
-            let Some(used) = &row.used else { continue };
+            let Some(used) = &row.active else { continue };
             let oldest = used.running.iter().min_by_key(|running| running.since);
             match oldest {
                 Some(_) => status.active_processes += 1,
                 None if used.open => status.idle_processes += 1,
                 None => {}
             }
-            let about = oldest.map(|running| running.about.clone());
+            let about = oldest.map(|running| running.summary.clone());
             let about = about.unwrap_or_default();
             let since = oldest.map_or(used.since, |running| running.since);
             status.children.push(ChildRow {

@@ -7,24 +7,26 @@ use super::slot_queue::{Permit, RequestSummary, SlotQueue};
 use crate::ExecError;
 use crate::status::PoolStatus;
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn take(places: &Arc<SlotQueue>) -> Result<Permit, ExecError> {
-    places.take(None, RequestSummary::default(), LONG).await
+    places
+        .acquire(None, RequestSummary::default(), LONG_TIMEOUT)
+        .await
 }
 
 /// Waits until `n` requests are in the queue.
 async fn waiting(places: &Arc<SlotQueue>, n: u32) {
-    while places.queue().waiting != n {
+    while places.queue_view().waiting != n {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn the_least_busy_row_goes_first_and_the_lowest_of_equals() {
+async fn least_busy_row_goes_first_and_the_lowest_among_equals() {
     let places = SlotQueue::new(10);
-    let small = places.open(2, 1);
-    let large = places.open(4, 2);
+    let small = places.add_row(2, 1);
+    let large = places.add_row(4, 2);
     let mut order = Vec::new();
     let mut held = Vec::new();
     for _ in 0..6 {
@@ -36,9 +38,9 @@ async fn the_least_busy_row_goes_first_and_the_lowest_of_equals() {
 }
 
 #[tokio::test]
-async fn who_waits_gets_the_next_free_place_in_turn() {
+async fn waiting_request_gets_the_next_permit_in_turn() {
     let places = SlotQueue::new(10);
-    places.open(1, 1);
+    places.add_row(1, 1);
     let first = take(&places).await.unwrap();
     let mut waiters = Vec::new();
     for n in 1..=2 {
@@ -50,22 +52,22 @@ async fn who_waits_gets_the_next_free_place_in_turn() {
     let second = waiters.pop().unwrap();
     drop(first);
     let second = second.await.unwrap().unwrap();
-    assert_eq!(places.queue().waiting, 1);
+    assert_eq!(places.queue_view().waiting, 1);
     drop(second);
     third.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn clients_take_turns_and_who_fills_the_queue_makes_room() {
+async fn clients_take_turns_and_the_one_that_fills_the_queue_makes_room() {
     let client = |last| Some(std::net::IpAddr::from([192, 0, 2, last]));
     let places = SlotQueue::new(3);
-    places.open(1, 1);
+    places.add_row(1, 1);
     let first = take(&places).await.unwrap();
     let start = |last| {
         let places = places.clone();
         tokio::spawn(async move {
             let about = RequestSummary::default();
-            places.take(client(last), about, LONG).await
+            places.acquire(client(last), about, LONG_TIMEOUT).await
         })
     };
     let mut many = Vec::new();
@@ -85,9 +87,9 @@ async fn clients_take_turns_and_who_fills_the_queue_makes_room() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_and_who_left_it_makes_room() {
+async fn full_queue_refuses_until_a_waiting_request_leaves() {
     let places = SlotQueue::new(1);
-    places.open(1, 1);
+    places.add_row(1, 1);
     let held = take(&places).await.unwrap();
     let places_too = places.clone();
     let waiter = tokio::spawn(async move { take(&places_too).await });
@@ -96,7 +98,7 @@ async fn a_full_queue_refuses_and_who_left_it_makes_room() {
     waiter.abort();
     waiting(&places, 0).await;
     let late = places
-        .take(None, RequestSummary::default(), Duration::from_millis(1))
+        .acquire(None, RequestSummary::default(), Duration::from_millis(1))
         .await;
     assert_eq!(late.unwrap_err(), ExecError::QueueTimeout);
     drop(held);
@@ -104,28 +106,28 @@ async fn a_full_queue_refuses_and_who_left_it_makes_room() {
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_those_who_wait_and_ends_with_its_reason() {
+async fn refusal_reaches_waiting_requests_and_can_be_cleared() {
     let places = SlotQueue::new(10);
     let places_too = places.clone();
     let waiter = tokio::spawn(async move { take(&places_too).await });
     waiting(&places, 1).await;
-    places.refuse(Some(ExecError::Stopping));
+    places.set_refusal(Some(ExecError::Stopping));
     assert_eq!(waiter.await.unwrap().unwrap_err(), ExecError::Stopping);
     assert_eq!(take(&places).await.unwrap_err(), ExecError::Stopping);
-    places.refuse(None);
-    places.open(1, 1);
+    places.set_refusal(None);
+    places.add_row(1, 1);
     take(&places).await.unwrap();
 }
 
 #[tokio::test]
-async fn the_scoreboard_tells_who_is_busy() {
+async fn scoreboard_shows_busy_rows() {
     let places = SlotQueue::new(10);
-    places.open(1, 11);
-    places.open(1, 12);
+    places.add_row(1, 11);
+    places.add_row(1, 12);
     let place = take(&places).await.unwrap();
     place.set_pid(4711);
     let mut status = PoolStatus::default();
-    places.fill(&mut status);
+    places.fill_status(&mut status);
     let rows: Vec<_> = status
         .children
         .iter()

@@ -14,21 +14,23 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Exit;
-use howdah_proto::spawner::{MAX_PACKET, SpawnerCommand, SpawnerReport, Start, What};
+use howdah_proto::spawner::{
+    MAX_PACKET_BYTES, ProgramStart, ProgramToStart, SpawnerCommand, SpawnerReport,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
-use howdah_os::descriptors::end_with_parent;
+use howdah_os::descriptors::exit_with_parent;
 
 /// The time between SIGTERM and SIGKILL when the front is gone or a program's limit has passed.
-const GRACE: Duration = Duration::from_secs(1);
+const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The maximum number of programs at once: twice the maximum of a pool, for replacements.
-const MOST: usize = 2048;
+const MAX_PROGRAMS: usize = 2048;
 
 /// How the descriptors of a start are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ProgramProtocol {
     /// Three descriptors: standard input, output and error.
     Cgi,
     /// One descriptor: the listening socket as standard input (FastCGI specification §2.2). The program's output goes
@@ -38,9 +40,9 @@ pub enum Protocol {
 
 /// The settings with which the master starts a spawner.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SpawnerSettings {
     /// Whether the programs speak CGI or FastCGI, which determines the descriptors of a start.
-    pub protocol: Protocol,
+    pub protocol: ProgramProtocol,
     /// The configured program and its arguments. It is empty if there is none.
     pub command: Vec<OsString>,
     /// Environment variables of every program, added to the spawner's.
@@ -52,7 +54,7 @@ enum ProgramStage {
     Draining { kill_at: Option<Instant> },
 }
 
-struct Program {
+struct RunningProgram {
     pid: Pid,
     pidfd: OwnedFd,
     stage: ProgramStage,
@@ -60,13 +62,13 @@ struct Program {
     exited: bool,
     released: bool,
     /// SIGTERM was sent. Processes of the group that are left at the release are killed.
-    ended: bool,
+    terminated: bool,
 }
 
-struct Spawner {
+struct SpawnerProcess {
     control: OwnedFd,
-    settings: Settings,
-    programs: BTreeMap<u64, Program>,
+    settings: SpawnerSettings,
+    programs: BTreeMap<u64, RunningProgram>,
     reports: VecDeque<SpawnerReport>,
 }
 
@@ -74,14 +76,14 @@ struct Spawner {
 ///
 /// # Errors
 /// `poll(2)` failed. Nothing else makes it fail.
-pub fn serve(control: OwnedFd, settings: Settings) -> io::Result<()> {
-    let mut spawner = Spawner {
+pub fn serve(control: OwnedFd, settings: SpawnerSettings) -> io::Result<()> {
+    let mut spawner = SpawnerProcess {
         control,
         settings,
         programs: BTreeMap::new(),
         reports: VecDeque::new(),
     };
-    let fit = spawner.find_program();
+    let fit = spawner.check_program();
     let able = fit.is_ok();
     let report = match fit {
         Ok(()) => SpawnerReport::Ready,
@@ -95,19 +97,19 @@ pub fn serve(control: OwnedFd, settings: Settings) -> io::Result<()> {
         if !able && spawner.reports.is_empty() {
             return Ok(());
         }
-        let wait = spawner.act_on_time(Instant::now());
+        let wait = spawner.enforce_limits(Instant::now());
         spawner.wait(wait)?;
-        if !spawner.take_orders() {
+        if !spawner.read_commands() {
             break;
         }
-        spawner.look_for_the_dead();
+        spawner.report_exited_programs();
     }
-    spawner.end_all()
+    spawner.terminate_all()
 }
 
-impl Spawner {
+impl SpawnerProcess {
     /// Checks that the program exists, so a missing one is reported once at the start instead of by every request.
-    fn find_program(&self) -> Result<(), String> {
+    fn check_program(&self) -> Result<(), String> {
         let Some(program) = self.settings.command.first().map(PathBuf::from) else {
             return Ok(());
         };
@@ -150,8 +152,8 @@ impl Spawner {
     }
 
     /// Executes the pending commands. Returns `false` if the front is gone.
-    fn take_orders(&mut self) -> bool {
-        let mut packet = vec![0; MAX_PACKET];
+    fn read_commands(&mut self) -> bool {
+        let mut packet = vec![0; MAX_PACKET_BYTES];
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -173,24 +175,24 @@ impl Spawner {
             match SpawnerCommand::parse(&packet[..length]) {
                 Some(SpawnerCommand::Start(start)) => self.start(start, fds),
                 Some(SpawnerCommand::End { id, grace_ms }) => {
-                    self.end(id, Duration::from_millis(grace_ms))
+                    self.terminate(id, Duration::from_millis(grace_ms))
                 }
                 Some(SpawnerCommand::Release { id }) => self.release(id),
-                Some(SpawnerCommand::Ask) => self.reports.push_back(SpawnerReport::Here),
+                Some(SpawnerCommand::Ping) => self.reports.push_back(SpawnerReport::Pong),
                 // The front is from the same build, so this is a bug of this program, and to continue would hide it.
                 None => return false,
             }
         }
     }
 
-    fn start(&mut self, start: Start, fds: Vec<OwnedFd>) {
+    fn start(&mut self, start: ProgramStart, fds: Vec<OwnedFd>) {
         let id = start.id;
         let limit = (start.limit_ms > 0).then(|| Duration::from_millis(start.limit_ms));
         let report = match self.execute(start, fds) {
             Ok((pid, pidfd)) => {
                 self.programs.insert(
                     id,
-                    Program {
+                    RunningProgram {
                         pid,
                         pidfd,
                         stage: ProgramStage::Running {
@@ -198,7 +200,7 @@ impl Spawner {
                         },
                         exited: false,
                         released: false,
-                        ended: false,
+                        terminated: false,
                     },
                 );
                 let pid = pid.as_raw_nonzero().get();
@@ -213,17 +215,17 @@ impl Spawner {
         self.reports.push_back(report);
     }
 
-    fn execute(&self, start: Start, fds: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
-        if self.programs.len() >= MOST || self.programs.contains_key(&start.id) {
+    fn execute(&self, start: ProgramStart, fds: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
+        if self.programs.len() >= MAX_PROGRAMS || self.programs.contains_key(&start.id) {
             return Err(rustix::io::Errno::AGAIN.into());
         }
-        let mut command = match (start.what, self.settings.command.split_first()) {
-            (What::File(file), _) if self.settings.protocol == Protocol::Cgi => {
+        let mut command = match (start.program, self.settings.command.split_first()) {
+            (ProgramToStart::File(file), _) if self.settings.protocol == ProgramProtocol::Cgi => {
                 let file = PathBuf::from(OsString::from_vec(file));
                 check_format(&file)?;
                 Command::new(file)
             }
-            (What::Configured, Some((program, arguments))) => {
+            (ProgramToStart::Configured, Some((program, arguments))) => {
                 let mut command = Command::new(program);
                 command.args(arguments);
                 command
@@ -235,12 +237,12 @@ impl Spawner {
         let mut next = || fds.next().ok_or_else(missing);
         command.stdin(Stdio::from(next()?));
         let death = match self.settings.protocol {
-            Protocol::Cgi => {
+            ProgramProtocol::Cgi => {
                 command.stdout(Stdio::from(next()?));
                 command.stderr(Stdio::from(next()?));
                 Signal::KILL
             }
-            Protocol::FastCgi => {
+            ProgramProtocol::FastCgi => {
                 command.stdout(Stdio::inherit());
                 command.stderr(Stdio::inherit());
                 // php-cgi's parent process terminates its children (`fastcgi_cleanup`).
@@ -258,7 +260,7 @@ impl Spawner {
             command.current_dir(OsString::from_vec(start.directory));
         }
         command.process_group(0);
-        end_with_parent(&mut command, death);
+        exit_with_parent(&mut command, death);
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id() as i32)
             .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
@@ -267,21 +269,21 @@ impl Spawner {
         Ok((pid, pidfd))
     }
 
-    fn end(&mut self, id: u64, grace: Duration) {
+    fn terminate(&mut self, id: u64, grace: Duration) {
         if let Some(program) = self.programs.get_mut(&id) {
-            program.end(Instant::now() + grace);
+            program.terminate(Instant::now() + grace);
         }
     }
 
     fn release(&mut self, id: u64) {
-        let fastcgi = self.settings.protocol == Protocol::FastCgi;
+        let fastcgi = self.settings.protocol == ProgramProtocol::FastCgi;
         let Some(program) = self.programs.get_mut(&id) else {
             return;
         };
         program.released = true;
         // A CGI program may leave a process in the background, as under other servers. The children of a FastCGI
         // program are useless without it.
-        if program.ended || fastcgi {
+        if program.terminated || fastcgi {
             program.signal(Signal::KILL);
         }
         if program.exited {
@@ -290,7 +292,7 @@ impl Spawner {
         }
     }
 
-    fn look_for_the_dead(&mut self) {
+    fn report_exited_programs(&mut self) {
         let mut gone = Vec::new();
         for (id, program) in &mut self.programs {
             if program.exited {
@@ -312,14 +314,14 @@ impl Spawner {
 
     /// Terminates programs that exceed their limit, and kills those that have not exited after SIGTERM. Returns the
     /// time until the next such action.
-    fn act_on_time(&mut self, now: Instant) -> Option<Duration> {
+    fn enforce_limits(&mut self, now: Instant) -> Option<Duration> {
         let mut next: Option<Instant> = None;
         for program in self.programs.values_mut() {
             if let ProgramStage::Running { limit: Some(limit) } = program.stage
                 && limit <= now
                 && !program.exited
             {
-                program.end(now + GRACE);
+                program.terminate(now + KILL_GRACE);
             }
             if let ProgramStage::Draining { kill_at: Some(at) } = program.stage
                 && at <= now
@@ -338,10 +340,10 @@ impl Spawner {
     }
 
     /// Terminates all programs. The front is gone, so no client waits for their responses.
-    fn end_all(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + GRACE;
+    fn terminate_all(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + KILL_GRACE;
         for program in self.programs.values_mut() {
-            program.end(deadline);
+            program.terminate(deadline);
         }
         while self.programs.values().any(|program| !program.exited) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -389,10 +391,10 @@ fn check_format(file: &Path) -> io::Result<()> {
     }
 }
 
-impl Program {
-    fn end(&mut self, kill_at: Instant) {
+impl RunningProgram {
+    fn terminate(&mut self, kill_at: Instant) {
         self.signal(Signal::TERM);
-        self.ended = true;
+        self.terminated = true;
         let kill_at = match self.stage {
             ProgramStage::Draining { kill_at: Some(at) } => at.min(kill_at),
             _ => kill_at,

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use howdah_os::descriptors::send_packet;
 use howdah_proto::control::Exit;
-use howdah_proto::level::Level;
-use howdah_proto::spawner::{MAX_PACKET, SpawnerCommand, Start};
+use howdah_proto::level::LogLevel;
+use howdah_proto::spawner::{MAX_PACKET_BYTES, ProgramStart, SpawnerCommand};
 use rustix::net::SendFlags;
 use tokio::sync::{mpsc, watch};
 
-use crate::common::condition::Condition;
+use crate::common::condition::PoolCondition;
 use crate::launch::Launcher;
-use crate::{ExecError, Log, Mode};
+use crate::{ExecError, PoolMode, SharedScriptLog};
 
 mod thread;
 
@@ -26,7 +26,7 @@ use thread::ClientThread;
 
 /// A report about a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ProcessEvent {
     /// The process runs under this process id.
     Started(i32),
     /// The process was not started, for this errno.
@@ -36,24 +36,24 @@ pub(crate) enum Fate {
 }
 
 /// An ordered process. Dropping it lets the spawner reap the process; it does not terminate it.
-pub(crate) struct Process {
+pub(crate) struct SpawnedProcess {
     pub id: u64,
     /// The reports about the process. The end of the stream means that its spawner is gone.
-    pub fates: mpsc::UnboundedReceiver<Fate>,
-    link: Arc<SpawnerClient>,
+    pub events: mpsc::UnboundedReceiver<ProcessEvent>,
+    client: Arc<SpawnerClient>,
 }
 
-impl Drop for Process {
+impl Drop for SpawnedProcess {
     fn drop(&mut self) {
-        self.link.processes().remove(&self.id);
-        self.link
+        self.client.processes().remove(&self.id);
+        self.client
             .send_reliably(SpawnerCommand::Release { id: self.id });
     }
 }
 
 /// The receiver of the reports about a process.
 struct ProcessWatcher {
-    fates: mpsc::UnboundedSender<Fate>,
+    events: mpsc::UnboundedSender<ProcessEvent>,
     /// The start has been reported.
     started: bool,
 }
@@ -71,14 +71,14 @@ pub(crate) enum SpawnRefused {
 
 /// The front's connection to a spawner, and the thread that keeps a spawner running.
 pub(crate) struct SpawnerClient {
-    mode: Mode,
-    log: Log,
+    mode: PoolMode,
+    log: SharedScriptLog,
     control: Mutex<Option<Arc<OwnedFd>>>,
     processes: Mutex<HashMap<u64, ProcessWatcher>>,
     /// Commands for which the socket was full. The thread sends them when there is room.
-    late: Mutex<Vec<SpawnerCommand>>,
-    next: AtomicU64,
-    condition: watch::Sender<Condition>,
+    deferred: Mutex<Vec<SpawnerCommand>>,
+    next_id: AtomicU64,
+    condition: watch::Sender<PoolCondition>,
     /// An eventfd that wakes the thread.
     bell: OwnedFd,
     closing: std::sync::atomic::AtomicBool,
@@ -87,19 +87,19 @@ pub(crate) struct SpawnerClient {
 impl SpawnerClient {
     /// Starts the thread. The thread starts the spawner, and kills it when it has not responded for `silence`.
     pub fn start(
-        mode: Mode,
+        mode: PoolMode,
         silence: Duration,
         launcher: Arc<dyn Launcher>,
-        log: Log,
+        log: SharedScriptLog,
     ) -> io::Result<Arc<SpawnerClient>> {
         let link = Arc::new(SpawnerClient {
             log,
             control: Mutex::default(),
             processes: Mutex::default(),
-            late: Mutex::default(),
-            next: AtomicU64::new(1),
-            condition: watch::Sender::new(Condition::Starting),
-            bell: crate::common::sys::bell()?,
+            deferred: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            condition: watch::Sender::new(PoolCondition::Starting),
+            bell: crate::common::sys::create_bell()?,
             closing: false.into(),
             mode,
         });
@@ -110,10 +110,10 @@ impl SpawnerClient {
                 let link = link.clone();
                 move || {
                     ClientThread {
-                        link,
+                        client: link,
                         silence,
                         outputs: Vec::new(),
-                        worked: false,
+                        has_started_program: false,
                     }
                     .run(&*launcher)
                 }
@@ -122,17 +122,17 @@ impl SpawnerClient {
     }
 
     /// Returns the spawner's condition: `Starting`, `Ready`, `Down` or `Closed`.
-    pub fn condition(&self) -> watch::Receiver<Condition> {
+    pub fn condition(&self) -> watch::Receiver<PoolCondition> {
         self.condition.subscribe()
     }
 
     /// Waits until processes can be started, or the first attempt to start the spawner has failed.
     pub async fn ready(&self) -> Result<(), ExecError> {
-        Condition::settled(self.condition.subscribe()).await
+        PoolCondition::wait_until_settled(self.condition.subscribe()).await
     }
 
     /// Terminates a process. The process may already have been released.
-    pub fn end(&self, id: u64, grace: Duration) {
+    pub fn terminate(&self, id: u64, grace: Duration) {
         let grace_ms = grace.as_millis() as u64;
         self.send_reliably(SpawnerCommand::End { id, grace_ms });
     }
@@ -153,20 +153,20 @@ impl SpawnerClient {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn late(&self) -> MutexGuard<'_, Vec<SpawnerCommand>> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deferred(&self) -> MutexGuard<'_, Vec<SpawnerCommand>> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Orders a process, and sets `start.id`. Never waits.
     pub fn spawn(
         self: &Arc<Self>,
-        start: &mut Start,
+        start: &mut ProgramStart,
         fds: &[BorrowedFd<'_>],
-    ) -> Result<Process, SpawnRefused> {
-        start.id = self.next.fetch_add(1, Ordering::Relaxed);
+    ) -> Result<SpawnedProcess, SpawnRefused> {
+        start.id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, fates) = mpsc::unbounded_channel();
         let watcher = ProcessWatcher {
-            fates: sender,
+            events: sender,
             started: false,
         };
         self.processes().insert(start.id, watcher);
@@ -175,16 +175,16 @@ impl SpawnerClient {
             self.processes().remove(&start.id);
             return Err(refused);
         }
-        Ok(Process {
+        Ok(SpawnedProcess {
             id: start.id,
-            fates,
-            link: self.clone(),
+            events: fates,
+            client: self.clone(),
         })
     }
 
     fn send(&self, command: &SpawnerCommand, fds: &[BorrowedFd<'_>]) -> Result<(), SpawnRefused> {
         let packet = command.encode();
-        if packet.len() > MAX_PACKET {
+        if packet.len() > MAX_PACKET_BYTES {
             return Err(SpawnRefused::TooLarge);
         }
         let control = self.control().clone().ok_or(SpawnRefused::NoSpawner)?;
@@ -199,16 +199,16 @@ impl SpawnerClient {
     /// Sends a command. If the socket is full, the command is sent later; without a spawner it is not needed.
     fn send_reliably(&self, command: SpawnerCommand) {
         if self.send(&command, &[]) == Err(SpawnRefused::Busy) {
-            self.late().push(command);
+            self.deferred().push(command);
             crate::common::sys::ring(self.bell.as_fd());
         }
     }
 
-    fn report_fate(&self, id: u64, fate: Fate) -> bool {
+    fn report_event(&self, id: u64, fate: ProcessEvent) -> bool {
         report_fate(&mut self.processes(), id, fate)
     }
 
-    fn say(&self, level: Level, name: &str, message: &str) {
+    fn log_event(&self, level: LogLevel, name: &str, message: &str) {
         self.log.pool(self.mode.name(), level, name, message);
     }
 }
@@ -216,16 +216,16 @@ impl SpawnerClient {
 /// Passes on a spawner's report about a process. Returns `false` for a second start of one process, which is a protocol
 /// error. Nothing is passed on after the exit of a process: otherwise a spawner, which runs as the pool's user, could
 /// fill the front's memory or make the front ask a program repeatedly.
-fn report_fate(processes: &mut HashMap<u64, ProcessWatcher>, id: u64, fate: Fate) -> bool {
+fn report_fate(processes: &mut HashMap<u64, ProcessWatcher>, id: u64, fate: ProcessEvent) -> bool {
     let Some(heard) = processes.get_mut(&id) else {
         // No receiver waits for it any more.
         return true;
     };
-    let is_start = matches!(fate, Fate::Started(_));
+    let is_start = matches!(fate, ProcessEvent::Started(_));
     if is_start && std::mem::replace(&mut heard.started, true) {
         return false;
     }
-    let _ = heard.fates.send(fate);
+    let _ = heard.events.send(fate);
     if !is_start {
         processes.remove(&id);
     }
@@ -237,22 +237,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_starts_once_and_after_its_end_nothing_is_told_of_it() {
+    fn process_starts_once_and_no_event_follows_its_exit() {
         let (fates, mut told) = mpsc::unbounded_channel();
         let watcher = ProcessWatcher {
-            fates,
+            events: fates,
             started: false,
         };
         let mut processes = HashMap::from([(7, watcher)]);
-        assert!(report_fate(&mut processes, 7, Fate::Started(42)));
-        assert!(!report_fate(&mut processes, 7, Fate::Started(42)));
-        assert!(report_fate(&mut processes, 7, Fate::Exited(Exit::Code(0))));
+        assert!(report_fate(&mut processes, 7, ProcessEvent::Started(42)));
+        assert!(!report_fate(&mut processes, 7, ProcessEvent::Started(42)));
+        assert!(report_fate(
+            &mut processes,
+            7,
+            ProcessEvent::Exited(Exit::Code(0))
+        ));
         for _ in 0..3 {
-            assert!(report_fate(&mut processes, 7, Fate::Exited(Exit::Code(0))));
-            assert!(report_fate(&mut processes, 8, Fate::Started(1)));
+            assert!(report_fate(
+                &mut processes,
+                7,
+                ProcessEvent::Exited(Exit::Code(0))
+            ));
+            assert!(report_fate(&mut processes, 8, ProcessEvent::Started(1)));
         }
-        assert_eq!(told.try_recv(), Ok(Fate::Started(42)));
-        assert_eq!(told.try_recv(), Ok(Fate::Exited(Exit::Code(0))));
+        assert_eq!(told.try_recv(), Ok(ProcessEvent::Started(42)));
+        assert_eq!(told.try_recv(), Ok(ProcessEvent::Exited(Exit::Code(0))));
         assert!(told.try_recv().is_err());
     }
 }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use howdah_executor::config::FastCgiConfig;
-use howdah_executor::fastcgi::address::{Address, Backend};
+use howdah_executor::fastcgi::address::{BackendAddress, FastCgiBackend};
 use tempfile::TempDir;
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 
 /// A request as the backend received it.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ReceivedRequest {
     pub keep: bool,
     pub params: Vec<(String, String)>,
     pub stdin: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Seen {
     pub connection: usize,
 }
 
-impl Seen {
+impl ReceivedRequest {
     pub fn param(&self, name: &str) -> Option<&str> {
         let found = self.params.iter().find(|(n, _)| n == name);
         found.map(|(_, value)| value.as_str())
@@ -32,20 +32,20 @@ impl Seen {
 
 /// The records that all connections share.
 #[derive(Default)]
-pub struct Ledger {
-    pub seen: Mutex<Vec<Seen>>,
+pub struct BackendRecords {
+    pub seen: Mutex<Vec<ReceivedRequest>>,
     pub connections: AtomicUsize,
     pub open: AtomicUsize,
-    pub most_open: AtomicUsize,
+    pub max_open: AtomicUsize,
     /// The number of connections that the other end has closed.
     pub closed: AtomicUsize,
     stop: AtomicBool,
 }
 
 /// The backend's end of a connection, for a test's script.
-pub struct Peer {
+pub struct ScriptedConnection {
     stream: UnixStream,
-    ledger: Arc<Ledger>,
+    ledger: Arc<BackendRecords>,
     pub connection: usize,
     /// The header of the first record, which was read to distinguish a probe from a request.
     first: Option<[u8; 8]>,
@@ -65,7 +65,7 @@ pub const STDERR: u8 = 7;
 pub const END: u8 = 3;
 pub const OVERLOADED: [u8; 8] = [0, 0, 0, 0, 2, 0, 0, 0];
 
-impl Peer {
+impl ScriptedConnection {
     fn header(&mut self) -> Option<[u8; 8]> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -89,10 +89,10 @@ impl Peer {
     }
 
     /// Reads the head of a request, without its STDIN.
-    pub fn request_head(&mut self) -> Option<Seen> {
-        let mut seen = Seen {
+    pub fn request_head(&mut self) -> Option<ReceivedRequest> {
+        let mut seen = ReceivedRequest {
             connection: self.connection,
-            ..Seen::default()
+            ..ReceivedRequest::default()
         };
         loop {
             let header = self.header()?;
@@ -107,7 +107,7 @@ impl Peer {
     }
 
     /// Reads a request. Returns `None` if the other end has closed.
-    pub fn request(&mut self) -> Option<Seen> {
+    pub fn request(&mut self) -> Option<ReceivedRequest> {
         let mut seen = self.request_head()?;
         loop {
             let header = self.header()?;
@@ -173,32 +173,37 @@ fn pairs(mut bytes: &[u8]) -> Vec<(String, String)> {
 }
 
 /// A running backend. Dropping it closes its socket.
-pub struct Fake {
+pub struct ScriptedBackend {
     pub path: PathBuf,
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<BackendRecords>,
     directory: Option<TempDir>,
     acceptor: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Fake {
+impl ScriptedBackend {
     /// Runs `script` for each connection.
-    pub fn start(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Fake {
+    pub fn start(
+        script: impl Fn(&mut ScriptedConnection) + Send + Sync + 'static,
+    ) -> ScriptedBackend {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let mut fake = Fake::at(path, script);
+        let mut fake = ScriptedBackend::at(path, script);
         fake.directory = Some(directory);
         fake
     }
 
     /// Runs `script` for each connection, on a socket at this path.
-    pub fn at(path: PathBuf, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Fake {
+    pub fn at(
+        path: PathBuf,
+        script: impl Fn(&mut ScriptedConnection) + Send + Sync + 'static,
+    ) -> ScriptedBackend {
         let listener = UnixListener::bind(&path).unwrap();
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(BackendRecords::default());
         let acceptor = std::thread::spawn({
             let (ledger, script) = (ledger.clone(), Arc::new(script));
             move || accept(&listener, &ledger, &script)
         });
-        Fake {
+        ScriptedBackend {
             path,
             ledger,
             directory: None,
@@ -206,11 +211,11 @@ impl Fake {
         }
     }
 
-    pub fn backend(&self) -> Backend {
+    pub fn backend(&self) -> FastCgiBackend {
         backend(&self.path)
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         self.ledger.seen.lock().unwrap().clone()
     }
 
@@ -229,30 +234,30 @@ impl Fake {
 
 /// Returns the configuration of a pool for these backends, with four requests at once on each. Tests change the values
 /// that they are about.
-pub fn fastcgi_config(backends: Vec<Backend>) -> FastCgiConfig {
+pub fn fastcgi_config(backends: Vec<FastCgiBackend>) -> FastCgiConfig {
     FastCgiConfig {
         name: "test".to_owned(),
         backends,
         max_connections: Some(4),
         keep_connections: true,
-        keep_timeout: PATIENCE,
+        keep_timeout: TEST_TIMEOUT,
         queue_size: 1000,
-        queue_timeout: PATIENCE,
-        connect_timeout: PATIENCE,
-        send_timeout: PATIENCE,
-        restart_time: PATIENCE,
+        queue_timeout: TEST_TIMEOUT,
+        connect_timeout: TEST_TIMEOUT,
+        send_timeout: TEST_TIMEOUT,
+        restart_time: TEST_TIMEOUT,
         ..FastCgiConfig::default()
     }
 }
 
-pub fn backend(path: &std::path::Path) -> Backend {
-    Backend {
-        address: Address::Unix(path.to_owned()),
+pub fn backend(path: &std::path::Path) -> FastCgiBackend {
+    FastCgiBackend {
+        address: BackendAddress::Unix(path.to_owned()),
         weight: 1,
     }
 }
 
-impl Drop for Fake {
+impl Drop for ScriptedBackend {
     fn drop(&mut self) {
         self.ledger.stop.store(true, Ordering::SeqCst);
         let _ = UnixStream::connect(&self.path);
@@ -263,14 +268,14 @@ impl Drop for Fake {
     }
 }
 
-type Script = Arc<dyn Fn(&mut Peer) + Send + Sync>;
+type ConnectionScript = Arc<dyn Fn(&mut ScriptedConnection) + Send + Sync>;
 
 fn accept(
     listener: &UnixListener,
-    ledger: &Arc<Ledger>,
-    script: &Arc<impl Fn(&mut Peer) + Send + Sync + 'static>,
+    ledger: &Arc<BackendRecords>,
+    script: &Arc<impl Fn(&mut ScriptedConnection) + Send + Sync + 'static>,
 ) {
-    let script: Script = script.clone();
+    let script: ConnectionScript = script.clone();
     for stream in listener.incoming() {
         if ledger.stop.load(Ordering::SeqCst) {
             return;
@@ -288,8 +293,8 @@ fn accept(
             }
             let connection = ledger.connections.fetch_add(1, Ordering::SeqCst);
             let open = ledger.open.fetch_add(1, Ordering::SeqCst) + 1;
-            ledger.most_open.fetch_max(open, Ordering::SeqCst);
-            let mut peer = Peer {
+            ledger.max_open.fetch_max(open, Ordering::SeqCst);
+            let mut peer = ScriptedConnection {
                 stream,
                 ledger: ledger.clone(),
                 connection,
@@ -302,7 +307,7 @@ fn accept(
 }
 
 /// Responds to each request, and keeps the connection if asked to, as PHP does.
-pub fn serve(peer: &mut Peer) {
+pub fn serve(peer: &mut ScriptedConnection) {
     while let Some(seen) = peer.request() {
         let uri = seen.param("REQUEST_URI").unwrap_or_default().to_owned();
         peer.answer(&format!("Content-Type: text/plain\r\n\r\n{uri}"));

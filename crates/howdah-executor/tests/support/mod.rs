@@ -5,7 +5,7 @@
 pub mod backend;
 #[path = "../../../howdah-tests/src/executable.rs"]
 pub mod executable;
-pub mod fake;
+pub mod fake_zygote;
 pub mod php;
 pub mod programs;
 
@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts};
 use howdah_executor::{
-    Event, ExecError, Executor, Head, Role, Run, ScriptBody, ScriptLog, ScriptRequest, front_thread,
+    ExecError, Executor, RunEvent, ScriptBody, ScriptHead, ScriptLog, ScriptRequest, ScriptRole,
+    ScriptRun, front_thread,
 };
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 use howdah_proto::variables::Var;
 
 /// The maximum time that a test waits for anything. After it the test has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A log that stores every message and lets tests wait for one.
 #[derive(Default)]
@@ -42,7 +43,7 @@ impl TestLog {
     /// Waits for a line that contains `text`, and returns it.
     #[track_caller]
     pub fn wait_for(&self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         let mut lines = self.lines.lock().unwrap();
         loop {
             if let Some(line) = lines.iter().find(|l| l.contains(text)) {
@@ -64,7 +65,7 @@ impl TestLog {
 }
 
 impl ScriptLog for TestLog {
-    fn script(&self, pool: &str, request: u64, _: &RequestFrame, level: Level, message: &[u8]) {
+    fn script(&self, pool: &str, request: u64, _: &RequestFrame, level: LogLevel, message: &[u8]) {
         let text = String::from_utf8_lossy(message);
         self.add(format!(
             "{pool} request {request} level {}: {text}",
@@ -72,7 +73,7 @@ impl ScriptLog for TestLog {
         ));
     }
 
-    fn pool(&self, pool: &str, level: Level, name: &str, message: &str) {
+    fn pool(&self, pool: &str, level: LogLevel, name: &str, message: &str) {
         self.add(format!("{pool} level {} {name}: {message}", level as u8));
     }
 }
@@ -89,7 +90,7 @@ pub fn config(children: u32) -> PoolConfig {
         max_memory: None,
         shared_cache: None,
         queue_size: 1000,
-        queue_timeout: PATIENCE,
+        queue_timeout: TEST_TIMEOUT,
         request_terminate_timeout: None,
         track_finished: false,
         request_slowlog_timeout: None,
@@ -122,7 +123,7 @@ pub fn front_runtime(index: u32) -> tokio::runtime::Runtime {
 #[track_caller]
 pub fn on_front<T>(future: impl Future<Output = T>) -> T {
     front_runtime(0).block_on(async {
-        tokio::time::timeout(PATIENCE * 2, future)
+        tokio::time::timeout(TEST_TIMEOUT * 2, future)
             .await
             .expect("the test hangs")
     })
@@ -130,34 +131,34 @@ pub fn on_front<T>(future: impl Future<Output = T>) -> T {
 
 /// The events of a run, from the first to the end.
 #[derive(Debug, Default)]
-pub struct Answer {
-    pub head: Head,
-    pub informational: Vec<Head>,
+pub struct CollectedResponse {
+    pub head: ScriptHead,
+    pub informational: Vec<ScriptHead>,
     pub body: Vec<u8>,
     /// The length of the body at each flush.
     pub flushes: Vec<usize>,
 }
 
 /// Returns the response's body as text.
-pub fn text(answer: &Answer) -> String {
+pub fn text(answer: &CollectedResponse) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
 
-pub async fn next_event(run: &mut Box<dyn Run>) -> Result<Event, ExecError> {
+pub async fn next_event(run: &mut Box<dyn ScriptRun>) -> Result<RunEvent, ExecError> {
     poll_fn(|cx| run.poll_event(cx)).await
 }
 
 /// Polls a run to its end and collects its events.
-pub async fn finish(mut run: Box<dyn Run>) -> Result<Answer, ExecError> {
-    let mut answer = Answer::default();
+pub async fn finish(mut run: Box<dyn ScriptRun>) -> Result<CollectedResponse, ExecError> {
+    let mut answer = CollectedResponse::default();
     loop {
         match next_event(&mut run).await? {
-            Event::Informational(head) => answer.informational.push(head),
-            Event::Head(head) => answer.head = head,
-            Event::Body(bytes) => answer.body.extend_from_slice(&bytes),
-            Event::Flush => answer.flushes.push(answer.body.len()),
-            Event::Effect => {}
-            Event::End => return Ok(answer),
+            RunEvent::Informational(head) => answer.informational.push(head),
+            RunEvent::Head(head) => answer.head = head,
+            RunEvent::Body(bytes) => answer.body.extend_from_slice(&bytes),
+            RunEvent::Flush => answer.flushes.push(answer.body.len()),
+            RunEvent::Effect => {}
+            RunEvent::End => return Ok(answer),
         }
     }
 }
@@ -177,17 +178,17 @@ pub fn request(uri: &str, body: ScriptBody) -> ScriptRequest {
         frame: b.finish(length, 0).unwrap(),
         body,
         id: 7,
-        role: Role::Responder,
+        role: ScriptRole::Responder,
         client: None,
         effects: None,
-        held: None,
+        drop_at_end: None,
     }
 }
 
 pub async fn get(
     pool: &Arc<howdah_executor::embed::EmbedPool>,
     uri: &str,
-) -> Result<Answer, ExecError> {
+) -> Result<CollectedResponse, ExecError> {
     finish(pool.start(request(uri, ScriptBody::Empty))).await
 }
 
@@ -197,7 +198,7 @@ pub fn bytes(n: usize) -> Bytes {
 
 /// Waits until a condition holds.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;

@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 use howdah_executor::config::{PoolConfig, WorkerConfig};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
-use howdah_executor::{ExecError, Executor, Role, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{ExecError, Executor, ScriptBody, ScriptRequest, ScriptRole, ScriptRun};
 use howdah_proto::request::FrameBuilder;
 
-use super::{Answer, TestLog, finish};
+use super::{CollectedResponse, TestLog, finish};
 
 fn program() -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -44,33 +44,33 @@ fn program() -> PathBuf {
 }
 
 /// A directory of scripts, removed when dropped, and a pool that runs them.
-pub struct Site {
+pub struct PhpSite {
     dir: PathBuf,
     pub pool: Arc<EmbedPool>,
     pub log: Arc<TestLog>,
 }
 
-impl Site {
-    pub fn new(config: PoolConfig) -> Site {
-        Site::with_fronts(config, 1)
+impl PhpSite {
+    pub fn new(config: PoolConfig) -> PhpSite {
+        PhpSite::with_fronts(config, 1)
     }
 
     /// Creates a pool of workers that boot this script.
-    pub fn worker(config: PoolConfig, text: &str) -> Site {
-        Site::prepared(config, 1, |dir, config| {
+    pub fn worker(config: PoolConfig, text: &str) -> PhpSite {
+        PhpSite::prepared(config, 1, |dir, config| {
             let script = dir.join("worker.php");
             std::fs::write(&script, text).unwrap();
             config.worker = Some(WorkerConfig { script });
         })
     }
 
-    pub fn with_fronts(config: PoolConfig, fronts: u32) -> Site {
-        Site::prepared(config, fronts, |_, _| {})
+    pub fn with_fronts(config: PoolConfig, fronts: u32) -> PhpSite {
+        PhpSite::prepared(config, fronts, |_, _| {})
     }
 
     /// Creates a pool without a process before its first request.
-    pub fn asleep(config: PoolConfig) -> Site {
-        let mut site = Site::prepared(config.clone(), 1, |_, _| {});
+    pub fn asleep(config: PoolConfig) -> PhpSite {
+        let mut site = PhpSite::prepared(config.clone(), 1, |_, _| {});
         let (log, launcher) = (Arc::new(TestLog::default()), Arc::new(DirectLauncher));
         let program = program();
         let config = PoolConfig { program, ..config };
@@ -83,7 +83,7 @@ impl Site {
         mut config: PoolConfig,
         fronts: u32,
         prepare: impl FnOnce(&Path, &mut PoolConfig),
-    ) -> Site {
+    ) -> PhpSite {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("howdah-exec-{}-{number}", std::process::id()));
@@ -92,7 +92,7 @@ impl Site {
         prepare(&dir, &mut config);
         let log = Arc::new(TestLog::default());
         let pool = EmbedPool::start(config, Arc::new(DirectLauncher), log.clone(), fronts).unwrap();
-        Site { dir, pool, log }
+        PhpSite { dir, pool, log }
     }
 
     /// Starts another pool with the same scripts.
@@ -143,18 +143,18 @@ impl Site {
             frame: b.finish(length, 0).unwrap(),
             body,
             id: 7,
-            role: Role::Responder,
+            role: ScriptRole::Responder,
             client: None,
             effects: None,
-            held: None,
+            drop_at_end: None,
         }
     }
 
-    pub fn start(&self, name: &str, body: ScriptBody) -> Box<dyn Run> {
+    pub fn start(&self, name: &str, body: ScriptBody) -> Box<dyn ScriptRun> {
         self.pool.start(self.request(name, "", body))
     }
 
-    pub async fn get(&self, name: &str) -> Result<Answer, ExecError> {
+    pub async fn get(&self, name: &str) -> Result<CollectedResponse, ExecError> {
         finish(self.start(name, ScriptBody::Empty)).await
     }
 
@@ -176,7 +176,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for PhpSite {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }

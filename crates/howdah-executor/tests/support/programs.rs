@@ -13,14 +13,14 @@ use howdah_executor::config::{
     CgiConfig, FastCgiConfig, ProcessManager, Processes, ProgramIdentity, ProgramIni,
     ProgramPoolConfig,
 };
-use howdah_executor::launch::{Launcher, SpawnerFds, Zygote, ZygoteFds};
-use howdah_executor::programs::spawner::{self, Protocol, Settings};
-use howdah_executor::{Mode, PoolConfig, Role, ScriptBody, ScriptRequest};
-use howdah_os::descriptors::{inherit, inherited};
+use howdah_executor::launch::{LaunchedProcess, Launcher, SpawnerFds, ZygoteFds};
+use howdah_executor::programs::spawner::{self, ProgramProtocol, SpawnerSettings};
+use howdah_executor::{PoolConfig, PoolMode, ScriptBody, ScriptRequest, ScriptRole};
+use howdah_os::descriptors::{inherit, take_inherited};
 use howdah_proto::request::FrameBuilder;
 use howdah_proto::variables::Var;
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 use super::backend::fastcgi_config;
 use super::executable::make_executable;
 
@@ -42,15 +42,15 @@ impl TestLauncher {
 }
 
 impl Launcher for TestLauncher {
-    fn launch(&self, _: &PoolConfig, _: ZygoteFds) -> io::Result<Zygote> {
+    fn launch(&self, _: &PoolConfig, _: ZygoteFds) -> io::Result<LaunchedProcess> {
         Err(io::Error::other("no zygotes here"))
     }
 
-    fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
+    fn launch_spawner(&self, mode: &PoolMode, fds: SpawnerFds) -> io::Result<LaunchedProcess> {
         let (protocol, command) = match mode {
-            Mode::Cgi(config) => ("cgi", config.command.clone()),
-            Mode::Pool(config) => ("fastcgi", config.command.clone()),
-            Mode::Embed(_) | Mode::FastCgi(_) => {
+            PoolMode::Cgi(config) => ("cgi", config.command.clone()),
+            PoolMode::Pool(config) => ("fastcgi", config.command.clone()),
+            PoolMode::Embed(_) | PoolMode::FastCgi(_) => {
                 return Err(io::Error::other("no spawner"));
             }
         };
@@ -70,19 +70,19 @@ impl Launcher for TestLauncher {
         self.pids.lock().unwrap().push(pid);
         let raw = rustix::process::Pid::from_raw(pid).unwrap();
         let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
-        Ok(Zygote { pid, pidfd })
+        Ok(LaunchedProcess { pid, pidfd })
     }
 }
 
 /// Runs the spawner's process. The test with this name calls it.
 pub fn spawner_process() {
     let number = std::env::var(CONTROL).expect("started by a test").parse();
-    let control = inherited(number.unwrap()).unwrap();
+    let control = take_inherited(number.unwrap()).unwrap();
     let command = std::env::var(COMMAND).unwrap();
-    let settings = Settings {
+    let settings = SpawnerSettings {
         protocol: match std::env::var(PROTOCOL).unwrap().as_str() {
-            "cgi" => Protocol::Cgi,
-            _ => Protocol::FastCgi,
+            "cgi" => ProgramProtocol::Cgi,
+            _ => ProgramProtocol::FastCgi,
         },
         command: command.split('\n').map(Into::into).collect(),
         environment: Vec::new(),
@@ -99,9 +99,9 @@ pub fn cgi_config(children: u32) -> CgiConfig {
         ini: ProgramIni::default(),
         max_children: children,
         queue_size: 1000,
-        queue_timeout: PATIENCE,
+        queue_timeout: TEST_TIMEOUT,
         request_terminate_timeout: None,
-        spawner_timeout: PATIENCE,
+        spawner_timeout: TEST_TIMEOUT,
     }
 }
 
@@ -118,7 +118,7 @@ pub fn program_pool_config(processes: Processes, children: u32) -> ProgramPoolCo
         process_idle_timeout: Duration::from_secs(10),
         max_requests: 0,
         max_memory: None,
-        spawner_timeout: PATIENCE,
+        spawner_timeout: TEST_TIMEOUT,
         client: FastCgiConfig {
             max_connections: None,
             keep_timeout: Duration::from_secs(30),
@@ -202,10 +202,10 @@ pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
         frame: b.finish(length, 0).unwrap(),
         body,
         id: 7,
-        role: Role::Responder,
+        role: ScriptRole::Responder,
         client: None,
         effects: None,
-        held: None,
+        drop_at_end: None,
     }
 }
 

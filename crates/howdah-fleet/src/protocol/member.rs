@@ -2,23 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use super::message::{Entry, Hint, Incarnation, Name, Outcome, Record, Reply, Request, Session};
+use super::message::{
+    EntriesHint, ExchangeOutcome, Incarnation, LogEntry, LogRecord, MemberName, RegistryReply,
+    RegistryRequest, SessionId,
+};
 use super::peers::Peers;
-use super::writes::{Published, Ticket, Writes};
-use super::{Moment, Timing};
+use super::writes::{OwnWrites, PublishedBatch, WriteTicket};
+use super::{ClockNanoseconds, Timing};
 
 /// Something the caller must do because of a message. Effects are carried out in order, before any other method of the
 /// member is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<E> {
     /// Invalidates pages of this member.
-    Apply(Entry<E>),
+    Apply(LogEntry<E>),
     /// Tells the author of entries that this member has applied all entries up to `number`.
     Confirm {
         /// The author of the entries.
-        to: Session,
+        to: SessionId,
         /// This member's session.
-        session: Session,
+        session: SessionId,
         /// The incarnation that `number` belongs to.
         incarnation: Incarnation,
         /// The number of the last entry applied.
@@ -28,96 +31,96 @@ pub enum Effect<E> {
 
 /// A session that the registry knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Joined {
-    session: Session,
+struct JoinedSession {
+    session: SessionId,
     incarnation: Incarnation,
     count: u64,
     position: u64,
     /// The number of an entry that a hint announced before this member had all the entries that precede it.
-    heard_of: u64,
+    announced_entry: u64,
     peers: Peers,
     /// When the exchange was sent whose reply last showed the rows.
-    looked: Moment,
+    rows_requested_at: ClockNanoseconds,
 }
 
 /// An exchange without a reply so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct InFlight {
-    sent: Moment,
-    session: Session,
+struct PendingExchange {
+    sent_at: ClockNanoseconds,
+    session: SessionId,
     /// How many of the queued writes the exchange publishes.
     writes: usize,
     /// The members that the exchange forgets.
-    forgets: Vec<Name>,
+    forgets: Vec<MemberName>,
     /// Whether the exchange invalidates everything, on this member as well.
-    empties: bool,
+    invalidates_all: bool,
     /// Whether the exchange ends the session.
-    leaves: bool,
+    ends_session: bool,
 }
 
 /// A member of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Member<E> {
-    name: Name,
+pub struct FleetMember<E> {
+    name: MemberName,
     timing: Timing,
     /// When the registry last replied. The others may rely on this member's pledge for one lease from then.
-    heard: Moment,
+    last_reply_at: ClockNanoseconds,
     /// The end of the lease.
-    lease: Moment,
-    joined: Option<Joined>,
-    in_flight: Option<InFlight>,
+    lease_until: ClockNanoseconds,
+    joined: Option<JoinedSession>,
+    in_flight: Option<PendingExchange>,
     /// Confirmations that arrived before the reply to the exchange that they belong to.
-    early: Vec<(Session, Incarnation, u64)>,
+    early_confirmations: Vec<(SessionId, Incarnation, u64)>,
     /// When the next exchange is due.
-    due: Moment,
+    next_exchange_at: ClockNanoseconds,
     /// The incarnation, when it was first seen, and whether it is settled.
-    incarnation: Option<(Incarnation, Moment, bool)>,
+    incarnation: Option<(Incarnation, ClockNanoseconds, bool)>,
     /// The names of the members that have not left.
-    known: BTreeSet<Name>,
+    known_members: BTreeSet<MemberName>,
     /// Whether this member has responded to writes that no other member has heard of.
-    let_go: bool,
+    has_unheard_writes: bool,
     /// How many writes were answered without the other members having heard of them.
-    lets_go: u64,
+    unheard_writes: u64,
     /// Whether a session of this process has joined before.
-    was_joined: bool,
+    has_joined_before: bool,
     leaving: bool,
     /// Members that the next exchange is to forget.
-    forgets: Vec<Name>,
+    members_to_forget: Vec<MemberName>,
     /// When the last exchange was sent that makes the others rely on this member. `None` if there was none.
-    reached: Option<Moment>,
+    last_reached_at: Option<ClockNanoseconds>,
     /// No other member has heard of the last write before this ticket, and its response must not be sent.
-    first_unrefused: Ticket,
-    writes: Writes<E>,
+    first_unrefused: WriteTicket,
+    writes: OwnWrites<E>,
 }
 
-impl<E: Clone + PartialEq> Member<E> {
+impl<E: Clone + PartialEq> FleetMember<E> {
     /// Creates a member that starts at `now` and does not serve stored pages yet.
-    pub fn new(name: Name, timing: Timing, now: Moment) -> Member<E> {
-        Member {
+    pub fn new(name: MemberName, timing: Timing, now: ClockNanoseconds) -> FleetMember<E> {
+        FleetMember {
             name,
             timing,
-            heard: now,
-            lease: 0,
+            last_reply_at: now,
+            lease_until: 0,
             joined: None,
             in_flight: None,
-            early: Vec::new(),
-            due: now,
+            early_confirmations: Vec::new(),
+            next_exchange_at: now,
             incarnation: None,
-            known: BTreeSet::new(),
-            let_go: false,
-            lets_go: 0,
-            was_joined: false,
+            known_members: BTreeSet::new(),
+            has_unheard_writes: false,
+            unheard_writes: 0,
+            has_joined_before: false,
             leaving: false,
-            forgets: Vec::new(),
-            reached: None,
+            members_to_forget: Vec::new(),
+            last_reached_at: None,
             first_unrefused: 0,
-            writes: Writes::new(),
+            writes: OwnWrites::new(),
         }
     }
 
     /// Returns the time until which stored pages may be served, as allowed by the messages received so far.
-    pub fn lease(&self) -> Moment {
-        self.lease
+    pub fn lease_until(&self) -> ClockNanoseconds {
+        self.lease_until
     }
 
     /// Returns whether the registry knows this member.
@@ -131,30 +134,32 @@ impl<E: Clone + PartialEq> Member<E> {
     }
 
     /// Returns the members that have not been heard from for a lease. Stored pages are not served because of them.
-    pub fn silent(&self, now: Moment) -> Vec<Name> {
+    pub fn silent_members(&self, now: ClockNanoseconds) -> Vec<MemberName> {
         let joined = self.joined.as_ref();
-        joined.map_or(Vec::new(), |joined| joined.peers.silent(&self.timing, now))
+        joined.map_or(Vec::new(), |joined| {
+            joined.peers.silent_members(&self.timing, now)
+        })
     }
 
     /// Forgets a member that an administrator asserts is no longer running.
-    pub fn forget(&mut self, name: Name, now: Moment) {
-        self.known.remove(&name);
-        if !self.forgets.contains(&name) {
-            self.forgets.push(name);
+    pub fn forget(&mut self, name: MemberName, now: ClockNanoseconds) {
+        self.known_members.remove(&name);
+        if !self.members_to_forget.contains(&name) {
+            self.members_to_forget.push(name);
         }
-        self.due = now;
+        self.next_exchange_at = now;
     }
 
     /// Returns whether this member has been cut off for so long that the others forget it. It does not respond to
     /// writes that they have not heard of.
-    pub fn is_fenced(&self, now: Moment) -> bool {
+    pub fn is_fenced(&self, now: ClockNanoseconds) -> bool {
         now >= self.fenced_from()
     }
 
     /// Returns the time from which the member is fenced, unless it reaches the registry before.
-    pub fn fenced_from(&self) -> Moment {
-        match (self.timing.fence, self.reached) {
-            (None, _) => Moment::MAX,
+    pub fn fenced_from(&self) -> ClockNanoseconds {
+        match (self.timing.fence, self.last_reached_at) {
+            (None, _) => ClockNanoseconds::MAX,
             (Some(_), None) => 0,
             (Some(fence), Some(reached)) => reached.saturating_add(fence),
         }
@@ -162,13 +167,13 @@ impl<E: Clone + PartialEq> Member<E> {
 
     /// Writes with smaller tickets that become confirmed only now are refused instead: no other member has heard of
     /// them, and their responses must not be sent.
-    pub fn first_unrefused(&self) -> Ticket {
+    pub fn first_unrefused(&self) -> WriteTicket {
         self.first_unrefused
     }
 
     /// Returns how many writes were answered without any other member having heard of them.
-    pub fn let_go(&self) -> u64 {
-        self.lets_go
+    pub fn unheard_writes(&self) -> u64 {
+        self.unheard_writes
     }
 
     /// Returns whether the member has left the fleet.
@@ -177,50 +182,50 @@ impl<E: Clone + PartialEq> Member<E> {
     }
 
     /// Returns the names of the other members. `None` while the registry does not know this one.
-    pub fn others(&self) -> Option<&BTreeSet<Name>> {
-        self.joined.as_ref().map(|_| &self.known)
+    pub fn other_members(&self) -> Option<&BTreeSet<MemberName>> {
+        self.joined.as_ref().map(|_| &self.known_members)
     }
 
     /// Queues a write for publication. The caller has already applied it to this member.
-    pub fn publish(&mut self, entry: Entry<E>) -> Ticket {
-        self.writes.add(entry)
+    pub fn publish(&mut self, entry: LogEntry<E>) -> WriteTicket {
+        self.writes.enqueue(entry)
     }
 
     /// Returns whether no member serves a page that is older than this write, or than any write before it.
-    pub fn is_confirmed(&self, ticket: Ticket) -> bool {
+    pub fn is_confirmed(&self, ticket: WriteTicket) -> bool {
         ticket < self.first_unconfirmed()
     }
 
     /// Returns the first unconfirmed ticket: writes with smaller tickets are confirmed.
-    pub fn first_unconfirmed(&self) -> Ticket {
+    pub fn first_unconfirmed(&self) -> WriteTicket {
         self.writes.first_unconfirmed()
     }
 
     /// Returns the first unpublished ticket: writes with smaller tickets are in the log, or were answered without being
     /// published.
-    pub fn first_unpublished(&self) -> Ticket {
+    pub fn first_unpublished(&self) -> WriteTicket {
         self.writes.first_unpublished()
     }
 
     /// Returns the last entry whose effects have been handed out. `None` if the registry does not know this member, or
     /// has not been told of writes that were answered without being published.
     pub fn position(&self) -> Option<(&Incarnation, u64)> {
-        let joined = self.joined.as_ref().filter(|_| !self.let_go)?;
+        let joined = self.joined.as_ref().filter(|_| !self.has_unheard_writes)?;
         Some((&joined.incarnation, joined.position))
     }
 
     /// Stops serving stored pages, and leaves the fleet once everything is published.
-    pub fn leave(&mut self, now: Moment) {
+    pub fn leave(&mut self, now: ClockNanoseconds) {
         self.leaving = true;
-        self.lease = 0;
-        self.due = now;
+        self.lease_until = 0;
+        self.next_exchange_at = now;
     }
 
-    /// Returns when [`Member::poll`] must be called again if no message arrives before.
-    pub fn wakes_at(&self) -> Moment {
+    /// Returns when [`FleetMember::poll`] must be called again if no message arrives before.
+    pub fn next_poll_at(&self) -> ClockNanoseconds {
         let mut at = match self.in_flight {
-            Some(_) => Moment::MAX,
-            None => self.due,
+            Some(_) => ClockNanoseconds::MAX,
+            None => self.next_exchange_at,
         };
         if let Some(deadline) = self.writes.deadline() {
             at = at.min(deadline);
@@ -232,58 +237,66 @@ impl<E: Clone + PartialEq> Member<E> {
     }
 
     /// Returns the time until which the responses to unpublished writes are held back.
-    fn pledged_until(&self) -> Moment {
-        self.heard.saturating_add(self.timing.patience)
+    fn pledged_until(&self) -> ClockNanoseconds {
+        self.last_reply_at.saturating_add(self.timing.patience)
     }
 
     /// Advances the time, and returns the exchange to send now, if any. `session` is a new random number.
-    pub fn poll(&mut self, now: Moment, session: Session) -> Option<Request<E>> {
+    pub fn poll(
+        &mut self,
+        now: ClockNanoseconds,
+        session: SessionId,
+    ) -> Option<RegistryRequest<E>> {
         self.writes.expire(now);
         let queued = self.writes.queued().len();
         if queued > 0 && now >= self.pledged_until() {
-            let unheard = self.writes.let_go();
+            let unheard = self.writes.drop_queued();
             match self.is_fenced(now) {
-                true => self.first_unrefused = self.writes.next(),
-                false => self.lets_go += unheard,
+                true => self.first_unrefused = self.writes.next_ticket(),
+                false => self.unheard_writes += unheard,
             }
-            self.let_go = true;
+            self.has_unheard_writes = true;
             // The first exchange of the next session has to tell the others of these writes.
             self.joined = None;
             self.in_flight = None;
         }
         let publishes = queued > 0 && self.joined.is_some();
-        if self.in_flight.is_some() || (now < self.due && !publishes) {
+        if self.in_flight.is_some() || (now < self.next_exchange_at && !publishes) {
             return None;
         }
-        let (request, session, writes) = self.request(now, session)?;
-        self.early.clear();
-        self.in_flight = Some(InFlight {
-            sent: now,
+        let (request, session, writes) = self.next_request(now, session)?;
+        self.early_confirmations.clear();
+        self.in_flight = Some(PendingExchange {
+            sent_at: now,
             session,
             writes,
-            forgets: self.forgets.clone(),
-            empties: request.forgets(),
-            leaves: matches!(request, Request::Leave { .. }),
+            forgets: self.members_to_forget.clone(),
+            invalidates_all: request.forgets_members(),
+            ends_session: matches!(request, RegistryRequest::Leave { .. }),
         });
         Some(request)
     }
 
-    fn request(&self, now: Moment, new: Session) -> Option<(Request<E>, Session, usize)> {
+    fn next_request(
+        &self,
+        now: ClockNanoseconds,
+        new: SessionId,
+    ) -> Option<(RegistryRequest<E>, SessionId, usize)> {
         let Some(joined) = &self.joined else {
             if self.leaving {
                 return None;
             }
-            let join = Request::Join {
+            let join = RegistryRequest::Join {
                 name: self.name.clone(),
                 session: new,
-                known: self.known.iter().cloned().collect(),
-                is_new: !self.was_joined,
+                known: self.known_members.iter().cloned().collect(),
+                is_new: !self.has_joined_before,
             };
             return Some((join, new, 0));
         };
         let (incarnation, session) = (joined.incarnation.clone(), joined.session);
-        if self.leaving && self.writes.queued().len() == 0 && !self.let_go {
-            let leave = Request::Leave {
+        if self.leaving && self.writes.queued().len() == 0 && !self.has_unheard_writes {
+            let leave = RegistryRequest::Leave {
                 incarnation,
                 session,
             };
@@ -291,28 +304,28 @@ impl<E: Clone + PartialEq> Member<E> {
         }
         let own = self.writes.queued();
         let writes = own.len();
-        let mut entries: Vec<Entry<E>> = own.cloned().collect();
-        let fenced = joined.peers.fenced(&self.timing, now);
+        let mut entries: Vec<LogEntry<E>> = own.cloned().collect();
+        let fenced = joined.peers.fenced_sessions(&self.timing, now);
         // A forgotten member may have written without the others hearing of it.
-        if self.let_go || !self.forgets.is_empty() || !fenced.is_empty() {
-            entries.push(Entry::Everything);
+        if self.has_unheard_writes || !self.members_to_forget.is_empty() || !fenced.is_empty() {
+            entries.push(LogEntry::Everything);
         }
-        let sync = Request::Sync {
+        let sync = RegistryRequest::Sync {
             incarnation,
             session,
             count: joined.count,
             position: joined.position,
             entries,
             settled: self.is_settled(now),
-            over: joined.peers.over(&self.timing, now),
-            forgets: self.forgets.clone(),
+            over: joined.peers.expired_sessions(&self.timing, now),
+            forgets: self.members_to_forget.clone(),
             fenced,
         };
         Some((sync, session, writes))
     }
 
     /// Returns whether all leases of earlier incarnations have expired.
-    fn is_settled(&self, now: Moment) -> bool {
+    fn is_settled(&self, now: ClockNanoseconds) -> bool {
         let seen = self.incarnation.as_ref();
         seen.is_some_and(|(_, since, settled)| {
             *settled || now >= since.saturating_add(self.timing.patience)
@@ -320,44 +333,48 @@ impl<E: Clone + PartialEq> Member<E> {
     }
 
     /// The exchange has failed or takes too long. It is unknown whether the registry has carried it out or will do so.
-    pub fn lost(&mut self, now: Moment) {
+    pub fn fail_exchange(&mut self, now: ClockNanoseconds) {
         if self.in_flight.take().is_some() {
-            self.due = now.saturating_add(self.timing.renew / 4);
+            self.next_exchange_at = now.saturating_add(self.timing.renew / 4);
         }
     }
 
     /// Processes the reply to the exchange.
-    pub fn reply(&mut self, now: Moment, reply: Reply<E>) -> Vec<Effect<E>> {
+    pub fn handle_reply(
+        &mut self,
+        now: ClockNanoseconds,
+        reply: RegistryReply<E>,
+    ) -> Vec<Effect<E>> {
         let Some(flight) = self.in_flight.take() else {
             return Vec::new();
         };
-        self.heard = now;
+        self.last_reply_at = now;
         self.note_incarnation(&reply, now);
-        self.due = flight.sent.saturating_add(self.timing.renew).max(now);
+        self.next_exchange_at = flight.sent_at.saturating_add(self.timing.renew).max(now);
         match (reply.outcome, self.joined.take()) {
-            (Outcome::Unknown, _) => {
-                self.lease = 0;
-                self.due = now;
+            (ExchangeOutcome::Unknown, _) => {
+                self.lease_until = 0;
+                self.next_exchange_at = now;
                 Vec::new()
             }
-            (Outcome::OutOfStep(count), Some(joined)) => {
-                self.joined = Some(Joined { count, ..joined });
-                self.due = now;
+            (ExchangeOutcome::OutOfStep(count), Some(joined)) => {
+                self.joined = Some(JoinedSession { count, ..joined });
+                self.next_exchange_at = now;
                 Vec::new()
             }
-            (Outcome::OutOfStep(_), None) => Vec::new(),
-            (Outcome::Done(_), None) => {
-                self.lease = 0;
-                self.join(now, &flight, reply)
+            (ExchangeOutcome::OutOfStep(_), None) => Vec::new(),
+            (ExchangeOutcome::Done(_), None) => {
+                self.lease_until = 0;
+                self.handle_join_reply(now, &flight, reply)
             }
-            (Outcome::Done(count), Some(joined)) => {
-                let joined = Joined { count, ..joined };
-                self.synced(now, joined, &flight, reply)
+            (ExchangeOutcome::Done(count), Some(joined)) => {
+                let joined = JoinedSession { count, ..joined };
+                self.handle_sync_reply(now, joined, &flight, reply)
             }
         }
     }
 
-    fn note_incarnation(&mut self, reply: &Reply<E>, now: Moment) {
+    fn note_incarnation(&mut self, reply: &RegistryReply<E>, now: ClockNanoseconds) {
         match &mut self.incarnation {
             Some((known, _, settled)) if *known == reply.incarnation => *settled |= reply.settled,
             seen => *seen = Some((reply.incarnation.clone(), now, reply.settled)),
@@ -365,58 +382,63 @@ impl<E: Clone + PartialEq> Member<E> {
     }
 
     /// Joins the fleet. A new session does not know what was written before, so all pages are invalidated.
-    fn join(&mut self, now: Moment, flight: &InFlight, reply: Reply<E>) -> Vec<Effect<E>> {
+    fn handle_join_reply(
+        &mut self,
+        now: ClockNanoseconds,
+        flight: &PendingExchange,
+        reply: RegistryReply<E>,
+    ) -> Vec<Effect<E>> {
         let mut peers = Peers::default();
         peers.update(flight.session, &reply.rows, None, now);
-        self.know(&reply, flight.session);
+        self.update_known_members(&reply, flight.session);
         let mut own = reply
             .rows
             .iter()
             .filter(|row| row.session == flight.session);
         // An earlier process of this name may have responded to writes that it could not publish. The first exchange
         // invalidates everything because of that, before the others rely on this member.
-        self.let_go |= !self.was_joined && !own.all(|row| row.fresh);
-        self.was_joined = true;
+        self.has_unheard_writes |= !self.has_joined_before && !own.all(|row| row.fresh);
+        self.has_joined_before = true;
         // The next exchange is due at once, because the others rely on a member only from its second exchange.
-        self.due = now;
-        self.joined = Some(Joined {
+        self.next_exchange_at = now;
+        self.joined = Some(JoinedSession {
             session: flight.session,
             incarnation: reply.incarnation,
             count: 0,
             position: reply.head,
-            heard_of: 0,
+            announced_entry: 0,
             peers,
-            looked: flight.sent,
+            rows_requested_at: flight.sent_at,
         });
-        vec![Effect::Apply(Entry::Everything)]
+        vec![Effect::Apply(LogEntry::Everything)]
     }
 
-    fn know(&mut self, reply: &Reply<E>, own: Session) {
+    fn update_known_members(&mut self, reply: &RegistryReply<E>, own: SessionId) {
         let others = reply.rows.iter().filter(|row| row.session != own);
         let others = others.filter(|row| !row.replaced && row.name != self.name);
-        self.known = others.map(|row| row.name.clone()).collect();
+        self.known_members = others.map(|row| row.name.clone()).collect();
     }
 
-    fn synced(
+    fn handle_sync_reply(
         &mut self,
-        now: Moment,
-        mut joined: Joined,
-        flight: &InFlight,
-        reply: Reply<E>,
+        now: ClockNanoseconds,
+        mut joined: JoinedSession,
+        flight: &PendingExchange,
+        reply: RegistryReply<E>,
     ) -> Vec<Effect<E>> {
-        if flight.leaves {
-            self.due = Moment::MAX;
-            self.known.clear();
+        if flight.ends_session {
+            self.next_exchange_at = ClockNanoseconds::MAX;
+            self.known_members.clear();
             return Vec::new();
         }
-        self.reached = Some(flight.sent);
+        self.last_reached_at = Some(flight.sent_at);
         let mut effects = joined.catch_up(&reply);
-        if flight.empties {
-            effects.push(Effect::Apply(Entry::Everything));
+        if flight.invalidates_all {
+            effects.push(Effect::Apply(LogEntry::Everything));
         }
         // The hints for these entries may have arrived while entries before them were missing, and were not confirmed
         // then.
-        let authors: BTreeSet<Session> = reply.records.iter().map(|r| r.author).collect();
+        let authors: BTreeSet<SessionId> = reply.records.iter().map(|r| r.author).collect();
         effects.extend(
             authors
                 .iter()
@@ -428,16 +450,17 @@ impl<E: Clone + PartialEq> Member<E> {
                     number: joined.position,
                 }),
         );
-        let early = std::mem::take(&mut self.early);
-        let before = std::mem::replace(&mut joined.looked, flight.sent);
+        let early = std::mem::take(&mut self.early_confirmations);
+        let before = std::mem::replace(&mut joined.rows_requested_at, flight.sent_at);
         joined
             .peers
             .update(joined.session, &reply.rows, Some(before), now);
-        self.know(&reply, joined.session);
-        self.let_go = false;
-        self.forgets.retain(|name| !flight.forgets.contains(name));
+        self.update_known_members(&reply, joined.session);
+        self.has_unheard_writes = false;
+        self.members_to_forget
+            .retain(|name| !flight.forgets.contains(name));
         if flight.writes > 0 {
-            self.published(now, &joined, flight.writes, &reply);
+            self.record_published(now, &joined, flight.writes, &reply);
         }
         for (session, incarnation, number) in early {
             self.writes.confirm(session, &incarnation, number);
@@ -447,23 +470,29 @@ impl<E: Clone + PartialEq> Member<E> {
                 .confirm(row.session, &reply.incarnation, row.position);
         }
         self.writes.expire(now);
-        if let Some(pledged) = joined.peers.pledged(&self.timing)
+        if let Some(pledged) = joined.peers.pledged_until(&self.timing)
             && !self.leaving
         {
-            let own = flight.sent.saturating_add(self.timing.lease);
-            self.lease = self.lease.max(own.min(pledged));
+            let own = flight.sent_at.saturating_add(self.timing.lease);
+            self.lease_until = self.lease_until.max(own.min(pledged));
         }
         // This is done once: an exchange that is sent after the hint returns the announced entry.
-        if std::mem::take(&mut joined.heard_of) > joined.position {
-            self.due = now;
+        if std::mem::take(&mut joined.announced_entry) > joined.position {
+            self.next_exchange_at = now;
         }
         self.joined = Some(joined);
         effects
     }
 
     /// Records that an exchange has published writes. They wait for all members whose lease may not have expired.
-    fn published(&mut self, now: Moment, joined: &Joined, count: usize, reply: &Reply<E>) {
-        let first = self.writes.take_published(count);
+    fn record_published(
+        &mut self,
+        now: ClockNanoseconds,
+        joined: &JoinedSession,
+        count: usize,
+        reply: &RegistryReply<E>,
+    ) {
+        let first = self.writes.dequeue_published(count);
         let others = reply
             .rows
             .iter()
@@ -480,17 +509,17 @@ impl<E: Clone + PartialEq> Member<E> {
             }
             _ => 0,
         };
-        self.writes.wait_for(Published {
-            first,
+        self.writes.add_published(PublishedBatch {
+            first_ticket: first,
             incarnation: reply.incarnation.clone(),
             number: reply.head,
-            waits,
+            unconfirmed: waits,
             unknown_until,
         });
     }
 
     /// Processes a hint: another member has published entries.
-    pub fn hint(&mut self, now: Moment, hint: Hint<E>) -> Vec<Effect<E>> {
+    pub fn handle_hint(&mut self, now: ClockNanoseconds, hint: EntriesHint<E>) -> Vec<Effect<E>> {
         let mut effects = Vec::new();
         let Some(joined) = &mut self.joined else {
             return effects;
@@ -504,8 +533,8 @@ impl<E: Clone + PartialEq> Member<E> {
         }
         if first > joined.position + 1 {
             // Earlier entries have not arrived, and an exchange that is already in flight may not return them.
-            joined.heard_of = joined.heard_of.max(last);
-            self.due = now;
+            joined.announced_entry = joined.announced_entry.max(last);
+            self.next_exchange_at = now;
             return effects;
         }
         if last > joined.position {
@@ -521,10 +550,10 @@ impl<E: Clone + PartialEq> Member<E> {
     }
 
     /// Processes a confirmation: another member has applied all entries up to `number`.
-    pub fn confirmed(
+    pub fn handle_confirmation(
         &mut self,
-        now: Moment,
-        session: Session,
+        now: ClockNanoseconds,
+        session: SessionId,
         incarnation: &Incarnation,
         number: u64,
     ) {
@@ -535,24 +564,25 @@ impl<E: Clone + PartialEq> Member<E> {
             .as_ref()
             .is_some_and(|flight| flight.writes > 0)
         {
-            self.early.push((session, incarnation.clone(), number));
+            self.early_confirmations
+                .push((session, incarnation.clone(), number));
         }
     }
 }
 
-impl Joined {
+impl JoinedSession {
     /// Applies the log entries after the member's position. Invalidates everything if some of them are missing.
-    fn catch_up<E: Clone>(&mut self, reply: &Reply<E>) -> Vec<Effect<E>> {
+    fn catch_up<E: Clone>(&mut self, reply: &RegistryReply<E>) -> Vec<Effect<E>> {
         let numbers = reply.records.iter().map(|record| record.number);
         let is_whole = numbers.eq(self.position + 1..=reply.head);
         if !is_whole && self.position != reply.head {
             self.position = reply.head;
-            return vec![Effect::Apply(Entry::Everything)];
+            return vec![Effect::Apply(LogEntry::Everything)];
         }
         self.apply(reply.records.clone(), reply.head)
     }
 
-    fn apply<E>(&mut self, records: Vec<Record<E>>, last: u64) -> Vec<Effect<E>> {
+    fn apply<E>(&mut self, records: Vec<LogRecord<E>>, last: u64) -> Vec<Effect<E>> {
         let new = records.into_iter();
         let new = new.filter(|r| r.number > self.position && r.author != self.session);
         let effects = new.map(|record| Effect::Apply(record.entry)).collect();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 /// A member's name. It survives a restart and is different on every server.
-pub type Name = Arc<str>;
+pub type MemberName = Arc<str>;
 
 /// The membership of a member between two joins: a random number that is never reused.
-pub type Session = u64;
+pub type SessionId = u64;
 
 /// Returns the session of a member that the registry knows only by name. It has the highest bit set, which is clear in
 /// sessions drawn at random.
-pub fn absent(name: &Name) -> Session {
+pub fn placeholder_session(name: &MemberName) -> SessionId {
     const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0100_0000_01b3);
     let hash = name.bytes().fold(FNV.0, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(FNV.1)
@@ -24,7 +24,7 @@ pub type Incarnation = Arc<str>;
 
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Entry<E> {
+pub enum LogEntry<E> {
     /// All pages of all sites are invalidated.
     Everything,
     /// The invalidation of a write or a purge.
@@ -33,27 +33,27 @@ pub enum Entry<E> {
 
 /// An entry with its number in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Record<E> {
+pub struct LogRecord<E> {
     /// The number of the entry, one more than that of the previous entry.
     pub number: u64,
     /// The session that wrote the entry, and has already applied it.
-    pub author: Session,
+    pub author: SessionId,
     /// The invalidation.
-    pub entry: Entry<E>,
+    pub entry: LogEntry<E>,
 }
 
 /// A request to the registry, which carries it out atomically.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Request<E> {
+pub enum RegistryRequest<E> {
     /// Starts a new session of a member. Earlier sessions of the same name end.
     Join {
         /// The member's name.
-        name: Name,
+        name: MemberName,
         /// The new session.
-        session: Session,
+        session: SessionId,
         /// The members that this one knows. The registry adds a row for each one that it does not know, so that the
         /// fleet waits for it.
-        known: Vec<Name>,
+        known: Vec<MemberName>,
         /// Whether this is the first join of the process.
         is_new: bool,
     },
@@ -62,49 +62,49 @@ pub enum Request<E> {
         /// The incarnation that the session belongs to.
         incarnation: Incarnation,
         /// The session of the requesting member.
-        session: Session,
+        session: SessionId,
         /// The number of exchanges of the session, as the member last received it. The registry refuses an exchange
         /// with another count, because it has arrived late.
         count: u64,
         /// The number of the last entry that the member has applied.
         position: u64,
         /// Entries to append to the log.
-        entries: Vec<Entry<E>>,
+        entries: Vec<LogEntry<E>>,
         /// Whether the member has known this incarnation for at least as long as another member's lease may have
         /// lasted.
         settled: bool,
         /// Sessions that were replaced and whose leases have expired.
-        over: Vec<Session>,
+        over: Vec<SessionId>,
         /// Members that an administrator asserts are no longer running.
-        forgets: Vec<Name>,
+        forgets: Vec<MemberName>,
         /// Sessions that have been silent for so long that their members must have fenced themselves, each with the
         /// count for which this holds.
-        fenced: Vec<(Session, u64)>,
+        fenced: Vec<(SessionId, u64)>,
     },
     /// Ends the session in good order: the member serves no stored pages and writes nothing.
     Leave {
         /// The incarnation that the session belongs to.
         incarnation: Incarnation,
         /// The session of the requesting member.
-        session: Session,
+        session: SessionId,
     },
 }
 
-impl<E> Request<E> {
+impl<E> RegistryRequest<E> {
     /// Returns whether the request makes the registry forget members.
-    pub fn forgets(&self) -> bool {
+    pub fn forgets_members(&self) -> bool {
         match self {
-            Request::Sync {
+            RegistryRequest::Sync {
                 forgets, fenced, ..
             } => !forgets.is_empty() || !fenced.is_empty(),
-            Request::Join { .. } | Request::Leave { .. } => false,
+            RegistryRequest::Join { .. } | RegistryRequest::Leave { .. } => false,
         }
     }
 }
 
 /// The result of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum ExchangeOutcome {
     /// The exchange was carried out. Holds the new number of exchanges of the session.
     Done(u64),
     /// Nothing was done, because an exchange that the member took for lost arrived first. Holds the current number of
@@ -116,11 +116,11 @@ pub enum Outcome {
 
 /// A member's row in the registry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Row {
+pub struct MemberRow {
     /// The session that the row belongs to.
-    pub session: Session,
+    pub session: SessionId,
     /// The member's name.
-    pub name: Name,
+    pub name: MemberName,
     /// The number of exchanges of the session.
     pub count: u64,
     /// The number of the last entry that the member had applied when it began the latest of these exchanges.
@@ -135,26 +135,26 @@ pub struct Row {
 
 /// The registry's reply to a request, a snapshot of one point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Reply<E> {
+pub struct RegistryReply<E> {
     /// The registry's incarnation.
     pub incarnation: Incarnation,
     /// Whether some member has known this incarnation for at least as long as another member's lease may have lasted.
     pub settled: bool,
     /// The result of the exchange.
-    pub outcome: Outcome,
+    pub outcome: ExchangeOutcome,
     /// The number of the log's last entry. Entries of the exchange itself are the last ones up to it.
     pub head: u64,
     /// The entries after the member's position. Some are missing if the log has been trimmed.
-    pub records: Vec<Record<E>>,
+    pub records: Vec<LogRecord<E>>,
     /// The rows of all members.
-    pub rows: Vec<Row>,
+    pub rows: Vec<MemberRow>,
 }
 
 /// The message that Valkey publishes to all members while it carries out an exchange. A lost hint only costs time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Hint<E> {
+pub struct EntriesHint<E> {
     /// The registry's incarnation.
     pub incarnation: Incarnation,
     /// The new entries.
-    pub records: Vec<Record<E>>,
+    pub records: Vec<LogRecord<E>>,
 }

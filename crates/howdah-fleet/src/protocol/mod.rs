@@ -1,6 +1,6 @@
 //! The protocol of a fleet (docs/fleet.md). The code in this module runs in production, and the same code is explored
 //! by the model checker in `tests/model`. It does no I/O and reads no clock: callers pass in times and messages, and
-//! send the requests that [`Member::poll`] returns.
+//! send the requests that [`FleetMember::poll`] returns.
 //!
 //! Valkey holds a *registry*: a log of numbered entries and a row for each member. A single script reads and changes
 //! it, so its steps are totally ordered within one *incarnation*, that is, one process of Valkey that has not been
@@ -29,34 +29,35 @@ mod message;
 mod peers;
 mod writes;
 
-pub use member::{Effect, Member};
+pub use member::{Effect, FleetMember};
 pub use message::{
-    Entry, Hint, Incarnation, Name, Outcome, Record, Reply, Request, Row, Session, absent,
+    EntriesHint, ExchangeOutcome, Incarnation, LogEntry, LogRecord, MemberName, MemberRow,
+    RegistryReply, RegistryRequest, SessionId, placeholder_session,
 };
-pub use writes::Ticket;
+pub use writes::WriteTicket;
 
 /// A time on a member's own clock, in nanoseconds. The clock keeps running while the machine is suspended.
-pub type Moment = u64;
+pub type ClockNanoseconds = u64;
 
 /// The durations of the promises.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// How long a member serves stored pages after it sent the last exchange that succeeded.
-    pub lease: Moment,
+    pub lease: ClockNanoseconds,
     /// How long other members wait for that lease to expire: the lease plus the possible difference between clock
     /// rates.
-    pub patience: Moment,
+    pub patience: ClockNanoseconds,
     /// How long a member may be cut off from the registry before it stops responding to writes that the others have not
     /// heard of. The others forget it then. `None`: it always responds.
-    pub fence: Option<Moment>,
+    pub fence: Option<ClockNanoseconds>,
     /// How often a member exchanges messages with the registry.
-    pub renew: Moment,
+    pub renew: ClockNanoseconds,
 }
 
 impl Timing {
     /// Returns the timing for a lease of this many nanoseconds. It allows the rates of clocks to differ by one part in
     /// 64, a hundred times the error of a quartz. Six exchanges fit in a lease, so a few may be lost.
-    pub fn of(lease: Moment) -> Timing {
+    pub fn for_lease(lease: ClockNanoseconds) -> Timing {
         Timing {
             lease,
             patience: Timing::patience(lease),
@@ -66,7 +67,7 @@ impl Timing {
     }
 
     /// Returns how long other members wait for something that a member does within `time`.
-    pub fn patience(time: Moment) -> Moment {
+    pub fn patience(time: ClockNanoseconds) -> ClockNanoseconds {
         time.saturating_add(time / 64 + 1)
     }
 }

@@ -1,6 +1,6 @@
 //! Shares one render of a page between all members: when a page has been invalidated, one member renders it, and the
 //! others take the result from Valkey. This module treats pages as opaque bytes. The caller decides with
-//! [`Fleet::is_within`](crate::Fleet::is_within) whether it may use a page.
+//! [`FleetModel::is_within`](crate::FleetModel::is_within) whether it may use a page.
 //!
 //! - [`seal`]: signs pages. [`outcome`]: names the possible outcomes.
 //! - `store`: the pages and leads in Valkey.
@@ -25,43 +25,43 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
-use crate::position::Position;
+use crate::position::LogPosition;
 use crate::valkey::Valkey;
-use outcome::{Counters, Outcome};
+use outcome::{FleetRenderOutcome, RenderCounters};
 use seal::{PageName, RenderKey, Seal};
-use store::{Kept, Store};
+use store::{RenderStore, StoredRender};
 
 /// The maximum length of a shared page in the format of the disk store, in bytes.
-pub const LONGEST: usize = 1 << 20;
+pub const MAX_PAGE_BYTES: usize = 1 << 20;
 /// How long Valkey holds a page. Pages are handed over through Valkey, not stored in it.
-const LIFE: Duration = Duration::from_secs(10);
+const PAGE_LIFETIME: Duration = Duration::from_secs(10);
 /// How long Valkey remembers that a page cannot be shared.
-const REFUSED: Duration = Duration::from_secs(1);
+const REFUSAL_LIFETIME: Duration = Duration::from_secs(1);
 /// How long a lead lasts without being renewed. The leader renews it three times in this time.
-const LEAD: Duration = Duration::from_millis(900);
+const LEAD_LIFETIME: Duration = Duration::from_millis(900);
 /// The maximum number of concurrent requests for renders, including waiting and leading ones.
-const PLACES: usize = 64;
+const MAX_CONCURRENT_REQUESTS: usize = 64;
 /// The same failure is logged at most once in this time.
-const REPORTED_EVERY: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Logs a failure with its details.
-pub type ReportRender = Box<dyn Fn(Outcome, &str) + Send + Sync>;
+pub type ReportRender = Box<dyn Fn(FleetRenderOutcome, &str) + Send + Sync>;
 
 /// The renders that the members of a fleet share.
 pub struct Renders {
-    store: Store,
+    store: RenderStore,
     seal: Seal,
     /// How long a member waits for the render of another.
     patience: Duration,
     runtime: Handle,
-    ended: Mutex<HashMap<PageName, watch::Sender<()>>>,
-    places: Arc<Semaphore>,
+    lead_ends: Mutex<HashMap<PageName, watch::Sender<()>>>,
+    permits: Arc<Semaphore>,
     tokens: AtomicU64,
-    word: u64,
-    counters: Counters,
+    token_prefix: u64,
+    counters: RenderCounters,
     /// Valkey is not used before this time, because it has failed.
-    rests_until: Mutex<Option<Instant>>,
-    reported: Mutex<HashMap<Outcome, Instant>>,
+    backoff_until: Mutex<Option<Instant>>,
+    reported: Mutex<HashMap<FleetRenderOutcome, Instant>>,
     report: ReportRender,
 }
 
@@ -73,13 +73,13 @@ impl std::fmt::Debug for Renders {
 
 /// What a member has to do about a page.
 #[derive(Debug)]
-pub enum Answer {
+pub enum RenderDecision {
     /// The page has been rendered. Holds the position in the log at which the render began, and the page's bytes.
-    Page(Position, Vec<u8>),
+    Page(LogPosition, Vec<u8>),
     /// The member renders the page for itself and for the others.
     Lead(Lead),
     /// The member renders the page for itself only.
-    Alone(Outcome),
+    Alone(FleetRenderOutcome),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -87,9 +87,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Aborts the task when the caller that waits for it is dropped.
-struct Task<T>(JoinHandle<T>);
+struct AbortOnDrop<T>(JoinHandle<T>);
 
-impl<T> Drop for Task<T> {
+impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -109,16 +109,16 @@ impl Renders {
             .enable_all()
             .build()?;
         let renders = Arc::new(Renders {
-            store: Store::new(valkey, fleet, patience / 4),
+            store: RenderStore::new(valkey, fleet, patience / 4),
             seal: Seal::new(key),
             patience,
             runtime: runtime.handle().clone(),
-            ended: Mutex::default(),
-            places: Arc::new(Semaphore::new(PLACES)),
+            lead_ends: Mutex::default(),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS)),
             tokens: AtomicU64::new(0),
-            word,
-            counters: Counters::default(),
-            rests_until: Mutex::default(),
+            token_prefix: word,
+            counters: RenderCounters::default(),
+            backoff_until: Mutex::default(),
             reported: Mutex::default(),
             report,
         });
@@ -128,7 +128,7 @@ impl Renders {
             .spawn(move || {
                 runtime.block_on(async {
                     while let Some(renders) = listener.upgrade() {
-                        renders.hear().await;
+                        renders.receive_lead_ends().await;
                         sleep(renders.patience / 4).await;
                     }
                 });
@@ -137,13 +137,13 @@ impl Renders {
     }
 
     /// Receives notices of ended leads until the connection breaks.
-    async fn hear(&self) {
-        let Ok(Ok(ended)) = timeout(self.patience, self.store.listen()).await else {
+    async fn receive_lead_ends(&self) {
+        let Ok(Ok(ended)) = timeout(self.patience, self.store.subscribe_lead_ends()).await else {
             return;
         };
         let mut ended = std::pin::pin!(ended);
         while let Some(page) = ended.next().await {
-            if let Some(waiting) = lock(&self.ended).get(&page) {
+            if let Some(waiting) = lock(&self.lead_ends).get(&page) {
                 waiting.send_replace(());
             }
         }
@@ -151,22 +151,22 @@ impl Renders {
 
     /// Returns the name of the page that these parts identify. They must contain everything that distinguishes it from
     /// other pages.
-    pub fn name(&self, parts: &[&[u8]]) -> PageName {
+    pub fn page_name(&self, parts: &[&[u8]]) -> PageName {
         self.seal.name(parts)
     }
 
     /// Counts the outcome of a render.
-    pub fn count(&self, outcome: Outcome) {
+    pub fn count(&self, outcome: FleetRenderOutcome) {
         self.counters.add(outcome);
     }
 
     /// Counts a failure, and logs it at a limited rate.
-    pub fn failed(&self, outcome: Outcome, detail: &str) {
+    pub fn count_failure(&self, outcome: FleetRenderOutcome, detail: &str) {
         self.count(outcome);
         let now = Instant::now();
         let mut reported = lock(&self.reported);
         let last = reported.get(&outcome);
-        if last.is_none_or(|last| now.duration_since(*last) >= REPORTED_EVERY) {
+        if last.is_none_or(|last| now.duration_since(*last) >= REPORT_INTERVAL) {
             reported.insert(outcome, now);
             drop(reported);
             (self.report)(outcome, detail);
@@ -174,38 +174,38 @@ impl Renders {
     }
 
     /// Returns how often each outcome has occurred.
-    pub fn sums(&self) -> Vec<(String, u64)> {
+    pub fn outcome_counts(&self) -> Vec<(String, u64)> {
         self.counters.sums()
     }
 
     /// Finds out who renders a page. If another member does, waits for its render until `deadline`. `position` is the
     /// position of this member: a render that began before it is useless.
-    pub async fn ask(
+    pub async fn request_render(
         self: &Arc<Renders>,
         page: PageName,
-        position: Position,
+        position: LogPosition,
         deadline: Instant,
-    ) -> Answer {
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            self.count(Outcome::RenderBusy);
-            return Answer::Alone(Outcome::RenderBusy);
+    ) -> RenderDecision {
+        let Ok(place) = self.permits.clone().try_acquire_owned() else {
+            self.count(FleetRenderOutcome::RenderBusy);
+            return RenderDecision::Alone(FleetRenderOutcome::RenderBusy);
         };
-        if lock(&self.rests_until).is_some_and(|until| Instant::now() < until) {
-            self.count(Outcome::RenderUnreachable);
-            return Answer::Alone(Outcome::RenderUnreachable);
+        if lock(&self.backoff_until).is_some_and(|until| Instant::now() < until) {
+            self.count(FleetRenderOutcome::RenderUnreachable);
+            return RenderDecision::Alone(FleetRenderOutcome::RenderUnreachable);
         }
         let renders = self.clone();
         let find = async move {
-            let find = renders.find(page, position, place);
+            let find = renders.wait_or_lead(page, position, place);
             let found = tokio::time::timeout_at(deadline.into(), find).await;
             found.unwrap_or_else(|_| {
-                renders.count(Outcome::RenderTooSlow);
-                Answer::Alone(Outcome::RenderTooSlow)
+                renders.count(FleetRenderOutcome::RenderTooSlow);
+                RenderDecision::Alone(FleetRenderOutcome::RenderTooSlow)
             })
         };
-        let mut task = Task(self.runtime.spawn(find));
+        let mut task = AbortOnDrop(self.runtime.spawn(find));
         let answer = (&mut task.0).await;
-        answer.unwrap_or(Answer::Alone(Outcome::RenderUnreachable))
+        answer.unwrap_or(RenderDecision::Alone(FleetRenderOutcome::RenderUnreachable))
     }
 
     /// Returns the time until which a request that begins now waits for a render.
@@ -213,80 +213,88 @@ impl Renders {
         Instant::now() + self.patience
     }
 
-    async fn find(
+    async fn wait_or_lead(
         self: &Arc<Renders>,
         page: PageName,
-        position: Position,
+        position: LogPosition,
         place: OwnedSemaphorePermit,
-    ) -> Answer {
+    ) -> RenderDecision {
         let number = self.tokens.fetch_add(1, Ordering::Relaxed);
-        let token = format!("{:x}-{number:x}", self.word);
+        let token = format!("{:x}-{number:x}", self.token_prefix);
         let mut discard = false;
         // Subscribed before Valkey is asked, so that no end of a lead is missed.
-        let mut ended = Waiting::new(self, &page);
+        let mut ended = LeadEndSubscription::new(self, &page);
         loop {
             let kept = self
                 .store
-                .ask(&page, &position, &token, LEAD, discard)
+                .find_or_lead(&page, &position, &token, LEAD_LIFETIME, discard)
                 .await;
             discard = false;
             match kept {
                 Err(error) => {
-                    self.unreachable(&error);
-                    return Answer::Alone(Outcome::RenderUnreachable);
+                    self.back_off(&error);
+                    return RenderDecision::Alone(FleetRenderOutcome::RenderUnreachable);
                 }
-                Ok(Kept::Lead) => {
-                    return Answer::Lead(Lead::new(self, page.clone(), position, token, place));
+                Ok(StoredRender::Lead) => {
+                    return RenderDecision::Lead(Lead::new(
+                        self,
+                        page.clone(),
+                        position,
+                        token,
+                        place,
+                    ));
                 }
-                Ok(Kept::Refused) => {
-                    self.count(Outcome::RenderNotShared);
-                    return Answer::Alone(Outcome::RenderNotShared);
+                Ok(StoredRender::Refused) => {
+                    self.count(FleetRenderOutcome::RenderNotShared);
+                    return RenderDecision::Alone(FleetRenderOutcome::RenderNotShared);
                 }
-                Ok(Kept::Page(kept)) => match self.seal.open(&page, &kept, LIFE + self.patience) {
-                    Ok((began, bytes)) => return Answer::Page(began, bytes),
-                    Err(why) => {
-                        self.failed(why, "a page in Valkey is not taken");
-                        discard = true;
+                Ok(StoredRender::Page(kept)) => {
+                    match self.seal.open(&page, &kept, PAGE_LIFETIME + self.patience) {
+                        Ok((began, bytes)) => return RenderDecision::Page(began, bytes),
+                        Err(why) => {
+                            self.count_failure(why, "a page in Valkey is not taken");
+                            discard = true;
+                        }
                     }
-                },
+                }
                 // The leader may have died.
-                Ok(Kept::Led) => {
-                    let _ = timeout(LEAD / 2, ended.of.changed()).await;
+                Ok(StoredRender::Led) => {
+                    let _ = timeout(LEAD_LIFETIME / 2, ended.ended.changed()).await;
                 }
             }
         }
     }
 
-    fn unreachable(&self, error: &RedisError) {
-        *lock(&self.rests_until) = Some(Instant::now() + self.patience);
-        self.failed(Outcome::RenderUnreachable, &error.to_string());
+    fn back_off(&self, error: &RedisError) {
+        *lock(&self.backoff_until) = Some(Instant::now() + self.patience);
+        self.count_failure(FleetRenderOutcome::RenderUnreachable, &error.to_string());
     }
 }
 
 /// A subscription to the end of a page's lead.
-struct Waiting<'r> {
+struct LeadEndSubscription<'r> {
     renders: &'r Renders,
     page: PageName,
-    of: watch::Receiver<()>,
+    ended: watch::Receiver<()>,
 }
 
-impl<'r> Waiting<'r> {
-    fn new(renders: &'r Renders, page: &PageName) -> Waiting<'r> {
-        let mut ended = lock(&renders.ended);
+impl<'r> LeadEndSubscription<'r> {
+    fn new(renders: &'r Renders, page: &PageName) -> LeadEndSubscription<'r> {
+        let mut ended = lock(&renders.lead_ends);
         let sender = ended
             .entry(page.clone())
             .or_insert_with(|| watch::Sender::new(()));
-        Waiting {
+        LeadEndSubscription {
             renders,
             page: page.clone(),
-            of: sender.subscribe(),
+            ended: sender.subscribe(),
         }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for LeadEndSubscription<'_> {
     fn drop(&mut self) {
-        let mut ended = lock(&self.renders.ended);
+        let mut ended = lock(&self.renders.lead_ends);
         // The remaining receiver is the one of this subscription.
         if ended
             .get(&self.page)
@@ -302,27 +310,27 @@ impl Drop for Waiting<'_> {
 pub struct Lead {
     renders: Arc<Renders>,
     page: PageName,
-    position: Position,
+    position: LogPosition,
     token: String,
     renewal: AbortHandle,
     is_settled: bool,
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Lead {
     fn new(
         renders: &Arc<Renders>,
         page: PageName,
-        position: Position,
+        position: LogPosition,
         token: String,
         place: OwnedSemaphorePermit,
     ) -> Lead {
         let (owner, name, own) = (renders.clone(), page.clone(), token.clone());
         let renewal = renders.runtime.spawn(async move {
             loop {
-                sleep(LEAD / 3).await;
+                sleep(LEAD_LIFETIME / 3).await;
                 // A failed renewal is retried, because the lead may not have expired.
-                if let Ok(false) = owner.store.renew(&name, &own, LEAD).await {
+                if let Ok(false) = owner.store.renew(&name, &own, LEAD_LIFETIME).await {
                     return;
                 }
             }
@@ -334,15 +342,15 @@ impl Lead {
             token,
             renewal: renewal.abort_handle(),
             is_settled: false,
-            place: Some(place),
+            permit: Some(place),
         }
     }
 
     /// Hands the page over to the others. The page is the concatenation of `parts`.
-    pub fn give<B: AsRef<[u8]> + Send + 'static>(mut self, parts: Vec<B>) {
+    pub fn share<B: AsRef<[u8]> + Send + 'static>(mut self, parts: Vec<B>) {
         let length: usize = parts.iter().map(|part| part.as_ref().len()).sum();
-        if length > LONGEST {
-            self.renders.count(Outcome::RenderTooLong);
+        if length > MAX_PAGE_BYTES {
+            self.renders.count(FleetRenderOutcome::RenderTooLong);
             return self.refuse();
         }
         let (renders, page) = (self.renders.clone(), self.page.clone());
@@ -351,25 +359,25 @@ impl Lead {
             let parts: Vec<&[u8]> = parts.iter().map(AsRef::as_ref).collect();
             renders.seal.seal(&page, &position, &parts.concat())
         };
-        self.settle(LIFE, Some(Outcome::Given), sealed);
+        self.settle(PAGE_LIFETIME, Some(FleetRenderOutcome::Given), sealed);
     }
 
     /// Reports that the page cannot be shared, so the others render it for themselves.
     pub fn refuse(mut self) {
         let text = format!("r {} {} -", self.position.incarnation, self.position.number);
-        self.settle(REFUSED, None, || text.into_bytes());
+        self.settle(REFUSAL_LIFETIME, None, || text.into_bytes());
     }
 
     fn settle(
         &mut self,
         life: Duration,
-        outcome: Option<Outcome>,
+        outcome: Option<FleetRenderOutcome>,
         kept: impl FnOnce() -> Vec<u8> + Send + 'static,
     ) {
         self.is_settled = true;
         let (renders, page) = (self.renders.clone(), self.page.clone());
         let (token, renewal) = (std::mem::take(&mut self.token), self.renewal.clone());
-        let place = self.place.take();
+        let place = self.permit.take();
         self.renders.runtime.spawn(async move {
             match renders.store.settle(&page, &token, &kept(), life).await {
                 Ok(true) => outcome
@@ -377,7 +385,7 @@ impl Lead {
                     .for_each(|outcome| renders.count(outcome)),
                 // The lead has passed to another member.
                 Ok(false) => {}
-                Err(error) => renders.unreachable(&error),
+                Err(error) => renders.back_off(&error),
             }
             renewal.abort();
             drop(place);
@@ -388,7 +396,7 @@ impl Lead {
 impl Drop for Lead {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.settle(LIFE, None, Vec::new);
+            self.settle(PAGE_LIFETIME, None, Vec::new);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The outcome of a render that members may share. After all but the first two, this member renders for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum FleetRenderOutcome {
     /// The page that another member rendered is stored here.
     Taken,
     /// The page was rendered here and handed over.
@@ -31,20 +31,20 @@ pub enum Outcome {
     RenderBusy,
 }
 
-impl Outcome {
+impl FleetRenderOutcome {
     /// All outcomes.
-    pub const ALL: [Outcome; 11] = [
-        Outcome::Taken,
-        Outcome::Given,
-        Outcome::RenderNotShared,
-        Outcome::RenderTooSlow,
-        Outcome::RenderOutdated,
-        Outcome::RenderForged,
-        Outcome::RenderUntimely,
-        Outcome::RenderUnreadable,
-        Outcome::RenderTooLong,
-        Outcome::RenderUnreachable,
-        Outcome::RenderBusy,
+    pub const ALL: [FleetRenderOutcome; 11] = [
+        FleetRenderOutcome::Taken,
+        FleetRenderOutcome::Given,
+        FleetRenderOutcome::RenderNotShared,
+        FleetRenderOutcome::RenderTooSlow,
+        FleetRenderOutcome::RenderOutdated,
+        FleetRenderOutcome::RenderForged,
+        FleetRenderOutcome::RenderUntimely,
+        FleetRenderOutcome::RenderUnreadable,
+        FleetRenderOutcome::RenderTooLong,
+        FleetRenderOutcome::RenderUnreachable,
+        FleetRenderOutcome::RenderBusy,
     ];
 
     /// The outcome's name in log, status and metrics.
@@ -55,16 +55,16 @@ impl Outcome {
 
 /// How often each outcome has occurred.
 #[derive(Debug, Default)]
-pub(super) struct Counters([AtomicU64; Outcome::ALL.len()]);
+pub(super) struct RenderCounters([AtomicU64; FleetRenderOutcome::ALL.len()]);
 
-impl Counters {
-    pub fn add(&self, outcome: Outcome) {
+impl RenderCounters {
+    pub fn add(&self, outcome: FleetRenderOutcome) {
         self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn sums(&self) -> Vec<(String, u64)> {
-        let sum = |outcome: Outcome| self.0[outcome as usize].load(Ordering::Relaxed);
-        Outcome::ALL.map(|o| (o.name(), sum(o))).to_vec()
+        let sum = |outcome: FleetRenderOutcome| self.0[outcome as usize].load(Ordering::Relaxed);
+        FleetRenderOutcome::ALL.map(|o| (o.name(), sum(o))).to_vec()
     }
 }
 
@@ -73,9 +73,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_outcome_is_counted_by_its_own_name() {
-        let counters = Counters::default();
-        for outcome in Outcome::ALL {
+    fn outcomes_are_counted_by_name() {
+        let counters = RenderCounters::default();
+        for outcome in FleetRenderOutcome::ALL {
             counters.add(outcome);
         }
         assert!(counters.sums().iter().all(|(_, n)| *n == 1));

@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac::{Context, HMAC_SHA256, Key, verify};
 
-use super::outcome::Outcome;
-use crate::position::Position;
+use super::outcome::FleetRenderOutcome;
+use crate::position::LogPosition;
 
 /// The minimum length of a key, in bytes.
-pub const SHORTEST_KEY: usize = 32;
+pub const MIN_KEY_BYTES: usize = 32;
 /// How far the clocks of members may differ.
-const CLOCKS: Duration = Duration::from_secs(2);
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(2);
 /// The length of a signature, in bytes.
-const SIGNATURE: usize = 32;
+const SIGNATURE_BYTES: usize = 32;
 
 /// The secret that the members of a fleet share.
 #[derive(Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl RenderKey {
     /// Takes the key from the content of a file, without surrounding whitespace. Returns `None` if it is too short.
     pub fn new(content: &[u8]) -> Option<RenderKey> {
         let key = content.trim_ascii();
-        (key.len() >= SHORTEST_KEY).then(|| RenderKey(key.to_vec()))
+        (key.len() >= MIN_KEY_BYTES).then(|| RenderKey(key.to_vec()))
     }
 }
 
@@ -49,7 +49,7 @@ impl fmt::Debug for Seal {
     }
 }
 
-fn wall() -> u64 {
+fn unix_milliseconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
 }
@@ -71,7 +71,7 @@ impl Seal {
         PageName(context.sign().as_ref().iter().map(hex).collect())
     }
 
-    fn signed(name: &PageName, position: &Position, made: &[u8], page: &[u8]) -> Vec<u8> {
+    fn signed_bytes(name: &PageName, position: &LogPosition, made: &[u8], page: &[u8]) -> Vec<u8> {
         let header = format!(
             "howdah render {} {} {} ",
             name.0, position.incarnation, position.number
@@ -80,13 +80,13 @@ impl Seal {
     }
 
     /// Returns the value that Valkey stores for a page whose render began at `position`.
-    pub fn seal(&self, name: &PageName, position: &Position, page: &[u8]) -> Vec<u8> {
-        self.seal_at(name, position, page, wall())
+    pub fn seal(&self, name: &PageName, position: &LogPosition, page: &[u8]) -> Vec<u8> {
+        self.seal_at(name, position, page, unix_milliseconds())
     }
 
-    fn seal_at(&self, name: &PageName, position: &Position, page: &[u8], now: u64) -> Vec<u8> {
+    fn seal_at(&self, name: &PageName, position: &LogPosition, page: &[u8], now: u64) -> Vec<u8> {
         let made = now.to_le_bytes();
-        let signed = Seal::signed(name, position, &made, page);
+        let signed = Seal::signed_bytes(name, position, &made, page);
         let signature = aws_lc_rs::hmac::sign(&self.0, &signed);
         let header = format!("p {} {} ", position.incarnation, position.number);
         [header.as_bytes(), signature.as_ref(), &made, page].concat()
@@ -99,8 +99,8 @@ impl Seal {
         name: &PageName,
         kept: &[u8],
         life: Duration,
-    ) -> Result<(Position, Vec<u8>), Outcome> {
-        self.open_at(name, kept, life, wall())
+    ) -> Result<(LogPosition, Vec<u8>), FleetRenderOutcome> {
+        self.open_at(name, kept, life, unix_milliseconds())
     }
 
     fn open_at(
@@ -109,37 +109,39 @@ impl Seal {
         kept: &[u8],
         life: Duration,
         now: u64,
-    ) -> Result<(Position, Vec<u8>), Outcome> {
-        let (position, rest) = header(kept).ok_or(Outcome::RenderForged)?;
+    ) -> Result<(LogPosition, Vec<u8>), FleetRenderOutcome> {
+        let (position, rest) = parse_header(kept).ok_or(FleetRenderOutcome::RenderForged)?;
         let (signature, rest) = rest
-            .split_first_chunk::<SIGNATURE>()
-            .ok_or(Outcome::RenderForged)?;
-        let (made, page) = rest.split_first_chunk().ok_or(Outcome::RenderForged)?;
-        let signed = Seal::signed(name, &position, made, page);
-        verify(&self.0, &signed, signature).map_err(|_| Outcome::RenderForged)?;
+            .split_first_chunk::<SIGNATURE_BYTES>()
+            .ok_or(FleetRenderOutcome::RenderForged)?;
+        let (made, page) = rest
+            .split_first_chunk()
+            .ok_or(FleetRenderOutcome::RenderForged)?;
+        let signed = Seal::signed_bytes(name, &position, made, page);
+        verify(&self.0, &signed, signature).map_err(|_| FleetRenderOutcome::RenderForged)?;
         let made = u64::from_le_bytes(*made);
-        let clocks = CLOCKS.as_millis() as u64;
+        let clocks = MAX_CLOCK_DIFFERENCE.as_millis() as u64;
         let oldest = now.saturating_sub(life.as_millis() as u64 + clocks);
         match made >= oldest && made <= now.saturating_add(clocks) {
             true => Ok((position, page.to_vec())),
-            false => Err(Outcome::RenderUntimely),
+            false => Err(FleetRenderOutcome::RenderUntimely),
         }
     }
 }
 
 /// Parses `p INCARNATION NUMBER `, and returns the position and the rest.
-fn header(kept: &[u8]) -> Option<(Position, &[u8])> {
+fn parse_header(kept: &[u8]) -> Option<(LogPosition, &[u8])> {
     let rest = kept.strip_prefix(b"p ")?;
-    let (incarnation, rest) = word(rest)?;
-    let (number, rest) = word(rest)?;
-    let position = Position {
+    let (incarnation, rest) = split_word(rest)?;
+    let (number, rest) = split_word(rest)?;
+    let position = LogPosition {
         incarnation: incarnation.into(),
         number: number.parse().ok()?,
     };
     Some((position, rest))
 }
 
-fn word(bytes: &[u8]) -> Option<(&str, &[u8])> {
+fn split_word(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let end = bytes.iter().position(|b| *b == b' ')?;
     let word = std::str::from_utf8(&bytes[..end]).ok()?;
     Some((word, &bytes[end + 1..]))
@@ -155,22 +157,22 @@ mod tests {
         Seal::new(&RenderKey::new(key.as_bytes()).unwrap())
     }
 
-    fn at(number: u64) -> Position {
-        Position {
+    fn at(number: u64) -> LogPosition {
+        LogPosition {
             incarnation: "e.run.repl".into(),
             number,
         }
     }
 
     #[test]
-    fn a_page_is_opened_by_its_name_and_key_alone() {
+    fn page_opens_only_with_its_name_and_key() {
         let own = seal("0123456789abcdef0123456789abcdef\n");
         let (name, other) = (own.name(&[b"ab", b"c"]), own.name(&[b"a", b"bc"]));
         assert_ne!(name, other, "where one part ends is part of the name");
         let kept = own.seal_at(&name, &at(7), b"the page", 50_000);
         let opened = own.open_at(&name, &kept, LIFE, 50_100);
         assert_eq!(opened, Ok((at(7), b"the page".to_vec())));
-        let forged = Err(Outcome::RenderForged);
+        let forged = Err(FleetRenderOutcome::RenderForged);
         assert_eq!(own.open_at(&other, &kept, LIFE, 50_100), forged);
         let foreign = seal("0123456789abcdef0123456789abcdeF");
         assert_eq!(foreign.open_at(&name, &kept, LIFE, 50_100), forged);
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_byte_is_changed_nothing_is_opened() {
+    fn page_with_any_changed_byte_is_refused() {
         let own = seal("0123456789abcdef0123456789abcdef");
         let name = own.name(&[b"a"]);
         let kept = own.seal_at(&name, &at(7), b"the page", 50_000);
@@ -190,18 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_put_back_later_is_untimely() {
+    fn replayed_page_is_untimely() {
         let own = seal("0123456789abcdef0123456789abcdef");
         let name = own.name(&[b"a"]);
         let kept = own.seal_at(&name, &at(7), b"", 50_000);
         let open = |now| own.open_at(&name, &kept, LIFE, now).err();
         assert_eq!(open(61_999), None);
-        assert_eq!(open(62_001), Some(Outcome::RenderUntimely));
-        assert_eq!(open(47_000), Some(Outcome::RenderUntimely));
+        assert_eq!(open(62_001), Some(FleetRenderOutcome::RenderUntimely));
+        assert_eq!(open(47_000), Some(FleetRenderOutcome::RenderUntimely));
     }
 
     #[test]
-    fn a_short_key_is_none_and_no_key_is_printed() {
+    fn key_must_be_long_and_is_never_printed() {
         assert_eq!(
             RenderKey::new(b"  0123456789abcdef0123456789abcde \n"),
             None

@@ -9,12 +9,12 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::seal::PageName;
-use crate::position::Position;
+use crate::position::LogPosition;
 use crate::valkey::Valkey;
 
 /// What Valkey holds for a page.
 #[derive(Debug)]
-pub(super) enum Kept {
+pub(super) enum StoredRender {
     /// Nothing useful: the asking member becomes the leader and renders the page.
     Lead,
     /// Another member is rendering the page.
@@ -26,7 +26,7 @@ pub(super) enum Kept {
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct RenderStore {
     valkey: Valkey,
     prefix: String,
     script: Script,
@@ -35,9 +35,9 @@ pub(super) struct Store {
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
-impl Store {
-    pub fn new(valkey: Valkey, fleet: &str, patience: Duration) -> Store {
-        Store {
+impl RenderStore {
+    pub fn new(valkey: Valkey, fleet: &str, patience: Duration) -> RenderStore {
+        RenderStore {
             valkey,
             prefix: format!("howdah:{{{fleet}}}:render"),
             script: Script::new(include_str!("renders.lua")),
@@ -56,14 +56,14 @@ impl Store {
 
     /// Asks for a page whose render began at `position` or later. With `discard`, the page that Valkey holds is
     /// discarded.
-    pub async fn ask(
+    pub async fn find_or_lead(
         &self,
         page: &PageName,
-        position: &Position,
+        position: &LogPosition,
         token: &str,
         lead: Duration,
         discard: bool,
-    ) -> Result<Kept, RedisError> {
+    ) -> Result<StoredRender, RedisError> {
         let mut call = self.script.prepare_invoke();
         call.key(self.key(page))
             .arg("ask")
@@ -74,10 +74,10 @@ impl Store {
             .arg(u8::from(discard));
         let (what, page) = self.call(&call).await?;
         Ok(match &*what {
-            "led" => Kept::Led,
-            "refused" => Kept::Refused,
-            "page" => Kept::Page(page),
-            _ => Kept::Lead,
+            "led" => StoredRender::Led,
+            "refused" => StoredRender::Refused,
+            "page" => StoredRender::Page(page),
+            _ => StoredRender::Lead,
         })
     }
 
@@ -141,7 +141,9 @@ impl Store {
     }
 
     /// Returns a stream of the names of pages whose leads have ended.
-    pub async fn listen(&self) -> Result<impl Stream<Item = PageName> + use<>, RedisError> {
+    pub async fn subscribe_lead_ends(
+        &self,
+    ) -> Result<impl Stream<Item = PageName> + use<>, RedisError> {
         let client = self.valkey.client(&self.prefix).await?;
         let mut channel = client.get_async_pubsub().await?;
         channel.subscribe(self.channel()).await?;

@@ -24,7 +24,7 @@ impl Cluster {
     /// nothing. A seed that is cut off from the cluster replies with an error.
     pub async fn client(&self, key: &str) -> Result<Client, RedisError> {
         let asked = self.seeds.iter().map(|seed| async move {
-            let answer = ask(seed, key).await;
+            let answer = find_primary(seed, key).await;
             answer.map_err(|error| format!("{}: {error}", seed.get_connection_info().addr()))
         });
         let mut asked: FuturesUnordered<_> = asked.collect();
@@ -46,7 +46,7 @@ impl Cluster {
 
 /// Asks a node for the primary that holds this key. A node refuses a key that it does not hold, and names the primary
 /// that does.
-async fn ask(seed: &Client, key: &str) -> Result<Client, RedisError> {
+async fn find_primary(seed: &Client, key: &str) -> Result<Client, RedisError> {
     let mut connection = seed.get_multiplexed_async_connection().await?;
     let mut info = redis::cmd("INFO");
     let info: String = info.arg("cluster").query_async(&mut connection).await?;
@@ -65,14 +65,14 @@ async fn ask(seed: &Client, key: &str) -> Result<Client, RedisError> {
     let has_moved = error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
     let seed = seed.get_connection_info();
     let primary = error.redirect_node().filter(|_| has_moved);
-    match primary.and_then(|(node, _)| moved(seed.addr(), node)) {
+    match primary.and_then(|(node, _)| redirect_address(seed.addr(), node)) {
         Some(primary) => Client::open(seed.clone().set_addr(primary)),
         None => Err(error),
     }
 }
 
 /// Parses the address that a node names. An address without a host refers to the node itself.
-fn moved(from: &ConnectionAddr, node: &str) -> Option<ConnectionAddr> {
+fn redirect_address(from: &ConnectionAddr, node: &str) -> Option<ConnectionAddr> {
     let (to, number) = node.rsplit_once(':')?;
     let number = number.parse().ok()?;
     let mut address = from.clone();
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_names_the_primary_with_or_without_its_host() {
+    fn redirect_names_the_primary_with_or_without_host() {
         let from = ConnectionAddr::Tcp("a".to_owned(), 1);
         for (node, host, port) in [
             ("10.0.0.1:6380", "10.0.0.1", 6380),
@@ -102,9 +102,9 @@ mod tests {
             (":6381", "a", 6381),
         ] {
             let expected = ConnectionAddr::Tcp(host.to_owned(), port);
-            assert_eq!(moved(&from, node), Some(expected), "{node}");
+            assert_eq!(redirect_address(&from, node), Some(expected), "{node}");
         }
-        assert_eq!(moved(&from, "b"), None);
-        assert_eq!(moved(&from, "b:x"), None);
+        assert_eq!(redirect_address(&from, "b"), None);
+        assert_eq!(redirect_address(&from, "b:x"), None);
     }
 }

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use howdah_fleet::protocol::{
-    Effect, Entry, Hint, Incarnation, Member, Moment, Name, Reply, Request, Session, Ticket, Timing,
+    ClockNanoseconds, Effect, EntriesHint, FleetMember, Incarnation, LogEntry, MemberName,
+    RegistryReply, RegistryRequest, SessionId, Timing, WriteTicket,
 };
-use registry::Registry;
+use registry::ModelRegistry;
 use stateright::{Checker, Model, Property};
 
 const MEMBERS: usize = 3;
@@ -32,15 +33,15 @@ const TIMING: Timing = Timing {
     fence: None,
 };
 /// A timing with a fence: members that have been cut off for that long do not respond to writes on their own.
-const FENCED: Timing = Timing {
+const FENCED_TIMING: Timing = Timing {
     fence: Some(5),
     ..TIMING
 };
 
 /// The time at which a run begins.
-const START: Moment = 10;
+const START_TIME: ClockNanoseconds = 10;
 
-type Version = u8;
+type PageVersion = u8;
 
 /// How often each fault may occur in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +68,7 @@ struct Faults {
 
 /// The fate of a member's next exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Luck {
+enum ExchangeFate {
     /// The exchange gets its reply.
     Answered,
     /// The exchange is carried out, but its reply is lost.
@@ -81,46 +82,46 @@ enum Luck {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Node {
-    member: Member<()>,
+struct ModelNode {
+    member: FleetMember<()>,
     /// The version of the stored page.
-    page: Version,
+    page: PageVersion,
     cut: bool,
     stopped: bool,
     /// The member never continues.
     dead: bool,
     forgotten: bool,
-    luck: Luck,
+    luck: ExchangeFate,
     /// A write whose response has not been sent.
-    write: Option<(Ticket, Version)>,
+    write: Option<(WriteTicket, PageVersion)>,
     /// The ticket of the member's last write.
-    written: Ticket,
-    session: Session,
+    written: WriteTicket,
+    session: SessionId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
-    now: Moment,
-    database: Version,
+struct ModelState {
+    now: ClockNanoseconds,
+    database: PageVersion,
     /// The newest version for which the response to the write has been sent.
-    answered: Version,
-    nodes: Vec<Node>,
-    registry: Registry<()>,
+    answered: PageVersion,
+    nodes: Vec<ModelNode>,
+    registry: ModelRegistry<()>,
     /// The state of a replica.
-    replica: Option<Registry<()>>,
+    replica: Option<ModelRegistry<()>>,
     incarnations: u8,
-    late: Vec<(usize, Request<()>)>,
-    hints: Vec<(usize, Hint<()>)>,
+    late: Vec<(usize, RegistryRequest<()>)>,
+    hints: Vec<(usize, EntriesHint<()>)>,
     /// The renders that members have handed over: the position in the log at which each began, and the database's
     /// version at that time. Only the oldest render of a position is kept. Renders are not removed while any member
     /// could take them, so an old one may always be put back.
-    renders: Vec<(Incarnation, u64, Version)>,
+    renders: Vec<(Incarnation, u64, PageVersion)>,
     writes: u8,
     faults: Faults,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Action {
+enum ModelAction {
     /// Time advances, and each member that can has an exchange.
     Tick,
     /// A script on a member writes.
@@ -128,7 +129,7 @@ enum Action {
     /// A member receives a hint, and confirms.
     Hear(usize),
     /// Decides the fate of a member's next exchange.
-    Meet(usize, Luck),
+    Meet(usize, ExchangeFate),
     /// A late exchange arrives.
     Arrive(usize),
     /// A member is cut off, and reaches the registry again.
@@ -149,14 +150,14 @@ enum Action {
     FailOver,
 }
 
-struct Fleet {
+struct FleetModel {
     timing: Timing,
-    ticks: Moment,
+    ticks: ClockNanoseconds,
     writes: u8,
     faults: Faults,
 }
 
-fn name(number: usize) -> Name {
+fn name(number: usize) -> MemberName {
     Arc::from(["a", "b", "c"][number])
 }
 
@@ -164,27 +165,27 @@ fn incarnation(number: u8) -> Incarnation {
     Arc::from(format!("{number}"))
 }
 
-impl World {
+impl ModelState {
     /// Creates three members that have known each other for a while.
-    fn new(timing: &Timing, writes: u8, faults: Faults) -> World {
-        let node = |number| Node {
-            member: Member::new(name(number), timing.clone(), START - 6),
+    fn new(timing: &Timing, writes: u8, faults: Faults) -> ModelState {
+        let node = |number| ModelNode {
+            member: FleetMember::new(name(number), timing.clone(), START_TIME - 6),
             page: 1,
             cut: false,
             stopped: false,
             dead: false,
             forgotten: false,
-            luck: Luck::Answered,
+            luck: ExchangeFate::Answered,
             write: None,
             written: 0,
-            session: number as Session + 1,
+            session: number as SessionId + 1,
         };
-        let mut world = World {
-            now: START - 6,
+        let mut world = ModelState {
+            now: START_TIME - 6,
             database: 1,
             answered: 1,
             nodes: (0..MEMBERS).map(node).collect(),
-            registry: Registry::empty(incarnation(0)),
+            registry: ModelRegistry::empty(incarnation(0)),
             replica: None,
             incarnations: 0,
             late: Vec::new(),
@@ -193,7 +194,7 @@ impl World {
             writes,
             faults,
         };
-        while world.now < START {
+        while world.now < START_TIME {
             world.tick();
         }
         assert!((0..MEMBERS).all(|number| world.serves(number)));
@@ -206,42 +207,42 @@ impl World {
         for _ in 0..4 {
             let node = &mut self.nodes[number];
             let request = node.member.poll(self.now, node.session);
-            if matches!(request, Some(Request::Join { .. })) {
-                node.session += MEMBERS as Session;
+            if matches!(request, Some(RegistryRequest::Join { .. })) {
+                node.session += MEMBERS as SessionId;
             }
             let Some(request) = request else { break };
-            let luck = std::mem::replace(&mut node.luck, Luck::Answered);
+            let luck = std::mem::replace(&mut node.luck, ExchangeFate::Answered);
             match luck {
-                _ if node.cut => node.member.lost(self.now),
-                Luck::Answered | Luck::JoinsOnly => {
-                    if luck == Luck::JoinsOnly {
-                        node.cut = matches!(request, Request::Join { .. });
+                _ if node.cut => node.member.fail_exchange(self.now),
+                ExchangeFate::Answered | ExchangeFate::JoinsOnly => {
+                    if luck == ExchangeFate::JoinsOnly {
+                        node.cut = matches!(request, RegistryRequest::Join { .. });
                         node.luck = match node.cut {
-                            true => Luck::Answered,
+                            true => ExchangeFate::Answered,
                             false => luck,
                         };
                     }
-                    let reply = self.process(number, &request);
-                    let effects = self.nodes[number].member.reply(self.now, reply);
+                    let reply = self.process_request(number, &request);
+                    let effects = self.nodes[number].member.handle_reply(self.now, reply);
                     self.apply(number, &effects);
                     continue;
                 }
-                Luck::ReplyLost => {
-                    node.member.lost(self.now);
-                    self.process(number, &request);
+                ExchangeFate::ReplyLost => {
+                    node.member.fail_exchange(self.now);
+                    self.process_request(number, &request);
                 }
-                Luck::Late => {
-                    node.member.lost(self.now);
+                ExchangeFate::Late => {
+                    node.member.fail_exchange(self.now);
                     self.late.push((number, request));
                 }
-                Luck::Lost => node.member.lost(self.now),
+                ExchangeFate::Lost => node.member.fail_exchange(self.now),
             }
             break;
         }
-        self.answer();
+        self.send_responses();
     }
 
-    fn process(&mut self, from: usize, request: &Request<()>) -> Reply<()> {
+    fn process_request(&mut self, from: usize, request: &RegistryRequest<()>) -> RegistryReply<()> {
         let (reply, hint) = self.registry.exchange(request);
         if let Some(hint) = hint {
             // The author already knows its entries.
@@ -263,19 +264,19 @@ impl World {
                 } => {
                     for node in &mut self.nodes {
                         node.member
-                            .confirmed(self.now, *session, incarnation, *number);
+                            .handle_confirmation(self.now, *session, incarnation, *number);
                     }
                 }
             }
         }
         self.share_renders();
-        self.answer();
+        self.send_responses();
     }
 
     /// Lets each member that has a position in the log begin a render and hand it over. Each member then takes the
     /// oldest render that it may take: one that began at its own position or later.
     fn share_renders(&mut self) {
-        let place = |node: &Node| {
+        let place = |node: &ModelNode| {
             let (incarnation, number) = node.member.position()?;
             Some((incarnation.clone(), number))
         };
@@ -306,7 +307,8 @@ impl World {
                 continue;
             };
             let is_published = node.member.first_unpublished() > node.written;
-            let fits = |(i, n, _): &&(Incarnation, u64, Version)| *i == incarnation && *n >= number;
+            let fits =
+                |(i, n, _): &&(Incarnation, u64, PageVersion)| *i == incarnation && *n >= number;
             let oldest = self
                 .renders
                 .iter()
@@ -320,7 +322,7 @@ impl World {
     }
 
     /// Sends the responses to confirmed writes.
-    fn answer(&mut self) {
+    fn send_responses(&mut self) {
         for node in &mut self.nodes {
             if let Some((ticket, version)) = node.write
                 && !node.stopped
@@ -346,7 +348,7 @@ impl World {
     }
 
     fn serves(&self, number: usize) -> bool {
-        self.nodes[number].member.lease() > self.now
+        self.nodes[number].member.lease_until() > self.now
     }
 
     /// Returns whether a member may serve a page that is older than a write whose response has been sent.
@@ -355,149 +357,149 @@ impl World {
     }
 }
 
-impl Model for Fleet {
-    type State = World;
-    type Action = Action;
+impl Model for FleetModel {
+    type State = ModelState;
+    type Action = ModelAction;
 
-    fn init_states(&self) -> Vec<World> {
-        vec![World::new(&self.timing, self.writes, self.faults)]
+    fn init_states(&self) -> Vec<ModelState> {
+        vec![ModelState::new(&self.timing, self.writes, self.faults)]
     }
 
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+    fn actions(&self, world: &ModelState, actions: &mut Vec<ModelAction>) {
         let faults = world.faults;
         for (number, node) in world.nodes.iter().enumerate() {
             if node.dead {
                 let forgets = |by: &usize| !world.nodes[*by].stopped && !node.forgotten;
                 let alive = (0..MEMBERS).filter(forgets);
-                actions.extend(alive.map(|by| Action::Forget(by, number)));
+                actions.extend(alive.map(|by| ModelAction::Forget(by, number)));
                 continue;
             }
             if node.stopped {
-                actions.push(Action::Continue(number));
+                actions.push(ModelAction::Continue(number));
                 continue;
             }
             if number < WRITERS && node.write.is_none() && world.writes > 0 {
-                actions.push(Action::Write(number));
+                actions.push(ModelAction::Write(number));
             }
             let lucks = [
-                (Luck::ReplyLost, faults.lost_replies),
-                (Luck::Late, faults.late),
-                (Luck::Lost, faults.lost),
-                (Luck::JoinsOnly, faults.cuts),
+                (ExchangeFate::ReplyLost, faults.lost_replies),
+                (ExchangeFate::Late, faults.late),
+                (ExchangeFate::Lost, faults.lost),
+                (ExchangeFate::JoinsOnly, faults.cuts),
             ];
-            if node.luck == Luck::Answered && !node.cut {
+            if node.luck == ExchangeFate::Answered && !node.cut {
                 let lucks = lucks.iter().filter(|(_, left)| *left > 0);
-                actions.extend(lucks.map(|(luck, _)| Action::Meet(number, *luck)));
+                actions.extend(lucks.map(|(luck, _)| ModelAction::Meet(number, *luck)));
             }
             match node.cut {
-                true => actions.push(Action::Mend(number)),
-                false if faults.cuts > 0 => actions.push(Action::Cut(number)),
+                true => actions.push(ModelAction::Mend(number)),
+                false if faults.cuts > 0 => actions.push(ModelAction::Cut(number)),
                 false => {}
             }
             if faults.stops > 0 {
-                actions.push(Action::Stop(number));
+                actions.push(ModelAction::Stop(number));
             }
             if faults.restarts > 0 {
-                actions.push(Action::Restart(number));
+                actions.push(ModelAction::Restart(number));
             }
             if faults.deaths > 0 {
-                actions.push(Action::Die(number));
+                actions.push(ModelAction::Die(number));
             }
         }
-        actions.extend((0..world.late.len()).map(Action::Arrive));
+        actions.extend((0..world.late.len()).map(ModelAction::Arrive));
         let hints = world.hints.iter().enumerate();
         let heard = hints.filter(|(_, (to, _))| !world.nodes[*to].cut && !world.nodes[*to].stopped);
-        actions.extend(heard.map(|(at, _)| Action::Hear(at)));
+        actions.extend(heard.map(|(at, _)| ModelAction::Hear(at)));
         if faults.emptied > 0 {
-            actions.push(Action::Empty);
+            actions.push(ModelAction::Empty);
         }
         match world.replica {
-            None if faults.failovers > 0 => actions.push(Action::Copy),
-            Some(_) => actions.push(Action::FailOver),
+            None if faults.failovers > 0 => actions.push(ModelAction::Copy),
+            Some(_) => actions.push(ModelAction::FailOver),
             None => {}
         }
-        if world.now < START + self.ticks {
-            actions.push(Action::Tick);
+        if world.now < START_TIME + self.ticks {
+            actions.push(ModelAction::Tick);
         }
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+    fn next_state(&self, world: &ModelState, action: ModelAction) -> Option<ModelState> {
         let mut world = world.clone();
         let faults = &mut world.faults;
         match action {
-            Action::Tick => world.tick(),
-            Action::Write(number) => {
+            ModelAction::Tick => world.tick(),
+            ModelAction::Write(number) => {
                 world.writes -= 1;
                 world.database += 1;
                 let version = world.database;
                 let node = &mut world.nodes[number];
                 node.page = version;
-                let ticket = node.member.publish(Entry::Purge(()));
+                let ticket = node.member.publish(LogEntry::Purge(()));
                 node.write = Some((ticket, version));
                 node.written = ticket;
                 world.exchange(number);
             }
-            Action::Hear(at) => {
+            ModelAction::Hear(at) => {
                 let (to, hint) = world.hints.remove(at);
-                let effects = world.nodes[to].member.hint(world.now, hint);
+                let effects = world.nodes[to].member.handle_hint(world.now, hint);
                 world.apply(to, &effects);
             }
-            Action::Meet(number, luck) => {
+            ModelAction::Meet(number, luck) => {
                 match luck {
-                    Luck::ReplyLost => faults.lost_replies -= 1,
-                    Luck::Late => faults.late -= 1,
-                    Luck::Lost => faults.lost -= 1,
-                    Luck::JoinsOnly => faults.cuts -= 1,
-                    Luck::Answered => return None,
+                    ExchangeFate::ReplyLost => faults.lost_replies -= 1,
+                    ExchangeFate::Late => faults.late -= 1,
+                    ExchangeFate::Lost => faults.lost -= 1,
+                    ExchangeFate::JoinsOnly => faults.cuts -= 1,
+                    ExchangeFate::Answered => return None,
                 }
                 world.nodes[number].luck = luck;
             }
-            Action::Arrive(at) => {
+            ModelAction::Arrive(at) => {
                 let (from, request) = world.late.remove(at);
-                world.process(from, &request);
+                world.process_request(from, &request);
             }
-            Action::Cut(number) => {
+            ModelAction::Cut(number) => {
                 faults.cuts -= 1;
                 world.nodes[number].cut = true;
             }
-            Action::Mend(number) => world.nodes[number].cut = false,
-            Action::Stop(number) => {
+            ModelAction::Mend(number) => world.nodes[number].cut = false,
+            ModelAction::Stop(number) => {
                 faults.stops -= 1;
                 world.nodes[number].stopped = true;
             }
-            Action::Continue(number) => {
+            ModelAction::Continue(number) => {
                 world.nodes[number].stopped = false;
                 world.share_renders();
                 world.exchange(number);
             }
-            Action::Restart(number) => {
+            ModelAction::Restart(number) => {
                 faults.restarts -= 1;
                 let node = &mut world.nodes[number];
-                node.member = Member::new(name(number), self.timing.clone(), world.now);
+                node.member = FleetMember::new(name(number), self.timing.clone(), world.now);
                 node.page = world.database;
                 node.write = None;
                 node.written = 0;
                 world.exchange(number);
             }
-            Action::Die(number) => {
+            ModelAction::Die(number) => {
                 faults.deaths -= 1;
                 let node = &mut world.nodes[number];
                 (node.stopped, node.dead) = (true, true);
             }
-            Action::Forget(by, number) => {
+            ModelAction::Forget(by, number) => {
                 world.nodes[number].forgotten = true;
                 world.nodes[by].member.forget(name(number), world.now);
                 world.exchange(by);
             }
-            Action::Empty => {
+            ModelAction::Empty => {
                 faults.emptied -= 1;
-                world.replace_registry(Registry::empty(incarnation(0)));
+                world.replace_registry(ModelRegistry::empty(incarnation(0)));
             }
-            Action::Copy => {
+            ModelAction::Copy => {
                 faults.failovers -= 1;
                 world.replica = Some(world.registry.clone());
             }
-            Action::FailOver => {
+            ModelAction::FailOver => {
                 let promoted = world.replica.take()?;
                 world.replace_registry(promoted);
             }
@@ -505,29 +507,29 @@ impl Model for Fleet {
         Some(world)
     }
 
-    fn properties(&self) -> Vec<Property<Fleet>> {
+    fn properties(&self) -> Vec<Property<FleetModel>> {
         vec![
             Property::always(
                 "no page is older than an answered write",
-                |_, world: &World| !world.is_stale(),
+                |_, world: &ModelState| !world.is_stale(),
             ),
             Property::sometimes(
                 "a write is answered as soon as all have confirmed",
                 |_, world| {
-                    let world: &World = world;
+                    let world: &ModelState = world;
                     let serve = (0..MEMBERS).all(|number| world.serves(number));
-                    world.answered > 1 && world.now == START && serve
+                    world.answered > 1 && world.now == START_TIME && serve
                 },
             ),
         ]
     }
 }
 
-impl World {
+impl ModelState {
     /// Replaces the registry by another process, or by an emptied one.
-    fn replace_registry(&mut self, registry: Registry<()>) {
+    fn replace_registry(&mut self, registry: ModelRegistry<()>) {
         self.incarnations += 1;
-        self.registry = Registry {
+        self.registry = ModelRegistry {
             incarnation: incarnation(self.incarnations),
             settled: false,
             ..registry
@@ -536,7 +538,7 @@ impl World {
     }
 }
 
-const NONE: Faults = Faults {
+const NO_FAULTS: Faults = Faults {
     cuts: 0,
     stops: 0,
     restarts: 0,
@@ -548,13 +550,13 @@ const NONE: Faults = Faults {
     failovers: 0,
 };
 
-fn explore(what: &str, ticks: Moment, writes: u8, faults: Faults) {
+fn explore(what: &str, ticks: ClockNanoseconds, writes: u8, faults: Faults) {
     explore_with(TIMING, what, ticks, writes, faults);
 }
 
-fn explore_with(timing: Timing, what: &str, ticks: Moment, writes: u8, faults: Faults) {
+fn explore_with(timing: Timing, what: &str, ticks: ClockNanoseconds, writes: u8, faults: Faults) {
     let started = Instant::now();
-    let fleet = Fleet {
+    let fleet = FleetModel {
         timing,
         ticks,
         writes,
@@ -571,118 +573,159 @@ fn explore_with(timing: Timing, what: &str, ticks: Moment, writes: u8, faults: F
 }
 
 #[test]
-fn two_writers_and_a_reader_that_all_reach_the_registry() {
-    explore("no faults", 6, 3, NONE);
+fn model_without_faults() {
+    explore("no faults", 6, 3, NO_FAULTS);
 }
 
 #[test]
-fn members_are_cut_off() {
-    explore("cuts", 8, 2, Faults { cuts: 1, ..NONE });
-    explore("two cuts", 7, 1, Faults { cuts: 2, ..NONE });
+fn model_with_members_cut_off() {
+    explore(
+        "cuts",
+        8,
+        2,
+        Faults {
+            cuts: 1,
+            ..NO_FAULTS
+        },
+    );
+    explore(
+        "two cuts",
+        7,
+        1,
+        Faults {
+            cuts: 2,
+            ..NO_FAULTS
+        },
+    );
 }
 
 #[test]
-fn members_are_stopped_in_the_middle_of_a_write_and_of_a_hit() {
-    explore("stops", 8, 2, Faults { stops: 1, ..NONE });
-    explore("two stops", 6, 1, Faults { stops: 2, ..NONE });
+fn model_with_members_stopped() {
+    explore(
+        "stops",
+        8,
+        2,
+        Faults {
+            stops: 1,
+            ..NO_FAULTS
+        },
+    );
+    explore(
+        "two stops",
+        6,
+        1,
+        Faults {
+            stops: 2,
+            ..NO_FAULTS
+        },
+    );
 }
 
 #[test]
-fn processes_are_started_again() {
+fn model_with_restarts() {
     explore(
         "restarts",
         8,
         2,
         Faults {
             restarts: 1,
-            ..NONE
+            ..NO_FAULTS
         },
     );
     let faults = Faults {
         restarts: 1,
         cuts: 1,
-        ..NONE
+        ..NO_FAULTS
     };
     explore("a restart and a cut", 6, 1, faults);
 }
 
 #[test]
-fn messages_are_lost_and_late() {
+fn model_with_lost_and_late_messages() {
     let faults = Faults {
         lost_replies: 1,
         late: 1,
-        ..NONE
+        ..NO_FAULTS
     };
     explore("messages", 5, 1, faults);
     let faults = Faults {
         late: 1,
         cuts: 1,
-        ..NONE
+        ..NO_FAULTS
     };
     explore("a late one and a cut", 6, 1, faults);
 }
 
 #[test]
-fn the_registry_is_emptied() {
+fn model_with_an_emptied_registry() {
     let faults = Faults {
         emptied: 1,
         cuts: 1,
-        ..NONE
+        ..NO_FAULTS
     };
     explore("emptied", 7, 1, faults);
     // A process that knows no other member is the first to find the registry empty.
     let faults = Faults {
         emptied: 1,
         restarts: 1,
-        ..NONE
+        ..NO_FAULTS
     };
     explore("emptied, and a restart", 6, 1, faults);
 }
 
 #[test]
-fn a_member_dies_and_is_forgotten() {
-    let faults = Faults { deaths: 1, ..NONE };
+fn model_with_a_dead_member_forgotten() {
+    let faults = Faults {
+        deaths: 1,
+        ..NO_FAULTS
+    };
     explore("a death", 5, 1, faults);
     let faults = Faults {
         deaths: 1,
         cuts: 1,
-        ..NONE
+        ..NO_FAULTS
     };
     explore("cut off, and dead", 5, 1, faults);
 }
 
 #[test]
-fn a_member_that_is_cut_off_fences_itself_before_the_others_forget_it() {
-    let faults = Faults { cuts: 1, ..NONE };
-    explore_with(FENCED, "fenced", 10, 1, faults);
-    let faults = Faults { stops: 1, ..NONE };
-    explore_with(FENCED, "fenced and stopped", 10, 1, faults);
+fn model_with_a_fence() {
+    let faults = Faults {
+        cuts: 1,
+        ..NO_FAULTS
+    };
+    explore_with(FENCED_TIMING, "fenced", 10, 1, faults);
+    let faults = Faults {
+        stops: 1,
+        ..NO_FAULTS
+    };
+    explore_with(FENCED_TIMING, "fenced and stopped", 10, 1, faults);
     let faults = Faults {
         cuts: 1,
         late: 1,
-        ..NONE
+        ..NO_FAULTS
     };
-    explore_with(FENCED, "fenced, and a late one", 7, 1, faults);
+    explore_with(FENCED_TIMING, "fenced, and a late one", 7, 1, faults);
     let faults = Faults {
         cuts: 1,
         emptied: 1,
-        ..NONE
+        ..NO_FAULTS
     };
-    explore_with(FENCED, "fenced, and emptied", 8, 1, faults);
+    explore_with(FENCED_TIMING, "fenced, and emptied", 8, 1, faults);
     let faults = Faults {
         cuts: 1,
         restarts: 1,
-        ..NONE
+        ..NO_FAULTS
     };
-    explore_with(FENCED, "fenced, and started again", 7, 1, faults);
+    explore_with(FENCED_TIMING, "fenced, and started again", 7, 1, faults);
 }
 
 #[test]
-fn the_registry_falls_back_to_an_older_state() {
+fn model_with_a_registry_failover() {
     let faults = Faults {
         failovers: 1,
         cuts: 1,
-        ..NONE
+        ..NO_FAULTS
     };
     explore("failover", 6, 1, faults);
 }

@@ -2,25 +2,26 @@
 //! it with Valkey.
 
 use howdah_fleet::protocol::{
-    Entry, Hint, Incarnation, Name, Outcome, Record, Reply, Request, Row, Session, absent,
+    EntriesHint, ExchangeOutcome, Incarnation, LogEntry, LogRecord, MemberName, MemberRow,
+    RegistryReply, RegistryRequest, SessionId, placeholder_session,
 };
 
 /// How many entries the log holds.
-const LOG: u64 = 1024;
+const MAX_LOG_ENTRIES: u64 = 1024;
 
 /// The registry in one incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Registry<E> {
+pub struct ModelRegistry<E> {
     pub incarnation: Incarnation,
     pub settled: bool,
     pub head: u64,
-    pub log: Vec<Record<E>>,
-    pub rows: Vec<Row>,
+    pub log: Vec<LogRecord<E>>,
+    pub rows: Vec<MemberRow>,
 }
 
-impl<E: Clone> Registry<E> {
-    pub fn empty(incarnation: Incarnation) -> Registry<E> {
-        Registry {
+impl<E: Clone> ModelRegistry<E> {
+    pub fn empty(incarnation: Incarnation) -> ModelRegistry<E> {
+        ModelRegistry {
             incarnation,
             settled: false,
             head: 0,
@@ -30,20 +31,23 @@ impl<E: Clone> Registry<E> {
     }
 
     /// Carries out an exchange. Returns the reply, and the hint that is published to all members.
-    pub fn exchange(&mut self, request: &Request<E>) -> (Reply<E>, Option<Hint<E>>) {
+    pub fn exchange(
+        &mut self,
+        request: &RegistryRequest<E>,
+    ) -> (RegistryReply<E>, Option<EntriesHint<E>>) {
         let mut position = self.head;
         let mut hint = None;
         let outcome = match request {
-            Request::Join {
+            RegistryRequest::Join {
                 name,
                 session,
                 known,
                 is_new,
             } => {
                 self.join(name, *session, known, *is_new);
-                Outcome::Done(0)
+                ExchangeOutcome::Done(0)
             }
-            Request::Sync {
+            RegistryRequest::Sync {
                 incarnation,
                 session,
                 count,
@@ -54,8 +58,8 @@ impl<E: Clone> Registry<E> {
                 forgets,
                 fenced,
             } => match self.row(incarnation, *session) {
-                None => Outcome::Unknown,
-                Some(row) if row.count != *count => Outcome::OutOfStep(row.count),
+                None => ExchangeOutcome::Unknown,
+                Some(row) if row.count != *count => ExchangeOutcome::OutOfStep(row.count),
                 Some(row) => {
                     row.count += 1;
                     row.position = *applied;
@@ -68,22 +72,22 @@ impl<E: Clone> Registry<E> {
                             || fenced.contains(&(row.session, row.count));
                     }
                     hint = self.append(*session, entries);
-                    Outcome::Done(count + 1)
+                    ExchangeOutcome::Done(count + 1)
                 }
             },
-            Request::Leave {
+            RegistryRequest::Leave {
                 incarnation,
                 session,
             } => match self.row(incarnation, *session) {
-                None => Outcome::Unknown,
+                None => ExchangeOutcome::Unknown,
                 Some(_) => {
                     self.rows.retain(|row| row.session != *session);
-                    Outcome::Done(0)
+                    ExchangeOutcome::Done(0)
                 }
             },
         };
         let behind = self.log.iter().filter(|record| record.number > position);
-        let reply = Reply {
+        let reply = RegistryReply {
             incarnation: self.incarnation.clone(),
             settled: self.settled,
             outcome,
@@ -94,22 +98,23 @@ impl<E: Clone> Registry<E> {
         (reply, hint)
     }
 
-    fn row(&mut self, incarnation: &Incarnation, session: Session) -> Option<&mut Row> {
+    fn row(&mut self, incarnation: &Incarnation, session: SessionId) -> Option<&mut MemberRow> {
         let same = *incarnation == self.incarnation;
         let mut rows = self.rows.iter_mut().filter(|_| same);
         rows.find(|row| row.session == session && !row.replaced)
     }
 
-    fn join(&mut self, name: &Name, session: Session, known: &[Name], is_new: bool) {
+    fn join(&mut self, name: &MemberName, session: SessionId, known: &[MemberName], is_new: bool) {
         let fresh = is_new && !self.rows.iter().any(|row| row.name == *name);
-        self.rows.retain(|row| row.session != absent(name));
+        self.rows
+            .retain(|row| row.session != placeholder_session(name));
         for row in self.rows.iter_mut().filter(|row| row.name == *name) {
             row.replaced = true;
         }
         for name in known.iter().filter(|other| *other != name) {
             if !self.rows.iter().any(|row| row.name == *name) {
-                self.rows.push(Row {
-                    session: absent(name),
+                self.rows.push(MemberRow {
+                    session: placeholder_session(name),
                     name: name.clone(),
                     count: 0,
                     position: 0,
@@ -118,7 +123,7 @@ impl<E: Clone> Registry<E> {
                 });
             }
         }
-        self.rows.push(Row {
+        self.rows.push(MemberRow {
             session,
             name: name.clone(),
             count: 0,
@@ -128,11 +133,11 @@ impl<E: Clone> Registry<E> {
         });
     }
 
-    fn append(&mut self, author: Session, entries: &[Entry<E>]) -> Option<Hint<E>> {
+    fn append(&mut self, author: SessionId, entries: &[LogEntry<E>]) -> Option<EntriesHint<E>> {
         let mut records = Vec::new();
         for entry in entries {
             self.head += 1;
-            records.push(Record {
+            records.push(LogRecord {
                 number: self.head,
                 author,
                 entry: entry.clone(),
@@ -140,9 +145,10 @@ impl<E: Clone> Registry<E> {
         }
         self.log.extend(records.iter().cloned());
         let head = self.head;
-        self.log.retain(|record| record.number + LOG > head);
+        self.log
+            .retain(|record| record.number + MAX_LOG_ENTRIES > head);
         let incarnation = self.incarnation.clone();
-        (!records.is_empty()).then_some(Hint {
+        (!records.is_empty()).then_some(EntriesHint {
             incarnation,
             records,
         })

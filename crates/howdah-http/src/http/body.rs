@@ -8,18 +8,18 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::buffers::{self, Input};
+use super::buffers::{self, UnreadInput};
 use super::channel::Channel;
-use super::io::{BodyLeft, Io};
 use super::multiplexed;
-use super::pace::Pace;
+use super::pace::TransferPace;
+use super::request_io::{BodyLeft, RequestIo};
 use howdah_http1::chunk::ChunkDecoder;
-use howdah_http1::framing::{BodyKind, Framing};
+use howdah_http1::framing::{BodyKind, RequestFraming};
 use howdah_http1::refusal::BadRequest;
 use strum::{Display, IntoStaticStr};
 
 /// The maximum number of body bytes read at once.
-const PIECE: usize = 64 << 10;
+const MAX_PIECE_BYTES: usize = 64 << 10;
 
 /// Why a body cannot be read to its end. With HTTP/1.1 the connection is closed after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
@@ -75,24 +75,24 @@ enum BodyState {
 
 /// The body of the request being handled.
 pub struct RequestBody {
-    io: Arc<Io>,
-    pub(super) input: Input,
+    io: Arc<RequestIo>,
+    pub(super) input: UnreadInput,
     kind: BodyKind,
     state: BodyState,
     limit: u64,
     received: u64,
     expect_continue: bool,
     /// Created when the client has to be waited for.
-    pace: Option<Box<Pace>>,
+    pace: Option<Box<TransferPace>>,
     /// A minimum rate in bytes per second; the higher of it and the configured one applies.
     min_rate: u32,
 }
 
 impl RequestBody {
-    pub(super) fn new(io: Arc<Io>) -> RequestBody {
+    pub(super) fn new(io: Arc<RequestIo>) -> RequestBody {
         RequestBody {
             io,
-            input: Input::default(),
+            input: UnreadInput::default(),
             kind: BodyKind::None,
             state: BodyState::Done,
             limit: u64::MAX,
@@ -109,7 +109,7 @@ impl RequestBody {
     }
 
     /// Begins the body of the next request.
-    pub(super) fn begin(&mut self, framing: &Framing) {
+    pub(super) fn begin(&mut self, framing: &RequestFraming) {
         self.kind = framing.body;
         self.state = match framing.body {
             BodyKind::None => BodyState::Done,
@@ -124,10 +124,10 @@ impl RequestBody {
         self.expect_continue = framing.expect_continue;
         self.pace = None;
         self.min_rate = 0;
-        self.tell_left();
+        self.update_body_left();
     }
 
-    fn tell_left(&self) {
+    fn update_body_left(&self) {
         self.io.set_body_left(match self.state {
             BodyState::Failed(_) => BodyLeft::NeverComes,
             _ if self.expect_continue => BodyLeft::NeverComes,
@@ -144,11 +144,11 @@ impl RequestBody {
         self.limit = u64::MAX;
         self.expect_continue = false;
         self.pace = None;
-        self.tell_left();
+        self.update_body_left();
     }
 
     /// Returns how the client delimits the body.
-    pub fn expected(&self) -> BodyKind {
+    pub fn delimiter(&self) -> BodyKind {
         self.kind
     }
 
@@ -194,13 +194,13 @@ impl RequestBody {
         match next {
             Ok(piece) => {
                 self.received += piece.len() as u64;
-                self.tell_left();
+                self.update_body_left();
                 Poll::Ready((!piece.is_empty()).then_some(Ok(piece)))
             }
             Err(why) => {
                 self.state = BodyState::Failed(why);
                 self.pace = None;
-                self.tell_left();
+                self.update_body_left();
                 Poll::Ready(Some(Err(why)))
             }
         }
@@ -231,12 +231,12 @@ impl RequestBody {
                     match read {
                         Poll::Ready(Ok(Some(piece))) => piece.map(Some),
                         Poll::Ready(Ok(None) | Err(_)) => Err(BodyError::ClientGone),
-                        Poll::Pending => return self.poll_patience(cx),
+                        Poll::Pending => return self.poll_timeout(cx),
                     }
                 }
                 BodyState::UntilEnd => match self.poll_until_end(cx) {
                     Poll::Ready(received) => received.map(Some),
-                    Poll::Pending => return self.poll_patience(cx),
+                    Poll::Pending => return self.poll_timeout(cx),
                 },
                 BodyState::Switched => return self.poll_until_end(cx),
                 _ => {
@@ -250,7 +250,7 @@ impl RequestBody {
                     match read {
                         Poll::Ready(Ok(0) | Err(_)) => Err(BodyError::ClientGone),
                         Poll::Ready(Ok(_)) => Ok(None),
-                        Poll::Pending => return self.poll_patience(cx),
+                        Poll::Pending => return self.poll_timeout(cx),
                     }
                 }
             };
@@ -260,7 +260,7 @@ impl RequestBody {
             let came = piece.as_ref().map_or(self.input.bytes().len(), Bytes::len);
             let rate = self.io.config.min_rate.max(self.min_rate);
             if let Some(pace) = &mut self.pace
-                && pace.took(came, rate)
+                && pace.record_progress(came, rate)
             {
                 return Poll::Ready(Err(BodyError::TooSlow));
             }
@@ -275,7 +275,7 @@ impl RequestBody {
         let room = self.limit.saturating_sub(self.received);
         let read = buffers::with_piece(|buf| {
             let read = ready!(self.io.channel.poll_recv_spare(cx, buf));
-            Poll::Ready(read.map(|_| buffers::keep(buf)))
+            Poll::Ready(read.map(|_| buffers::into_stored(buf)))
         });
         Poll::Ready(match ready!(read) {
             Ok(piece) if piece.len() as u64 > room => Err(BodyError::TooLarge),
@@ -312,7 +312,7 @@ impl RequestBody {
                     .limit
                     .saturating_sub(self.received)
                     .saturating_add(1)
-                    .min(PIECE as u64);
+                    .min(MAX_PIECE_BYTES as u64);
                 let mut out = Vec::with_capacity(self.input.bytes().len().min(room as usize));
                 let used = decoder
                     .decode(self.input.bytes(), &mut out, room as usize)
@@ -321,7 +321,7 @@ impl RequestBody {
                 self.input.consume(used);
                 self.expect_continue = false;
                 // A chunk whose announced size is too large is refused before its bytes have arrived.
-                let coming = (out.len() as u64).saturating_add(decoder.announced());
+                let coming = (out.len() as u64).saturating_add(decoder.announced_bytes());
                 if coming > self.limit.saturating_sub(self.received) {
                     return Err(BodyError::TooLarge);
                 }
@@ -329,7 +329,7 @@ impl RequestBody {
                     self.state = BodyState::Done;
                     self.pace = None;
                 }
-                Ok((done || !out.is_empty()).then(|| buffers::keep(&mut out)))
+                Ok((done || !out.is_empty()).then(|| buffers::into_stored(&mut out)))
             }
             BodyState::Switched => {
                 let piece = Bytes::copy_from_slice(self.input.bytes());
@@ -358,7 +358,7 @@ impl RequestBody {
             }
             left => BodyState::Length { left },
         };
-        Ok(buffers::keep(buf))
+        Ok(buffers::into_stored(buf))
     }
 
     /// Sends `100 Continue`, but not after body bytes have arrived or after a final status (RFC 9110 §10.1.1).
@@ -369,8 +369,10 @@ impl RequestBody {
         let mut outbox = self.io.outbox();
         match &self.io.channel {
             _ if outbox.began => {}
-            Channel::Http2(stream) => stream.send_informational(multiplexed::response(100, b"")),
-            Channel::Http3(stream) => stream.send_head(multiplexed::response(100, b"")),
+            Channel::Http2(stream) => {
+                stream.send_informational(multiplexed::response_head(100, b""))
+            }
+            Channel::Http3(stream) => stream.send_head(multiplexed::response_head(100, b"")),
             Channel::Http1(_) => {
                 outbox.append(|out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"));
                 outbox.mark_ahead();
@@ -380,13 +382,15 @@ impl RequestBody {
             }
         }
         drop(outbox);
-        self.tell_left();
+        self.update_body_left();
     }
 
     /// Waits for the client, but only for the permitted time.
-    fn poll_patience<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, BodyError>> {
+    fn poll_timeout<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, BodyError>> {
         let patience = self.io.config.body_timeout;
-        let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
+        let pace = self
+            .pace
+            .get_or_insert_with(|| Box::new(TransferPace::new()));
         ready!(pace.poll_wait(patience, cx));
         Poll::Ready(Err(BodyError::Timeout))
     }

@@ -2,34 +2,34 @@
 //! buffer. This is not a general allocator: buffers that do not fit are freed.
 //!
 //! The memory that a client can make the server hold is limited by its allocated size, not by the bytes in it: a buffer
-//! that is kept is at least half full ([`keep`]).
+//! that is kept is at least half full ([`into_stored`]).
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 
-use super::message::Span;
+use super::message::ByteSpan;
 
 /// Larger buffers are freed instead of pooled. The next user, perhaps with a short head, would otherwise occupy all of
 /// it while a script runs.
-const KEEP_CAPACITY: usize = 8 << 10;
+const MAX_POOLED_BUFFER_BYTES: usize = 8 << 10;
 /// The maximum number of pooled buffers of each kind per thread.
-const KEEP: usize = 256;
+const MAX_POOLED_BUFFERS: usize = 256;
 /// The number of bytes requested from a socket at once.
-pub(super) const SCRATCH: usize = 64 << 10;
+pub(super) const SCRATCH_BYTES: usize = 64 << 10;
 
 /// The spans of field names and values.
-pub(super) type Fields = Vec<(Span, Span)>;
+pub(super) type FieldSpans = Vec<(ByteSpan, ByteSpan)>;
 
 #[derive(Default)]
 struct BufferPool {
     bytes: Vec<Vec<u8>>,
-    fields: Vec<Fields>,
+    fields: Vec<FieldSpans>,
 }
 
 thread_local! {
     static POOL: RefCell<BufferPool> = RefCell::default();
-    static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
+    static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -40,29 +40,29 @@ pub(super) fn take_bytes() -> Vec<u8> {
 }
 
 /// Returns a byte buffer to the pool.
-pub(super) fn give_bytes(mut buf: Vec<u8>) {
-    if buf.capacity() == 0 || buf.capacity() > KEEP_CAPACITY {
+pub(super) fn return_bytes(mut buf: Vec<u8>) {
+    if buf.capacity() == 0 || buf.capacity() > MAX_POOLED_BUFFER_BYTES {
         return;
     }
     buf.clear();
     POOL.with_borrow_mut(|pool| {
-        if pool.bytes.len() < KEEP {
+        if pool.bytes.len() < MAX_POOLED_BUFFERS {
             pool.bytes.push(buf);
         }
     });
 }
 
 /// Takes an empty list of fields from the thread's pool.
-pub(super) fn take_fields() -> Fields {
+pub(super) fn take_fields() -> FieldSpans {
     POOL.with_borrow_mut(|pool| pool.fields.pop())
         .unwrap_or_else(|| Vec::with_capacity(32))
 }
 
 /// Returns a list of fields to the pool.
-pub(super) fn give_fields(mut fields: Fields) {
+pub(super) fn return_fields(mut fields: FieldSpans) {
     fields.clear();
     POOL.with_borrow_mut(|pool| {
-        if pool.fields.len() < KEEP {
+        if pool.fields.len() < MAX_POOLED_BUFFERS {
             pool.fields.push(fields);
         }
     });
@@ -73,19 +73,19 @@ pub(super) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     READ.with_borrow_mut(|buf| f(buf))
 }
 
-/// Lends an empty buffer with a capacity of [`SCRATCH`] bytes. `f` may take the buffer; if it does not, the buffer is
+/// Lends an empty buffer with a capacity of [`SCRATCH_BYTES`] bytes. `f` may take the buffer; if it does not, the buffer is
 /// reused.
 pub(super) fn with_piece<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     PIECE.with_borrow_mut(|buf| {
         buf.clear();
-        buf.reserve_exact(SCRATCH);
+        buf.reserve_exact(SCRATCH_BYTES);
         f(buf)
     })
 }
 
 /// Returns the content of `buf` for storage: the buffer itself if its content fills more than half of it, otherwise a
 /// copy. The result therefore occupies at most twice its length.
-pub(super) fn keep(buf: &mut Vec<u8>) -> Bytes {
+pub(super) fn into_stored(buf: &mut Vec<u8>) -> Bytes {
     if buf.len() > buf.capacity() / 2 {
         return Bytes::from(std::mem::take(buf));
     }
@@ -94,12 +94,12 @@ pub(super) fn keep(buf: &mut Vec<u8>) -> Bytes {
 
 /// Received bytes that have not been consumed yet: the rest of a head, a body, pipelined requests.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(super) struct UnreadInput {
     buf: Vec<u8>,
     at: usize,
 }
 
-impl Input {
+impl UnreadInput {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buf[self.at..]
     }
@@ -129,7 +129,7 @@ impl Input {
         debug_assert!(self.at <= self.buf.len());
         if self.is_empty() {
             self.at = 0;
-            give_bytes(std::mem::take(&mut self.buf));
+            return_bytes(std::mem::take(&mut self.buf));
         }
     }
 }

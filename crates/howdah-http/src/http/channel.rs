@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 
 use super::http2::Http2Stream;
 use super::http3::Http3Stream;
-use super::stream::Stream;
+use super::stream::ByteStream;
 
 /// A request's input and output. At most one task may wait for reading and one for writing at a time.
 pub(super) enum Channel {
-    Http1(Arc<Stream>),
+    Http1(Arc<ByteStream>),
     /// Boxed, because an idle connection of HTTP/1.1 also contains this type.
     Http2(Box<Http2Stream>),
     Http3(Box<Http3Stream>),

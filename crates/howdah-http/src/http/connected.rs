@@ -5,21 +5,21 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::connection::{Beginning, serve};
-use super::lifecycle::Lifecycle;
-use super::stream::Stream;
-use super::{ConnInfo, Handler, HttpConfig};
-use crate::socket::Socket;
+use super::connection::{ConnectionSetup, serve};
+use super::lifecycle::FrontThreadConnections;
+use super::stream::ByteStream;
+use super::{ConnectionInfo, HttpConfig, RequestHandler};
+use crate::socket::StreamSocket;
 
 /// Serves requests on `socket`, a non-blocking stream socket, until the connection ends. Runs on the current tokio
 /// runtime, and fails if the socket cannot be registered with it.
-pub async fn serve_connected<H: Handler>(
+pub async fn serve_connected<H: RequestHandler>(
     handler: Arc<H>,
     socket: OwnedFd,
     config: Arc<HttpConfig>,
 ) -> io::Result<()> {
-    let life = Arc::new(Lifecycle::default());
-    let info = ConnInfo {
+    let life = Arc::new(FrontThreadConnections::default());
+    let info = ConnectionInfo {
         peer: None,
         local: None,
         listener: "connected".into(),
@@ -30,11 +30,11 @@ pub async fn serve_connected<H: Handler>(
     };
     serve(
         handler,
-        Stream::new(Socket::new(socket)?),
+        ByteStream::new(StreamSocket::new(socket)?),
         config,
         info,
         life.enrol(None),
-        Beginning::default(),
+        ConnectionSetup::default(),
     )
     .await;
     Ok(())

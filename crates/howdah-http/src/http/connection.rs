@@ -17,37 +17,37 @@ use super::buffers;
 use super::channel::Channel;
 use super::config::{HttpConfig, LINGERING_TIME, MAX_DISCARDED_BODY};
 use super::deadline::Deadline;
-use super::handler::{ConnInfo, Handler, HandshakeFailed, Notice};
+use super::handler::{ConnectionInfo, ConnectionNotice, HandshakeFailure, RequestHandler};
 use super::http2;
-use super::io::Io;
-use super::lifecycle::Enrolled;
-use super::message::{RequestHead, Version};
+use super::lifecycle::EnrolledConnection;
+use super::message::{HttpVersion, RequestHead};
 use super::proxy_protocol::{self, TrustedPeers};
+use super::request_io::RequestIo;
 use super::responder::{Responder, ResponseEnd};
-use super::stream::Stream;
-use crate::memory::{self, Pressure};
-use crate::tls::on_demand::{Demand, HelloReader, Wants};
-use crate::tls::{Agreed, ConnectionSettings, CurrentSettings};
+use super::stream::ByteStream;
+use crate::memory::{self, MemoryPressure};
+use crate::tls::on_demand::{HandshakeHold, HelloReader, RequestedServerName};
+use crate::tls::{ConnectionSettings, CurrentSettings, NegotiatedTls};
 use crate::turn;
-use howdah_http1::framing::Framing;
+use howdah_http1::framing::RequestFraming;
 use howdah_http1::head::{self, HeadLimits};
 use howdah_http1::refusal::BadRequest;
 
 /// The number of bytes up to which responses to pipelined requests are collected before they are sent.
-const BATCH: usize = 64 << 10;
+const MAX_PIPELINED_BATCH_BYTES: usize = 64 << 10;
 
 /// The longest pause between two reads of the rest of a request after an early response, as nginx's lingering_timeout;
 /// [`LINGERING_TIME`] limits the total.
-const LINGERING_PAUSE: Duration = Duration::from_secs(5);
+const LINGERING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The response to a request without TLS on a TLS port.
-const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+const PLAIN_HTTP_RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
     Howdah-Error: PlainHttp\r\nConnection: close\r\nContent-Length: 48\r\n\r\n\
     This port speaks HTTPS. Ask with https:// here.\n";
 
 /// What the connection waits for its client to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
+enum Http1Awaited {
     /// The first request, since accept.
     First,
     /// Nothing: a request is being handled, or was handled just now.
@@ -59,8 +59,8 @@ enum Awaited {
 }
 
 /// The outcome of waiting for a head.
-enum Next {
-    Request(RequestHead, Framing),
+enum NextHead {
+    Request(RequestHead, RequestFraming),
     Refused(BadRequest),
     /// Memory is short, and the head is long or no memory is left for it.
     NoMemory,
@@ -81,7 +81,7 @@ pub(super) enum ConnectionEnd {
 
 /// How a connection begins before its first request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Beginning {
+pub(crate) struct ConnectionSetup {
     /// The peers that must begin with a PROXY header; `None` means that no peer does.
     pub(crate) proxies: Option<Arc<TrustedPeers>>,
     /// The TLS settings; `None` means that the connection is not encrypted.
@@ -91,42 +91,42 @@ pub(crate) struct Beginning {
 }
 
 /// One client connection, owned by one task from accept to close.
-pub(crate) struct Connection<H> {
+pub(crate) struct Http1Connection<H> {
     handler: Arc<H>,
-    stream: Arc<Stream>,
-    io: Arc<Io>,
-    info: ConnInfo,
+    stream: Arc<ByteStream>,
+    io: Arc<RequestIo>,
+    info: ConnectionInfo,
     body: RequestBody,
     out: Responder,
     deadline: Deadline,
-    waiting: Awaited,
+    waiting: Http1Awaited,
     /// Whether the input has grown since it was last parsed.
     unparsed: bool,
     /// The last field, so its slot is released after the socket is closed.
-    place: Enrolled,
+    place: EnrolledConnection,
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve<H: Handler>(
+pub(crate) async fn serve<H: RequestHandler>(
     handler: Arc<H>,
-    stream: Stream,
+    stream: ByteStream,
     config: Arc<HttpConfig>,
-    info: ConnInfo,
-    place: Enrolled,
-    beginning: Beginning,
+    info: ConnectionInfo,
+    place: EnrolledConnection,
+    beginning: ConnectionSetup,
 ) {
     let life = place.life.clone();
     let deadline = Deadline::after(config.header_timeout);
     let stream = Arc::new(stream);
     let channel = Channel::Http1(stream.clone());
-    let io = Arc::new(Io::new(
+    let io = Arc::new(RequestIo::new(
         channel,
         config,
         life.clone(),
         info.alternative.clone(),
     ));
     let mut connection = pin!(
-        Connection {
+        Http1Connection {
             handler,
             body: RequestBody::new(io.clone()),
             out: Responder::new(io.clone()),
@@ -135,7 +135,7 @@ pub(crate) async fn serve<H: Handler>(
             info,
             place,
             deadline,
-            waiting: Awaited::First,
+            waiting: Http1Awaited::First,
             unparsed: false,
         }
         .run(beginning)
@@ -144,13 +144,13 @@ pub(crate) async fn serve<H: Handler>(
         if life.is_killed() {
             return Poll::Ready(());
         }
-        turn::take("a connection", || connection.as_mut().poll(cx))
+        turn::run_measured("a connection", || connection.as_mut().poll(cx))
     })
     .await;
 }
 
-impl<H: Handler> Connection<H> {
-    async fn run(mut self, beginning: Beginning) {
+impl<H: RequestHandler> Http1Connection<H> {
+    async fn run(mut self, beginning: ConnectionSetup) {
         poll_fn(|cx| {
             self.place.set_task(cx.waker());
             Poll::Ready(())
@@ -179,7 +179,7 @@ impl<H: Handler> Connection<H> {
             ConnectionEnd::Close if self.body.input.is_empty() && !self.stream.has_unread() => {
                 self.stream.close_notify();
             }
-            end => Box::pin(self.end(end)).await,
+            end => Box::pin(self.close_gracefully(end)).await,
         }
     }
 
@@ -226,7 +226,7 @@ impl<H: Handler> Connection<H> {
         match self.poll_receive(cx) {
             Poll::Ready(Ok(1..)) => Poll::Ready(true),
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
-            Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(false),
+            Poll::Pending if self.place.must_close(&mut self.deadline) => Poll::Ready(false),
             Poll::Pending => self.deadline.poll(cx).map(|()| false),
         }
     }
@@ -242,17 +242,17 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Waits while the certificate for the client's name is being ordered, but not longer than a handshake may take.
-    async fn await_certificate(&mut self, demand: Demand) {
+    async fn await_certificate(&mut self, demand: HandshakeHold) {
         let mut reader = HelloReader::default();
         let wants = poll_fn(|cx| {
             loop {
-                match reader.look(self.body.input.bytes()) {
-                    Wants::NotKnown if ready!(self.poll_more(cx)) => {}
+                match reader.inspect(self.body.input.bytes()) {
+                    RequestedServerName::NotKnown if ready!(self.poll_more(cx)) => {}
                     wants => return Poll::Ready(wants),
                 }
             }
         });
-        let Wants::Name(name) = wants.await else {
+        let RequestedServerName::Name(name) = wants.await else {
             return;
         };
         let client = self.info.peer.map(|peer| peer.ip());
@@ -263,7 +263,7 @@ impl<H: Handler> Connection<H> {
         poll_fn(|cx| {
             let over = waiting.as_mut().poll(cx).is_ready()
                 || self.place.is_evicted()
-                || self.place.is_at_its_last()
+                || self.place.is_last_request()
                 || self.stream.poll_read_closed(cx).is_ready();
             match over {
                 true => Poll::Ready(()),
@@ -277,28 +277,29 @@ impl<H: Handler> Connection<H> {
     async fn requests(&mut self) -> ConnectionEnd {
         loop {
             match poll_fn(|cx| self.poll_head(cx)).await {
-                Next::Closed => return ConnectionEnd::Close,
-                Next::Refused(why) => return Box::pin(self.refuse(why)).await,
-                Next::NoMemory => {
-                    self.handler.notice(&Notice::NoMemory { conn: &self.info });
-                    return Box::pin(self.answer_error(503, "MemoryLimit")).await;
+                NextHead::Closed => return ConnectionEnd::Close,
+                NextHead::Refused(why) => return Box::pin(self.refuse(why)).await,
+                NextHead::NoMemory => {
+                    self.handler
+                        .notice(&ConnectionNotice::NoMemory { conn: &self.info });
+                    return Box::pin(self.respond_error(503, "MemoryLimit")).await;
                 }
-                Next::Request(head, framing) => {
+                NextHead::Request(head, framing) => {
                     self.info.request += 1;
                     self.place.set_busy();
                     self.place.life.requests.fetch_add(1, Ordering::Relaxed);
                     let most = self.io.config.keepalive_requests;
                     let keep = framing.keep_alive
                         && (most == 0 || self.info.request < most)
-                        && !self.place.is_at_its_last();
+                        && !self.place.is_last_request();
                     self.body.begin(&framing);
                     self.out
                         .prepare(head.version(), head.method() == b"HEAD", keep);
                     let panicked = self.handle(&head).await;
                     let (buf, fields) = head.into_buffers();
-                    buffers::give_bytes(buf);
-                    buffers::give_fields(fields);
-                    if let Some(end) = self.conclude(panicked).await {
+                    buffers::return_bytes(buf);
+                    buffers::return_fields(fields);
+                    if let Some(end) = self.finish_request(panicked).await {
                         return end;
                     }
                 }
@@ -333,24 +334,26 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Finishes a request after its handler. Returns `None` if the connection stays open.
-    async fn conclude(&mut self, panicked: bool) -> Option<ConnectionEnd> {
-        self.waiting = Awaited::Busy;
+    async fn finish_request(&mut self, panicked: bool) -> Option<ConnectionEnd> {
+        self.waiting = Http1Awaited::Busy;
         match self.out.outcome() {
             ResponseEnd::Silent => {
                 let conn = &self.info;
                 let name = if panicked {
-                    self.handler.notice(&Notice::HandlerPanicked { conn });
+                    self.handler
+                        .notice(&ConnectionNotice::HandlerPanicked { conn });
                     "HandlerPanicked"
                 } else {
-                    self.handler.notice(&Notice::NoAnswer { conn });
+                    self.handler.notice(&ConnectionNotice::NoAnswer { conn });
                     "NoAnswer"
                 };
-                Some(Box::pin(self.answer_error(500, name)).await)
+                Some(Box::pin(self.respond_error(500, name)).await)
             }
             ResponseEnd::Cut { reset } => {
                 if panicked {
                     let conn = &self.info;
-                    self.handler.notice(&Notice::HandlerPanicked { conn });
+                    self.handler
+                        .notice(&ConnectionNotice::HandlerPanicked { conn });
                 }
                 let _ = self.out.flush().await;
                 Some(if reset {
@@ -363,9 +366,9 @@ impl<H: Handler> Connection<H> {
                 if keep && self.body.is_done() {
                     // The queue is sent before the connection waits for the next head, or when enough has been
                     // collected.
-                    if self.body.input.is_empty() || self.out.queued() < BATCH {
+                    if self.body.input.is_empty() || self.out.queued() < MAX_PIPELINED_BATCH_BYTES {
                         if !self.body.input.is_empty() {
-                            turn::give_way().await;
+                            turn::yield_if_over().await;
                         }
                         return None;
                     }
@@ -412,31 +415,31 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Waits for the next head. Sends the queue first unless the next head has already arrived.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<NextHead> {
         let limits = self.io.config.head_limits();
-        self.unparsed |= self.waiting == Awaited::Busy;
+        self.unparsed |= self.waiting == Http1Awaited::Busy;
         loop {
             if std::mem::take(&mut self.unparsed) && !self.body.input.is_empty() {
-                match parse(self.body.input.bytes(), &limits) {
+                match parse_head(self.body.input.bytes(), &limits) {
                     Ok(Some((head, framing, len))) => {
                         self.body.input.consume(len);
-                        return Poll::Ready(Next::Request(head, framing));
+                        return Poll::Ready(NextHead::Request(head, framing));
                     }
                     Ok(None) => {}
-                    Err(why) => return Poll::Ready(Next::Refused(why)),
+                    Err(why) => return Poll::Ready(NextHead::Refused(why)),
                 }
             }
             if self.out.queued() > 0 && ready!(self.out.poll_flush(cx)).is_err() {
-                return Poll::Ready(Next::Closed);
+                return Poll::Ready(NextHead::Closed);
             }
             let partial = !self.body.input.is_empty();
-            if partial && no_room_for_more(self.body.input.bytes().len()) {
-                return Poll::Ready(Next::NoMemory);
+            if partial && lacks_memory_for_head(self.body.input.bytes().len()) {
+                return Poll::Ready(NextHead::NoMemory);
             }
             let (stream, input) = (&self.stream, &mut self.body.input);
             let next = buffers::with_scratch(|buf| {
                 let received = match stream.poll_recv(cx, buf) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Some(Next::Closed)),
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Some(NextHead::Closed)),
                     Poll::Ready(Ok(n)) => &buf[..n],
                     Poll::Pending => return Poll::Pending,
                 };
@@ -445,12 +448,12 @@ impl<H: Handler> Connection<H> {
                     self.unparsed = limits.may_be_head(input.bytes(), received.len());
                     return Poll::Ready(None);
                 }
-                match parse(received, &limits) {
+                match parse_head(received, &limits) {
                     Ok(Some((head, framing, len))) => {
                         if len < received.len() {
                             input.extend(&received[len..]);
                         }
-                        Poll::Ready(Some(Next::Request(head, framing)))
+                        Poll::Ready(Some(NextHead::Request(head, framing)))
                     }
                     Ok(None) => {
                         input.extend(received);
@@ -458,14 +461,14 @@ impl<H: Handler> Connection<H> {
                     }
                     Err(why) => {
                         input.extend(received);
-                        Poll::Ready(Some(Next::Refused(why)))
+                        Poll::Ready(Some(NextHead::Refused(why)))
                     }
                 }
             });
             match next {
                 Poll::Ready(Some(next)) => return Poll::Ready(next),
                 Poll::Ready(None) => {}
-                Poll::Pending if self.place.is_evicted() => return Poll::Ready(Next::Closed),
+                Poll::Pending if self.place.is_evicted() => return Poll::Ready(NextHead::Closed),
                 Poll::Pending => {
                     let late = ready!(self.poll_waiting(partial, cx));
                     return Poll::Ready(late);
@@ -475,31 +478,31 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Waits for bytes, but only for the permitted time.
-    fn poll_waiting(&mut self, partial: bool, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll_waiting(&mut self, partial: bool, cx: &mut Context<'_>) -> Poll<NextHead> {
         match (self.waiting, partial) {
-            (Awaited::Busy, false) => {
-                self.waiting = Awaited::Idle;
+            (Http1Awaited::Busy, false) => {
+                self.waiting = Http1Awaited::Idle;
                 let now = Instant::now();
                 self.place.set_idle(now);
                 self.deadline.set(now, self.io.config.keepalive_timeout);
             }
-            (Awaited::Busy | Awaited::Idle, true) => {
-                self.waiting = Awaited::Rest;
+            (Http1Awaited::Busy | Http1Awaited::Idle, true) => {
+                self.waiting = Http1Awaited::Rest;
                 let now = Instant::now();
                 self.place.set_owing(now);
                 self.deadline.set(now, self.io.config.header_timeout);
             }
             _ => {}
         }
-        if !partial && self.place.is_to_close(&mut self.deadline) {
-            return Poll::Ready(Next::Closed);
+        if !partial && self.place.must_close(&mut self.deadline) {
+            return Poll::Ready(NextHead::Closed);
         }
         ready!(self.deadline.poll(cx));
         Poll::Ready(if partial {
-            Next::Refused(BadRequest::HeaderTimeout)
+            NextHead::Refused(BadRequest::HeaderTimeout)
         } else {
             // Browsers open connections in advance and would take a 408 for the response to the next request.
-            Next::Closed
+            NextHead::Closed
         })
     }
 
@@ -507,18 +510,18 @@ impl<H: Handler> Connection<H> {
         self.place.life.refused.fetch_add(1, Ordering::Relaxed);
         let input = self.body.input.bytes();
         let line = input.split(|b| *b == b'\n').next().unwrap_or(input);
-        self.handler.notice(&Notice::Refused {
+        self.handler.notice(&ConnectionNotice::Refused {
             conn: &self.info,
             why,
             line: &line[..line.len().min(256)],
         });
-        self.answer_error(why.status(), why.name()).await
+        self.respond_error(why.status(), why.name()).await
     }
 
     /// Sends a response of the connection itself, when no handler creates one.
-    async fn answer_error(&mut self, status: u16, name: &str) -> ConnectionEnd {
-        self.out.prepare(Version::Http11, false, false);
-        self.out.answer_error(status, name);
+    async fn respond_error(&mut self, status: u16, name: &str) -> ConnectionEnd {
+        self.out.prepare(HttpVersion::Http11, false, false);
+        self.out.respond_error(status, name);
         match self.out.flush().await {
             Ok(()) => ConnectionEnd::Linger,
             Err(_) => ConnectionEnd::Close,
@@ -527,7 +530,7 @@ impl<H: Handler> Connection<H> {
 
     /// Ends the connection so that the client receives the bytes sent so far: if it still sends, a close would cause a
     /// reset, which may overtake the response (RFC 9112 §9.6).
-    async fn end(&mut self, end: ConnectionEnd) {
+    async fn close_gracefully(&mut self, end: ConnectionEnd) {
         if matches!(end, ConnectionEnd::Reset) {
             self.stream.reset_on_close();
             return;
@@ -544,7 +547,7 @@ impl<H: Handler> Connection<H> {
                     true => Poll::Ready(Ok(0)),
                     false => buffers::with_scratch(|buf| stream.poll_recv(cx, buf)),
                 });
-                match tokio::time::timeout(LINGERING_PAUSE, read).await {
+                match tokio::time::timeout(LINGERING_TIMEOUT, read).await {
                     Ok(Ok(1..)) => tokio::task::coop::consume_budget().await,
                     _ => return,
                 }
@@ -563,47 +566,53 @@ impl<H: Handler> Connection<H> {
         self.body.input.consume(received.len());
         self.unparsed = false;
         let agreed = match self.stream.start_tls(&settings, &received) {
-            Err(error) => Err(HandshakeFailed::Protocol(error.to_string())),
+            Err(error) => Err(HandshakeFailure::Protocol(error.to_string())),
             Ok(()) => poll_fn(|cx| self.poll_handshake(cx)).await,
         };
         match agreed {
             Ok(agreed) if agreed.challenge => false,
             Ok(agreed) => {
                 let tls = self.info.tls.insert(Arc::new(agreed));
-                self.handler.notice(&Notice::Handshake { agreed: tls });
+                self.handler
+                    .notice(&ConnectionNotice::Handshake { agreed: tls });
                 self.deadline = Deadline::after(self.io.config.header_timeout);
                 true
             }
             Err(why) => {
                 let conn = &self.info;
-                let notice = Notice::HandshakeFailed { conn, why: &why };
+                let notice = ConnectionNotice::HandshakeFailed { conn, why: &why };
                 self.handler.notice(&notice);
-                if why == HandshakeFailed::PlainHttp {
-                    self.stream.send_without_tls(PLAIN_HTTP);
+                if why == HandshakeFailure::PlainHttp {
+                    self.stream.send_without_tls(PLAIN_HTTP_RESPONSE);
                 }
                 false
             }
         }
     }
 
-    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<Agreed, HandshakeFailed>> {
+    fn poll_handshake(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<NegotiatedTls, HandshakeFailure>> {
         match self.stream.poll_handshake(cx) {
             Poll::Ready(Ok(Some(agreed))) => return Poll::Ready(Ok(agreed)),
             Poll::Ready(Ok(None)) => {}
             Poll::Ready(Err(error)) => {
                 return Poll::Ready(Err(match error.kind() {
-                    std::io::ErrorKind::InvalidData => HandshakeFailed::Protocol(error.to_string()),
-                    std::io::ErrorKind::Unsupported => HandshakeFailed::PlainHttp,
-                    _ => HandshakeFailed::ClientGone,
+                    std::io::ErrorKind::InvalidData => {
+                        HandshakeFailure::Protocol(error.to_string())
+                    }
+                    std::io::ErrorKind::Unsupported => HandshakeFailure::PlainHttp,
+                    _ => HandshakeFailure::ClientGone,
                 }));
             }
             Poll::Pending => {}
         }
-        if self.place.is_to_close(&mut self.deadline) {
-            return Poll::Ready(Err(HandshakeFailed::ClientGone));
+        if self.place.must_close(&mut self.deadline) {
+            return Poll::Ready(Err(HandshakeFailure::ClientGone));
         }
         ready!(self.deadline.poll(cx));
-        Poll::Ready(Err(HandshakeFailed::TimedOut))
+        Poll::Ready(Err(HandshakeFailure::TimedOut))
     }
 
     /// Reads the PROXY header that a trusted proxy sends first. Returns true if the connection continues.
@@ -640,7 +649,7 @@ impl<H: Handler> Connection<H> {
                 true
             }
             Some(Err(why)) => {
-                self.handler.notice(&Notice::BadProxyHeader {
+                self.handler.notice(&ConnectionNotice::BadProxyHeader {
                     conn: &self.info,
                     why: why.name(),
                 });
@@ -651,19 +660,19 @@ impl<H: Handler> Connection<H> {
     }
 }
 
-type Head = (RequestHead, Framing, usize);
+type ReceivedHead = (RequestHead, RequestFraming, usize);
 
 /// Returns whether memory is too short to wait for the rest of a head of which this many bytes have arrived.
-fn no_room_for_more(bytes: usize) -> bool {
+fn lacks_memory_for_head(bytes: usize) -> bool {
     match memory::pressure() {
-        Pressure::None => false,
-        Pressure::High => bytes > memory::SHORT_HEAD,
-        Pressure::Full => true,
+        MemoryPressure::None => false,
+        MemoryPressure::High => bytes > memory::SHORT_HEAD_BYTES,
+        MemoryPressure::Full => true,
     }
 }
 
 /// Parses a head into buffers of the thread's pool.
-fn parse(input: &[u8], limits: &HeadLimits) -> Result<Option<Head>, BadRequest> {
+fn parse_head(input: &[u8], limits: &HeadLimits) -> Result<Option<ReceivedHead>, BadRequest> {
     let mut fields = buffers::take_fields();
     match head::parse(input, limits, &mut fields) {
         Ok(Some(parsed)) => {
@@ -671,11 +680,11 @@ fn parse(input: &[u8], limits: &HeadLimits) -> Result<Option<Head>, BadRequest> 
             Ok(Some((head, parsed.framing, parsed.len)))
         }
         Ok(None) => {
-            buffers::give_fields(fields);
+            buffers::return_fields(fields);
             Ok(None)
         }
         Err(why) => {
-            buffers::give_fields(fields);
+            buffers::return_fields(fields);
             Err(why)
         }
     }

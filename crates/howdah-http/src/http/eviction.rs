@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-use super::slots::Slot;
+use super::slots::ConnectionSlot;
 
 /// The queue in which a connection waits for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum EvictionQueue {
 
 /// The state that a connection shares with the threads that may close it.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct EvictionState {
     /// Whether the connection is handling a request.
     pub(super) busy: AtomicBool,
     /// Whether the connection must close to make room.
@@ -32,10 +32,10 @@ pub(super) struct Place {
 /// The index that means "no connection".
 const NONE: u32 = u32::MAX;
 
-struct Node {
-    place: Arc<Place>,
+struct QueueNode {
+    place: Arc<EvictionState>,
     task: Option<Waker>,
-    slot: Option<Slot>,
+    slot: Option<ConnectionSlot>,
     queue: Option<EvictionQueue>,
     /// The start of the wait in microseconds of the caller's clock.
     since: u64,
@@ -44,27 +44,27 @@ struct Node {
 }
 
 #[derive(Clone, Copy)]
-struct Ends {
+struct QueueEnds {
     first: u32,
     last: u32,
 }
 
 /// The slot of a connection that must close, and its task to wake.
-pub(super) struct Evicted {
-    pub(super) slot: Option<Slot>,
+pub(super) struct EvictedConnection {
+    pub(super) slot: Option<ConnectionSlot>,
     pub(super) task: Option<Waker>,
 }
 
 /// The connections of a thread in the order in which they would be closed.
 pub(super) struct EvictionQueues {
-    nodes: Vec<Option<Node>>,
+    nodes: Vec<Option<QueueNode>>,
     free: Vec<u32>,
-    queues: [Ends; 2],
+    queues: [QueueEnds; 2],
 }
 
 impl Default for EvictionQueues {
     fn default() -> EvictionQueues {
-        let empty = Ends {
+        let empty = QueueEnds {
             first: NONE,
             last: NONE,
         };
@@ -78,9 +78,13 @@ impl Default for EvictionQueues {
 
 impl EvictionQueues {
     /// Adds a connection that owes its first request since `now`.
-    pub(super) fn add(&mut self, slot: Option<Slot>, now: u64) -> (u32, Arc<Place>) {
-        let place = Arc::<Place>::default();
-        let node = Node {
+    pub(super) fn add(
+        &mut self,
+        slot: Option<ConnectionSlot>,
+        now: u64,
+    ) -> (u32, Arc<EvictionState>) {
+        let place = Arc::<EvictionState>::default();
+        let node = QueueNode {
             place: place.clone(),
             task: None,
             slot,
@@ -109,14 +113,14 @@ impl EvictionQueues {
     /// Moves a connection that waits for its client to the end of `queue`.
     pub(super) fn wait(&mut self, at: u32, queue: EvictionQueue, now: u64) {
         self.unlink(at);
-        let evicted = |node: &mut Node| node.place.evicted.load(Ordering::Relaxed);
+        let evicted = |node: &mut QueueNode| node.place.evicted.load(Ordering::Relaxed);
         if !self.node(at).is_none_or(evicted) {
             self.push(at, queue, now);
         }
     }
 
     /// Removes a connection that has ended, and returns its slot for release.
-    pub(super) fn remove(&mut self, at: u32) -> Option<Slot> {
+    pub(super) fn remove(&mut self, at: u32) -> Option<ConnectionSlot> {
         self.unlink(at);
         let node = self.nodes.get_mut(at as usize)?.take()?;
         self.free.push(at);
@@ -128,7 +132,7 @@ impl EvictionQueues {
     }
 
     /// Returns since when the first connection in a queue has waited.
-    pub(super) fn oldest(&mut self, queue: EvictionQueue) -> Option<u64> {
+    pub(super) fn waiting_since(&mut self, queue: EvictionQueue) -> Option<u64> {
         self.skip_busy(queue);
         let first = self.queues[queue as usize].first;
         self.node(first).map(|node| node.since)
@@ -136,7 +140,11 @@ impl EvictionQueues {
 
     /// Marks the first connection in a queue for closing; the caller must wake its task. If `other` is given, the
     /// connection gets it in exchange for its own slot, which is returned.
-    pub(super) fn evict(&mut self, queue: EvictionQueue, other: Option<Slot>) -> Option<Evicted> {
+    pub(super) fn evict(
+        &mut self,
+        queue: EvictionQueue,
+        other: Option<ConnectionSlot>,
+    ) -> Option<EvictedConnection> {
         self.skip_busy(queue);
         let first = self.queues[queue as usize].first;
         self.unlink(first);
@@ -147,7 +155,7 @@ impl EvictionQueues {
             None => None,
         };
         let task = node.task.clone();
-        Some(Evicted { slot, task })
+        Some(EvictedConnection { slot, task })
     }
 
     /// Returns the tasks of all connections.
@@ -156,7 +164,7 @@ impl EvictionQueues {
         nodes.filter_map(|node| node.task.clone()).collect()
     }
 
-    fn node(&mut self, at: u32) -> Option<&mut Node> {
+    fn node(&mut self, at: u32) -> Option<&mut QueueNode> {
         self.nodes.get_mut(at as usize)?.as_mut()
     }
 
@@ -205,23 +213,23 @@ impl EvictionQueues {
 mod tests {
     use super::*;
 
-    fn is_evicted(place: &Place) -> bool {
+    fn is_evicted(place: &EvictionState) -> bool {
         place.evicted.load(Ordering::Relaxed)
     }
 
     #[test]
-    fn who_has_waited_longest_goes_first_and_who_is_busy_stays() {
+    fn eviction_takes_the_longest_waiting_and_skips_busy() {
         let mut waiting = EvictionQueues::default();
         let all: Vec<_> = (0..4).map(|now| waiting.add(None, now)).collect();
         // The first two send requests: one is answered and waits again, the other one is still being handled.
         waiting.wait(all[0].0, EvictionQueue::Idle, 10);
         all[1].1.busy.store(true, Ordering::Relaxed);
-        assert_eq!(waiting.oldest(EvictionQueue::Owing), Some(2));
-        assert_eq!(waiting.oldest(EvictionQueue::Idle), Some(10));
+        assert_eq!(waiting.waiting_since(EvictionQueue::Owing), Some(2));
+        assert_eq!(waiting.waiting_since(EvictionQueue::Idle), Some(10));
         waiting.wait(all[2].0, EvictionQueue::Owing, 11);
         assert!(waiting.evict(EvictionQueue::Owing, None).is_some());
         assert!(is_evicted(&all[3].1));
-        assert_eq!(waiting.oldest(EvictionQueue::Owing), Some(11));
+        assert_eq!(waiting.waiting_since(EvictionQueue::Owing), Some(11));
         assert!(waiting.evict(EvictionQueue::Owing, None).is_some());
         assert!(
             waiting.evict(EvictionQueue::Owing, None).is_none(),
@@ -233,22 +241,22 @@ mod tests {
         // When it is no longer busy, it can be found again.
         all[1].1.busy.store(false, Ordering::Relaxed);
         waiting.wait(all[1].0, EvictionQueue::Idle, 12);
-        assert_eq!(waiting.oldest(EvictionQueue::Idle), Some(12));
+        assert_eq!(waiting.waiting_since(EvictionQueue::Idle), Some(12));
         for (at, _) in all {
             waiting.remove(at);
         }
-        assert_eq!(waiting.oldest(EvictionQueue::Idle), None);
+        assert_eq!(waiting.waiting_since(EvictionQueue::Idle), None);
         assert!(waiting.add(None, 20).0 < 4, "places are used again");
     }
 
     #[test]
-    fn lines_stay_whole_whoever_leaves() {
+    fn eviction_queues_stay_linked_after_any_removal() {
         let mut waiting = EvictionQueues::default();
         for gone in 0..3 {
             let all: Vec<_> = (0..3).map(|now| waiting.add(None, now)).collect();
             waiting.remove(all[gone].0);
             let mut left: Vec<u64> = (0..3).filter(|now| *now != gone as u64).collect();
-            while let Some(since) = waiting.oldest(EvictionQueue::Owing) {
+            while let Some(since) = waiting.waiting_since(EvictionQueue::Owing) {
                 assert_eq!(since, left.remove(0));
                 waiting.evict(EvictionQueue::Owing, None);
             }

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
-use super::eviction::{EvictionQueue, EvictionQueues, Place};
-use super::slots::Slot;
+use super::eviction::{EvictionQueue, EvictionQueues, EvictionState};
+use super::slots::ConnectionSlot;
 
 // State 0 means serving.
 const DRAINING: u8 = 1;
@@ -21,11 +21,11 @@ const KILLED: u8 = 2;
 /// A connection that has owed the server something for this long is closed before those that have sent a response. A
 /// client's first request arrives within a round trip or two; browsers connect in advance and can handle that such a
 /// connection is closed.
-const PATIENCE: Duration = Duration::from_secs(2);
+const OWING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The connections of one front thread.
 #[derive(Default)]
-pub(crate) struct Lifecycle {
+pub(crate) struct FrontThreadConnections {
     state: AtomicU8,
     /// When connections that wait for their clients close during draining, as `u64::MAX` minus the microseconds.
     closes_in_reverse: AtomicU64,
@@ -41,10 +41,13 @@ pub(crate) struct Lifecycle {
 }
 
 /// Closes the connection of any thread that has waited longest for its client; those that have owed the server a
-/// request for more than [`PATIENCE`] come first. The closing connection keeps `overdraft` until it is closed, and its
+/// request for more than [`OWING_PATIENCE`] come first. The closing connection keeps `overdraft` until it is closed, and its
 /// own slot is returned. Returns `None` if all connections handle requests.
-pub(crate) fn make_room(all: &[Arc<Lifecycle>], overdraft: Slot) -> Option<Slot> {
-    let (life, queue) = late(all).or_else(|| {
+pub(crate) fn make_room(
+    all: &[Arc<FrontThreadConnections>],
+    overdraft: ConnectionSlot,
+) -> Option<ConnectionSlot> {
+    let (life, queue) = overdue(all).or_else(|| {
         let queues = [
             oldest(all, EvictionQueue::Owing),
             oldest(all, EvictionQueue::Idle),
@@ -58,9 +61,9 @@ pub(crate) fn make_room(all: &[Arc<Lifecycle>], overdraft: Slot) -> Option<Slot>
     life.evict(queue, Some(overdraft))
 }
 
-/// Closes a connection that has owed the server a request for more than [`PATIENCE`]. Returns whether there was one.
-pub(crate) fn make_room_in_advance(all: &[Arc<Lifecycle>]) -> bool {
-    match late(all) {
+/// Closes a connection that has owed the server a request for more than [`OWING_PATIENCE`]. Returns whether there was one.
+pub(crate) fn make_room_in_advance(all: &[Arc<FrontThreadConnections>]) -> bool {
+    match overdue(all) {
         Some((life, queue)) => {
             life.evict(queue, None);
             true
@@ -70,17 +73,19 @@ pub(crate) fn make_room_in_advance(all: &[Arc<Lifecycle>]) -> bool {
 }
 
 fn oldest(
-    all: &[Arc<Lifecycle>],
+    all: &[Arc<FrontThreadConnections>],
     queue: EvictionQueue,
-) -> Option<(u64, &Arc<Lifecycle>, EvictionQueue)> {
+) -> Option<(u64, &Arc<FrontThreadConnections>, EvictionQueue)> {
     all.iter()
-        .filter_map(|life| Some((life.waiting().oldest(queue)?, life, queue)))
+        .filter_map(|life| Some((life.waiting().waiting_since(queue)?, life, queue)))
         .min_by_key(|(since, ..)| *since)
 }
 
-fn late(all: &[Arc<Lifecycle>]) -> Option<(&Arc<Lifecycle>, EvictionQueue)> {
+fn overdue(
+    all: &[Arc<FrontThreadConnections>],
+) -> Option<(&Arc<FrontThreadConnections>, EvictionQueue)> {
     let (since, life, queue) = oldest(all, EvictionQueue::Owing)?;
-    let late = now().saturating_sub(since) >= PATIENCE.as_micros() as u64;
+    let late = now().saturating_sub(since) >= OWING_PATIENCE.as_micros() as u64;
     late.then_some((life, queue))
 }
 
@@ -99,7 +104,7 @@ fn now() -> u64 {
     micros(Instant::now())
 }
 
-impl Lifecycle {
+impl FrontThreadConnections {
     /// Returns whether connections must close: those that wait for their clients soon, others after the request in
     /// progress.
     pub(crate) fn is_draining(&self) -> bool {
@@ -139,7 +144,7 @@ impl Lifecycle {
         }
     }
 
-    fn evict(&self, queue: EvictionQueue, other: Option<Slot>) -> Option<Slot> {
+    fn evict(&self, queue: EvictionQueue, other: Option<ConnectionSlot>) -> Option<ConnectionSlot> {
         let evicted = self.waiting().evict(queue, other)?;
         if let Some(task) = evicted.task {
             task.wake();
@@ -157,11 +162,11 @@ impl Lifecycle {
     }
 
     /// Counts a connection and holds its slot until the returned value is dropped.
-    pub(crate) fn enrol(self: &Arc<Self>, slot: Option<Slot>) -> Enrolled {
+    pub(crate) fn enrol(self: &Arc<Self>, slot: Option<ConnectionSlot>) -> EnrolledConnection {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let (at, place) = self.waiting().add(slot, now());
-        Enrolled {
+        EnrolledConnection {
             life: self.clone(),
             place,
             at,
@@ -169,7 +174,7 @@ impl Lifecycle {
     }
 
     /// Returns when no connection is open.
-    pub(crate) async fn until_empty(&self) {
+    pub(crate) async fn wait_until_empty(&self) {
         loop {
             let changed = self.empty.notified();
             if self.open() == 0 {
@@ -181,13 +186,13 @@ impl Lifecycle {
 }
 
 /// One connection's registration with its thread.
-pub(crate) struct Enrolled {
-    pub(crate) life: Arc<Lifecycle>,
-    place: Arc<Place>,
+pub(crate) struct EnrolledConnection {
+    pub(crate) life: Arc<FrontThreadConnections>,
+    place: Arc<EvictionState>,
     at: u32,
 }
 
-impl Enrolled {
+impl EnrolledConnection {
     /// Sets the connection's task, which is woken when the connection must end.
     pub(crate) fn set_task(&self, waker: &Waker) {
         self.life.waiting().set_task(self.at, waker);
@@ -221,7 +226,7 @@ impl Enrolled {
 
     /// Returns whether a connection that waits for its client must close now, because the server drains or to make
     /// room. If it must close later, `deadline` is moved forward.
-    pub(super) fn is_to_close(&self, deadline: &mut Deadline) -> bool {
+    pub(super) fn must_close(&self, deadline: &mut Deadline) -> bool {
         if self.is_evicted() || !self.life.is_draining() {
             return self.is_evicted();
         }
@@ -231,12 +236,12 @@ impl Enrolled {
     }
 
     /// Returns whether the connection's current request is its last.
-    pub(super) fn is_at_its_last(&self) -> bool {
+    pub(super) fn is_last_request(&self) -> bool {
         self.life.is_draining() || self.is_evicted()
     }
 }
 
-impl Drop for Enrolled {
+impl Drop for EnrolledConnection {
     fn drop(&mut self) {
         let slot = self.life.waiting().remove(self.at);
         // Dropped outside of the lock, because releasing a slot may wake a task that waits for it.

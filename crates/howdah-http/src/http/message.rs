@@ -1,9 +1,9 @@
 //! The head of a request (`howdah-http1`) and of a response, independent of the HTTP version that carries them.
 
-pub use howdah_http1::message::{RequestHead, Span, Version};
+pub use howdah_http1::message::{ByteSpan, HttpVersion, RequestHead};
 
 /// A response's head as a handler creates it. The connection adds framing and connection headers (`Content-Length`,
-/// `Transfer-Encoding`, `Connection`, `Date`, `Server`).
+/// `Transfer-Encoding`, `Http1Connection`, `Date`, `HttpServer`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     /// The status code, 100 to 999.

@@ -11,14 +11,14 @@ use bytes::Bytes;
 use super::buffers;
 use super::channel::Channel;
 use super::config::HttpConfig;
-use super::pace::{Gone, Pace};
+use super::pace::{GiveUpReason, TransferPace};
 
 /// Pieces up to this size are copied, which is cheaper than one more element of a vectored write.
-const COPY_UP_TO: usize = 4 << 10;
+const MAX_COPIED_BYTES: usize = 4 << 10;
 /// The maximum number of pieces passed to the kernel at once.
-const MAX_PARTS: usize = 32;
+const MAX_WRITE_PARTS: usize = 32;
 /// The maximum number of bytes passed to the kernel at once. Copying them takes a tenth of a millisecond.
-const MAX_BYTES: usize = 256 << 10;
+const MAX_WRITE_BYTES: usize = 256 << 10;
 
 enum Segment {
     Owned(Vec<u8>),
@@ -36,7 +36,7 @@ impl Segment {
 
 /// The queue of one connection or stream.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(super) struct SendQueue {
     /// The first segment. `sent` bytes of the front segment (this one, or `rest[0]`) have been sent.
     first: Vec<u8>,
     sent: usize,
@@ -52,17 +52,17 @@ pub(super) struct Outbox {
     gone: bool,
     /// Whether sending has failed because the client took data too slowly.
     too_slow: bool,
-    pace: Option<Box<Pace>>,
+    pace: Option<Box<TransferPace>>,
 }
 
-impl Outbox {
+impl SendQueue {
     /// Returns the number of bytes that the socket has not taken yet.
     pub(super) fn queued(&self) -> usize {
         self.queued
     }
 
     /// Returns whether sending has failed.
-    pub(super) fn gone(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         self.gone
     }
 
@@ -107,7 +107,7 @@ impl Outbox {
 
     /// Appends bytes to the queue; short ones are copied.
     pub(super) fn push(&mut self, bytes: &Bytes) {
-        if bytes.len() <= COPY_UP_TO {
+        if bytes.len() <= MAX_COPIED_BYTES {
             self.append(|out| out.extend_from_slice(bytes));
         } else if !self.gone {
             self.queued += bytes.len();
@@ -132,8 +132,8 @@ impl Outbox {
             let sent = if self.rest.is_empty() {
                 channel.poll_send(cx, &[IoSlice::new(&self.first[self.sent..])], true, more)
             } else {
-                let mut parts = [IoSlice::new(&[]); MAX_PARTS];
-                let (mut count, mut room) = (0, MAX_BYTES);
+                let mut parts = [IoSlice::new(&[]); MAX_WRITE_PARTS];
+                let (mut count, mut room) = (0, MAX_WRITE_BYTES);
                 let first = Some(self.first.as_slice()).filter(|f| !f.is_empty());
                 let rest = self.rest.iter().map(Segment::bytes);
                 for (part, bytes) in parts.iter_mut().zip(first.into_iter().chain(rest)) {
@@ -146,14 +146,14 @@ impl Outbox {
                         break;
                     }
                 }
-                let all = MAX_BYTES - room == self.queued;
+                let all = MAX_WRITE_BYTES - room == self.queued;
                 channel.poll_send(cx, &parts[..count], all, more)
             };
             match sent {
                 Poll::Ready(Ok(n)) => {
-                    self.took(n);
+                    self.remove_sent(n);
                     if let Some(pace) = &mut self.pace
-                        && pace.took(n, config.min_rate.max(self.min_rate))
+                        && pace.record_progress(n, config.min_rate.max(self.min_rate))
                     {
                         return Poll::Ready(Err(self.fail_slow()));
                     }
@@ -179,18 +179,20 @@ impl Outbox {
         config: &HttpConfig,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
+        let pace = self
+            .pace
+            .get_or_insert_with(|| Box::new(TransferPace::new()));
         // The memory held by the other streams of the connection is also charged to this client.
         let held = self.queued.saturating_mul(channel.streams());
         Poll::Ready(Err(
             match ready!(pace.poll_wait_holding(held, config.send_timeout, cx)) {
-                Gone::TakesNothing => self.fail(io::ErrorKind::TimedOut.into()),
-                Gone::HoldsMemory => self.fail_slow(),
+                GiveUpReason::TakesNothing => self.fail(io::ErrorKind::TimedOut.into()),
+                GiveUpReason::HoldsMemory => self.fail_slow(),
             },
         ))
     }
 
-    fn took(&mut self, mut n: usize) {
+    fn remove_sent(&mut self, mut n: usize) {
         self.queued -= n;
         self.ahead = self.ahead.saturating_sub(n);
         if !self.first.is_empty() {
@@ -201,7 +203,7 @@ impl Outbox {
                 return;
             }
             self.sent = 0;
-            buffers::give_bytes(std::mem::take(&mut self.first));
+            buffers::return_bytes(std::mem::take(&mut self.first));
         }
         while let Some(front) = self.rest.front() {
             let left = front.bytes().len() - self.sent;
@@ -215,7 +217,7 @@ impl Outbox {
         }
     }
 
-    /// Fails because the client takes data too slowly; see [`Outbox::fail`].
+    /// Fails because the client takes data too slowly; see [`SendQueue::fail`].
     pub(super) fn fail_slow(&mut self) -> io::Error {
         let why = self.fail(io::ErrorKind::TimedOut.into());
         self.too_slow = true;
@@ -225,10 +227,10 @@ impl Outbox {
     /// Drops everything queued; nothing further is accepted.
     pub(super) fn fail(&mut self, why: io::Error) -> io::Error {
         let began = self.began;
-        *self = Outbox {
+        *self = SendQueue {
             gone: true,
             began,
-            ..Outbox::default()
+            ..SendQueue::default()
         };
         why
     }

@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use strum::IntoStaticStr;
 
-use crate::network::Network;
+use crate::network::AddressBlock;
 
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The maximum length of a version 1 line, including CRLF.
-const V1_LONGEST: usize = 107;
+const MAX_V1_BYTES: usize = 107;
 /// The maximum length of an accepted version 2 header, including TLVs. Proxies send a few hundred bytes.
-const V2_LONGEST: usize = 4096;
+const MAX_V2_BYTES: usize = 4096;
 
 /// Why a connection from a trusted proxy does not begin with a valid PROXY header. It is closed without a response, as
 /// the specification requires.
@@ -71,9 +71,9 @@ pub fn parse(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
 }
 
 fn parse_v1(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
-    let window = &input[..input.len().min(V1_LONGEST)];
+    let window = &input[..input.len().min(MAX_V1_BYTES)];
     let Some(end) = window.windows(2).position(|w| w == b"\r\n") else {
-        return if window.len() == V1_LONGEST {
+        return if window.len() == MAX_V1_BYTES {
             Err(BadProxyHeader::BadLine)
         } else {
             Ok(None)
@@ -125,7 +125,7 @@ fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
         return Err(BadProxyHeader::BadVersion);
     }
     let len = 16 + usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    if len > V2_LONGEST {
+    if len > MAX_V2_BYTES {
         return Err(BadProxyHeader::TooLong);
     }
     let Some(block) = input.get(16..len) else {
@@ -168,7 +168,7 @@ fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedPeers {
     /// The addresses of the proxies.
-    pub blocks: Vec<Network>,
+    pub blocks: Vec<AddressBlock>,
     /// Whether every peer of a unix socket is trusted, because the socket's mode controls access.
     pub unix: bool,
 }

@@ -18,23 +18,23 @@ use super::channel::Channel;
 use super::config::MAX_DISCARDED_BODY;
 use super::date;
 use super::http1_text::{chunk_size, decimal, status_line};
-use super::io::{BodyLeft, Io};
-use super::message::{ResponseHead, Version};
+use super::message::{HttpVersion, ResponseHead};
 use super::multiplexed;
-use super::pace::Pace;
+use super::pace::TransferPace;
+use super::request_io::{BodyLeft, RequestIo};
 use crate::turn;
 use howdah_http1::reason::reason_phrase;
 
 /// Files up to this size are read and sent together with the head: one `pread` and one `send` cost less than a `send`
 /// and a `sendfile`, and less than two packets.
-const READ_UP_TO: u64 = 32 << 10;
+const MAX_READ_FILE_BYTES: u64 = 32 << 10;
 /// The maximum number of bytes of a file sent at once, so other connections of the thread get their turn (nginx's
 /// sendfile_max_chunk: 2 MiB).
-const FILE_PIECE: u64 = 256 << 10;
+const MAX_SENDFILE_BYTES: u64 = 256 << 10;
 
 /// The length of a response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub enum ResponseLength {
     /// The body has this many bytes.
     Known(u64),
     /// The length is known only at the end: the body is chunked or, for HTTP/1.0, delimited by the end of the
@@ -87,7 +87,7 @@ impl std::error::Error for SendFileError {}
 
 /// How the body is framed on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
+enum ResponseFraming {
     /// The body has a fixed length, of which `left` bytes are missing.
     Counted {
         left: u64,
@@ -102,7 +102,7 @@ enum Framing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseState {
     Waiting,
-    Body(Framing),
+    Body(ResponseFraming),
     Ended,
     Aborted { until_close: bool },
 }
@@ -121,24 +121,24 @@ pub(super) enum ResponseEnd {
 
 /// The response to the request being handled.
 pub struct Responder {
-    io: Arc<Io>,
+    io: Arc<RequestIo>,
     state: ResponseState,
-    version: Version,
+    version: HttpVersion,
     head_only: bool,
     keep_alive: bool,
     status: u16,
     sent: u64,
     body_sent: u64,
     /// Measures how fast the client takes a file that is being sent.
-    pace: Option<Box<Pace>>,
+    pace: Option<Box<TransferPace>>,
 }
 
 impl Responder {
-    pub(super) fn new(io: Arc<Io>) -> Responder {
+    pub(super) fn new(io: Arc<RequestIo>) -> Responder {
         Responder {
             io,
             state: ResponseState::Waiting,
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             head_only: false,
             keep_alive: false,
             status: 0,
@@ -149,7 +149,7 @@ impl Responder {
     }
 
     /// Begins the response to the next request. `keep_alive` tells whether the connection may stay open.
-    pub(super) fn prepare(&mut self, version: Version, head_only: bool, keep_alive: bool) {
+    pub(super) fn prepare(&mut self, version: HttpVersion, head_only: bool, keep_alive: bool) {
         self.state = ResponseState::Waiting;
         self.version = version;
         self.head_only = head_only;
@@ -170,7 +170,7 @@ impl Responder {
                 keep: self.keep_alive,
             },
             ResponseState::Body(framing) => ResponseEnd::Cut {
-                reset: framing == Framing::UntilClose,
+                reset: framing == ResponseFraming::UntilClose,
             },
             ResponseState::Aborted { until_close } => ResponseEnd::Cut { reset: until_close },
         }
@@ -180,10 +180,10 @@ impl Responder {
     /// which do not support it, and after [`Responder::begin`].
     pub fn informational(&mut self, head: &ResponseHead) {
         debug_assert!((100..200).contains(&head.status) && head.status != 101);
-        if self.version == Version::Http10 || self.state != ResponseState::Waiting {
+        if self.version == HttpVersion::Http10 || self.state != ResponseState::Waiting {
             return;
         }
-        let fields = || multiplexed::response(head.status, head.lines());
+        let fields = || multiplexed::response_head(head.status, head.lines());
         match &self.io.channel {
             Channel::Http1(_) => {}
             Channel::Http2(stream) => stream.send_informational(fields()),
@@ -206,49 +206,49 @@ impl Responder {
     }
 
     /// Queues a complete error response of the server itself, for a request that no handler responds to.
-    pub(super) fn answer_error(&mut self, status: u16, name: &str) {
+    pub(super) fn respond_error(&mut self, status: u16, name: &str) {
         let body = format!("{status} {}: {name}\n", reason_phrase(status));
         let mut head = ResponseHead::new(status);
         head.header(b"Content-Type", b"text/plain; charset=utf-8")
             .header(b"Howdah-Error", name.as_bytes());
-        self.answer(&head, body);
+        self.respond(&head, body);
     }
 
     /// Queues a complete response.
-    pub fn answer(&mut self, head: &ResponseHead, body: impl Into<Bytes>) {
+    pub fn respond(&mut self, head: &ResponseHead, body: impl Into<Bytes>) {
         let body = body.into();
-        self.begin(head, Length::Known(body.len() as u64));
+        self.begin(head, ResponseLength::Known(body.len() as u64));
         self.push(body);
         self.end();
     }
 
     /// Queues the final response's head. `length` is the length for a GET: HEAD, 204 and 304 are handled here. A second
     /// call is a bug of the handler and is ignored.
-    pub fn begin(&mut self, head: &ResponseHead, length: Length) {
+    pub fn begin(&mut self, head: &ResponseHead, length: ResponseLength) {
         debug_assert!(head.status >= 200, "an interim status is no final response");
         if self.state != ResponseState::Waiting {
             debug_assert!(false, "the response has begun already");
             return;
         }
-        let bodyless = matches!(head.status, 204 | 304) || length == Length::NoBody;
-        let chunked = self.version == Version::Http11;
+        let bodyless = matches!(head.status, 204 | 304) || length == ResponseLength::NoBody;
+        let chunked = self.version == HttpVersion::Http11;
         let framing = match length {
-            _ if bodyless || self.head_only => Framing::Suppressed,
-            Length::Known(left) => Framing::Counted { left },
-            Length::Unknown if chunked => Framing::Chunked,
-            _ => Framing::UntilClose,
+            _ if bodyless || self.head_only => ResponseFraming::Suppressed,
+            ResponseLength::Known(left) => ResponseFraming::Counted { left },
+            ResponseLength::Unknown if chunked => ResponseFraming::Chunked,
+            _ => ResponseFraming::UntilClose,
         };
         self.status = head.status;
         if !matches!(self.io.channel, Channel::Http1(_)) {
             let has_length = !self.head_only && head.status != 304;
             let length = match length {
                 _ if head.status == 204 => None,
-                Length::Known(n) => Some(n),
-                Length::NoBody if has_length => Some(0),
-                Length::NoBody | Length::Unknown => None,
+                ResponseLength::Known(n) => Some(n),
+                ResponseLength::NoBody if has_length => Some(0),
+                ResponseLength::NoBody | ResponseLength::Unknown => None,
             };
-            let mut response = multiplexed::response(head.status, head.lines());
-            multiplexed::complete(&mut response, length);
+            let mut response = multiplexed::response_head(head.status, head.lines());
+            multiplexed::add_server_fields(&mut response, length);
             if let Some(value) = &self.io.alternative
                 && let Ok(value) = HeaderValue::from_str(value)
             {
@@ -259,7 +259,7 @@ impl Responder {
             self.state = ResponseState::Body(framing);
             return;
         }
-        self.settle_connection(framing);
+        self.decide_keep_alive(framing);
         let mut outbox = self.io.outbox();
         outbox.began = true;
         let before = outbox.queued();
@@ -273,22 +273,22 @@ impl Responder {
             match length {
                 // RFC 9110 §8.6: never with 204; with 304 only the value that a 200 would have had.
                 _ if head.status == 204 => {}
-                Length::Known(n) => {
+                ResponseLength::Known(n) => {
                     out.extend_from_slice(b"\r\nContent-Length: ");
                     decimal(out, n);
                 }
-                Length::Unknown if chunked && head.status != 304 => {
+                ResponseLength::Unknown if chunked && head.status != 304 => {
                     out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
                 }
                 // Without a length the end of a 200 would be unknown (RFC 9112 §6.3).
-                Length::NoBody if head.status != 304 && !self.head_only => {
+                ResponseLength::NoBody if head.status != 304 && !self.head_only => {
                     out.extend_from_slice(b"\r\nContent-Length: 0");
                 }
                 _ => {}
             }
             match (self.keep_alive, self.version) {
                 (false, _) => out.extend_from_slice(b"\r\nConnection: close"),
-                (true, Version::Http10) => out.extend_from_slice(b"\r\nConnection: keep-alive"),
+                (true, HttpVersion::Http10) => out.extend_from_slice(b"\r\nConnection: keep-alive"),
                 (true, _) => {}
             }
             out.extend_from_slice(b"\r\n\r\n");
@@ -320,7 +320,7 @@ impl Responder {
                 out.extend_from_slice(part);
             }
         });
-        self.state = ResponseState::Body(Framing::UntilClose);
+        self.state = ResponseState::Body(ResponseFraming::UntilClose);
     }
 
     /// Returns whether the server is stopping, so a response without an end of its own must end now. The task is woken
@@ -344,9 +344,9 @@ impl Responder {
             return;
         }
         let framing = if self.head_only || matches!(status, 204 | 304) {
-            Framing::Suppressed
+            ResponseFraming::Suppressed
         } else {
-            Framing::Counted { left: length }
+            ResponseFraming::Counted { left: length }
         };
         self.status = status;
         if !matches!(self.io.channel, Channel::Http1(_)) {
@@ -357,11 +357,11 @@ impl Responder {
             self.io.write_alternative(&mut lines);
             lines.extend_from_slice(b"Server: Howdah\r\n");
             self.sent += lines.len() as u64;
-            self.begin_stream(multiplexed::response(status, &lines), framing);
+            self.begin_stream(multiplexed::response_head(status, &lines), framing);
             self.state = ResponseState::Body(framing);
             return;
         }
-        self.settle_connection(framing);
+        self.decide_keep_alive(framing);
         let mut outbox = self.io.outbox();
         outbox.began = true;
         let before = outbox.queued();
@@ -372,7 +372,7 @@ impl Responder {
             out.extend_from_slice(b"Server: Howdah\r\n");
             match (self.keep_alive, self.version) {
                 (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
-                (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+                (true, HttpVersion::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
                 (true, _) => {}
             }
             out.extend_from_slice(b"\r\n");
@@ -382,9 +382,12 @@ impl Responder {
     }
 
     /// Sends the final head on a stream, and the end of the stream if no body follows.
-    fn begin_stream(&self, head: http::Response<()>, framing: Framing) {
+    fn begin_stream(&self, head: http::Response<()>, framing: ResponseFraming) {
         self.io.outbox().began = true;
-        let bodyless = matches!(framing, Framing::Suppressed | Framing::Counted { left: 0 });
+        let bodyless = matches!(
+            framing,
+            ResponseFraming::Suppressed | ResponseFraming::Counted { left: 0 }
+        );
         match &self.io.channel {
             Channel::Http1(_) => {}
             Channel::Http2(stream) => stream.send_head(head, bodyless),
@@ -393,7 +396,7 @@ impl Responder {
     }
 
     /// Decides whether the connection stays open after a response with this framing.
-    fn settle_connection(&mut self, framing: Framing) {
+    fn decide_keep_alive(&mut self, framing: ResponseFraming) {
         // RFC 9112 §9.3: a connection whose request body is not read to its end must be closed.
         let body_ends_it = match self.io.body_left() {
             BodyLeft::Bytes(n) => n > MAX_DISCARDED_BODY,
@@ -401,7 +404,7 @@ impl Responder {
             BodyLeft::NeverComes => true,
         };
         // The server may have begun to stop since the request arrived.
-        if framing == Framing::UntilClose || body_ends_it || self.io.life.is_draining() {
+        if framing == ResponseFraming::UntilClose || body_ends_it || self.io.life.is_draining() {
             self.keep_alive = false;
         }
     }
@@ -421,21 +424,21 @@ impl Responder {
             return;
         };
         match framing {
-            Framing::Suppressed => return,
-            Framing::Counted { left } => {
+            ResponseFraming::Suppressed => return,
+            ResponseFraming::Counted { left } => {
                 if bytes.len() as u64 > *left {
                     cut = bytes.slice(..*left as usize);
                     bytes = &cut;
                 }
                 *left -= bytes.len() as u64;
             }
-            Framing::Chunked | Framing::UntilClose => {}
+            ResponseFraming::Chunked | ResponseFraming::UntilClose => {}
         }
         if bytes.is_empty() {
             return;
         }
         self.body_sent += bytes.len() as u64;
-        let chunked = *framing == Framing::Chunked;
+        let chunked = *framing == ResponseFraming::Chunked;
         let mut outbox = self.io.outbox();
         let before = outbox.queued();
         if chunked {
@@ -455,7 +458,7 @@ impl Responder {
 
     /// Returns the part of `bytes` of memory that this response may use. Many streams of one connection share the
     /// amount, since they cost the client only one socket.
-    pub fn share(&self, bytes: usize) -> usize {
+    pub fn memory_share(&self, bytes: usize) -> usize {
         match &self.io.channel {
             Channel::Http1(_) => bytes,
             Channel::Http2(stream) => stream.share(bytes),
@@ -464,7 +467,7 @@ impl Responder {
     }
 
     /// Returns the number of bytes of this response that the socket has taken.
-    pub fn taken(&self) -> u64 {
+    pub fn bytes_taken(&self) -> u64 {
         self.sent.saturating_sub(self.queued() as u64)
     }
 
@@ -504,11 +507,11 @@ impl Responder {
             return Ok(());
         };
         let len = match framing {
-            Framing::Suppressed => return Ok(()),
-            Framing::Counted { left } => len.min(left),
-            Framing::Chunked | Framing::UntilClose => len,
+            ResponseFraming::Suppressed => return Ok(()),
+            ResponseFraming::Counted { left } => len.min(left),
+            ResponseFraming::Chunked | ResponseFraming::UntilClose => len,
         };
-        if len <= READ_UP_TO {
+        if len <= MAX_READ_FILE_BYTES {
             let mut buf = vec![0; len as usize];
             return match file.read_exact_at(&mut buf, offset) {
                 Ok(()) => {
@@ -518,7 +521,7 @@ impl Responder {
                 Err(e) => Err(self.broken_file(e)),
             };
         }
-        if framing == Framing::Chunked {
+        if framing == ResponseFraming::Chunked {
             self.append(|out| chunk_size(out, len));
         }
         poll_fn(|cx| self.io.poll_flush(cx, true))
@@ -526,18 +529,18 @@ impl Responder {
             .map_err(|_| ClientGone)?;
         let mut left = len;
         while left > 0 {
-            let piece = left.min(FILE_PIECE) as usize;
+            let piece = left.min(MAX_SENDFILE_BYTES) as usize;
             let sent = poll_fn(|cx| self.poll_sendfile(cx, file, &mut offset, piece)).await?;
             left -= sent;
             self.sent += sent;
             self.body_sent += sent;
-            if let ResponseState::Body(Framing::Counted { left }) = &mut self.state {
+            if let ResponseState::Body(ResponseFraming::Counted { left }) = &mut self.state {
                 *left -= sent;
             }
-            turn::give_way().await;
+            turn::yield_if_over().await;
         }
         self.pace = None;
-        if framing == Framing::Chunked {
+        if framing == ResponseFraming::Chunked {
             self.append(|out| out.extend_from_slice(b"\r\n"));
         }
         Ok(())
@@ -564,7 +567,7 @@ impl Responder {
             }
             Poll::Ready(Ok(n)) => {
                 if let Some(pace) = &mut self.pace
-                    && pace.took(n, config.min_rate)
+                    && pace.record_progress(n, config.min_rate)
                 {
                     self.io.outbox().fail_slow();
                     return Poll::Ready(Err(SendFileError::ClientGone));
@@ -586,7 +589,9 @@ impl Responder {
             Poll::Ready(Err(e)) => Poll::Ready(Err(self.broken_file(e))),
             Poll::Pending if !self.io.channel.waits_for_client() => Poll::Pending,
             Poll::Pending => {
-                let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
+                let pace = self
+                    .pace
+                    .get_or_insert_with(|| Box::new(TransferPace::new()));
                 ready!(pace.poll_wait(config.send_timeout, cx));
                 Poll::Ready(Err(self.client_gone(io::ErrorKind::TimedOut.into())))
             }
@@ -610,11 +615,10 @@ impl Responder {
     /// cannot take the response for complete.
     pub fn end(&mut self) {
         match self.state {
-            ResponseState::Body(Framing::Counted { left: 1.. }) | ResponseState::Waiting => {
-                self.abort()
-            }
+            ResponseState::Body(ResponseFraming::Counted { left: 1.. })
+            | ResponseState::Waiting => self.abort(),
             ResponseState::Body(framing) => {
-                if framing == Framing::Chunked {
+                if framing == ResponseFraming::Chunked {
                     self.append(|out| out.extend_from_slice(b"0\r\n\r\n"));
                 }
                 match &self.io.channel {
@@ -634,18 +638,18 @@ impl Responder {
     pub fn abort(&mut self) {
         if self.state != ResponseState::Ended {
             self.state = ResponseState::Aborted {
-                until_close: self.state == ResponseState::Body(Framing::UntilClose),
+                until_close: self.state == ResponseState::Body(ResponseFraming::UntilClose),
             };
         }
     }
 
     /// Returns whether the final response's head has been queued.
-    pub fn began(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         self.status != 0
     }
 
     /// Returns whether the response has been completed or aborted.
-    pub fn ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         matches!(
             self.state,
             ResponseState::Ended | ResponseState::Aborted { .. }
@@ -674,7 +678,7 @@ impl Responder {
     /// there the end of the stream appears as [`BodyError::ClientGone`](super::BodyError). With HTTP/2 and HTTP/3 it is
     /// ready when the client has reset the stream.
     pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.io.outbox().gone() {
+        if self.io.outbox().has_failed() {
             return Poll::Ready(());
         }
         match &self.io.channel {

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The maximum number of connections beyond the limit while others close.
-const MOST_BEYOND: usize = 32;
+const MAX_OVERDRAFT: usize = 32;
 
 /// The limit of connections of all threads together, and the free slots.
-pub(crate) struct Slots {
+pub(crate) struct ConnectionSlots {
     free: Arc<Semaphore>,
     limit: AtomicUsize,
     /// The number of slots in use that must not be released for reuse.
@@ -21,8 +21,8 @@ pub(crate) struct Slots {
 }
 
 /// A connection's slot, which is released on drop.
-pub(crate) struct Slot {
-    slots: Arc<Slots>,
+pub(crate) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
     permit: Option<OwnedSemaphorePermit>,
     beyond: bool,
 }
@@ -31,14 +31,14 @@ fn clamp(limit: u32) -> usize {
     (limit.max(1) as usize).min(Semaphore::MAX_PERMITS)
 }
 
-impl Slots {
-    pub(crate) fn new(limit: u32) -> Arc<Slots> {
+impl ConnectionSlots {
+    pub(crate) fn new(limit: u32) -> Arc<ConnectionSlots> {
         let limit = clamp(limit);
-        Arc::new(Slots {
+        Arc::new(ConnectionSlots {
             free: Arc::new(Semaphore::new(limit)),
             limit: AtomicUsize::new(limit),
             owed: AtomicUsize::new(0),
-            overdraft: Arc::new(Semaphore::new((limit / 16).clamp(1, MOST_BEYOND))),
+            overdraft: Arc::new(Semaphore::new((limit / 16).clamp(1, MAX_OVERDRAFT))),
         })
     }
 
@@ -58,7 +58,7 @@ impl Slots {
             return;
         }
         let mut more = wanted - before;
-        while more > 0 && self.pay() {
+        while more > 0 && self.repay_one() {
             more -= 1;
         }
         self.free.add_permits(more);
@@ -66,25 +66,25 @@ impl Slots {
 
     /// Returns whether there are more connections than the limit allows. In this case, a slot taken from another
     /// connection must be dropped.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn is_over_limit(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
     }
 
     /// Decrements the number of owed slots. Returns false if none is owed.
-    fn pay(&self) -> bool {
+    fn repay_one(&self) -> bool {
         self.owed
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1))
             .is_ok()
     }
 
     /// Takes a slot if one is free.
-    pub(crate) fn try_take(self: &Arc<Slots>) -> Option<Slot> {
+    pub(crate) fn try_take(self: &Arc<ConnectionSlots>) -> Option<ConnectionSlot> {
         let permit = self.free.clone().try_acquire_owned().ok()?;
         Some(self.slot(permit, false))
     }
 
     /// Waits for a free slot and takes it.
-    pub(crate) async fn take(self: &Arc<Slots>) -> Slot {
+    pub(crate) async fn take(self: &Arc<ConnectionSlots>) -> ConnectionSlot {
         match self.free.clone().acquire_owned().await {
             Ok(permit) => self.slot(permit, false),
             // The semaphore is never closed.
@@ -95,7 +95,7 @@ impl Slots {
     /// Waits for a slot beyond the limit. It is for a connection that is about to close and passes its own slot to a
     /// new one. The new connection then need not wait until the old one is closed, and few connections exceed the
     /// limit.
-    pub(crate) async fn overdraw(self: &Arc<Slots>) -> Slot {
+    pub(crate) async fn overdraw(self: &Arc<ConnectionSlots>) -> ConnectionSlot {
         match self.overdraft.clone().acquire_owned().await {
             Ok(permit) => self.slot(permit, true),
             // The semaphore is never closed.
@@ -103,8 +103,12 @@ impl Slots {
         }
     }
 
-    fn slot(self: &Arc<Slots>, permit: OwnedSemaphorePermit, beyond: bool) -> Slot {
-        Slot {
+    fn slot(
+        self: &Arc<ConnectionSlots>,
+        permit: OwnedSemaphorePermit,
+        beyond: bool,
+    ) -> ConnectionSlot {
+        ConnectionSlot {
             slots: self.clone(),
             permit: Some(permit),
             beyond,
@@ -112,11 +116,11 @@ impl Slots {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if !self.beyond
             && let Some(permit) = self.permit.take()
-            && self.slots.pay()
+            && self.slots.repay_one()
         {
             permit.forget();
         }
@@ -128,22 +132,22 @@ mod tests {
     use super::*;
 
     /// Takes all free slots.
-    fn take_all(slots: &Arc<Slots>) -> Vec<Slot> {
+    fn take_all(slots: &Arc<ConnectionSlots>) -> Vec<ConnectionSlot> {
         std::iter::from_fn(|| slots.try_take()).collect()
     }
 
     #[test]
-    fn the_limit_holds_however_it_changes_while_places_are_in_use() {
-        let slots = Slots::new(4);
+    fn slot_limit_holds_while_it_changes() {
+        let slots = ConnectionSlots::new(4);
         let mut held = take_all(&slots);
         assert_eq!(held.len(), 4);
-        assert!(!slots.owes());
+        assert!(!slots.is_over_limit());
         slots.set_limit(2);
-        assert!(slots.owes());
+        assert!(slots.is_over_limit());
         held.pop();
         held.pop();
         assert!(slots.try_take().is_none(), "two places went for good");
-        assert!(!slots.owes());
+        assert!(!slots.is_over_limit());
         held.pop();
         held.extend(slots.try_take());
         assert_eq!((held.len(), slots.limit()), (2, 2));
@@ -161,12 +165,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_beyond_the_limit_pays_no_debt() {
-        let slots = Slots::new(2);
+    async fn overdraft_slot_repays_nothing() {
+        let slots = ConnectionSlots::new(2);
         let _held = take_all(&slots);
         slots.set_limit(1);
         drop(slots.overdraw().await);
-        assert!(slots.owes());
+        assert!(slots.is_over_limit());
         let _one = slots.overdraw().await;
         assert_eq!(slots.overdraft.available_permits(), 0);
     }

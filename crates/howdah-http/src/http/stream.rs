@@ -7,21 +7,21 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use crate::socket::Socket;
-use crate::tls::session::Session;
-use crate::tls::{Agreed, ConnectionSettings};
+use crate::socket::StreamSocket;
+use crate::tls::session::TlsSession;
+use crate::tls::{ConnectionSettings, NegotiatedTls};
 
 /// A client's stream of bytes. At most one task may wait for reading and one for writing at a time.
-pub(crate) struct Stream {
-    socket: Socket,
+pub(crate) struct ByteStream {
+    socket: StreamSocket,
     /// Used only by the connection's own task, so never contended. Not set on a connection without TLS.
-    tls: OnceLock<Box<Mutex<Session>>>,
+    tls: OnceLock<Box<Mutex<TlsSession>>>,
 }
 
-impl Stream {
+impl ByteStream {
     /// Creates a stream without TLS.
-    pub(crate) fn new(socket: Socket) -> Stream {
-        Stream {
+    pub(crate) fn new(socket: StreamSocket) -> ByteStream {
+        ByteStream {
             socket,
             tls: OnceLock::new(),
         }
@@ -36,13 +36,13 @@ impl Stream {
         settings: &ConnectionSettings,
         received: &[u8],
     ) -> Result<(), rustls::Error> {
-        let session = Session::new(settings, received)?;
+        let session = TlsSession::new(settings, received)?;
         let set = self.tls.set(Box::new(Mutex::new(session)));
         debug_assert!(set.is_ok());
         Ok(())
     }
 
-    fn session(&self) -> Option<MutexGuard<'_, Session>> {
+    fn session(&self) -> Option<MutexGuard<'_, TlsSession>> {
         let tls = self.tls.get()?;
         Some(tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -50,13 +50,16 @@ impl Stream {
     /// Completes the handshake, if there is one, and returns its result.
     ///
     /// # Errors
-    /// See [`Session::poll_handshake`].
-    pub(crate) fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Agreed>>> {
+    /// See [`TlsSession::poll_handshake`].
+    pub(crate) fn poll_handshake(
+        &self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<NegotiatedTls>>> {
         let Some(mut session) = self.session() else {
             return Poll::Ready(Ok(None));
         };
         ready!(session.poll_handshake(&self.socket, cx))?;
-        Poll::Ready(Ok(session.agreed()))
+        Poll::Ready(Ok(session.negotiated()))
     }
 
     /// Receives once into `buf`; 0 is the end of the stream.
@@ -99,7 +102,7 @@ impl Stream {
     }
 
     /// Sends from `parts` once and returns how many bytes were taken. `more` means that further bytes follow
-    /// immediately. Bytes that TLS has taken and the socket has not are sent by [`Stream::poll_flush`].
+    /// immediately. Bytes that TLS has taken and the socket has not are sent by [`ByteStream::poll_flush`].
     pub(crate) fn poll_send(
         &self,
         cx: &mut Context<'_>,

@@ -12,41 +12,41 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::http::slots::{Slot, Slots};
+use crate::http::slots::{ConnectionSlot, ConnectionSlots};
 use crate::http::{
-    self, Beginning, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Stream, make_room,
-    make_room_in_advance,
+    self, ByteStream, ConnectionInfo, ConnectionNotice, ConnectionSetup, FrontThreadConnections,
+    HttpConfig, RequestHandler, make_room, make_room_in_advance,
 };
-use crate::socket::Socket;
+use crate::socket::StreamSocket;
 
 /// The number of connections accepted before other tasks of the thread run.
-const AT_ONCE: u64 = 32;
+const ACCEPTS_PER_TURN: u64 = 32;
 /// How soon to look again for a connection that can be closed when all of them handle requests.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Room is made in advance for one connection per this many of the limit, and for at most [`AT_ONCE`].
-const IN_ADVANCE: u32 = 256;
+const EVICTION_RETRY: Duration = Duration::from_millis(100);
+/// Room is made in advance for one connection per this many of the limit, and for at most [`ACCEPTS_PER_TURN`].
+const CONNECTIONS_PER_ADVANCE_EVICTION: u32 = 256;
 /// The pause after a failure that only time or other processes can resolve, doubled up to the longest one.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The state that a thread's listeners share for accepting.
-pub(super) struct Acceptor<H> {
+pub(super) struct ConnectionAcceptor<H> {
     pub(super) handler: Arc<H>,
     /// The configuration for new connections.
     pub(super) config: Arc<ArcSwap<HttpConfig>>,
-    pub(super) life: Arc<Lifecycle>,
+    pub(super) life: Arc<FrontThreadConnections>,
     /// The connections of all threads, including this one.
-    pub(super) all: Arc<[Arc<Lifecycle>]>,
-    pub(super) slots: Arc<Slots>,
+    pub(super) all: Arc<[Arc<FrontThreadConnections>]>,
+    pub(super) slots: Arc<ConnectionSlots>,
     /// Connection ids of this thread: `thread + n * threads`.
     pub(super) next_id: std::sync::atomic::AtomicU64,
     pub(super) id_step: u64,
 }
 
 /// One listener's part on a thread.
-pub(super) struct ThreadListener {
+pub(super) struct ListenerShare {
     pub(super) address: Arc<str>,
-    pub(super) beginning: Beginning,
+    pub(super) beginning: ConnectionSetup,
     pub(super) socket: OwnedFd,
     /// The local address of its connections. `None` if it has to be read from each of them, because the socket listens
     /// on all of the machine's addresses or is a unix socket.
@@ -55,50 +55,62 @@ pub(super) struct ThreadListener {
     pub(super) alternative: Option<Arc<str>>,
 }
 
-impl<H: Handler> Acceptor<H> {
+impl<H: RequestHandler> ConnectionAcceptor<H> {
     /// Accepts until the task is aborted.
-    pub(super) async fn run(self: Arc<Self>, share: ThreadListener) {
+    pub(super) async fn run(self: Arc<Self>, share: ListenerShare) {
         let mut pause = FIRST_PAUSE;
         let socket = loop {
             // Registering can fail for the same reasons as accepting: a lack of memory or of epoll watches.
             match share
                 .socket
                 .try_clone()
-                .and_then(|fd| crate::sys::register(fd, Interest::READABLE))
+                .and_then(|fd| crate::sys::register_descriptor(fd, Interest::READABLE))
             {
                 Ok(socket) => break socket,
-                Err(e) => self.rest(&share.address, &e, &mut pause).await,
+                Err(e) => {
+                    self.pause_after_failure(&share.address, &e, &mut pause)
+                        .await
+                }
             }
         };
         for turn in 1.. {
-            if turn % AT_ONCE == 0 {
+            if turn % ACCEPTS_PER_TURN == 0 {
                 tokio::task::yield_now().await;
             }
             match self.accept(&socket).await {
                 Ok((fd, peer, slot)) => {
                     pause = FIRST_PAUSE;
-                    self.welcome(&share, fd, peer, slot);
+                    self.start_connection(&share, fd, peer, slot);
                 }
-                Err(e) => self.rest(&share.address, &e.into(), &mut pause).await,
+                Err(e) => {
+                    self.pause_after_failure(&share.address, &e.into(), &mut pause)
+                        .await
+                }
             }
         }
     }
 
-    pub(super) async fn rest(&self, address: &str, error: &std::io::Error, pause: &mut Duration) {
-        if *pause == FIRST_PAUSE || *pause == LONGEST_PAUSE {
-            self.handler.notice(&Notice::AcceptFailed {
+    pub(super) async fn pause_after_failure(
+        &self,
+        address: &str,
+        error: &std::io::Error,
+        pause: &mut Duration,
+    ) {
+        if *pause == FIRST_PAUSE || *pause == MAX_PAUSE {
+            self.handler.notice(&ConnectionNotice::AcceptFailed {
                 listener: address,
                 error,
             });
         }
         tokio::time::sleep(*pause).await;
-        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        *pause = (*pause * 2).min(MAX_PAUSE);
     }
 
     /// Returns a slot for a connection that has been accepted when no slot is free.
-    pub(super) async fn room(&self) -> Slot {
+    pub(super) async fn make_slot(&self) -> ConnectionSlot {
         let limit = self.slots.limit();
-        self.handler.notice(&Notice::TooManyConnections { limit });
+        self.handler
+            .notice(&ConnectionNotice::TooManyConnections { limit });
         loop {
             let overdraft = tokio::select! {
                 biased;
@@ -107,17 +119,17 @@ impl<H: Handler> Acceptor<H> {
             };
             let Some(slot) = make_room(&self.all, overdraft) else {
                 // All connections handle requests.
-                match tokio::time::timeout(LOOK_AGAIN, self.slots.take()).await {
+                match tokio::time::timeout(EVICTION_RETRY, self.slots.take()).await {
                     Ok(slot) => return slot,
                     Err(_) => continue,
                 }
             };
-            if self.slots.owes() {
+            if self.slots.is_over_limit() {
                 drop(slot);
                 tokio::task::yield_now().await;
                 continue;
             }
-            let more = (limit / IN_ADVANCE).min(AT_ONCE as u32);
+            let more = (limit / CONNECTIONS_PER_ADVANCE_EVICTION).min(ACCEPTS_PER_TURN as u32);
             for _ in 1..more {
                 if !make_room_in_advance(&self.all) {
                     break;
@@ -130,7 +142,7 @@ impl<H: Handler> Acceptor<H> {
     async fn accept(
         &self,
         socket: &AsyncFd<OwnedFd>,
-    ) -> Result<(OwnedFd, Option<SocketAddr>, Slot), Errno> {
+    ) -> Result<(OwnedFd, Option<SocketAddr>, ConnectionSlot), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         loop {
             let Ok(mut guard) = socket.readable().await else {
@@ -143,7 +155,7 @@ impl<H: Handler> Acceptor<H> {
                     // Room is made only after accepting, so no connection is closed for a client that does not come.
                     let slot = match free {
                         Some(slot) => slot,
-                        None => self.room().await,
+                        None => self.make_slot().await,
                     };
                     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                     return Ok((fd, peer, slot));
@@ -168,11 +180,17 @@ impl<H: Handler> Acceptor<H> {
         }
     }
 
-    fn welcome(&self, share: &ThreadListener, fd: OwnedFd, peer: Option<SocketAddr>, slot: Slot) {
-        let socket = match Socket::new(fd) {
+    fn start_connection(
+        &self,
+        share: &ListenerShare,
+        fd: OwnedFd,
+        peer: Option<SocketAddr>,
+        slot: ConnectionSlot,
+    ) {
+        let socket = match StreamSocket::new(fd) {
             Ok(socket) => socket,
             Err(error) => {
-                self.handler.notice(&Notice::AcceptFailed {
+                self.handler.notice(&ConnectionNotice::AcceptFailed {
                     listener: &share.address,
                     error: &error,
                 });
@@ -182,7 +200,7 @@ impl<H: Handler> Acceptor<H> {
         let id = self
             .next_id
             .fetch_add(self.id_step, std::sync::atomic::Ordering::Relaxed);
-        let info = ConnInfo {
+        let info = ConnectionInfo {
             peer,
             local: peer.and_then(|_| share.local.or_else(|| socket.local_addr())),
             listener: share.address.clone(),
@@ -194,7 +212,7 @@ impl<H: Handler> Acceptor<H> {
         let place = self.life.enrol(Some(slot));
         let serving = http::serve(
             self.handler.clone(),
-            Stream::new(socket),
+            ByteStream::new(socket),
             self.config.load_full(),
             info,
             place,

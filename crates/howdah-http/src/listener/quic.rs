@@ -1,5 +1,5 @@
 //! The listeners of HTTP/3: a QUIC endpoint for each UDP socket, each on one front thread. They accept connections as
-//! `accept` does for TCP, within the same limit. Connection IDs begin with the endpoint's number, for [`Exchange`].
+//! `accept` does for TCP, within the same limit. Connection IDs begin with the endpoint's number, for [`PacketExchange`].
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -18,24 +18,25 @@ use quinn::{
 };
 use tokio::sync::watch;
 
-use super::accept::Acceptor;
-use super::exchange::Exchange;
+use super::accept::ConnectionAcceptor;
+use super::packet_exchange::PacketExchange;
 use crate::http::{
-    Arrival, ConnInfo, Handler, HttpConfig, longest_head, serve_http3, transport_config,
+    ConnectionInfo, HttpConfig, IncomingConnection, RequestHandler, max_head_bytes, serve_http3,
+    transport_config,
 };
 use crate::tls::CurrentSettings;
-use crate::tls::quic::{QuicSecrets, Witness};
+use crate::tls::quic::{HandshakeWitness, QuicSecrets};
 use crate::turn;
 
 /// The number of handshakes in progress on a thread above which clients first have to prove their address.
-const UNPROVEN: usize = 64;
+const MAX_UNVALIDATED_HANDSHAKES: usize = 64;
 /// The length of a connection ID in bytes.
-const CONNECTION_ID: usize = 8;
+const CONNECTION_ID_BYTES: usize = 8;
 /// The maximum number of connections that wait to be accepted, and the maximum bytes of their packets: of each, and of
 /// all together.
-const WAITING: usize = 1024;
-const WAITING_BYTES: u64 = 64 << 10;
-const ALL_WAITING_BYTES: u64 = 4 << 20;
+const MAX_INCOMING: usize = 1024;
+const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
+const TOTAL_INCOMING_BUFFER_BYTES: u64 = 4 << 20;
 
 /// One endpoint of a listener.
 pub(super) struct QuicListener {
@@ -45,23 +46,23 @@ pub(super) struct QuicListener {
     pub(super) tls: CurrentSettings,
     pub(super) secrets: QuicSecrets,
     pub(super) number: usize,
-    pub(super) exchange: Arc<Exchange>,
+    pub(super) exchange: Arc<PacketExchange>,
 }
 
 /// A socket that receives only its endpoint's packets, whichever socket they arrive at.
-struct SharedPort {
+struct EndpointSocket {
     inner: Arc<dyn AsyncUdpSocket>,
     number: usize,
-    exchange: Arc<Exchange>,
+    exchange: Arc<PacketExchange>,
 }
 
-impl fmt::Debug for SharedPort {
+impl fmt::Debug for EndpointSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "endpoint {} of {:?}", self.number, self.inner)
     }
 }
 
-impl AsyncUdpSocket for SharedPort {
+impl AsyncUdpSocket for EndpointSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         self.inner.clone().create_io_poller()
     }
@@ -87,7 +88,7 @@ impl AsyncUdpSocket for SharedPort {
         let received = std::task::ready!(self.inner.poll_recv(cx, bufs, meta))?;
         for (buf, meta) in bufs.iter_mut().zip(meta).take(received) {
             let packets = &mut buf[..meta.len];
-            meta.len = self.exchange.sort(self.number, *meta, packets);
+            meta.len = self.exchange.forward_foreign(self.number, *meta, packets);
         }
         Poll::Ready(Ok(received))
     }
@@ -110,11 +111,11 @@ impl AsyncUdpSocket for SharedPort {
 }
 
 /// Generates connection IDs that name their endpoint.
-struct EndpointIds(u8);
+struct EndpointConnectionIds(u8);
 
-impl ConnectionIdGenerator for EndpointIds {
+impl ConnectionIdGenerator for EndpointConnectionIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        let mut id = [0; CONNECTION_ID];
+        let mut id = [0; CONNECTION_ID_BYTES];
         // This fails only if the kernel has no random bytes, and then handshakes fail as well.
         let _ = aws_lc_rs::rand::fill(&mut id);
         id[0] = self.0;
@@ -122,7 +123,7 @@ impl ConnectionIdGenerator for EndpointIds {
     }
 
     fn cid_len(&self) -> usize {
-        CONNECTION_ID
+        CONNECTION_ID_BYTES
     }
 
     fn cid_lifetime(&self) -> Option<Duration> {
@@ -132,15 +133,15 @@ impl ConnectionIdGenerator for EndpointIds {
 
 /// The tokio runtime with measured turns.
 #[derive(Debug)]
-struct Measuring;
+struct MeasuredRuntime;
 
-impl Runtime for Measuring {
+impl Runtime for MeasuredRuntime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         TokioRuntime.new_timer(at)
     }
 
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        tokio::spawn(turn::measured("QUIC", task));
+        tokio::spawn(turn::measure("QUIC", task));
     }
 
     fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
@@ -153,18 +154,18 @@ impl Runtime for Measuring {
 }
 
 /// An endpoint that accepts no more connections after this is dropped. Open connections live until they are closed.
-struct Open(Endpoint);
+struct OpenEndpoint(Endpoint);
 
-impl Drop for Open {
+impl Drop for OpenEndpoint {
     fn drop(&mut self) {
         self.0.set_server_config(None);
     }
 }
 
 impl QuicListener {
-    fn open(&self, config: &HttpConfig) -> io::Result<Open> {
+    fn open(&self, config: &HttpConfig) -> io::Result<OpenEndpoint> {
         let socket = UdpSocket::from(self.socket.try_clone()?);
-        let port = SharedPort {
+        let port = EndpointSocket {
             inner: TokioRuntime.wrap_udp_socket(socket)?,
             number: self.number,
             exchange: self.exchange.clone(),
@@ -172,15 +173,15 @@ impl QuicListener {
         let mut endpoint = EndpointConfig::new(self.secrets.resets.clone());
         // A listener has fewer sockets than fit into one descriptor message, so the number fits.
         let number = self.number as u8;
-        endpoint.cid_generator(move || Box::new(EndpointIds(number)));
+        endpoint.cid_generator(move || Box::new(EndpointConnectionIds(number)));
         let (server, _) = self.server_config(config, None)?;
         let opened = Endpoint::new_with_abstract_socket(
             endpoint,
             Some(server),
             Arc::new(port),
-            Arc::new(Measuring),
+            Arc::new(MeasuredRuntime),
         )?;
-        Ok(Open(opened))
+        Ok(OpenEndpoint(opened))
     }
 
     /// Returns the settings for the next connection.
@@ -188,30 +189,33 @@ impl QuicListener {
         &self,
         config: &HttpConfig,
         client: Option<IpAddr>,
-    ) -> io::Result<(quinn::ServerConfig, Witness)> {
+    ) -> io::Result<(quinn::ServerConfig, HandshakeWitness)> {
         let tls = self.tls.load();
         let (crypto, witness) = tls
-            .of_quic(longest_head(config), client)
+            .for_quic(max_head_bytes(config), client)
             .map_err(io::Error::other)?;
         let tokens = self.secrets.tokens.clone();
         let mut server = quinn::ServerConfig::new(Arc::new(crypto), tokens);
         server
             .transport_config(Arc::new(transport_config(config)))
-            .max_incoming(WAITING)
-            .incoming_buffer_size(WAITING_BYTES)
-            .incoming_buffer_size_total(ALL_WAITING_BYTES);
+            .max_incoming(MAX_INCOMING)
+            .incoming_buffer_size(INCOMING_BUFFER_BYTES)
+            .incoming_buffer_size_total(TOTAL_INCOMING_BUFFER_BYTES);
         Ok((server, witness))
     }
 }
 
-impl<H: Handler> Acceptor<H> {
+impl<H: RequestHandler> ConnectionAcceptor<H> {
     /// Accepts QUIC connections until the task is aborted.
     pub(super) async fn run_quic(self: Arc<Self>, listener: QuicListener) {
         let mut pause = super::accept::FIRST_PAUSE;
         let open = loop {
             match listener.open(&self.config.load()) {
                 Ok(open) => break open,
-                Err(e) => self.rest(&listener.address, &e, &mut pause).await,
+                Err(e) => {
+                    self.pause_after_failure(&listener.address, &e, &mut pause)
+                        .await
+                }
             }
         };
         // Dropped with the task, which tells connections that the listener is gone.
@@ -221,7 +225,8 @@ impl<H: Handler> Acceptor<H> {
         while let Some(incoming) = open.0.accept().await {
             let proven = incoming.remote_address_validated();
             let slot = self.slots.try_take();
-            let busy = Arc::strong_count(&handshakes) > UNPROVEN || slot.is_none();
+            let busy =
+                Arc::strong_count(&handshakes) > MAX_UNVALIDATED_HANDSHAKES || slot.is_none();
             if busy && !proven && incoming.may_retry() {
                 // This fails only if a retry is not allowed at this point.
                 let _ = incoming.retry();
@@ -229,18 +234,18 @@ impl<H: Handler> Acceptor<H> {
             }
             let slot = match slot {
                 Some(slot) => slot,
-                None => self.room().await,
+                None => self.make_slot().await,
             };
             let handshake = handshakes.clone();
-            self.welcome_quic(&listener, incoming, slot, gone.clone(), handshake, port);
+            self.start_quic_connection(&listener, incoming, slot, gone.clone(), handshake, port);
         }
     }
 
-    fn welcome_quic(
+    fn start_quic_connection(
         &self,
         listener: &QuicListener,
         incoming: Incoming,
-        slot: crate::http::slots::Slot,
+        slot: crate::http::slots::ConnectionSlot,
         gone: watch::Receiver<()>,
         handshake: Arc<()>,
         port: Option<u16>,
@@ -258,7 +263,7 @@ impl<H: Handler> Acceptor<H> {
         let Ok(connecting) = incoming.accept_with(Arc::new(server)) else {
             return;
         };
-        let info = ConnInfo {
+        let info = ConnectionInfo {
             peer: Some(peer),
             local,
             listener: listener.address.clone(),
@@ -267,7 +272,7 @@ impl<H: Handler> Acceptor<H> {
             id: self.next_id.fetch_add(self.id_step, Ordering::Relaxed),
             request: 0,
         };
-        let arrival = Arrival {
+        let arrival = IncomingConnection {
             connecting,
             witness,
             config,
@@ -277,7 +282,7 @@ impl<H: Handler> Acceptor<H> {
             handshake,
         };
         let serving = serve_http3(self.handler.clone(), arrival);
-        tokio::spawn(turn::measured("an HTTP/3 connection", serving));
+        tokio::spawn(turn::measure("an HTTP/3 connection", serving));
     }
 }
 
@@ -286,8 +291,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connection_ids_begin_with_the_number_of_their_endpoint() {
-        let id = EndpointIds(2).generate_cid();
-        assert_eq!((id.len(), id[0]), (CONNECTION_ID, 2));
+    fn connection_id_begins_with_its_endpoint_number() {
+        let id = EndpointConnectionIds(2).generate_cid();
+        assert_eq!((id.len(), id[0]), (CONNECTION_ID_BYTES, 2));
     }
 }

@@ -19,20 +19,20 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::ListenerConfig;
-use super::accept::{Acceptor, ThreadListener};
-use super::exchange::Exchange;
+use super::accept::{ConnectionAcceptor, ListenerShare};
+use super::packet_exchange::PacketExchange;
 use super::quic::QuicListener;
-use super::slice;
-use crate::http::slots::Slots;
-use crate::http::{Beginning, Handler, HttpConfig, Lifecycle};
+use super::time_slice;
+use crate::http::slots::ConnectionSlots;
+use crate::http::{ConnectionSetup, FrontThreadConnections, HttpConfig, RequestHandler};
 use crate::tls::quic::QuicSecrets;
 use crate::turn;
 
 /// How long clients remember that a port serves HTTP/3, in seconds; the value in nginx's documentation.
-const ALTERNATIVE: u32 = 86_400;
+const ALT_SVC_MAX_AGE_SECONDS: u32 = 86_400;
 
 /// The number of descriptors assumed when their limit is infinite.
-const UNLIMITED: u64 = 1 << 20;
+const DESCRIPTORS_IF_UNLIMITED: u64 = 1 << 20;
 
 /// Functions that each front thread runs besides serving connections.
 #[derive(Clone)]
@@ -61,23 +61,25 @@ impl ThreadHooks {
 
 /// Why the server does not start.
 #[derive(Debug)]
-pub enum StartError {
+pub enum ServerStartError {
     /// A thread or its runtime cannot be created.
     FrontThread(io::Error),
     /// A listener's socket cannot be shared among the threads.
     Listener(io::Error),
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for ServerStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::FrontThread(e) => write!(f, "cannot start a front thread: {e}"),
-            StartError::Listener(e) => write!(f, "cannot share a listener among threads: {e}"),
+            ServerStartError::FrontThread(e) => write!(f, "cannot start a front thread: {e}"),
+            ServerStartError::Listener(e) => {
+                write!(f, "cannot share a listener among threads: {e}")
+            }
         }
     }
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for ServerStartError {}
 
 /// Counts of connections and requests of the whole server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,12 +98,12 @@ pub struct ServerStats {
 
 /// How long idle connections stay open when another server continues on the same sockets. A request that a client has
 /// already sent arrives within a round trip or two.
-const PARTING: Duration = Duration::from_secs(2);
+const SUCCESSION_IDLE_TIME: Duration = Duration::from_secs(2);
 
-enum Command {
+enum FrontThreadCommand {
     Add {
         id: u64,
-        shares: Vec<ThreadListener>,
+        shares: Vec<ListenerShare>,
         quic: Vec<QuicListener>,
     },
     Remove {
@@ -121,15 +123,15 @@ enum Command {
     },
 }
 
-struct FrontThread {
-    commands: mpsc::UnboundedSender<Command>,
-    life: Arc<Lifecycle>,
-    beat: Arc<Beat>,
+struct FrontThreadHandle {
+    commands: mpsc::UnboundedSender<FrontThreadCommand>,
+    life: Arc<FrontThreadConnections>,
+    beat: Arc<ThreadHeartbeat>,
 }
 
 /// Shows whether a thread's event loop still makes progress.
 #[derive(Default)]
-struct Beat {
+struct ThreadHeartbeat {
     /// The kernel's id of the thread; 0 until it runs.
     thread: AtomicI32,
     /// The number of the last beat command that the thread has reached.
@@ -138,28 +140,30 @@ struct Beat {
 
 /// Controls a running server from any thread.
 #[derive(Clone)]
-pub struct Control {
-    threads: Arc<[FrontThread]>,
+pub struct ServerControl {
+    threads: Arc<[FrontThreadHandle]>,
     next_listener: Arc<AtomicU64>,
     config: Arc<ArcSwap<HttpConfig>>,
-    slots: Arc<Slots>,
+    slots: Arc<ConnectionSlots>,
 }
 
 /// A listener of a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(u64);
 
-impl Control {
+impl ServerControl {
     /// Starts serving a further listener.
-    pub fn add_listener(&self, listener: ListenerConfig) -> Result<ListenerId, StartError> {
+    pub fn add_listener(&self, listener: ListenerConfig) -> Result<ListenerId, ServerStartError> {
         let id = self.next_listener.fetch_add(1, Ordering::Relaxed);
         let threads = self.threads.len();
         let mut listener = listener;
-        let quic = share_out_quic(&mut listener, threads);
-        let shares = share_out(listener, threads).map_err(StartError::Listener)?;
+        let quic = distribute_udp_sockets(&mut listener, threads);
+        let shares = distribute_sockets(listener, threads).map_err(ServerStartError::Listener)?;
         for (thread, (shares, quic)) in self.threads.iter().zip(shares.into_iter().zip(quic)) {
             // A thread that has exited serves no listeners.
-            let _ = thread.commands.send(Command::Add { id, shares, quic });
+            let _ = thread
+                .commands
+                .send(FrontThreadCommand::Add { id, shares, quic });
         }
         Ok(ListenerId(id))
     }
@@ -168,7 +172,9 @@ impl Control {
     /// backlog are reset unless another process holds the sockets too.
     pub fn remove_listener(&self, id: ListenerId) {
         for thread in self.threads.iter() {
-            let _ = thread.commands.send(Command::Remove { id: id.0 });
+            let _ = thread
+                .commands
+                .send(FrontThreadCommand::Remove { id: id.0 });
         }
     }
 
@@ -177,33 +183,37 @@ impl Control {
     pub fn stop(&self, patience: Duration) {
         for thread in self.threads.iter() {
             let idle = Duration::ZERO;
-            let _ = thread.commands.send(Command::Stop { patience, idle });
+            let _ = thread
+                .commands
+                .send(FrontThreadCommand::Stop { patience, idle });
         }
     }
 
-    /// Stops like [`Control::stop`], for a server that is succeeded by another on the same sockets: idle connections
-    /// close only after [`PARTING`], since their clients may already have sent a request, which the other server does
+    /// Stops like [`ServerControl::stop`], for a server that is succeeded by another on the same sockets: idle connections
+    /// close only after [`SUCCESSION_IDLE_TIME`], since their clients may already have sent a request, which the other server does
     /// not receive.
-    pub fn part(&self, patience: Duration) {
+    pub fn stop_for_successor(&self, patience: Duration) {
         for thread in self.threads.iter() {
-            let idle = PARTING;
-            let _ = thread.commands.send(Command::Stop { patience, idle });
+            let idle = SUCCESSION_IDLE_TIME;
+            let _ = thread
+                .commands
+                .send(FrontThreadCommand::Stop { patience, idle });
         }
     }
 
     /// Applies other limits and timeouts to new connections, and another maximum number of connections. If more are
     /// open already, those that close are not replaced until the number is below the maximum.
-    pub fn change(&self, config: HttpConfig) {
+    pub fn set_config(&self, config: HttpConfig) {
         self.slots.set_limit(connection_limit(&config));
         self.config.store(Arc::new(config));
     }
 
     /// Asks every thread to store `number` from its event loop, without waiting for it. Returns the kernel's id of each
     /// thread and the last number that it has stored so far.
-    pub fn beat(&self, number: u64) -> Vec<(i32, u64)> {
+    pub fn request_heartbeat(&self, number: u64) -> Vec<(i32, u64)> {
         let each = self.threads.iter().map(|thread| {
             // A thread that has exited takes no commands; this happens only while the server stops.
-            let _ = thread.commands.send(Command::Beat { number });
+            let _ = thread.commands.send(FrontThreadCommand::Beat { number });
             let id = thread.beat.thread.load(Ordering::Relaxed);
             (id, thread.beat.number.load(Ordering::Relaxed))
         });
@@ -211,11 +221,11 @@ impl Control {
     }
 
     /// Returns when every thread has passed through its event loop once, or has exited.
-    pub async fn turn(&self) {
-        let ask = |thread: &FrontThread| {
+    pub async fn wait_for_turns(&self) {
+        let ask = |thread: &FrontThreadHandle| {
             let (_taken, turn) = oneshot::channel();
             // A thread that has exited takes no commands.
-            let _ = thread.commands.send(Command::Turn { _taken });
+            let _ = thread.commands.send(FrontThreadCommand::Turn { _taken });
             turn
         };
         let asked: Vec<_> = self.threads.iter().map(ask).collect();
@@ -242,31 +252,32 @@ impl Control {
 }
 
 /// A running server: its front threads and listeners.
-pub struct Server {
-    control: Control,
+pub struct HttpServer {
+    control: ServerControl,
     addresses: Vec<Option<SocketAddr>>,
     listeners: Vec<ListenerId>,
     joins: Vec<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpServer {
     /// Starts `threads` front threads that serve `listeners`. Raises the soft limit of descriptors to the hard one.
-    pub fn start<H: Handler>(
+    pub fn start<H: RequestHandler>(
         listeners: Vec<ListenerConfig>,
         handler: Arc<H>,
         threads: usize,
         config: HttpConfig,
         hooks: ThreadHooks,
-    ) -> Result<Server, StartError> {
+    ) -> Result<HttpServer, ServerStartError> {
         let threads = threads.max(1);
-        let slots = Slots::new(connection_limit(&config));
+        let slots = ConnectionSlots::new(connection_limit(&config));
         let config = Arc::new(ArcSwap::from_pointee(config));
         let mut ends = Vec::new();
         let mut joins = Vec::new();
-        let all: Arc<[Arc<Lifecycle>]> = (0..threads).map(|_| Arc::default()).collect();
+        let all: Arc<[Arc<FrontThreadConnections>]> =
+            (0..threads).map(|_| Arc::default()).collect();
         for (index, life) in all.iter().cloned().enumerate() {
             let (commands, inbox) = mpsc::unbounded_channel();
-            let acceptor = Arc::new(Acceptor {
+            let acceptor = Arc::new(ConnectionAcceptor {
                 handler: handler.clone(),
                 config: config.clone(),
                 life: life.clone(),
@@ -275,30 +286,30 @@ impl Server {
                 next_id: AtomicU64::new(index as u64),
                 id_step: threads as u64,
             });
-            let runtime = runtime(&hooks).map_err(StartError::FrontThread)?;
+            let runtime = runtime(&hooks).map_err(ServerStartError::FrontThread)?;
             let start = hooks.start.clone();
-            let beat = Arc::<Beat>::default();
+            let beat = Arc::<ThreadHeartbeat>::default();
             let theirs = beat.clone();
             let join = std::thread::Builder::new()
                 .name(format!("{}-{index}", hooks.name))
                 .spawn(move || {
-                    let _end = EndWithThisThread;
-                    slice::ask_for_short_slices();
+                    let _end = AbortOnThreadPanic;
+                    time_slice::request_short_slices();
                     start(index);
                     let id = rustix::thread::gettid().as_raw_nonzero().get();
                     theirs.thread.store(id, Ordering::Relaxed);
                     runtime.block_on(front_thread(acceptor, inbox, theirs));
                 })
-                .map_err(StartError::FrontThread)?;
-            ends.push(FrontThread {
+                .map_err(ServerStartError::FrontThread)?;
+            ends.push(FrontThreadHandle {
                 commands,
                 life,
                 beat,
             });
             joins.push(join);
         }
-        let mut server = Server {
-            control: Control {
+        let mut server = HttpServer {
+            control: ServerControl {
                 threads: ends.into(),
                 next_listener: Arc::default(),
                 config,
@@ -316,18 +327,18 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns the bound addresses in the order of the listeners given to [`Server::start`]; `None` for unix sockets.
+    /// Returns the bound addresses in the order of the listeners given to [`HttpServer::start`]; `None` for unix sockets.
     pub fn local_addrs(&self) -> &[Option<SocketAddr>] {
         &self.addresses
     }
 
-    /// Returns the ids of the listeners given to [`Server::start`].
+    /// Returns the ids of the listeners given to [`HttpServer::start`].
     pub fn listeners(&self) -> &[ListenerId] {
         &self.listeners
     }
 
     /// Returns a handle that controls the server from any thread.
-    pub fn control(&self) -> Control {
+    pub fn control(&self) -> ServerControl {
         self.control.clone()
     }
 
@@ -340,7 +351,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     /// Stops the server at once, since dropping it means that its owner does not wait for it.
     fn drop(&mut self) {
         if !self.joins.is_empty() {
@@ -356,20 +367,20 @@ fn runtime(hooks: &ThreadHooks) -> io::Result<tokio::runtime::Runtime> {
         .enable_time()
         .on_thread_park(move || {
             // This comes first because `park` may announce that the thread sleeps.
-            slice::before_park();
-            turn::take("collecting what scripts answered", || park());
+            time_slice::before_park();
+            turn::run_measured("collecting what scripts answered", || park());
         })
         .on_thread_unpark(move || {
-            slice::after_unpark();
+            time_slice::after_unpark();
             unpark();
         })
         .build()
 }
 
-async fn front_thread<H: Handler>(
-    acceptor: Arc<Acceptor<H>>,
-    mut inbox: mpsc::UnboundedReceiver<Command>,
-    beat: Arc<Beat>,
+async fn front_thread<H: RequestHandler>(
+    acceptor: Arc<ConnectionAcceptor<H>>,
+    mut inbox: mpsc::UnboundedReceiver<FrontThreadCommand>,
+    beat: Arc<ThreadHeartbeat>,
 ) {
     let life = acceptor.life.clone();
     let mut accepting: HashMap<u64, Vec<AbortHandle>> = HashMap::new();
@@ -378,47 +389,49 @@ async fn front_thread<H: Handler>(
     loop {
         let command = tokio::select! {
             command = inbox.recv() => command,
-            () = life.until_empty(), if deadline.is_some() => return,
-            () = until(deadline), if deadline.is_some() => {
+            () = life.wait_until_empty(), if deadline.is_some() => return,
+            () = sleep_until_deadline(deadline), if deadline.is_some() => {
                 life.kill();
-                life.until_empty().await;
+                life.wait_until_empty().await;
                 return;
             }
         };
         match command {
-            Some(Command::Add { id, shares, quic }) if deadline.is_none() => {
+            Some(FrontThreadCommand::Add { id, shares, quic }) if deadline.is_none() => {
                 let shares = shares.into_iter().map(|share| {
-                    tokio::spawn(turn::measured("accepting", acceptor.clone().run(share)))
+                    tokio::spawn(turn::measure("accepting", acceptor.clone().run(share)))
                         .abort_handle()
                 });
                 let quic = quic.into_iter().map(|listener| {
                     let run = acceptor.clone().run_quic(listener);
-                    tokio::spawn(turn::measured("accepting", run)).abort_handle()
+                    tokio::spawn(turn::measure("accepting", run)).abort_handle()
                 });
                 accepting.insert(id, shares.chain(quic).collect());
             }
-            Some(Command::Add { .. }) => {}
-            Some(Command::Remove { id }) => {
+            Some(FrontThreadCommand::Add { .. }) => {}
+            Some(FrontThreadCommand::Remove { id }) => {
                 for task in accepting.remove(&id).into_iter().flatten() {
                     task.abort();
                 }
             }
-            Some(Command::Stop { patience, idle }) => {
+            Some(FrontThreadCommand::Stop { patience, idle }) => {
                 for task in accepting.drain().flat_map(|(_, tasks)| tasks) {
                     task.abort();
                 }
                 life.drain(idle);
                 deadline = Some(Instant::now() + patience);
             }
-            Some(Command::Beat { number }) => beat.number.store(number, Ordering::Relaxed),
-            Some(Command::Turn { .. }) => {}
+            Some(FrontThreadCommand::Beat { number }) => {
+                beat.number.store(number, Ordering::Relaxed)
+            }
+            Some(FrontThreadCommand::Turn { .. }) => {}
             // All handles have been dropped, so no command can arrive any more.
             None => return,
         }
     }
 }
 
-async fn until(deadline: Option<Instant>) {
+async fn sleep_until_deadline(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
@@ -427,9 +440,9 @@ async fn until(deadline: Option<Instant>) {
 
 /// Aborts the process if a front thread panics outside of its tasks (whose panics are handled separately). With one
 /// thread less, the server would continue to accept connections that no thread serves. The parent process restarts it.
-struct EndWithThisThread;
+struct AbortOnThreadPanic;
 
-impl Drop for EndWithThisThread {
+impl Drop for AbortOnThreadPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The panic's own message has been printed before this one. Written without `eprintln!`, because a lost
@@ -444,17 +457,20 @@ impl Drop for EndWithThisThread {
 }
 
 /// Distributes the sockets so that every thread has a socket and every socket a thread.
-fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<ThreadListener>>> {
-    let mut shares: Vec<Vec<ThreadListener>> = (0..threads).map(|_| Vec::new()).collect();
+fn distribute_sockets(
+    listener: ListenerConfig,
+    threads: usize,
+) -> io::Result<Vec<Vec<ListenerShare>>> {
+    let mut shares: Vec<Vec<ListenerShare>> = (0..threads).map(|_| Vec::new()).collect();
     let local = listener
         .local_addr()
         .filter(|address| !address.ip().is_unspecified());
-    let alternative = alternative(&listener);
-    let share = |socket: OwnedFd| ThreadListener {
+    let alternative = alt_svc_value(&listener);
+    let share = |socket: OwnedFd| ListenerShare {
         local,
         alternative: alternative.clone(),
         address: listener.address.clone(),
-        beginning: Beginning {
+        beginning: ConnectionSetup {
             proxies: listener.proxies.clone(),
             tls: listener.tls.clone(),
             h2c: listener.h2c,
@@ -477,7 +493,7 @@ fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Thr
 }
 
 /// Assigns every UDP socket to a thread.
-fn share_out_quic(listener: &mut ListenerConfig, threads: usize) -> Vec<Vec<QuicListener>> {
+fn distribute_udp_sockets(listener: &mut ListenerConfig, threads: usize) -> Vec<Vec<QuicListener>> {
     let mut shares: Vec<Vec<QuicListener>> = (0..threads).map(|_| Vec::new()).collect();
     let local = listener.local_addr();
     let local = local.filter(|address| !address.ip().is_unspecified());
@@ -485,7 +501,7 @@ fn share_out_quic(listener: &mut ListenerConfig, threads: usize) -> Vec<Vec<Quic
         return shares;
     };
     let secrets = QuicSecrets::new(&quic.tickets);
-    let exchange = Exchange::new(quic.sockets.len());
+    let exchange = PacketExchange::new(quic.sockets.len());
     for (number, socket) in quic.sockets.drain(..).enumerate() {
         shares[number % threads].push(QuicListener {
             address: listener.address.clone(),
@@ -501,10 +517,10 @@ fn share_out_quic(listener: &mut ListenerConfig, threads: usize) -> Vec<Vec<Quic
 }
 
 /// Returns the value of `Alt-Svc` that announces HTTP/3 on this port.
-fn alternative(listener: &ListenerConfig) -> Option<Arc<str>> {
+fn alt_svc_value(listener: &ListenerConfig) -> Option<Arc<str>> {
     listener.quic.as_ref()?;
     let port = listener.local_addr()?.port();
-    Some(format!("h3=\":{port}\"; ma={ALTERNATIVE}").into())
+    Some(format!("h3=\":{port}\"; ma={ALT_SVC_MAX_AGE_SECONDS}").into())
 }
 
 /// Returns the maximum number of connections: the configured one, or the number that the limits of descriptors and
@@ -512,7 +528,7 @@ fn alternative(listener: &ListenerConfig) -> Option<Arc<str>> {
 fn connection_limit(config: &HttpConfig) -> u32 {
     let descriptors = raise_descriptor_limit();
     config.max_connections.unwrap_or_else(|| {
-        let most = (descriptors / 4 * 3).min(crate::memory::connections());
+        let most = (descriptors / 4 * 3).min(crate::memory::max_connections());
         u32::try_from(most).unwrap_or(u32::MAX)
     })
 }
@@ -530,5 +546,5 @@ pub fn raise_descriptor_limit() -> u64 {
             limit = getrlimit(Resource::Nofile);
         }
     }
-    limit.current.unwrap_or(UNLIMITED)
+    limit.current.unwrap_or(DESCRIPTORS_IF_UNLIMITED)
 }

@@ -23,21 +23,21 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 thread_local! {
     /// The name requested by the handshake in progress, because rustls passes it only to the certificate resolver.
-    static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
+    static ASKED: RefCell<Option<RequestedName>> = const { RefCell::new(None) };
 }
 
 /// The name that a handshake requested, and the names of the certificate it got.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestedName {
     /// The name in lower case; `None` if the client requested none.
     pub name: Option<Box<str>>,
     /// The names of the certificate.
     pub names: Arc<[String]>,
 }
 
-impl Default for Asked {
-    fn default() -> Asked {
-        Asked {
+impl Default for RequestedName {
+    fn default() -> RequestedName {
+        RequestedName {
             name: None,
             names: Arc::new([]),
         }
@@ -196,14 +196,14 @@ fn address(bytes: &[u8]) -> Option<String> {
 
 /// All certificates of a configuration, by name.
 #[derive(Default)]
-struct ByName {
+struct CertificatesByName {
     /// The certificates of a name or of `*.parent`. ECDSA comes before RSA, because it is cheaper for both sides.
     found: HashMap<String, Vec<Certificate>>,
     first: Vec<Certificate>,
     all: Vec<Certificate>,
 }
 
-impl ByName {
+impl CertificatesByName {
     fn of(&self, name: &str) -> &[Certificate] {
         if let Some(found) = self.found.get(name) {
             return found;
@@ -219,15 +219,15 @@ impl ByName {
 
 /// The certificates that handshakes choose from. They can be replaced at any time.
 #[derive(Default)]
-pub struct Certificates {
-    by_name: ArcSwap<ByName>,
+pub struct ServerCertificates {
+    by_name: ArcSwap<CertificatesByName>,
     failing: ArcSwap<Vec<FailingOrder>>,
 }
 
-impl Certificates {
+impl ServerCertificates {
     /// Replaces the certificates. The first one is for clients whose name no certificate covers.
     pub fn set(&self, certificates: Vec<Certificate>) {
-        let mut new = ByName::default();
+        let mut new = CertificatesByName::default();
         for certificate in &certificates {
             for name in &*certificate.names {
                 let found = new.found.entry(name.clone()).or_default();
@@ -245,7 +245,7 @@ impl Certificates {
     }
 
     /// Sets the failing orders that the status shows.
-    pub fn show_failing_orders(&self, failing: Vec<FailingOrder>) {
+    pub fn set_failing_orders(&self, failing: Vec<FailingOrder>) {
         self.failing.store(Arc::new(failing));
     }
 
@@ -304,14 +304,14 @@ pub struct FailingOrder {
     pub attempts: u32,
 }
 
-impl fmt::Debug for Certificates {
+impl fmt::Debug for ServerCertificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by_name = self.by_name.load();
         f.debug_list().entries(by_name.found.keys()).finish()
     }
 }
 
-impl ResolvesServerCert for Certificates {
+impl ResolvesServerCert for ServerCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(str::to_ascii_lowercase);
         let by_name = self.by_name.load();
@@ -324,7 +324,7 @@ impl ResolvesServerCert for Certificates {
             found.key.key.choose_scheme(schemes).is_some()
         };
         let certificate = found.iter().find(fits).or(found.first());
-        ASKED.set(certificate.map(|certificate| Asked {
+        ASKED.set(certificate.map(|certificate| RequestedName {
             name: name.map(String::into_boxed_str),
             names: certificate.names.clone(),
         }));
@@ -333,6 +333,6 @@ impl ResolvesServerCert for Certificates {
 }
 
 /// Takes the name that the handshake just processed on this thread requested.
-pub(super) fn take_asked() -> Option<Asked> {
+pub(super) fn take_requested_name() -> Option<RequestedName> {
     ASKED.take()
 }

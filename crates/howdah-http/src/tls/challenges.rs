@@ -10,26 +10,26 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::certificates::Certificates;
+use super::certificates::ServerCertificates;
 use super::crypto::provider;
-use super::on_demand::OnDemand;
+use super::on_demand::OnDemandNames;
 
 /// The ALPN protocol of TLS-ALPN-01.
-pub(super) const PROTOCOL: &[u8] = b"acme-tls/1";
+pub(super) const ACME_TLS_PROTOCOL: &[u8] = b"acme-tls/1";
 /// The path prefix of HTTP-01.
-const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+const HTTP_01_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
 #[derive(Debug, Default)]
-struct Answers {
+struct CurrentResponses {
     http: HashMap<Box<[u8]>, Box<[u8]>>,
     tls: HashMap<String, Arc<CertifiedKey>>,
 }
 
 /// The current responses.
 #[derive(Debug, Default)]
-pub struct Challenges(ArcSwap<Answers>);
+pub struct ChallengeResponses(ArcSwap<CurrentResponses>);
 
-impl Challenges {
+impl ChallengeResponses {
     /// Replaces the responses: `http` has tokens and their responses; `tls` has names with their certificates and keys
     /// (PEM). Entries that cannot be parsed are skipped.
     pub fn set(&self, http: Vec<(String, String)>, tls: Vec<(String, String, String)>) {
@@ -39,23 +39,23 @@ impl Challenges {
             .map(|(token, answer)| (bytes(token), bytes(answer)));
         let tls = tls
             .into_iter()
-            .filter_map(|(name, chain, key)| Some((name, proof(&chain, &key)?)));
-        self.0.store(Arc::new(Answers {
+            .filter_map(|(name, chain, key)| Some((name, parse_proof(&chain, &key)?)));
+        self.0.store(Arc::new(CurrentResponses {
             http: http.collect(),
             tls: tls.collect(),
         }));
     }
 
     /// Returns the response to a request for this path, or `None` if the path is not a challenge.
-    pub fn answer(&self, path: &[u8]) -> Option<Box<[u8]>> {
-        let token = path.strip_prefix(PREFIX)?;
+    pub fn response(&self, path: &[u8]) -> Option<Box<[u8]>> {
+        let token = path.strip_prefix(HTTP_01_PREFIX)?;
         self.0.load().http.get(token).cloned()
     }
 }
 
 /// Parses a certificate and its key without checking that they match: the certificate has a critical extension that
 /// rustls refuses.
-fn proof(chain: &str, key: &str) -> Option<Arc<CertifiedKey>> {
+fn parse_proof(chain: &str, key: &str) -> Option<Arc<CertifiedKey>> {
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
     let chain: Vec<_> = chain.collect::<Result<_, _>>().ok()?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?;
@@ -64,26 +64,26 @@ fn proof(chain: &str, key: &str) -> Option<Arc<CertifiedKey>> {
 }
 
 /// Returns whether the client is an authority that checks a proof.
-pub(super) fn looks_for_a_proof(hello: &ClientHello<'_>) -> bool {
+pub(super) fn is_acme_challenge(hello: &ClientHello<'_>) -> bool {
     let protocols = hello.alpn();
-    protocols.is_some_and(|mut protocols| protocols.any(|name| name == PROTOCOL))
+    protocols.is_some_and(|mut protocols| protocols.any(|name| name == ACME_TLS_PROTOCOL))
 }
 
 /// Chooses the certificate of a handshake.
 #[derive(Debug)]
-pub(super) struct Resolver {
-    pub(super) certificates: Arc<Certificates>,
-    pub(super) challenges: Arc<Challenges>,
-    pub(super) on_demand: Arc<OnDemand>,
+pub(super) struct CertificateResolver {
+    pub(super) certificates: Arc<ServerCertificates>,
+    pub(super) challenges: Arc<ChallengeResponses>,
+    pub(super) on_demand: Arc<OnDemandNames>,
 }
 
-impl ResolvesServerCert for Resolver {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        if looks_for_a_proof(&hello) {
+        if is_acme_challenge(&hello) {
             let name = hello.server_name()?.to_ascii_lowercase();
             return self.challenges.0.load().tls.get(&name).cloned();
         }
-        if self.on_demand.is_on()
+        if self.on_demand.is_enabled()
             && let Some(name) = hello.server_name().map(str::to_ascii_lowercase)
             && !self.certificates.cover(&name)
         {

@@ -19,7 +19,7 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 use super::crypto::provider;
 
 /// The maximum length of a variable's value, because a client controls everything that its authority lets it write.
-const LONGEST: usize = 1024;
+const MAX_VARIABLE_BYTES: usize = 1024;
 
 /// The authority that signs client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,9 @@ pub struct ClientAuthority {
 ///
 /// # Errors
 /// The authority has no certificate, or one that cannot sign.
-pub fn verifier(authority: &ClientAuthority) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+pub fn client_verifier(
+    authority: &ClientAuthority,
+) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
     let general = |why: &dyn std::fmt::Display| rustls::Error::General(why.to_string());
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&authority.certificates) {
@@ -49,7 +51,9 @@ pub fn verifier(authority: &ClientAuthority) -> Result<Arc<dyn ClientCertVerifie
 }
 
 /// Returns the variables that PHP gets from the client's certificate. The handshake has verified the certificate.
-pub(super) fn variables(certificate: Option<&CertificateDer<'_>>) -> Vec<(&'static str, String)> {
+pub(super) fn client_variables(
+    certificate: Option<&CertificateDer<'_>>,
+) -> Vec<(&'static str, String)> {
     let parsed = certificate.map(|der| X509Certificate::from_der(der));
     let Some(Ok((_, certificate))) = parsed else {
         return vec![("SSL_CLIENT_VERIFY", "NONE".to_owned())];
@@ -95,7 +99,7 @@ pub(super) fn variables(certificate: Option<&CertificateDer<'_>>) -> Vec<(&'stat
     }
     for (_, value) in &mut variables {
         value.retain(|c| !c.is_control());
-        value.truncate(value.floor_char_boundary(LONGEST));
+        value.truncate(value.floor_char_boundary(MAX_VARIABLE_BYTES));
     }
     variables
 }
@@ -152,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn php_learns_what_apache_says_of_a_client() {
+    fn client_variables_match_apache() {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
         for (kind, value) in [
@@ -163,7 +167,7 @@ mod tests {
         }
         params.serial_number = Some(rcgen::SerialNumber::from(vec![10, 1]));
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let variables = variables(Some(certificate.der()));
+        let variables = client_variables(Some(certificate.der()));
         let get = |name| {
             variables
                 .iter()
@@ -183,9 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_certificate_is_told_apart() {
+    fn client_without_certificate_is_not_verified() {
         assert_eq!(
-            super::variables(None),
+            super::client_variables(None),
             [("SSL_CLIENT_VERIFY", "NONE".to_owned())]
         );
     }

@@ -22,5 +22,5 @@ pub(crate) mod session;
 pub mod settings;
 pub mod tickets;
 
-pub use session::Agreed;
+pub use session::NegotiatedTls;
 pub use settings::{ConnectionSettings, CurrentSettings, TlsSettings};

@@ -1,7 +1,7 @@
 //! Names that clients ask for and that no certificate covers, if certificates are ordered on demand. The name is
 //! reported to the component that orders certificates, which decides. Over TCP the client's handshake is held until
 //! then; only a limited number of handshakes is held, and others are refused. No client can use up a limit alone
-//! ([`howdah_os::shares`]).
+//! ([`howdah_os::client_quota`]).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,79 +9,79 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use howdah_os::shares::{Client, Shares};
+use howdah_os::client_quota::{ClientQuota, QuotaClient};
 use rustls::server::{Acceptor, ClientHello};
 use tokio::sync::oneshot;
 
-use super::certificates::Certificates;
+use super::certificates::ServerCertificates;
 use super::challenges;
 use crate::network;
 
 /// The time in which a name is reported only once.
-const AGAIN: Duration = Duration::from_secs(2);
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 /// The maximum number of recently reported names. While it is reached, other names are not reported. A client may use
 /// up to half of it.
-const NAMES: usize = 1000;
+const MAX_REPORTED_NAMES: usize = 1000;
 /// The maximum number of handshakes held at once. A client may use up to half of it.
-const HELD: usize = 512;
+const MAX_HELD_HANDSHAKES: usize = 512;
 
-type Report = Box<dyn Fn(&str, Client) + Send + Sync>;
+type NameReporter = Box<dyn Fn(&str, QuotaClient) + Send + Sync>;
 
 /// The state of names on demand; see the module.
-pub struct OnDemand {
+pub struct OnDemandNames {
     on: AtomicBool,
-    report: OnceLock<Report>,
-    recent: Mutex<Shares<Reported>>,
-    held: Mutex<Vec<Held>>,
+    report: OnceLock<NameReporter>,
+    recent: Mutex<ClientQuota<ReportedName>>,
+    held: Mutex<Vec<HeldHandshake>>,
 }
 
-impl Default for OnDemand {
-    fn default() -> OnDemand {
-        OnDemand {
+impl Default for OnDemandNames {
+    fn default() -> OnDemandNames {
+        OnDemandNames {
             on: AtomicBool::default(),
             report: OnceLock::default(),
-            recent: Mutex::new(Shares::new(NAMES)),
+            recent: Mutex::new(ClientQuota::new(MAX_REPORTED_NAMES)),
             held: Mutex::default(),
         }
     }
 }
 
 /// A handshake that waits for the certificate of its name.
-struct Held {
+struct HeldHandshake {
     name: String,
-    client: Client,
+    client: QuotaClient,
     release: oneshot::Sender<()>,
 }
 
 #[derive(Clone, Copy)]
-struct Reported {
+struct ReportedName {
     at: Instant,
     denied: bool,
 }
 
-impl OnDemand {
+impl OnDemandNames {
     /// Sets the function that receives names and the client that asked for each. It must not block. To be called once.
-    pub fn report_by(&self, report: Report) {
+    pub fn set_reporter(&self, report: NameReporter) {
         // Further calls are ignored.
         let _ = self.report.set(report);
     }
 
     /// Switches ordering on demand on or off.
-    pub fn switch(&self, on: bool) {
+    pub fn set_enabled(&self, on: bool) {
         self.on.store(on, Ordering::Relaxed);
     }
 
-    pub(super) fn is_on(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
     /// Reports a name. Returns whether a certificate for it may become available.
-    pub(super) fn note(&self, name: &str, client: Client, now: Instant) -> bool {
+    pub(super) fn report_once(&self, name: &str, client: QuotaClient, now: Instant) -> bool {
         let Some(report) = self.report.get() else {
             return false;
         };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |reported: &Reported| now.duration_since(reported.at) < AGAIN;
+        let is_recent = |reported: &ReportedName| now.duration_since(reported.at) < REPORT_INTERVAL;
         if let Some(reported) = recent.get(name).filter(|reported| is_recent(reported)) {
             return !reported.denied;
         }
@@ -92,7 +92,7 @@ impl OnDemand {
             return false;
         }
         let denied = false;
-        recent.put(name, client, Reported { at: now, denied });
+        recent.insert(name, client, ReportedName { at: now, denied });
         drop(recent);
         report(name, client);
         true
@@ -109,7 +109,7 @@ impl OnDemand {
     }
 
     /// Resumes the handshakes whose name is covered by the new certificates.
-    pub(super) fn look_again(&self, certificates: &Certificates) {
+    pub(super) fn release_covered(&self, certificates: &ServerCertificates) {
         self.release(|held| certificates.cover(held));
     }
 
@@ -120,16 +120,16 @@ impl OnDemand {
 
     /// Holds a handshake for this name. The receiver completes when the handshake need not be held any longer. Returns
     /// `None` if too many are held.
-    fn hold(&self, name: &str, client: Client) -> Option<oneshot::Receiver<()>> {
+    fn hold(&self, name: &str, client: QuotaClient) -> Option<oneshot::Receiver<()>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.retain(|held| !held.release.is_closed());
         let own = held.iter().filter(|held| held.client == client).count();
         // The same rule as in `Shares`: a client must hold fewer than are free.
-        if own >= HELD - held.len() {
+        if own >= MAX_HELD_HANDSHAKES - held.len() {
             return None;
         }
         let (release, waiting) = oneshot::channel();
-        held.push(Held {
+        held.push(HeldHandshake {
             name: name.to_owned(),
             client,
             release,
@@ -140,12 +140,12 @@ impl OnDemand {
 
 /// The state that a listener needs to hold handshakes.
 #[derive(Clone, Debug)]
-pub(crate) struct Demand {
-    pub(super) on_demand: Arc<OnDemand>,
-    pub(super) certificates: Arc<Certificates>,
+pub(crate) struct HandshakeHold {
+    pub(super) on_demand: Arc<OnDemandNames>,
+    pub(super) certificates: Arc<ServerCertificates>,
 }
 
-impl Demand {
+impl HandshakeHold {
     /// Returns a receiver to wait for if a certificate for the name may become available. It completes when the
     /// handshake can continue.
     pub(crate) fn wait_for(
@@ -157,19 +157,19 @@ impl Demand {
             return None;
         }
         // The handshake is held before the name is reported, so the decision finds it.
-        let client = client.map(network::of_one_client);
+        let client = client.map(network::client_network);
         let waiting = self.on_demand.hold(name, client)?;
-        let may_come = self.on_demand.note(name, client, Instant::now());
+        let may_come = self.on_demand.report_once(name, client, Instant::now());
         (may_come && !self.certificates.cover(name)).then_some(waiting)
     }
 }
 
-impl Demand {
+impl HandshakeHold {
     /// Reports a name whose handshake cannot be held, over QUIC. `client` is `None` if the address may be forged.
-    pub(super) fn note(&self, name: &str, client: Option<IpAddr>) {
-        if self.on_demand.is_on() && !self.certificates.cover(name) {
-            let client = client.map(network::of_one_client);
-            self.on_demand.note(name, client, Instant::now());
+    pub(super) fn report_name(&self, name: &str, client: Option<IpAddr>) {
+        if self.on_demand.is_enabled() && !self.certificates.cover(name) {
+            let client = client.map(network::client_network);
+            self.on_demand.report_once(name, client, Instant::now());
         }
     }
 }
@@ -183,7 +183,7 @@ pub(crate) struct HelloReader {
 
 /// The name that a client's first message asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
+pub(crate) enum RequestedServerName {
     /// The message has not arrived completely.
     NotKnown,
     /// The client asks for a certificate for this name.
@@ -194,34 +194,34 @@ pub(crate) enum Wants {
 
 impl HelloReader {
     /// Inspects the first message. `received` is all that has arrived on the connection.
-    pub(crate) fn look(&mut self, received: &[u8]) -> Wants {
+    pub(crate) fn inspect(&mut self, received: &[u8]) -> RequestedServerName {
         while self.taken < received.len() {
             match self.acceptor.read_tls(&mut &received[self.taken..]) {
                 Ok(n @ 1..) => self.taken += n,
-                Ok(0) | Err(_) => return Wants::Other,
+                Ok(0) | Err(_) => return RequestedServerName::Other,
             }
             match self.acceptor.accept() {
                 Ok(None) => {}
-                Ok(Some(accepted)) => return wants(&accepted.client_hello()),
-                Err(_) => return Wants::Other,
+                Ok(Some(accepted)) => return requested_server_name(&accepted.client_hello()),
+                Err(_) => return RequestedServerName::Other,
             }
         }
-        Wants::NotKnown
+        RequestedServerName::NotKnown
     }
 }
 
-fn wants(hello: &ClientHello<'_>) -> Wants {
+fn requested_server_name(hello: &ClientHello<'_>) -> RequestedServerName {
     match hello.server_name() {
-        Some(name) if !challenges::looks_for_a_proof(hello) => {
-            Wants::Name(name.to_ascii_lowercase())
+        Some(name) if !challenges::is_acme_challenge(hello) => {
+            RequestedServerName::Name(name.to_ascii_lowercase())
         }
-        _ => Wants::Other,
+        _ => RequestedServerName::Other,
     }
 }
 
-impl fmt::Debug for OnDemand {
+impl fmt::Debug for OnDemandNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OnDemand").field(&self.is_on()).finish()
+        f.debug_tuple("OnDemand").field(&self.is_enabled()).finish()
     }
 }
 
@@ -234,40 +234,40 @@ mod tests {
 
     use super::*;
 
-    fn client(last: u8) -> Client {
+    fn client(last: u8) -> QuotaClient {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
     #[test]
-    fn a_flood_of_names_is_reported_to_a_limit_and_hides_nobody_elses() {
-        let demand = OnDemand::default();
+    fn on_demand_flood_is_limited_and_does_not_hide_other_names() {
+        let demand = OnDemandNames::default();
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();
-        demand.report_by(Box::new(move |_, _| {
+        demand.set_reporter(Box::new(move |_, _| {
             counted.fetch_add(1, Ordering::Relaxed);
         }));
         let (start, flood) = (Instant::now(), client(1));
-        for number in 0..3 * NAMES {
-            demand.note(&format!("{number}.example.org"), flood, start);
-            demand.note("0.example.org", flood, start);
+        for number in 0..3 * MAX_REPORTED_NAMES {
+            demand.report_once(&format!("{number}.example.org"), flood, start);
+            demand.report_once("0.example.org", flood, start);
         }
-        assert_eq!(count.load(Ordering::Relaxed), NAMES / 2);
-        assert!(demand.note("shop.example.net", client(2), start));
-        assert_eq!(count.load(Ordering::Relaxed), NAMES / 2 + 1);
-        demand.note("late.example.org", flood, start + AGAIN);
-        assert_eq!(count.load(Ordering::Relaxed), NAMES / 2 + 2);
+        assert_eq!(count.load(Ordering::Relaxed), MAX_REPORTED_NAMES / 2);
+        assert!(demand.report_once("shop.example.net", client(2), start));
+        assert_eq!(count.load(Ordering::Relaxed), MAX_REPORTED_NAMES / 2 + 1);
+        demand.report_once("late.example.org", flood, start + REPORT_INTERVAL);
+        assert_eq!(count.load(Ordering::Relaxed), MAX_REPORTED_NAMES / 2 + 2);
     }
 
     #[test]
-    fn handshakes_wait_for_names_that_may_come_and_few_of_one_client() {
-        let demand = Demand {
+    fn handshakes_wait_for_names_within_the_clients_limit() {
+        let demand = HandshakeHold {
             on_demand: Arc::default(),
             certificates: Arc::default(),
         };
         let (on_demand, name) = (demand.on_demand.clone(), "shop.example.net");
         let wait_for = |name: &str| demand.wait_for(name, client(1));
         assert!(wait_for(name).is_none(), "nobody hears of it");
-        on_demand.report_by(Box::new(|_, _| ()));
+        on_demand.set_reporter(Box::new(|_, _| ()));
         let mut waiting = wait_for(name).expect("it may come");
         let mut other = wait_for("other.example.net").expect("it may come");
         assert_eq!(waiting.try_recv(), Err(TryRecvError::Empty));
@@ -277,7 +277,7 @@ mod tests {
         assert!(wait_for(name).is_none(), "it was denied just now");
         // One client, however many of its addresses it uses.
         let network: std::net::Ipv6Addr = "2001:db8:0:1::".parse().unwrap();
-        let held: Vec<_> = (0..HELD)
+        let held: Vec<_> = (0..MAX_HELD_HANDSHAKES)
             .filter_map(|number| {
                 let address = IpAddr::from(std::net::Ipv6Addr::from_bits(
                     network.to_bits() + number as u128,
@@ -285,7 +285,7 @@ mod tests {
                 demand.wait_for(&format!("{number}.example.net"), Some(address))
             })
             .collect();
-        assert_eq!(held.len(), HELD / 2);
+        assert_eq!(held.len(), MAX_HELD_HANDSHAKES / 2);
         assert!(wait_for("late.example.net").is_some());
     }
 }

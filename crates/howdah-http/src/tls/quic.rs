@@ -17,19 +17,19 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 
-use super::certificates::{self, Asked};
+use super::certificates::{self, RequestedName};
 use super::challenges;
 use super::client_certificate;
 use super::crypto::openssl_name;
-use super::on_demand::Demand;
-use super::session::Agreed;
+use super::on_demand::HandshakeHold;
+use super::session::NegotiatedTls;
 use super::settings::ConnectionSettings;
-use super::tickets::Tickets;
+use super::tickets::TicketKeys;
 
 /// The protocol's ALPN name.
-const PROTOCOL: &[u8] = b"h3";
+const HTTP3_PROTOCOL: &[u8] = b"h3";
 /// The maximum number of stored sessions for clients that return. The oldest are evicted.
-const SESSIONS: usize = 16 << 10;
+const MAX_EARLY_SESSIONS: usize = 16 << 10;
 
 /// The sessions of HTTP/3, stored by the server. The first packets of a resumed session (0-RTT) can be recorded and
 /// replayed, so each session is valid for only one connection (RFC 8446 §8.1). Shared by all threads; they survive a
@@ -39,34 +39,34 @@ pub struct EarlySessions(Arc<ServerSessionMemoryCache>);
 
 impl Default for EarlySessions {
     fn default() -> EarlySessions {
-        EarlySessions(ServerSessionMemoryCache::new(SESSIONS))
+        EarlySessions(ServerSessionMemoryCache::new(MAX_EARLY_SESSIONS))
     }
 }
 
 /// Records the facts of one handshake, as far as rustls exposes them.
 #[derive(Clone, Debug)]
-pub(crate) struct Witness {
-    seen: Arc<Seen>,
+pub(crate) struct HandshakeWitness {
+    seen: Arc<HandshakeObserver>,
     asks_clients: bool,
 }
 
-struct Seen {
+struct HandshakeObserver {
     certificates: Arc<dyn ResolvesServerCert>,
     tickets: Arc<dyn ProducesTickets>,
     /// Used instead of tickets if requests may arrive as early data.
     sessions: Option<EarlySessions>,
-    demand: Demand,
+    demand: HandshakeHold,
     client: Option<IpAddr>,
     /// The maximum head length that SETTINGS allow. The client also respects it in the first packets of its next
     /// connection.
     told: [u8; 8],
     /// The cipher suites of TLS 1.3, in the order of the server's preference.
     suites: Vec<CipherSuite>,
-    asked: Mutex<Option<(Asked, Option<CipherSuite>)>>,
+    asked: Mutex<Option<(RequestedName, Option<CipherSuite>)>>,
     resumed: AtomicBool,
 }
 
-impl fmt::Debug for Seen {
+impl fmt::Debug for HandshakeObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.asked)
     }
@@ -78,17 +78,17 @@ impl ConnectionSettings {
     ///
     /// # Errors
     /// The provider lacks the cipher suite of initial packets.
-    pub(crate) fn of_quic(
+    pub(crate) fn for_quic(
         &self,
         longest_head: u64,
         client: Option<IpAddr>,
-    ) -> Result<(QuicServerConfig, Witness), NoInitialCipherSuite> {
+    ) -> Result<(QuicServerConfig, HandshakeWitness), NoInitialCipherSuite> {
         let mut config = (*self.config).clone();
         let suites = config.crypto_provider().cipher_suites.iter();
-        let seen = Arc::new(Seen {
+        let seen = Arc::new(HandshakeObserver {
             certificates: config.cert_resolver.clone(),
             tickets: config.ticketer.clone(),
-            sessions: self.early.clone(),
+            sessions: self.early_sessions.clone(),
             demand: self.demand.clone(),
             client,
             told: longest_head.to_be_bytes(),
@@ -101,14 +101,14 @@ impl ConnectionSettings {
         });
         config.cert_resolver = seen.clone();
         config.ticketer = seen.clone();
-        if self.early.is_some() {
+        if self.early_sessions.is_some() {
             config.session_storage = seen.clone();
             config.max_early_data_size = u32::MAX;
             // A client needs one connection at a time, and each connection gives it the next session.
             config.send_tls13_tickets = 1;
         }
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        let witness = Witness {
+        config.alpn_protocols = vec![HTTP3_PROTOCOL.to_vec()];
+        let witness = HandshakeWitness {
             seen,
             asks_clients: self.asks_clients,
         };
@@ -116,23 +116,23 @@ impl ConnectionSettings {
     }
 }
 
-impl ResolvesServerCert for Seen {
+impl ResolvesServerCert for HandshakeObserver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let offered = hello.cipher_suites();
         let suite = self.suites.iter().find(|own| offered.contains(own));
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        let name = name.filter(|_| !challenges::looks_for_a_proof(&hello));
+        let name = name.filter(|_| !challenges::is_acme_challenge(&hello));
         let found = self.certificates.resolve(hello);
         if let Some(name) = name.filter(|_| found.is_none()) {
-            self.demand.note(&name, self.client);
+            self.demand.report_name(&name, self.client);
         }
-        let asked = certificates::take_asked().unwrap_or_default();
+        let asked = certificates::take_requested_name().unwrap_or_default();
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some((asked, suite.copied()));
         found
     }
 }
 
-impl ProducesTickets for Seen {
+impl ProducesTickets for HandshakeObserver {
     fn enabled(&self) -> bool {
         self.sessions.is_none() && self.tickets.enabled()
     }
@@ -153,13 +153,13 @@ impl ProducesTickets for Seen {
     }
 }
 
-impl Seen {
+impl HandshakeObserver {
     fn key(&self, key: &[u8]) -> Vec<u8> {
         [key, &self.told].concat()
     }
 }
 
-impl StoresServerSessions for Seen {
+impl StoresServerSessions for HandshakeObserver {
     fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
         let sessions = self.sessions.as_ref();
         sessions.is_some_and(|sessions| sessions.0.put(self.key(&key), value))
@@ -181,7 +181,7 @@ impl StoresServerSessions for Seen {
     }
 }
 
-impl Witness {
+impl HandshakeWitness {
     /// Returns whether requests may arrive before the handshake ends. Valid once rustls has read the client's first
     /// message.
     pub(crate) fn may_be_early(&self) -> bool {
@@ -189,7 +189,7 @@ impl Witness {
     }
 
     /// Returns the result of the connection's handshake.
-    pub(crate) fn agreed(&self, connection: &quinn::Connection) -> Agreed {
+    pub(crate) fn agreed(&self, connection: &quinn::Connection) -> NegotiatedTls {
         let seen = &self.seen;
         let asked = seen.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let (asked, suite) = asked.clone().unwrap_or_default();
@@ -199,7 +199,7 @@ impl Witness {
         let identity = connection.peer_identity();
         let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
         let certificate = chain.as_ref().and_then(|chain| chain.first());
-        Agreed {
+        NegotiatedTls {
             protocol: "TLSv1.3",
             cipher: suite.map_or("unknown", openssl_name),
             server_name: asked.name.filter(|_| named.is_some()),
@@ -207,7 +207,7 @@ impl Witness {
             challenge: false,
             resumed: seen.resumed.load(Ordering::Relaxed),
             client: match self.asks_clients {
-                true => client_certificate::variables(certificate),
+                true => client_certificate::client_variables(certificate),
                 false => Vec::new(),
             },
             names: asked.names,
@@ -227,7 +227,7 @@ pub(crate) struct QuicSecrets {
 
 impl QuicSecrets {
     /// Derives the secrets from the ticket keys, so they outlive the front until those keys rotate.
-    pub(crate) fn new(tickets: &Tickets) -> QuicSecrets {
+    pub(crate) fn new(tickets: &TicketKeys) -> QuicSecrets {
         let secret = tickets.derive(b"quic").unwrap_or_else(|| {
             let mut random = [0; 32];
             // This fails only if the kernel has no random bytes, and then handshakes fail as well.

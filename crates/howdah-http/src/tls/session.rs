@@ -1,4 +1,4 @@
-//! The TLS of one connection, without rustls's own I/O: rustls processes records, and [`Session`] moves them to and
+//! The TLS of one connection, without rustls's own I/O: rustls processes records, and [`TlsSession`] moves them to and
 //! from the socket. An idle connection holds only the keys of rustls: records in transit are in buffers that belong to
 //! the thread, and only a remainder that cannot be processed yet is copied.
 //!
@@ -14,21 +14,21 @@ use rustls::server::ServerConnectionData;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError};
 
-use super::certificates::Asked;
+use super::certificates::RequestedName;
 use super::client_certificate;
 use super::settings::ConnectionSettings;
-use crate::socket::Socket;
+use crate::socket::StreamSocket;
 
 /// The maximum plain text of one record (RFC 8446 §5.1).
-const RECORD: usize = 16 << 10;
+const MAX_RECORD_PLAIN_TEXT: usize = 16 << 10;
 /// The maximum length of a record with its header, tag and padding (RFC 8446 §5.2).
-const LONGEST_RECORD: usize = RECORD + 256 + 5;
+const MAX_RECORD_BYTES: usize = MAX_RECORD_PLAIN_TEXT + 256 + 5;
 /// The number of bytes received at once: two records, which is also enough for a handshake.
-const RECEIVE: usize = 2 * LONGEST_RECORD;
+const RECEIVE_BUFFER_BYTES: usize = 2 * MAX_RECORD_BYTES;
 /// The maximum plain text that is encrypted before the socket is asked to take it: 10 us of AES.
-const AT_ONCE: usize = 64 << 10;
+const MAX_WRITE_BYTES: usize = 64 << 10;
 /// The reserve for the part of an encrypted record that exceeds its plain text.
-const OVERHEAD: usize = 64;
+const RECORD_OVERHEAD_BYTES: usize = 64;
 
 thread_local! {
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -36,7 +36,7 @@ thread_local! {
 }
 
 /// One connection's TLS state.
-pub(crate) struct Session {
+pub(crate) struct TlsSession {
     connection: UnbufferedServerConnection,
     /// Received bytes that do not form a whole record yet.
     partial: Vec<u8>,
@@ -46,14 +46,14 @@ pub(crate) struct Session {
     /// Records to be sent, starting at `out_at`.
     out: Vec<u8>,
     out_at: usize,
-    state: State,
-    asked: Asked,
+    state: TlsSessionState,
+    asked: RequestedName,
     /// Whether clients are asked for certificates.
     asks_clients: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum TlsSessionState {
     Handshake,
     Open,
     /// The client has sent close_notify: nothing more will be read.
@@ -63,7 +63,7 @@ enum State {
 }
 
 /// The result of processing the received records.
-enum Processed {
+enum RecordOutcome {
     /// More bytes are needed.
     NeedMore,
     Failed(rustls::Error),
@@ -71,7 +71,7 @@ enum Processed {
 
 /// The result of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub struct NegotiatedTls {
     /// `TLSv1.3` or `TLSv1.2`, the names of Apache's `SSL_PROTOCOL` and nginx's `$ssl_protocol`.
     pub protocol: &'static str,
     /// OpenSSL's name of the cipher suite: `SSL_CIPHER`.
@@ -90,10 +90,10 @@ pub struct Agreed {
     pub names: Arc<[String]>,
 }
 
-impl Agreed {
+impl NegotiatedTls {
     /// Returns whether the connection may carry requests for `host` (without port): the name that the client requested,
     /// or another name of the same certificate (RFC 9110 §7.4, RFC 9113 §9.1.1).
-    pub fn is_for(&self, host: &[u8]) -> bool {
+    pub fn covers_host(&self, host: &[u8]) -> bool {
         let Some(asked) = &self.server_name else {
             return true;
         };
@@ -118,7 +118,7 @@ fn refuse_plain_http(received: &[u8]) -> io::Result<()> {
     }
 }
 
-impl Session {
+impl TlsSession {
     /// Begins the handshake of an accepted connection. `received` holds the bytes that have already been read from it.
     ///
     /// # Errors
@@ -126,16 +126,16 @@ impl Session {
     pub(crate) fn new(
         settings: &ConnectionSettings,
         received: &[u8],
-    ) -> Result<Session, rustls::Error> {
-        Ok(Session {
+    ) -> Result<TlsSession, rustls::Error> {
+        Ok(TlsSession {
             connection: UnbufferedServerConnection::new(settings.config.clone())?,
             partial: received.to_vec(),
             plain: Vec::new(),
             plain_at: 0,
             out: Vec::new(),
             out_at: 0,
-            state: State::Handshake,
-            asked: Asked::default(),
+            state: TlsSessionState::Handshake,
+            asked: RequestedName::default(),
             asks_clients: settings.asks_clients,
         })
     }
@@ -147,7 +147,7 @@ impl Session {
     /// with the reason if it violates the protocol.
     pub(crate) fn poll_handshake(
         &mut self,
-        socket: &Socket,
+        socket: &StreamSocket,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.partial.is_empty() {
@@ -156,7 +156,7 @@ impl Session {
             let length = received.len();
             self.process_and_send(socket, &mut received, length, cx)?;
         }
-        while self.state == State::Handshake {
+        while self.state == TlsSessionState::Handshake {
             if ready!(self.poll_receive(socket, cx))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
@@ -168,11 +168,11 @@ impl Session {
     /// Reads decrypted bytes into `buf`; 0 is the end of the stream.
     ///
     /// # Errors
-    /// The same as for [`Session::poll_handshake`]. An end without close_notify is accepted as the end, because
+    /// The same as for [`TlsSession::poll_handshake`]. An end without close_notify is accepted as the end, because
     /// HTTP/1.1 and HTTP/2 know the length of the data that they receive.
     pub(crate) fn poll_read(
         &mut self,
-        socket: &Socket,
+        socket: &StreamSocket,
         buf: &mut [u8],
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
@@ -192,27 +192,33 @@ impl Session {
                 return Poll::Ready(Ok(n));
             }
             match self.state {
-                State::ReadClosed => return Poll::Ready(Ok(0)),
-                State::Failed => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
-                State::Handshake | State::Open => {}
+                TlsSessionState::ReadClosed => return Poll::Ready(Ok(0)),
+                TlsSessionState::Failed => {
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
+                TlsSessionState::Handshake | TlsSessionState::Open => {}
             }
             if ready!(self.poll_receive(socket, cx))? == 0 {
-                self.state = State::ReadClosed;
+                self.state = TlsSessionState::ReadClosed;
             }
         }
     }
 
     /// Receives once and processes the bytes; 0 is the end of the socket's stream.
-    fn poll_receive(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_receive(
+        &mut self,
+        socket: &StreamSocket,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         RECEIVED.with_borrow_mut(|buf| {
-            buf.resize(RECEIVE, 0);
+            buf.resize(RECEIVE_BUFFER_BYTES, 0);
             // A remainder is shorter than a record; rustls stores handshake messages that span several records itself.
             let before = self.partial.len();
-            if before >= LONGEST_RECORD {
+            if before >= MAX_RECORD_BYTES {
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
             let received = ready!(socket.poll_recv(cx, &mut buf[before..]))?;
-            if before == 0 && self.state == State::Handshake {
+            if before == 0 && self.state == TlsSessionState::Handshake {
                 refuse_plain_http(&buf[..received])?;
             }
             if received > 0 {
@@ -228,14 +234,14 @@ impl Session {
     /// socket takes at once.
     fn process_and_send(
         &mut self,
-        socket: &Socket,
+        socket: &StreamSocket,
         buf: &mut [u8],
         length: usize,
         cx: &mut Context<'_>,
     ) -> io::Result<()> {
-        let handshake = self.state == State::Handshake;
+        let handshake = self.state == TlsSessionState::Handshake;
         let (used, processed) = self.process(&mut buf[..length]);
-        if handshake && let Some(asked) = super::certificates::take_asked() {
+        if handshake && let Some(asked) = super::certificates::take_requested_name() {
             self.asked = asked;
         }
         self.partial = buf[used..length].to_vec();
@@ -243,16 +249,16 @@ impl Session {
             return Err(error);
         }
         match processed {
-            Processed::NeedMore => Ok(()),
-            Processed::Failed(why) => {
-                self.state = State::Failed;
+            RecordOutcome::NeedMore => Ok(()),
+            RecordOutcome::Failed(why) => {
+                self.state = TlsSessionState::Failed;
                 Err(io::Error::new(io::ErrorKind::InvalidData, why))
             }
         }
     }
 
     /// Lets rustls process `incoming`, and returns how many bytes it consumed.
-    fn process(&mut self, incoming: &mut [u8]) -> (usize, Processed) {
+    fn process(&mut self, incoming: &mut [u8]) -> (usize, RecordOutcome) {
         let mut used = 0;
         loop {
             let status = self.connection.process_tls_records(&mut incoming[used..]);
@@ -265,57 +271,59 @@ impl Session {
                                 used += record.discard;
                                 self.plain.extend_from_slice(record.payload);
                             }
-                            Err(why) => return (used, Processed::Failed(why)),
+                            Err(why) => return (used, RecordOutcome::Failed(why)),
                         }
                     }
                 }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.out),
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    append_record(&mut data, &mut self.out)
+                }
                 // The record is in `out`, whose content is sent in order.
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::WriteTraffic(_)) => {
-                    if self.state == State::Handshake {
-                        self.state = State::Open;
+                    if self.state == TlsSessionState::Handshake {
+                        self.state = TlsSessionState::Open;
                     }
-                    return (used, Processed::NeedMore);
+                    return (used, RecordOutcome::NeedMore);
                 }
                 Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
-                    self.state = State::ReadClosed;
-                    return (used, Processed::NeedMore);
+                    self.state = TlsSessionState::ReadClosed;
+                    return (used, RecordOutcome::NeedMore);
                 }
-                Ok(ConnectionState::BlockedHandshake) => return (used, Processed::NeedMore),
+                Ok(ConnectionState::BlockedHandshake) => return (used, RecordOutcome::NeedMore),
                 // Early data is not offered: `max_early_data_size` is 0.
                 Ok(_) => {
                     let why = rustls::Error::General("unexpected early data".to_owned());
-                    return (used, Processed::Failed(why));
+                    return (used, RecordOutcome::Failed(why));
                 }
                 Err(why) => {
                     // An alert for the client may be pending; rustls returns it before it processes any input.
                     let status = self.connection.process_tls_records(&mut incoming[used..]);
                     if let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state {
-                        encode(&mut data, &mut self.out);
+                        append_record(&mut data, &mut self.out);
                     }
-                    return (used, Processed::Failed(why));
+                    return (used, RecordOutcome::Failed(why));
                 }
             }
         }
     }
 
     /// Encrypts from `parts` and sends once. Returns how many bytes of plain text were taken. The part that the socket
-    /// does not take at once is sent by [`Session::poll_flush`], or before the next write.
+    /// does not take at once is sent by [`TlsSession::poll_flush`], or before the next write.
     pub(crate) fn poll_write(
         &mut self,
-        socket: &Socket,
+        socket: &StreamSocket,
         parts: &[IoSlice<'_>],
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(socket, cx))?;
         let taken = match parts {
-            [one] => self.encrypt(&one[..one.len().min(AT_ONCE)])?,
+            [one] => self.encrypt(&one[..one.len().min(MAX_WRITE_BYTES)])?,
             // Many short parts are combined into one record.
             _ => GATHERED.with_borrow_mut(|gathered| {
                 gathered.clear();
                 for part in parts {
-                    let room = AT_ONCE - gathered.len();
+                    let room = MAX_WRITE_BYTES - gathered.len();
                     gathered.extend_from_slice(&part[..part.len().min(room)]);
                 }
                 self.encrypt(gathered)
@@ -327,17 +335,17 @@ impl Session {
         }
     }
 
-    /// Does the same as [`Session::poll_write`] for the bytes that `read` reads into the given buffer.
+    /// Does the same as [`TlsSession::poll_write`] for the bytes that `read` reads into the given buffer.
     pub(crate) fn poll_write_from(
         &mut self,
-        socket: &Socket,
+        socket: &StreamSocket,
         length: usize,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(socket, cx))?;
         let taken = GATHERED.with_borrow_mut(|gathered| {
-            gathered.resize(length.min(AT_ONCE), 0);
+            gathered.resize(length.min(MAX_WRITE_BYTES), 0);
             let n = read(gathered)?;
             self.encrypt(&gathered[..n])
         })?;
@@ -356,7 +364,8 @@ impl Session {
             let at = self.out.len();
             match self.connection.process_tls_records(&mut []).state {
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                    let mut room = plain.len() + plain.len().div_ceil(RECORD) * OVERHEAD;
+                    let mut room = plain.len()
+                        + plain.len().div_ceil(MAX_RECORD_PLAIN_TEXT) * RECORD_OVERHEAD_BYTES;
                     loop {
                         self.out.resize(at + room, 0);
                         match traffic.encrypt(plain, &mut self.out[at..]) {
@@ -372,10 +381,12 @@ impl Session {
                         }
                     }
                 }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.out),
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    append_record(&mut data, &mut self.out)
+                }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 // The client will send no more but still receives.
-                Ok(ConnectionState::PeerClosed) => self.state = State::ReadClosed,
+                Ok(ConnectionState::PeerClosed) => self.state = TlsSessionState::ReadClosed,
                 _ => return Err(io::ErrorKind::BrokenPipe.into()),
             }
         }
@@ -384,7 +395,7 @@ impl Session {
     /// Sends the encrypted output.
     pub(crate) fn poll_flush(
         &mut self,
-        socket: &Socket,
+        socket: &StreamSocket,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         if self.out.is_empty() {
@@ -399,7 +410,7 @@ impl Session {
     }
 
     /// Announces that no more will be sent (close_notify), as far as the socket takes it at once.
-    pub(crate) fn close_notify(&mut self, socket: &Socket, cx: &mut Context<'_>) {
+    pub(crate) fn close_notify(&mut self, socket: &StreamSocket, cx: &mut Context<'_>) {
         let at = self.out.len();
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) =
             self.connection.process_tls_records(&mut []).state
@@ -417,12 +428,12 @@ impl Session {
     }
 
     /// Returns the result of the handshake, or `None` before its end.
-    pub(crate) fn agreed(&self) -> Option<Agreed> {
-        if self.state == State::Handshake {
+    pub(crate) fn negotiated(&self) -> Option<NegotiatedTls> {
+        if self.state == TlsSessionState::Handshake {
             return None;
         }
         let connection = &self.connection;
-        Some(Agreed {
+        Some(NegotiatedTls {
             protocol: match connection.protocol_version()? {
                 rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
                 _ => "TLSv1.3",
@@ -431,20 +442,20 @@ impl Session {
             server_name: self.asked.name.clone(),
             names: self.asked.names.clone(),
             client: match self.asks_clients {
-                true => client_certificate::variables(
+                true => client_certificate::client_variables(
                     connection.peer_certificates().and_then(<[_]>::first),
                 ),
                 false => Vec::new(),
             },
             http2: connection.alpn_protocol() == Some(b"h2"),
-            challenge: connection.alpn_protocol() == Some(super::challenges::PROTOCOL),
+            challenge: connection.alpn_protocol() == Some(super::challenges::ACME_TLS_PROTOCOL),
             resumed: connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
         })
     }
 }
 
 /// Appends a record that rustls wants to send.
-fn encode(data: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) {
+fn append_record(data: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) {
     let at = out.len();
     let mut room = 1 << 10;
     loop {

@@ -13,14 +13,14 @@ use aws_lc_rs::hmac;
 use rustls::server::ProducesTickets;
 
 /// The length of a key's name, with which every ticket begins, in bytes.
-const NAME: usize = 16;
+const KEY_NAME_BYTES: usize = 16;
 /// The length of a key in bytes: its name, and the key of AES-256-GCM.
-pub const KEY: usize = NAME + 32;
+pub const KEY_BYTES: usize = KEY_NAME_BYTES + 32;
 /// How long a ticket is valid, in seconds. Keys must be kept for this long after they have rotated.
-pub const LIFETIME: u32 = 12 * 3600;
+pub const TICKET_LIFETIME_SECONDS: u32 = 12 * 3600;
 
 struct TicketKey {
-    name: [u8; NAME],
+    name: [u8; KEY_NAME_BYTES],
     key: LessSafeKey,
     /// Additional data that authenticates a ticket.
     context: Vec<u8>,
@@ -30,14 +30,14 @@ struct TicketKey {
 
 /// The keys of session tickets. Without keys no tickets are issued.
 #[derive(Default)]
-pub struct Tickets(ArcSwap<Vec<TicketKey>>);
+pub struct TicketKeys(ArcSwap<Vec<TicketKey>>);
 
-impl Tickets {
+impl TicketKeys {
     /// Replaces the keys; the first one encrypts. A ticket is valid only with the `context` under which it was created:
     /// the authority of client certificates, because a ticket records that the client's certificate was verified.
-    pub fn set(&self, keys: &[[u8; KEY]], context: &[u8]) {
+    pub fn set(&self, keys: &[[u8; KEY_BYTES]], context: &[u8]) {
         let keys = keys.iter().filter_map(|bytes| {
-            let (name, key) = bytes.split_first_chunk::<NAME>()?;
+            let (name, key) = bytes.split_first_chunk::<KEY_NAME_BYTES>()?;
             let secret = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), b"derived");
             Some(TicketKey {
                 derived: hmac::Key::new(hmac::HMAC_SHA256, secret.as_ref()),
@@ -59,19 +59,19 @@ impl Tickets {
     }
 }
 
-impl fmt::Debug for Tickets {
+impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} keys", self.0.load().len())
     }
 }
 
-impl ProducesTickets for Tickets {
+impl ProducesTickets for TicketKeys {
     fn enabled(&self) -> bool {
         !self.0.load().is_empty()
     }
 
     fn lifetime(&self) -> u32 {
-        LIFETIME
+        TICKET_LIFETIME_SECONDS
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
@@ -92,7 +92,7 @@ impl ProducesTickets for Tickets {
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let (name, rest) = ticket.split_first_chunk::<NAME>()?;
+        let (name, rest) = ticket.split_first_chunk::<KEY_NAME_BYTES>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         let keys = self.0.load();
         let TicketKey { key, context, .. } = keys.iter().find(|key| key.name == *name)?;

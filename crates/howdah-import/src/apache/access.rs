@@ -1,24 +1,24 @@
 //! Who may go where: `Require` and its containers, `Order`, `Allow` and `Deny`, `Satisfy`, passwords. What
 //! rules cannot express is closed.
 
-use super::legacy::{legacy, network};
-use super::requirement::{Formula, both};
-use super::site::Work;
+use super::legacy::{legacy_access_formula, parse_apache_network};
+use super::requirement::{AccessFormula, intersection};
+use super::site::HostTranslation;
 use crate::directive::Directive;
-use crate::stages::Stage;
-use crate::target::{Table, Value};
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::{TomlTable, TomlValue};
 
 /// Access of Apache 2.4.
-const REQUIRE: &[&str] = &["require", "requireall", "requireany", "requirenone"];
+const REQUIRE_DIRECTIVES: &[&str] = &["require", "requireall", "requireany", "requirenone"];
 /// Access of Apache 2.2, which 2.4 still has.
-const LEGACY: &[&str] = &["order", "allow", "deny"];
+const LEGACY_DIRECTIVES: &[&str] = &["order", "allow", "deny"];
 
 /// Whether a line restricts who may go somewhere.
-pub fn restricts(line: &Directive) -> bool {
+pub fn restricts_access(line: &Directive) -> bool {
     let name = line.name.as_str();
-    REQUIRE.contains(&name)
-        || LEGACY.contains(&name)
+    REQUIRE_DIRECTIVES.contains(&name)
+        || LEGACY_DIRECTIVES.contains(&name)
         || matches!(
             name,
             "sslrequiressl" | "sslrequire" | "limit" | "limitexcept" | "allowmethods"
@@ -26,108 +26,118 @@ pub fn restricts(line: &Directive) -> bool {
 }
 
 /// The rules of all sections.
-pub fn write(work: &mut Work<'_, '_>) {
+pub fn write_access_rules(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
-        let lines = work.layers[number].lines;
-        let satisfy = work.effective(number, "satisfy");
+        let lines = work.layers[number].directives;
+        let satisfy = work.effective_line(number, "satisfy");
         let any = satisfy.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("any"));
         for line in lines.iter().filter(|d| d.name == "satisfy") {
-            work.ledger.carried(line.id);
+            work.ledger.mark_carried(line.id);
         }
-        if any && has(lines, REQUIRE) && has(lines, LEGACY) {
-            let names = [REQUIRE, LEGACY].concat();
-            let either = |work: &Work<'_, '_>| {
-                let parts = vec![legacy(work, lines)?, requirements(work, lines)?];
-                Ok(Formula::Any(parts))
+        if any
+            && has_any_directive(lines, REQUIRE_DIRECTIVES)
+            && has_any_directive(lines, LEGACY_DIRECTIVES)
+        {
+            let names = [REQUIRE_DIRECTIVES, LEGACY_DIRECTIVES].concat();
+            let either = |work: &HostTranslation<'_, '_>| {
+                let parts = vec![
+                    legacy_access_formula(work, lines)?,
+                    parse_requirements(work, lines)?,
+                ];
+                Ok(AccessFormula::Any(parts))
             };
-            one(work, number, &names, either);
+            translate_section_access(work, number, &names, either);
         } else {
-            one(work, number, REQUIRE, |work| requirements(work, lines));
-            one(work, number, LEGACY, |work| legacy(work, lines));
+            translate_section_access(work, number, REQUIRE_DIRECTIVES, |work| {
+                parse_requirements(work, lines)
+            });
+            translate_section_access(work, number, LEGACY_DIRECTIVES, |work| {
+                legacy_access_formula(work, lines)
+            });
         }
         for block in lines
             .iter()
             .filter(|d| matches!(d.name.as_str(), "limit" | "limitexcept"))
         {
-            limited(work, number, block);
+            translate_limit(work, number, block);
         }
         for line in lines.iter() {
-            others(work, number, line);
+            translate_other_restriction(work, number, line);
         }
     }
 }
 
-fn has(lines: &[Directive], names: &[&str]) -> bool {
+fn has_any_directive(lines: &[Directive], names: &[&str]) -> bool {
     lines.iter().any(|d| names.contains(&d.name.as_str()))
 }
 
 /// The lines of these names in a section, which those of later sections replace.
-fn one(
-    work: &mut Work<'_, '_>,
+fn translate_section_access(
+    work: &mut HostTranslation<'_, '_>,
     number: usize,
     names: &[&str],
-    formula: impl Fn(&Work<'_, '_>) -> Result<Formula, String>,
+    formula: impl Fn(&HostTranslation<'_, '_>) -> Result<AccessFormula, String>,
 ) {
     let layer = work.layers[number].clone();
     let lines: Vec<&Directive> = layer
-        .lines
+        .directives
         .iter()
         .filter(|d| names.contains(&d.name.as_str()))
         .collect();
     if lines.is_empty() || layer.section.is_none() {
         return;
     }
-    let Some(when) = work.when(number, names) else {
+    let Some(when) = work.effective_requests(number, names) else {
         for line in lines {
-            line.walk(&mut |d| work.overridden(d));
+            line.walk(&mut |d| work.mark_overridden(d));
         }
         return;
     };
     let formula = formula(work);
-    demand(work, number, &when, formula, &lines);
+    deny_others(work, number, &when, formula, &lines);
 }
 
 /// Refuses whoever a formula does not let in.
-fn demand(
-    work: &mut Work<'_, '_>,
+fn deny_others(
+    work: &mut HostTranslation<'_, '_>,
     number: usize,
-    when: &When,
-    formula: Result<Formula, String>,
+    when: &RuleCondition,
+    formula: Result<AccessFormula, String>,
     lines: &[&Directive],
 ) {
     let place = &lines[0].place;
-    let settle = |work: &Work<'_, '_>| {
+    let settle = |work: &HostTranslation<'_, '_>| {
         for line in lines {
-            line.walk(&mut |d| work.ledger.carried(d.id));
+            line.walk(&mut |d| work.ledger.mark_carried(d.id));
         }
     };
     let found = formula.and_then(|formula| {
         let cannot = "rules that say the same (docs/access.md)".to_owned();
-        formula.demands().map_err(|()| cannot)
+        formula.into_demands().map_err(|()| cannot)
     });
     let demands = match found {
         Ok(demands) => demands,
-        Err(need) => return closed(work, number, when, lines, &need),
+        Err(need) => return deny_all(work, number, when, lines, &need),
     };
     let mut rules = Vec::new();
     for denial in &demands.denials {
-        match both(when, denial) {
+        match intersection(when, denial) {
             Some(both) => rules.push(both.rule("deny", 403, place)),
-            None => return closed(work, number, when, lines, "one rule for the paths of both"),
+            None => return deny_all(work, number, when, lines, "one rule for the paths of both"),
         }
     }
     if let Some(login) = &demands.login {
         let mut asked = when.clone();
-        asked.not.extend(login.exempt.iter().cloned());
-        match password(work, number, &asked, &login.require, lines[0]) {
+        asked.exceptions.extend(login.exempt.iter().cloned());
+        match password_rule(work, number, &asked, &login.require, lines[0]) {
             Ok(rule) => rules.push(rule),
-            Err(need) => return closed(work, number, when, lines, &need),
+            Err(need) => return deny_all(work, number, when, lines, &need),
         }
     }
     settle(work);
     if !rules.is_empty() && names_dotfiles(&when.paths) {
         for line in lines {
-            work.ledger.moot(
+            work.ledger.mark_irrelevant(
                 line.id,
                 "names that begin with a dot are never sent, `/.well-known/` aside",
             );
@@ -135,43 +145,49 @@ fn demand(
         return;
     }
     for rule in rules {
-        refuse(work, number, rule);
+        push_denial(work, number, rule);
     }
 }
 
 /// Whether all of these paths have a name that begins with a dot.
-pub fn names_dotfiles(paths: &Match) -> bool {
-    matches!(paths, Match::Regex(expression) if expression.starts_with(r"/\."))
+pub fn names_dotfiles(paths: &PathMatch) -> bool {
+    matches!(paths, PathMatch::Regex(expression) if expression.starts_with(r"/\."))
 }
 
 /// Adds a rule that refuses. `<Location>` is for the path that the client names, also where a rewrite or
 /// an alias leads elsewhere: then it is asked before them, too.
-fn refuse(work: &mut Work<'_, '_>, number: usize, rule: Table) {
+fn push_denial(work: &mut HostTranslation<'_, '_>, number: usize, rule: TomlTable) {
     let section = work.layers[number].section;
     let is_location = section.is_some_and(|section| section.name.starts_with("location"));
-    if is_location && work.leads_elsewhere() {
-        work.stages.push(Stage::Inside, rule.clone());
+    if is_location && work.has_path_mapping() {
+        work.stages.push(RuleStage::InternalPaths, rule.clone());
     }
     // Where a section's own rewrites lead is asked about again.
     if work.rewrites_within_sections() {
-        work.stages.push(Stage::Pools, rule.clone());
+        work.stages.push(RuleStage::Pools, rule.clone());
     }
-    work.stages.push(Stage::Answers, rule);
+    work.stages.push(RuleStage::Responses, rule);
 }
 
 /// Nobody may go there.
-fn closed(work: &mut Work<'_, '_>, number: usize, when: &When, lines: &[&Directive], need: &str) {
-    refuse(work, number, when.rule("deny", 403, &lines[0].place));
+fn deny_all(
+    work: &mut HostTranslation<'_, '_>,
+    number: usize,
+    when: &RuleCondition,
+    lines: &[&Directive],
+    need: &str,
+) {
+    push_denial(work, number, when.rule("deny", 403, &lines[0].place));
     for line in lines {
         line.walk(&mut |d| {
             work.ledger
-                .list_protection(d.id, format!("{need}; until then this is closed"))
+                .mark_missing_protection(d.id, format!("{need}; until then this is closed"))
         });
     }
 }
 
 /// Who may GET may HEAD.
-fn methods(words: &[String]) -> Vec<String> {
+fn with_head(words: &[String]) -> Vec<String> {
     let mut methods = words.to_vec();
     if methods.iter().any(|m| m == "GET") && !methods.iter().any(|m| m == "HEAD") {
         methods.push("HEAD".to_owned());
@@ -180,45 +196,49 @@ fn methods(words: &[String]) -> Vec<String> {
 }
 
 /// `<Limit>` and `<LimitExcept>`: the same for some methods.
-fn limited(work: &mut Work<'_, '_>, number: usize, block: &Directive) {
-    let own = When::methods(methods(&block.args));
+fn translate_limit(work: &mut HostTranslation<'_, '_>, number: usize, block: &Directive) {
+    let own = RuleCondition::methods(with_head(&block.args));
     let lines: Vec<&Directive> = block.inner().iter().collect();
-    let when = When::paths(work.layers[number].paths.clone());
+    let when = RuleCondition::paths(work.layers[number].paths.clone());
     let when = match block.name.as_str() {
-        "limit" => both(&when, &own),
+        "limit" => intersection(&when, &own),
         _ => Some(when.but(own)),
     };
     let (Some(when), false) = (when, lines.is_empty()) else {
-        return work.ledger.carried(block.id);
+        return work.ledger.mark_carried(block.id);
     };
-    work.ledger.carried(block.id);
-    let formula = requirements(work, block.inner()).and_then(|require| {
-        let legacy = legacy(work, block.inner())?;
-        let has = |names| has(block.inner(), names);
-        Ok(match (has(REQUIRE), has(LEGACY)) {
-            (true, true) => Formula::All(vec![require, legacy]),
+    work.ledger.mark_carried(block.id);
+    let formula = parse_requirements(work, block.inner()).and_then(|require| {
+        let legacy = legacy_access_formula(work, block.inner())?;
+        let has = |names| has_any_directive(block.inner(), names);
+        Ok(match (has(REQUIRE_DIRECTIVES), has(LEGACY_DIRECTIVES)) {
+            (true, true) => AccessFormula::All(vec![require, legacy]),
             (true, false) => require,
             (false, true) => legacy,
             (false, false) => return Err("a rule with `methods`".to_owned()),
         })
     });
-    demand(work, number, &when, formula, &lines);
+    deny_others(work, number, &when, formula, &lines);
 }
 
 /// `SSLRequireSSL` and lines that no rule replaces.
-fn others(work: &mut Work<'_, '_>, number: usize, line: &Directive) {
-    let when = When::paths(work.layers[number].paths.clone());
+fn translate_other_restriction(
+    work: &mut HostTranslation<'_, '_>,
+    number: usize,
+    line: &Directive,
+) {
+    let when = RuleCondition::paths(work.layers[number].paths.clone());
     match line.name.as_str() {
         "sslrequiressl" => {
-            let secure = When::https();
-            refuse(
+            let secure = RuleCondition::https();
+            push_denial(
                 work,
                 number,
                 when.but(secure).rule("deny", 403, &line.place),
             );
-            work.ledger.carried(line.id);
+            work.ledger.mark_carried(line.id);
         }
-        "sslrequire" => closed(
+        "sslrequire" => deny_all(
             work,
             number,
             &when,
@@ -228,40 +248,48 @@ fn others(work: &mut Work<'_, '_>, number: usize, line: &Directive) {
         "allowmethods" => {
             let mut methods = line.args.clone();
             if methods.iter().any(|m| m.eq_ignore_ascii_case("reset")) {
-                return work.ledger.carried(line.id);
+                return work.ledger.mark_carried(line.id);
             }
             methods.push("HEAD".to_owned());
-            let allowed = When::methods(methods);
-            refuse(
+            let allowed = RuleCondition::methods(methods);
+            push_denial(
                 work,
                 number,
                 when.but(allowed).rule("deny", 405, &line.place),
             );
-            work.ledger.carried(line.id);
+            work.ledger.mark_carried(line.id);
         }
         "authmerging" => match line.arg(0).eq_ignore_ascii_case("or") {
             true => work
                 .ledger
-                .remark(line.id, "all of them are asked for, not any"),
-            false => work.ledger.carried(line.id),
+                .mark_different(line.id, "all of them are asked for, not any"),
+            false => work.ledger.mark_carried(line.id),
         },
         _ => {}
     }
 }
 
 /// `Require` lines, of which one is enough, and containers.
-fn requirements(work: &Work<'_, '_>, lines: &[Directive]) -> Result<Formula, String> {
-    Ok(Formula::Any(each(work, lines)?))
+fn parse_requirements(
+    work: &HostTranslation<'_, '_>,
+    lines: &[Directive],
+) -> Result<AccessFormula, String> {
+    Ok(AccessFormula::Any(parse_requirement_list(work, lines)?))
 }
 
-fn each(work: &Work<'_, '_>, lines: &[Directive]) -> Result<Vec<Formula>, String> {
+fn parse_requirement_list(
+    work: &HostTranslation<'_, '_>,
+    lines: &[Directive],
+) -> Result<Vec<AccessFormula>, String> {
     let mut parts = Vec::new();
     for line in lines {
         parts.push(match line.name.as_str() {
-            "requireall" => Formula::All(each(work, line.inner())?),
-            "requireany" => Formula::Any(each(work, line.inner())?),
-            "requirenone" => Formula::Not(Box::new(Formula::Any(each(work, line.inner())?))),
-            "require" => requirement(work, line)?,
+            "requireall" => AccessFormula::All(parse_requirement_list(work, line.inner())?),
+            "requireany" => AccessFormula::Any(parse_requirement_list(work, line.inner())?),
+            "requirenone" => AccessFormula::Not(Box::new(AccessFormula::Any(
+                parse_requirement_list(work, line.inner())?,
+            ))),
+            "require" => parse_requirement(work, line)?,
             _ => continue,
         });
     }
@@ -269,7 +297,10 @@ fn each(work: &Work<'_, '_>, lines: &[Directive]) -> Result<Vec<Formula>, String
 }
 
 /// `Require`
-fn requirement(work: &Work<'_, '_>, line: &Directive) -> Result<Formula, String> {
+fn parse_requirement(
+    work: &HostTranslation<'_, '_>,
+    line: &Directive,
+) -> Result<AccessFormula, String> {
     let (negated, words) = match line.args.split_first() {
         Some((not, words)) if not.eq_ignore_ascii_case("not") => (true, words),
         _ => (false, &line.args[..]),
@@ -290,63 +321,69 @@ fn requirement(work: &Work<'_, '_>, line: &Directive) -> Result<Formula, String>
                 .first()
                 .is_some_and(|v| v.eq_ignore_ascii_case("granted")) =>
         {
-            Formula::Yes
+            AccessFormula::Granted
         }
-        "all" => Formula::No,
-        "local" => from(&["127.0.0.0/8", "::1/128"]),
+        "all" => AccessFormula::Denied,
+        "local" => clients_from(&["127.0.0.0/8", "::1/128"]),
         "ip" => {
             let mut found = Vec::new();
             for value in values {
-                found.push(network(value).ok_or_else(|| format!("{value} is not a network"))?);
+                found.push(
+                    parse_apache_network(value)
+                        .ok_or_else(|| format!("{value} is not a network"))?,
+                );
             }
-            Formula::Is(When::clients(found))
+            AccessFormula::Condition(RuleCondition::clients(found))
         }
         "host" | "forward-dns" if !negated => {
-            work.ledger.list_protection(
+            work.ledger.mark_missing_protection(
                 line.id,
                 "addresses in place of host names: Howdah looks up no client",
             );
-            Formula::No
+            AccessFormula::Denied
         }
-        "method" => Formula::Is(When::methods(methods(values))),
-        "env" => any_of(work, values)?,
-        "valid-user" => Formula::Login(Vec::new()),
-        "user" => Formula::Login(named("user")),
-        "group" => Formula::Login(named("group")),
-        "expr" => super::expr::condition(&values.join(" "))?,
+        "method" => AccessFormula::Condition(RuleCondition::methods(with_head(values))),
+        "env" => any_variable_set(work, values)?,
+        "valid-user" => AccessFormula::Login(Vec::new()),
+        "user" => AccessFormula::Login(named("user")),
+        "group" => AccessFormula::Login(named("group")),
+        "expr" => super::expr::parse_expression(&values.join(" "))?,
         _ => return Err(format!("Howdah has no `Require {kind}`")),
     };
     Ok(match negated {
-        true => Formula::Not(Box::new(found)),
+        true => AccessFormula::Not(Box::new(found)),
         false => found,
     })
 }
 
-fn from(networks: &[&str]) -> Formula {
-    Formula::Is(When::clients(
+fn clients_from(networks: &[&str]) -> AccessFormula {
+    AccessFormula::Condition(RuleCondition::clients(
         networks.iter().map(|n| (*n).to_owned()).collect(),
     ))
 }
 
 /// Requests for which one of these variables is set.
-pub fn any_of(work: &Work<'_, '_>, names: &[String]) -> Result<Formula, String> {
+pub fn any_variable_set(
+    work: &HostTranslation<'_, '_>,
+    names: &[String],
+) -> Result<AccessFormula, String> {
     let mut any = Vec::new();
     for name in names {
-        let found = work.variable(name)?;
-        any.extend(found.into_iter().map(Formula::Is));
+        let found = work.requests_with_variable(name)?;
+        any.extend(found.into_iter().map(AccessFormula::Condition));
     }
-    Ok(Formula::Any(any))
+    Ok(AccessFormula::Any(any))
 }
 
 /// The rule that asks for a password.
-fn password(
-    work: &Work<'_, '_>,
+fn password_rule(
+    work: &HostTranslation<'_, '_>,
     number: usize,
-    when: &When,
+    when: &RuleCondition,
     require: &[String],
     line: &Directive,
-) -> Result<Table, String> {
-    let auth = |name: &str| work.effective(number, name);
+) -> Result<TomlTable, String> {
+    let auth = |name: &str| work.effective_line(number, name);
     let word =
         |name: &str| auth(name).map_or(String::new(), |line| line.arg(0).to_ascii_lowercase());
     if word("authtype") != "basic" {
@@ -368,14 +405,18 @@ fn password(
             return Err("`auth_basic_group_file` of a rule: there is no AuthGroupFile".to_owned());
         };
         rule.set("auth_basic_group_file", groups, Some(&file.place));
-        work.ledger.carried(file.id);
+        work.ledger.mark_carried(file.id);
     }
     if !require.is_empty() {
-        rule.set("auth_basic_require", Value::Texts(require.to_vec()), None);
+        rule.set(
+            "auth_basic_require",
+            TomlValue::Texts(require.to_vec()),
+            None,
+        );
     }
     for name in ["authtype", "authname", "authuserfile", "authbasicprovider"] {
         if let Some(line) = auth(name) {
-            work.ledger.carried(line.id);
+            work.ledger.mark_carried(line.id);
         }
     }
     Ok(rule)

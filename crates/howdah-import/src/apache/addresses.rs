@@ -1,49 +1,49 @@
-//! `Listen`, and the addresses that a `<VirtualHost>` names.
+//! `SiteListen`, and the addresses that a `<VirtualHost>` names.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::directive::Directive;
-use crate::ledger::{Id, Ledger};
-use crate::listen::Listen;
+use crate::ledger::{EntryId, ImportLedger};
+use crate::listen::SiteListen;
 
 /// An address, unless it is any, and a port, unless it is any.
-pub type Address = (Option<IpAddr>, Option<u16>);
+pub type HostAddress = (Option<IpAddr>, Option<u16>);
 
-/// `Listen`
+/// `SiteListen`
 #[derive(Clone, Debug)]
-pub struct Socket {
+pub struct ListenSocket {
     pub ip: Option<IpAddr>,
     pub port: u16,
     pub tls: bool,
     /// The line that opens it.
-    pub line: Option<Id>,
+    pub line: Option<EntryId>,
 }
 
-pub fn sockets(tree: &[Directive], ledger: &Ledger) -> Vec<Socket> {
+pub fn parse_sockets(tree: &[Directive], ledger: &ImportLedger) -> Vec<ListenSocket> {
     let mut found = Vec::new();
     for line in tree.iter().filter(|d| d.name == "listen") {
         let (ip, port) = match line.arg(0).parse::<u16>() {
             Ok(port) => (None, Some(port)),
-            Err(_) => address(line.arg(0)),
+            Err(_) => parse_address(line.arg(0)),
         };
         match port {
             Some(port) => {
-                found.push(Socket {
+                found.push(ListenSocket {
                     ip,
                     port,
                     tls: line.arg(1).eq_ignore_ascii_case("https"),
                     line: Some(line.id),
                 });
-                ledger.carried(line.id);
+                ledger.mark_carried(line.id);
             }
-            None => ledger.list(line.id, "`listen` with an address and a port"),
+            None => ledger.mark_missing(line.id, "`listen` with an address and a port"),
         }
     }
     found
 }
 
 /// `*:80`, `192.0.2.1`, `[::1]:443`, `_default_:443`: an address, unless it is any, and a port.
-pub fn address(text: &str) -> Address {
+pub fn parse_address(text: &str) -> HostAddress {
     if let Ok(address) = text.parse::<SocketAddr>() {
         let ip = Some(address.ip()).filter(|ip| !ip.is_unspecified());
         return (ip, Some(address.port()));
@@ -61,14 +61,14 @@ pub fn address(text: &str) -> Address {
 }
 
 /// Whether connections to a socket may reach a host with this address.
-pub fn covers((ip, port): Address, socket: &Socket) -> bool {
+pub fn covers((ip, port): HostAddress, socket: &ListenSocket) -> bool {
     let same_ip = ip.is_none() || socket.ip.is_none() || ip == socket.ip;
     same_ip && port.is_none_or(|port| port == socket.port)
 }
 
 /// A socket for all addresses is one of IPv4 and one of IPv6.
-pub fn listens(socket: &Socket, ip: Option<IpAddr>) -> Vec<Listen> {
-    let of = |address: String| Listen {
+pub fn listen_addresses(socket: &ListenSocket, ip: Option<IpAddr>) -> Vec<SiteListen> {
+    let of = |address: String| SiteListen {
         address,
         tls: socket.tls,
         quic: false,
@@ -90,12 +90,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_apaches() {
-        assert_eq!(address("*:80"), (None, Some(80)));
-        assert_eq!(address("_default_:443"), (None, Some(443)));
-        assert_eq!(address("[::1]:8"), (Some("::1".parse().unwrap()), Some(8)));
+    fn addresses_are_parsed_as_in_apache() {
+        assert_eq!(parse_address("*:80"), (None, Some(80)));
+        assert_eq!(parse_address("_default_:443"), (None, Some(443)));
         assert_eq!(
-            address("192.0.2.1"),
+            parse_address("[::1]:8"),
+            (Some("::1".parse().unwrap()), Some(8))
+        );
+        assert_eq!(
+            parse_address("192.0.2.1"),
             (Some("192.0.2.1".parse().unwrap()), None)
         );
     }

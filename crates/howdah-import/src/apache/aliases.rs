@@ -1,25 +1,25 @@
 //! `Alias` and `ScriptAlias`: directories outside of the root, which a link makes part of it.
 
-use super::region::{self, Places};
-use super::site::Work;
+use super::region::{self, UrlMounts};
+use super::site::HostTranslation;
 use crate::directive::Directive;
 use crate::link;
-use crate::stages::Stage;
-use crate::target::Table;
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::TomlTable;
 
 fn is_alias(line: &Directive) -> bool {
     matches!(line.name.as_str(), "alias" | "scriptalias") && line.args.len() == 2
 }
 
 /// The icons of directory listings, which Debian's Apache has for every host.
-fn is_icons(line: &Directive) -> bool {
+fn is_listing_icons(line: &Directive) -> bool {
     line.arg(0).trim_matches('/') == "icons"
         && line.arg(1).trim_end_matches('/').ends_with("/icons")
 }
 
 /// The lines of the main server and of the host.
-fn lines<'a>(work: &Work<'_, 'a>, main: &'a [Directive]) -> Vec<&'a Directive> {
+fn alias_lines<'a>(work: &HostTranslation<'_, 'a>, main: &'a [Directive]) -> Vec<&'a Directive> {
     let own = if work.is_main {
         &[][..]
     } else {
@@ -30,11 +30,11 @@ fn lines<'a>(work: &Work<'_, 'a>, main: &'a [Directive]) -> Vec<&'a Directive> {
 }
 
 /// Notes which directories are shown where.
-pub fn mounts<'a>(work: &mut Work<'_, 'a>, main: &'a [Directive]) {
+pub fn record_mounts<'a>(work: &mut HostTranslation<'_, 'a>, main: &'a [Directive]) {
     let mut mounts: Vec<(String, String)> = Vec::new();
-    for line in lines(work, main) {
+    for line in alias_lines(work, main) {
         let url = line.arg(0).trim_end_matches('/').to_owned();
-        if is_icons(line) || mounts.iter().any(|(known, _)| *known == url) {
+        if is_listing_icons(line) || mounts.iter().any(|(known, _)| *known == url) {
             continue;
         }
         let target = work.context.path(line.arg(1));
@@ -46,21 +46,21 @@ pub fn mounts<'a>(work: &mut Work<'_, 'a>, main: &'a [Directive]) {
     {
         mounts.push((String::new(), root.clone()));
     }
-    work.places = Places { mounts };
+    work.mounts = UrlMounts { mounts };
 }
 
 /// Rules and links.
-pub fn write(work: &mut Work<'_, '_>) {
+pub fn write_aliases(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
-        for line in layer.lines {
+        for line in layer.directives {
             match line.name.as_str() {
                 "alias" | "scriptalias" if layer.section.is_none() && is_alias(line) => {
-                    alias(work, line)
+                    translate_alias(work, line)
                 }
                 "alias" | "scriptalias" | "aliasmatch" | "scriptaliasmatch" => {
                     let need = "a link below the root for each directory, or a [[site]] of its own";
-                    work.ledger.list(line.id, need);
+                    work.ledger.mark_missing(line.id, need);
                 }
                 _ => {}
             }
@@ -68,10 +68,10 @@ pub fn write(work: &mut Work<'_, '_>) {
     }
 }
 
-fn alias(work: &mut Work<'_, '_>, line: &Directive) {
+fn translate_alias(work: &mut HostTranslation<'_, '_>, line: &Directive) {
     let ledger = work.ledger;
-    if is_icons(line) {
-        return ledger.moot(
+    if is_listing_icons(line) {
+        return ledger.mark_irrelevant(
             line.id,
             "icons of directory listings, which Howdah does not make",
         );
@@ -79,25 +79,31 @@ fn alias(work: &mut Work<'_, '_>, line: &Directive) {
     let url = line.arg(0).trim_end_matches('/');
     let target = work.context.path(line.arg(1));
     if url.is_empty() {
-        return ledger.carried(line.id);
+        return ledger.mark_carried(line.id);
     }
     if work
-        .places
+        .mounts
         .mounts
         .iter()
         .any(|(known, own)| known == url && *own != target)
     {
-        return ledger.moot(line.id, "another line says where this path leads");
+        return ledger.mark_irrelevant(line.id, "another line says where this path leads");
     }
-    let when = When::paths(Match::segments(url));
-    show(work, line, url, &target, &when);
+    let when = RuleCondition::paths(PathMatch::segment_prefix(url));
+    map_directory(work, line, url, &target, &when);
     if line.name == "scriptalias" {
-        programs(work, line, &when);
+        add_cgi_rule(work, line, &when);
     }
 }
 
 /// The directory below the root.
-fn show(work: &mut Work<'_, '_>, line: &Directive, url: &str, target: &str, when: &When) {
+fn map_directory(
+    work: &mut HostTranslation<'_, '_>,
+    line: &Directive,
+    url: &str,
+    target: &str,
+    when: &RuleCondition,
+) {
     let ledger = work.ledger;
     let root = work.root.clone();
     let below = root.as_deref().and_then(|root| target.strip_prefix(root));
@@ -105,42 +111,46 @@ fn show(work: &mut Work<'_, '_>, line: &Directive, url: &str, target: &str, when
         if below != url {
             let to = format!("{}$1", below.replace('$', "$$"));
             work.stages
-                .push(Stage::Rewrites, when.rule("rewrite", to, &line.place));
+                .push(RuleStage::Rewrites, when.rule("rewrite", to, &line.place));
         }
-        return ledger.carried(line.id);
+        return ledger.mark_carried(line.id);
     }
     let Some(root) = root else {
         let need = format!("files of {target} as a [[site]] of their own, or below the root");
-        return ledger.list(line.id, need);
+        return ledger.mark_missing(line.id, need);
     };
-    let Some(missing) = link::missing(&root, url, target) else {
-        return ledger.carried(line.id);
+    let Some(missing) = link::missing_link(&root, url, target) else {
+        return ledger.mark_carried(line.id);
     };
-    if missing.hides {
+    if missing.is_occupied {
         work.stages
-            .push(Stage::Answers, when.rule("deny", 404, &line.place));
+            .push(RuleStage::Responses, when.rule("deny", 404, &line.place));
     }
-    ledger.list(line.id, missing.need);
+    ledger.mark_missing(line.id, missing.command);
 }
 
 /// What lies there is executed.
-fn programs(work: &mut Work<'_, '_>, line: &Directive, when: &When) {
+fn add_cgi_rule(work: &mut HostTranslation<'_, '_>, line: &Directive, when: &RuleCondition) {
     const POOL: &str = "cgi";
     let pools = &mut work.context.config.pools;
     if !pools.iter().any(|(name, ..)| name == POOL) {
-        let mut table = Table::default();
+        let mut table = TomlTable::default();
         table.comment(line.place.to_string());
         table.set("mode", "cgi", None);
         pools.push((POOL.to_owned(), table, Default::default()));
     }
     work.stages
-        .push(Stage::Answers, when.rule("cgi", POOL, &line.place));
+        .push(RuleStage::Responses, when.rule("cgi", POOL, &line.place));
 }
 
 /// Whether links of the list lead out of the root.
-pub fn leads_out(work: &Work<'_, '_>) -> bool {
+pub fn has_mount_outside_root(work: &HostTranslation<'_, '_>) -> bool {
     let root = work.root.as_deref().unwrap_or_default();
-    let inside =
-        |target: &str| region::covers(&Match::segments(root), &Match::Path(target.to_owned()));
-    work.places.mounts.iter().any(|(_, target)| !inside(target))
+    let inside = |target: &str| {
+        region::covers(
+            &PathMatch::segment_prefix(root),
+            &PathMatch::Path(target.to_owned()),
+        )
+    };
+    work.mounts.mounts.iter().any(|(_, target)| !inside(target))
 }

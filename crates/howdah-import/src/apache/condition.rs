@@ -1,11 +1,11 @@
 //! Apache's variables as conditions of rules: of `RewriteCond`, of `SetEnvIf`, of expressions.
 
 use crate::expression::compile;
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
 
 /// How a variable is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Test {
+pub enum VariableTest {
     /// With a text, in any case or not.
     Equals(String, bool),
     /// With an expression.
@@ -14,25 +14,25 @@ pub enum Test {
 
 /// What a condition comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum TranslatedCondition {
     /// It holds for all requests, or for none.
     Always(bool),
     /// It holds for these requests.
-    Is(When),
+    Requests(RuleCondition),
     /// It holds for all others.
-    IsNot(When),
+    OtherRequests(RuleCondition),
     /// It holds where a file is there, or where none is.
-    Exists(bool),
+    FileExists(bool),
 }
 
-impl Asked {
+impl TranslatedCondition {
     /// Holds where this one does not.
-    pub fn not(self) -> Asked {
+    pub fn not(self) -> TranslatedCondition {
         match self {
-            Asked::Always(holds) => Asked::Always(!holds),
-            Asked::Is(when) => Asked::IsNot(when),
-            Asked::IsNot(when) => Asked::Is(when),
-            Asked::Exists(there) => Asked::Exists(!there),
+            TranslatedCondition::Always(holds) => TranslatedCondition::Always(!holds),
+            TranslatedCondition::Requests(when) => TranslatedCondition::OtherRequests(when),
+            TranslatedCondition::OtherRequests(when) => TranslatedCondition::Requests(when),
+            TranslatedCondition::FileExists(there) => TranslatedCondition::FileExists(!there),
         }
     }
 }
@@ -41,120 +41,135 @@ impl Asked {
 ///
 /// # Errors
 /// Rules cannot ask for it: a sentence.
-pub fn test(variable: &str, test: &Test) -> Result<Asked, String> {
-    if let Test::Matches(expression) = test {
+pub fn translate_test(variable: &str, test: &VariableTest) -> Result<TranslatedCondition, String> {
+    if let VariableTest::Matches(expression) = test {
         compile(expression)?;
     }
     let upper = variable.to_ascii_uppercase();
     if let Some(field) = upper.strip_prefix("HTTP:") {
-        return Ok(Asked::Is(field_test(field, test)));
+        return Ok(TranslatedCondition::Requests(header_condition(field, test)));
     }
     if let Some(name) = upper.strip_prefix("SSL:") {
-        return Ok(Asked::Is(of("env", name, test)));
+        return Ok(TranslatedCondition::Requests(condition_on(
+            "env", name, test,
+        )));
     }
     match upper.as_str() {
-        "HTTPS" => https(test, "on"),
-        "REQUEST_SCHEME" => https(test, "https"),
-        "SERVER_PORT" => https(test, "443"),
-        "HTTP_HOST" | "SERVER_NAME" => Ok(Asked::Is(host(test))),
-        "REQUEST_URI" | "DOCUMENT_URI" | "SCRIPT_NAME" => paths(test).map(Asked::Is),
-        // An expression for the end of a file's name is one for the end of its path.
-        "REQUEST_FILENAME" | "SCRIPT_FILENAME" if matches!(test, Test::Matches(text) if !text.contains('^')) => {
-            paths(test).map(Asked::Is)
+        "HTTPS" => https_condition(test, "on"),
+        "REQUEST_SCHEME" => https_condition(test, "https"),
+        "SERVER_PORT" => https_condition(test, "443"),
+        "HTTP_HOST" | "SERVER_NAME" => Ok(TranslatedCondition::Requests(host_condition(test))),
+        "REQUEST_URI" | "DOCUMENT_URI" | "SCRIPT_NAME" => {
+            path_condition(test).map(TranslatedCondition::Requests)
         }
-        "REQUEST_METHOD" => methods(test).map(Asked::Is),
-        "REMOTE_ADDR" | "CONN_REMOTE_ADDR" => addresses(test).map(Asked::Is),
-        "QUERY_STRING" => query(test).map(Asked::Is),
+        // An expression for the end of a file's name is one for the end of its path.
+        "REQUEST_FILENAME" | "SCRIPT_FILENAME" if matches!(test, VariableTest::Matches(text) if !text.contains('^')) => {
+            path_condition(test).map(TranslatedCondition::Requests)
+        }
+        "REQUEST_METHOD" => method_condition(test).map(TranslatedCondition::Requests),
+        "REMOTE_ADDR" | "CONN_REMOTE_ADDR" => {
+            address_condition(test).map(TranslatedCondition::Requests)
+        }
+        "QUERY_STRING" => query_condition(test).map(TranslatedCondition::Requests),
         // Rules run once: nothing has been redirected before.
         "ENV:REDIRECT_STATUS" => {
-            let Test::Matches(expression) = test else {
-                return Ok(Asked::Always(false));
+            let VariableTest::Matches(expression) = test else {
+                return Ok(TranslatedCondition::Always(false));
             };
-            Ok(Asked::Always(compile(expression)?.is_match(b"")))
+            Ok(TranslatedCondition::Always(
+                compile(expression)?.is_match(b""),
+            ))
         }
-        "IS_SUBREQ" => Ok(Asked::Always(
-            matches!(test, Test::Equals(text, _) if text == "false"),
+        "IS_SUBREQ" => Ok(TranslatedCondition::Always(
+            matches!(test, VariableTest::Equals(text, _) if text == "false"),
         )),
         _ => match upper.strip_prefix("HTTP_") {
-            Some(field) => Ok(Asked::Is(field_test(&field.replace('_', "-"), test))),
+            Some(field) => Ok(TranslatedCondition::Requests(header_condition(
+                &field.replace('_', "-"),
+                test,
+            ))),
             None => Err(format!("rules cannot ask for %{{{variable}}}")),
         },
     }
 }
 
 /// The field of a request's header.
-pub fn field_test(name: &str, test: &Test) -> When {
+pub fn header_condition(name: &str, test: &VariableTest) -> RuleCondition {
     match name.eq_ignore_ascii_case("host") {
-        true => host(test),
-        false => of("header", name, test),
+        true => host_condition(test),
+        false => condition_on("header", name, test),
     }
 }
 
-fn of(kind: &'static str, name: &str, test: &Test) -> When {
+fn condition_on(kind: &'static str, name: &str, test: &VariableTest) -> RuleCondition {
     let text = match test {
-        Test::Equals(text, false) if text.is_empty() => String::new(),
-        Test::Equals(text, false) if !text.contains('*') && !text.starts_with('~') => text.clone(),
-        Test::Equals(text, any_case) => {
+        VariableTest::Equals(text, false) if text.is_empty() => String::new(),
+        VariableTest::Equals(text, false) if !text.contains('*') && !text.starts_with('~') => {
+            text.clone()
+        }
+        VariableTest::Equals(text, any_case) => {
             let mark = if *any_case { "~*" } else { "~" };
             format!("{mark} ^{}$", regex::escape(text))
         }
         // What is not there is empty.
-        Test::Matches(text) if text == "^$" => String::new(),
-        Test::Matches(text) if matches!(text.as_str(), "." | ".+" | "(.+)" | "^.+$" | "^(.+)$") => {
+        VariableTest::Matches(text) if text == "^$" => String::new(),
+        VariableTest::Matches(text)
+            if matches!(text.as_str(), "." | ".+" | "(.+)" | "^.+$" | "^(.+)$") =>
+        {
             "*".to_owned()
         }
-        Test::Matches(text) => match text.strip_prefix("(?i)") {
+        VariableTest::Matches(text) => match text.strip_prefix("(?i)") {
             Some(text) => format!("~* {text}"),
             None => format!("~ {text}"),
         },
     };
-    When::test(kind, name, text)
+    RuleCondition::test(kind, name, text)
 }
 
 /// Names of hosts are the same in any case, and with a port.
-fn host(test: &Test) -> When {
+fn host_condition(test: &VariableTest) -> RuleCondition {
     let test = match test {
-        Test::Equals(text, _) if !text.is_empty() => {
-            Test::Matches(format!("(?i)^{}(?::[0-9]+)?$", regex::escape(text)))
+        VariableTest::Equals(text, _) if !text.is_empty() => {
+            VariableTest::Matches(format!("(?i)^{}(?::[0-9]+)?$", regex::escape(text)))
         }
         test => test.clone(),
     };
-    of("header", "Host", &test)
+    condition_on("header", "Host", &test)
 }
 
-fn https(test: &Test, on: &str) -> Result<Asked, String> {
+fn https_condition(test: &VariableTest, on: &str) -> Result<TranslatedCondition, String> {
     let off = match on {
         "on" => "off",
         "https" => "http",
         _ => "80",
     };
     let holds = |value: &str| match test {
-        Test::Equals(text, _) => Ok(text.eq_ignore_ascii_case(value)),
-        Test::Matches(text) => compile(text).map(|regex| regex.is_match(value.as_bytes())),
+        VariableTest::Equals(text, _) => Ok(text.eq_ignore_ascii_case(value)),
+        VariableTest::Matches(text) => compile(text).map(|regex| regex.is_match(value.as_bytes())),
     };
-    let secure = When::https();
+    let secure = RuleCondition::https();
     Ok(match (holds(on)?, holds(off)?) {
-        (true, false) => Asked::Is(secure),
-        (false, true) => Asked::IsNot(secure),
-        (both, _) => Asked::Always(both),
+        (true, false) => TranslatedCondition::Requests(secure),
+        (false, true) => TranslatedCondition::OtherRequests(secure),
+        (both, _) => TranslatedCondition::Always(both),
     })
 }
 
-fn paths(test: &Test) -> Result<When, String> {
-    Ok(When::paths(match test {
-        Test::Equals(text, false) if text.starts_with('/') => Match::Path(text.clone()),
-        Test::Equals(text, any_case) => {
+fn path_condition(test: &VariableTest) -> Result<RuleCondition, String> {
+    Ok(RuleCondition::paths(match test {
+        VariableTest::Equals(text, false) if text.starts_with('/') => PathMatch::Path(text.clone()),
+        VariableTest::Equals(text, any_case) => {
             let flags = if *any_case { "(?i)" } else { "" };
-            Match::Regex(format!("{flags}^{}$", regex::escape(text)))
+            PathMatch::Regex(format!("{flags}^{}$", regex::escape(text)))
         }
-        Test::Matches(text) => super::region::location_match(text)?,
+        VariableTest::Matches(text) => super::region::location_match_paths(text)?,
     }))
 }
 
-fn methods(test: &Test) -> Result<When, String> {
+fn method_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let text = match test {
-        Test::Equals(text, _) => text.clone(),
-        Test::Matches(text) => text.replace("(?i)", ""),
+        VariableTest::Equals(text, _) => text.clone(),
+        VariableTest::Matches(text) => text.replace("(?i)", ""),
     };
     let names = text.trim_start_matches('^').trim_end_matches('$');
     let names = names
@@ -164,17 +179,17 @@ fn methods(test: &Test) -> Result<When, String> {
     let methods: Vec<String> = names.split('|').map(str::to_ascii_uppercase).collect();
     let plain = |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
     match methods.iter().all(plain) {
-        true => Ok(When::methods(methods)),
+        true => Ok(RuleCondition::methods(methods)),
         false => Err("rules name methods".to_owned()),
     }
 }
 
 /// Addresses, and the beginnings of some: `^192\.0\.2\.`.
-fn addresses(test: &Test) -> Result<When, String> {
+fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let need = || "addresses and networks, `from` of a rule".to_owned();
     let texts = match test {
-        Test::Equals(text, _) => vec![text.clone()],
-        Test::Matches(text) => {
+        VariableTest::Equals(text, _) => vec![text.clone()],
+        VariableTest::Matches(text) => {
             let body = text.strip_prefix('^').ok_or_else(need)?;
             let (body, end) = match body.strip_suffix('$') {
                 Some(body) => (body, true),
@@ -200,15 +215,15 @@ fn addresses(test: &Test) -> Result<When, String> {
     };
     let networks: Option<Vec<String>> = texts
         .iter()
-        .map(|text| super::legacy::network(text))
+        .map(|text| super::legacy::parse_apache_network(text))
         .collect();
-    Ok(When::clients(networks.ok_or_else(need)?))
+    Ok(RuleCondition::clients(networks.ok_or_else(need)?))
 }
 
 /// An expression for one parameter: `^p=(\d+)$`, `(^|&)author=`.
-fn query(test: &Test) -> Result<When, String> {
+fn query_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let need = || "conditions on parameters, `query` of a rule".to_owned();
-    let Test::Matches(text) = test else {
+    let VariableTest::Matches(text) = test else {
         return Err(need());
     };
     let body = text.strip_prefix("(?i)").unwrap_or(text);
@@ -225,14 +240,14 @@ fn query(test: &Test) -> Result<When, String> {
     let ends = ["$", "(&|$)", "(?:&|$)"].iter();
     let ended = ends.filter_map(|end| value.strip_suffix(end)).next();
     let test = match (ended, value) {
-        (_, "" | "(.*)" | "(.*)$" | ".*" | ".*$") => Test::Matches(".+".to_owned()),
-        (Some(value), _) => Test::Matches(format!("^{value}$")),
-        (None, value) => Test::Matches(format!("^{value}")),
+        (_, "" | "(.*)" | "(.*)$" | ".*" | ".*$") => VariableTest::Matches(".+".to_owned()),
+        (Some(value), _) => VariableTest::Matches(format!("^{value}$")),
+        (None, value) => VariableTest::Matches(format!("^{value}")),
     };
-    if let Test::Matches(expression) = &test {
+    if let VariableTest::Matches(expression) = &test {
         compile(expression)?;
     }
-    Ok(of("query", name, &test))
+    Ok(condition_on("query", name, &test))
 }
 
 #[cfg(test)]
@@ -241,12 +256,12 @@ mod tests {
 
     fn shown(variable: &str, test: &str) -> String {
         let test = match test.strip_prefix('=') {
-            Some(text) => Test::Equals(text.to_owned(), false),
-            None => Test::Matches(test.to_owned()),
+            Some(text) => VariableTest::Equals(text.to_owned(), false),
+            None => VariableTest::Matches(test.to_owned()),
         };
-        let (not, when) = match super::test(variable, &test) {
-            Ok(Asked::Is(when)) => ("", when),
-            Ok(Asked::IsNot(when)) => ("not ", when),
+        let (not, when) = match super::translate_test(variable, &test) {
+            Ok(TranslatedCondition::Requests(when)) => ("", when),
+            Ok(TranslatedCondition::OtherRequests(when)) => ("not ", when),
             Ok(other) => return format!("{other:?}"),
             Err(why) => return why,
         };
@@ -258,13 +273,13 @@ mod tests {
         format!(
             "{not}{}{}{}",
             tests.concat(),
-            when.from.join(" "),
+            when.client_networks.join(" "),
             when.methods.join(" ")
         )
     }
 
     #[test]
-    fn variables_become_conditions() {
+    fn variables_are_translated_to_conditions() {
         for (variable, test, expected) in [
             ("HTTPS", "=on", "env HTTPS *"),
             ("HTTPS", "off", "not env HTTPS *"),

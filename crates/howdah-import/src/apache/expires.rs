@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::site::Work;
+use super::site::HostTranslation;
 use crate::directive::Directive;
 use crate::media_type;
-use crate::stages::Stage;
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
 
 /// Endings whose types `ExpiresByType` may name.
-const ENDINGS: &[&str] = &[
+const FILE_EXTENSIONS: &[&str] = &[
     "css",
     "js",
     "mjs",
@@ -52,40 +52,42 @@ const ENDINGS: &[&str] = &[
 ];
 
 /// `ExpiresDefault` and `ExpiresByType`; the first rule that matches counts, so the innermost come first.
-pub fn expires(work: &mut Work<'_, '_>) {
+pub fn write_expires(work: &mut HostTranslation<'_, '_>) {
     for number in (0..work.layers.len()).rev() {
         let layer = work.layers[number].clone();
-        let of = |name: &'static str| layer.lines.iter().filter(move |d| d.name == name);
-        let active = work.effective(number, "expiresactive");
+        let of = |name: &'static str| layer.directives.iter().filter(move |d| d.name == name);
+        let active = work.effective_line(number, "expiresactive");
         let is_on = active.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("on"));
         for line in of("expiresactive") {
-            work.ledger.carried(line.id);
+            work.ledger.mark_carried(line.id);
         }
         if !is_on {
             for line in of("expiresbytype").chain(of("expiresdefault")) {
-                work.ledger.moot(line.id, "ExpiresActive is off here");
+                work.ledger
+                    .mark_irrelevant(line.id, "ExpiresActive is off here");
             }
             continue;
         }
         let mut by_time: BTreeMap<u64, (Vec<&str>, &Directive)> = BTreeMap::new();
         for line in of("expiresbytype") {
-            let Some(time) = seconds(line.arg(1)) else {
+            let Some(time) = parse_seconds(line.arg(1)) else {
                 work.ledger
-                    .list(line.id, "cache_control of a rule, with max-age in seconds");
+                    .mark_missing(line.id, "cache_control of a rule, with max-age in seconds");
                 continue;
             };
             let is_of_type = |ending: &&&str| {
-                media_type::is_same(
+                media_type::is_equivalent(
                     (work.context.media_type)(format!("x.{ending}").as_bytes()),
                     line.arg(0),
                 )
             };
-            let endings: Vec<&str> = ENDINGS.iter().filter(is_of_type).copied().collect();
+            let endings: Vec<&str> = FILE_EXTENSIONS.iter().filter(is_of_type).copied().collect();
             if endings.is_empty() {
-                work.ledger.moot(line.id, "no file has this type here");
+                work.ledger
+                    .mark_irrelevant(line.id, "no file has this type here");
                 continue;
             }
-            work.ledger.remark(
+            work.ledger.mark_different(
                 line.id,
                 "Cache-Control of files, without Expires; scripts set their own",
             );
@@ -99,39 +101,44 @@ pub fn expires(work: &mut Work<'_, '_>) {
             endings.sort_unstable();
             endings.dedup();
             let files = format!(r"\.(?:{})$", endings.join("|"));
-            match super::region::both(&layer.paths, &files) {
-                Ok(paths) => cache(work, line, paths, time),
-                Err(need) => work.ledger.list(line.id, need),
+            match super::region::file_paths_in(&layer.paths, &files) {
+                Ok(paths) => add_cache_rule(work, line, paths, time),
+                Err(need) => work.ledger.mark_missing(line.id, need),
             }
         }
         if let Some(line) = of("expiresdefault").next_back() {
-            match seconds(line.arg(0)) {
+            match parse_seconds(line.arg(0)) {
                 Some(time) => {
-                    cache(work, line, layer.paths.clone(), time);
-                    work.ledger.remark(
+                    add_cache_rule(work, line, layer.paths.clone(), time);
+                    work.ledger.mark_different(
                         line.id,
                         "Cache-Control of files, without Expires; scripts set their own",
                     );
                 }
                 None => work
                     .ledger
-                    .list(line.id, "cache_control of a rule, with max-age in seconds"),
+                    .mark_missing(line.id, "cache_control of a rule, with max-age in seconds"),
             }
         }
     }
 }
 
-fn cache(work: &mut Work<'_, '_>, line: &Directive, paths: Match, seconds: u64) {
+fn add_cache_rule(
+    work: &mut HostTranslation<'_, '_>,
+    line: &Directive,
+    paths: PathMatch,
+    seconds: u64,
+) {
     let value = format!("max-age={seconds}");
     work.stages.push(
-        Stage::Fields,
-        When::paths(paths).rule("cache_control", value, &line.place),
+        RuleStage::Headers,
+        RuleCondition::paths(paths).rule("cache_control", value, &line.place),
     );
 }
 
 /// `access plus 1 month 2 days`, `A3600`, `now`. Times that count from a file's last change, `modification …`
 /// and `M3600`, are none of a rule's.
-fn seconds(text: &str) -> Option<u64> {
+fn parse_seconds(text: &str) -> Option<u64> {
     if let Some(number) = text.strip_prefix('A') {
         return number.parse().ok();
     }
@@ -166,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_apaches() {
+    fn expiry_times_are_parsed_as_in_apache() {
         for (text, expected) in [
             ("access plus 1 month 2 days", Some(2_764_800)),
             ("A3600", Some(3600)),
@@ -176,7 +183,7 @@ mod tests {
             ("M3600", None),
             ("access plus 99999999999999999999 years", None),
         ] {
-            assert_eq!(seconds(text), expected, "{text}");
+            assert_eq!(parse_seconds(text), expected, "{text}");
         }
     }
 }

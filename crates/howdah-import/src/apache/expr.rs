@@ -1,14 +1,14 @@
 //! Apache's expressions (`ap_expr`), as far as rules can say them: comparisons of variables, joined.
 
-use super::condition::{Asked, Test, test};
-use super::requirement::Formula;
-use crate::when::When;
+use super::condition::{TranslatedCondition, VariableTest, translate_test};
+use super::requirement::AccessFormula;
+use crate::rule_condition::RuleCondition;
 
 /// How deeply parentheses may be nested.
-const DEEPEST: usize = 32;
+const MAX_NESTING_DEPTH: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum ExprToken {
     /// `%{NAME}`
     Variable(String),
     /// A text in quotes, or a number.
@@ -23,124 +23,129 @@ enum Token {
 ///
 /// # Errors
 /// Rules cannot say it: a sentence.
-pub fn condition(text: &str) -> Result<Formula, String> {
-    let mut parser = Parser {
-        tokens: tokens(text)?,
+pub fn parse_expression(text: &str) -> Result<AccessFormula, String> {
+    let mut parser = ExprParser {
+        tokens: tokenize(text)?,
         next: 0,
     };
-    let found = parser.either(0)?;
+    let found = parser.parse_or(0)?;
     match parser.next == parser.tokens.len() {
         true => Ok(found),
-        false => Err(UNKNOWN.to_owned()),
+        false => Err(UNSUPPORTED_EXPRESSION.to_owned()),
     }
 }
 
-const UNKNOWN: &str = "conditions of rules in place of this expression (docs/access.md)";
+const UNSUPPORTED_EXPRESSION: &str =
+    "conditions of rules in place of this expression (docs/access.md)";
 
-struct Parser {
-    tokens: Vec<Token>,
+struct ExprParser {
+    tokens: Vec<ExprToken>,
     next: usize,
 }
 
-impl Parser {
-    fn word(&mut self, words: &[&str]) -> bool {
-        let found = matches!(self.tokens.get(self.next), Some(Token::Word(word)) if words.contains(&word.as_str()));
+impl ExprParser {
+    fn take_word(&mut self, words: &[&str]) -> bool {
+        let found = matches!(self.tokens.get(self.next), Some(ExprToken::Word(word)) if words.contains(&word.as_str()));
         self.next += usize::from(found);
         found
     }
 
-    fn either(&mut self, depth: usize) -> Result<Formula, String> {
-        let mut parts = vec![self.all(depth)?];
-        while self.word(&["||"]) {
-            parts.push(self.all(depth)?);
+    fn parse_or(&mut self, depth: usize) -> Result<AccessFormula, String> {
+        let mut parts = vec![self.parse_and(depth)?];
+        while self.take_word(&["||"]) {
+            parts.push(self.parse_and(depth)?);
         }
-        Ok(Formula::Any(parts))
+        Ok(AccessFormula::Any(parts))
     }
 
-    fn all(&mut self, depth: usize) -> Result<Formula, String> {
-        let mut parts = vec![self.one(depth)?];
-        while self.word(&["&&"]) {
-            parts.push(self.one(depth)?);
+    fn parse_and(&mut self, depth: usize) -> Result<AccessFormula, String> {
+        let mut parts = vec![self.parse_operand(depth)?];
+        while self.take_word(&["&&"]) {
+            parts.push(self.parse_operand(depth)?);
         }
-        Ok(Formula::All(parts))
+        Ok(AccessFormula::All(parts))
     }
 
-    fn one(&mut self, depth: usize) -> Result<Formula, String> {
-        if depth > DEEPEST {
-            return Err(UNKNOWN.to_owned());
+    fn parse_operand(&mut self, depth: usize) -> Result<AccessFormula, String> {
+        if depth > MAX_NESTING_DEPTH {
+            return Err(UNSUPPORTED_EXPRESSION.to_owned());
         }
-        if self.word(&["!"]) {
-            return Ok(Formula::Not(Box::new(self.one(depth + 1)?)));
+        if self.take_word(&["!"]) {
+            return Ok(AccessFormula::Not(Box::new(self.parse_operand(depth + 1)?)));
         }
-        if self.word(&["("]) {
-            let inner = self.either(depth + 1)?;
-            return match self.word(&[")"]) {
+        if self.take_word(&["("]) {
+            let inner = self.parse_or(depth + 1)?;
+            return match self.take_word(&[")"]) {
                 true => Ok(inner),
-                false => Err(UNKNOWN.to_owned()),
+                false => Err(UNSUPPORTED_EXPRESSION.to_owned()),
             };
         }
-        if self.word(&["true"]) {
-            return Ok(Formula::Yes);
+        if self.take_word(&["true"]) {
+            return Ok(AccessFormula::Granted);
         }
-        if self.word(&["false"]) {
-            return Ok(Formula::No);
+        if self.take_word(&["false"]) {
+            return Ok(AccessFormula::Denied);
         }
         let rest = &self.tokens[self.next..];
         let (found, taken) = match rest {
-            [Token::Word(is), Token::Text(network), ..] if is == "-R" => {
-                (Asked::Is(client(network)?), 2)
+            [ExprToken::Word(is), ExprToken::Text(network), ..] if is == "-R" => {
+                (TranslatedCondition::Requests(client_condition(network)?), 2)
             }
             [
-                Token::Variable(name),
-                Token::Word(is),
-                Token::Text(network),
+                ExprToken::Variable(name),
+                ExprToken::Word(is),
+                ExprToken::Text(network),
                 ..,
-            ] if is == "-ipmatch" && name == "REMOTE_ADDR" => (Asked::Is(client(network)?), 3),
+            ] if is == "-ipmatch" && name == "REMOTE_ADDR" => {
+                (TranslatedCondition::Requests(client_condition(network)?), 3)
+            }
             [
-                Token::Variable(name),
-                Token::Word(is),
-                Token::Text(text),
+                ExprToken::Variable(name),
+                ExprToken::Word(is),
+                ExprToken::Text(text),
                 ..,
             ] => {
-                let equal = test(name, &Test::Equals(text.clone(), false))?;
+                let equal = translate_test(name, &VariableTest::Equals(text.clone(), false))?;
                 match is.as_str() {
                     "==" | "=" | "-eq" => (equal, 3),
                     "!=" | "-ne" => (equal.not(), 3),
-                    _ => return Err(UNKNOWN.to_owned()),
+                    _ => return Err(UNSUPPORTED_EXPRESSION.to_owned()),
                 }
             }
             [
-                Token::Variable(name),
-                Token::Word(is),
-                Token::Expression(text),
+                ExprToken::Variable(name),
+                ExprToken::Word(is),
+                ExprToken::Expression(text),
                 ..,
             ] => {
-                let matches = test(name, &Test::Matches(text.clone()))?;
+                let matches = translate_test(name, &VariableTest::Matches(text.clone()))?;
                 match is.as_str() {
                     "=~" => (matches, 3),
                     "!~" => (matches.not(), 3),
-                    _ => return Err(UNKNOWN.to_owned()),
+                    _ => return Err(UNSUPPORTED_EXPRESSION.to_owned()),
                 }
             }
-            _ => return Err(UNKNOWN.to_owned()),
+            _ => return Err(UNSUPPORTED_EXPRESSION.to_owned()),
         };
         self.next += taken;
         match found {
-            Asked::Always(true) => Ok(Formula::Yes),
-            Asked::Always(false) => Ok(Formula::No),
-            Asked::Is(when) => Ok(Formula::Is(when)),
-            Asked::IsNot(when) => Ok(Formula::Not(Box::new(Formula::Is(when)))),
-            Asked::Exists(_) => Err(UNKNOWN.to_owned()),
+            TranslatedCondition::Always(true) => Ok(AccessFormula::Granted),
+            TranslatedCondition::Always(false) => Ok(AccessFormula::Denied),
+            TranslatedCondition::Requests(when) => Ok(AccessFormula::Condition(when)),
+            TranslatedCondition::OtherRequests(when) => {
+                Ok(AccessFormula::Not(Box::new(AccessFormula::Condition(when))))
+            }
+            TranslatedCondition::FileExists(_) => Err(UNSUPPORTED_EXPRESSION.to_owned()),
         }
     }
 }
 
-fn client(text: &str) -> Result<When, String> {
-    let network = super::legacy::network(text).ok_or(UNKNOWN)?;
-    Ok(When::clients(vec![network]))
+fn client_condition(text: &str) -> Result<RuleCondition, String> {
+    let network = super::legacy::parse_apache_network(text).ok_or(UNSUPPORTED_EXPRESSION)?;
+    Ok(RuleCondition::clients(vec![network]))
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn tokenize(text: &str) -> Result<Vec<ExprToken>, String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -150,14 +155,14 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
             Some((after[..at].to_owned(), at + end.len_utf8()))
         };
         let (token, taken) = if let Some(inner) = rest.strip_prefix("%{") {
-            let (name, taken) = quoted(inner, '}').ok_or(UNKNOWN)?;
-            (Token::Variable(name), taken + 2)
+            let (name, taken) = quoted(inner, '}').ok_or(UNSUPPORTED_EXPRESSION)?;
+            (ExprToken::Variable(name), taken + 2)
         } else if matches!(first, '"' | '\'') {
-            let (text, taken) = quoted(after, first).ok_or(UNKNOWN)?;
+            let (text, taken) = quoted(after, first).ok_or(UNSUPPORTED_EXPRESSION)?;
             if text.contains("%{") || text.contains('\\') {
-                return Err(UNKNOWN.to_owned());
+                return Err(UNSUPPORTED_EXPRESSION.to_owned());
             }
-            (Token::Text(text), taken + 1)
+            (ExprToken::Text(text), taken + 1)
         } else if first == '/'
             || first == 'm' && after.starts_with(['#', '/', '|', ',', ';', '!', '%', '@'])
         {
@@ -165,7 +170,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
                 '/' => ('/', 1),
                 _ => (after.chars().next().unwrap_or('/'), 2),
             };
-            let (text, taken) = quoted(&rest[begin..], mark).ok_or(UNKNOWN)?;
+            let (text, taken) = quoted(&rest[begin..], mark).ok_or(UNSUPPORTED_EXPRESSION)?;
             let flags = rest[begin + taken..]
                 .chars()
                 .take_while(char::is_ascii_alphabetic)
@@ -176,24 +181,24 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
             } else {
                 text
             };
-            (Token::Expression(text), begin + taken + flags)
+            (ExprToken::Expression(text), begin + taken + flags)
         } else if let Some(word) = ["&&", "||", "==", "!=", "=~", "!~"]
             .iter()
             .find(|w| rest.starts_with(**w))
         {
-            (Token::Word((*word).to_owned()), 2)
+            (ExprToken::Word((*word).to_owned()), 2)
         } else if matches!(first, '(' | ')' | '!' | '=') {
-            (Token::Word(first.to_string()), 1)
+            (ExprToken::Word(first.to_string()), 1)
         } else {
             let end = rest.find(|c: char| c.is_whitespace() || "()!=&|'\"".contains(c));
             let end = end.unwrap_or(rest.len());
             if end == 0 {
-                return Err(UNKNOWN.to_owned());
+                return Err(UNSUPPORTED_EXPRESSION.to_owned());
             }
             let word = &rest[..end];
             let token = match word.chars().all(|c| c.is_ascii_digit()) {
-                true => Token::Text(word.to_owned()),
-                false => Token::Word(word.to_owned()),
+                true => ExprToken::Text(word.to_owned()),
+                false => ExprToken::Word(word.to_owned()),
             };
             (token, end)
         };
@@ -208,8 +213,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_read_as_far_as_rules_go() {
-        let demands = |text: &str| condition(text).map(|formula| formula.demands());
+    fn expressions_are_parsed_or_refused() {
+        let demands = |text: &str| parse_expression(text).map(|formula| formula.into_demands());
         for text in [
             "%{HTTPS} == 'on'",
             "%{REQUEST_METHOD} == 'GET' || -R '10.0.0.0/8'",
@@ -234,7 +239,7 @@ mod tests {
             "é",
             "%{HTTP_HOST} == '%{SERVER_NAME}'",
         ] {
-            assert!(condition(text).is_err(), "{text}");
+            assert!(parse_expression(text).is_err(), "{text}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Files of a site: root, index, links, `.htaccess` files, front controllers, pages for errors.
 
-use super::site::Work;
+use super::site::HostTranslation;
 use crate::directive::Directive;
-use crate::stages::Stage;
-use crate::target::Value;
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::TomlValue;
 
 /// `DocumentRoot`, or an `Alias` for everything.
-pub fn root(work: &mut Work<'_, '_>, main: &[Directive]) {
+pub fn set_root(work: &mut HostTranslation<'_, '_>, main: &[Directive]) {
     let of = |lines: &'_ [Directive]| {
         lines
             .iter()
@@ -34,7 +34,7 @@ pub fn root(work: &mut Work<'_, '_>, main: &[Directive]) {
             work.site
                 .table
                 .set("root", path.as_str(), Some(&line.place));
-            work.ledger.carried(line.id);
+            work.ledger.mark_carried(line.id);
             work.root = Some(path);
         }
         None => {
@@ -45,30 +45,31 @@ pub fn root(work: &mut Work<'_, '_>, main: &[Directive]) {
 }
 
 /// What holds for a whole site, and is listed where a part of it says otherwise.
-pub fn options(work: &mut Work<'_, '_>) {
-    index(work);
-    super::links::links(work);
-    htaccess(work);
-    body_size(work);
-    fallback(work);
-    types(work);
+pub fn write_options(work: &mut HostTranslation<'_, '_>) {
+    translate_index(work);
+    super::links::translate_options(work);
+    translate_allow_override(work);
+    translate_body_size(work);
+    translate_fallback_resource(work);
+    translate_types(work);
 }
 
 /// The lines of a name in all sections: that which counts for the root, and those for other paths.
-fn lines<'a>(
-    work: &Work<'_, 'a>,
+fn lines_by_scope<'a>(
+    work: &HostTranslation<'_, 'a>,
     name: &str,
-) -> (Option<&'a Directive>, Vec<(Match, &'a Directive)>) {
+) -> (Option<&'a Directive>, Vec<(PathMatch, &'a Directive)>) {
     let main = work.line_for("/", name);
     let mut others = Vec::new();
     for (number, layer) in work.layers.iter().enumerate() {
-        let replaced = layer.has("/") || work.when(number, &[name]).is_none();
-        for line in layer.lines.iter().filter(|d| d.name == name) {
+        let replaced =
+            layer.matches_path("/") || work.effective_requests(number, &[name]).is_none();
+        for line in layer.directives.iter().filter(|d| d.name == name) {
             if main.is_some_and(|main| main.id == line.id) {
                 continue;
             }
             match replaced {
-                true => work.overridden(line),
+                true => work.mark_overridden(line),
                 false => others.push((layer.paths.clone(), line)),
             }
         }
@@ -76,8 +77,8 @@ fn lines<'a>(
     (main, others)
 }
 
-fn index(work: &mut Work<'_, '_>) {
-    let (main, others) = lines(work, "directoryindex");
+fn translate_index(work: &mut HostTranslation<'_, '_>) {
+    let (main, others) = lines_by_scope(work, "directoryindex");
     let names: Vec<&str> = main.map_or(vec!["index.html"], |line| {
         line.args.iter().map(String::as_str).collect()
     });
@@ -88,32 +89,32 @@ fn index(work: &mut Work<'_, '_>) {
         .collect();
     if let Some(line) = main {
         match plain.len() == names.len() {
-            true => work.ledger.carried(line.id),
-            false => work.ledger.list(line.id, "index takes names of files in the directory; front_controller takes the script for all other paths"),
+            true => work.ledger.mark_carried(line.id),
+            false => work.ledger.mark_missing(line.id, "index takes names of files in the directory; front_controller takes the script for all other paths"),
         }
     }
     if !plain.is_empty() {
         let names = plain.into_iter().map(str::to_owned).collect();
         let place = main.map(|line| &line.place);
-        work.site.table.set("index", Value::Texts(names), place);
+        work.site.table.set("index", TomlValue::Texts(names), place);
     }
     for (_, line) in others {
         match main.is_some_and(|main| main.args == line.args) {
-            true => work.ledger.carried(line.id),
-            false => work.ledger.list(line.id, "one index for the whole site: add its names there, or let a rule lead to the script"),
+            true => work.ledger.mark_carried(line.id),
+            false => work.ledger.mark_missing(line.id, "one index for the whole site: add its names there, or let a rule lead to the script"),
         }
     }
 }
 
 /// `AllowOverride`
-fn htaccess(work: &mut Work<'_, '_>) {
+fn translate_allow_override(work: &mut HostTranslation<'_, '_>) {
     let reads = |line: &Directive| {
         !line
             .args
             .iter()
             .all(|word| word.eq_ignore_ascii_case("none"))
     };
-    let (main, others) = lines(work, "allowoverride");
+    let (main, others) = lines_by_scope(work, "allowoverride");
     let mut on = main.is_some_and(reads);
     let mut place = main.map(|line| line.place.clone());
     if let Some(line) = main {
@@ -122,8 +123,8 @@ fn htaccess(work: &mut Work<'_, '_>) {
             .iter()
             .all(|word| matches!(word.to_ascii_lowercase().as_str(), "all" | "none"));
         match whole {
-            true => work.ledger.carried(line.id),
-            false => work.ledger.remark(
+            true => work.ledger.mark_carried(line.id),
+            false => work.ledger.mark_different(
                 line.id,
                 "htaccess = \"on\": all directives of .htaccess files count",
             ),
@@ -132,45 +133,45 @@ fn htaccess(work: &mut Work<'_, '_>) {
     for (paths, line) in others {
         let below_root = work.root.as_deref().is_some_and(|root| {
             let directory = match &paths {
-                Match::Path(path) | Match::Prefix(path) => work.places.path_of(path),
+                PathMatch::Path(path) | PathMatch::Prefix(path) => work.mounts.directory_of(path),
                 _ => None,
             };
             directory.is_none_or(|directory| directory.starts_with(root))
         });
         match (on, reads(line)) {
-            (true, false) if below_root => work.ledger.list_protection(
+            (true, false) if below_root => work.ledger.mark_missing_protection(
                 line.id,
                 ".htaccess files count in the whole site: see that nobody can write one there",
             ),
             (true, false) => work
                 .ledger
-                .remark(line.id, ".htaccess files count in the whole site"),
+                .mark_different(line.id, ".htaccess files count in the whole site"),
             (false, true) => {
                 on = true;
                 place = Some(line.place.clone());
                 work.ledger
-                    .remark(line.id, ".htaccess files count in the whole site");
+                    .mark_different(line.id, ".htaccess files count in the whole site");
             }
-            _ => work.ledger.carried(line.id),
+            _ => work.ledger.mark_carried(line.id),
         }
     }
-    let (name, _) = lines(work, "accessfilename");
+    let (name, _) = lines_by_scope(work, "accessfilename");
     if let Some(line) = name {
         match line.args == [".htaccess"] {
-            true => work.ledger.carried(line.id),
+            true => work.ledger.mark_carried(line.id),
             false => work
                 .ledger
-                .list_protection(line.id, "rename the files to .htaccess"),
+                .mark_missing_protection(line.id, "rename the files to .htaccess"),
         }
     }
-    let (list, others) = lines(work, "allowoverridelist");
+    let (list, others) = lines_by_scope(work, "allowoverridelist");
     for line in list
         .into_iter()
         .chain(others.into_iter().map(|(_, line)| line))
     {
         match on || line.arg(0).eq_ignore_ascii_case("none") {
-            true => work.ledger.carried(line.id),
-            false => work.ledger.list(
+            true => work.ledger.mark_carried(line.id),
+            false => work.ledger.mark_missing(
                 line.id,
                 "htaccess = \"on\", with which all directives count",
             ),
@@ -180,8 +181,8 @@ fn htaccess(work: &mut Work<'_, '_>) {
     work.site.table.set("htaccess", word, place.as_ref());
 }
 
-fn body_size(work: &mut Work<'_, '_>) {
-    let (main, others) = lines(work, "limitrequestbody");
+fn translate_body_size(work: &mut HostTranslation<'_, '_>) {
+    let (main, others) = lines_by_scope(work, "limitrequestbody");
     if let Some(line) = main {
         match line.arg(0).parse::<u64>() {
             Ok(0) => work
@@ -190,15 +191,19 @@ fn body_size(work: &mut Work<'_, '_>) {
                 .set("max_body_size", "off", Some(&line.place)),
             Ok(bytes) => work.site.table.set(
                 "max_body_size",
-                Value::Number(bytes.min(1 << 50)),
+                TomlValue::Number(bytes.min(1 << 50)),
                 Some(&line.place),
             ),
-            Err(_) => return work.ledger.list(line.id, "max_body_size of the site"),
+            Err(_) => {
+                return work
+                    .ledger
+                    .mark_missing(line.id, "max_body_size of the site");
+            }
         }
-        work.ledger.carried(line.id);
+        work.ledger.mark_carried(line.id);
     }
     for (_, line) in others {
-        work.ledger.list(
+        work.ledger.mark_missing(
             line.id,
             "one max_body_size for the whole site: raise it there if this is larger",
         );
@@ -206,77 +211,82 @@ fn body_size(work: &mut Work<'_, '_>) {
 }
 
 /// `FallbackResource`
-fn fallback(work: &mut Work<'_, '_>) {
-    let (main, others) = lines(work, "fallbackresource");
+fn translate_fallback_resource(work: &mut HostTranslation<'_, '_>) {
+    let (main, others) = lines_by_scope(work, "fallbackresource");
     let leads = |line: &Directive| line.arg(0).starts_with('/');
     if let Some(line) = main {
         match leads(line) {
             true => {
-                if let Some(rule) = work.set_controller(line.arg(0), line) {
-                    work.stages.push(Stage::LastResort, rule);
+                if let Some(rule) = work.set_front_controller(line.arg(0), line) {
+                    work.stages.push(RuleStage::LastResort, rule);
                 }
             }
             false if line.arg(0) == "disabled" => {}
             false => {
                 return work
                     .ledger
-                    .list(line.id, "front_controller, a path from the root");
+                    .mark_missing(line.id, "front_controller, a path from the root");
             }
         }
-        work.ledger.carried(line.id);
+        work.ledger.mark_carried(line.id);
     }
     for (paths, line) in others {
         if !leads(line) {
-            work.ledger.list(
+            work.ledger.mark_missing(
                 line.id,
                 "a rule with if_missing, and the path of the script",
             );
             continue;
         }
-        let when = When {
-            missing: true,
-            ..When::paths(paths)
+        let when = RuleCondition {
+            if_missing: true,
+            ..RuleCondition::paths(paths)
         };
         let script = line.arg(0).replace('$', "$$");
-        work.stages
-            .push(Stage::Missing, when.rule("rewrite", script, &line.place));
-        work.ledger.carried(line.id);
+        work.stages.push(
+            RuleStage::MissingFiles,
+            when.rule("rewrite", script, &line.place),
+        );
+        work.ledger.mark_carried(line.id);
     }
 }
 
 /// `ForceType`, and `AddType` of what Howdah does not know by itself.
-fn types(work: &mut Work<'_, '_>) {
+fn translate_types(work: &mut HostTranslation<'_, '_>) {
     for layer in work.layers.clone() {
-        for line in layer.lines {
+        for line in layer.directives {
             match line.name.as_str() {
-                "addtype" if !super::handlers::is_handler(line.arg(0)) => {
+                "addtype" if !super::handlers::is_php_handler(line.arg(0)) => {
                     for extension in line.args.iter().skip(1) {
                         let extension = extension.trim_start_matches('.').to_ascii_lowercase();
                         let ours = (work.context.media_type)(format!("x.{extension}").as_bytes());
-                        if !crate::media_type::is_same(ours, line.arg(0))
+                        if !crate::media_type::is_equivalent(ours, line.arg(0))
                             && !extension.contains('.')
                         {
-                            work.site.pair("types", &extension, line.arg(0));
+                            work.site
+                                .set_pair_if_absent("types", &extension, line.arg(0));
                         }
                     }
-                    match layer.paths == Match::All {
-                        true => work.ledger.carried(line.id),
-                        false => work.ledger.remark(line.id, "for the whole site"),
+                    match layer.paths == PathMatch::All {
+                        true => work.ledger.mark_carried(line.id),
+                        false => work.ledger.mark_different(line.id, "for the whole site"),
                     }
                 }
-                "forcetype" if !super::handlers::is_handler(line.arg(0)) => {
+                "forcetype" if !super::handlers::is_php_handler(line.arg(0)) => {
                     if line.arg(0).eq_ignore_ascii_case("none") {
-                        work.ledger.carried(line.id);
+                        work.ledger.mark_carried(line.id);
                         continue;
                     }
-                    let when = When::paths(layer.paths.clone());
-                    work.stages
-                        .push(Stage::Fields, when.rule("type", line.arg(0), &line.place));
-                    work.ledger.carried(line.id);
+                    let when = RuleCondition::paths(layer.paths.clone());
+                    work.stages.push(
+                        RuleStage::Headers,
+                        when.rule("type", line.arg(0), &line.place),
+                    );
+                    work.ledger.mark_carried(line.id);
                 }
                 "adddefaultcharset" => match line.arg(0).to_ascii_lowercase().as_str() {
-                    "utf-8" | "off" => work.ledger.carried(line.id),
-                    _ => work.ledger.list(
+                    "utf-8" | "off" => work.ledger.mark_carried(line.id),
+                    _ => work.ledger.mark_missing(
                         line.id,
                         "text files are sent as UTF-8; types of the site say another charset",
                     ),
@@ -288,11 +298,11 @@ fn types(work: &mut Work<'_, '_>) {
 }
 
 /// `ErrorDocument`
-pub fn errors(work: &mut Work<'_, '_>) {
+pub fn translate_error_documents(work: &mut HostTranslation<'_, '_>) {
     for number in (0..work.layers.len()).rev() {
         let layer = work.layers[number].clone();
         for line in layer
-            .lines
+            .directives
             .iter()
             .rev()
             .filter(|d| d.name == "errordocument")
@@ -300,20 +310,23 @@ pub fn errors(work: &mut Work<'_, '_>) {
             let page = line.arg(1);
             let status = line.arg(0).parse::<u16>().unwrap_or(0);
             if page.eq_ignore_ascii_case("default") {
-                work.ledger.carried(line.id);
+                work.ledger.mark_carried(line.id);
             } else if !(400..=599).contains(&status)
                 || !page.starts_with('/')
                 || page.contains(['?', '%'])
                 || super::handlers::is_script(page)
             {
-                work.ledger.list(line.id, "error_pages of the site name files; the application answers for what it is asked");
-            } else if layer.paths != Match::All {
+                work.ledger.mark_missing(line.id, "error_pages of the site name files; the application answers for what it is asked");
+            } else if layer.paths != PathMatch::All {
                 work.ledger
-                    .list(line.id, "error_pages hold for a whole site");
+                    .mark_missing(line.id, "error_pages hold for a whole site");
             } else {
-                work.site
-                    .pair("error_pages", line.arg(0), page.trim_start_matches('/'));
-                work.ledger.carried(line.id);
+                work.site.set_pair_if_absent(
+                    "error_pages",
+                    line.arg(0),
+                    page.trim_start_matches('/'),
+                );
+                work.ledger.mark_carried(line.id);
             }
         }
     }

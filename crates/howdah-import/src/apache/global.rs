@@ -1,54 +1,54 @@
 //! What holds for the whole of Apache: user, addresses, timeouts, logs, proxies, compression.
 
-use super::Context;
-use super::legacy::network;
+use super::ApacheContext;
+use super::legacy::parse_apache_network;
 use crate::directive::Directive;
-use crate::hosting::Answers;
-use crate::ledger::Ledger;
-use crate::listen::{self, Listen};
-use crate::media_type::needs_no_line;
-use crate::target::Value;
+use crate::hosting::SiteHosting;
+use crate::ledger::ImportLedger;
+use crate::listen::{self, SiteListen};
+use crate::media_type::needs_no_compression_line;
+use crate::target::TomlValue;
 
 /// All of it. Of what each host may say for itself the first counts, since here it is for all.
-pub fn write(
+pub fn write_global_settings(
     tree: &[Directive],
-    common: &mut [Listen],
-    sites: &mut [Answers],
-    context: &mut Context<'_>,
+    common: &mut [SiteListen],
+    sites: &mut [SiteHosting],
+    context: &mut ApacheContext<'_>,
 ) {
     let mut all = Vec::new();
     for directive in tree {
         directive.walk(&mut |d| all.push(d));
     }
-    user(tree, context);
+    translate_user(tree, context);
     let own = sites.iter_mut().flat_map(|site| &mut site.listens);
     for listen in common.iter_mut().chain(own) {
-        protocols(&all, listen);
+        apply_protocols(&all, listen);
     }
-    settle_protocols(&all, context.ledger);
+    record_protocols(&all, context.ledger);
     if !common.is_empty() {
         let top = &mut context.config.top;
-        top.set("listen", listen::texts(common), None);
+        top.set("listen", listen::listen_values(common), None);
     }
     for line in &all {
-        timeout(line, context);
-        limit(line, context);
+        translate_timeout(line, context);
+        translate_limit(line, context);
     }
-    super::logs::access_logs(&all, context);
-    super::logs::error_logs(&all, context);
-    remote_ip(&all, context);
-    compression(&all, context);
+    super::logs::translate_access_logs(&all, context);
+    super::logs::translate_error_logs(&all, context);
+    translate_remote_ip(&all, context);
+    translate_compression(&all, context);
 }
 
-fn last<'d>(tree: &'d [Directive], name: &str) -> Option<&'d Directive> {
+fn last_line<'d>(tree: &'d [Directive], name: &str) -> Option<&'d Directive> {
     tree.iter().rev().find(|d| d.name == name)
 }
 
-fn user(tree: &[Directive], context: &mut Context<'_>) {
-    let Some(user) = last(tree, "user").filter(|line| !line.arg(0).contains("${")) else {
+fn translate_user(tree: &[Directive], context: &mut ApacheContext<'_>) {
+    let Some(user) = last_line(tree, "user").filter(|line| !line.arg(0).contains("${")) else {
         return;
     };
-    let group = last(tree, "group").filter(|line| !line.arg(0).contains("${"));
+    let group = last_line(tree, "group").filter(|line| !line.arg(0).contains("${"));
     let plain = |line: &Directive| line.arg(0).trim_start_matches('#').to_owned();
     let text = match group {
         Some(group) => format!("{}:{}", plain(user), plain(group)),
@@ -56,11 +56,12 @@ fn user(tree: &[Directive], context: &mut Context<'_>) {
     };
     context.config.top.set("user", text, Some(&user.place));
     for line in [Some(user), group].into_iter().flatten() {
-        context.ledger.carried(line.id);
+        context.ledger.mark_carried(line.id);
     }
-    let requests = last(tree, "maxconnectionsperchild").or(last(tree, "maxrequestsperchild"));
+    let requests =
+        last_line(tree, "maxconnectionsperchild").or(last_line(tree, "maxrequestsperchild"));
     if let Some(line) = requests {
-        context.ledger.carried(line.id);
+        context.ledger.mark_carried(line.id);
         context.max_requests = line
             .arg(0)
             .parse()
@@ -71,7 +72,7 @@ fn user(tree: &[Directive], context: &mut Context<'_>) {
 }
 
 /// What lines that hold for all addresses make of one.
-fn protocols(all: &[&Directive], listen: &mut Listen) {
+fn apply_protocols(all: &[&Directive], listen: &mut SiteListen) {
     for line in all {
         let has = |word: &str| line.args.iter().any(|arg| arg.eq_ignore_ascii_case(word));
         match line.name.as_str() {
@@ -82,48 +83,48 @@ fn protocols(all: &[&Directive], listen: &mut Listen) {
     }
 }
 
-fn settle_protocols(all: &[&Directive], ledger: &Ledger) {
+fn record_protocols(all: &[&Directive], ledger: &ImportLedger) {
     for line in all {
         let has = |word: &str| line.args.iter().any(|arg| arg.eq_ignore_ascii_case(word));
         match line.name.as_str() {
             "protocols" if !has("h2") && !has("h2c") => {
-                ledger.remark(line.id, "HTTP/2 is on wherever TLS is");
+                ledger.mark_different(line.id, "HTTP/2 is on wherever TLS is");
             }
-            "protocols" | "remoteipproxyprotocol" => ledger.carried(line.id),
+            "protocols" | "remoteipproxyprotocol" => ledger.mark_carried(line.id),
             _ => {}
         }
     }
 }
 
 /// Sets a value that is one for all sites, unless another line has set another.
-pub fn one(
+pub fn set_once(
     line: &Directive,
     section: &'static str,
     key: &str,
-    value: Value,
-    context: &mut Context<'_>,
+    value: TomlValue,
+    context: &mut ApacheContext<'_>,
 ) {
     let table = context.config.section(section);
     if table.get(key).is_some_and(|there| *there != value) {
         return context
             .ledger
-            .list(line.id, format!("one [{section}] {key} for all sites"));
+            .mark_missing(line.id, format!("one [{section}] {key} for all sites"));
     }
     table.set(key, value, Some(&line.place));
-    context.ledger.carried(line.id);
+    context.ledger.mark_carried(line.id);
 }
 
-fn timeout(line: &Directive, context: &mut Context<'_>) {
+fn translate_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
     let seconds = |least: u64, most: u64| {
         let seconds = line.arg(0).parse::<u64>().ok();
-        seconds.map(|seconds| Value::Text(format!("{}s", seconds.clamp(least, most))))
+        seconds.map(|seconds| TomlValue::Text(format!("{}s", seconds.clamp(least, most))))
     };
     match line.name.as_str() {
         "timeout" => {
             let Some(value) = seconds(1, 3600) else {
                 return;
             };
-            one(line, "timeouts", "send", value, context);
+            set_once(line, "timeouts", "send", value, context);
         }
         "keepalivetimeout" => {
             let milliseconds = line
@@ -131,23 +132,27 @@ fn timeout(line: &Directive, context: &mut Context<'_>) {
                 .strip_suffix("ms")
                 .and_then(|n| n.parse::<u64>().ok());
             let value = milliseconds
-                .map(|n| Value::Text(format!("{}ms", n.min(3_600_000))))
+                .map(|n| TomlValue::Text(format!("{}ms", n.min(3_600_000))))
                 .or(seconds(0, 3600));
             if let Some(value) = value {
-                one(line, "timeouts", "keepalive", value, context);
+                set_once(line, "timeouts", "keepalive", value, context);
             }
         }
-        "keepalive" if line.arg(0).eq_ignore_ascii_case("off") => {
-            one(line, "timeouts", "keepalive", Value::from("0ms"), context)
-        }
-        "keepalive" => context.ledger.carried(line.id),
-        "requestreadtimeout" => read_timeout(line, context),
+        "keepalive" if line.arg(0).eq_ignore_ascii_case("off") => set_once(
+            line,
+            "timeouts",
+            "keepalive",
+            TomlValue::from("0ms"),
+            context,
+        ),
+        "keepalive" => context.ledger.mark_carried(line.id),
+        "requestreadtimeout" => translate_read_timeout(line, context),
         _ => {}
     }
 }
 
 /// `RequestReadTimeout header=20-40,MinRate=500 body=20`
-fn read_timeout(line: &Directive, context: &mut Context<'_>) {
+fn translate_read_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
     for word in &line.args {
         let Some((key, value)) = word.split_once('=') else {
             continue;
@@ -158,43 +163,43 @@ fn read_timeout(line: &Directive, context: &mut Context<'_>) {
             .split_once('=')
             .and_then(|(_, n)| n.parse::<u64>().ok());
         match (key.to_ascii_lowercase().as_str(), most) {
-            ("header", Some(n)) if n > 0 => one(
+            ("header", Some(n)) if n > 0 => set_once(
                 line,
                 "timeouts",
                 "header",
-                Value::Text(format!("{}s", n.min(600))),
+                TomlValue::Text(format!("{}s", n.min(600))),
                 context,
             ),
-            ("body", Some(n)) if n > 0 => one(
+            ("body", Some(n)) if n > 0 => set_once(
                 line,
                 "timeouts",
                 "body",
-                Value::Text(format!("{}s", n.min(3600))),
+                TomlValue::Text(format!("{}s", n.min(3600))),
                 context,
             ),
-            _ => context.ledger.carried(line.id),
+            _ => context.ledger.mark_carried(line.id),
         }
         if let Some(rate) = rate {
-            one(
+            set_once(
                 line,
                 "limits",
                 "min_rate",
-                Value::Number(rate.min(1 << 30)),
+                TomlValue::Number(rate.min(1 << 30)),
                 context,
             );
         }
     }
 }
 
-fn limit(line: &Directive, context: &mut Context<'_>) {
+fn translate_limit(line: &Directive, context: &mut ApacheContext<'_>) {
     let number = line.arg(0).parse::<u64>();
     let Ok(number) = number else { return };
     match line.name.as_str() {
-        "maxkeepaliverequests" => one(
+        "maxkeepaliverequests" => set_once(
             line,
             "limits",
             "keepalive_requests",
-            Value::Number(number.min(1 << 40)),
+            TomlValue::Number(number.min(1 << 40)),
             context,
         ),
         "limitrequestline" | "limitrequestfieldsize" => {
@@ -209,29 +214,29 @@ fn limit(line: &Directive, context: &mut Context<'_>) {
             if kib <= 32 {
                 return context
                     .ledger
-                    .remark(line.id, "a request's head may have 32 KiB: [limits] header");
+                    .mark_different(line.id, "a request's head may have 32 KiB: [limits] header");
             }
             let table = context.config.section("limits");
             let known = match table.get("header") {
-                Some(Value::Text(text)) => text.trim_end_matches('K').parse().unwrap_or(0),
+                Some(TomlValue::Text(text)) => text.trim_end_matches('K').parse().unwrap_or(0),
                 _ => 0u64,
             };
             table.set("header", format!("{}K", kib.max(known)), Some(&line.place));
-            context.ledger.carried(line.id);
+            context.ledger.mark_carried(line.id);
         }
         _ => {}
     }
 }
 
 /// mod_remoteip as `[trusted_proxies]`, which hold for all sites.
-fn remote_ip(all: &[&Directive], context: &mut Context<'_>) {
+fn translate_remote_ip(all: &[&Directive], context: &mut ApacheContext<'_>) {
     let ledger = context.ledger;
     let field = all.iter().rev().find(|d| d.name == "remoteipheader");
     let is_known = field.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("x-forwarded-for"));
     if let Some(line) = field {
         match is_known {
-            true => ledger.carried(line.id),
-            false => ledger.list(
+            true => ledger.mark_carried(line.id),
+            false => ledger.mark_missing(
                 line.id,
                 "[trusted_proxies] reads X-Forwarded-For or Forwarded: have the proxy send it",
             ),
@@ -246,20 +251,20 @@ fn remote_ip(all: &[&Directive], context: &mut Context<'_>) {
     }) {
         if !is_known {
             let need = "[trusted_proxies] networks, once the proxy sends X-Forwarded-For; until then every client has the proxy's address";
-            ledger.list_protection(line.id, need);
+            ledger.mark_missing_protection(line.id, need);
             continue;
         }
         for word in &line.args {
-            match network(word) {
+            match parse_apache_network(word) {
                 Some(network) if !networks.contains(&network) => networks.push(network),
                 Some(_) => {}
-                None => ledger.list_protection(
+                None => ledger.mark_missing_protection(
                     line.id,
                     "[trusted_proxies] networks: an address or a network",
                 ),
             }
         }
-        ledger.remark(
+        ledger.mark_different(
             line.id,
             "X-Forwarded-Proto of these proxies is believed as well",
         );
@@ -273,18 +278,18 @@ fn remote_ip(all: &[&Directive], context: &mut Context<'_>) {
                 | "remoteipproxyprotocolexceptions"
         )
     }) {
-        ledger.list(line.id, "[trusted_proxies] networks");
+        ledger.mark_missing(line.id, "[trusted_proxies] networks");
     }
     if !networks.is_empty() {
         context
             .config
             .section("trusted_proxies")
-            .set("networks", Value::Texts(networks), None);
+            .set("networks", TomlValue::Texts(networks), None);
     }
 }
 
 /// mod_deflate and mod_brotli: whatever they compress, Howdah compresses text.
-fn compression(all: &[&Directive], context: &mut Context<'_>) {
+fn translate_compression(all: &[&Directive], context: &mut ApacheContext<'_>) {
     let filters = ["deflate", "brotli_compress", "inflate"];
     let mut more: Vec<String> = Vec::new();
     for line in all {
@@ -300,15 +305,17 @@ fn compression(all: &[&Directive], context: &mut Context<'_>) {
                         .iter()
                         .skip(1)
                         .filter(|kind| {
-                            kind.contains('/') && !kind.contains('*') && !needs_no_line(kind)
+                            kind.contains('/')
+                                && !kind.contains('*')
+                                && !needs_no_compression_line(kind)
                         })
                         .cloned(),
                 );
-                context.ledger.carried(line.id);
+                context.ledger.mark_carried(line.id);
             }
             "setoutputfilter" | "addoutputfilter" if is_filter => context
                 .ledger
-                .remark(line.id, "text is compressed, and nothing else"),
+                .mark_different(line.id, "text is compressed, and nothing else"),
             _ => {}
         }
     }
@@ -318,6 +325,6 @@ fn compression(all: &[&Directive], context: &mut Context<'_>) {
         context
             .config
             .section("compression")
-            .set("types", Value::Texts(more), None);
+            .set("types", TomlValue::Texts(more), None);
     }
 }

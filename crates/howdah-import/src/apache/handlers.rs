@@ -2,14 +2,14 @@
 
 use super::region;
 use crate::directive::Directive;
-use crate::when::Match;
+use crate::rule_condition::PathMatch;
 
 /// Endings of scripts that somebody may run.
-pub const ENDINGS: &[&str] = &[
+pub const SCRIPT_EXTENSIONS: &[&str] = &[
     "php", "phtml", "phar", "php3", "php4", "php5", "php7", "php8", "inc", "html", "htm",
 ];
 /// Directives that say who runs a file.
-pub const HANDLERS: &[&str] = &[
+pub const HANDLER_DIRECTIVES: &[&str] = &[
     "sethandler",
     "addhandler",
     "addtype",
@@ -23,24 +23,24 @@ pub const HANDLERS: &[&str] = &[
 
 /// What becomes of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Handler {
+pub enum ScriptHandler {
     /// PHP of the server itself.
-    Own,
+    Embedded,
     /// php-fpm at this address.
-    At(String),
+    Fastcgi(String),
     /// It is not run.
-    Off,
+    Disabled,
 }
 
 /// Whether a path names a script.
 pub fn is_script(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    ENDINGS[..8].contains(&ending.to_ascii_lowercase().as_str())
+    SCRIPT_EXTENSIONS[..8].contains(&ending.to_ascii_lowercase().as_str())
 }
 
 /// Whether a handler or a type is one of PHP.
-pub fn is_handler(word: &str) -> bool {
+pub fn is_php_handler(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     word.contains("x-httpd-") && word.contains("php")
         || matches!(
@@ -52,21 +52,21 @@ pub fn is_handler(word: &str) -> bool {
 }
 
 /// What a handler's name says of scripts; none: it is for something else.
-pub fn named(word: &str) -> Option<Handler> {
+pub fn handler_by_name(word: &str) -> Option<ScriptHandler> {
     if let Some(target) = word.strip_prefix("proxy:") {
-        return address(target).map(Handler::At);
+        return fastcgi_address(target).map(ScriptHandler::Fastcgi);
     }
     let lower = word.to_ascii_lowercase();
     match lower.as_str() {
-        "none" | "default-handler" => Some(Handler::Off),
-        word if word.ends_with("php-source") => Some(Handler::Off),
-        word if is_handler(word) => Some(Handler::Own),
+        "none" | "default-handler" => Some(ScriptHandler::Disabled),
+        word if word.ends_with("php-source") => Some(ScriptHandler::Disabled),
+        word if is_php_handler(word) => Some(ScriptHandler::Embedded),
         _ => None,
     }
 }
 
 /// The address of a FastCGI server: `unix:/run/php.sock|fcgi://…`, `fcgi://127.0.0.1:9000/…`.
-pub fn address(target: &str) -> Option<String> {
+pub fn fastcgi_address(target: &str) -> Option<String> {
     let (socket, url) = match target.split_once('|') {
         Some((socket, url)) => (Some(socket), url),
         None => (None, target),
@@ -92,7 +92,7 @@ pub fn address(target: &str) -> Option<String> {
 }
 
 /// What a line says of scripts with that ending.
-pub fn says(line: &Directive, ending: &str) -> Option<Handler> {
+pub fn handler_set_by(line: &Directive, ending: &str) -> Option<ScriptHandler> {
     let lists = |from: usize| {
         let endings = line.args.iter().skip(from);
         let endings: Vec<&str> = endings.flat_map(|word| word.split('.')).collect();
@@ -101,11 +101,10 @@ pub fn says(line: &Directive, ending: &str) -> Option<Handler> {
             .any(|known| known.eq_ignore_ascii_case(ending))
     };
     match line.name.as_str() {
-        "sethandler" => named(line.arg(0)),
-        "addhandler" | "addtype" if lists(1) => {
-            named(line.arg(0)).filter(|_| line.name == "addhandler" || is_handler(line.arg(0)))
-        }
-        "removehandler" | "removetype" if lists(0) => Some(Handler::Off),
+        "sethandler" => handler_by_name(line.arg(0)),
+        "addhandler" | "addtype" if lists(1) => handler_by_name(line.arg(0))
+            .filter(|_| line.name == "addhandler" || is_php_handler(line.arg(0))),
+        "removehandler" | "removetype" if lists(0) => Some(ScriptHandler::Disabled),
         "php_admin_flag" | "php_flag" | "php_admin_value" | "php_value"
             if line.arg(0) == "engine" =>
         {
@@ -113,18 +112,18 @@ pub fn says(line: &Directive, ending: &str) -> Option<Handler> {
                 line.arg(1).to_ascii_lowercase().as_str(),
                 "off" | "0" | "no" | "false"
             );
-            off.then_some(Handler::Off)
+            off.then_some(ScriptHandler::Disabled)
         }
         _ => None,
     }
 }
 
 /// `ProxyPassMatch` and `ProxyPass` to a FastCGI server.
-pub fn proxied(line: &Directive) -> Option<(Match, String)> {
-    let target = address(line.arg(1))?;
+pub fn fastcgi_proxy(line: &Directive) -> Option<(PathMatch, String)> {
+    let target = fastcgi_address(line.arg(1))?;
     let paths = match line.name.as_str() {
-        "proxypassmatch" => region::location_match(line.arg(0)).ok()?,
-        "proxypass" => region::location(line.arg(0)).ok()?,
+        "proxypassmatch" => region::location_match_paths(line.arg(0)).ok()?,
+        "proxypass" => region::location_paths(line.arg(0)).ok()?,
         _ => return None,
     };
     Some((paths, target))
@@ -135,29 +134,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handlers_say_where_php_runs() {
+    fn handler_names_are_translated() {
         for (word, expected) in [
-            ("application/x-httpd-php", Some(Handler::Own)),
-            ("application/x-httpd-ea-php81", Some(Handler::Own)),
-            ("application/x-httpd-php-source", Some(Handler::Off)),
-            ("php7-fcgi", Some(Handler::Own)),
+            ("application/x-httpd-php", Some(ScriptHandler::Embedded)),
+            (
+                "application/x-httpd-ea-php81",
+                Some(ScriptHandler::Embedded),
+            ),
+            (
+                "application/x-httpd-php-source",
+                Some(ScriptHandler::Disabled),
+            ),
+            ("php7-fcgi", Some(ScriptHandler::Embedded)),
             (
                 "proxy:unix:/run/php/a.sock|fcgi://localhost",
-                Some(Handler::At("unix:/run/php/a.sock".into())),
+                Some(ScriptHandler::Fastcgi("unix:/run/php/a.sock".into())),
             ),
             (
                 "proxy:fcgi://127.0.0.1:9000",
-                Some(Handler::At("127.0.0.1:9000".into())),
+                Some(ScriptHandler::Fastcgi("127.0.0.1:9000".into())),
             ),
             ("cgi-script", None),
-            ("None", Some(Handler::Off)),
+            ("None", Some(ScriptHandler::Disabled)),
         ] {
-            assert_eq!(named(word), expected, "{word}");
+            assert_eq!(handler_by_name(word), expected, "{word}");
         }
         assert_eq!(
-            address("unix:///run/x|fcgi://h/srv/$1").as_deref(),
+            fastcgi_address("unix:///run/x|fcgi://h/srv/$1").as_deref(),
             Some("unix:/run/x")
         );
-        assert_eq!(address("http://127.0.0.1:80/"), None);
+        assert_eq!(fastcgi_address("http://127.0.0.1:80/"), None);
     }
 }

@@ -1,34 +1,34 @@
 //! Fields of answers (`Header`, `Expires…`), and variables (`SetEnv`, `SetEnvIf`, `BrowserMatch`).
 
 use super::layers::Layer;
-use super::requirement::both;
-use super::site::Work;
+use super::requirement::intersection;
+use super::site::HostTranslation;
 use crate::directive::Directive;
-use crate::stages::Stage;
-use crate::target::{Value, is_settable};
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::{TomlValue, is_settable_header};
 
 /// The lines of all sections.
-pub fn write(work: &mut Work<'_, '_>) {
+pub fn write_headers(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
-        for line in layer.lines {
+        for line in layer.directives {
             match line.name.as_str() {
-                "header" => field(work, &layer, line),
-                "requestheader" => request_field(work, line),
+                "header" => translate_header(work, &layer, line),
+                "requestheader" => record_request_header(work, line),
                 "setenv" | "setenvif" | "setenvifnocase" | "setenvifexpr" | "browsermatch"
                 | "browsermatchnocase" | "unsetenv" | "passenv" => {
-                    super::variables::variable(work, &layer, line)
+                    super::variables::translate_variable(work, &layer, line)
                 }
                 _ => {}
             }
         }
     }
-    super::expires::expires(work);
+    super::expires::write_expires(work);
 }
 
 /// `Header [always] ACTION NAME [VALUE] [CONDITION]`
-fn field(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
+fn translate_header(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     let ledger = work.ledger;
     let mut words: Vec<&str> = line.args.iter().map(String::as_str).collect();
     let always = words
@@ -53,40 +53,40 @@ fn field(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     };
     let name = name.trim_end_matches(':');
     let value = words.get(2).copied().unwrap_or_default();
-    let mut when = When::paths(layer.paths.clone());
-    let asked = condition.map_or(Ok(Vec::new()), |text| asked(work, text));
+    let mut when = RuleCondition::paths(layer.paths.clone());
+    let asked = condition.map_or(Ok(Vec::new()), |text| condition_of_header(work, text));
     let asked = match asked {
         Ok(asked) => asked,
-        Err(need) => return ledger.list(line.id, need),
+        Err(need) => return ledger.mark_missing(line.id, need),
     };
     let is_hsts = name.eq_ignore_ascii_case("strict-transport-security");
     if !asked.is_empty() && !is_hsts {
         let [asked] = &asked[..] else {
-            return ledger.list(line.id, "a rule for each condition");
+            return ledger.mark_missing(line.id, "a rule for each condition");
         };
-        match both(&when, asked) {
+        match intersection(&when, asked) {
             Some(both) => when = both,
-            None => return ledger.list(line.id, "one rule for the paths of both"),
+            None => return ledger.mark_missing(line.id, "one rule for the paths of both"),
         }
     }
-    if !is_settable(name) || value.chars().any(char::is_control) {
-        return ledger.list(
+    if !is_settable_header(name) || value.chars().any(char::is_control) {
+        return ledger.mark_missing(
             line.id,
             "a field that the server sets itself, or that is none",
         );
     }
-    if has_format(value) {
-        return ledger.list(line.id, "set_header of a rule, with a text");
+    if has_format_specifier(value) {
+        return ledger.mark_missing(line.id, "set_header of a rule, with a text");
     }
     if is_hsts
         && matches!(action.as_str(), "set" | "add" | "append" | "setifempty")
-        && layer.paths == Match::All
+        && layer.paths == PathMatch::All
     {
         if !work.host.tls {
-            return ledger.moot(line.id, "browsers ignore it without TLS (RFC 6797)");
+            return ledger.mark_irrelevant(line.id, "browsers ignore it without TLS (RFC 6797)");
         }
         work.site.table.set("hsts", value, Some(&line.place));
-        return ledger.remark(line.id, "in answers by HTTPS only, as RFC 6797 wants it");
+        return ledger.mark_different(line.id, "in answers by HTTPS only, as RFC 6797 wants it");
     }
     let value = value.replace("%%", "%");
     let is_list = ["link", "set-cookie", "vary"]
@@ -97,14 +97,14 @@ fn field(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
         "add" | "append" | "merge" if is_list => ("add_header", value),
         "add" | "append" | "merge" => ("set_header", value),
         "unset" => ("set_header", String::new()),
-        _ => return ledger.list(line.id, "set_header of a rule, with a text"),
+        _ => return ledger.mark_missing(line.id, "set_header of a rule, with a text"),
     };
-    let pairs = Value::Pairs(vec![(name.to_owned(), value)]);
+    let pairs = TomlValue::Pairs(vec![(name.to_owned(), value)]);
     work.stages
-        .push(Stage::Fields, when.rule(key, pairs, &line.place));
+        .push(RuleStage::Headers, when.rule(key, pairs, &line.place));
     match (always, action.as_str()) {
-        (_, "unset") | (true, "set") => ledger.carried(line.id),
-        _ => ledger.remark(
+        (_, "unset") | (true, "set") => ledger.mark_carried(line.id),
+        _ => ledger.mark_different(
             line.id,
             "for every status, and once: a script's own field of that name is replaced",
         ),
@@ -112,41 +112,50 @@ fn field(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
 }
 
 /// The requests that `env=…` or `expr=…` behind a field is for; none: all.
-fn asked(work: &Work<'_, '_>, condition: &str) -> Result<Vec<When>, String> {
+fn condition_of_header(
+    work: &HostTranslation<'_, '_>,
+    condition: &str,
+) -> Result<Vec<RuleCondition>, String> {
     let need = "a rule with this condition";
     if condition == "early" {
         return Ok(Vec::new());
     }
     if let Some(variable) = condition.strip_prefix("env=") {
         return match variable {
-            "HTTPS" | "SSL_PROTOCOL" => Ok(vec![When::https()]),
+            "HTTPS" | "SSL_PROTOCOL" => Ok(vec![RuleCondition::https()]),
             _ if variable.starts_with('!') => {
                 Err("a condition in place of the variable".to_owned())
             }
-            _ => work.variable(variable),
+            _ => work.requests_with_variable(variable),
         };
     }
     let text = condition.strip_prefix("expr=").unwrap_or_default();
-    let demands = super::expr::condition(text)?.demands().map_err(|()| need)?;
+    let demands = super::expr::parse_expression(text)?
+        .into_demands()
+        .map_err(|()| need)?;
     // What is refused where it must hold is what it holds for, the other way round.
     match &demands.denials[..] {
         _ if demands.login.is_some() => Err(need.to_owned()),
         [] => Ok(Vec::new()),
-        [all] if *all == When::default() => Err("a condition that holds for some".to_owned()),
-        [others] if *others == When::none_of(others.not.clone()) => Ok(others.not.clone()),
+        [all] if *all == RuleCondition::default() => {
+            Err("a condition that holds for some".to_owned())
+        }
+        [others] if *others == RuleCondition::none_of(others.exceptions.clone()) => {
+            Ok(others.exceptions.clone())
+        }
         _ => Err(need.to_owned()),
     }
 }
 
 /// Whether a value has parts that are known at a request only: `%{NAME}e`, `%t`.
-fn has_format(value: &str) -> bool {
+fn has_format_specifier(value: &str) -> bool {
     let value = value.replace("%%", "");
     let mut rest = value.split('%').skip(1);
     rest.any(|rest| rest.starts_with('{') || rest.starts_with(['t', 'D', 'l', 'i', 'b', 'U', 'V']))
 }
 
 /// `RequestHeader`
-fn request_field(work: &Work<'_, '_>, line: &Directive) {
+fn record_request_header(work: &HostTranslation<'_, '_>, line: &Directive) {
     const OWN: &[&str] = &[
         "x-forwarded-for",
         "x-forwarded-proto",
@@ -164,12 +173,12 @@ fn request_field(work: &Work<'_, '_>, line: &Directive) {
     match (action.as_str(), name.as_str()) {
         ("unset", "proxy") => work
             .ledger
-            .moot(line.id, "Howdah drops this field from every request"),
-        (_, name) if OWN.contains(&name) => work.ledger.moot(
+            .mark_irrelevant(line.id, "Howdah drops this field from every request"),
+        (_, name) if OWN.contains(&name) => work.ledger.mark_irrelevant(
             line.id,
             "servers and scripts get it from Howdah as it knows it (docs/proxy.md)",
         ),
-        _ => work.ledger.list(
+        _ => work.ledger.mark_missing(
             line.id,
             "servers and scripts get the client's fields and Howdah's own",
         ),
@@ -183,10 +192,10 @@ mod tests {
     #[test]
     fn values_that_depend_on_the_request_are_recognised() {
         assert!(
-            has_format("%{X}e")
-                && has_format("t=%t")
-                && !has_format("100%% max")
-                && !has_format("a")
+            has_format_specifier("%{X}e")
+                && has_format_specifier("t=%t")
+                && !has_format_specifier("100%% max")
+                && !has_format_specifier("a")
         );
     }
 }

@@ -3,24 +3,26 @@
 
 use std::collections::HashMap;
 
-use super::addresses::{Address, Socket, address, covers, listens, sockets};
-use super::to_https::to_https;
-use crate::directive::{Directive, Place};
-use crate::hosting::{Answers, Hosting};
-use crate::ledger::Ledger;
-use crate::listen::{Listen, close_without_certificate};
+use super::addresses::{
+    HostAddress, ListenSocket, covers, listen_addresses, parse_address, parse_sockets,
+};
+use super::https_redirect::find_https_redirect;
+use crate::directive::{Directive, SourceLine};
+use crate::hosting::{Hosting, SiteHosting};
+use crate::ledger::ImportLedger;
+use crate::listen::{SiteListen, remove_tls_without_certificate};
 
 /// A `<VirtualHost>`, or the main server.
 #[derive(Clone, Debug)]
-pub struct Host<'a> {
+pub struct ApacheHost<'a> {
     /// The section; none: the main server.
     pub block: Option<&'a Directive>,
     /// File and line of the section.
-    pub place: Place,
+    pub place: SourceLine,
     /// The directives in the section.
     pub lines: &'a [Directive],
     /// Addresses and ports that the host is for.
-    pub listens: Vec<Listen>,
+    pub listens: Vec<SiteListen>,
     /// The names that it says, as Howdah writes them.
     pub names: Vec<String>,
     /// Its connections are encrypted.
@@ -28,22 +30,22 @@ pub struct Host<'a> {
     /// Its requests without TLS are redirected to HTTPS by this line.
     pub https_redirect: Option<&'a Directive>,
     /// Nothing is left of it.
-    is_gone: bool,
+    is_removed: bool,
 }
 
 /// All hosts, the sites that they become, in order, and the addresses of those without their own.
-pub fn hosts<'a>(
+pub fn assign_hosts<'a>(
     tree: &'a [Directive],
-    ledger: &Ledger,
-) -> (Vec<Host<'a>>, Vec<Answers>, Vec<Listen>) {
-    let mut sockets = sockets(tree, ledger);
+    ledger: &ImportLedger,
+) -> (Vec<ApacheHost<'a>>, Vec<SiteHosting>, Vec<SiteListen>) {
+    let mut sockets = parse_sockets(tree, ledger);
     let blocks: Vec<&Directive> = tree.iter().filter(|d| d.name == "virtualhost").collect();
     let has_listen = !sockets.is_empty();
     for block in blocks.iter().filter(|_| !has_listen) {
         for arg in &block.args {
-            let (ip, port) = address(arg);
+            let (ip, port) = parse_address(arg);
             let port = port.unwrap_or(80);
-            sockets.push(Socket {
+            sockets.push(ListenSocket {
                 ip,
                 port,
                 tls: false,
@@ -52,7 +54,7 @@ pub fn hosts<'a>(
         }
     }
     if sockets.is_empty() {
-        sockets.push(Socket {
+        sockets.push(ListenSocket {
             ip: None,
             port: 80,
             tls: false,
@@ -62,59 +64,65 @@ pub fn hosts<'a>(
     let named: Vec<_> = blocks
         .iter()
         .flat_map(|block| &block.args)
-        .map(|arg| address(arg))
+        .map(|arg| parse_address(arg))
         .collect();
-    let mut hosts: Vec<Host<'a>> = blocks
+    let mut hosts: Vec<ApacheHost<'a>> = blocks
         .iter()
-        .map(|block| host(block, &named, &mut sockets, ledger))
+        .map(|block| parse_host(block, &named, &mut sockets, ledger))
         .collect();
-    let reached = |socket: &Socket| {
-        blocks
-            .iter()
-            .any(|block| block.args.iter().any(|arg| covers(address(arg), socket)))
+    let reached = |socket: &ListenSocket| {
+        blocks.iter().any(|block| {
+            block
+                .args
+                .iter()
+                .any(|arg| covers(parse_address(arg), socket))
+        })
     };
     // What no VirtualHost is for, the main server answers.
-    let rest: Vec<&Socket> = sockets.iter().filter(|s| !reached(s)).collect();
+    let rest: Vec<&ListenSocket> = sockets.iter().filter(|s| !reached(s)).collect();
     if hosts.is_empty() || tree.iter().any(|d| d.name == "documentroot") {
-        let rest: Vec<Listen> = rest.iter().flat_map(|s| listens(s, s.ip)).collect();
+        let rest: Vec<SiteListen> = rest
+            .iter()
+            .flat_map(|s| listen_addresses(s, s.ip))
+            .collect();
         if !rest.is_empty() {
-            hosts.push(main(tree, rest, ledger));
+            hosts.push(main_server(tree, rest, ledger));
         }
     } else {
         for line in rest.iter().filter_map(|socket| socket.line) {
             let why = "no host is for this address, and the main server has no files";
-            ledger.remark(line, why);
+            ledger.mark_different(line, why);
         }
     }
-    let all: Vec<Listen> = sockets
+    let all: Vec<SiteListen> = sockets
         .iter()
-        .flat_map(|socket| listens(socket, socket.ip))
+        .flat_map(|socket| listen_addresses(socket, socket.ip))
         .collect();
     let certified = |lines: &[Directive]| lines.iter().any(|d| d.name == "sslcertificatefile");
     let all_are_certified = certified(tree);
     for host in &mut hosts {
         let has_certificate = all_are_certified || certified(host.lines);
         let listens = &mut host.listens;
-        if let Some(need) = close_without_certificate(listens, &host.names, has_certificate) {
+        if let Some(need) = remove_tls_without_certificate(listens, &host.names, has_certificate) {
             if listens.is_empty() {
-                remove(host, need, ledger);
+                remove_host(host, need, ledger);
             } else if let Some(block) = host.block {
-                ledger.list(block.id, need);
+                ledger.mark_missing(block.id, need);
             }
         } else if listens.is_empty() {
             let need = "no connection reaches it: no `Listen` is for its address, or another host names that address";
-            remove(host, need, ledger);
+            remove_host(host, need, ledger);
         }
     }
-    let (sites, common) = sites(&mut hosts, &all, ledger);
+    let (sites, common) = assign_sites(&mut hosts, &all, ledger);
     (hosts, sites, common)
 }
 
-fn sites(
-    hosts: &mut [Host<'_>],
-    sockets: &[Listen],
-    ledger: &Ledger,
-) -> (Vec<Answers>, Vec<Listen>) {
+fn assign_sites(
+    hosts: &mut [ApacheHost<'_>],
+    sockets: &[SiteListen],
+    ledger: &ImportLedger,
+) -> (Vec<SiteHosting>, Vec<SiteListen>) {
     let claims: Vec<_> = hosts
         .iter()
         .map(|host| (&host.names[..], &host.listens[..]))
@@ -122,40 +130,41 @@ fn sites(
     let (mut hosting, lost) = Hosting::new(&claims, sockets);
     for lost in lost {
         if let Some(block) = hosts[lost.server].block {
-            ledger.list(block.id, lost.need(&hosts[lost.by].place));
+            ledger.mark_missing(block.id, lost.message(&hosts[lost.owner].place));
         }
     }
     merge_redirects(hosts, &mut hosting, ledger);
-    merge_twins(hosts, &mut hosting, ledger);
+    merge_equal_hosts(hosts, &mut hosting, ledger);
     for at in 0..hosts.len() {
-        if !hosts[at].is_gone && !hosting.is_reached(at) {
+        if !hosts[at].is_removed && !hosting.is_reached(at) {
             let is_nameless = hosts[at].names.is_empty();
-            let need = hosting.why_unreached(at, is_nameless, |at| &hosts[at].place);
-            remove(&mut hosts[at], &need, ledger);
+            let need = hosting.unreached_reason(at, is_nameless, |at| &hosts[at].place);
+            remove_host(&mut hosts[at], &need, ledger);
         } else if let Some(block) = hosts[at].block
-            && !hosts[at].is_gone
-            && let Some(remark) = hosting.widened(&hosts[at].listens)
+            && !hosts[at].is_removed
+            && let Some(remark) = hosting.widened_remark(&hosts[at].listens)
         {
-            ledger.remark(block.id, remark);
+            ledger.mark_different(block.id, remark);
         }
     }
     let (sites, common) = hosting.sites();
     for site in &sites {
-        if let (Some(block), Some(remark)) =
-            (hosts[site.server].block, site.remark(|at| &hosts[at].place))
-        {
-            ledger.remark(block.id, remark);
+        if let (Some(block), Some(remark)) = (
+            hosts[site.server].block,
+            site.default_remark(|at| &hosts[at].place),
+        ) {
+            ledger.mark_different(block.id, remark);
         }
     }
     (sites, common)
 }
 
-fn host<'a>(
+fn parse_host<'a>(
     block: &'a Directive,
-    named: &[Address],
-    sockets: &mut [Socket],
-    ledger: &Ledger,
-) -> Host<'a> {
+    named: &[HostAddress],
+    sockets: &mut [ListenSocket],
+    ledger: &ImportLedger,
+) -> ApacheHost<'a> {
     let lines = block.inner();
     let says = |name: &str, value: &str| {
         lines
@@ -165,11 +174,11 @@ fn host<'a>(
     let tls = says("sslengine", "on") || says("sslengine", "optional");
     let mut own = Vec::new();
     for arg in &block.args {
-        let wanted = address(arg);
+        let wanted = parse_address(arg);
         // A host that names the address gets all connections to it.
-        let is_taken = |socket: &Socket| {
+        let is_taken = |socket: &ListenSocket| {
             let mut named = named.iter();
-            let same = |(ip, port): &Address| {
+            let same = |(ip, port): &HostAddress| {
                 *ip == socket.ip && port.is_none_or(|port| port == socket.port)
             };
             wanted.0.is_none() && socket.ip.is_some() && named.any(same)
@@ -179,55 +188,59 @@ fn host<'a>(
                 continue;
             }
             socket.tls |= tls;
-            own.extend(listens(socket, wanted.0.or(socket.ip)));
+            own.extend(listen_addresses(socket, wanted.0.or(socket.ip)));
         }
     }
-    Host {
+    ApacheHost {
         block: Some(block),
         place: block.place.clone(),
         lines,
         listens: own,
-        names: names(lines, ledger),
+        names: parse_names(lines, ledger),
         tls,
         https_redirect: None,
-        is_gone: false,
+        is_removed: false,
     }
 }
 
-fn main<'a>(tree: &'a [Directive], listens: Vec<Listen>, ledger: &Ledger) -> Host<'a> {
+fn main_server<'a>(
+    tree: &'a [Directive],
+    listens: Vec<SiteListen>,
+    ledger: &ImportLedger,
+) -> ApacheHost<'a> {
     let own = tree
         .iter()
         .find(|d| matches!(d.name.as_str(), "documentroot" | "servername"));
     let place = own.or(tree.first()).map(|d| d.place.clone());
-    Host {
+    ApacheHost {
         block: None,
-        place: place.unwrap_or(Place {
+        place: place.unwrap_or(SourceLine {
             file: "configuration".into(),
             line: 1,
         }),
         lines: tree,
         listens,
-        names: names(tree, ledger),
+        names: parse_names(tree, ledger),
         tls: tree
             .iter()
             .any(|d| d.name == "sslengine" && d.arg(0).eq_ignore_ascii_case("on")),
         https_redirect: None,
-        is_gone: false,
+        is_removed: false,
     }
 }
 
 /// `ServerName` and `ServerAlias`
-fn names(lines: &[Directive], ledger: &Ledger) -> Vec<String> {
+fn parse_names(lines: &[Directive], ledger: &ImportLedger) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let last = lines.iter().rev().find(|d| d.name == "servername");
     let aliases = lines.iter().filter(|d| d.name == "serveralias");
     for line in last.into_iter().chain(aliases) {
-        ledger.carried(line.id);
+        ledger.mark_carried(line.id);
         for word in &line.args {
-            match name(word) {
+            match parse_name(word) {
                 Some(name) if !names.contains(&name) => names.push(name),
                 Some(_) => {}
-                None => ledger.list(
+                None => ledger.mark_missing(
                     line.id,
                     format!("{word}: `hosts` has names, and `*.` before some"),
                 ),
@@ -238,7 +251,7 @@ fn names(lines: &[Directive], ledger: &Ledger) -> Vec<String> {
 }
 
 /// A name as Howdah writes it.
-fn name(text: &str) -> Option<String> {
+fn parse_name(text: &str) -> Option<String> {
     let text = text.rsplit("://").next().unwrap_or(text);
     let text = match text.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() && !name.contains(':') => name,
@@ -262,7 +275,7 @@ fn name(text: &str) -> Option<String> {
 }
 
 /// Hosts that only redirect to HTTPS.
-fn merge_redirects(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledger) {
+fn merge_redirects(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger: &ImportLedger) {
     let mut secure: HashMap<String, usize> = HashMap::new();
     for (at, host) in hosts.iter().enumerate() {
         if host.tls && hosting.is_secure(at) {
@@ -272,10 +285,10 @@ fn merge_redirects(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledge
         }
     }
     for at in 0..hosts.len() {
-        if hosts[at].tls || hosts[at].is_gone {
+        if hosts[at].tls || hosts[at].is_removed {
             continue;
         }
-        let Some(found) = to_https(&hosts[at]) else {
+        let Some(found) = find_https_redirect(&hosts[at]) else {
             continue;
         };
         let names = hosting.names(at);
@@ -288,25 +301,25 @@ fn merge_redirects(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledge
         for name in &leading {
             let to = secure[name];
             hosts[to].https_redirect = Some(found.line);
-            hosting.hand_over(name, at, to);
-            hosting.join(to, at);
+            hosting.transfer_name(name, at, to);
+            hosting.add_addresses_of(to, at);
         }
         let others = leading
             .iter()
             .any(|name| found.host.as_ref().is_some_and(|host| host != name));
         for line in &found.lines {
             match others {
-                true => ledger.remark(
+                true => ledger.mark_different(
                     line.id,
                     "each name leads to its own by HTTPS, and from there on",
                 ),
-                false => ledger.carried(line.id),
+                false => ledger.mark_carried(line.id),
             }
         }
         if kept.is_empty() {
-            hosting.leave(at, secure[&leading[0]]);
-            hosts[at].is_gone = true;
-            settle(
+            hosting.replace_by_heir(at, secure[&leading[0]]);
+            hosts[at].is_removed = true;
+            record_merged_host(
                 &hosts[at],
                 "its host only redirects to HTTPS: https_redirect",
                 ledger,
@@ -316,18 +329,18 @@ fn merge_redirects(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledge
 }
 
 /// Nothing else of a host counts.
-fn settle(host: &Host<'_>, why: &'static str, ledger: &Ledger) {
+fn record_merged_host(host: &ApacheHost<'_>, why: &'static str, ledger: &ImportLedger) {
     let Some(block) = host.block else { return };
-    ledger.carried(block.id);
+    ledger.mark_carried(block.id);
     block.walk(&mut |d| {
-        if !ledger.is_settled(d.id) {
-            ledger.moot(d.id, why);
+        if !ledger.has_outcome(d.id) {
+            ledger.mark_irrelevant(d.id, why);
         }
     });
 }
 
 /// Lines in which a host with TLS may differ from one without that serves the same.
-fn is_of_tls(line: &Directive) -> bool {
+fn is_tls_specific(line: &Directive) -> bool {
     let name = line.name.as_str();
     let is_hsts = name == "header"
         && line
@@ -342,7 +355,7 @@ fn is_of_tls(line: &Directive) -> bool {
 }
 
 fn fingerprint(lines: &[Directive]) -> Vec<String> {
-    let lines = lines.iter().filter(|line| !is_of_tls(line));
+    let lines = lines.iter().filter(|line| !is_tls_specific(line));
     lines
         .map(|line| {
             format!(
@@ -356,7 +369,7 @@ fn fingerprint(lines: &[Directive]) -> Vec<String> {
 }
 
 /// A host without TLS that says the same as one with it is that one.
-fn merge_twins(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledger) {
+fn merge_equal_hosts(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger: &ImportLedger) {
     let all: Vec<Vec<String>> = hosts.iter().map(|host| fingerprint(host.lines)).collect();
     let mut secure: HashMap<&[String], usize> = HashMap::new();
     for (at, host) in hosts.iter().enumerate() {
@@ -365,7 +378,7 @@ fn merge_twins(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledger) {
         }
     }
     for plain in 0..hosts.len() {
-        let is_there = !hosts[plain].is_gone && hosting.is_reached(plain);
+        let is_there = !hosts[plain].is_removed && hosting.is_reached(plain);
         if hosts[plain].tls || !is_there || hosts[plain].block.is_none() {
             continue;
         }
@@ -374,9 +387,9 @@ fn merge_twins(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledger) {
         };
         let listens = hosts[plain].listens.clone();
         hosts[twin].listens.extend(listens);
-        hosting.leave(plain, twin);
-        hosts[plain].is_gone = true;
-        settle(
+        hosting.replace_by_heir(plain, twin);
+        hosts[plain].is_removed = true;
+        record_merged_host(
             &hosts[plain],
             "the host with TLS says the same: one site answers for both",
             ledger,
@@ -384,23 +397,25 @@ fn merge_twins(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledger) {
     }
 }
 
-fn remove(host: &mut Host<'_>, need: &str, ledger: &Ledger) {
-    host.is_gone = true;
+fn remove_host(host: &mut ApacheHost<'_>, need: &str, ledger: &ImportLedger) {
+    host.is_removed = true;
     if let Some(block) = host.block {
-        list_all(block, need, ledger);
+        list_section(block, need, ledger);
     }
 }
 
 /// Everything in a section is on the list.
-pub fn list_all(block: &Directive, need: &str, ledger: &Ledger) {
-    let protects = |d: &Directive| super::access::restricts(d);
-    ledger.list(block.id, need);
+pub fn list_section(block: &Directive, need: &str, ledger: &ImportLedger) {
+    let protects = |d: &Directive| super::access::restricts_access(d);
+    ledger.mark_missing(block.id, need);
     for inner in block.inner() {
-        inner.walk(&mut |d| match super::known::moot(d) {
-            _ if ledger.is_settled(d.id) => {}
-            Some(why) => ledger.moot(d.id, why),
-            None if protects(d) => ledger.list_protection(d.id, "its section is not carried over"),
-            None => ledger.list(d.id, "its section is not carried over"),
+        inner.walk(&mut |d| match super::known::irrelevant_reason(d) {
+            _ if ledger.has_outcome(d.id) => {}
+            Some(why) => ledger.mark_irrelevant(d.id, why),
+            None if protects(d) => {
+                ledger.mark_missing_protection(d.id, "its section is not carried over")
+            }
+            None => ledger.mark_missing(d.id, "its section is not carried over"),
         });
     }
 }
@@ -410,9 +425,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_apaches() {
-        assert_eq!(name("https://WWW.a.org:443").as_deref(), Some("www.a.org"));
-        assert_eq!(name("*.a.org").as_deref(), Some("*.a.org"));
-        assert_eq!(name("www.*"), None);
+    fn host_names_are_parsed_as_in_apache() {
+        assert_eq!(
+            parse_name("https://WWW.a.org:443").as_deref(),
+            Some("www.a.org")
+        );
+        assert_eq!(parse_name("*.a.org").as_deref(), Some("*.a.org"));
+        assert_eq!(parse_name("www.*"), None);
     }
 }

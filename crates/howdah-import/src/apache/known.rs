@@ -16,7 +16,7 @@ const PROXY: &str = "proxy rules keep connections, and pass on what Apache does"
 const REWRITING: &str = "rules run once, from top to bottom";
 const MEASURES: &str = "howdah status has it";
 
-const MOOT: &[(&str, &[&str])] = &[
+const IRRELEVANT_DIRECTIVES: &[(&str, &[&str])] = &[
     (
         TUNING,
         &[
@@ -386,7 +386,7 @@ const MOOT: &[(&str, &[&str])] = &[
 ];
 
 /// Why a directive has no meaning here; none if it has.
-pub fn moot(directive: &Directive) -> Option<&'static str> {
+pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
     let name = directive.name.as_str();
     match name {
         "userdir"
@@ -399,7 +399,7 @@ pub fn moot(directive: &Directive) -> Option<&'static str> {
         }
         "namevirtualhost" => Some("sites are chosen by name at every address"),
         _ => {
-            let mut groups = MOOT.iter();
+            let mut groups = IRRELEVANT_DIRECTIVES.iter();
             groups
                 .find(|(_, names)| names.contains(&name))
                 .map(|(why, _)| *why)
@@ -408,11 +408,14 @@ pub fn moot(directive: &Directive) -> Option<&'static str> {
 }
 
 /// What a directive would take, and whether it closes or limits something; none if it is not known.
-pub fn need(directive: &Directive) -> Option<(&'static str, bool)> {
+pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
     Some(match directive.name.as_str() {
         "if" | "elseif" | "else" => (
             "rules with these conditions (docs/access.md), or an .htaccess file: htaccess = \"on\" reads <If>",
-            directive.inner().iter().any(super::access::restricts),
+            directive
+                .inner()
+                .iter()
+                .any(super::access::restricts_access),
         ),
         "userdir" => ("a [[site]], or a link below the root, for each user", false),
         "virtualdocumentroot" | "virtualscriptalias" | "virtualdocumentrootip" => {
@@ -530,6 +533,6 @@ pub fn need(directive: &Directive) -> Option<(&'static str, bool)> {
 }
 
 /// A section for a directory: of no site, if none has asked for it.
-pub fn is_of_no_site(directive: &Directive) -> bool {
+pub fn is_directory_section(directive: &Directive) -> bool {
     matches!(directive.name.as_str(), "directory" | "directorymatch")
 }

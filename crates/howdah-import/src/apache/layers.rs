@@ -2,21 +2,21 @@
 
 use howdah_htaccess::rule_expression::RuleExpression;
 
-use super::site::Work;
-use super::{hosts, names, region};
+use super::site::HostTranslation;
+use super::{file_name_patterns, hosts, region};
 use crate::directive::Directive;
-use crate::expression::{compile, compile_path, matches, widened};
-use crate::when::Match;
+use crate::expression::{compile, compile_path, may_match, without_look_around};
+use crate::rule_condition::PathMatch;
 
 /// What is said of some paths, in one place.
 #[derive(Clone, Debug)]
 pub struct Layer<'a> {
     /// The paths that the section is for.
-    pub paths: Match,
+    pub paths: PathMatch,
     /// Without these, where other directories are shown.
-    pub but: Vec<Match>,
+    pub excluded: Vec<PathMatch>,
     /// What is said.
-    pub lines: &'a [Directive],
+    pub directives: &'a [Directive],
     /// The section; none: outside of all, for the whole server.
     pub section: Option<&'a Directive>,
     /// It is of the main server, not of a `<VirtualHost>`.
@@ -27,19 +27,19 @@ pub struct Layer<'a> {
 
 impl<'a> Layer<'a> {
     fn new(
-        (paths, but): (Match, Vec<Match>),
+        (paths, but): (PathMatch, Vec<PathMatch>),
         lines: &'a [Directive],
         section: Option<&'a Directive>,
         is_main: bool,
     ) -> Layer<'a> {
         let regex = match &paths {
-            Match::Regex(text) => compile_path(text).ok(),
-            Match::All | Match::Path(_) | Match::Prefix(_) => None,
+            PathMatch::Regex(text) => compile_path(text).ok(),
+            PathMatch::All | PathMatch::Path(_) | PathMatch::Prefix(_) => None,
         };
         Layer {
             paths,
-            but,
-            lines,
+            excluded: but,
+            directives: lines,
             section,
             is_main,
             regex,
@@ -47,28 +47,32 @@ impl<'a> Layer<'a> {
     }
 
     /// Whether a path is among its own.
-    pub fn has(&self, path: &str) -> bool {
+    pub fn matches_path(&self, path: &str) -> bool {
         let is_own = match &self.regex {
-            Some(regex) => matches(regex, path),
-            None => region::has(&self.paths, path),
+            Some(regex) => may_match(regex, path),
+            None => region::contains_path(&self.paths, path),
         };
-        is_own && !self.but.iter().any(|but| region::has(but, path))
+        is_own
+            && !self
+                .excluded
+                .iter()
+                .any(|but| region::contains_path(but, path))
     }
 
     /// Whether it leaves out paths of another layer.
-    pub fn lacks_some_of(&self, other: &Layer<'_>) -> bool {
-        let mut but = self.but.iter();
-        but.any(|but| !other.but.contains(but) && region::may_meet(but, &other.paths))
+    pub fn excludes_paths_of(&self, other: &Layer<'_>) -> bool {
+        let mut but = self.excluded.iter();
+        but.any(|but| !other.excluded.contains(but) && region::may_overlap(but, &other.paths))
     }
 
     /// Whether all paths of another layer are among its own.
     pub fn covers(&self, other: &Layer<'_>) -> bool {
-        region::covers(&self.paths, &other.paths) && !self.lacks_some_of(other)
+        region::covers(&self.paths, &other.paths) && !self.excludes_paths_of(other)
     }
 }
 
 /// A section's kind, and what it is for.
-fn argument(section: &Directive) -> (bool, &str) {
+fn section_argument(section: &Directive) -> (bool, &str) {
     match section.args.first().map(String::as_str) {
         Some("~") => (true, section.arg(1)),
         _ => (section.name.ends_with("match"), section.arg(0)),
@@ -76,16 +80,24 @@ fn argument(section: &Directive) -> (bool, &str) {
 }
 
 /// All that is said of a host, in Apache's order of merging.
-pub fn layers<'a>(main: &'a [Directive], work: &mut Work<'_, 'a>) -> Vec<Layer<'a>> {
+pub fn collect_layers<'a>(
+    main: &'a [Directive],
+    work: &mut HostTranslation<'_, 'a>,
+) -> Vec<Layer<'a>> {
     let own = work.host.lines;
-    let everywhere = (Match::All, Vec::new());
+    let everywhere = (PathMatch::All, Vec::new());
     let sources: Vec<(&'a [Directive], bool)> = match work.is_main {
         true => vec![(main, true)],
         false => vec![(main, true), (own, false)],
     };
     let mut all: Vec<Layer<'a>> = Vec::new();
     for (lines, is_main) in &sources {
-        all.push(Layer::new((Match::All, Vec::new()), lines, None, *is_main));
+        all.push(Layer::new(
+            (PathMatch::All, Vec::new()),
+            lines,
+            None,
+            *is_main,
+        ));
     }
     let sections = |kinds: &'static [&'static str]| {
         let of = |(lines, is_main): &(&'a [Directive], bool)| {
@@ -100,16 +112,16 @@ pub fn layers<'a>(main: &'a [Directive], work: &mut Work<'_, 'a>) -> Vec<Layer<'
     };
     // Directories from the root down, then expressions.
     let mut directories = sections(&["directory", "directorymatch"]);
-    directories.sort_by_key(|(section, _)| match argument(section) {
+    directories.sort_by_key(|(section, _)| match section_argument(section) {
         (true, _) => usize::MAX,
         (false, path) => path.split('/').filter(|s| !s.is_empty()).count(),
     });
     for (section, is_main) in directories {
-        add(work, &mut all, section, is_main, &everywhere);
+        add_section(work, &mut all, section, is_main, &everywhere);
     }
     // Files of servers, then those within directories.
     for (section, is_main) in sections(&["files", "filesmatch"]) {
-        add(work, &mut all, section, is_main, &everywhere);
+        add_section(work, &mut all, section, is_main, &everywhere);
     }
     for number in 0..all.len() {
         let outer = all[number].clone();
@@ -119,35 +131,39 @@ pub fn layers<'a>(main: &'a [Directive], work: &mut Work<'_, 'a>) -> Vec<Layer<'
         {
             continue;
         }
-        for section in outer.lines.iter().filter(|d| d.name.starts_with("files")) {
-            let around = (outer.paths.clone(), outer.but.clone());
-            add(work, &mut all, section, outer.is_main, &around);
+        for section in outer
+            .directives
+            .iter()
+            .filter(|d| d.name.starts_with("files"))
+        {
+            let around = (outer.paths.clone(), outer.excluded.clone());
+            add_section(work, &mut all, section, outer.is_main, &around);
         }
     }
     for (section, is_main) in sections(&["location", "locationmatch"]) {
-        add(work, &mut all, section, is_main, &everywhere);
+        add_section(work, &mut all, section, is_main, &everywhere);
     }
     all
 }
 
 /// A section as layers, one for each place where the site shows what it is for.
-fn add<'a>(
-    work: &mut Work<'_, 'a>,
+fn add_section<'a>(
+    work: &mut HostTranslation<'_, 'a>,
     all: &mut Vec<Layer<'a>>,
     section: &'a Directive,
     is_main: bool,
-    around: &(Match, Vec<Match>),
+    around: &(PathMatch, Vec<PathMatch>),
 ) {
     let ledger = work.ledger;
-    let (is_expression, text) = argument(section);
+    let (is_expression, text) = section_argument(section);
     // Directories become paths of the site, which an expression that looks around does not survive.
     let is_directory = section.name.starts_with("directory");
     let looks_around = is_directory && is_expression && compile(text).is_err();
-    let text = match looks_around && closes(section) {
+    let text = match looks_around && only_denies(section) {
         true => {
-            let wide = widened(text);
+            let wide = without_look_around(text);
             if wide != text {
-                ledger.remark(
+                ledger.mark_different(
                     section.id,
                     "closed for more paths than before: an expression for directories cannot look around",
                 );
@@ -156,39 +172,48 @@ fn add<'a>(
         }
         false => text.to_owned(),
     };
-    let within = |file: String| Ok(vec![(region::both(&around.0, &file)?, around.1.clone())]);
-    let whole = |paths: Match| vec![(paths, Vec::new())];
+    let within = |file: String| {
+        Ok(vec![(
+            region::file_paths_in(&around.0, &file)?,
+            around.1.clone(),
+        )])
+    };
+    let whole = |paths: PathMatch| vec![(paths, Vec::new())];
     let found = match (section.name.as_str(), is_expression) {
-        ("directory" | "directorymatch", true) => work.places.of_directory_match(&text),
+        ("directory" | "directorymatch", true) => work.mounts.paths_of_directory_match(&text),
         ("directory" | "directorymatch", false) => {
             let text = work.context.path(&text);
-            work.places.of_directory(&text)
+            work.mounts.paths_of_directory(&text)
         }
-        ("files" | "filesmatch", true) => names::file_expression(&text).and_then(within),
-        ("files" | "filesmatch", false) => names::file_name(&text).and_then(within),
-        (_, true) => region::location_match(&text).map(whole),
-        (_, false) => region::location(&text).map(whole),
+        ("files" | "filesmatch", true) => {
+            file_name_patterns::file_expression_regex(&text).and_then(within)
+        }
+        ("files" | "filesmatch", false) => {
+            file_name_patterns::file_name_regex(&text).and_then(within)
+        }
+        (_, true) => region::location_match_paths(&text).map(whole),
+        (_, false) => region::location_paths(&text).map(whole),
     };
     let found = match found {
         Ok(found) => found,
-        Err(why) => return hosts::list_all(section, &why, ledger),
+        Err(why) => return hosts::list_section(section, &why, ledger),
     };
-    if let Some(why) = shows_the_server(section) {
-        ledger.list(section.id, why);
+    if let Some(why) = server_status_remark(section) {
+        ledger.mark_missing(section.id, why);
         let nothing = "there is no such page here";
         return section
             .inner()
             .iter()
-            .for_each(|line| line.walk(&mut |d| ledger.moot(d.id, nothing)));
+            .for_each(|line| line.walk(&mut |d| ledger.mark_irrelevant(d.id, nothing)));
     }
     for paths in found {
-        ledger.carried(section.id);
+        ledger.mark_carried(section.id);
         all.push(Layer::new(paths, section.inner(), Some(section), is_main));
     }
 }
 
 /// Whether a section does nothing but close.
-fn closes(section: &Directive) -> bool {
+fn only_denies(section: &Directive) -> bool {
     let denies = |d: &Directive| match d.name.as_str() {
         "require" => d.args.join(" ").eq_ignore_ascii_case("all denied"),
         "deny" => d.args.join(" ").eq_ignore_ascii_case("from all"),
@@ -199,7 +224,7 @@ fn closes(section: &Directive) -> bool {
 }
 
 /// What a section shows of Apache itself.
-fn shows_the_server(section: &Directive) -> Option<&'static str> {
+fn server_status_remark(section: &Directive) -> Option<&'static str> {
     let handler = section.inner().iter().find(|d| d.name == "sethandler")?;
     match handler.arg(0).to_ascii_lowercase().as_str() {
         "server-status" | "server-info" | "balancer-manager" | "ldap-status" => {

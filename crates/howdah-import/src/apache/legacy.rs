@@ -2,32 +2,39 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::access::any_of;
-use super::requirement::Formula;
-use super::site::Work;
+use super::access::any_variable_set;
+use super::requirement::AccessFormula;
+use super::site::HostTranslation;
 use crate::directive::Directive;
-use crate::network::block;
-use crate::when::When;
+use crate::network::network_of;
+use crate::rule_condition::RuleCondition;
 
 /// `Order`, `Allow` and `Deny`
-pub fn legacy(work: &Work<'_, '_>, lines: &[Directive]) -> Result<Formula, String> {
+pub fn legacy_access_formula(
+    work: &HostTranslation<'_, '_>,
+    lines: &[Directive],
+) -> Result<AccessFormula, String> {
     let order = lines.iter().rev().find(|d| d.name == "order");
     let order = order.map_or(String::new(), |line| {
         line.args.concat().to_ascii_lowercase()
     });
     let allow_first = order == "allow,deny" || order == "mutual-failure";
-    let allowed = clients(work, lines, "allow")?;
-    let denied = clients(work, lines, "deny")?;
-    let not_denied = Formula::Not(Box::new(denied));
+    let allowed = clients_of(work, lines, "allow")?;
+    let denied = clients_of(work, lines, "deny")?;
+    let not_denied = AccessFormula::Not(Box::new(denied));
     Ok(match allow_first {
-        true => Formula::All(vec![allowed, not_denied]),
+        true => AccessFormula::All(vec![allowed, not_denied]),
         // `Allow` wins over `Deny`.
-        false => Formula::Any(vec![allowed, not_denied]),
+        false => AccessFormula::Any(vec![allowed, not_denied]),
     })
 }
 
 /// The clients that `Allow from` or `Deny from` names.
-fn clients(work: &Work<'_, '_>, lines: &[Directive], name: &str) -> Result<Formula, String> {
+fn clients_of(
+    work: &HostTranslation<'_, '_>,
+    lines: &[Directive],
+    name: &str,
+) -> Result<AccessFormula, String> {
     let mut any = Vec::new();
     let mut networks = Vec::new();
     for line in lines.iter().filter(|d| d.name == name) {
@@ -37,19 +44,19 @@ fn clients(work: &Work<'_, '_>, lines: &[Directive], name: &str) -> Result<Formu
             .filter(|word| !word.eq_ignore_ascii_case("from"));
         for word in words {
             if word.eq_ignore_ascii_case("all") {
-                any.push(Formula::Yes);
+                any.push(AccessFormula::Granted);
             } else if let Some(variable) = word.strip_prefix("env=") {
                 match variable.strip_prefix('!') {
                     Some(variable) => {
-                        let unset = any_of(work, &[variable.to_owned()])?;
-                        any.push(Formula::Not(Box::new(unset)));
+                        let unset = any_variable_set(work, &[variable.to_owned()])?;
+                        any.push(AccessFormula::Not(Box::new(unset)));
                     }
-                    None => any.push(any_of(work, &[variable.to_owned()])?),
+                    None => any.push(any_variable_set(work, &[variable.to_owned()])?),
                 }
-            } else if let Some(network) = network(word) {
+            } else if let Some(network) = parse_apache_network(word) {
                 networks.push(network);
             } else if name == "allow" {
-                work.ledger.list_protection(
+                work.ledger.mark_missing_protection(
                     line.id,
                     "addresses in place of host names: Howdah looks up no client",
                 );
@@ -59,20 +66,21 @@ fn clients(work: &Work<'_, '_>, lines: &[Directive], name: &str) -> Result<Formu
         }
     }
     if !networks.is_empty() {
-        any.push(Formula::Is(When::clients(networks)));
+        any.push(AccessFormula::Condition(RuleCondition::clients(networks)));
     }
-    Ok(Formula::Any(any))
+    Ok(AccessFormula::Any(any))
 }
 
 /// `10.1`, `10.1.0.0/255.255.0.0`, `192.0.2.1`, `2001:db8::/32`
-pub fn network(text: &str) -> Option<String> {
-    if let Some(found) = crate::network::network(text) {
+pub fn parse_apache_network(text: &str) -> Option<String> {
+    if let Some(found) = crate::network::parse_network(text) {
         return Some(found);
     }
     if let Some((address, mask)) = text.split_once('/') {
         let (address, mask) = (address.parse().ok()?, mask.parse::<Ipv4Addr>().ok()?);
         let ones = mask.to_bits().leading_ones();
-        return (mask.to_bits().count_ones() == ones).then(|| block(IpAddr::V4(address), ones))?;
+        return (mask.to_bits().count_ones() == ones)
+            .then(|| network_of(IpAddr::V4(address), ones))?;
     }
     let parts: Vec<&str> = text.trim_end_matches('.').split('.').collect();
     let are_bytes = parts.iter().all(|part| part.parse::<u8>().is_ok());
@@ -89,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_written_in_several_ways() {
+    fn apache_networks_are_parsed_in_all_notations() {
         for (text, expected) in [
             ("10.1", Some("10.1.0.0/16")),
             ("10.", Some("10.0.0.0/8")),
@@ -102,7 +110,7 @@ mod tests {
             ("example.org", None),
             (".example.org", None),
         ] {
-            assert_eq!(network(text).as_deref(), expected, "{text}");
+            assert_eq!(parse_apache_network(text).as_deref(), expected, "{text}");
         }
     }
 }

@@ -2,24 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use super::Context;
-use super::global::one;
+use super::ApacheContext;
+use super::global::set_once;
 use crate::directive::Directive;
-use crate::target::Value;
+use crate::target::TomlValue;
 
-const COMMON: &str = "%h %l %u %t \"%r\" %>s";
-const COMBINED: &str = "\"%{Referer}i\" \"%{User-Agent}i\"";
+const COMMON_LOG_FORMAT: &str = "%h %l %u %t \"%r\" %>s";
+const COMBINED_LOG_FORMAT: &str = "\"%{Referer}i\" \"%{User-Agent}i\"";
 
 /// The format of Howdah's that a `LogFormat` comes to.
 fn format_of(text: &str) -> &'static str {
     let text = text.replace("User-agent", "User-Agent");
-    match text.strip_prefix(COMMON).map(str::trim) {
+    match text.strip_prefix(COMMON_LOG_FORMAT).map(str::trim) {
         Some("%b" | "%O" | "%B") => "common",
         Some(rest)
             if [
-                format!("%b {COMBINED}"),
-                format!("%O {COMBINED}"),
-                format!("%B {COMBINED}"),
+                format!("%b {COMBINED_LOG_FORMAT}"),
+                format!("%O {COMBINED_LOG_FORMAT}"),
+                format!("%B {COMBINED_LOG_FORMAT}"),
             ]
             .iter()
             .any(|whole| whole == rest) =>
@@ -31,7 +31,7 @@ fn format_of(text: &str) -> &'static str {
     }
 }
 
-fn hosts_logs<'d>(all: &[&'d Directive]) -> Vec<&'d Directive> {
+fn logs_of_hosts<'d>(all: &[&'d Directive]) -> Vec<&'d Directive> {
     let hosts = all.iter().filter(|d| d.name == "virtualhost");
     let lines = hosts.flat_map(|host| host.inner());
     lines
@@ -40,14 +40,14 @@ fn hosts_logs<'d>(all: &[&'d Directive]) -> Vec<&'d Directive> {
 }
 
 /// The first access log is the one that all sites have.
-pub fn access_logs(all: &[&Directive], context: &mut Context<'_>) {
+pub fn translate_access_logs(all: &[&Directive], context: &mut ApacheContext<'_>) {
     let ledger = context.ledger;
     let formats: Vec<&&Directive> = all.iter().filter(|d| d.name == "logformat").collect();
     let is_log =
         |d: &&&Directive| matches!(d.name.as_str(), "customlog" | "transferlog" | "globallog");
     let mut logs: Vec<&Directive> = all.iter().filter(is_log).copied().collect();
     // A host's own log comes before that of hosts without one; several hosts share that one.
-    let own: Vec<&Directive> = hosts_logs(all);
+    let own: Vec<&Directive> = logs_of_hosts(all);
     let paths: BTreeSet<&str> = own.iter().map(|log| log.arg(0)).collect();
     if paths.len() == 1 {
         logs.sort_by_key(|log| !own.iter().any(|own| own.id == log.id));
@@ -61,13 +61,13 @@ pub fn access_logs(all: &[&Directive], context: &mut Context<'_>) {
             .any(|arg| arg.starts_with("env=") || arg.starts_with("expr="));
         if let Some(main) = main {
             match main.args == log.args {
-                true => ledger.carried(log.id),
-                false => ledger.list(log.id, "one access log for all sites: access_format = \"extended\" or \"json\" names the host of each line"),
+                true => ledger.mark_carried(log.id),
+                false => ledger.mark_missing(log.id, "one access log for all sites: access_format = \"extended\" or \"json\" names the host of each line"),
             }
             continue;
         }
         if path.starts_with('|') || path.starts_with("syslog:") || path.contains("${") {
-            ledger.list(log.id, "[log] access takes a path, stdout or stderr; the packages' logrotate rule runs `howdah reopen`");
+            ledger.mark_missing(log.id, "[log] access takes a path, stdout or stderr; the packages' logrotate rule runs `howdah reopen`");
             continue;
         }
         main = Some(log);
@@ -93,32 +93,32 @@ pub fn access_logs(all: &[&Directive], context: &mut Context<'_>) {
         );
         if let Some(format) = format {
             match word {
-                "common" | "combined" => ledger.carried(format.id),
-                _ => ledger.remark(
+                "common" | "combined" => ledger.mark_carried(format.id),
+                _ => ledger.mark_different(
                     format.id,
                     format!("its fields are those of access_format = \"{word}\""),
                 ),
             }
         }
         match is_condition {
-            true => ledger.remark(log.id, "all requests are in it"),
-            false => ledger.carried(log.id),
+            true => ledger.mark_different(log.id, "all requests are in it"),
+            false => ledger.mark_carried(log.id),
         }
     }
     for format in formats {
-        if !ledger.is_settled(format.id) {
+        if !ledger.has_outcome(format.id) {
             let used = all
                 .iter()
                 .any(|d| d.name == "customlog" && d.arg(1) == format.arg(1));
             match used {
-                true => ledger.moot(format.id, "the log that has it is listed"),
-                false => ledger.moot(format.id, "no log is written in this format"),
+                true => ledger.mark_irrelevant(format.id, "the log that has it is listed"),
+                false => ledger.mark_irrelevant(format.id, "no log is written in this format"),
             }
         }
     }
 }
 
-pub fn error_logs(all: &[&Directive], context: &mut Context<'_>) {
+pub fn translate_error_logs(all: &[&Directive], context: &mut ApacheContext<'_>) {
     let ledger = context.ledger;
     for line in all.iter().filter(|d| d.name == "errorlog") {
         let path = line.arg(0);
@@ -126,17 +126,19 @@ pub fn error_logs(all: &[&Directive], context: &mut Context<'_>) {
         let value = match path {
             "/dev/stderr" | "stderr" => "stderr".to_owned(),
             path if path.starts_with(['|', '$']) || path.starts_with("syslog") => {
-                ledger.list(line.id, "[log] error takes a path or stderr");
+                ledger.mark_missing(line.id, "[log] error takes a path or stderr");
                 continue;
             }
             path => context.root.join(path).display().to_string(),
         };
         match log.get("error") {
-            Some(Value::Text(known)) if *known == value => ledger.carried(line.id),
-            Some(_) => ledger.list(line.id, "one error log for all sites, which names the site"),
+            Some(TomlValue::Text(known)) if *known == value => ledger.mark_carried(line.id),
+            Some(_) => {
+                ledger.mark_missing(line.id, "one error log for all sites, which names the site")
+            }
             None => {
                 log.set("error", value, Some(&line.place));
-                ledger.carried(line.id);
+                ledger.mark_carried(line.id);
             }
         }
     }
@@ -150,11 +152,11 @@ pub fn error_logs(all: &[&Directive], context: &mut Context<'_>) {
             Some("info") => "info",
             Some(word) if word.starts_with("debug") || word.starts_with("trace") => "debug",
             _ => {
-                ledger.moot(line.id, "levels of Apache's own modules");
+                ledger.mark_irrelevant(line.id, "levels of Apache's own modules");
                 continue;
             }
         };
-        one(line, "log", "level", Value::from(level), context);
+        set_once(line, "log", "level", TomlValue::from(level), context);
     }
 }
 
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_of_logs_are_recognised() {
+    fn log_formats_are_recognised() {
         for (text, expected) in [
             ("%h %l %u %t \"%r\" %>s %b", "common"),
             (

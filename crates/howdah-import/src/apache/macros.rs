@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use howdah_htaccess::lines::Line;
 
-use super::reader::{DEEPEST, Origin, Reader};
-use crate::Problem;
+use super::reader::{ApacheReader, ConfigLineOrigin, MAX_NESTING_DEPTH};
+use crate::ImportError;
 use crate::directive::Directive;
-use crate::source::LONGEST_LINE;
+use crate::source::MAX_LINE_BYTES;
 
 /// A `<Macro>`: what stands for its arguments, and its lines.
 #[derive(Clone, Debug)]
@@ -17,14 +17,14 @@ pub struct Macro {
     file: std::sync::Arc<str>,
 }
 
-impl Reader<'_> {
+impl ApacheReader<'_> {
     /// `<Macro NAME PARAMETERS…>`
-    pub(super) fn define(
+    pub(super) fn define_macro(
         &mut self,
         section: &Directive,
         lines: &mut &[Line<'_>],
-        origin: &Origin<'_>,
-    ) -> Result<(), Problem> {
+        origin: &ConfigLineOrigin<'_>,
+    ) -> Result<(), ImportError> {
         let is_end = |line: &Line<'_>| {
             let end = line
                 .text
@@ -33,14 +33,14 @@ impl Reader<'_> {
             end.is_some_and(|end| end.trim().eq_ignore_ascii_case("macro"))
         };
         let Some(end) = lines.iter().position(is_end) else {
-            return Err(Problem::at(
+            return Err(ImportError::at(
                 &section.place,
                 "the section `<Macro>` is not closed by `</Macro>`",
             ));
         };
         let mut parameters = section.args.clone();
         if parameters.is_empty() {
-            return Err(Problem::at(&section.place, "`<Macro>` has no name"));
+            return Err(ImportError::at(&section.place, "`<Macro>` has no name"));
         }
         let name = parameters.remove(0).to_ascii_lowercase();
         let body = Macro {
@@ -50,20 +50,20 @@ impl Reader<'_> {
         };
         *lines = &lines[end + 1..];
         self.macros.insert(name, body);
-        self.ledger.carried(section.id);
+        self.ledger.mark_carried(section.id);
         Ok(())
     }
 
     /// `Use NAME ARGUMENTS…`: the macro's lines, with the arguments in the places of its parameters.
-    pub(super) fn expand(
+    pub(super) fn expand_macro(
         &mut self,
         line: &Directive,
-        origin: &Origin<'_>,
-    ) -> Result<Vec<Directive>, Problem> {
+        origin: &ConfigLineOrigin<'_>,
+    ) -> Result<Vec<Directive>, ImportError> {
         let name = line.arg(0).to_ascii_lowercase();
         let Some(body) = self.macros.get(&name).cloned() else {
             let why = format!("there is no macro `{}`", line.arg(0).escape_debug());
-            return Err(Problem::at(&line.place, why));
+            return Err(ImportError::at(&line.place, why));
         };
         let values = line.args.get(1..).unwrap_or_default();
         if values.len() != body.parameters.len() {
@@ -73,10 +73,13 @@ impl Reader<'_> {
                 body.parameters.len(),
                 values.len()
             );
-            return Err(Problem::at(&line.place, why));
+            return Err(ImportError::at(&line.place, why));
         }
-        if origin.depth >= DEEPEST {
-            return Err(Problem::at(&line.place, "MacroLoop: macros use each other"));
+        if origin.depth >= MAX_NESTING_DEPTH {
+            return Err(ImportError::at(
+                &line.place,
+                "MacroLoop: macros use each other",
+            ));
         }
         let mut pairs: Vec<(&String, &String)> = body.parameters.iter().zip(values).collect();
         pairs.retain(|(parameter, _)| !parameter.is_empty());
@@ -86,7 +89,7 @@ impl Reader<'_> {
             let mut text = line.text.clone().into_owned();
             for (parameter, value) in &pairs {
                 let longer = text.matches(parameter.as_str()).count() * value.len();
-                if text.len() + longer > LONGEST_LINE {
+                if text.len() + longer > MAX_LINE_BYTES {
                     return None;
                 }
                 text = text.replace(parameter.as_str(), value);
@@ -96,19 +99,22 @@ impl Reader<'_> {
         let mut lines = Vec::new();
         for own in &body.lines {
             let Some(text) = filled(own) else {
-                return Err(Problem::at(&line.place, "LineTooLong: a line of the macro"));
+                return Err(ImportError::at(
+                    &line.place,
+                    "LineTooLong: a line of the macro",
+                ));
             };
             lines.push(Line {
                 number: own.number,
                 text: Cow::Owned(text),
             });
         }
-        let origin = Origin {
+        let origin = ConfigLineOrigin {
             file: body.file,
             depth: origin.depth + 1,
             ..origin.clone()
         };
-        self.all(&lines, &origin)
+        self.read_lines(&lines, &origin)
     }
 }
 

@@ -16,11 +16,13 @@ mod aliases;
 mod condition;
 mod expires;
 mod expr;
+mod file_name_patterns;
 mod files;
 mod global;
 mod handlers;
 mod headers;
 mod hosts;
+mod https_redirect;
 mod known;
 mod layers;
 mod legacy;
@@ -28,7 +30,6 @@ mod links;
 mod logs;
 mod macros;
 mod modules;
-mod names;
 mod php;
 mod proxy;
 pub mod reader;
@@ -37,26 +38,25 @@ mod region;
 mod requirement;
 mod rewrite;
 mod rewrite_conditions;
-mod rewrite_words;
+mod rewrite_rule_syntax;
 mod site;
 mod tls;
-mod to_https;
 mod variables;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::directive::{Directive, Place};
+use crate::directive::{Directive, SourceLine};
 use crate::fpm::FpmPool;
-use crate::ledger::Ledger;
-use crate::source::{Chain, joined};
-use crate::target::Config;
-use crate::{Problem, Request};
+use crate::ledger::ImportLedger;
+use crate::source::{IncludeChain, join_path};
+use crate::target::TargetConfig;
+use crate::{ImportError, ImportRequest};
 
 /// What all hosts share.
-struct Context<'a> {
-    ledger: &'a Ledger,
-    config: &'a mut Config,
+struct ApacheContext<'a> {
+    ledger: &'a ImportLedger,
+    config: &'a mut TargetConfig,
     /// php-fpm's pools, if its configuration is there.
     fpm: &'a [FpmPool],
     /// Pools by what leads to them.
@@ -69,19 +69,19 @@ struct Context<'a> {
     /// All hosts with TLS ask for the same certificates of clients.
     one_client_ca: bool,
     /// `MaxConnectionsPerChild` of the server that runs PHP itself.
-    max_requests: Option<(u64, Place)>,
+    max_requests: Option<(u64, SourceLine)>,
 }
 
-impl Context<'_> {
+impl ApacheContext<'_> {
     /// A path of the configuration.
     fn path(&self, text: &str) -> String {
-        joined(&self.root, text)
+        join_path(&self.root, text)
     }
 }
 
 /// Files as they were read.
 #[derive(Debug)]
-pub struct Configuration {
+pub struct ApacheConfig {
     /// Their directives, with those of included files.
     pub tree: Vec<Directive>,
     /// `ServerRoot`
@@ -94,26 +94,26 @@ pub struct Configuration {
 ///
 /// # Errors
 /// One cannot be read, or its grammar is wrong.
-pub fn read(request: &Request, ledger: &Ledger) -> Result<Configuration, Problem> {
+pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<ApacheConfig, ImportError> {
     let paths: Vec<PathBuf> = request.paths.iter().map(|path| main_file(path)).collect();
     let root = match &request.prefix {
         Some(prefix) => prefix.clone(),
         None => server_root(paths.first().map_or(Path::new("/"), PathBuf::as_path)),
     };
-    let mut reader = reader::Reader::new(ledger, root);
+    let mut reader = reader::ApacheReader::new(ledger, root);
     let beside = paths
         .first()
         .and_then(|path| path.parent())
         .map(|directory| directory.join("envvars"));
     for path in beside.into_iter().chain([reader.root.join("envvars")]) {
         if let Ok(text) = std::fs::read_to_string(path) {
-            reader.modules.defined.extend(modules::envvars(&text));
+            reader.modules.defined.extend(modules::parse_envvars(&text));
             break;
         }
     }
     let mut tree = Vec::new();
     for path in &paths {
-        tree.append(&mut reader.file(path, &Chain::of(path), 0)?);
+        tree.append(&mut reader.read_file(path, &IncludeChain::root(path), 0)?);
     }
     Ok(configuration(reader, tree))
 }
@@ -122,14 +122,17 @@ pub fn read(request: &Request, ledger: &Ledger) -> Result<Configuration, Problem
 ///
 /// # Errors
 /// Its grammar is wrong.
-pub fn read_text(text: &crate::source::Text, ledger: &Ledger) -> Result<Configuration, Problem> {
-    let mut reader = reader::Reader::new(ledger, "/".into());
-    let tree = reader.text(text, &Chain::default(), 0)?;
+pub fn read_text(
+    text: &crate::source::SourceText,
+    ledger: &ImportLedger,
+) -> Result<ApacheConfig, ImportError> {
+    let mut reader = reader::ApacheReader::new(ledger, "/".into());
+    let tree = reader.read_text(text, &IncludeChain::default(), 0)?;
     Ok(configuration(reader, tree))
 }
 
-fn configuration(reader: reader::Reader<'_>, tree: Vec<Directive>) -> Configuration {
-    Configuration {
+fn configuration(reader: reader::ApacheReader<'_>, tree: Vec<Directive>) -> ApacheConfig {
+    ApacheConfig {
         tree,
         knows_modules: reader.modules.are_known(),
         root: reader.root,
@@ -168,16 +171,16 @@ fn server_root(path: &Path) -> PathBuf {
 
 /// Adds what the files say to the configuration.
 pub fn translate(
-    read: &Configuration,
-    request: &Request,
+    read: &ApacheConfig,
+    request: &ImportRequest,
     fpm: &[FpmPool],
-    ledger: &Ledger,
-    config: &mut Config,
+    ledger: &ImportLedger,
+    config: &mut TargetConfig,
 ) {
     let tree = &read.tree;
-    let (hosts, mut sites, mut common) = hosts::hosts(tree, ledger);
+    let (hosts, mut sites, mut common) = hosts::assign_hosts(tree, ledger);
     let served = || sites.iter().map(|site| &hosts[site.server]);
-    let mut context = Context {
+    let mut context = ApacheContext {
         ledger,
         config,
         fpm,
@@ -185,47 +188,47 @@ pub fn translate(
         root: read.root.clone(),
         media_type: request.media_type,
         knows_modules: read.knows_modules,
-        one_client_ca: tls::is_one_for_all(served()),
+        one_client_ca: tls::have_same_client_ca(served()),
         max_requests: None,
     };
-    global::write(tree, &mut common, &mut sites, &mut context);
+    global::write_global_settings(tree, &mut common, &mut sites, &mut context);
     for answers in &sites {
-        let site = match answers.same_as {
-            Some(number) => answers.again(&context.config.sites[number]),
-            None => site::site(&hosts[answers.server], answers, tree, &mut context),
+        let site = match answers.first_site {
+            Some(number) => answers.copy_of_site(&context.config.sites[number]),
+            None => site::translate_host(&hosts[answers.server], answers, tree, &mut context),
         };
         context.config.sites.push(site);
     }
-    settle_rest(tree, ledger);
-    crate::pool::name_everywhere(config);
+    record_remaining_outcomes(tree, ledger);
+    crate::pool::set_pool_of_all_sites(config);
 }
 
 /// What has not been accounted for is without a meaning, or on the list.
-fn settle_rest(tree: &[Directive], ledger: &Ledger) {
+fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
     for directive in tree {
-        if !ledger.is_settled(directive.id) {
-            if let Some((need, protects)) = known::need(directive)
+        if !ledger.has_outcome(directive.id) {
+            if let Some((need, protects)) = known::missing_remark(directive)
                 && directive.block.is_some()
             {
-                hosts::list_all(directive, need, ledger);
+                hosts::list_section(directive, need, ledger);
                 if protects {
-                    ledger.list_protection(directive.id, need);
+                    ledger.mark_missing_protection(directive.id, need);
                 }
-            } else if let Some(why) = known::moot(directive) {
-                ledger.moot(directive.id, why);
-            } else if let Some((need, protects)) = known::need(directive) {
+            } else if let Some(why) = known::irrelevant_reason(directive) {
+                ledger.mark_irrelevant(directive.id, why);
+            } else if let Some((need, protects)) = known::missing_remark(directive) {
                 match protects {
-                    true => ledger.list_protection(directive.id, need),
-                    false => ledger.list(directive.id, need),
+                    true => ledger.mark_missing_protection(directive.id, need),
+                    false => ledger.mark_missing(directive.id, need),
                 }
-            } else if known::is_of_no_site(directive) {
+            } else if known::is_directory_section(directive) {
                 directive.walk(&mut |d| {
-                    if !ledger.is_settled(d.id) {
-                        ledger.moot(d.id, "no site shows files of this directory");
+                    if !ledger.has_outcome(d.id) {
+                        ledger.mark_irrelevant(d.id, "no site shows files of this directory");
                     }
                 });
             }
         }
-        settle_rest(directive.inner(), ledger);
+        record_remaining_outcomes(directive.inner(), ledger);
     }
 }

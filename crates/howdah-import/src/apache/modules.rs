@@ -5,22 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use howdah_htaccess::lines;
 
-use crate::source::LONGEST_LINE;
+use crate::source::MAX_LINE_BYTES;
 
 /// The version that `<IfVersion>` compares with: Apache 2.4, a late one.
-const VERSION: [u32; 3] = [2, 4, 66];
+const ASSUMED_APACHE_VERSION: [u32; 3] = [2, 4, 66];
 /// Compiled into Apache by Debian, Red Hat and the default build.
-const BUILT_IN: &[&str] = &["core", "http", "log_config", "so", "unixd", "version"];
+const BUILT_IN_MODULES: &[&str] = &["core", "http", "log_config", "so", "unixd", "version"];
 
 /// Modules and variables, as far as they have been read.
 #[derive(Debug, Default)]
-pub struct Modules {
+pub struct LoadedModules {
     loaded: BTreeSet<String>,
     /// `Define`, and the environment.
     pub defined: BTreeMap<String, String>,
 }
 
-impl Modules {
+impl LoadedModules {
     /// `LoadModule`
     pub fn load(&mut self, identifier: &str, file: &str) {
         let name = identifier.strip_suffix("_module").unwrap_or(identifier);
@@ -36,7 +36,7 @@ impl Modules {
 
     /// Whether it is loaded. Before the first `LoadModule` everything is: who imports one site's file has
     /// its modules.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn is_loaded(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         let name = name.strip_suffix(".c").unwrap_or(&name);
         let name = name.strip_suffix("_module").unwrap_or(name);
@@ -48,7 +48,7 @@ impl Modules {
             "http_core" => "http",
             name => name,
         };
-        self.loaded.is_empty() || self.loaded.contains(name) || BUILT_IN.contains(&name)
+        self.loaded.is_empty() || self.loaded.contains(name) || BUILT_IN_MODULES.contains(&name)
     }
 
     /// Whether some line has loaded modules.
@@ -64,12 +64,12 @@ impl Modules {
             None => (first, false),
         };
         let holds = match section {
-            "ifmodule" => self.has(name),
+            "ifmodule" => self.is_loaded(name),
             "ifdefine" => self.defined.contains_key(name),
             "iffile" => std::path::Path::new(name).exists(),
             // Which directives a module brings is not known: those of modules that are loaded.
             "ifdirective" | "ifsection" => true,
-            "ifversion" => return Some(version(words)),
+            "ifversion" => return Some(version_condition(words)),
             _ => return None,
         };
         Some(holds != negated)
@@ -97,7 +97,7 @@ impl Modules {
                 }
             }
             rest = &rest[end + 1..];
-            if out.len() > LONGEST_LINE {
+            if out.len() > MAX_LINE_BYTES {
                 return None;
             }
         }
@@ -106,7 +106,7 @@ impl Modules {
 }
 
 /// `<IfVersion [OPERATOR] VERSION>`
-fn version(words: &[String]) -> bool {
+fn version_condition(words: &[String]) -> bool {
     let (operator, text) = match words {
         [text] => ("=", text.as_str()),
         [operator, text, ..] => (operator.as_str(), text.as_str()),
@@ -116,7 +116,7 @@ fn version(words: &[String]) -> bool {
         Some(operator) => (operator, true),
         None => (operator, false),
     };
-    let own: Vec<String> = VERSION.iter().map(u32::to_string).collect();
+    let own: Vec<String> = ASSUMED_APACHE_VERSION.iter().map(u32::to_string).collect();
     let own = own.join(".");
     let is_expression = operator == "~" || text.len() > 1 && text.starts_with('/');
     let holds = if is_expression {
@@ -126,11 +126,11 @@ fn version(words: &[String]) -> bool {
         let mut asked = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
         let asked: [u32; 3] = [(); 3].map(|()| asked.next().unwrap_or(0));
         match operator {
-            "=" | "==" => VERSION == asked,
-            ">" => VERSION > asked,
-            ">=" => VERSION >= asked,
-            "<" => VERSION < asked,
-            "<=" => VERSION <= asked,
+            "=" | "==" => ASSUMED_APACHE_VERSION == asked,
+            ">" => ASSUMED_APACHE_VERSION > asked,
+            ">=" => ASSUMED_APACHE_VERSION >= asked,
+            "<" => ASSUMED_APACHE_VERSION < asked,
+            "<=" => ASSUMED_APACHE_VERSION <= asked,
             _ => false,
         }
     };
@@ -139,7 +139,7 @@ fn version(words: &[String]) -> bool {
 
 /// What Debian's `envvars` exports: assignments, as a shell reads them. Conditions and commands are not
 /// followed.
-pub fn envvars(text: &str) -> BTreeMap<String, String> {
+pub fn parse_envvars(text: &str) -> BTreeMap<String, String> {
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     for line in text.lines() {
         let line = line.trim();
@@ -157,14 +157,14 @@ pub fn envvars(text: &str) -> BTreeMap<String, String> {
             continue;
         }
         let (word, _) = lines::word(value);
-        let value = shell(&word, &known);
+        let value = expand_shell_variables(&word, &known);
         known.insert(name.to_owned(), value);
     }
     known
 }
 
 /// Replaces `$NAME` and `${NAME}`; what is not known is empty.
-fn shell(word: &str, known: &BTreeMap<String, String>) -> String {
+fn expand_shell_variables(word: &str, known: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = word;
     while let Some(at) = rest.find('$') {
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn modules_have_several_names() {
-        let mut modules = Modules::default();
-        assert!(modules.has("mod_anything.c"));
+        let mut modules = LoadedModules::default();
+        assert!(modules.is_loaded("mod_anything.c"));
         modules.load("php_module", "/usr/lib/apache2/modules/libphp8.2.so");
         modules.load("mpm_prefork_module", "modules/mod_mpm_prefork.so");
         modules.load("proxy_http_module", "modules/mod_proxy_http.so");
@@ -203,10 +203,10 @@ mod tests {
             "core.c",
             "mod_proxy_http.c",
         ] {
-            assert!(modules.has(name), "{name}");
+            assert!(modules.is_loaded(name), "{name}");
         }
         for name in ["mod_php8.c", "mod_ssl.c", "event.c"] {
-            assert!(!modules.has(name), "{name}");
+            assert!(!modules.is_loaded(name), "{name}");
         }
         let words = lines::words;
         assert_eq!(
@@ -230,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn variables_come_from_envvars_as_debian_writes_it() {
+    fn envvars_of_debian_are_parsed() {
         let text = "unset HOME\nif [ \"${A##/x-}\" != \"${A}\" ] ; then\n\tSUFFIX=\"-${A##/x-}\"\nelse\n\tSUFFIX=\nfi\n\
             export APACHE_RUN_USER=www-data\nexport APACHE_LOG_DIR=/var/log/apache2$SUFFIX\nexport LANG\n\
             : ${APACHE_CONFDIR:=/etc/apache2}\n#export X=1\nY=`date`\n";
-        let modules = Modules {
-            defined: envvars(text),
-            ..Modules::default()
+        let modules = LoadedModules {
+            defined: parse_envvars(text),
+            ..LoadedModules::default()
         };
         let expand = |text: &str| modules.expand(text).unwrap();
         assert_eq!(expand("${APACHE_RUN_USER}").0, "www-data");

@@ -2,25 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use super::handlers::{ENDINGS, HANDLERS, Handler, is_script, named, proxied, says};
+use super::handlers::{
+    HANDLER_DIRECTIVES, SCRIPT_EXTENSIONS, ScriptHandler, fastcgi_proxy, handler_by_name,
+    handler_set_by, is_script,
+};
 use super::layers::Layer;
 use super::region;
-use super::site::Work;
+use super::site::HostTranslation;
 use crate::directive::Directive;
 use crate::pool;
-use crate::stages::Stage;
-use crate::target::{Pairs, Table, Value};
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::{NameValuePairs, TomlTable, TomlValue};
 
 /// What becomes of a script at a path, and the line that says it. A line that keeps PHP off weighs more than
 /// those that run it: mod_php's own are behind all others.
-fn at<'a>(work: &Work<'_, 'a>, path: &str) -> Option<(Handler, &'a Directive)> {
+fn handler_at<'a>(
+    work: &HostTranslation<'_, 'a>,
+    path: &str,
+) -> Option<(ScriptHandler, &'a Directive)> {
     let ending = path.rsplit('.').next().unwrap_or_default();
-    let layers = work.layers.iter().filter(|layer| layer.has(path));
-    let mut found: Option<(Handler, &Directive)> = None;
-    let mut engine: Option<(Handler, &Directive)> = None;
-    for line in layers.flat_map(|layer| layer.lines) {
-        if let Some(handler) = says(line, ending) {
+    let layers = work.layers.iter().filter(|layer| layer.matches_path(path));
+    let mut found: Option<(ScriptHandler, &Directive)> = None;
+    let mut engine: Option<(ScriptHandler, &Directive)> = None;
+    for line in layers.flat_map(|layer| layer.directives) {
+        if let Some(handler) = handler_set_by(line, ending) {
             match line.name.starts_with("php_") {
                 true => engine = Some((handler, line)),
                 false => found = Some((handler, line)),
@@ -31,53 +37,55 @@ fn at<'a>(work: &Work<'_, 'a>, path: &str) -> Option<(Handler, &'a Directive)> {
     let passed = work
         .layers
         .iter()
-        .flat_map(|layer| layer.lines)
+        .flat_map(|layer| layer.directives)
         .find_map(|line| {
-            let (pattern, target) = proxied(line)?;
-            region::has(&pattern, path).then_some((Handler::At(target), line))
+            let (pattern, target) = fastcgi_proxy(line)?;
+            region::contains_path(&pattern, path).then_some((ScriptHandler::Fastcgi(target), line))
         });
     passed.or(match &found {
-        Some((Handler::Own, _)) => engine.or(found),
+        Some((ScriptHandler::Embedded, _)) => engine.or(found),
         _ => found,
     })
 }
 
 /// The pool of the whole site: that of `/index.php`, or of any other script.
-pub fn choose(work: &mut Work<'_, '_>) {
+pub fn choose_pool(work: &mut HostTranslation<'_, '_>) {
     let whole_is_known = work.context.knows_modules;
-    let main = at(work, "/index.php").filter(|(handler, _)| *handler != Handler::Off);
-    let main = main.or_else(|| somewhere(work));
+    let main =
+        handler_at(work, "/index.php").filter(|(handler, _)| *handler != ScriptHandler::Disabled);
+    let main = main.or_else(|| any_handler(work));
     let Some((handler, line)) = main else {
         if whole_is_known
             || work.layers.iter().any(|layer| {
                 layer
-                    .lines
+                    .directives
                     .iter()
-                    .any(|d| HANDLERS[..2].contains(&d.name.as_str()))
+                    .any(|d| HANDLER_DIRECTIVES[..2].contains(&d.name.as_str()))
             })
         {
             return work
                 .site
                 .table
-                .set("php_extensions", Value::Texts(Vec::new()), None);
+                .set("php_extensions", TomlValue::Texts(Vec::new()), None);
         }
         // One site's file: who runs PHP stands elsewhere.
-        let name = own_pool(work, None);
+        let name = embedded_pool(work, None);
         work.site.table.set("pool", name, None);
         return;
     };
-    let name = pool(work, &handler, line);
+    let name = pool_of_handler(work, &handler, line);
     work.site
         .table
         .set("pool", name.as_str(), Some(&line.place));
     let fpm = work.context.fpm;
     if let Some(fpm) = fpm.iter().find(|pool| pool.name == name) {
-        pool::settings_of_site(fpm, &mut work.site);
+        pool::add_site_settings(fpm, &mut work.site);
     }
     let runs = |ending: &&&str| {
-        at(work, &format!("/x7q.{ending}")).is_some_and(|(handler, _)| handler != Handler::Off)
+        handler_at(work, &format!("/x7q.{ending}"))
+            .is_some_and(|(handler, _)| handler != ScriptHandler::Disabled)
     };
-    let endings: Vec<String> = ENDINGS
+    let endings: Vec<String> = SCRIPT_EXTENSIONS
         .iter()
         .filter(runs)
         .map(|ending| format!(".{ending}"))
@@ -85,32 +93,36 @@ pub fn choose(work: &mut Work<'_, '_>) {
     if !endings.is_empty() && endings != [".php"] {
         work.site
             .table
-            .set("php_extensions", Value::Texts(endings), None);
+            .set("php_extensions", TomlValue::Texts(endings), None);
     }
 }
 
 /// Who runs scripts in some part of the site.
-fn somewhere<'a>(work: &Work<'_, 'a>) -> Option<(Handler, &'a Directive)> {
-    let mut lines = work.layers.iter().flat_map(|layer| layer.lines);
+fn any_handler<'a>(work: &HostTranslation<'_, 'a>) -> Option<(ScriptHandler, &'a Directive)> {
+    let mut lines = work.layers.iter().flat_map(|layer| layer.directives);
     lines.find_map(|line| {
-        let handler = proxied(line)
-            .map(|(_, target)| Handler::At(target))
-            .or_else(|| says(line, "php"))?;
-        (handler != Handler::Off).then_some((handler, line))
+        let handler = fastcgi_proxy(line)
+            .map(|(_, target)| ScriptHandler::Fastcgi(target))
+            .or_else(|| handler_set_by(line, "php"))?;
+        (handler != ScriptHandler::Disabled).then_some((handler, line))
     })
 }
 
 /// The pool's name.
-fn pool(work: &mut Work<'_, '_>, handler: &Handler, line: &Directive) -> String {
-    let Handler::At(target) = handler else {
-        return own_pool(work, Some(line));
+fn pool_of_handler(
+    work: &mut HostTranslation<'_, '_>,
+    handler: &ScriptHandler,
+    line: &Directive,
+) -> String {
+    let ScriptHandler::Fastcgi(target) = handler else {
+        return embedded_pool(work, Some(line));
     };
     if let Some(name) = work.context.pools.get(target) {
         return name.clone();
     }
-    let hint = pool::hint(target);
+    let hint = pool::name_from_address(target);
     let context = &mut *work.context;
-    let name = pool::of_addresses(
+    let name = pool::pool_for_addresses(
         vec![target.clone()],
         &hint,
         &line.place,
@@ -123,7 +135,7 @@ fn pool(work: &mut Work<'_, '_>, handler: &Handler, line: &Directive) -> String 
 }
 
 /// Howdah's own PHP, as the user that the host names.
-fn own_pool(work: &mut Work<'_, '_>, line: Option<&Directive>) -> String {
+fn embedded_pool(work: &mut HostTranslation<'_, '_>, line: Option<&Directive>) -> String {
     let lines = work.host.lines;
     // suexec starts programs; mod_php runs as Apache does.
     let by_mod_php = line.is_none_or(|line| line.arg(0) == "application/x-httpd-php");
@@ -133,7 +145,7 @@ fn own_pool(work: &mut Work<'_, '_>, line: Option<&Directive>) -> String {
         _ => false,
     });
     let user = user.map(|line| {
-        work.ledger.carried(line.id);
+        work.ledger.mark_carried(line.id);
         // `#1000` is a number.
         let words = line.args.iter().map(|word| word.trim_start_matches('#'));
         words.collect::<Vec<_>>().join(":")
@@ -142,7 +154,7 @@ fn own_pool(work: &mut Work<'_, '_>, line: Option<&Directive>) -> String {
     if let Some(name) = work.context.pools.get(&key) {
         return name.clone();
     }
-    let mut table = Table::default();
+    let mut table = TomlTable::default();
     if let Some(line) = line {
         table.comment(line.place.to_string());
     }
@@ -157,7 +169,7 @@ fn own_pool(work: &mut Work<'_, '_>, line: Option<&Directive>) -> String {
     if let Some((requests, place)) = &work.context.max_requests {
         table.set("max_requests", *requests, Some(place));
     }
-    let name = pool::free_name(&pool::hint(&hint), work.context.config);
+    let name = pool::free_name(&pool::name_from_address(&hint), work.context.config);
     work.context
         .config
         .pools
@@ -167,90 +179,93 @@ fn own_pool(work: &mut Work<'_, '_>, line: Option<&Directive>) -> String {
 }
 
 /// What differs from the site's pool, in parts of the site; then settings.
-pub fn write(work: &mut Work<'_, '_>) {
+pub fn write_php_rules(work: &mut HostTranslation<'_, '_>) {
     let has_php = work.site.table.get("pool").is_some();
-    let main = at(work, "/index.php").map(|(handler, _)| handler);
+    let main = handler_at(work, "/index.php").map(|(handler, _)| handler);
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
-        for line in layer.lines {
-            handler_line(work, number, &layer, line, main.as_ref());
-            setting(work, &layer, line);
+        for line in layer.directives {
+            translate_handler_line(work, number, &layer, line, main.as_ref());
+            translate_setting(work, &layer, line);
         }
     }
-    if has_php && matches!(main, None | Some(Handler::Off)) {
-        elsewhere_none(work);
+    if has_php && matches!(main, None | Some(ScriptHandler::Disabled)) {
+        deny_other_scripts(work);
     }
 }
 
 /// A line that says who runs scripts.
-fn handler_line(
-    work: &mut Work<'_, '_>,
+fn translate_handler_line(
+    work: &mut HostTranslation<'_, '_>,
     number: usize,
     layer: &Layer<'_>,
     line: &Directive,
-    main: Option<&Handler>,
+    main: Option<&ScriptHandler>,
 ) {
     let ledger = work.ledger;
-    if let Some((paths, target)) = proxied(line) {
-        let handler = Handler::At(target);
-        if main != Some(&handler) && is_for_scripts(&paths) {
-            let name = pool(work, &handler, line);
+    if let Some((paths, target)) = fastcgi_proxy(line) {
+        let handler = ScriptHandler::Fastcgi(target);
+        if main != Some(&handler) && may_include_scripts(&paths) {
+            let name = pool_of_handler(work, &handler, line);
             work.stages.push(
-                Stage::Pools,
-                When::paths(paths).rule("pool", name, &line.place),
+                RuleStage::Pools,
+                RuleCondition::paths(paths).rule("pool", name, &line.place),
             );
         }
-        return ledger.carried(line.id);
+        return ledger.mark_carried(line.id);
     }
-    if !HANDLERS.contains(&line.name.as_str()) {
+    if !HANDLER_DIRECTIVES.contains(&line.name.as_str()) {
         return;
     }
-    let Some(handler) = says(line, "php") else {
-        return other_handler(work, line);
+    let Some(handler) = handler_set_by(line, "php") else {
+        return record_other_handler(work, line);
     };
-    ledger.carried(line.id);
+    ledger.mark_carried(line.id);
     if main == Some(&handler) || layer.section.is_none() {
         return;
     }
     // Who takes PHP from a directory means to close it, though Apache's `<FilesMatch>` may run it all the same.
-    let closes = handler == Handler::Off && matches!(layer.paths, Match::Prefix(_));
+    let closes = handler == ScriptHandler::Disabled && matches!(layer.paths, PathMatch::Prefix(_));
     let below = match &layer.paths {
-        Match::All => Some("/x7q.php".to_owned()),
-        Match::Prefix(path) => Some(format!("{}/x7q.php", path.trim_end_matches('/'))),
-        Match::Path(_) | Match::Regex(_) => None,
+        PathMatch::All => Some("/x7q.php".to_owned()),
+        PathMatch::Prefix(path) => Some(format!("{}/x7q.php", path.trim_end_matches('/'))),
+        PathMatch::Path(_) | PathMatch::Regex(_) => None,
     };
-    let by_another = |path: &String| at(work, path).is_some_and(|(_, by)| by.id != line.id);
+    let by_another = |path: &String| handler_at(work, path).is_some_and(|(_, by)| by.id != line.id);
     // `AddHandler` says nothing where a `SetHandler` does.
     if !closes && below.as_ref().is_some_and(by_another) {
         return;
     }
     let when = match closes {
-        true => Some(When::paths(layer.paths.clone())),
-        false => work.when(number, &["sethandler"]),
+        true => Some(RuleCondition::paths(layer.paths.clone())),
+        false => work.effective_requests(number, &["sethandler"]),
     };
     let Some(when) = when else {
-        return work.overridden(line);
+        return work.mark_overridden(line);
     };
     match handler {
-        Handler::Off => {
+        ScriptHandler::Disabled => {
             if let Some(scripts) = scripts_of(&when.paths) {
-                let when = When {
+                let when = RuleCondition {
                     paths: scripts,
                     ..when
                 };
                 work.stages
-                    .push(Stage::Answers, when.rule("deny", 403, &line.place));
+                    .push(RuleStage::Responses, when.rule("deny", 403, &line.place));
             }
         }
         // The main server's `<FilesMatch>`, where a host runs `.php` itself.
-        _ if layer.is_main && !work.is_main && main.is_some_and(|main| *main != Handler::Off) => {
-            ledger.remark(line.id, "a site's own pool runs all of its scripts");
+        _ if layer.is_main
+            && !work.is_main
+            && main.is_some_and(|main| *main != ScriptHandler::Disabled) =>
+        {
+            ledger.mark_different(line.id, "a site's own pool runs all of its scripts");
         }
-        handler if is_for_scripts(&when.paths) => {
-            let name = pool(work, &handler, line);
-            if work.site.table.get("pool") != Some(&Value::Text(name.clone())) {
+        handler if may_include_scripts(&when.paths) => {
+            let name = pool_of_handler(work, &handler, line);
+            if work.site.table.get("pool") != Some(&TomlValue::Text(name.clone())) {
                 work.stages
-                    .push(Stage::Pools, when.rule("pool", name, &line.place));
+                    .push(RuleStage::Pools, when.rule("pool", name, &line.place));
             }
         }
         _ => {}
@@ -258,58 +273,60 @@ fn handler_line(
 }
 
 /// Handlers of something else than PHP.
-fn other_handler(work: &Work<'_, '_>, line: &Directive) {
+fn record_other_handler(work: &HostTranslation<'_, '_>, line: &Directive) {
     if !matches!(line.name.as_str(), "sethandler" | "addhandler") {
         if matches!(line.name.as_str(), "removehandler" | "removetype") {
-            work.ledger.carried(line.id);
+            work.ledger.mark_carried(line.id);
         }
         return;
     }
     match line.arg(0).to_ascii_lowercase().as_str() {
         "type-map" | "default-handler" | "none" | "send-as-is" => {
-            work.ledger.moot(
+            work.ledger.mark_irrelevant(
                 line.id,
                 "there is no content negotiation, and no handler for files",
             );
         }
-        "cgi-script" => work.ledger.list(
+        "cgi-script" => work.ledger.mark_missing(
             line.id,
             "a rule with `cgi`, and a pool of mode cgi, for these paths",
         ),
-        _ if named(line.arg(0)).is_some() => work.ledger.carried(line.id),
-        _ => work.ledger.list(line.id, "Howdah has no such handler"),
+        _ if handler_by_name(line.arg(0)).is_some() => work.ledger.mark_carried(line.id),
+        _ => work
+            .ledger
+            .mark_missing(line.id, "Howdah has no such handler"),
     }
 }
 
 /// Whether some of the paths may be scripts.
-fn is_for_scripts(paths: &Match) -> bool {
+fn may_include_scripts(paths: &PathMatch) -> bool {
     match paths {
-        Match::Path(path) => is_script(path),
-        Match::Regex(expression) => match crate::expression::extensions(expression) {
+        PathMatch::Path(path) => is_script(path),
+        PathMatch::Regex(expression) => match crate::expression::extensions(expression) {
             Some(endings) => endings
                 .iter()
-                .any(|ending| ENDINGS.contains(&ending.as_str())),
+                .any(|ending| SCRIPT_EXTENSIONS.contains(&ending.as_str())),
             None => true,
         },
-        Match::All | Match::Prefix(_) => true,
+        PathMatch::All | PathMatch::Prefix(_) => true,
     }
 }
 
 /// The scripts among the paths.
-fn scripts_of(paths: &Match) -> Option<Match> {
+fn scripts_of(paths: &PathMatch) -> Option<PathMatch> {
     const SCRIPT: &str = r"\.(?:php[0-9]?|phtml|phar)(?:/|$)";
     match paths {
-        Match::All => Some(Match::Regex(format!("(?i){SCRIPT}"))),
-        Match::Path(path) => is_script(path).then(|| paths.clone()),
-        Match::Prefix(path) => Some(Match::Regex(format!(
+        PathMatch::All => Some(PathMatch::Regex(format!("(?i){SCRIPT}"))),
+        PathMatch::Path(path) => is_script(path).then(|| paths.clone()),
+        PathMatch::Prefix(path) => Some(PathMatch::Regex(format!(
             "(?i)^{}/.*{SCRIPT}",
             regex::escape(path.trim_end_matches('/'))
         ))),
-        Match::Regex(_) if !is_for_scripts(paths) => None,
-        Match::Regex(expression) => {
+        PathMatch::Regex(_) if !may_include_scripts(paths) => None,
+        PathMatch::Regex(expression) => {
             let open = expression.trim_end_matches("(?:/|$)");
             match open.len() < expression.len() {
-                true => Some(Match::Regex(format!("(?:{open})/.*{SCRIPT}"))),
+                true => Some(PathMatch::Regex(format!("(?:{open})/.*{SCRIPT}"))),
                 // An expression for names of files.
                 false => Some(paths.clone()),
             }
@@ -318,33 +335,33 @@ fn scripts_of(paths: &Match) -> Option<Match> {
 }
 
 /// Scripts run in parts of the site only.
-fn elsewhere_none(work: &mut Work<'_, '_>) {
+fn deny_other_scripts(work: &mut HostTranslation<'_, '_>) {
     let mut parts = Vec::new();
     let mut place = None;
     for layer in &work.layers {
-        for line in layer.lines {
-            let found = match proxied(line) {
+        for line in layer.directives {
+            let found = match fastcgi_proxy(line) {
                 Some((paths, _)) => Some(paths),
-                None => says(line, "php")
-                    .filter(|handler| *handler != Handler::Off)
+                None => handler_set_by(line, "php")
+                    .filter(|handler| *handler != ScriptHandler::Disabled)
                     .map(|_| layer.paths.clone()),
             };
-            if let Some(paths) = found.filter(|paths| *paths != Match::All) {
+            if let Some(paths) = found.filter(|paths| *paths != PathMatch::All) {
                 place.get_or_insert_with(|| line.place.clone());
                 parts.push(paths);
             }
         }
     }
-    let (Some(scripts), Some(place)) = (scripts_of(&Match::All), place) else {
+    let (Some(scripts), Some(place)) = (scripts_of(&PathMatch::All), place) else {
         return;
     };
-    let mut rule = When::except(scripts, parts).rule("deny", 403, &place);
+    let mut rule = RuleCondition::except(scripts, parts).rule("deny", 403, &place);
     rule.comment("Other scripts: nothing runs them under Apache.");
-    work.stages.push(Stage::Answers, rule);
+    work.stages.push(RuleStage::Responses, rule);
 }
 
 /// `php_value` and its kin.
-fn setting(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
+fn translate_setting(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     let ledger = work.ledger;
     let (table, is_flag) = match line.name.as_str() {
         "php_value" => ("php_value", false),
@@ -355,13 +372,13 @@ fn setting(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     };
     let name = line.arg(0);
     if name == "engine" {
-        return ledger.carried(line.id);
+        return ledger.mark_carried(line.id);
     }
     if work.site.table.get("pool").is_none() {
-        return ledger.moot(line.id, "no PHP runs here");
+        return ledger.mark_irrelevant(line.id, "no PHP runs here");
     }
-    if pool::holds_for_a_whole_pool(name) {
-        return ledger.list(
+    if pool::is_pool_wide_setting(name) {
+        return ledger.mark_missing(
             line.id,
             "[pool.NAME.php_value]: PHP reads it once, at its start",
         );
@@ -376,21 +393,21 @@ fn setting(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
             value => value.to_owned(),
         },
     };
-    let is_whole =
-        layer.paths == Match::All || layer.has("/index.php") && layer.has("/x7q/y9z.php");
+    let is_whole = layer.paths == PathMatch::All
+        || layer.matches_path("/index.php") && layer.matches_path("/x7q/y9z.php");
     if !is_whole {
         return match table {
-            "php_admin_value" => ledger.list_protection(
+            "php_admin_value" => ledger.mark_missing_protection(
                 line.id,
                 "a [[site]] or a pool of its own: php_admin_value holds for a whole site",
             ),
-            _ => ledger.list(line.id, "a .user.ini in that directory"),
+            _ => ledger.mark_missing(line.id, "a .user.ini in that directory"),
         };
     }
-    let pairs: &mut Pairs = work.site.pairs.entry(table).or_default();
+    let pairs: &mut NameValuePairs = work.site.pairs.entry(table).or_default();
     // The innermost section's value counts.
     crate::target::set_pair(pairs, name.to_owned(), value);
-    ledger.carried(line.id);
+    ledger.mark_carried(line.id);
 }
 
 #[cfg(test)]
@@ -398,9 +415,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_are_found_among_other_files() {
-        let has = |paths: Match, path: &str| region::has(&scripts_of(&paths).unwrap(), path);
-        assert!(has(Match::Prefix("/up".into()), "/up/a/b.PHP"));
-        assert!(!has(Match::Prefix("/up".into()), "/upper/b.php"));
+    fn scripts_of_selects_scripts_below_a_prefix() {
+        let has = |paths: PathMatch, path: &str| {
+            region::contains_path(&scripts_of(&paths).unwrap(), path)
+        };
+        assert!(has(PathMatch::Prefix("/up".into()), "/up/a/b.PHP"));
+        assert!(!has(PathMatch::Prefix("/up".into()), "/upper/b.php"));
     }
 }

@@ -1,28 +1,28 @@
 //! `ProxyPass` and its kin as `proxy` of rules. Where that cannot be said nothing answers, not even PHP.
 
 use super::region;
-use super::site::Work;
+use super::site::HostTranslation;
 use crate::directive::Directive;
-use crate::stages::Stage;
-use crate::target::{CERTIFICATE, Table, Value};
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::{TomlTable, TomlValue, UPSTREAM_CERTIFICATE_REMARK};
 
 /// A server that answers, and the path that is put in place of the request's.
-struct Target {
+struct ProxyPassTarget {
     servers: Vec<String>,
     path: String,
 }
 
 /// The lines of all sections: of the server in order, then of `<Location>`.
-pub fn write(work: &mut Work<'_, '_>) {
+pub fn write_proxy_rules(work: &mut HostTranslation<'_, '_>) {
     // mod_rewrite comes first; access, before either.
-    for rule in std::mem::take(&mut work.passed_on) {
-        work.stages.push(Stage::Answers, rule);
+    for rule in std::mem::take(&mut work.proxy_rewrites) {
+        work.stages.push(RuleStage::Responses, rule);
     }
-    let mut excepted: Vec<Match> = Vec::new();
+    let mut excepted: Vec<PathMatch> = Vec::new();
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
-        for line in layer.lines {
+        for line in layer.directives {
             let is_match = match line.name.as_str() {
                 "proxypass" => false,
                 "proxypassmatch" => true,
@@ -34,8 +34,8 @@ pub fn write(work: &mut Work<'_, '_>) {
             ) {
                 (None, true) | (Some(_), true) => {
                     let paths = match is_match {
-                        true => region::location_match(line.arg(0)),
-                        false => region::location(line.arg(0)),
+                        true => region::location_match_paths(line.arg(0)),
+                        false => region::location_paths(line.arg(0)),
                     };
                     (paths, line.args.get(1..).unwrap_or_default())
                 }
@@ -46,39 +46,39 @@ pub fn write(work: &mut Work<'_, '_>) {
                 ),
             };
             let target = words.first().map_or("", String::as_str);
-            if super::handlers::address(target).is_some() {
+            if super::handlers::fastcgi_address(target).is_some() {
                 continue;
             }
             match paths {
                 Ok(paths) if target == "!" => {
                     excepted.push(paths);
-                    work.ledger.carried(line.id);
+                    work.ledger.mark_carried(line.id);
                 }
-                Ok(paths) => pass(work, line, &paths, words, &excepted),
-                Err(need) => work.ledger.list_protection(line.id, need),
+                Ok(paths) => translate_proxy_pass(work, line, &paths, words, &excepted),
+                Err(need) => work.ledger.mark_missing_protection(line.id, need),
             }
         }
     }
-    others(work);
+    record_other_directives(work);
 }
 
 /// Translates one ProxyPass line into a rule.
-fn pass(
-    work: &mut Work<'_, '_>,
+fn translate_proxy_pass(
+    work: &mut HostTranslation<'_, '_>,
     line: &Directive,
-    paths: &Match,
+    paths: &PathMatch,
     words: &[String],
-    excepted: &[Match],
+    excepted: &[PathMatch],
 ) {
-    let when = When::except(
+    let when = RuleCondition::except(
         paths.clone(),
         excepted
             .iter()
-            .filter(|other| region::may_meet(other, paths))
+            .filter(|other| region::may_overlap(other, paths))
             .cloned()
             .collect(),
     );
-    let found = target(work, words.first().map_or("", String::as_str)).and_then(|target| {
+    let found = parse_target(work, words.first().map_or("", String::as_str)).and_then(|target| {
         match keeps_the_path(line, paths, &target.path) {
             true => Ok(target.servers),
             false => Err(format!("the server is asked for {} in place of the path; a rule passes on the one it matched", target.path)),
@@ -88,14 +88,16 @@ fn pass(
         Err(need) => {
             let mut rule = when.rule("return", 502, &line.place);
             rule.set("body", "This part has not been carried over.\n", None);
-            work.stages.push(Stage::Answers, rule);
-            work.ledger.list(line.id, format!("{need}; 502 here"));
+            work.stages.push(RuleStage::Responses, rule);
+            work.ledger
+                .mark_missing(line.id, format!("{need}; 502 here"));
         }
         Ok(servers) => {
             if servers.iter().any(|server| server.starts_with("https:")) {
-                work.ledger.remark(line.id, CERTIFICATE);
+                work.ledger
+                    .mark_different(line.id, UPSTREAM_CERTIFICATE_REMARK);
             }
-            let mut rule = when.rule("proxy", Value::Texts(servers), &line.place);
+            let mut rule = when.rule("proxy", TomlValue::Texts(servers), &line.place);
             let own = words.iter().find_map(|word| word.strip_prefix("timeout="));
             let timeout = work.line_for("/", "proxytimeout");
             if let Some(seconds) = own
@@ -108,30 +110,30 @@ fn pass(
                     None,
                 );
                 if let Some(line) = timeout {
-                    work.ledger.carried(line.id);
+                    work.ledger.mark_carried(line.id);
                 }
             }
-            work.stages.push(Stage::Answers, rule);
+            work.stages.push(RuleStage::Responses, rule);
             let keeps_host = work
                 .line_for("/", "proxypreservehost")
                 .is_some_and(|line| line.arg(0).eq_ignore_ascii_case("on"));
             match keeps_host {
-                true => work.ledger.carried(line.id),
+                true => work.ledger.mark_carried(line.id),
                 false => work
                     .ledger
-                    .remark(line.id, "the server gets the client's Host"),
+                    .mark_different(line.id, "the server gets the client's Host"),
             }
         }
     }
 }
 
 /// Whether the server is asked for the path that the client names.
-fn keeps_the_path(line: &Directive, paths: &Match, target: &str) -> bool {
+fn keeps_the_path(line: &Directive, paths: &PathMatch, target: &str) -> bool {
     let plain = |path: &str| path.trim_end_matches('/').to_owned();
     match paths {
-        Match::All => plain(target).is_empty() || target == "/$1" || target == "$1",
-        Match::Path(own) | Match::Prefix(own) => plain(own) == plain(target),
-        Match::Regex(expression) if line.name == "proxypassmatch" => {
+        PathMatch::All => plain(target).is_empty() || target == "/$1" || target == "$1",
+        PathMatch::Path(own) | PathMatch::Prefix(own) => plain(own) == plain(target),
+        PathMatch::Regex(expression) if line.name == "proxypassmatch" => {
             // `^/api/(.*)$` and `/api/$1`
             let body = expression.trim_start_matches('^').trim_end_matches('$');
             let Some((begin, group)) = body.split_once('(') else {
@@ -140,19 +142,19 @@ fn keeps_the_path(line: &Directive, paths: &Match, target: &str) -> bool {
             let whole = group.ends_with(')') && !begin.contains(['.', '*', '[', '?', '\\']);
             target.is_empty() || whole && format!("{begin}$1") == target
         }
-        Match::Regex(_) => target.is_empty(),
+        PathMatch::Regex(_) => target.is_empty(),
     }
 }
 
 /// `http://127.0.0.1:3000/path`, `unix:/run/x|http://h/path`, `balancer://name/path`
-fn target(work: &mut Work<'_, '_>, text: &str) -> Result<Target, String> {
+fn parse_target(work: &mut HostTranslation<'_, '_>, text: &str) -> Result<ProxyPassTarget, String> {
     if let Some((socket, url)) = text.split_once('|') {
         let socket = socket
             .strip_prefix("unix:")
             .ok_or("a server that a rule can name")?;
         let path = url.split_once("://").map_or("", |(_, rest)| rest);
         let path = path.find('/').map_or("", |at| &path[at..]);
-        return Ok(Target {
+        return Ok(ProxyPassTarget {
             servers: vec![format!("unix:{socket}")],
             path: path.to_owned(),
         });
@@ -164,14 +166,14 @@ fn target(work: &mut Work<'_, '_>, text: &str) -> Result<Target, String> {
     let servers = match scheme.to_ascii_lowercase().as_str() {
         "http" | "ws" => vec![format!("http://{}", with_port(server, 80)?)],
         "h2c" => vec![format!("h2c://{}", with_port(server, 80)?)],
-        "balancer" => members(work, server)?,
+        "balancer" => balancer_members(work, server)?,
         "https" | "wss" => vec![format!("https://{}", with_port(server, 443)?)],
         "h2" => {
             return Err("HTTP/2 over TLS is not spoken to servers: https in its place".to_owned());
         }
         _ => return Err("Howdah speaks HTTP and FastCGI to other servers".to_owned()),
     };
-    Ok(Target {
+    Ok(ProxyPassTarget {
         servers,
         path: path.to_owned(),
     })
@@ -190,26 +192,26 @@ fn with_port(server: &str, usual: u16) -> Result<String, String> {
 }
 
 /// `<Proxy balancer://NAME>`
-fn members(work: &mut Work<'_, '_>, name: &str) -> Result<Vec<String>, String> {
+fn balancer_members(work: &mut HostTranslation<'_, '_>, name: &str) -> Result<Vec<String>, String> {
     let wanted = format!("balancer://{name}");
     let sections = work
         .layers
         .iter()
         .filter(|layer| layer.section.is_none())
-        .flat_map(|layer| layer.lines);
+        .flat_map(|layer| layer.directives);
     let sections: Vec<&Directive> = sections
         .filter(|d| d.name == "proxy" && d.arg(0).trim_end_matches('/') == wanted)
         .collect();
     let mut servers = Vec::new();
     for section in sections {
-        work.ledger.carried(section.id);
+        work.ledger.mark_carried(section.id);
         for line in section.inner() {
             if line.name != "balancermember" {
                 work.ledger
-                    .remark(line.id, "the least busy server gets a request");
+                    .mark_different(line.id, "the least busy server gets a request");
                 continue;
             }
-            let member = target(work, line.arg(0))?;
+            let member = parse_target(work, line.arg(0))?;
             let Some(mut server) = member
                 .servers
                 .into_iter()
@@ -231,8 +233,8 @@ fn members(work: &mut Work<'_, '_>, name: &str) -> Result<Vec<String>, String> {
                 }
             }
             match others.is_empty() {
-                true => work.ledger.carried(line.id),
-                false => work.ledger.remark(
+                true => work.ledger.mark_carried(line.id),
+                false => work.ledger.mark_different(
                     line.id,
                     format!(
                         "without {}: the least busy server gets a request, one that is down none",
@@ -250,17 +252,17 @@ fn members(work: &mut Work<'_, '_>, name: &str) -> Result<Vec<String>, String> {
 }
 
 /// `RewriteRule … [P]`
-pub fn rewritten(
-    work: &mut Work<'_, '_>,
+pub fn translate_proxy_rewrite(
+    work: &mut HostTranslation<'_, '_>,
     line: &Directive,
-    when: &When,
+    when: &RuleCondition,
     everything: bool,
-) -> Result<Table, String> {
-    let found = target(work, line.arg(1))?;
+) -> Result<TomlTable, String> {
+    let found = parse_target(work, line.arg(1))?;
     let same = match (&when.paths, found.path.as_str()) {
-        (Match::All, "%{REQUEST_URI}" | "" | "/") => true,
+        (PathMatch::All, "%{REQUEST_URI}" | "" | "/") => true,
         (_, "$1" | "/$1") if everything => true,
-        (Match::Regex(expression), path) => {
+        (PathMatch::Regex(expression), path) => {
             let body = expression
                 .trim_start_matches('^')
                 .trim_end_matches('$')
@@ -271,7 +273,7 @@ pub fn rewritten(
         _ => false,
     };
     match same {
-        true => Ok(when.rule("proxy", Value::Texts(found.servers), &line.place)),
+        true => Ok(when.rule("proxy", TomlValue::Texts(found.servers), &line.place)),
         false => Err(format!(
             "the server is asked for {} in place of the path; a rule passes on the one it matched",
             found.path
@@ -280,30 +282,32 @@ pub fn rewritten(
 }
 
 /// What stands beside `ProxyPass`.
-fn others(work: &mut Work<'_, '_>) {
+fn record_other_directives(work: &mut HostTranslation<'_, '_>) {
     let ledger = work.ledger;
     for layer in &work.layers {
-        for line in layer.lines {
+        for line in layer.directives {
             match line.name.as_str() {
-                "proxypassreverse" => ledger.moot(
+                "proxypassreverse" => ledger.mark_irrelevant(
                     line.id,
                     "the server gets the client's Host, so its redirects name it",
                 ),
                 "proxypassreversecookiedomain" | "proxypassreversecookiepath" => {
-                    ledger.list(
+                    ledger.mark_missing(
                         line.id,
                         "cookies of the server with its public host and path",
                     );
                 }
                 "proxypreservehost" => match line.arg(0).eq_ignore_ascii_case("on") {
-                    true => ledger.carried(line.id),
-                    false => ledger.remark(line.id, "the server gets the client's Host"),
+                    true => ledger.mark_carried(line.id),
+                    false => ledger.mark_different(line.id, "the server gets the client's Host"),
                 },
                 "proxyrequests" => match line.arg(0).eq_ignore_ascii_case("off") {
-                    true => ledger.carried(line.id),
-                    false => ledger.list(line.id, "Howdah has no forward proxy"),
+                    true => ledger.mark_carried(line.id),
+                    false => ledger.mark_missing(line.id, "Howdah has no forward proxy"),
                 },
-                "proxy" | "proxymatch" if !ledger.is_settled(line.id) => section(work, line),
+                "proxy" | "proxymatch" if !ledger.has_outcome(line.id) => {
+                    record_proxy_section(work, line)
+                }
                 _ => {}
             }
         }
@@ -311,22 +315,24 @@ fn others(work: &mut Work<'_, '_>) {
 }
 
 /// `<Proxy>`: what closes it closes paths here.
-fn section(work: &Work<'_, '_>, section: &Directive) {
+fn record_proxy_section(work: &HostTranslation<'_, '_>, section: &Directive) {
     let mut closes = false;
     section.walk(&mut |d| {
         let grants = matches!(
             d.args.join(" ").to_ascii_lowercase().as_str(),
             "all granted" | "from all" | "deny,allow" | "allow,deny"
         ) && d.name != "deny";
-        closes |= super::access::restricts(d) && !grants;
+        closes |= super::access::restricts_access(d) && !grants;
     });
-    section.walk(&mut |d| match closes && super::access::restricts(d) {
-        true => work.ledger.list_protection(
-            d.id,
-            "rules for the paths that lead to this server: deny, from",
-        ),
-        false => work
-            .ledger
-            .moot(d.id, "proxy rules say all that is needed of a server"),
-    });
+    section.walk(
+        &mut |d| match closes && super::access::restricts_access(d) {
+            true => work.ledger.mark_missing_protection(
+                d.id,
+                "rules for the paths that lead to this server: deny, from",
+            ),
+            false => work
+                .ledger
+                .mark_irrelevant(d.id, "proxy rules say all that is needed of a server"),
+        },
+    );
 }

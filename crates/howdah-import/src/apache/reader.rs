@@ -7,58 +7,58 @@ use std::path::{Path, PathBuf};
 use howdah_htaccess::lines::{Line, argument, lines, words};
 
 use super::macros::Macro;
-use super::modules::Modules;
-use crate::Problem;
-use crate::directive::{Directive, Place, shown};
-use crate::ledger::Ledger;
-use crate::source::{Chain, Files, Text, is_pattern, matches};
+use super::modules::LoadedModules;
+use crate::ImportError;
+use crate::directive::{Directive, SourceLine, display_text};
+use crate::ledger::ImportLedger;
+use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
 
 /// Deepest nesting of sections, included files and macros.
-pub const DEEPEST: usize = 64;
+pub const MAX_NESTING_DEPTH: usize = 64;
 /// Most directives, inclusions and uses of macros counted each time.
-const MOST: usize = 500_000;
-const NOT_READ: &str = "its condition does not hold: Apache does not read it";
+const MAX_DIRECTIVES: usize = 500_000;
+const CONDITION_IS_FALSE: &str = "its condition does not hold: Apache does not read it";
 
 /// Reads files with all that they include.
 #[derive(Debug)]
-pub struct Reader<'a> {
-    files: Files,
-    pub(super) ledger: &'a Ledger,
+pub struct ApacheReader<'a> {
+    files: SourceReader,
+    pub(super) ledger: &'a ImportLedger,
     /// `ServerRoot`: relative names count from here.
     pub root: PathBuf,
     /// Modules and variables.
-    pub modules: Modules,
+    pub modules: LoadedModules,
     pub(super) macros: HashMap<String, Macro>,
     directives: usize,
 }
 
 /// Where lines come from.
 #[derive(Clone)]
-pub(super) struct Origin<'o> {
+pub(super) struct ConfigLineOrigin<'o> {
     pub file: std::sync::Arc<str>,
-    pub chain: &'o Chain,
+    pub chain: &'o IncludeChain,
     pub depth: usize,
     /// A condition around them does not hold.
     pub skipped: bool,
 }
 
-impl Origin<'_> {
-    fn at(&self, line: u32) -> Place {
-        Place {
+impl ConfigLineOrigin<'_> {
+    fn at(&self, line: u32) -> SourceLine {
+        SourceLine {
             file: self.file.clone(),
             line: line as usize,
         }
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ApacheReader<'a> {
     /// For a configuration whose relative names count from that directory.
-    pub fn new(ledger: &'a Ledger, root: PathBuf) -> Reader<'a> {
-        Reader {
-            files: Files::default(),
+    pub fn new(ledger: &'a ImportLedger, root: PathBuf) -> ApacheReader<'a> {
+        ApacheReader {
+            files: SourceReader::default(),
             ledger,
             root,
-            modules: Modules::default(),
+            modules: LoadedModules::default(),
             macros: HashMap::new(),
             directives: 0,
         }
@@ -68,94 +68,98 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// The file cannot be read, or its grammar is wrong.
-    pub fn file(
+    pub fn read_file(
         &mut self,
         path: &Path,
-        chain: &Chain,
+        chain: &IncludeChain,
         depth: usize,
-    ) -> Result<Vec<Directive>, Problem> {
+    ) -> Result<Vec<Directive>, ImportError> {
         let text = self.files.read(path)?;
-        self.text(&text, chain, depth)
+        self.read_text(&text, chain, depth)
     }
 
     /// The directives of a text.
     ///
     /// # Errors
     /// Its grammar is wrong, or a file that it includes cannot be understood.
-    pub fn text(
+    pub fn read_text(
         &mut self,
-        text: &Text,
-        chain: &Chain,
+        text: &SourceText,
+        chain: &IncludeChain,
         depth: usize,
-    ) -> Result<Vec<Directive>, Problem> {
-        let origin = Origin {
+    ) -> Result<Vec<Directive>, ImportError> {
+        let origin = ConfigLineOrigin {
             file: text.name.clone(),
             chain,
             depth,
             skipped: false,
         };
         let (lines, _) = lines(&text.text);
-        self.all(&lines, &origin)
+        self.read_lines(&lines, &origin)
     }
 
     /// All lines of a file or a macro.
-    pub(super) fn all(
+    pub(super) fn read_lines(
         &mut self,
         lines: &[Line<'_>],
-        origin: &Origin<'_>,
-    ) -> Result<Vec<Directive>, Problem> {
+        origin: &ConfigLineOrigin<'_>,
+    ) -> Result<Vec<Directive>, ImportError> {
         let mut found = Vec::new();
         let mut rest = lines;
-        match self.section(&mut rest, origin, &mut found)? {
+        match self.read_section_body(&mut rest, origin, &mut found)? {
             None => Ok(found),
             Some((line, name)) => {
                 let why = format!(
                     "`</{}>` closes nothing: no such section is open here",
                     name.escape_debug()
                 );
-                Err(Problem::at(&origin.at(line), why))
+                Err(ImportError::at(&origin.at(line), why))
             }
         }
     }
 
     /// Lines up to the end of the section that they are in: where, and by which name it is closed.
-    fn section(
+    fn read_section_body(
         &mut self,
         lines: &mut &[Line<'_>],
-        origin: &Origin<'_>,
+        origin: &ConfigLineOrigin<'_>,
         into: &mut Vec<Directive>,
-    ) -> Result<Option<(u32, String)>, Problem> {
+    ) -> Result<Option<(u32, String)>, ImportError> {
         while let Some((Line { number, text: line }, rest)) = lines.split_first() {
             *lines = rest;
             let place = origin.at(*number);
             if let Some(name) = line.strip_prefix("</") {
                 let name = name.strip_suffix('>').map(str::trim);
                 let Some(name) = name else {
-                    return Err(Problem::at(&place, "`>` is missing at the end of the line"));
+                    return Err(ImportError::at(
+                        &place,
+                        "`>` is missing at the end of the line",
+                    ));
                 };
                 return Ok(Some((*number, name.to_owned())));
             }
             match line.strip_prefix('<') {
-                Some(head) => self.open(head, &place, lines, origin, into)?,
-                None => self.directive(line, &place, origin, into)?,
+                Some(head) => self.read_section(head, &place, lines, origin, into)?,
+                None => self.read_directive(line, &place, origin, into)?,
             }
         }
         Ok(None)
     }
 
-    fn enter(
+    fn new_directive(
         &mut self,
         name: &str,
         args: Vec<String>,
-        place: &Place,
+        place: &SourceLine,
         is_block: bool,
-    ) -> Result<Directive, Problem> {
+    ) -> Result<Directive, ImportError> {
         self.directives += 1;
-        if self.directives > MOST {
-            let why = format!("TooLong: the configuration has more than {MOST} directives");
-            return Err(Problem::at(place, why));
+        if self.directives > MAX_DIRECTIVES {
+            let why =
+                format!("TooLong: the configuration has more than {MAX_DIRECTIVES} directives");
+            return Err(ImportError::at(place, why));
         }
-        let text = shown(name, &args, false);
+        let text = display_text(name, &args, false);
         let text = match is_block {
             true => format!("<{text}>"),
             false => text,
@@ -170,13 +174,13 @@ impl<'a> Reader<'a> {
     }
 
     /// The words behind a name, with variables replaced.
-    fn arguments(
+    fn rewrite_arguments(
         &self,
         name: &str,
         text: &str,
-        place: &Place,
-        origin: &Origin<'_>,
-    ) -> Result<(Vec<String>, Vec<String>), Problem> {
+        place: &SourceLine,
+        origin: &ConfigLineOrigin<'_>,
+    ) -> Result<(Vec<String>, Vec<String>), ImportError> {
         let split = match name.to_ascii_lowercase().as_str() {
             "rewriterule" | "rewritecond" => arguments,
             _ => words,
@@ -186,7 +190,7 @@ impl<'a> Reader<'a> {
         }
         match self.modules.expand(text) {
             Some((text, unknown)) => Ok((split(&text), unknown)),
-            None => Err(Problem::at(
+            None => Err(ImportError::at(
                 place,
                 "LineTooLong: with the values of its variables",
             )),
@@ -194,41 +198,44 @@ impl<'a> Reader<'a> {
     }
 
     /// `<NAME …>` and all that is in it.
-    fn open(
+    fn read_section(
         &mut self,
         head: &str,
-        place: &Place,
+        place: &SourceLine,
         lines: &mut &[Line<'_>],
-        origin: &Origin<'_>,
+        origin: &ConfigLineOrigin<'_>,
         into: &mut Vec<Directive>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ImportError> {
         let Some(head) = head.trim_end().strip_suffix('>') else {
-            return Err(Problem::at(place, "`>` is missing at the end of the line"));
+            return Err(ImportError::at(
+                place,
+                "`>` is missing at the end of the line",
+            ));
         };
         let (name, text) = head.split_at(head.find(char::is_whitespace).unwrap_or(head.len()));
         if name.is_empty() {
-            return Err(Problem::at(
+            return Err(ImportError::at(
                 place,
                 "the name of a section is missing behind `<`",
             ));
         }
-        if origin.depth >= DEEPEST {
-            let why = format!("sections are nested more than {DEEPEST} deep");
-            return Err(Problem::at(place, why));
+        if origin.depth >= MAX_NESTING_DEPTH {
+            let why = format!("sections are nested more than {MAX_NESTING_DEPTH} deep");
+            return Err(ImportError::at(place, why));
         }
-        let (args, unknown) = self.arguments(name, text, place, origin)?;
-        let mut section = self.enter(name, args, place, true)?;
+        let (args, unknown) = self.rewrite_arguments(name, text, place, origin)?;
+        let mut section = self.new_directive(name, args, place, true)?;
         if section.name == "macro" && !origin.skipped {
-            return self.define(&section, lines, origin);
+            return self.define_macro(&section, lines, origin);
         }
         let condition = self.modules.condition(&section.name, &section.args);
-        let within = Origin {
+        let within = ConfigLineOrigin {
             depth: origin.depth + 1,
             skipped: origin.skipped || condition == Some(false),
             ..origin.clone()
         };
         let mut inner = Vec::new();
-        let closed = self.section(lines, &within, &mut inner)?;
+        let closed = self.read_section_body(lines, &within, &mut inner)?;
         let matches = |(_, end): &(u32, String)| end.eq_ignore_ascii_case(name);
         match closed {
             Some(end) if matches(&end) => {}
@@ -239,25 +246,25 @@ impl<'a> Reader<'a> {
                     name.escape_debug(),
                     place.line
                 );
-                return Err(Problem::at(&origin.at(line), why));
+                return Err(ImportError::at(&origin.at(line), why));
             }
             None => {
                 let name = name.escape_debug();
                 let why = format!("the section `<{name}>` is not closed by `</{name}>`");
-                return Err(Problem::at(place, why));
+                return Err(ImportError::at(place, why));
             }
         }
         if within.skipped {
-            self.ledger.moot(section.id, NOT_READ);
+            self.ledger.mark_irrelevant(section.id, CONDITION_IS_FALSE);
             return Ok(());
         }
         match condition {
             Some(_) => {
-                self.ledger.carried(section.id);
+                self.ledger.mark_carried(section.id);
                 into.append(&mut inner);
             }
             None => {
-                self.undefined(&section, &unknown);
+                self.list_undefined_variable(&section, &unknown);
                 section.block = Some(inner);
                 into.push(section);
             }
@@ -266,32 +273,33 @@ impl<'a> Reader<'a> {
     }
 
     /// Lists a directive that names an undefined variable.
-    fn undefined(&self, directive: &Directive, unknown: &[String]) {
+    fn list_undefined_variable(&self, directive: &Directive, unknown: &[String]) {
         if let Some(name) = unknown.first() {
             let need = format!(
                 "${{{name}}} has no value: `Define {name} …`, or a line in envvars beside the first file"
             );
-            self.ledger.list(directive.id, need);
+            self.ledger.mark_missing(directive.id, need);
         }
     }
 
     /// Reads a line that is neither empty nor a comment.
-    fn directive(
+    fn read_directive(
         &mut self,
         line: &str,
-        place: &Place,
-        origin: &Origin<'_>,
+        place: &SourceLine,
+        origin: &ConfigLineOrigin<'_>,
         into: &mut Vec<Directive>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ImportError> {
         let end = line.find(char::is_whitespace).unwrap_or(line.len());
         let (name, text) = line.split_at(end);
-        let (args, unknown) = self.arguments(name, text, place, origin)?;
-        let directive = self.enter(name, args, place, false)?;
+        let (args, unknown) = self.rewrite_arguments(name, text, place, origin)?;
+        let directive = self.new_directive(name, args, place, false)?;
         if origin.skipped {
-            self.ledger.moot(directive.id, NOT_READ);
+            self.ledger
+                .mark_irrelevant(directive.id, CONDITION_IS_FALSE);
             return Ok(());
         }
-        self.undefined(&directive, &unknown);
+        self.list_undefined_variable(&directive, &unknown);
         let (first, second) = (directive.arg(0).to_owned(), directive.arg(1).to_owned());
         match directive.name.as_str() {
             "loadmodule" => self.modules.load(&first, &second),
@@ -300,28 +308,28 @@ impl<'a> Reader<'a> {
             "undefmacro" => drop(self.macros.remove(&first.to_ascii_lowercase())),
             "serverroot" if !first.is_empty() => self.root = first.into(),
             "include" | "includeoptional" => {
-                for path in self.included(&directive)? {
-                    into.append(&mut self.deeper(&path, &directive, origin)?);
+                for path in self.included_files(&directive)? {
+                    into.append(&mut self.read_included(&path, &directive, origin)?);
                 }
             }
-            "use" => into.append(&mut self.expand(&directive, origin)?),
+            "use" => into.append(&mut self.expand_macro(&directive, origin)?),
             _ => {
                 into.push(directive);
                 return Ok(());
             }
         }
-        self.ledger.carried(directive.id);
+        self.ledger.mark_carried(directive.id);
         Ok(())
     }
 
     /// The files that a line names: a file, all of a directory, or those of a pattern.
-    fn included(&self, line: &Directive) -> Result<Vec<PathBuf>, Problem> {
+    fn included_files(&self, line: &Directive) -> Result<Vec<PathBuf>, ImportError> {
         let path = self.root.join(line.arg(0));
         let optional = line.name == "includeoptional";
         if is_pattern(line.arg(0)) {
-            let found = matches(&path);
+            let found = glob_files(&path);
             return match found.is_empty() && !optional {
-                true => Err(Problem::at(
+                true => Err(ImportError::at(
                     &line.place,
                     format!("no file is named {}", path.display()),
                 )),
@@ -334,29 +342,31 @@ impl<'a> Reader<'a> {
             // Without what a file says something could be open that it closes; Apache would not start.
             Err(error) => {
                 let why = format!("{} cannot be read: {error}", path.display());
-                Err(Problem::at(&line.place, why))
+                Err(ImportError::at(&line.place, why))
             }
         }
     }
 
-    fn deeper(
+    fn read_included(
         &mut self,
         path: &Path,
         line: &Directive,
-        origin: &Origin<'_>,
-    ) -> Result<Vec<Directive>, Problem> {
+        origin: &ConfigLineOrigin<'_>,
+    ) -> Result<Vec<Directive>, ImportError> {
         let depth = origin.depth + 1;
-        if depth > DEEPEST {
-            return Err(Problem::at(
+        if depth > MAX_NESTING_DEPTH {
+            return Err(ImportError::at(
                 &line.place,
-                format!("IncludeLoop: more than {DEEPEST} files and sections in each other"),
+                format!(
+                    "IncludeLoop: more than {MAX_NESTING_DEPTH} files and sections in each other"
+                ),
             ));
         }
         if path.is_dir() {
             let mut names: Vec<PathBuf> = std::fs::read_dir(path)
                 .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
                 .map_err(|error| {
-                    Problem::at(
+                    ImportError::at(
                         &line.place,
                         format!("{} cannot be read: {error}", path.display()),
                     )
@@ -364,18 +374,18 @@ impl<'a> Reader<'a> {
             names.sort();
             let mut found = Vec::new();
             for name in names {
-                let origin = Origin {
+                let origin = ConfigLineOrigin {
                     depth,
                     ..origin.clone()
                 };
-                found.append(&mut self.deeper(&name, line, &origin)?);
+                found.append(&mut self.read_included(&name, line, &origin)?);
             }
             return Ok(found);
         }
         // A loop is a fault of the line that closes it.
-        let chain = origin.chain.and(path);
-        let chain = chain.map_err(|why| Problem::at(&line.place, why))?;
-        self.file(path, &chain, depth)
+        let chain = origin.chain.push(path);
+        let chain = chain.map_err(|why| ImportError::at(&line.place, why))?;
+        self.read_file(path, &chain, depth)
     }
 }
 
@@ -402,20 +412,20 @@ mod tests {
                 flat(directive.inner(), into);
             }
         }
-        let ledger = Ledger::default();
-        let mut reader = Reader::new(&ledger, "/".into());
-        let text = Text {
+        let ledger = ImportLedger::default();
+        let mut reader = ApacheReader::new(&ledger, "/".into());
+        let text = SourceText {
             name: "x".into(),
             text: text.to_owned(),
         };
-        let tree = reader.text(&text, &Chain::default(), 0);
+        let tree = reader.read_text(&text, &IncludeChain::default(), 0);
         let mut names = Vec::new();
         flat(&tree.map_err(|problem| problem.to_string())?, &mut names);
         Ok(names)
     }
 
     #[test]
-    fn conditions_variables_and_macros_are_resolved() {
+    fn reader_resolves_conditions_variables_and_macros() {
         let text = "LoadModule ssl_module modules/mod_ssl.so\nDefine ROOT /srv\n<IfModule mod_ssl.c>\n A ${ROOT}/a\n</IfModule>\n\
             <IfModule !ssl_module>\n Include none\n <X>\n </X>\n</IfModule>\n\
             <Macro Host $name $n>\n <VirtualHost *:80>\n  ServerName $name.$n\n </VirtualHost>\n</Macro>\nUse host a b\n";
@@ -426,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_rewrites_keep_their_backslashes() {
+    fn rewrite_arguments_keep_their_backslashes() {
         assert_eq!(
             arguments(r#" ^a\ b\.c$  "/d e" [L] "#),
             [r"^a\ b\.c$", "/d e", "[L]"]
@@ -435,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_a_line() {
+    fn reader_errors_name_their_line() {
         for (text, words) in [
             ("a\n<X>\nb\n", "x:2: the section `<X>` is not closed"),
             (

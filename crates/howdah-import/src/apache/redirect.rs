@@ -1,24 +1,24 @@
 //! mod_alias' redirects: `Redirect`, `RedirectMatch` and their kin.
 
 use super::access::names_dotfiles;
-use super::region::{but_proofs, location_match};
-use super::requirement::both;
-use super::site::Work;
+use super::region::{location_match_paths, split_acme_exception};
+use super::requirement::intersection;
+use super::site::HostTranslation;
 use crate::directive::Directive;
-use crate::expression::{CHOOSES_THE_HOST, has_groups, may_choose_the_host};
-use crate::stages::Stage;
-use crate::target::Table;
-use crate::when::{Match, When};
+use crate::expression::{CLIENT_CHOOSES_HOST_REMARK, check_groups, client_may_choose_host};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::TomlTable;
 
 /// The lines of all sections.
-pub fn write(work: &mut Work<'_, '_>) {
+pub fn write_redirects(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
         if layer.is_main && !work.is_main && layer.section.is_none() {
             // Those of the main server count for hosts, too, behind their own.
             continue;
         }
-        lines(work, layer.lines, &layer.paths);
+        translate_lines(work, layer.directives, &layer.paths);
     }
     if !work.is_main
         && let Some(main) = work
@@ -26,12 +26,12 @@ pub fn write(work: &mut Work<'_, '_>) {
             .iter()
             .find(|layer| layer.is_main && layer.section.is_none())
     {
-        let main = main.lines;
-        lines(work, main, &Match::All);
+        let main = main.directives;
+        translate_lines(work, main, &PathMatch::All);
     }
 }
 
-fn lines(work: &mut Work<'_, '_>, lines: &[Directive], around: &Match) {
+fn translate_lines(work: &mut HostTranslation<'_, '_>, lines: &[Directive], around: &PathMatch) {
     for line in lines {
         let default = match line.name.as_str() {
             "redirect" | "redirectmatch" | "redirecttemp" => 302,
@@ -45,27 +45,27 @@ fn lines(work: &mut Work<'_, '_>, lines: &[Directive], around: &Match) {
         {
             continue;
         }
-        match redirect(work, line, default, around) {
+        match translate_redirect(work, line, default, around) {
             Ok(Some(rule)) => {
-                work.stages.push(Stage::Rewrites, rule);
-                if !work.ledger.is_settled(line.id) {
-                    work.ledger.carried(line.id);
+                work.stages.push(RuleStage::Rewrites, rule);
+                if !work.ledger.has_outcome(line.id) {
+                    work.ledger.mark_carried(line.id);
                 }
             }
             Ok(None) => {}
-            Err(need) => work.ledger.list(line.id, need),
+            Err(need) => work.ledger.mark_missing(line.id, need),
         }
     }
 }
 
-fn redirect(
-    work: &Work<'_, '_>,
+fn translate_redirect(
+    work: &HostTranslation<'_, '_>,
     line: &Directive,
     default: u64,
-    around: &Match,
-) -> Result<Option<Table>, String> {
+    around: &PathMatch,
+) -> Result<Option<TomlTable>, String> {
     let takes_status = line.name == "redirect" || line.name == "redirectmatch";
-    let (status, rest) = match status(line.arg(0)).filter(|_| takes_status) {
+    let (status, rest) = match parse_status(line.arg(0)).filter(|_| takes_status) {
         Some(status) => (status, &line.args[1..]),
         None => (default, &line.args[..]),
     };
@@ -73,52 +73,56 @@ fn redirect(
     let (path, target) = match rest {
         [path, target] => (Some(path.as_str()), target.as_str()),
         [path] if ends => (Some(path.as_str()), ""),
-        [target] if *around != Match::All => (None, target.as_str()),
-        [] if ends && *around != Match::All => (None, ""),
+        [target] if *around != PathMatch::All => (None, target.as_str()),
+        [] if ends && *around != PathMatch::All => (None, ""),
         _ => return Err("a path and where it leads".to_owned()),
     };
     let (paths, target) = match path {
-        None => (around.clone(), escaped(target)),
+        None => (around.clone(), escape_dollars(target)),
         Some(path) if line.name == "redirectmatch" => {
-            let (paths, target) = matching(path, target)?;
-            let both = both(&When::paths(paths), &When::paths(around.clone()));
+            let (paths, target) = translate_redirect_match(path, target)?;
+            let both = intersection(
+                &RuleCondition::paths(paths),
+                &RuleCondition::paths(around.clone()),
+            );
             (both.ok_or("one rule for the paths of both")?.paths, target)
         }
         Some(path) => {
             // What follows the path is added.
             let paths = match path {
-                "/" => Match::Regex("^/(.*)$".to_owned()),
+                "/" => PathMatch::Regex("^/(.*)$".to_owned()),
                 path if path.ends_with('/') => {
-                    Match::Regex(format!("^{}(.*)$", regex::escape(path)))
+                    PathMatch::Regex(format!("^{}(.*)$", regex::escape(path)))
                 }
-                path => Match::segments(path),
+                path => PathMatch::segment_prefix(path),
             };
             let group = if path.ends_with('/') { "${1}" } else { "$1" };
-            (paths, format!("{}{group}", escaped(target)))
+            (paths, format!("{}{group}", escape_dollars(target)))
         }
     };
-    let mut when = When::paths(paths);
+    let mut when = RuleCondition::paths(paths);
     if let Some((_, proofs)) = path
-        .and_then(but_proofs)
+        .and_then(split_acme_exception)
         .filter(|_| line.name == "redirectmatch")
     {
-        when = when.but(When::paths(proofs));
+        when = when.but(RuleCondition::paths(proofs));
     }
     if ends {
         if names_dotfiles(&when.paths) {
-            work.ledger.moot(
+            work.ledger.mark_irrelevant(
                 line.id,
                 "names that begin with a dot are never sent, `/.well-known/` aside",
             );
             return Ok(None);
         }
-        return answer(&when, status, line).map(Some);
+        return status_rule(&when, status, line).map(Some);
     }
-    if let Match::Regex(_) = &when.paths {
-        has_groups(&target, &when.paths)?;
+    if let PathMatch::Regex(_) = &when.paths {
+        check_groups(&target, &when.paths)?;
     }
-    if may_choose_the_host(&target, &when.paths) {
-        work.ledger.list_protection(line.id, CHOOSES_THE_HOST);
+    if client_may_choose_host(&target, &when.paths) {
+        work.ledger
+            .mark_missing_protection(line.id, CLIENT_CHOOSES_HOST_REMARK);
         return Ok(Some(when.rule("deny", 404, &line.place)));
     }
     let mut rule = when.rule("redirect", target, &line.place);
@@ -130,10 +134,10 @@ fn redirect(
 }
 
 /// `RedirectMatch EXPRESSION TARGET`
-fn matching(expression: &str, target: &str) -> Result<(Match, String), String> {
-    let wide = but_proofs(expression).map(|(wide, _)| wide);
+fn translate_redirect_match(expression: &str, target: &str) -> Result<(PathMatch, String), String> {
+    let wide = split_acme_exception(expression).map(|(wide, _)| wide);
     let expression = wide.as_deref().unwrap_or(expression);
-    let paths = location_match(expression)?;
+    let paths = location_match_paths(expression)?;
     let mut out = String::new();
     let mut chars = target.chars();
     while let Some(c) = chars.next() {
@@ -156,7 +160,11 @@ fn matching(expression: &str, target: &str) -> Result<(Match, String), String> {
 }
 
 /// A rule that answers with a status other than a redirect's.
-pub fn answer(when: &When, status: u64, line: &Directive) -> Result<Table, String> {
+pub fn status_rule(
+    when: &RuleCondition,
+    status: u64,
+    line: &Directive,
+) -> Result<TomlTable, String> {
     match status {
         403 | 404 | 410 => Ok(when.rule("deny", status, &line.place)),
         200..=599 => Ok(when.rule("return", status, &line.place)),
@@ -164,7 +172,7 @@ pub fn answer(when: &When, status: u64, line: &Directive) -> Result<Table, Strin
     }
 }
 
-fn status(word: &str) -> Option<u64> {
+fn parse_status(word: &str) -> Option<u64> {
     match word.to_ascii_lowercase().as_str() {
         "permanent" => Some(301),
         "temp" => Some(302),
@@ -177,6 +185,6 @@ fn status(word: &str) -> Option<u64> {
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape_dollars(text: &str) -> String {
     text.replace('$', "$$")
 }

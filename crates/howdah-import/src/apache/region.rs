@@ -1,51 +1,57 @@
 //! Which URL paths a section is for. Apache's sections name directories, files or paths, by texts with
 //! `*`, or by expressions; rules name paths alone.
 
-use super::names::wildcard;
-use crate::expression::{alternatives, compile, compile_path, matches};
-use crate::when::Match;
+use super::file_name_patterns::wildcard_regex;
+use crate::expression::{alternatives, compile, compile_path, may_match};
+use crate::rule_condition::PathMatch;
 
 /// Where a site's files are.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct UrlMounts {
     /// URL paths without a slash at the end, and directories; the longest path first, `""` is the root.
     pub mounts: Vec<(String, String)>,
 }
 
 /// The paths of `<Location>` and `Alias`: whole segments, as Apache means them.
-pub fn location(text: &str) -> Result<Match, String> {
+pub fn location_paths(text: &str) -> Result<PathMatch, String> {
     if !text.starts_with('/') {
         return Err("a path that begins with a slash".to_owned());
     }
     match text.contains(['*', '?', '[']) {
-        true => Ok(Match::Regex(format!("^{}(?:/|$)", wildcard(text, false)?))),
-        false if text.len() > 1 && text.ends_with('/') => Ok(Match::Prefix(text.to_owned())),
-        false => Ok(Match::segments(text)),
+        true => Ok(PathMatch::Regex(format!(
+            "^{}(?:/|$)",
+            wildcard_regex(text, false)?
+        ))),
+        false if text.len() > 1 && text.ends_with('/') => Ok(PathMatch::Prefix(text.to_owned())),
+        false => Ok(PathMatch::segment_prefix(text)),
     }
 }
 
 /// The paths of `<LocationMatch>`, `RedirectMatch` and their like.
-pub fn location_match(expression: &str) -> Result<Match, String> {
+pub fn location_match_paths(expression: &str) -> Result<PathMatch, String> {
     compile_path(expression)?;
     Ok(match expression {
-        "" | "^" | "/" | "^/" | ".*" | "^.*$" | "^/.*" | "^/.*$" | "." => Match::All,
-        expression => Match::Regex(expression.to_owned()),
+        "" | "^" | "/" | "^/" | ".*" | "^.*$" | "^/.*" | "^/.*$" | "." => PathMatch::All,
+        expression => PathMatch::Regex(expression.to_owned()),
     })
 }
 
-impl Places {
+impl UrlMounts {
     /// The paths below a directory, for each place where the site shows some of it; without those that
     /// another directory is shown at.
-    pub fn of_directory(&self, directory: &str) -> Result<Vec<(Match, Vec<Match>)>, String> {
-        let wanted = segments(directory);
+    pub fn paths_of_directory(
+        &self,
+        directory: &str,
+    ) -> Result<Vec<(PathMatch, Vec<PathMatch>)>, String> {
+        let wanted = path_segments(directory);
         let mut found = Vec::new();
         for (url, target) in &self.mounts {
-            let own = segments(target);
+            let own = path_segments(target);
             let fits = |number: usize| {
                 let (Some(pattern), Some(name)) = (wanted.get(number), own.get(number)) else {
                     return Ok(true);
                 };
-                one_segment(pattern, name)
+                segment_matches(pattern, name)
             };
             let mut same = true;
             for number in 0..wanted.len().min(own.len()) {
@@ -58,16 +64,16 @@ impl Places {
             let is_pattern = below.iter().any(|s| s.contains(['*', '?', '[']));
             let rest: String = below.iter().map(|s| format!("/{s}")).collect();
             let paths = match is_pattern {
-                true => Match::Regex(format!(
+                true => PathMatch::Regex(format!(
                     "^{}{}(?:/|$)",
                     regex::escape(url),
-                    wildcard(&rest, false)?
+                    wildcard_regex(&rest, false)?
                 )),
-                false => Match::segments(&format!("{url}{rest}")),
+                false => PathMatch::segment_prefix(&format!("{url}{rest}")),
             };
             let others = self.mounts.iter().map(|(other, _)| other);
             let others = others.filter(|other| other.len() > url.len());
-            let others = others.map(|other| Match::segments(other));
+            let others = others.map(|other| PathMatch::segment_prefix(other));
             let but = others.filter(|other| covers(&paths, other)).collect();
             found.push((paths, but));
         }
@@ -75,12 +81,15 @@ impl Places {
     }
 
     /// The paths whose files an expression of `<DirectoryMatch>` is for.
-    pub fn of_directory_match(&self, expression: &str) -> Result<Vec<(Match, Vec<Match>)>, String> {
+    pub fn paths_of_directory_match(
+        &self,
+        expression: &str,
+    ) -> Result<Vec<(PathMatch, Vec<PathMatch>)>, String> {
         let regex = compile(expression)?;
         let mut found = Vec::new();
         for (url, target) in &self.mounts {
             if regex.is_match(format!("{target}/").as_bytes()) {
-                found.push(Match::segments(url));
+                found.push(PathMatch::segment_prefix(url));
                 continue;
             }
             let own = match expression.strip_prefix('^') {
@@ -95,7 +104,7 @@ impl Places {
                         (Some(below), _) => format!("^{}{below}", regex::escape(url)),
                         (None, Some(rest)) => format!("/{rest}"),
                         // `^/srv/other/`: of another directory.
-                        _ if is_plain_until_it_differs(rest, target) => continue,
+                        _ if names_other_directory(rest, target) => continue,
                         _ => {
                             return Err(
                                 "an expression for URL paths, in place of one for directories"
@@ -106,16 +115,16 @@ impl Places {
                 }
             };
             compile_path(&own)?;
-            found.push(Match::Regex(own));
+            found.push(PathMatch::Regex(own));
         }
-        Ok(widest(found)
+        Ok(remove_covered(found)
             .into_iter()
             .map(|paths| (paths, Vec::new()))
             .collect())
     }
 
     /// The directory of a path, and whether it is that of the root itself.
-    pub fn path_of(&self, url: &str) -> Option<String> {
+    pub fn directory_of(&self, url: &str) -> Option<String> {
         let below = |mount: &str| {
             let rest = url.strip_prefix(mount)?;
             (rest.is_empty() || rest.starts_with('/')).then_some(rest)
@@ -127,8 +136,8 @@ impl Places {
 }
 
 /// Without those that others cover.
-fn widest(mut found: Vec<Match>) -> Vec<Match> {
-    let mut kept: Vec<Match> = Vec::new();
+fn remove_covered(mut found: Vec<PathMatch>) -> Vec<PathMatch> {
+    let mut kept: Vec<PathMatch> = Vec::new();
     while let Some(paths) = found.pop() {
         if !found.iter().chain(&kept).any(|other| covers(other, &paths)) {
             kept.insert(0, paths);
@@ -139,7 +148,7 @@ fn widest(mut found: Vec<Match>) -> Vec<Match> {
 
 /// An expression that excepts proofs of who owns a name, `^/(?!.well-known)(.*)$`, without what it looks
 /// ahead at; the exception is of the rule.
-pub fn but_proofs(expression: &str) -> Option<(String, Match)> {
+pub fn split_acme_exception(expression: &str) -> Option<(String, PathMatch)> {
     let begins = ["^/(?!", "^(?!/"].iter();
     let rest = begins
         .filter_map(|begin| expression.strip_prefix(begin))
@@ -147,13 +156,13 @@ pub fn but_proofs(expression: &str) -> Option<(String, Match)> {
     let (excepted, _) = rest.split_once(')')?;
     let names = excepted.trim_start_matches('/').replace('\\', "");
     let is_proof = names.starts_with(".well-known") && !names.contains(['|', '(', '*']);
-    let wide = crate::expression::widened(expression);
+    let wide = crate::expression::without_look_around(expression);
     (is_proof && compile_path(&wide).is_ok())
-        .then(|| (wide, Match::Prefix("/.well-known".to_owned())))
+        .then(|| (wide, PathMatch::Prefix("/.well-known".to_owned())))
 }
 
 /// Whether an expression names, without any operator, another directory.
-fn is_plain_until_it_differs(expression: &str, target: &str) -> bool {
+fn names_other_directory(expression: &str, target: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
     let begin = expression.find(|c| !plain(c)).unwrap_or(expression.len());
     // What an operator follows may be optional.
@@ -164,15 +173,15 @@ fn is_plain_until_it_differs(expression: &str, target: &str) -> bool {
         .any(|(one, other)| one != other)
 }
 
-fn segments(path: &str) -> Vec<&str> {
+fn path_segments(path: &str) -> Vec<&str> {
     path.split('/').filter(|s| !s.is_empty()).collect()
 }
 
-fn one_segment(pattern: &str, name: &str) -> Result<bool, String> {
+fn segment_matches(pattern: &str, name: &str) -> Result<bool, String> {
     if !pattern.contains(['*', '?', '[', '\\']) {
         return Ok(pattern == name);
     }
-    let regex = compile(&format!("^{}$", wildcard(pattern, false)?))?;
+    let regex = compile(&format!("^{}$", wildcard_regex(pattern, false)?))?;
     Ok(regex.is_match(name.as_bytes()))
 }
 
@@ -180,45 +189,47 @@ fn one_segment(pattern: &str, name: &str) -> Result<bool, String> {
 ///
 /// # Errors
 /// One expression cannot say both.
-pub fn both(directory: &Match, file: &str) -> Result<Match, String> {
+pub fn file_paths_in(directory: &PathMatch, file: &str) -> Result<PathMatch, String> {
     let (flags, name) = match file.strip_prefix("(?i)") {
         Some(name) => ("(?i)", name),
         None => ("", file),
     };
     let joined = match directory {
-        Match::All => file.to_owned(),
-        Match::Path(path) | Match::Prefix(path) => {
+        PathMatch::All => file.to_owned(),
+        PathMatch::Path(path) | PathMatch::Prefix(path) => {
             let path = path.trim_end_matches('/');
             format!("^{}{flags}(?:/.*)?{name}", regex::escape(path))
         }
-        Match::Regex(expression)
+        PathMatch::Regex(expression)
             if expression.starts_with('^') && expression.ends_with("(?:/|$)") =>
         {
             let begin = expression.trim_end_matches("(?:/|$)");
             format!("{begin}{flags}(?:/.*)?{name}")
         }
-        Match::Regex(_) => {
+        PathMatch::Regex(_) => {
             return Err(
                 "one rule for the directories and the files of both expressions".to_owned(),
             );
         }
     };
     compile_path(&joined)?;
-    Ok(Match::Regex(joined))
+    Ok(PathMatch::Regex(joined))
 }
 
 /// Whether all paths of the one are among those of the other.
-pub fn covers(wide: &Match, narrow: &Match) -> bool {
+pub fn covers(wide: &PathMatch, narrow: &PathMatch) -> bool {
     let within = |prefix: &str, path: &str| {
         let prefix = prefix.trim_end_matches('/');
         path.strip_prefix(prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     match (wide, narrow) {
-        (Match::All, _) => true,
+        (PathMatch::All, _) => true,
         (wide, narrow) if wide == narrow => true,
-        (Match::Prefix(wide), Match::Prefix(narrow) | Match::Path(narrow)) => within(wide, narrow),
-        (Match::Prefix(wide), Match::Regex(narrow)) => {
+        (PathMatch::Prefix(wide), PathMatch::Prefix(narrow) | PathMatch::Path(narrow)) => {
+            within(wide, narrow)
+        }
+        (PathMatch::Prefix(wide), PathMatch::Regex(narrow)) => {
             narrow.strip_prefix('^').is_some_and(|rest| {
                 let begin = regex::escape(wide.trim_end_matches('/'));
                 rest.strip_prefix(begin.as_str())
@@ -230,11 +241,11 @@ pub fn covers(wide: &Match, narrow: &Match) -> bool {
 }
 
 /// Whether some path may be among both: false only where both begin with other texts.
-pub fn may_meet(one: &Match, other: &Match) -> bool {
-    let begin = |paths: &Match| match paths {
-        Match::All => String::new(),
-        Match::Path(path) | Match::Prefix(path) => path.trim_end_matches('/').to_owned(),
-        Match::Regex(expression) => {
+pub fn may_overlap(one: &PathMatch, other: &PathMatch) -> bool {
+    let begin = |paths: &PathMatch| match paths {
+        PathMatch::All => String::new(),
+        PathMatch::Path(path) | PathMatch::Prefix(path) => path.trim_end_matches('/').to_owned(),
+        PathMatch::Regex(expression) => {
             let plain = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
             let rest = expression
                 .strip_prefix('^')
@@ -253,13 +264,13 @@ pub fn may_meet(one: &Match, other: &Match) -> bool {
 }
 
 /// Whether a path is among them.
-pub fn has(paths: &Match, path: &str) -> bool {
+pub fn contains_path(paths: &PathMatch, path: &str) -> bool {
     match paths {
-        Match::All => true,
-        Match::Path(own) => own == path,
-        Match::Prefix(_) => covers(paths, &Match::Path(path.to_owned())),
-        Match::Regex(expression) => {
-            compile_path(expression).is_ok_and(|regex| matches(&regex, path))
+        PathMatch::All => true,
+        PathMatch::Path(own) => own == path,
+        PathMatch::Prefix(_) => covers(paths, &PathMatch::Path(path.to_owned())),
+        PathMatch::Regex(expression) => {
+            compile_path(expression).is_ok_and(|regex| may_match(&regex, path))
         }
     }
 }
@@ -271,27 +282,27 @@ mod tests {
     #[test]
     fn directories_become_paths_of_the_site() {
         let mount = |url: &str, directory: &str| (url.to_owned(), directory.to_owned());
-        let places = Places {
+        let places = UrlMounts {
             mounts: vec![
                 mount("/docs", "/usr/share/doc"),
                 mount("", "/var/www/a/web"),
             ],
         };
-        let prefix = |path: &str| Match::Prefix(path.to_owned());
-        let regex = |text: &str| Match::Regex(text.to_owned());
+        let prefix = |path: &str| PathMatch::Prefix(path.to_owned());
+        let regex = |text: &str| PathMatch::Regex(text.to_owned());
         for (directory, expected) in [
-            ("/", vec![prefix("/docs"), Match::All]),
-            ("/var/www/", vec![Match::All]),
+            ("/", vec![prefix("/docs"), PathMatch::All]),
+            ("/var/www/", vec![PathMatch::All]),
             ("/var/www/a/web/b", vec![prefix("/b")]),
-            ("/var/www/*/web", vec![Match::All]),
+            ("/var/www/*/web", vec![PathMatch::All]),
             ("/var/www/*/web/*/x", vec![regex("^/[^/]*/x(?:/|$)")]),
             ("/usr/share/doc/z", vec![prefix("/docs/z")]),
             ("/usr/share", vec![prefix("/docs")]),
             ("/srv", vec![]),
             ("/var/www/a/website", vec![]),
         ] {
-            let found = places.of_directory(directory).unwrap().into_iter();
-            let found: Vec<Match> = found.map(|(paths, _)| paths).collect();
+            let found = places.paths_of_directory(directory).unwrap().into_iter();
+            let found: Vec<PathMatch> = found.map(|(paths, _)| paths).collect();
             assert_eq!(found, expected, "{directory}");
         }
         for (expression, expected) in [
@@ -299,26 +310,26 @@ mod tests {
             ("^/var/www/a/web/(b|c)", Ok(vec![regex("^/(b|c)")])),
             (r"^/.*/\.svn/", Ok(vec![regex(r"/\.svn/")])),
             ("^/srv/(x|y)", Ok(vec![])),
-            ("^/var/www/", Ok(vec![Match::All])),
+            ("^/var/www/", Ok(vec![PathMatch::All])),
             ("(?!x)", Err(())),
         ] {
-            let found = places.of_directory_match(expression).map_err(drop);
+            let found = places.paths_of_directory_match(expression).map_err(drop);
             let paths =
-                |found: Vec<(Match, _)>| found.into_iter().map(|(paths, _)| paths).collect();
-            let found: Result<Vec<Match>, ()> = found.map(paths);
+                |found: Vec<(PathMatch, _)>| found.into_iter().map(|(paths, _)| paths).collect();
+            let found: Result<Vec<PathMatch>, ()> = found.map(paths);
             assert_eq!(found, expected, "{expression}");
         }
-        let (_, but) = places.of_directory("/var/www").unwrap().remove(0);
+        let (_, but) = places.paths_of_directory("/var/www").unwrap().remove(0);
         assert_eq!(but, [prefix("/docs")]);
-        let proofs = but_proofs(r"^/(?!\.well-known)(.*)$").unwrap();
+        let proofs = split_acme_exception(r"^/(?!\.well-known)(.*)$").unwrap();
         assert_eq!(proofs, ("^/(.*)$".into(), prefix("/.well-known")));
-        assert_eq!(but_proofs("^/(?!x)(.*)$"), None);
+        assert_eq!(split_acme_exception("^/(?!x)(.*)$"), None);
         assert_eq!(
-            places.path_of("/docs/a").as_deref(),
+            places.directory_of("/docs/a").as_deref(),
             Some("/usr/share/doc/a")
         );
         assert_eq!(
-            places.path_of("/docsa").as_deref(),
+            places.directory_of("/docsa").as_deref(),
             Some("/var/www/a/web/docsa")
         );
     }

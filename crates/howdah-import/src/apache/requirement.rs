@@ -1,88 +1,90 @@
 //! What a client must fulfil, as a formula, and the rules that refuse everybody else.
 
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
 
 /// Who is let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Formula {
+pub enum AccessFormula {
     /// Everybody.
-    Yes,
+    Granted,
     /// Nobody.
-    No,
+    Denied,
     /// Whose request meets this condition.
-    Is(When),
+    Condition(RuleCondition),
     /// Who knows a password: one of these users and groups; none: any user.
     Login(Vec<String>),
     /// Whoever is not let in.
-    Not(Box<Formula>),
+    Not(Box<AccessFormula>),
     /// Who is let in by all of them.
-    All(Vec<Formula>),
+    All(Vec<AccessFormula>),
     /// Who is let in by one of them.
-    Any(Vec<Formula>),
+    Any(Vec<AccessFormula>),
 }
 
 /// What rules refuse and ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Demands {
+pub struct AccessDemands {
     /// These requests are refused.
-    pub denials: Vec<When>,
+    pub denials: Vec<RuleCondition>,
     /// A password is asked for.
-    pub login: Option<Login>,
+    pub login: Option<PasswordDemand>,
 }
 
 /// A password that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Login {
+pub struct PasswordDemand {
     /// Not of these requests.
-    pub exempt: Vec<When>,
+    pub exempt: Vec<RuleCondition>,
     /// Of these users and groups; none: any user.
     pub require: Vec<String>,
 }
 
-impl Formula {
+impl AccessFormula {
     /// As rules.
     ///
     /// # Errors
     /// Rules cannot say it.
-    pub fn demands(self) -> Result<Demands, ()> {
-        let mut demands = Demands::default();
-        self.simple()?.add(&mut demands)?;
+    pub fn into_demands(self) -> Result<AccessDemands, ()> {
+        let mut demands = AccessDemands::default();
+        self.simplify()?.add_to(&mut demands)?;
         Ok(demands)
     }
 
-    fn add(self, demands: &mut Demands) -> Result<(), ()> {
+    fn add_to(self, demands: &mut AccessDemands) -> Result<(), ()> {
         match self {
-            Formula::Yes => {}
-            Formula::No => demands.denials.push(When::default()),
-            Formula::Is(when) => demands.denials.push(When::none_of(vec![when])),
-            Formula::Not(inner) => {
-                let Formula::Is(when) = *inner else {
+            AccessFormula::Granted => {}
+            AccessFormula::Denied => demands.denials.push(RuleCondition::default()),
+            AccessFormula::Condition(when) => {
+                demands.denials.push(RuleCondition::none_of(vec![when]))
+            }
+            AccessFormula::Not(inner) => {
+                let AccessFormula::Condition(when) = *inner else {
                     return Err(());
                 };
                 demands.denials.push(when);
             }
-            Formula::Login(require) => demands.ask(Login {
+            AccessFormula::Login(require) => demands.require_password(PasswordDemand {
                 exempt: Vec::new(),
                 require,
             })?,
-            Formula::All(parts) => {
+            AccessFormula::All(parts) => {
                 for part in parts {
-                    part.add(demands)?;
+                    part.add_to(demands)?;
                 }
             }
-            Formula::Any(parts) => {
+            AccessFormula::Any(parts) => {
                 let mut allowed = Vec::new();
                 let mut logins: Option<Vec<String>> = None;
-                let mut denied: Option<When> = None;
+                let mut denied: Option<RuleCondition> = None;
                 for part in parts {
                     match part {
-                        Formula::Is(when) => allowed.push(when),
+                        AccessFormula::Condition(when) => allowed.push(when),
                         // These are refused, unless something else lets them in.
-                        Formula::Not(inner) if denied.is_none() => match *inner {
-                            Formula::Is(when) => denied = Some(when),
+                        AccessFormula::Not(inner) if denied.is_none() => match *inner {
+                            AccessFormula::Condition(when) => denied = Some(when),
                             _ => return Err(()),
                         },
-                        Formula::Login(more) => {
+                        AccessFormula::Login(more) => {
                             let known = logins.get_or_insert_with(|| more.clone());
                             match known.is_empty() || more.is_empty() {
                                 true => known.clear(),
@@ -97,14 +99,14 @@ impl Formula {
                     }
                 }
                 match (logins, denied) {
-                    (Some(require), None) => demands.ask(Login {
+                    (Some(require), None) => demands.require_password(PasswordDemand {
                         exempt: allowed,
                         require,
                     })?,
                     (Some(_), Some(_)) => return Err(()),
                     (None, denied) => {
                         let mut denied = denied.unwrap_or_default();
-                        denied.not.extend(allowed);
+                        denied.exceptions.extend(allowed);
                         demands.denials.push(denied);
                     }
                 }
@@ -115,55 +117,59 @@ impl Formula {
 
     /// Without constants, and without containers in containers of their kind; conditions that belong
     /// together are one.
-    fn simple(self) -> Result<Formula, ()> {
+    fn simplify(self) -> Result<AccessFormula, ()> {
         Ok(match self {
-            Formula::Not(inner) => match inner.simple()? {
-                Formula::Yes => Formula::No,
-                Formula::No => Formula::Yes,
-                Formula::Not(inner) => *inner,
-                Formula::Any(parts) => {
-                    let parts = parts.into_iter().map(|part| Formula::Not(Box::new(part)));
-                    Formula::All(parts.collect()).simple()?
+            AccessFormula::Not(inner) => match inner.simplify()? {
+                AccessFormula::Granted => AccessFormula::Denied,
+                AccessFormula::Denied => AccessFormula::Granted,
+                AccessFormula::Not(inner) => *inner,
+                AccessFormula::Any(parts) => {
+                    let parts = parts
+                        .into_iter()
+                        .map(|part| AccessFormula::Not(Box::new(part)));
+                    AccessFormula::All(parts.collect()).simplify()?
                 }
-                Formula::Login(_) | Formula::All(_) => return Err(()),
-                inner => Formula::Not(Box::new(inner)),
+                AccessFormula::Login(_) | AccessFormula::All(_) => return Err(()),
+                inner => AccessFormula::Not(Box::new(inner)),
             },
-            Formula::All(parts) => {
+            AccessFormula::All(parts) => {
                 let mut all = Vec::new();
                 for part in parts {
-                    match part.simple()? {
-                        Formula::Yes => {}
-                        Formula::No => return Ok(Formula::No),
-                        Formula::All(more) => all.extend(more),
+                    match part.simplify()? {
+                        AccessFormula::Granted => {}
+                        AccessFormula::Denied => return Ok(AccessFormula::Denied),
+                        AccessFormula::All(more) => all.extend(more),
                         part => all.push(part),
                     }
                 }
                 // Several networks, of which the client must be in all, are no condition of one rule.
                 match all.len() {
-                    0 => Formula::Yes,
+                    0 => AccessFormula::Granted,
                     1 => all.remove(0),
-                    _ => Formula::All(all),
+                    _ => AccessFormula::All(all),
                 }
             }
-            Formula::Any(parts) => {
+            AccessFormula::Any(parts) => {
                 let mut any = Vec::new();
                 for part in parts {
-                    match part.simple()? {
-                        Formula::No => {}
-                        Formula::Yes => return Ok(Formula::Yes),
-                        Formula::Any(more) => any.extend(more),
+                    match part.simplify()? {
+                        AccessFormula::Denied => {}
+                        AccessFormula::Granted => return Ok(AccessFormula::Granted),
+                        AccessFormula::Any(more) => any.extend(more),
                         part => any.push(part),
                     }
                 }
                 match any.len() {
-                    0 => Formula::No,
+                    0 => AccessFormula::Denied,
                     1 => any.remove(0),
                     _ => {
                         let one = |part| match part {
-                            Formula::All(parts) => merged(parts).map(Formula::Is),
+                            AccessFormula::All(parts) => {
+                                merge_conditions(parts).map(AccessFormula::Condition)
+                            }
                             part => Ok(part),
                         };
-                        Formula::Any(any.into_iter().map(one).collect::<Result<_, _>>()?)
+                        AccessFormula::Any(any.into_iter().map(one).collect::<Result<_, _>>()?)
                     }
                 }
             }
@@ -172,8 +178,8 @@ impl Formula {
     }
 }
 
-impl Demands {
-    fn ask(&mut self, login: Login) -> Result<(), ()> {
+impl AccessDemands {
+    fn require_password(&mut self, login: PasswordDemand) -> Result<(), ()> {
         match self.login.replace(login) {
             None => Ok(()),
             Some(_) => Err(()),
@@ -182,22 +188,22 @@ impl Demands {
 }
 
 /// Conditions that must all hold, as those of one rule.
-fn merged(parts: Vec<Formula>) -> Result<When, ()> {
-    let mut all = When::default();
+fn merge_conditions(parts: Vec<AccessFormula>) -> Result<RuleCondition, ()> {
+    let mut all = RuleCondition::default();
     for part in parts {
-        let Formula::Is(when) = part else {
+        let AccessFormula::Condition(when) = part else {
             return Err(());
         };
-        all = both(&all, &when).ok_or(())?;
+        all = intersection(&all, &when).ok_or(())?;
     }
     Ok(all)
 }
 
 /// The requests that meet both; none if one rule cannot say it.
-pub fn both(one: &When, other: &When) -> Option<When> {
+pub fn intersection(one: &RuleCondition, other: &RuleCondition) -> Option<RuleCondition> {
     let mut both = one.clone();
     both.paths = match (&one.paths, &other.paths) {
-        (paths, Match::All) | (Match::All, paths) => paths.clone(),
+        (paths, PathMatch::All) | (PathMatch::All, paths) => paths.clone(),
         (one, other) if super::region::covers(one, other) => other.clone(),
         (one, other) if super::region::covers(other, one) => one.clone(),
         _ => return None,
@@ -214,10 +220,13 @@ pub fn both(one: &When, other: &When) -> Option<When> {
             methods
         }
     };
-    both.from = match (one.from.is_empty(), other.from.is_empty()) {
-        (_, true) => one.from.clone(),
-        (true, _) => other.from.clone(),
-        _ if one.from == other.from => one.from.clone(),
+    both.client_networks = match (
+        one.client_networks.is_empty(),
+        other.client_networks.is_empty(),
+    ) {
+        (_, true) => one.client_networks.clone(),
+        (true, _) => other.client_networks.clone(),
+        _ if one.client_networks == other.client_networks => one.client_networks.clone(),
         _ => return None,
     };
     for test in &other.tests {
@@ -231,8 +240,8 @@ pub fn both(one: &When, other: &When) -> Option<When> {
             None => both.tests.push(test.clone()),
         }
     }
-    both.missing |= other.missing;
-    for not in &other.not {
+    both.if_missing |= other.if_missing;
+    for not in &other.exceptions {
         both = both.but(not.clone());
     }
     Some(both)
@@ -242,50 +251,54 @@ pub fn both(one: &When, other: &When) -> Option<When> {
 mod tests {
     use super::*;
 
-    fn from(network: &str) -> When {
-        When::clients(vec![network.to_owned()])
+    fn from(network: &str) -> RuleCondition {
+        RuleCondition::clients(vec![network.to_owned()])
     }
 
     #[test]
-    fn formulas_become_what_is_refused() {
-        use Formula::{All, Any, Is, Login as User, No, Not, Yes};
-        let office = || Is(from("10.0.0.0/8"));
-        let not = |inner: Formula| Not(Box::new(inner));
-        let denies = |formula: Formula| formula.demands().map(|demands| demands.denials);
-        assert_eq!(denies(Yes), Ok(vec![]));
-        assert_eq!(denies(Any(vec![No, Yes])), Ok(vec![]));
-        assert_eq!(denies(Any(vec![])), Ok(vec![When::default()]));
+    fn formulas_are_translated_to_denials() {
+        use AccessFormula::{All, Any, Condition, Denied, Granted, Login as User, Not};
+        let office = || Condition(from("10.0.0.0/8"));
+        let not = |inner: AccessFormula| Not(Box::new(inner));
+        let denies = |formula: AccessFormula| formula.into_demands().map(|demands| demands.denials);
+        assert_eq!(denies(Granted), Ok(vec![]));
+        assert_eq!(denies(Any(vec![Denied, Granted])), Ok(vec![]));
+        assert_eq!(denies(Any(vec![])), Ok(vec![RuleCondition::default()]));
         assert_eq!(
             denies(Any(vec![office()])),
-            Ok(vec![When::none_of(vec![from("10.0.0.0/8")])])
+            Ok(vec![RuleCondition::none_of(vec![from("10.0.0.0/8")])])
         );
         assert_eq!(
-            denies(All(vec![Yes, not(office())])),
+            denies(All(vec![Granted, not(office())])),
             Ok(vec![from("10.0.0.0/8")])
         );
         assert_eq!(
-            denies(not(Any(vec![office(), Is(from("192.0.2.1"))]))),
+            denies(not(Any(vec![office(), Condition(from("192.0.2.1"))]))),
             Ok(vec![from("10.0.0.0/8"), from("192.0.2.1")])
         );
-        let either = Any(vec![office(), User(vec![])]).demands().unwrap();
+        let either = Any(vec![office(), User(vec![])]).into_demands().unwrap();
         assert_eq!(either.login.unwrap().exempt, [from("10.0.0.0/8")]);
         assert!(either.denials.is_empty());
         let both = All(vec![office(), User(vec!["user ann".into()])])
-            .demands()
+            .into_demands()
             .unwrap();
         assert_eq!(
             (both.denials.len(), both.login.unwrap().require.len()),
             (1, 1)
         );
-        let but = When {
-            not: vec![from("10.1.0.0/16")],
+        let but = RuleCondition {
+            exceptions: vec![from("10.1.0.0/16")],
             ..from("10.0.0.0/8")
         };
         assert_eq!(
-            denies(Any(vec![Is(from("10.1.0.0/16")), not(office())])),
+            denies(Any(vec![Condition(from("10.1.0.0/16")), not(office())])),
             Ok(vec![but])
         );
-        assert!(Any(vec![not(office()), User(vec![])]).demands().is_err());
-        assert!(not(User(vec![])).demands().is_err());
+        assert!(
+            Any(vec![not(office()), User(vec![])])
+                .into_demands()
+                .is_err()
+        );
+        assert!(not(User(vec![])).into_demands().is_err());
     }
 }

@@ -1,45 +1,53 @@
 //! mod_rewrite in servers and sections: redirects, refusals, front controllers, and rewrites to other paths.
 
-use super::region::but_proofs;
-use super::requirement::both;
-use super::rewrite_conditions::{file_test, requests};
-use super::rewrite_words::{Flags, template};
-use super::site::Work;
+use super::region::split_acme_exception;
+use super::requirement::intersection;
+use super::rewrite_conditions::{file_test, requests_meeting};
+use super::rewrite_rule_syntax::{RewriteFlags, rewrite_target};
+use super::site::HostTranslation;
 use crate::directive::Directive;
 use crate::expression::{
-    CHOOSES_THE_HOST, alternatives, compile_path, has_groups, may_choose_the_host,
+    CLIENT_CHOOSES_HOST_REMARK, alternatives, check_groups, client_may_choose_host, compile_path,
 };
-use crate::stages::Stage;
-use crate::target::{Table, Value};
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::{TomlTable, TomlValue};
 
 /// What a line takes that is not carried over.
-const MOVE: &str = "or move the lines into an .htaccess file of that directory: htaccess = \"on\" runs them as Apache does";
+const USE_HTACCESS_REMARK: &str = "or move the lines into an .htaccess file of that directory: htaccess = \"on\" runs them as Apache does";
 
 /// Where lines stand.
-struct Place<'p> {
+struct RewriteContext<'p> {
     /// The URL path of their directory, without a slash at the end; none: the server itself.
     directory: Option<&'p str>,
     /// `RewriteBase`
     base: Option<String>,
-    stage: Stage,
+    stage: RuleStage,
 }
 
 /// All lines of a site: the server's first, then those of its directories.
-pub fn write(work: &mut Work<'_, '_>) {
+pub fn write_rewrites(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
-        let has = |name: &str| layer.lines.iter().any(|d| d.name == name);
+        let has = |name: &str| layer.directives.iter().any(|d| d.name == name);
         if !has("rewriterule") && !has("rewriteengine") {
             continue;
         }
-        let engine = layer.lines.iter().rev().find(|d| d.name == "rewriteengine");
+        let engine = layer
+            .directives
+            .iter()
+            .rev()
+            .find(|d| d.name == "rewriteengine");
         let is_on = engine.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("on"));
-        for line in layer.lines.iter().filter(|d| d.name == "rewriteengine") {
-            work.ledger.carried(line.id);
+        for line in layer
+            .directives
+            .iter()
+            .filter(|d| d.name == "rewriteengine")
+        {
+            work.ledger.mark_carried(line.id);
         }
         let lines: Vec<&Directive> = layer
-            .lines
+            .directives
             .iter()
             .filter(|d| matches!(d.name.as_str(), "rewriterule" | "rewritecond"))
             .collect();
@@ -48,46 +56,56 @@ pub fn write(work: &mut Work<'_, '_>) {
                 true => "a VirtualHost does not inherit the main server's rewrites",
                 false => "RewriteEngine is off here",
             };
-            lines.iter().for_each(|line| work.ledger.moot(line.id, why));
+            lines
+                .iter()
+                .for_each(|line| work.ledger.mark_irrelevant(line.id, why));
             continue;
         }
-        let base = layer.lines.iter().rev().find(|d| d.name == "rewritebase");
+        let base = layer
+            .directives
+            .iter()
+            .rev()
+            .find(|d| d.name == "rewritebase");
         if let Some(base) = base {
-            work.ledger.carried(base.id);
+            work.ledger.mark_carried(base.id);
         }
         let base = base.map(|line| line.arg(0).trim_end_matches('/').to_owned());
         let directory = match (&layer.section, &layer.paths) {
             (None, _) => None,
-            (Some(_), Match::All) => Some(""),
-            (Some(section), Match::Prefix(path)) if section.name == "directory" => {
+            (Some(_), PathMatch::All) => Some(""),
+            (Some(section), PathMatch::Prefix(path)) if section.name == "directory" => {
                 Some(path.as_str())
             }
             _ => {
                 lines
                     .iter()
-                    .for_each(|line| work.ledger.list(line.id, MOVE));
+                    .for_each(|line| work.ledger.mark_missing(line.id, USE_HTACCESS_REMARK));
                 continue;
             }
         };
         let stage = if directory.is_none() {
-            Stage::Rewrites
+            RuleStage::Rewrites
         } else {
-            Stage::Missing
+            RuleStage::MissingFiles
         };
-        let place = Place {
+        let place = RewriteContext {
             directory,
             base,
             stage,
         };
-        set(work, &lines, &place);
+        translate_lines(work, &lines, &place);
     }
 }
 
 /// The lines of one place, in order.
-fn set(work: &mut Work<'_, '_>, lines: &[&Directive], place: &Place<'_>) {
+fn translate_lines(
+    work: &mut HostTranslation<'_, '_>,
+    lines: &[&Directive],
+    place: &RewriteContext<'_>,
+) {
     let mut conditions: Vec<&Directive> = Vec::new();
     // What an earlier `-` with `[L]` keeps from all later lines.
-    let mut passed: Vec<When> = Vec::new();
+    let mut passed: Vec<RuleCondition> = Vec::new();
     let mut files_pass = false;
     let mut skipped = 0usize;
     let mut chained = false;
@@ -98,64 +116,77 @@ fn set(work: &mut Work<'_, '_>, lines: &[&Directive], place: &Place<'_>) {
         }
         let conditions = std::mem::take(&mut conditions);
         let own: Vec<&Directive> = conditions.iter().copied().chain([*line]).collect();
-        let flags = Flags::read(line.arg(2));
+        let flags = RewriteFlags::parse(line.arg(2));
         let was_chained = std::mem::replace(&mut chained, flags.has("c"));
         if let Some(number) = flags.get("s") {
             skipped = number.parse().unwrap_or(0);
         } else if skipped > 0 {
             skipped -= 1;
         } else if !chained && !was_chained && !flags.has("n") {
-            match one(work, &conditions, line, &flags, place, &passed, files_pass) {
-                Ok(Done::Rules) => {}
-                Ok(Done::Passes(whens)) => passed.extend(whens),
-                Ok(Done::FilesPass) => files_pass = true,
+            match translate_rewrite_rule(
+                work,
+                &conditions,
+                line,
+                &flags,
+                place,
+                &passed,
+                files_pass,
+            ) {
+                Ok(RuleTranslation::Rules) => {}
+                Ok(RuleTranslation::Passes(whens)) => passed.extend(whens),
+                Ok(RuleTranslation::FilesPass) => files_pass = true,
                 Err(need) => {
                     let closes = flags.has("f")
                         || flags.has("g")
                         || flags.get("r").is_some_and(|r| r.starts_with('4'));
                     for line in own {
                         match closes {
-                            true => work
+                            true => work.ledger.mark_missing_protection(
+                                line.id,
+                                format!("{need}; {USE_HTACCESS_REMARK}"),
+                            ),
+                            false => work
                                 .ledger
-                                .list_protection(line.id, format!("{need}; {MOVE}")),
-                            false => work.ledger.list(line.id, format!("{need}; {MOVE}")),
+                                .mark_missing(line.id, format!("{need}; {USE_HTACCESS_REMARK}")),
                         }
                     }
                     continue;
                 }
             }
-            own.iter().for_each(|line| work.ledger.carried(line.id));
+            own.iter()
+                .for_each(|line| work.ledger.mark_carried(line.id));
             continue;
         }
-        let need = format!("rules have no jumps; {MOVE}");
+        let need = format!("rules have no jumps; {USE_HTACCESS_REMARK}");
         own.iter()
-            .for_each(|line| work.ledger.list(line.id, need.as_str()));
+            .for_each(|line| work.ledger.mark_missing(line.id, need.as_str()));
     }
     for line in conditions {
-        work.ledger.moot(line.id, "no RewriteRule follows it");
+        work.ledger
+            .mark_irrelevant(line.id, "no RewriteRule follows it");
     }
 }
 
 /// What became of a line.
-enum Done {
+enum RuleTranslation {
     /// It is done by rules, or has nothing to do.
     Rules,
     /// Later lines are not for these requests.
-    Passes(Vec<When>),
+    Passes(Vec<RuleCondition>),
     /// Later lines are not for what is a file.
     FilesPass,
 }
 
 /// `RewriteRule` with its conditions.
-fn one(
-    work: &mut Work<'_, '_>,
+fn translate_rewrite_rule(
+    work: &mut HostTranslation<'_, '_>,
     conditions: &[&Directive],
     line: &Directive,
-    flags: &Flags,
-    place: &Place<'_>,
-    passed: &[When],
+    flags: &RewriteFlags,
+    place: &RewriteContext<'_>,
+    passed: &[RuleCondition],
     files_pass: bool,
-) -> Result<Done, String> {
+) -> Result<RuleTranslation, String> {
     let (pattern, target) = (line.arg(0), line.arg(1));
     let only_sets = target == "-"
         && flags
@@ -168,47 +199,50 @@ fn one(
         })
     {
         work.ledger
-            .moot(line.id, "PHP gets the Authorization field by itself");
-        return Ok(Done::Rules);
+            .mark_irrelevant(line.id, "PHP gets the Authorization field by itself");
+        return Ok(RuleTranslation::Rules);
     }
     for name in ["co", "e", "h", "t", "dpi"] {
         if flags.has(name) {
             return Err(format!("rules have no flag {}", name.to_ascii_uppercase()));
         }
     }
-    let proofs = but_proofs(pattern).filter(|_| place.directory.is_none());
+    let proofs = split_acme_exception(pattern).filter(|_| place.directory.is_none());
     let (pattern, proofs) = match &proofs {
         Some((wide, proofs)) => (wide.as_str(), Some(proofs)),
         None => (pattern, None),
     };
-    let (paths, negated, everything) = paths(pattern, flags.has("nc"), place)?;
-    let mut requests = requests(conditions, &work.host.names)?;
+    let (paths, negated, everything) = pattern_paths(pattern, flags.has("nc"), place)?;
+    let mut requests = requests_meeting(conditions, &work.host.names)?;
     for (request, _) in &mut requests {
         let narrowed = match negated {
-            true => Some(request.clone().but(When::paths(paths.clone()))),
-            false => both(request, &When::paths(paths.clone())),
+            true => Some(request.clone().but(RuleCondition::paths(paths.clone()))),
+            false => intersection(request, &RuleCondition::paths(paths.clone())),
         };
         let directory = place.directory.filter(|directory| !directory.is_empty());
         let narrowed = match (negated, directory) {
-            (true, Some(directory)) => {
-                narrowed.and_then(|when| both(&when, &When::paths(Match::segments(directory))))
-            }
+            (true, Some(directory)) => narrowed.and_then(|when| {
+                intersection(
+                    &when,
+                    &RuleCondition::paths(PathMatch::segment_prefix(directory)),
+                )
+            }),
             _ => narrowed,
         };
         *request = narrowed.ok_or("one rule for the paths of both")?;
     }
     if target == "-" && !flags.has("f") && !flags.has("g") && !flags.has("r") && !flags.has("p") {
-        let whens: Vec<When> = requests.into_iter().map(|(when, _)| when).collect();
+        let whens: Vec<RuleCondition> = requests.into_iter().map(|(when, _)| when).collect();
         let asks_for_files = conditions.iter().any(|c| file_test(c) == Some(true));
         return match (asks_for_files, flags.has("l") || flags.has("pt")) {
-            (_, false) => Ok(Done::Rules),
-            (true, true) if everything => Ok(Done::FilesPass),
+            (_, false) => Ok(RuleTranslation::Rules),
+            (true, true) if everything => Ok(RuleTranslation::FilesPass),
             (true, true) => Err("a rule with if_missing".to_owned()),
             (false, true) => match whens
                 .iter()
-                .all(|when| when.not.is_empty() && !when.missing)
+                .all(|when| when.exceptions.is_empty() && !when.if_missing)
             {
-                true => Ok(Done::Passes(whens)),
+                true => Ok(RuleTranslation::Passes(whens)),
                 false => Err("`not` of the rules that follow".to_owned()),
             },
         };
@@ -222,32 +256,32 @@ fn one(
             when = when.but(pass.clone());
         }
         if let Some(proofs) = proofs {
-            when = when.but(When::paths(proofs.clone()));
+            when = when.but(RuleCondition::paths(proofs.clone()));
         }
-        when.missing |= files_pass;
-        rules.push(action(
+        when.if_missing |= files_pass;
+        rules.push(rewrite_action(
             work, line, flags, place, &when, &groups, everything,
         )?);
     }
     for rule in rules.into_iter().flatten() {
         match rule.get("proxy") {
-            Some(_) => work.passed_on.push(rule),
+            Some(_) => work.proxy_rewrites.push(rule),
             None => work.stages.push(place.stage, rule),
         }
     }
-    Ok(Done::Rules)
+    Ok(RuleTranslation::Rules)
 }
 
 /// The rule for these requests; none if an option of the site does it.
-fn action(
-    work: &mut Work<'_, '_>,
+fn rewrite_action(
+    work: &mut HostTranslation<'_, '_>,
     line: &Directive,
-    flags: &Flags,
-    place: &Place<'_>,
-    when: &When,
+    flags: &RewriteFlags,
+    place: &RewriteContext<'_>,
+    when: &RuleCondition,
     groups: &[String],
     everything: bool,
-) -> Result<Option<Table>, String> {
+) -> Result<Option<TomlTable>, String> {
     let target = line.arg(1);
     let status = match flags.get("r") {
         None => None,
@@ -263,12 +297,12 @@ fn action(
         return Ok(Some(when.rule("deny", 410, &line.place)));
     }
     if let Some(status) = status.filter(|status| !(300..400).contains(status)) {
-        return Ok(Some(super::redirect::answer(when, status, line)?));
+        return Ok(Some(super::redirect::status_rule(when, status, line)?));
     }
     if flags.has("p") {
-        return super::proxy::rewritten(work, line, when, everything).map(Some);
+        return super::proxy::translate_proxy_rewrite(work, line, when, everything).map(Some);
     }
-    let mut text = template(target, groups)?;
+    let mut text = rewrite_target(target, groups)?;
     if let Some(root) = work.root.as_deref()
         && let Some(rest) = text.strip_prefix(root)
         && rest.starts_with('/')
@@ -300,55 +334,60 @@ fn action(
     }
     let drops =
         query.as_deref() == Some("") || flags.has("qsd") || query.is_some() && !flags.has("qsa");
-    has_groups(&target, &when.paths)?;
+    check_groups(&target, &when.paths)?;
     if leads_away || status.is_some() {
         let status = status.unwrap_or(302);
         let same_by_https = matches!(
             target.as_str(),
             "https://$host$uri" | "https://$host$request_uri" | "https://$host/${1}"
         );
-        if same_by_https && everything && super::to_https::is_plain(when) {
+        if same_by_https && everything && super::https_redirect::is_without_tls(when) {
             work.site
                 .table
-                .set("https_redirect", Value::On(true), Some(&line.place));
+                .set("https_redirect", TomlValue::Bool(true), Some(&line.place));
             return Ok(None);
         }
         if !matches!(status, 301 | 302 | 303 | 307 | 308) {
             return Err("a redirect is 301, 302, 303, 307 or 308".to_owned());
         }
-        if may_choose_the_host(&target, &when.paths) {
-            work.ledger.list_protection(line.id, CHOOSES_THE_HOST);
+        if client_may_choose_host(&target, &when.paths) {
+            work.ledger
+                .mark_missing_protection(line.id, CLIENT_CHOOSES_HOST_REMARK);
             return Ok(Some(when.rule("deny", 404, &line.place)));
         }
         let mut rule = when.rule("redirect", target.as_str(), &line.place);
         rule.set("status", status, None);
         if drops && !target.contains('?') {
             work.ledger
-                .remark(line.id, "the query of the request is added");
+                .mark_different(line.id, "the query of the request is added");
         }
         return Ok(Some(rule));
     }
     if drops {
         work.ledger
-            .remark(line.id, "the query of the request is added");
+            .mark_different(line.id, "the query of the request is added");
     }
     // `RewriteRule ^index\.php$ - [L]` keeps Apache from going round; rules do not.
-    let itself = Match::Regex(format!("^{}$", regex::escape(&target)));
+    let itself = PathMatch::Regex(format!("^{}$", regex::escape(&target)));
     let mut when = when.clone();
-    when.not
-        .retain(|other| *other != When::paths(itself.clone()));
-    if when == When::missing()
+    when.exceptions
+        .retain(|other| *other != RuleCondition::paths(itself.clone()));
+    if when == RuleCondition::missing()
         && everything
         && !target.contains(['$', '?'])
         && target.ends_with(".php")
     {
-        return Ok(work.set_controller(&target, line));
+        return Ok(work.set_front_controller(&target, line));
     }
     Ok(Some(when.rule("rewrite", target, &line.place)))
 }
 
 /// The paths of a pattern, whether it is for all others, and whether it is for everything.
-fn paths(pattern: &str, any_case: bool, place: &Place<'_>) -> Result<(Match, bool, bool), String> {
+fn pattern_paths(
+    pattern: &str,
+    any_case: bool,
+    place: &RewriteContext<'_>,
+) -> Result<(PathMatch, bool, bool), String> {
     let (pattern, negated) = match pattern.strip_prefix('!') {
         Some(pattern) => (pattern, true),
         None => (pattern, false),
@@ -374,8 +413,8 @@ fn paths(pattern: &str, any_case: bool, place: &Place<'_>) -> Result<(Match, boo
                 false => format!("^{prefix}/{inner}$"),
             }
         }
-        (true, None) => return Ok((Match::All, false, true)),
-        (true, Some(directory)) => return Ok((Match::segments(directory), false, true)),
+        (true, None) => return Ok((PathMatch::All, false, true)),
+        (true, Some(directory)) => return Ok((PathMatch::segment_prefix(directory), false, true)),
         (false, None) => pattern.to_owned(),
         (false, Some(_)) => {
             let choice = |choice: &str| match choice.strip_prefix('^') {
@@ -389,7 +428,7 @@ fn paths(pattern: &str, any_case: bool, place: &Place<'_>) -> Result<(Match, boo
     let text = format!("{flags}{text}");
     compile_path(&text)?;
     Ok((
-        Match::Regex(text),
+        PathMatch::Regex(text),
         negated,
         everything && place.directory.unwrap_or_default().is_empty(),
     ))
@@ -400,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_written_as_rules_have_them() {
+    fn rewrite_targets_are_translated() {
         let groups = ["a.org".to_owned(), "a".to_owned()];
         for (text, expected) in [
             (
@@ -414,22 +453,28 @@ mod tests {
             ("/%{TIME_YEAR}", None),
             ("/%5", None),
         ] {
-            assert_eq!(template(text, &groups).ok().as_deref(), expected, "{text}");
+            assert_eq!(
+                rewrite_target(text, &groups).ok().as_deref(),
+                expected,
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn patterns_of_directories_become_paths() {
-        let place = |directory| Place {
+    fn rewrite_patterns_of_directories_become_paths() {
+        let place = |directory| RewriteContext {
             directory,
             base: None,
-            stage: Stage::Missing,
+            stage: RuleStage::MissingFiles,
         };
-        let text =
-            |pattern: &str, directory| match paths(pattern, false, &place(directory)).unwrap().0 {
-                Match::Regex(text) => text,
-                other => format!("{other:?}"),
-            };
+        let text = |pattern: &str, directory| match pattern_paths(pattern, false, &place(directory))
+            .unwrap()
+            .0
+        {
+            PathMatch::Regex(text) => text,
+            other => format!("{other:?}"),
+        };
         assert_eq!(text(r"^index\.php$", Some("")), r"^/index\.php$");
         assert_eq!(text(r"^a|^b", Some("/x")), r"^/x/a|^/x/b");
         assert_eq!(text(r"\.inc$", Some("/x")), r"^/x/.*?(?:\.inc$)");

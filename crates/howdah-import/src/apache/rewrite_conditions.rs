@@ -1,14 +1,14 @@
 //! `RewriteCond` lines as the requests that meet them.
 
-use super::condition::{Asked, Test, test};
-use super::requirement::both;
-use super::rewrite_words::Flags;
+use super::condition::{TranslatedCondition, VariableTest, translate_test};
+use super::requirement::intersection;
+use super::rewrite_rule_syntax::RewriteFlags;
 use crate::directive::Directive;
 use crate::expression::compile;
-use crate::when::When;
+use crate::rule_condition::RuleCondition;
 
 /// Most rules that one line becomes, by `[OR]`.
-const MOST: usize = 16;
+const MAX_ALTERNATIVES: usize = 16;
 
 /// Whether a condition asks for a file: that one is there, or that none is.
 pub fn file_test(condition: &Directive) -> Option<bool> {
@@ -34,25 +34,27 @@ pub fn file_test(condition: &Directive) -> Option<bool> {
 }
 
 /// The requests that meet all conditions, and what `%1` and so on are for them.
-pub fn requests(
+pub fn requests_meeting(
     conditions: &[&Directive],
     hosts: &[String],
-) -> Result<Vec<(When, Vec<String>)>, String> {
-    let mut all = vec![(When::default(), Vec::new())];
-    let mut either: Vec<(When, Vec<String>)> = Vec::new();
+) -> Result<Vec<(RuleCondition, Vec<String>)>, String> {
+    let mut all = vec![(RuleCondition::default(), Vec::new())];
+    let mut either: Vec<(RuleCondition, Vec<String>)> = Vec::new();
     let mut always = false;
     for (number, condition) in conditions.iter().enumerate() {
-        let flags = Flags::read(condition.arg(2));
+        let flags = RewriteFlags::parse(condition.arg(2));
         let more = flags.has("or") && number + 1 < conditions.len();
-        for asked in alternatives_of(condition, &flags, hosts)? {
+        for asked in translate_condition(condition, &flags, hosts)? {
             match asked {
-                (Asked::Always(holds), _) => always |= holds,
-                (Asked::Is(when), groups) => either.push((when, groups)),
-                (Asked::IsNot(when), groups) => either.push((When::default().but(when), groups)),
-                (Asked::Exists(there), groups) => either.push((
-                    When {
-                        missing: !there,
-                        ..When::default()
+                (TranslatedCondition::Always(holds), _) => always |= holds,
+                (TranslatedCondition::Requests(when), groups) => either.push((when, groups)),
+                (TranslatedCondition::OtherRequests(when), groups) => {
+                    either.push((RuleCondition::default().but(when), groups))
+                }
+                (TranslatedCondition::FileExists(there), groups) => either.push((
+                    RuleCondition {
+                        if_missing: !there,
+                        ..RuleCondition::default()
                     },
                     groups,
                 )),
@@ -68,7 +70,7 @@ pub fn requests(
         let mut next = Vec::new();
         for (when, groups) in &all {
             for (other, own) in &group {
-                let both = both(when, other).ok_or("one rule for both conditions")?;
+                let both = intersection(when, other).ok_or("one rule for both conditions")?;
                 let groups = if own.is_empty() {
                     groups.clone()
                 } else {
@@ -78,7 +80,7 @@ pub fn requests(
             }
         }
         all = next;
-        if all.len() > MOST {
+        if all.len() > MAX_ALTERNATIVES {
             return Err("fewer conditions joined by [OR]".to_owned());
         }
     }
@@ -86,13 +88,13 @@ pub fn requests(
 }
 
 /// A `RewriteCond`; one for names of hosts is one for each host of the site that it is for, if it has groups.
-fn alternatives_of(
+fn translate_condition(
     condition: &Directive,
-    flags: &Flags,
+    flags: &RewriteFlags,
     hosts: &[String],
-) -> Result<Vec<(Asked, Vec<String>)>, String> {
+) -> Result<Vec<(TranslatedCondition, Vec<String>)>, String> {
     if let Some(there) = file_test(condition) {
-        return Ok(vec![(Asked::Exists(there), Vec::new())]);
+        return Ok(vec![(TranslatedCondition::FileExists(there), Vec::new())]);
     }
     let (subject, pattern) = (condition.arg(0), condition.arg(1));
     let variable = subject
@@ -110,17 +112,17 @@ fn alternatives_of(
     };
     let any_case = flags.has("nc");
     let comparison = match pattern.strip_prefix('=') {
-        Some(text) => Test::Equals(text.trim_matches('"').to_owned(), any_case),
+        Some(text) => VariableTest::Equals(text.trim_matches('"').to_owned(), any_case),
         None if pattern.starts_with(['<', '>', '-']) && pattern.len() > 1 => {
             return Err(format!("rules do not compare by {pattern}"));
         }
-        None => Test::Matches(format!("{}{pattern}", if any_case { "(?i)" } else { "" })),
+        None => VariableTest::Matches(format!("{}{pattern}", if any_case { "(?i)" } else { "" })),
     };
     let is_host = matches!(
         variable.to_ascii_uppercase().as_str(),
         "HTTP_HOST" | "SERVER_NAME"
     );
-    if let (true, false, Test::Matches(expression)) = (is_host, negated, &comparison) {
+    if let (true, false, VariableTest::Matches(expression)) = (is_host, negated, &comparison) {
         let regex = compile(expression)?;
         if regex.captures_len() > 1
             && !hosts.is_empty()
@@ -136,18 +138,23 @@ fn alternatives_of(
                         String::from_utf8_lossy(group.as_bytes()).into_owned()
                     })
                 };
-                let Asked::Is(when) = test(variable, &Test::Equals(host.clone(), true))? else {
+                let TranslatedCondition::Requests(when) =
+                    translate_test(variable, &VariableTest::Equals(host.clone(), true))?
+                else {
                     continue;
                 };
-                found.push((Asked::Is(when), captures.iter().map(group).collect()));
+                found.push((
+                    TranslatedCondition::Requests(when),
+                    captures.iter().map(group).collect(),
+                ));
             }
             return Ok(match found.is_empty() {
-                true => vec![(Asked::Always(false), Vec::new())],
+                true => vec![(TranslatedCondition::Always(false), Vec::new())],
                 false => found,
             });
         }
     }
-    let asked = test(variable, &comparison)?;
+    let asked = translate_test(variable, &comparison)?;
     Ok(vec![(
         if negated { asked.not() } else { asked },
         Vec::new(),

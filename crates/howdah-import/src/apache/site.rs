@@ -2,118 +2,118 @@
 //! widest to the narrowest; here they are layers in that order, and what a later one says excepts its paths
 //! from what an earlier one has said.
 
-use super::Context;
-use super::hosts::Host;
-use super::layers::{Layer, layers};
-use super::region::{self, Places};
+use super::ApacheContext;
+use super::hosts::ApacheHost;
+use super::layers::{Layer, collect_layers};
+use super::region::{self, UrlMounts};
 use super::{access, aliases, files, headers, php, proxy, redirect, rewrite, tls, variables};
 use crate::directive::Directive;
-use crate::hosting::Answers;
-use crate::ledger::Ledger;
+use crate::hosting::SiteHosting;
+use crate::ledger::ImportLedger;
 use crate::listen;
-use crate::stages::{Stage, Stages};
-use crate::target::{Site, Value};
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::{RuleStage, StagedRules};
+use crate::target::{SiteTable, TomlValue};
 
 /// A host on its way to a site.
-pub struct Work<'w, 'a> {
+pub struct HostTranslation<'w, 'a> {
     /// What all hosts share.
-    pub context: &'w mut Context<'a>,
+    pub context: &'w mut ApacheContext<'a>,
     /// What became of the directives.
-    pub ledger: &'a Ledger,
+    pub ledger: &'a ImportLedger,
     /// The host.
-    pub host: &'w Host<'a>,
+    pub host: &'w ApacheHost<'a>,
     /// It is the main server, which no `<VirtualHost>` is.
     pub is_main: bool,
     /// What is said, the widest first.
     pub layers: Vec<Layer<'a>>,
     /// Where its files are.
-    pub places: Places,
+    pub mounts: UrlMounts,
     /// The directory that is served.
     pub root: Option<String>,
     /// What has been made so far.
-    pub site: Site,
+    pub site: SiteTable,
     /// Rules of the site, by the order in which they are asked.
-    pub stages: Stages,
-    controller: Option<String>,
+    pub stages: StagedRules,
+    front_controller: Option<String>,
     /// Rules of rewrites that pass requests on, which access comes before.
-    pub passed_on: Vec<crate::target::Table>,
+    pub proxy_rewrites: Vec<crate::target::TomlTable>,
 }
 
 /// Why a line of an earlier section says nothing.
-const OVERRIDDEN: &str = "another section says it for all of these files";
+const OVERRIDDEN_REASON: &str = "another section says it for all of these files";
 
 /// Translates a host into a site.
-pub fn site<'a>(
-    host: &Host<'a>,
-    answers: &Answers,
+pub fn translate_host<'a>(
+    host: &ApacheHost<'a>,
+    answers: &SiteHosting,
     main: &'a [Directive],
-    context: &mut Context<'a>,
-) -> Site {
+    context: &mut ApacheContext<'a>,
+) -> SiteTable {
     let ledger = context.ledger;
-    let mut work = Work {
+    let mut work = HostTranslation {
         ledger,
         host,
         is_main: host.block.is_none(),
         layers: Vec::new(),
-        places: Places::default(),
+        mounts: UrlMounts::default(),
         root: None,
-        site: Site::default(),
-        stages: Stages::default(),
-        controller: None,
-        passed_on: Vec::new(),
+        site: SiteTable::default(),
+        stages: StagedRules::default(),
+        front_controller: None,
+        proxy_rewrites: Vec::new(),
         context,
     };
     if let Some(block) = host.block {
-        ledger.carried(block.id);
+        ledger.mark_carried(block.id);
     }
-    work.options(answers);
-    files::root(&mut work, main);
-    aliases::mounts(&mut work, main);
-    work.layers = layers(main, &mut work);
-    work.keep_private(answers);
-    tls::certificates(&mut work);
-    php::choose(&mut work);
-    files::options(&mut work);
-    headers::write(&mut work);
+    work.set_options(answers);
+    files::set_root(&mut work, main);
+    aliases::record_mounts(&mut work, main);
+    work.layers = collect_layers(main, &mut work);
+    work.restrict_to_private(answers);
+    tls::translate_certificates(&mut work);
+    php::choose_pool(&mut work);
+    files::write_options(&mut work);
+    headers::write_headers(&mut work);
     // mod_rewrite comes before mod_alias.
-    rewrite::write(&mut work);
-    redirect::write(&mut work);
-    access::write(&mut work);
-    proxy::write(&mut work);
-    aliases::write(&mut work);
-    php::write(&mut work);
-    files::errors(&mut work);
+    rewrite::write_rewrites(&mut work);
+    redirect::write_redirects(&mut work);
+    access::write_access_rules(&mut work);
+    proxy::write_proxy_rules(&mut work);
+    aliases::write_aliases(&mut work);
+    php::write_php_rules(&mut work);
+    files::translate_error_documents(&mut work);
     let (mut site, rules) = (work.site, work.stages.all());
     site.rules = rules;
     site
 }
 
-impl<'a> Work<'_, 'a> {
-    fn options(&mut self, answers: &Answers) {
+impl<'a> HostTranslation<'_, 'a> {
+    fn set_options(&mut self, answers: &SiteHosting) {
         let table = &mut self.site.table;
         table.comment(self.host.place.to_string());
         answers.write(table);
         if let Some(line) = self.host.https_redirect {
-            table.set("https_redirect", Value::On(true), Some(&line.place));
+            table.set("https_redirect", TomlValue::Bool(true), Some(&line.place));
         }
         // Nothing but what the old server says.
-        table.set("recognise", Value::On(false), None);
+        table.set("recognise", TomlValue::Bool(false), None);
     }
 
-    fn keep_private(&mut self, answers: &Answers) {
+    fn restrict_to_private(&mut self, answers: &SiteHosting) {
         let (old, new) = (&self.host.listens, &answers.listens_of_server);
-        if let Some(rule) = listen::keep_private(old, new, &self.host.place) {
-            self.stages.push(Stage::Inside, rule);
+        if let Some(rule) = listen::private_access_rule(old, new, &self.host.place) {
+            self.stages.push(RuleStage::InternalPaths, rule);
             if let Some(block) = self.host.block {
-                self.ledger.remark(block.id, listen::PRIVATE_REMARK);
+                self.ledger.mark_different(block.id, listen::PRIVATE_REMARK);
             }
         }
     }
 
     /// Whether some line may lead from the client's path to another.
-    pub fn leads_elsewhere(&self) -> bool {
-        let mut lines = self.layers.iter().flat_map(|layer| layer.lines);
+    pub fn has_path_mapping(&self) -> bool {
+        let mut lines = self.layers.iter().flat_map(|layer| layer.directives);
         lines.any(|d| matches!(d.name.as_str(), "rewriterule" | "alias" | "scriptalias"))
     }
 
@@ -121,33 +121,33 @@ impl<'a> Work<'_, 'a> {
     pub fn rewrites_within_sections(&self) -> bool {
         let leads = |d: &Directive| matches!(d.name.as_str(), "rewriterule" | "fallbackresource");
         let mut layers = self.layers.iter().filter(|layer| layer.section.is_some());
-        layers.any(|layer| layer.lines.iter().any(leads))
+        layers.any(|layer| layer.directives.iter().any(leads))
     }
 
     /// The last line of that name for all paths of a layer, in it or before it.
-    pub fn effective(&self, number: usize, name: &str) -> Option<&'a Directive> {
+    pub fn effective_line(&self, number: usize, name: &str) -> Option<&'a Directive> {
         let own = &self.layers[number];
         let before = self.layers[..=number].iter().rev();
         let mut before = before.filter(|layer| layer.covers(own));
-        before.find_map(|layer| layer.lines.iter().rev().find(|d| d.name == name))
+        before.find_map(|layer| layer.directives.iter().rev().find(|d| d.name == name))
     }
 
     /// The last line of that name for a path.
     pub fn line_for(&self, path: &str, name: &str) -> Option<&'a Directive> {
         let layers = self.layers.iter().rev();
-        let mut layers = layers.filter(|layer| layer.has(path));
-        layers.find_map(|layer| layer.lines.iter().rev().find(|d| d.name == name))
+        let mut layers = layers.filter(|layer| layer.matches_path(path));
+        layers.find_map(|layer| layer.directives.iter().rev().find(|d| d.name == name))
     }
 
     /// The requests for which what a layer says of these names counts; none if later ones say it for all.
-    pub fn when(&self, number: usize, names: &[&str]) -> Option<When> {
+    pub fn effective_requests(&self, number: usize, names: &[&str]) -> Option<RuleCondition> {
         let own = &self.layers[number];
-        let mut others = own.but.clone();
+        let mut others = own.excluded.clone();
         for later in &self.layers[number + 1..] {
             let merges =
                 |d: &Directive| d.name == "authmerging" && !d.arg(0).eq_ignore_ascii_case("off");
             let says = |d: &Directive| names.contains(&d.name.as_str());
-            if !later.lines.iter().any(says) || later.lines.iter().any(merges) {
+            if !later.directives.iter().any(says) || later.directives.iter().any(merges) {
                 continue;
             }
             if later.covers(own) {
@@ -155,20 +155,20 @@ impl<'a> Work<'_, 'a> {
             }
             // What leaves paths out excepts nothing: an exception has none of its own. Nor is anything sent
             // whose name begins with a dot.
-            let excepts = region::may_meet(&later.paths, &own.paths)
-                && !later.lacks_some_of(own)
+            let excepts = region::may_overlap(&later.paths, &own.paths)
+                && !later.excludes_paths_of(own)
                 && !access::names_dotfiles(&later.paths);
             if excepts && !others.contains(&later.paths) {
                 others.push(later.paths.clone());
             }
         }
-        Some(When::except(own.paths.clone(), others))
+        Some(RuleCondition::except(own.paths.clone(), others))
     }
 
     /// The line says nothing here.
-    pub fn overridden(&self, line: &Directive) {
-        if !self.ledger.is_settled(line.id) {
-            self.ledger.moot(line.id, OVERRIDDEN);
+    pub fn mark_overridden(&self, line: &Directive) {
+        if !self.ledger.has_outcome(line.id) {
+            self.ledger.mark_irrelevant(line.id, OVERRIDDEN_REASON);
         }
     }
 
@@ -176,12 +176,16 @@ impl<'a> Work<'_, 'a> {
     ///
     /// # Errors
     /// Rules cannot say it.
-    pub fn variable(&self, name: &str) -> Result<Vec<When>, String> {
+    pub fn requests_with_variable(&self, name: &str) -> Result<Vec<RuleCondition>, String> {
         let mut found = Vec::new();
-        for layer in self.layers.iter().filter(|layer| layer.paths == Match::All) {
-            for line in layer.lines {
-                if let Some(when) = variables::sets(line, name)? {
-                    self.ledger.carried(line.id);
+        for layer in self
+            .layers
+            .iter()
+            .filter(|layer| layer.paths == PathMatch::All)
+        {
+            for line in layer.directives {
+                if let Some(when) = variables::condition_for_variable(line, name)? {
+                    self.ledger.mark_carried(line.id);
                     found.push(when);
                 }
             }
@@ -193,21 +197,21 @@ impl<'a> Work<'_, 'a> {
     }
 
     /// Makes this the script for paths without a file; if there is one already, returns a rule that does.
-    pub fn set_controller(
+    pub fn set_front_controller(
         &mut self,
         script: &str,
         line: &Directive,
-    ) -> Option<crate::target::Table> {
+    ) -> Option<crate::target::TomlTable> {
         let is_plain = super::handlers::is_script(script) && !script.contains(['$', '%']);
         let runs = self.site.table.get("pool").is_some();
-        match &self.controller {
+        match &self.front_controller {
             Some(known) if known == script => None,
             known if known.is_some() || !is_plain || !runs => {
                 let script = script.replace('$', "$$");
-                Some(When::missing().rule("rewrite", script, &line.place))
+                Some(RuleCondition::missing().rule("rewrite", script, &line.place))
             }
             _ => {
-                self.controller = Some(script.to_owned());
+                self.front_controller = Some(script.to_owned());
                 self.site
                     .table
                     .set("front_controller", script, Some(&line.place));

@@ -1,14 +1,14 @@
 //! Certificates of a host, and those of clients.
 
-use super::hosts::Host;
-use super::site::Work;
-use crate::directive::{Directive, quoted};
-use crate::stages::Stage;
-use crate::target::Table;
-use crate::when::When;
+use super::hosts::ApacheHost;
+use super::site::HostTranslation;
+use crate::directive::{Directive, shell_quoted};
+use crate::rule_condition::RuleCondition;
+use crate::stages::RuleStage;
+use crate::target::TomlTable;
 
 /// `SSLCertificateFile` and its kin.
-pub fn certificates(work: &mut Work<'_, '_>) {
+pub fn translate_certificates(work: &mut HostTranslation<'_, '_>) {
     let own: Vec<&Directive> = work.host.lines.iter().collect();
     let of = |name: &str| {
         own.iter()
@@ -23,14 +23,14 @@ pub fn certificates(work: &mut Work<'_, '_>) {
     );
     for (number, line) in files.iter().enumerate() {
         let key = keys.get(number).or(keys.last());
-        work.ledger.carried(line.id);
+        work.ledger.mark_carried(line.id);
         if let Some(key) = key {
-            work.ledger.carried(key.id);
+            work.ledger.mark_carried(key.id);
         }
         if !work.host.tls {
             continue;
         }
-        let mut table = Table::default();
+        let mut table = TomlTable::default();
         let file = work.context.path(line.arg(0));
         table.set("file", file.as_str(), Some(&line.place));
         // The key may be in the same file.
@@ -44,17 +44,17 @@ pub fn certificates(work: &mut Work<'_, '_>) {
             let above = work.context.path(chain.arg(0));
             let need = format!(
                 "one file for both: cat {} {} > fullchain.pem, and name it as `file`",
-                quoted(&file),
-                quoted(&above)
+                shell_quoted(&file),
+                shell_quoted(&above)
             );
-            work.ledger.list(chain.id, need);
+            work.ledger.mark_missing(chain.id, need);
         }
     }
-    clients(work);
+    translate_client_certificates(work);
 }
 
 /// Whoever has no certificate is refused for all sites, or for none: what closed one site stays closed.
-fn clients(work: &mut Work<'_, '_>) {
+fn translate_client_certificates(work: &mut HostTranslation<'_, '_>) {
     let of = |name: &str| work.host.lines.iter().rev().find(|d| d.name == name);
     let Some(verify) = of("sslverifyclient") else {
         return;
@@ -62,7 +62,7 @@ fn clients(work: &mut Work<'_, '_>) {
     let ledger = work.ledger;
     let word = verify.arg(0).to_ascii_lowercase();
     if word == "none" {
-        return ledger.carried(verify.id);
+        return ledger.mark_carried(verify.id);
     }
     let authorities = of("sslcacertificatefile");
     if let (Some(file), true) = (
@@ -77,22 +77,22 @@ fn clients(work: &mut Work<'_, '_>) {
             if word == "require" { "on" } else { "optional" },
             Some(&verify.place),
         );
-        ledger.carried(verify.id);
-        return ledger.carried(file.id);
+        ledger.mark_carried(verify.id);
+        return ledger.mark_carried(file.id);
     }
     if word == "require" {
         work.stages.push(
-            Stage::Inside,
-            When::default().rule("deny", 403, &verify.place),
+            RuleStage::InternalPaths,
+            RuleCondition::default().rule("deny", 403, &verify.place),
         );
     }
     let need = "[tls] client_ca and verify_client hold for all sites; until they are set, this site is closed";
-    ledger.list_protection(verify.id, need);
+    ledger.mark_missing_protection(verify.id, need);
 }
 
 /// Whether all hosts with TLS ask for clients' certificates in the same way.
-pub fn is_one_for_all<'h, 'a: 'h>(hosts: impl Iterator<Item = &'h Host<'a>>) -> bool {
-    let asked = |host: &Host<'_>| -> Vec<String> {
+pub fn have_same_client_ca<'h, 'a: 'h>(hosts: impl Iterator<Item = &'h ApacheHost<'a>>) -> bool {
+    let asked = |host: &ApacheHost<'_>| -> Vec<String> {
         let lines = host
             .lines
             .iter()

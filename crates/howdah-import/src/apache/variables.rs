@@ -1,14 +1,14 @@
 //! Variables: `SetEnv` as the site's environment, `SetEnvIf` and `BrowserMatch` as conditions.
 
-use super::condition::{Asked, Test, field_test, test};
+use super::condition::{TranslatedCondition, VariableTest, header_condition, translate_test};
 use super::layers::Layer;
-use super::site::Work;
+use super::site::HostTranslation;
 use crate::directive::Directive;
 use crate::expression::compile;
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
 
 /// Variables that Apache's own modules read.
-const OF_APACHE: &[&str] = &[
+const APACHE_VARIABLES: &[&str] = &[
     "nokeepalive",
     "downgrade-1.0",
     "force-response-1.0",
@@ -35,7 +35,10 @@ const OF_APACHE: &[&str] = &[
 ///
 /// # Errors
 /// Rules cannot say it.
-pub fn sets(line: &Directive, variable: &str) -> Result<Option<When>, String> {
+pub fn condition_for_variable(
+    line: &Directive,
+    variable: &str,
+) -> Result<Option<RuleCondition>, String> {
     let names = |from: usize| {
         line.args
             .iter()
@@ -55,12 +58,12 @@ pub fn sets(line: &Directive, variable: &str) -> Result<Option<When>, String> {
         }
         _ => return Ok(None),
     };
-    let comparison = Test::Matches(format!("{flags}{expression}"));
+    let comparison = VariableTest::Matches(format!("{flags}{expression}"));
     compile(expression)?;
     let asked = match subject.to_ascii_lowercase().as_str() {
-        "request_uri" => test("REQUEST_URI", &comparison)?,
-        "request_method" => test("REQUEST_METHOD", &comparison)?,
-        "remote_addr" => test("REMOTE_ADDR", &comparison)?,
+        "request_uri" => translate_test("REQUEST_URI", &comparison)?,
+        "request_method" => translate_test("REQUEST_METHOD", &comparison)?,
+        "remote_addr" => translate_test("REMOTE_ADDR", &comparison)?,
         "remote_host" | "server_addr" | "request_protocol" => {
             return Err(format!("rules cannot ask for {subject}"));
         }
@@ -70,18 +73,18 @@ pub fn sets(line: &Directive, variable: &str) -> Result<Option<When>, String> {
         {
             return Err(format!("rules cannot ask for {subject}"));
         }
-        _ => Asked::Is(field_test(subject, &comparison)),
+        _ => TranslatedCondition::Requests(header_condition(subject, &comparison)),
     };
     match asked {
-        Asked::Is(when) => Ok(Some(when)),
+        TranslatedCondition::Requests(when) => Ok(Some(when)),
         _ => Err(format!("rules cannot ask for {subject}")),
     }
 }
 
-pub fn variable(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
+pub fn translate_variable(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     let ledger = work.ledger;
     let is_of_apache = |word: &String| {
-        OF_APACHE.contains(
+        APACHE_VARIABLES.contains(
             &word
                 .trim_start_matches('!')
                 .split('=')
@@ -98,30 +101,31 @@ pub fn variable(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     };
     let names = names.unwrap_or_default();
     if !names.is_empty() && names.iter().all(is_of_apache) {
-        return ledger.moot(
+        return ledger.mark_irrelevant(
             line.id,
             "it is for modules of Apache whose work Howdah does by itself",
         );
     }
     match line.name.as_str() {
-        "setenv" if layer.paths == Match::All || is_whole(layer) => {
+        "setenv" if layer.paths == PathMatch::All || covers_whole_site(layer) => {
             work.site
                 .pairs
                 .entry("env")
                 .or_default()
                 .retain(|(name, _)| name != line.arg(0));
-            work.site.pair("env", line.arg(0), line.arg(1));
-            ledger.remark(line.id, "in getenv() as well");
+            work.site
+                .set_pair_if_absent("env", line.arg(0), line.arg(1));
+            ledger.mark_different(line.id, "in getenv() as well");
         }
-        "setenv" => ledger.list(line.id, "env holds for a whole site"),
-        "passenv" => ledger.list(line.id, "env of the pool, with the value"),
-        "unsetenv" => ledger.carried(line.id),
+        "setenv" => ledger.mark_missing(line.id, "env holds for a whole site"),
+        "passenv" => ledger.mark_missing(line.id, "env of the pool, with the value"),
+        "unsetenv" => ledger.mark_carried(line.id),
         _ if line
             .args
             .iter()
             .any(|word| word.to_ascii_uppercase().starts_with("HTTP_AUTHORIZATION=")) =>
         {
-            ledger.moot(line.id, "PHP gets the Authorization field by itself");
+            ledger.mark_irrelevant(line.id, "PHP gets the Authorization field by itself");
         }
         _ if line
             .args
@@ -130,7 +134,7 @@ pub fn variable(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
             && line.name.starts_with("setenvif") =>
         {
             let need = "[trusted_proxies] networks: the scheme that these proxies name is believed, and PHP has HTTPS";
-            ledger.list(line.id, need);
+            ledger.mark_missing(line.id, need);
         }
         // What asks for the variable carries the condition over.
         _ => {}
@@ -138,6 +142,6 @@ pub fn variable(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
 }
 
 /// Whether a section is for all files of the site.
-fn is_whole(layer: &Layer<'_>) -> bool {
-    layer.has("/") && layer.has("/x7q/y9z.php")
+fn covers_whole_site(layer: &Layer<'_>) -> bool {
+    layer.matches_path("/") && layer.matches_path("/x7q/y9z.php")
 }

@@ -1,39 +1,42 @@
 //! Who may go where: `allow`, `deny`, `auth_basic`, `internal`, `limit_except`. What rules cannot express
 //! is closed.
 
-use super::location::{Kind, Location};
-use super::networks::{Denial, networks};
-use super::resolve;
-use super::rules::{Content, content, may_meet};
-use super::server::Work;
-use super::variables::{constant, has_variables};
+use super::location::{Location, LocationKind};
+use super::networks::{Denial, parse_denials};
+use super::resolve_path;
+use super::rules::{LocationContent, content_of, may_overlap};
+use super::server::ServerTranslation;
+use super::variables::{has_variables, replace_constants};
 use crate::directive::Directive;
-use crate::stages::Stage;
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
 
 /// The rules of a block: of a location, or of the server itself.
-pub fn of_block<'a>(
-    work: &mut Work<'_, 'a>,
+pub fn translate_access<'a>(
+    work: &mut ServerTranslation<'_, 'a>,
     directives: &'a [Directive],
-    when: &When,
+    when: &RuleCondition,
     location: Option<&Location<'a>>,
 ) {
     if directives.iter().any(|d| d.name == "return") {
-        for line in directives.iter().filter(|d| is_asked_later(&d.name)) {
+        for line in directives
+            .iter()
+            .filter(|d| is_access_phase_directive(&d.name))
+        {
             let why = "the `return` beside it answers before";
-            line.walk(&mut |d| work.ledger.moot(d.id, why));
+            line.walk(&mut |d| work.ledger.mark_irrelevant(d.id, why));
         }
         if let Some(line) = directives.iter().find(|d| d.name == "internal") {
-            internal(work, line, when, location);
+            translate_internal(work, line, when, location);
         }
         return;
     }
     for line in directives {
         match line.name.as_str() {
-            "internal" => internal(work, line, when, location),
-            "limit_except" => limit_except(work, line, when),
-            "auth_request" => auth_request(work, line, directives, when, location),
-            "auth_jwt" => closed(
+            "internal" => translate_internal(work, line, when, location),
+            "limit_except" => translate_limit_except(work, line, when),
+            "auth_request" => translate_auth_request(work, line, directives, when, location),
+            "auth_jwt" => deny_all(
                 work,
                 line,
                 std::slice::from_ref(when),
@@ -52,7 +55,7 @@ pub fn of_block<'a>(
     let has_password = directives
         .iter()
         .any(|d| d.name == "auth_basic" && d.arg(0) != "off");
-    let denials = networks(&lines);
+    let denials = parse_denials(&lines);
     let mut exempt = Vec::new();
     let alone = match &denials {
         Ok(steps) => match &steps[..] {
@@ -63,36 +66,40 @@ pub fn of_block<'a>(
     };
     for line in directives.iter().filter(|d| d.name == "satisfy") {
         match either.is_none() || has_password && alone.is_some() {
-            true => work.ledger.carried(line.id),
+            true => work.ledger.mark_carried(line.id),
             false => work
                 .ledger
-                .remark(line.id, "all of them are asked for, not any"),
+                .mark_different(line.id, "all of them are asked for, not any"),
         }
     }
     if let (Some(_), true, Some(allowed)) = (either, has_password, alone) {
         // Either of both: whoever comes from these networks needs no password.
         exempt = allowed;
-        lines.iter().for_each(|line| work.ledger.carried(line.id));
+        lines
+            .iter()
+            .for_each(|line| work.ledger.mark_carried(line.id));
     } else if !lines.is_empty() {
-        let whens = inherited(work, when, location, &["allow", "deny"]);
+        let whens = inherited_conditions(work, when, location, &["allow", "deny"]);
         match denials {
             Ok(steps) => {
                 for when in &whens {
                     steps
                         .iter()
-                        .for_each(|step| refuse(work, step, when, lines[0]));
+                        .for_each(|step| add_denial(work, step, when, lines[0]));
                 }
-                lines.iter().for_each(|line| work.ledger.carried(line.id));
+                lines
+                    .iter()
+                    .for_each(|line| work.ledger.mark_carried(line.id));
             }
             Err(line) => {
-                closed(
+                deny_all(
                     work,
                     line,
                     &whens,
                     "addresses and networks; until then this is closed",
                 );
                 for line in lines {
-                    work.ledger.list_protection(
+                    work.ledger.mark_missing_protection(
                         line.id,
                         "addresses and networks; until then this is closed",
                     );
@@ -100,11 +107,11 @@ pub fn of_block<'a>(
             }
         }
     }
-    passwords(work, directives, when, location, &exempt);
+    translate_auth_basic(work, directives, when, location, &exempt);
 }
 
 /// Whether nginx asks for it in its access phase, after all rewrites.
-fn is_asked_later(name: &str) -> bool {
+fn is_access_phase_directive(name: &str) -> bool {
     const LINES: &[&str] = &[
         "allow",
         "auth_basic",
@@ -120,20 +127,20 @@ fn is_asked_later(name: &str) -> bool {
 
 /// Where a block's own lines hold: not in the locations inside with lines of their own, but in others that
 /// nginx prefers to those.
-fn inherited(
-    work: &Work<'_, '_>,
-    when: &When,
+fn inherited_conditions(
+    work: &ServerTranslation<'_, '_>,
+    when: &RuleCondition,
     location: Option<&Location<'_>>,
     names: &[&str],
-) -> Vec<When> {
+) -> Vec<RuleCondition> {
     let inside = |l: &Location<'_>| match location {
         None => true,
         Some(outer) => {
-            l.around.iter().any(|block| block.id == outer.block.id) && may_meet(l, outer)
+            l.around.iter().any(|block| block.id == outer.block.id) && may_overlap(l, outer)
         }
     };
     let has_own = |l: &Location<'_>| {
-        l.kind != Kind::Named
+        l.kind != LocationKind::Named
             && inside(l)
             && l.block
                 .inner()
@@ -148,22 +155,22 @@ fn inherited(
         }
         // Both hold for what no other location is for.
         let Ok(paths) = own.paths() else { continue };
-        if paths == Match::All {
+        if paths == PathMatch::All {
             continue;
         }
-        all = all.but(When::paths(paths));
+        all = all.but(RuleCondition::paths(paths));
         for (before, other) in work.locations[..number].iter().enumerate() {
-            if has_own(other) || !inside(other) || !may_meet(other, own) {
+            if has_own(other) || !inside(other) || !may_overlap(other, own) {
                 continue;
             }
             let Ok(paths) = other.paths() else { continue };
             let preferred = work.locations[..before]
                 .iter()
-                .filter(|l| has_own(l) && may_meet(l, other));
+                .filter(|l| has_own(l) && may_overlap(l, other));
             let preferred = preferred
                 .filter_map(|l| l.paths().ok())
-                .filter(|paths| *paths != Match::All);
-            let also = When::except(paths, preferred.collect());
+                .filter(|paths| *paths != PathMatch::All);
+            let also = RuleCondition::except(paths, preferred.collect());
             if !whens.contains(&also) {
                 whens.push(also);
             }
@@ -174,58 +181,80 @@ fn inherited(
 }
 
 /// A rule that refuses.
-fn refuse(work: &mut Work<'_, '_>, denial: &Denial, when: &When, line: &Directive) {
+fn add_denial(
+    work: &mut ServerTranslation<'_, '_>,
+    denial: &Denial,
+    when: &RuleCondition,
+    line: &Directive,
+) {
     let mut own = when.clone();
-    own.from.clone_from(&denial.networks);
+    own.client_networks.clone_from(&denial.networks);
     if !denial.allowed.is_empty() {
-        own.not.push(When::clients(denial.allowed.clone()));
+        own.exceptions
+            .push(RuleCondition::clients(denial.allowed.clone()));
     }
-    work.push_at(Stage::Answers, own.rule("deny", 403, &line.place));
+    work.push_at(RuleStage::Responses, own.rule("deny", 403, &line.place));
 }
 
 /// Nobody may go there.
-fn closed(work: &mut Work<'_, '_>, line: &Directive, whens: &[When], need: &str) {
+fn deny_all(
+    work: &mut ServerTranslation<'_, '_>,
+    line: &Directive,
+    whens: &[RuleCondition],
+    need: &str,
+) {
     for when in whens {
-        work.push_at(Stage::Answers, when.rule("deny", 403, &line.place));
+        work.push_at(RuleStage::Responses, when.rule("deny", 403, &line.place));
     }
-    work.ledger.list_protection(line.id, need);
+    work.ledger.mark_missing_protection(line.id, need);
 }
 
 /// `internal`: 404 for clients; scripts may name files there.
-fn internal(
-    work: &mut Work<'_, '_>,
+fn translate_internal(
+    work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
-    when: &When,
+    when: &RuleCondition,
     location: Option<&Location<'_>>,
 ) {
     let Some(location) = location else {
-        return closed(
+        return deny_all(
             work,
             line,
             std::slice::from_ref(when),
             "`internal` of a whole server; it is closed",
         );
     };
-    work.push_at(Stage::Inside, when.rule("deny", 404, &line.place));
-    work.ledger.carried(line.id);
+    work.push_at(
+        RuleStage::InternalPaths,
+        when.rule("deny", 404, &line.place),
+    );
+    work.ledger.mark_carried(line.id);
     // nginx comes there by the index of a directory, too.
-    let controls = work.controller.as_deref() == Some("/index.php");
-    if content(location.block) == Content::Php && location.has("/index.php") && !controls {
-        super::script::home(work);
+    let controls = work.front_controller.as_deref() == Some("/index.php");
+    if content_of(location.block) == LocationContent::Php
+        && location.matches_path("/index.php")
+        && !controls
+    {
+        super::script::add_home_page(work);
     }
-    let is_prefix = matches!(location.kind, Kind::Prefix | Kind::Firm);
-    if !is_prefix || content(location.block) != Content::Answer || !location.pattern.ends_with('/')
+    let is_prefix = matches!(
+        location.kind,
+        LocationKind::Prefix | LocationKind::PrefixNoRegex
+    );
+    if !is_prefix
+        || content_of(location.block) != LocationContent::Response
+        || !location.pattern.ends_with('/')
     {
         return;
     }
     let alias = location.block.last("alias").or(location.block.last("root"));
     let Some(alias) = alias else { return };
-    let path = resolve(
+    let path = resolve_path(
         &work.context.prefix,
-        &constant(alias.arg(0), &work.constants),
+        &replace_constants(alias.arg(0), &work.constants),
     );
     let Some(path) = path else {
-        return work.ledger.list(
+        return work.ledger.mark_missing(
             alias.id,
             "[site.sendfile] names directories that are known before a request",
         );
@@ -234,31 +263,36 @@ fn internal(
         "alias" => path,
         _ => format!("{path}{}", location.pattern.trim_end_matches('/')),
     };
-    work.site.pair("sendfile", &location.pattern, &path);
-    work.ledger.carried(alias.id);
+    work.site
+        .set_pair_if_absent("sendfile", &location.pattern, &path);
+    work.ledger.mark_carried(alias.id);
 }
 
 /// `limit_except`
-fn limit_except(work: &mut Work<'_, '_>, block: &Directive, when: &When) {
+fn translate_limit_except(
+    work: &mut ServerTranslation<'_, '_>,
+    block: &Directive,
+    when: &RuleCondition,
+) {
     let mut methods = block.args.clone();
     if methods.iter().any(|method| method == "GET") {
         methods.push("HEAD".to_owned());
     }
-    let except = When::methods(methods);
+    let except = RuleCondition::methods(methods);
     let when = when.clone().but(except);
     let lines: Vec<&Directive> = block.inner().iter().collect();
     let addresses = lines
         .iter()
         .all(|d| matches!(d.name.as_str(), "allow" | "deny"));
-    match networks(&lines) {
+    match parse_denials(&lines) {
         Ok(steps) if addresses && !lines.is_empty() => {
             steps
                 .iter()
-                .for_each(|step| refuse(work, step, &when, block));
-            block.walk(&mut |d| work.ledger.carried(d.id));
+                .for_each(|step| add_denial(work, step, &when, block));
+            block.walk(&mut |d| work.ledger.mark_carried(d.id));
         }
         _ => {
-            closed(
+            deny_all(
                 work,
                 block,
                 &[when],
@@ -266,28 +300,28 @@ fn limit_except(work: &mut Work<'_, '_>, block: &Directive, when: &When) {
             );
             for line in lines {
                 work.ledger
-                    .list_protection(line.id, "its block is not carried over");
+                    .mark_missing_protection(line.id, "its block is not carried over");
             }
         }
     }
 }
 
 /// `auth_request`: another server is asked.
-fn auth_request<'a>(
-    work: &mut Work<'_, 'a>,
+fn translate_auth_request<'a>(
+    work: &mut ServerTranslation<'_, 'a>,
     line: &'a Directive,
     directives: &'a [Directive],
-    when: &When,
+    when: &RuleCondition,
     location: Option<&Location<'a>>,
 ) {
     if line.arg(0) == "off" {
-        return work.ledger.carried(line.id);
+        return work.ledger.mark_carried(line.id);
     }
-    let whens = inherited(work, when, location, &["auth_request"]);
-    let url = match super::proxy::url_of(work, line.arg(0)) {
+    let whens = inherited_conditions(work, when, location, &["auth_request"]);
+    let url = match super::proxy::auth_request_url(work, line.arg(0)) {
         Ok(url) => url,
         Err(need) => {
-            return closed(
+            return deny_all(
                 work,
                 line,
                 &whens,
@@ -305,9 +339,9 @@ fn auth_request<'a>(
         match (field, variable) {
             (Some(field), Some(variable)) => {
                 set.push((variable, field.replace('_', "-")));
-                work.ledger.carried(line.id);
+                work.ledger.mark_carried(line.id);
             }
-            _ => work.ledger.list(
+            _ => work.ledger.mark_missing(
                 line.id,
                 "auth_request_set = { VARIABLE = \"Field\" } of the rule, for variables of PHP",
             ),
@@ -318,21 +352,21 @@ fn auth_request<'a>(
         if !set.is_empty() {
             rule.set(
                 "auth_request_set",
-                crate::target::Value::Pairs(set.clone()),
+                crate::target::TomlValue::Pairs(set.clone()),
                 None,
             );
         }
-        work.push_at(Stage::Answers, rule);
+        work.push_at(RuleStage::Responses, rule);
     }
     work.ledger
-        .remark(line.id, "any answer but 2xx is the client's");
+        .mark_different(line.id, "any answer but 2xx is the client's");
 }
 
 /// `auth_basic`
-fn passwords<'a>(
-    work: &mut Work<'_, 'a>,
+fn translate_auth_basic<'a>(
+    work: &mut ServerTranslation<'_, 'a>,
     directives: &'a [Directive],
-    when: &When,
+    when: &RuleCondition,
     location: Option<&Location<'a>>,
     exempt: &[String],
 ) {
@@ -340,34 +374,35 @@ fn passwords<'a>(
         return;
     };
     if line.arg(0) == "off" {
-        return work.ledger.carried(line.id);
+        return work.ledger.mark_carried(line.id);
     }
-    let mut whens = inherited(work, when, location, &["auth_basic"]);
+    let mut whens = inherited_conditions(work, when, location, &["auth_basic"]);
     if !exempt.is_empty() {
         for when in &mut whens {
-            when.not.push(When::clients(exempt.to_vec()));
+            when.exceptions
+                .push(RuleCondition::clients(exempt.to_vec()));
         }
     }
     let scope = match location {
         Some(location) => work.scope_of(location),
         None => work.scope.clone(),
     };
-    let file = scope.one("auth_basic_user_file");
+    let file = scope.last("auth_basic_user_file");
     let path = file.and_then(|file| {
-        resolve(
+        resolve_path(
             &work.context.directory,
-            &constant(file.arg(0), &work.constants),
+            &replace_constants(file.arg(0), &work.constants),
         )
     });
     let (Some(file), Some(path)) = (file, path) else {
-        return closed(
+        return deny_all(
             work,
             line,
             &whens,
             "auth_basic_user_file, known before a request; until then this is closed",
         );
     };
-    let realm = constant(line.arg(0), &work.constants);
+    let realm = replace_constants(line.arg(0), &work.constants);
     let realm = if has_variables(&realm) {
         "Restricted".to_owned()
     } else {
@@ -376,8 +411,8 @@ fn passwords<'a>(
     for when in whens {
         let mut rule = when.rule("auth_basic", realm.as_str(), &line.place);
         rule.set("auth_basic_user_file", path.as_str(), Some(&file.place));
-        work.push_at(Stage::Answers, rule);
+        work.push_at(RuleStage::Responses, rule);
     }
-    work.ledger.carried(line.id);
-    work.ledger.carried(file.id);
+    work.ledger.mark_carried(line.id);
+    work.ledger.mark_carried(file.id);
 }

@@ -1,53 +1,62 @@
 //! The condition of an `if` as conditions of a rule.
 
-use super::variables::{Constants, constant, has_variables};
+use super::variables::{Constants, has_variables, replace_constants};
 use crate::directive::Directive;
 use crate::expression::{compile, compile_path};
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
 
 /// What an `if` asks, and whether the rule is for what it is not.
 ///
 /// # Errors
 /// What rules cannot ask: a sentence.
-pub fn condition(block: &Directive, constants: &Constants) -> Result<When, String> {
-    let words = words(block, constants);
+pub fn translate_condition(
+    block: &Directive,
+    constants: &Constants,
+) -> Result<RuleCondition, String> {
+    let words = condition_words(block, constants);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         [
             "!-e" | "!-f" | "!-d",
             "$request_filename" | "${request_filename}",
-        ] => Ok(When::missing()),
-        [variable] if variable.starts_with('$') => test(variable, "*"),
-        [variable, "=", value] => equal(variable, value),
-        [variable, "!=", value] => Ok(When::default().but(equal(variable, value)?)),
-        [variable, "~", value] => matching(variable, value, false),
-        [variable, "~*", value] => matching(variable, value, true),
-        [variable, "!~", value] => Ok(When::default().but(matching(variable, value, false)?)),
-        [variable, "!~*", value] => Ok(When::default().but(matching(variable, value, true)?)),
+        ] => Ok(RuleCondition::missing()),
+        [variable] if variable.starts_with('$') => variable_condition(variable, "*"),
+        [variable, "=", value] => equality_condition(variable, value),
+        [variable, "!=", value] => {
+            Ok(RuleCondition::default().but(equality_condition(variable, value)?))
+        }
+        [variable, "~", value] => regex_condition(variable, value, false),
+        [variable, "~*", value] => regex_condition(variable, value, true),
+        [variable, "!~", value] => {
+            Ok(RuleCondition::default().but(regex_condition(variable, value, false)?))
+        }
+        [variable, "!~*", value] => {
+            Ok(RuleCondition::default().but(regex_condition(variable, value, true)?))
+        }
         _ => Err("rules have no such condition".to_owned()),
     }
 }
 
 /// Whether an `if` asks for what is no directory: a rule for what is missing leaves files alone, too.
-pub fn asks_for_no_directory(block: &Directive, constants: &Constants) -> bool {
-    words(block, constants)
+pub fn checks_not_a_directory(block: &Directive, constants: &Constants) -> bool {
+    condition_words(block, constants)
         .first()
         .is_some_and(|word| word == "!-d")
 }
 
 /// Whether an `if` asks for what is no file: a directory is none, although it is not missing.
-pub fn asks_for_no_file(block: &Directive, constants: &Constants) -> bool {
-    words(block, constants)
+pub fn checks_not_a_file(block: &Directive, constants: &Constants) -> bool {
+    condition_words(block, constants)
         .first()
         .is_some_and(|word| word == "!-f")
 }
 
 /// Without the parentheses around them.
-fn words(block: &Directive, constants: &Constants) -> Vec<String> {
+fn condition_words(block: &Directive, constants: &Constants) -> Vec<String> {
     let mut words: Vec<String> = block
         .args
         .iter()
-        .map(|word| constant(word, constants))
+        .map(|word| replace_constants(word, constants))
         .collect();
     if let Some(first) = words.first_mut()
         && let Some(rest) = first.strip_prefix('(')
@@ -77,35 +86,39 @@ fn words(block: &Directive, constants: &Constants) -> Vec<String> {
     words
 }
 
-fn equal(variable: &str, value: &str) -> Result<When, String> {
+fn equality_condition(variable: &str, value: &str) -> Result<RuleCondition, String> {
     if has_variables(value) {
         return Err("rules compare with texts, not with variables".to_owned());
     }
     match variable {
         "$host" | "$http_host" => {
             let test = format!("~* ^{}(?::[0-9]+)?$", regex::escape(value));
-            return Ok(When::test("header", "Host", test));
+            return Ok(RuleCondition::test("header", "Host", test));
         }
         "$request_method" => {
-            return Ok(When::methods(vec![value.to_owned()]));
+            return Ok(RuleCondition::methods(vec![value.to_owned()]));
         }
         "$remote_addr" if value.parse::<std::net::IpAddr>().is_ok() => {
-            return Ok(When::clients(vec![value.to_owned()]));
+            return Ok(RuleCondition::clients(vec![value.to_owned()]));
         }
         "$uri" | "$document_uri" | "$request_uri"
             if value.starts_with('/') && !value.contains('?') =>
         {
-            return Ok(When::paths(Match::Path(value.to_owned())));
+            return Ok(RuleCondition::paths(PathMatch::Path(value.to_owned())));
         }
         _ => {}
     }
     match value.contains('*') || value.starts_with('~') {
-        true => test(variable, &format!("~ ^{}$", regex::escape(value))),
-        false => test(variable, value),
+        true => variable_condition(variable, &format!("~ ^{}$", regex::escape(value))),
+        false => variable_condition(variable, value),
     }
 }
 
-fn matching(variable: &str, expression: &str, any_case: bool) -> Result<When, String> {
+fn regex_condition(
+    variable: &str,
+    expression: &str,
+    any_case: bool,
+) -> Result<RuleCondition, String> {
     if variable == "$request_method" {
         let names = expression.trim_start_matches('^').trim_end_matches('$');
         let names = names.trim_start_matches('(').trim_end_matches(')');
@@ -115,36 +128,38 @@ fn matching(variable: &str, expression: &str, any_case: bool) -> Result<When, St
         if !names.iter().all(plain) {
             return Err("rules name methods".to_owned());
         }
-        return Ok(When::methods(names));
+        return Ok(RuleCondition::methods(names));
     }
     if matches!(variable, "$uri" | "$document_uri")
         || variable == "$request_uri" && !expression.contains(r"\?") && !expression.contains('=')
     {
         let flags = if any_case { "(?i)" } else { "" };
         compile_path(expression)?;
-        return Ok(When::paths(Match::Regex(format!("{flags}{expression}"))));
+        return Ok(RuleCondition::paths(PathMatch::Regex(format!(
+            "{flags}{expression}"
+        ))));
     }
     compile(expression)?;
     let mark = if any_case { "~*" } else { "~" };
-    test(variable, &format!("{mark} {expression}"))
+    variable_condition(variable, &format!("{mark} {expression}"))
 }
 
-fn test(variable: &str, test: &str) -> Result<When, String> {
+fn variable_condition(variable: &str, test: &str) -> Result<RuleCondition, String> {
     let name = variable.trim_start_matches('$');
     if name.ends_with('_') {
         return Err(format!("rules cannot ask for ${name}"));
     }
     if matches!(name, "host" | "http_host") {
-        return Ok(When::test("header", "Host", test));
+        return Ok(RuleCondition::test("header", "Host", test));
     }
     if let Some(field) = name.strip_prefix("http_") {
-        return Ok(When::test("header", field.replace('_', "-"), test));
+        return Ok(RuleCondition::test("header", field.replace('_', "-"), test));
     }
     if let Some(cookie) = name.strip_prefix("cookie_") {
-        return Ok(When::test("cookie", cookie, test));
+        return Ok(RuleCondition::test("cookie", cookie, test));
     }
     if let Some(parameter) = name.strip_prefix("arg_") {
-        return Ok(When::test("query", parameter, test));
+        return Ok(RuleCondition::test("query", parameter, test));
     }
     Err(format!("rules cannot ask for ${name}"))
 }

@@ -1,24 +1,28 @@
 //! `error_page` as `error_pages`.
 
 use super::location::Location;
-use super::rules::{Content, content};
-use super::server::Work;
+use super::rules::{LocationContent, content_of};
+use super::server::ServerTranslation;
 use super::variables::has_variables;
-use crate::directive::quoted;
+use crate::directive::shell_quoted;
 
 /// The server's; those of locations are on the list.
-pub fn of_server(work: &mut Work<'_, '_>) {
+pub fn translate_error_pages(work: &mut ServerTranslation<'_, '_>) {
     let scope = work.scope.clone();
     for line in scope.all(&["error_page"]) {
         let Some((page, statuses)) = line.args.split_last() else {
             continue;
         };
-        if work.ledger.is_settled(line.id) {
+        if work.ledger.has_outcome(line.id) {
             continue;
         }
-        let chosen = work.locations.iter().find(|location| location.has(page));
+        let chosen = work
+            .locations
+            .iter()
+            .find(|location| location.matches_path(page));
         let is_file = |location: &Location<'_>| {
-            content(location.block) == Content::Files || location.block.last("internal").is_some()
+            content_of(location.block) == LocationContent::Files
+                || location.block.last("internal").is_some()
         };
         let leads_to_php =
             page.contains(".php") || chosen.is_some_and(|location| !is_file(location));
@@ -28,14 +32,15 @@ pub fn of_server(work: &mut Work<'_, '_>) {
             || leads_to_php
             || page.contains("/.")
         {
-            work.ledger.list(
+            work.ledger.mark_missing(
                 line.id,
                 "error_pages of the site name files; the application answers for what it is asked",
             );
             continue;
         }
         if statuses.iter().any(|status| status.starts_with('=')) {
-            work.ledger.list(line.id, "an error page keeps its status");
+            work.ledger
+                .mark_missing(line.id, "an error page keeps its status");
             continue;
         }
         let known = |status: &&String| {
@@ -45,23 +50,26 @@ pub fn of_server(work: &mut Work<'_, '_>) {
         };
         for status in statuses.iter().filter(known) {
             work.site
-                .pair("error_pages", status, page.trim_start_matches('/'));
+                .set_pair_if_absent("error_pages", status, page.trim_start_matches('/'));
         }
-        work.ledger.carried(line.id);
-        elsewhere(work, page);
+        work.ledger.mark_carried(line.id);
+        list_link_to_page(work, page);
     }
 }
 
 /// The page's own location names another directory: the page must be below the root here.
-fn elsewhere(work: &Work<'_, '_>, page: &str) {
-    let location = work.locations.iter().find(|location| location.has(page));
+fn list_link_to_page(work: &ServerTranslation<'_, '_>, page: &str) {
+    let location = work
+        .locations
+        .iter()
+        .find(|location| location.matches_path(page));
     let Some(location) = location else { return };
     if let Some(root) = location.block.last("root")
         && work.root.as_deref() != Some(root.arg(0).trim_end_matches('/'))
     {
         let link = format!("{}{page}", work.root.as_deref().unwrap_or("ROOT"));
         let target = format!("{}{page}", root.arg(0).trim_end_matches('/'));
-        let need = format!("ln -s {} {}", quoted(&target), quoted(&link));
-        work.ledger.list(root.id, need);
+        let need = format!("ln -s {} {}", shell_quoted(&target), shell_quoted(&link));
+        work.ledger.mark_missing(root.id, need);
     }
 }

@@ -1,35 +1,35 @@
 //! What is looked for on the disk: `try_files`, `alias`, another `root`, named locations.
 
-use super::location::{Kind, Location};
-use super::rules::{self, Content, content};
-use super::server::Work;
-use super::variables::{constant, has_variables, template, without_query};
-use super::{proxy, resolve, rewrite, script};
+use super::location::{Location, LocationKind};
+use super::rules::{self, LocationContent, content_of};
+use super::server::ServerTranslation;
+use super::variables::{has_variables, replace_constants, rule_target, strip_request_query};
+use super::{proxy, resolve_path, rewrite, script};
 use crate::directive::Directive;
-use crate::expression::{compile_path, has_groups};
+use crate::expression::{check_groups, compile_path};
 use crate::link;
-use crate::stages::Stage;
-use crate::target::Value;
-use crate::when::{Match, When};
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::TomlValue;
 
 /// The search of the whole site: that of `location /`, or of a server without one.
-pub fn search(work: &mut Work<'_, '_>) {
-    let rest = work.rest();
+pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
+    let rest = work.catch_all();
     let line = match &rest {
-        Some(rest) if content(rest.block) != Content::Files => None,
+        Some(rest) if content_of(rest.block) != LocationContent::Files => None,
         Some(rest) => rest.block.last("try_files"),
         None => work.block.last("try_files"),
     };
     let Some(line) = line else {
-        return not_found_leads(work);
+        return translate_not_found_page(work);
     };
     let Some((last, before)) = line.args.split_last() else {
         return;
     };
-    work.rest_leads_on = last != "=404";
+    work.has_fallback = last != "=404";
     let mut names = Vec::new();
     for name in before {
-        match template(&constant(name, &work.constants)) {
+        match rule_target(&replace_constants(name, &work.constants)) {
             Ok(name) if name.contains("$uri") => names.push(name),
             // A page for all paths, if it is there, as for maintenance.
             Ok(name)
@@ -41,29 +41,29 @@ pub fn search(work: &mut Work<'_, '_>) {
             }
             Ok(_) => work
                 .ledger
-                .list(line.id, "entries of try_files are made of $uri"),
-            Err(need) => work.ledger.list(line.id, need),
+                .mark_missing(line.id, "entries of try_files are made of $uri"),
+            Err(need) => work.ledger.mark_missing(line.id, need),
         }
     }
     if names.is_empty() {
         // Nothing but the last: every path leads there.
         names.push("=404".to_owned());
-        fallback(work, line, last, &When::default());
+        add_fallback(work, line, last, &RuleCondition::default());
     } else {
-        fallback(work, line, last, &When::missing());
+        add_fallback(work, line, last, &RuleCondition::missing());
     }
     let place = &line.place;
     work.site
         .table
-        .set("try_files", Value::Texts(names), Some(place));
-    work.ledger.carried(line.id);
+        .set("try_files", TomlValue::Texts(names), Some(place));
+    work.ledger.mark_carried(line.id);
 }
 
 /// `error_page 404 = @name`: a front controller of old configurations. Without `=` the answer stays a 404.
-fn not_found_leads(work: &mut Work<'_, '_>) {
-    let rest = work.rest();
+fn translate_not_found_page(work: &mut ServerTranslation<'_, '_>) {
+    let rest = work.catch_all();
     let scope = match &rest {
-        Some(rest) if content(rest.block) != Content::Files => return,
+        Some(rest) if content_of(rest.block) != LocationContent::Files => return,
         Some(rest) => work.scope_of(rest),
         None => work.scope.clone(),
     };
@@ -79,48 +79,56 @@ fn not_found_leads(work: &mut Work<'_, '_>) {
     if target.starts_with('/') && !target.contains(".php") {
         return;
     }
-    work.rest_leads_on = true;
-    fallback(work, line, target, &When::missing());
+    work.has_fallback = true;
+    add_fallback(work, line, target, &RuleCondition::missing());
     let usual = ["$uri", "$uri/"].map(str::to_owned).to_vec();
     let place = &line.place;
     work.site
         .table
-        .set("try_files", Value::Texts(usual), Some(place));
+        .set("try_files", TomlValue::Texts(usual), Some(place));
 }
 
 /// The last entry of `try_files`, for these requests.
-pub fn fallback(work: &mut Work<'_, '_>, line: &Directive, last: &str, when: &When) {
+pub fn add_fallback(
+    work: &mut ServerTranslation<'_, '_>,
+    line: &Directive,
+    last: &str,
+    when: &RuleCondition,
+) {
     let ledger = work.ledger;
     if let Some(status) = last.strip_prefix('=') {
         let number: u64 = status.parse().unwrap_or(404);
         // 404 is what a site without a front controller answers.
-        let usual = number == 404 && when.paths == Match::All && when.missing;
+        let usual = number == 404 && when.paths == PathMatch::All && when.if_missing;
         if !usual {
             let action = if matches!(number, 403 | 404 | 410) {
                 "deny"
             } else {
                 "return"
             };
-            work.push_at(Stage::Missing, when.rule(action, number, &line.place));
+            work.push_at(
+                RuleStage::MissingFiles,
+                when.rule(action, number, &line.place),
+            );
         }
-        return ledger.carried(line.id);
+        return ledger.mark_carried(line.id);
     }
     if last.starts_with('@') {
         return match work.named(last) {
             Some(named) => {
-                ledger.carried(line.id);
-                named_location(work, &named, when);
+                ledger.mark_carried(line.id);
+                add_named_location(work, &named, when);
             }
-            None => ledger.list(line.id, format!("the location {last} does not exist")),
+            None => ledger.mark_missing(line.id, format!("the location {last} does not exist")),
         };
     }
-    let target = template(&constant(last, &work.constants)).and_then(|target| {
-        has_groups(&target, &when.paths)?;
+    let target = rule_target(&replace_constants(last, &work.constants)).and_then(|target| {
+        check_groups(&target, &when.paths)?;
         Ok(target)
     });
     let target = match target {
-        Ok(target) => without_query(&target).to_owned(),
-        Err(need) => return leads_nowhere(work, line, when, &need),
+        Ok(target) => strip_request_query(&target).to_owned(),
+        Err(need) => return deny_fallback(work, line, when, &need),
     };
     // nginx finds no location for a target without a slash but by an expression; what is meant is clear.
     let target = match target.starts_with(['/', '$', '=']) {
@@ -128,34 +136,43 @@ pub fn fallback(work: &mut Work<'_, '_>, line: &Directive, last: &str, when: &Wh
         false => format!("/{target}"),
     };
     let (path, _) = target.split_once('?').unwrap_or((&target, ""));
-    if !has_variables(path) && refuses(work, path) {
+    if !has_variables(path) && location_may_refuse(work, path) {
         let need = format!("{path} is closed to some here, and this would lead around it");
-        return leads_nowhere(work, line, when, &need);
+        return deny_fallback(work, line, when, &need);
     }
-    ledger.carried(line.id);
-    if when.paths == Match::All
-        && when.missing
-        && when.not.is_empty()
+    ledger.mark_carried(line.id);
+    if when.paths == PathMatch::All
+        && when.if_missing
+        && when.exceptions.is_empty()
         && !target.contains(['?', '$'])
     {
-        return work.set_controller(&target, line);
+        return work.set_front_controller(&target, line);
     }
-    let stage = match when.paths == Match::All {
-        true => Stage::LastResort,
-        false => Stage::Missing,
+    let stage = match when.paths == PathMatch::All {
+        true => RuleStage::LastResort,
+        false => RuleStage::MissingFiles,
     };
     work.push_at(stage, when.rule("rewrite", target, &line.place));
 }
 
 /// Nothing answers, rather than something else.
-fn leads_nowhere(work: &mut Work<'_, '_>, line: &Directive, when: &When, need: &str) {
-    work.push_at(Stage::Missing, when.rule("deny", 404, &line.place));
-    work.ledger.list(line.id, format!("{need}; 404 here"));
+fn deny_fallback(
+    work: &mut ServerTranslation<'_, '_>,
+    line: &Directive,
+    when: &RuleCondition,
+    need: &str,
+) {
+    work.push_at(RuleStage::MissingFiles, when.rule("deny", 404, &line.place));
+    work.ledger
+        .mark_missing(line.id, format!("{need}; 404 here"));
 }
 
 /// Whether the location of a path refuses some requests by rules, which an inner redirect would pass by.
-fn refuses(work: &Work<'_, '_>, path: &str) -> bool {
-    let chosen = work.locations.iter().find(|location| location.has(path));
+fn location_may_refuse(work: &ServerTranslation<'_, '_>, path: &str) -> bool {
+    let chosen = work
+        .locations
+        .iter()
+        .find(|location| location.matches_path(path));
     chosen.is_some_and(|location| location.block.inner().iter().any(may_refuse))
 }
 
@@ -169,14 +186,14 @@ fn may_refuse(directive: &Directive) -> bool {
             let block = directive.inner();
             let is_harmless = |d: &Directive| matches!(d.name.as_str(), "set" | "add_header");
             let answers = !block.iter().all(is_harmless);
-            answers && !(asks_for_the_script(directive) && block.iter().all(is_not_found))
+            answers && !(checks_script_exists(directive) && block.iter().all(returns_not_found))
         }
         _ => false,
     }
 }
 
 /// `if (!-f $document_root$fastcgi_script_name)`, as nginx' own documentation advises it.
-pub fn asks_for_the_script(directive: &Directive) -> bool {
+pub fn checks_script_exists(directive: &Directive) -> bool {
     let mut condition = String::new();
     for number in 0.. {
         match directive.arg(number) {
@@ -198,49 +215,57 @@ pub fn asks_for_the_script(directive: &Directive) -> bool {
     })
 }
 
-pub fn is_not_found(directive: &Directive) -> bool {
+pub fn returns_not_found(directive: &Directive) -> bool {
     directive.name == "return" && directive.arg(0) == "404"
 }
 
 /// What `location @name` does, done where it is named.
-fn named_location<'a>(work: &mut Work<'_, 'a>, named: &Location<'a>, when: &When) {
+fn add_named_location<'a>(
+    work: &mut ServerTranslation<'_, 'a>,
+    named: &Location<'a>,
+    when: &RuleCondition,
+) {
     let ledger = work.ledger;
-    ledger.carried(named.block.id);
+    ledger.mark_carried(named.block.id);
     // What other locations are for is missing there, and does not lead here.
-    let own = match when.paths == Match::All {
-        true => Stage::LastResort,
-        false => Stage::Missing,
+    let own = match when.paths == PathMatch::All {
+        true => RuleStage::LastResort,
+        false => RuleStage::MissingFiles,
     };
     let stage = std::mem::replace(&mut work.stage, own);
-    let was_named = std::mem::replace(&mut work.is_named, true);
-    let answered = rewrite::block(work, named.block.inner(), when, "");
-    work.is_named = was_named;
+    let was_named = std::mem::replace(&mut work.is_named_location, true);
+    let answered = rewrite::translate_block(work, named.block.inner(), when, "");
+    work.is_named_location = was_named;
     if !answered {
-        match content(named.block) {
-            Content::Proxy => proxy::location(work, named, when),
-            Content::Php => script::location(work, named, when),
-            Content::Answer | Content::Files => {}
+        match content_of(named.block) {
+            LocationContent::Proxy => proxy::translate_proxy_location(work, named, when),
+            LocationContent::Php => script::translate_script_location(work, named, when),
+            LocationContent::Response | LocationContent::Files => {}
         }
     }
     work.stage = stage;
 }
 
 /// A location of files.
-pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &When) {
-    without_scripts(work, location);
-    let elsewhere = elsewhere(work, location, when);
-    if location.is_rest() {
+pub fn translate_file_location<'a>(
+    work: &mut ServerTranslation<'_, 'a>,
+    location: &Location<'a>,
+    when: &RuleCondition,
+) {
+    deny_scripts(work, location);
+    let elsewhere = translate_other_directory(work, location, when);
+    if location.is_catch_all() {
         return;
     }
-    let missing = When {
-        missing: true,
+    let missing = RuleCondition {
+        if_missing: true,
         ..when.clone()
     };
     let Some(line) = location.block.last("try_files") else {
-        let others_answer = work.rest_leads_on || !work.rest_is_files();
+        let others_answer = work.has_fallback || !work.catch_all_is_files();
         if others_answer || elsewhere {
             let place = location.block.place.clone();
-            work.push_at(Stage::Missing, missing.rule("deny", 404, &place));
+            work.push_at(RuleStage::MissingFiles, missing.rule("deny", 404, &place));
         }
         return;
     };
@@ -250,24 +275,28 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
     };
     let usual = |name: &String| {
         matches!(
-            constant(name, &work.constants).as_str(),
+            replace_constants(name, &work.constants).as_str(),
             "${uri}" | "${uri}/" | "$uri" | "$uri/"
         )
     };
     if before.is_empty() || !before.iter().all(usual) {
         let need = "entries other than $uri and $uri/ hold for a whole site";
-        work.ledger.list(line.id, need);
+        work.ledger.mark_missing(line.id, need);
     }
     let own = if before.is_empty() {
         when.clone()
     } else {
         missing
     };
-    fallback(work, line, last, &own);
+    add_fallback(work, line, last, &own);
 }
 
 /// `alias`, and a root that is not the site's: a link below the root does the same. Whether there is one.
-pub fn elsewhere(work: &mut Work<'_, '_>, location: &Location<'_>, when: &When) -> bool {
+pub fn translate_other_directory(
+    work: &mut ServerTranslation<'_, '_>,
+    location: &Location<'_>,
+    when: &RuleCondition,
+) -> bool {
     let ledger = work.ledger;
     let line = location
         .block
@@ -275,66 +304,69 @@ pub fn elsewhere(work: &mut Work<'_, '_>, location: &Location<'_>, when: &When) 
         .iter()
         .find(|d| matches!(d.name.as_str(), "alias" | "root"));
     let Some(line) = line else { return false };
-    let text = constant(line.arg(0), &work.constants);
+    let text = replace_constants(line.arg(0), &work.constants);
     let prefix = match location.kind {
-        Kind::Exact | Kind::Firm | Kind::Prefix => location.pattern.trim_end_matches('/'),
+        LocationKind::Exact | LocationKind::PrefixNoRegex | LocationKind::Prefix => {
+            location.pattern.trim_end_matches('/')
+        }
         _ => "",
     };
-    let Some(path) = resolve(&work.context.prefix, &text) else {
-        close(work, line, when);
-        ledger.list(
+    let Some(path) = resolve_path(&work.context.prefix, &text) else {
+        deny_with_404(work, line, when);
+        ledger.mark_missing(
             line.id,
             "a directory that is known before a request; 404 here",
         );
         return true;
     };
     if line.name == "root" && work.root.as_deref() == Some(&path) {
-        ledger.carried(line.id);
+        ledger.mark_carried(line.id);
         return false;
     }
     let Some(root) = work.root.clone().filter(|_| !prefix.is_empty()) else {
-        close(work, line, when);
+        deny_with_404(work, line, when);
         let need =
             format!("files of {path} as a [[site]] of their own, or below the root; 404 here");
-        ledger.list(line.id, need);
+        ledger.mark_missing(line.id, need);
         return true;
     };
     let target = match line.name.as_str() {
         "alias" => path,
         _ => format!("{}{prefix}", path.trim_end_matches('/')),
     };
-    let Some(missing) = link::missing(&root, prefix, &target) else {
-        ledger.carried(line.id);
+    let Some(missing) = link::missing_link(&root, prefix, &target) else {
+        ledger.mark_carried(line.id);
         return false;
     };
-    if missing.hides {
-        close(work, line, when);
+    if missing.is_occupied {
+        deny_with_404(work, line, when);
     }
-    ledger.list(line.id, missing.need);
+    ledger.mark_missing(line.id, missing.command);
     true
 }
 
-fn close(work: &mut Work<'_, '_>, line: &Directive, when: &When) {
-    work.push_at(Stage::Answers, when.rule("deny", 404, &line.place));
+fn deny_with_404(work: &mut ServerTranslation<'_, '_>, line: &Directive, when: &RuleCondition) {
+    work.push_at(RuleStage::Responses, when.rule("deny", 404, &line.place));
 }
 
 /// nginx would send scripts here as files, where this location is preferred to those of PHP: they are
 /// neither sent nor run.
-fn without_scripts(work: &mut Work<'_, '_>, location: &Location<'_>) {
+fn deny_scripts(work: &mut ServerTranslation<'_, '_>, location: &Location<'_>) {
     let number = work
         .locations
         .iter()
         .position(|l| l.block.id == location.block.id);
     let number = number.unwrap_or_default();
-    let is_php =
-        |l: &&Location<'_>| content(l.block) == Content::Php && rules::may_meet(l, location);
+    let is_php = |l: &&Location<'_>| {
+        content_of(l.block) == LocationContent::Php && rules::may_overlap(l, location)
+    };
     if !work.locations[number + 1..].iter().any(|l| is_php(&l)) {
         return;
     }
     let scripts = match (location.kind, location.pattern.as_str()) {
-        (Kind::Exact, path) if !path.ends_with(".php") => return,
-        (Kind::Exact, path) => Match::Path(path.to_owned()),
-        (Kind::Regex | Kind::NestedRegex, pattern) => {
+        (LocationKind::Exact, path) if !path.ends_with(".php") => return,
+        (LocationKind::Exact, path) => PathMatch::Path(path.to_owned()),
+        (LocationKind::Regex | LocationKind::NestedRegex, pattern) => {
             let open = pattern.trim_end_matches(".*$").trim_end_matches(".*");
             let open = open.strip_suffix('$').unwrap_or(open);
             // `\.(css|js)$` is for no script.
@@ -343,20 +375,20 @@ fn without_scripts(work: &mut Work<'_, '_>, location: &Location<'_>) {
             {
                 return;
             }
-            Match::Regex(format!("(?:{open}).*{SCRIPT}"))
+            PathMatch::Regex(format!("(?:{open}).*{SCRIPT_REGEX}"))
         }
-        (_, prefix) => Match::Regex(format!("^{}.*{SCRIPT}", regex::escape(prefix))),
+        (_, prefix) => PathMatch::Regex(format!("^{}.*{SCRIPT_REGEX}", regex::escape(prefix))),
     };
-    if let Match::Regex(expression) = &scripts
+    if let PathMatch::Regex(expression) = &scripts
         && compile_path(expression).is_err()
     {
         return;
     }
     let before = work.locations[..number].iter().filter(is_php);
     let before = before.filter_map(|l| l.paths().ok()).collect();
-    let rule = When::except(scripts, before).rule("deny", 403, &location.block.place);
-    work.push_at(Stage::Answers, rule);
+    let rule = RuleCondition::except(scripts, before).rule("deny", 403, &location.block.place);
+    work.push_at(RuleStage::Responses, rule);
 }
 
 /// A script, with or without what follows it.
-pub const SCRIPT: &str = r"\.php(?:/|$)";
+pub const SCRIPT_REGEX: &str = r"\.php(?:/|$)";

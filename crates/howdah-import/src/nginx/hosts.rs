@@ -2,20 +2,20 @@
 //! `https_redirect` of the site that they lead to.
 
 use super::listen;
-use super::redirect::{self, ToHttps};
-use super::scope::Scope;
+use super::redirect::{self, NginxHttpsRedirect};
+use super::scope::NginxScope;
 use crate::directive::Directive;
-use crate::hosting::{Answers, Hosting};
-use crate::ledger::Ledger;
-use crate::listen::{Listen, close_without_certificate};
+use crate::hosting::{Hosting, SiteHosting};
+use crate::ledger::ImportLedger;
+use crate::listen::{SiteListen, remove_tls_without_certificate};
 
 /// A `server` block.
 #[derive(Debug)]
-pub struct Server<'a> {
+pub struct NginxServer<'a> {
     /// The block itself.
     pub block: &'a Directive,
     /// Addresses and ports of its `listen` lines.
-    pub listens: Vec<Listen>,
+    pub listens: Vec<SiteListen>,
     /// The names that it says, as Howdah writes them.
     names: Vec<String>,
     /// Its requests without TLS are redirected to HTTPS by this line.
@@ -23,18 +23,18 @@ pub struct Server<'a> {
     /// Some connection to it is encrypted.
     pub tls: bool,
     /// Nothing is left of it.
-    is_gone: bool,
+    is_merged: bool,
 }
 
 /// All servers, the sites that they become, in order, and the addresses of those without their own.
-pub fn servers<'a>(
+pub fn assign_servers<'a>(
     blocks: &[&'a Directive],
-    http: &Scope<'a>,
-    ledger: &Ledger,
-) -> (Vec<Server<'a>>, Vec<Answers>, Vec<Listen>) {
-    let mut servers: Vec<Server<'a>> = blocks
+    http: &NginxScope<'a>,
+    ledger: &ImportLedger,
+) -> (Vec<NginxServer<'a>>, Vec<SiteHosting>, Vec<SiteListen>) {
+    let mut servers: Vec<NginxServer<'a>> = blocks
         .iter()
-        .map(|block| server(block, http, ledger))
+        .map(|block| parse_server(block, http, ledger))
         .collect();
     let claims: Vec<_> = servers
         .iter()
@@ -42,59 +42,64 @@ pub fn servers<'a>(
         .collect();
     let (mut hosting, lost) = Hosting::new(&claims, &[]);
     for lost in lost {
-        let need = lost.need(&servers[lost.by].block.place);
-        ledger.list(servers[lost.server].block.id, need);
+        let need = lost.message(&servers[lost.owner].block.place);
+        ledger.mark_missing(servers[lost.server].block.id, need);
     }
     merge_redirects(&mut servers, &mut hosting, ledger);
     for (at, server) in servers.iter().enumerate() {
-        if !server.is_gone && !hosting.is_reached(at) {
+        if !server.is_merged && !hosting.is_reached(at) {
             let place_of = |at: usize| &servers[at].block.place;
-            let need = hosting.why_unreached(at, server.names.is_empty(), place_of);
-            list_all(server.block, &need, ledger);
-        } else if !server.is_gone
-            && let Some(remark) = hosting.widened(&server.listens)
+            let need = hosting.unreached_reason(at, server.names.is_empty(), place_of);
+            list_block(server.block, &need, ledger);
+        } else if !server.is_merged
+            && let Some(remark) = hosting.widened_remark(&server.listens)
         {
-            ledger.remark(server.block.id, remark);
+            ledger.mark_different(server.block.id, remark);
         }
     }
     let (sites, common) = hosting.sites();
     for site in &sites {
-        if let Some(remark) = site.remark(|at| &servers[at].block.place) {
-            ledger.remark(servers[site.server].block.id, remark);
+        if let Some(remark) = site.default_remark(|at| &servers[at].block.place) {
+            ledger.mark_different(servers[site.server].block.id, remark);
         }
     }
     (servers, sites, common)
 }
 
-fn server<'a>(block: &'a Directive, http: &Scope<'a>, ledger: &Ledger) -> Server<'a> {
-    let mut listens = listen::of_server(block, ledger);
+fn parse_server<'a>(
+    block: &'a Directive,
+    http: &NginxScope<'a>,
+    ledger: &ImportLedger,
+) -> NginxServer<'a> {
+    let mut listens = listen::server_addresses(block, ledger);
     let mut found_names = Vec::new();
     for names in block.inner().iter().filter(|d| d.name == "server_name") {
-        ledger.carried(names.id);
+        ledger.mark_carried(names.id);
         for name in &names.args {
-            match host(name) {
+            match parse_host(name) {
                 Ok(found) => found_names.extend(found),
-                Err(need) => ledger.list(names.id, need),
+                Err(need) => ledger.mark_missing(names.id, need),
             }
         }
     }
-    let certificate = http.inner(block.inner()).one("ssl_certificate");
+    let certificate = http.inner(block.inner()).last("ssl_certificate");
     let has_certificate = certificate.is_some();
-    if let Some(need) = close_without_certificate(&mut listens, &found_names, has_certificate) {
-        ledger.list(block.id, need);
+    if let Some(need) = remove_tls_without_certificate(&mut listens, &found_names, has_certificate)
+    {
+        ledger.mark_missing(block.id, need);
     }
-    Server {
+    NginxServer {
         block,
         tls: listens.iter().any(|listen| listen.tls),
         listens,
         names: found_names,
         https_redirect: None,
-        is_gone: false,
+        is_merged: false,
     }
 }
 
 /// A name as Howdah writes it: one, two for `.example.org`, or none for a name such as `_` or `*`.
-fn host(name: &str) -> Result<Vec<String>, String> {
+fn parse_host(name: &str) -> Result<Vec<String>, String> {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let plain = |text: &str| {
         !text.is_empty()
@@ -130,38 +135,40 @@ fn host(name: &str) -> Result<Vec<String>, String> {
 }
 
 /// Names of servers without TLS that lead to HTTPS go to the server with TLS.
-fn merge_redirects(servers: &mut [Server<'_>], hosting: &mut Hosting, ledger: &Ledger) {
+fn merge_redirects(servers: &mut [NginxServer<'_>], hosting: &mut Hosting, ledger: &ImportLedger) {
     let is_secure = |at: &usize| servers[*at].tls && hosting.is_secure(*at);
     let secure: Vec<usize> = (0..servers.len()).filter(is_secure).collect();
     for at in 0..servers.len() {
-        let Some(found) = redirect::to_https(servers[at].block) else {
+        let Some(found) = redirect::find_https_redirect(servers[at].block) else {
             continue;
         };
         if servers[at].tls {
             // `if ($scheme = http)`: of the server itself.
             if found.only_plain {
                 servers[at].https_redirect = Some(found.line);
-                settle(&found, ledger);
+                record_redirect(&found, ledger);
             }
-        } else if redirect::is_all(servers[at].block, &found) && hosting.is_reached(at) {
+        } else if redirect::is_redirect_only(servers[at].block, &found) && hosting.is_reached(at) {
             match hosting.names(at) {
                 names if names.is_empty() => {
-                    lead_all(at, &found, &secure, servers, hosting, ledger);
+                    merge_nameless_redirect(at, &found, &secure, servers, hosting, ledger);
                 }
-                names => lead_names(at, &names, &found, &secure, servers, hosting, ledger),
+                names => {
+                    merge_named_redirect(at, &names, &found, &secure, servers, hosting, ledger)
+                }
             }
         }
     }
 }
 
 /// A server without names leads to HTTPS: to all servers that are there alone.
-fn lead_all<'a>(
+fn merge_nameless_redirect<'a>(
     at: usize,
-    found: &ToHttps<'a>,
+    found: &NginxHttpsRedirect<'a>,
     secure: &[usize],
-    servers: &mut [Server<'a>],
+    servers: &mut [NginxServer<'a>],
     hosting: &mut Hosting,
-    ledger: &Ledger,
+    ledger: &ImportLedger,
 ) {
     if !found.hosts.is_empty() {
         return;
@@ -169,26 +176,26 @@ fn lead_all<'a>(
     let mut nameless = None;
     for &to in secure {
         servers[to].https_redirect = Some(found.line);
-        hosting.join(to, at);
+        hosting.add_addresses_of(to, at);
         if hosting.names(to).is_empty() {
             nameless = nameless.or(Some(to));
         }
     }
     if let Some(heir) = nameless {
         // Neither has a name, as is usual in containers: they are one site.
-        leave(at, heir, found, servers, hosting, ledger);
+        remove_merged_server(at, heir, found, servers, hosting, ledger);
     }
 }
 
 /// The names of a server lead to the servers that have them by HTTPS.
-fn lead_names<'a>(
+fn merge_named_redirect<'a>(
     at: usize,
     names: &[String],
-    found: &ToHttps<'a>,
+    found: &NginxHttpsRedirect<'a>,
     secure: &[usize],
-    servers: &mut [Server<'a>],
+    servers: &mut [NginxServer<'a>],
     hosting: &mut Hosting,
-    ledger: &Ledger,
+    ledger: &ImportLedger,
 ) {
     let mut heir = None;
     for name in names {
@@ -205,45 +212,45 @@ fn lead_names<'a>(
         if leads {
             servers[to].https_redirect = Some(found.line);
         }
-        hosting.hand_over(name, at, to);
-        hosting.join(to, at);
+        hosting.transfer_name(name, at, to);
+        hosting.add_addresses_of(to, at);
         heir = heir.or(Some(to));
     }
     if let Some(heir) = heir
         && hosting.names(at).is_empty()
     {
-        leave(at, heir, found, servers, hosting, ledger);
+        remove_merged_server(at, heir, found, servers, hosting, ledger);
     }
 }
 
 /// Nothing is left of a server that redirects to HTTPS.
-fn leave(
+fn remove_merged_server(
     at: usize,
     heir: usize,
-    found: &ToHttps<'_>,
-    servers: &mut [Server<'_>],
+    found: &NginxHttpsRedirect<'_>,
+    servers: &mut [NginxServer<'_>],
     hosting: &mut Hosting,
-    ledger: &Ledger,
+    ledger: &ImportLedger,
 ) {
-    hosting.leave(at, heir);
-    servers[at].is_gone = true;
-    settle(found, ledger);
-    settle_server(servers[at].block, ledger);
+    hosting.replace_by_heir(at, heir);
+    servers[at].is_merged = true;
+    record_redirect(found, ledger);
+    record_merged_server(servers[at].block, ledger);
 }
 
 /// The lines that make a redirect to HTTPS are carried over.
-fn settle(found: &ToHttps<'_>, ledger: &Ledger) {
+fn record_redirect(found: &NginxHttpsRedirect<'_>, ledger: &ImportLedger) {
     for line in &found.lines {
-        ledger.carried(line.id);
+        ledger.mark_carried(line.id);
     }
     if !redirect::keeps_the_path(found.line) {
-        ledger.remark(found.line.id, "to the same path by HTTPS");
+        ledger.mark_different(found.line.id, "to the same path by HTTPS");
     }
 }
 
 /// The rest of a server that only redirects serves nothing.
-fn settle_server(block: &Directive, ledger: &Ledger) {
-    ledger.carried(block.id);
+fn record_merged_server(block: &Directive, ledger: &ImportLedger) {
+    ledger.mark_carried(block.id);
     for location in block.inner().iter().filter(|d| d.name == "location") {
         let challenge = location
             .args
@@ -251,9 +258,9 @@ fn settle_server(block: &Directive, ledger: &Ledger) {
             .any(|arg| arg.contains("acme-challenge"));
         if challenge {
             let need = "authorities follow the redirect to HTTPS: the directory of challenges must be below that site's root (ln -s); or leave [[site.certificate]] out, and Howdah orders certificates by itself";
-            list_all(location, need, ledger);
-        } else if !ledger.is_settled(location.id) {
-            list_all(
+            list_block(location, need, ledger);
+        } else if !ledger.has_outcome(location.id) {
+            list_block(
                 location,
                 "its server redirects everything to HTTPS here",
                 ledger,
@@ -261,21 +268,21 @@ fn settle_server(block: &Directive, ledger: &Ledger) {
         }
     }
     block.walk(&mut |d| {
-        if !ledger.is_settled(d.id) {
-            ledger.moot(d.id, "its server only redirects to HTTPS: https_redirect");
+        if !ledger.has_outcome(d.id) {
+            ledger.mark_irrelevant(d.id, "its server only redirects to HTTPS: https_redirect");
         }
     });
 }
 
 /// Everything in a block is on the list.
-pub fn list_all(block: &Directive, need: &str, ledger: &Ledger) {
-    ledger.list(block.id, need);
+pub fn list_block(block: &Directive, need: &str, ledger: &ImportLedger) {
+    ledger.mark_missing(block.id, need);
     for inner in block.inner() {
         inner.walk(&mut |d| {
-            let moot = super::known::moot(d);
+            let moot = super::known::irrelevant_reason(d);
             match moot {
-                Some(why) => ledger.moot(d.id, why),
-                None => ledger.list(d.id, "its block is not carried over"),
+                Some(why) => ledger.mark_irrelevant(d.id, why),
+                None => ledger.mark_missing(d.id, "its block is not carried over"),
             }
         });
     }
@@ -286,11 +293,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_hosts_or_said_not_to_be() {
-        assert_eq!(host("_"), Ok(vec![]));
-        assert_eq!(host(".x.org"), Ok(vec!["x.org".into(), "*.x.org".into()]));
-        assert_eq!(host("WWW.x.org"), Ok(vec!["www.x.org".into()]));
-        assert_eq!(host("2001:db8::1"), Ok(vec!["[2001:db8::1]".into()]));
-        assert!(host("~^www\\d+").is_err() && host("mail.*").is_err());
+    fn server_names_are_translated_or_refused() {
+        assert_eq!(parse_host("_"), Ok(vec![]));
+        assert_eq!(
+            parse_host(".x.org"),
+            Ok(vec!["x.org".into(), "*.x.org".into()])
+        );
+        assert_eq!(parse_host("WWW.x.org"), Ok(vec!["www.x.org".into()]));
+        assert_eq!(parse_host("2001:db8::1"), Ok(vec!["[2001:db8::1]".into()]));
+        assert!(parse_host("~^www\\d+").is_err() && parse_host("mail.*").is_err());
     }
 }

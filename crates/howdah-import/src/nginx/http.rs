@@ -3,16 +3,16 @@
 use std::ops::RangeInclusive;
 
 use super::hosts;
-use super::scope::Scope;
-use super::{Context, server};
+use super::scope::NginxScope;
+use super::{NginxContext, server};
 use crate::directive::Directive;
-use crate::media_type::needs_no_line;
+use crate::media_type::needs_no_compression_line;
 use crate::reasons;
-use crate::target::Value;
+use crate::target::TomlValue;
 use crate::time;
 
 /// Outside of `http`.
-pub fn main(tree: &[Directive], context: &mut Context<'_>) {
+pub fn translate_main(tree: &[Directive], context: &mut NginxContext<'_>) {
     let ledger = context.ledger;
     for directive in tree {
         match directive.name.as_str() {
@@ -22,15 +22,15 @@ pub fn main(tree: &[Directive], context: &mut Context<'_>) {
                     _ => directive.arg(0).to_owned(),
                 };
                 context.config.top.set("user", user, Some(&directive.place));
-                ledger.carried(directive.id);
+                ledger.mark_carried(directive.id);
             }
-            "pid" => ledger.moot(directive.id, reasons::SERVICE),
-            "error_log" => error_log(directive, context),
+            "pid" => ledger.mark_irrelevant(directive.id, reasons::SERVICE),
+            "error_log" => translate_error_log(directive, context),
             "events" | "stream" | "mail" => {
                 let events = directive.name == "events";
                 directive.walk(&mut |d| match events {
-                    true => ledger.moot(d.id, reasons::TUNING),
-                    false => ledger.list(d.id, "Howdah serves HTTP alone"),
+                    true => ledger.mark_irrelevant(d.id, reasons::TUNING),
+                    false => ledger.mark_missing(d.id, "Howdah serves HTTP alone"),
                 });
             }
             _ => {}
@@ -38,11 +38,11 @@ pub fn main(tree: &[Directive], context: &mut Context<'_>) {
     }
 }
 
-fn error_log(directive: &Directive, context: &mut Context<'_>) {
+fn translate_error_log(directive: &Directive, context: &mut NginxContext<'_>) {
     let ledger = context.ledger;
     let log = context.config.section("log");
     if log.get("error").is_some() {
-        ledger.list(
+        ledger.mark_missing(
             directive.id,
             "one error log for all sites, which names the site",
         );
@@ -51,7 +51,7 @@ fn error_log(directive: &Directive, context: &mut Context<'_>) {
     match directive.arg(0) {
         "stderr" | "/dev/stderr" => log.set("error", "stderr", Some(&directive.place)),
         path if path.starts_with('/') => log.set("error", path, Some(&directive.place)),
-        _ => return ledger.list(directive.id, "[log] error takes a path or stderr"),
+        _ => return ledger.mark_missing(directive.id, "[log] error takes a path or stderr"),
     }
     let level = match directive.arg(1) {
         "debug" => Some("debug"),
@@ -64,29 +64,29 @@ fn error_log(directive: &Directive, context: &mut Context<'_>) {
     if let Some(level) = level {
         log.set("level", level, Some(&directive.place));
     }
-    ledger.carried(directive.id);
+    ledger.mark_carried(directive.id);
 }
 
 /// What is in `http`.
-pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
-    let scope = Scope::outermost(directives);
-    timeouts(directives, context);
-    access_logs(directives, context);
-    compression(directives, context);
-    super::real_ip::write(directives, context);
-    context.zones = super::limits::zones(directives, context.ledger);
-    context.constants = super::scope::mapped(directives, context.ledger);
-    let blocks: Vec<&Directive> = scope.own("server").collect();
-    let (servers, sites, common) = hosts::servers(&blocks, &scope, context.ledger);
+pub fn translate_http<'a>(directives: &'a [Directive], context: &mut NginxContext<'a>) {
+    let scope = NginxScope::outermost(directives);
+    translate_timeouts(directives, context);
+    translate_access_logs(directives, context);
+    translate_compression(directives, context);
+    super::real_ip::write_trusted_proxies(directives, context);
+    context.zones = super::limits::parse_zones(directives, context.ledger);
+    context.constants = super::scope::map_constants(directives, context.ledger);
+    let blocks: Vec<&Directive> = scope.in_own_block("server").collect();
+    let (servers, sites, common) = hosts::assign_servers(&blocks, &scope, context.ledger);
     if !common.is_empty() {
         let top = &mut context.config.top;
-        top.set("listen", crate::listen::texts(&common), None);
+        top.set("listen", crate::listen::listen_values(&common), None);
     }
     let first = context.config.sites.len();
     for answers in &sites {
-        let site = match answers.same_as {
-            Some(number) => answers.again(&context.config.sites[first + number]),
-            None => server::site(&servers[answers.server], answers, &scope, context),
+        let site = match answers.first_site {
+            Some(number) => answers.copy_of_site(&context.config.sites[first + number]),
+            None => server::translate_server(&servers[answers.server], answers, &scope, context),
         };
         context.config.sites.push(site);
     }
@@ -100,18 +100,18 @@ pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
         "ssl_certificate",
         "ssl_certificate_key",
     ] {
-        for directive in scope.own(name) {
-            if !context.ledger.is_settled(directive.id) {
+        for directive in scope.in_own_block(name) {
+            if !context.ledger.has_outcome(directive.id) {
                 context
                     .ledger
-                    .moot(directive.id, "every server that could use it has its own");
+                    .mark_irrelevant(directive.id, "every server that could use it has its own");
             }
         }
     }
 }
 
 /// A size in KiB, rounded up.
-fn kib(text: &str) -> Option<u64> {
+fn parse_kib(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().ok()?;
@@ -124,7 +124,7 @@ fn kib(text: &str) -> Option<u64> {
 }
 
 /// Options of connections: the first that any block says, since here they are for all.
-fn timeouts(directives: &[Directive], context: &mut Context<'_>) {
+fn translate_timeouts(directives: &[Directive], context: &mut NginxContext<'_>) {
     const HOUR: u64 = 3600 * time::SECOND;
     const TIMES: &[(&str, &str, RangeInclusive<u64>)] = &[
         ("keepalive_timeout", "keepalive", 0..=HOUR),
@@ -139,25 +139,25 @@ fn timeouts(directives: &[Directive], context: &mut Context<'_>) {
         let name = directive.name.as_str();
         let time = TIMES.iter().find(|(known, ..)| *known == name);
         let (section, key, value) = if let Some((_, key, range)) = time {
-            let time = time::milliseconds(directive.arg(0));
-            if let Some(remark) = time.and_then(|time| time::remark(time, range)) {
-                ledger.remark(directive.id, remark);
+            let time = time::parse_milliseconds(directive.arg(0));
+            if let Some(remark) = time.and_then(|time| time::range_remark(time, range)) {
+                ledger.mark_different(directive.id, remark);
             }
-            let time = time.map(|time| Value::Text(time::within(time, range)));
+            let time = time.map(|time| TomlValue::Text(time::format_clamped(time, range)));
             ("timeouts", *key, time)
         } else if name == "keepalive_requests" {
             let number = directive.arg(0).parse::<u64>().ok();
-            let number = number.map(|number| Value::Number(number.min(1 << 40)));
+            let number = number.map(|number| TomlValue::Number(number.min(1 << 40)));
             ("limits", "keepalive_requests", number)
         } else if name == "large_client_header_buffers" {
-            let size = kib(directive.arg(1));
+            let size = parse_kib(directive.arg(1));
             // Its 4 buffers of 8 KiB are Howdah's 32 KiB.
             let number: u64 = directive.arg(0).parse().unwrap_or(4);
             let total = size.map(|size| size.saturating_mul(number).clamp(1, 1024));
             (
                 "limits",
                 "header",
-                total.map(|k| Value::Text(format!("{k}K"))),
+                total.map(|k| TomlValue::Text(format!("{k}K"))),
             )
         } else {
             continue;
@@ -165,20 +165,20 @@ fn timeouts(directives: &[Directive], context: &mut Context<'_>) {
         let Some(value) = value else { continue };
         let table = context.config.section(section);
         if table.get(key).is_some_and(|there| *there != value) {
-            ledger.list(directive.id, format!("one [{section}] {key} for all sites"));
+            ledger.mark_missing(directive.id, format!("one [{section}] {key} for all sites"));
             continue;
         }
         table.set(key, value, Some(&directive.place));
-        ledger.carried(directive.id);
+        ledger.mark_carried(directive.id);
     }
 }
 
-const COMMON: &str =
+const COMMON_LOG_FORMAT: &str =
     "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
-const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+const COMBINED_LOG_FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
 /// The first access log is the one that all sites have.
-fn access_logs(directives: &[Directive], context: &mut Context<'_>) {
+fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_>) {
     let ledger = context.ledger;
     let formats: Vec<&Directive> = directives
         .iter()
@@ -197,19 +197,19 @@ fn access_logs(directives: &[Directive], context: &mut Context<'_>) {
         let is_main =
             main.is_some_and(|main| main.arg(0) == log.arg(0) && main.arg(1) == log.arg(1));
         if log.arg(0) == "off" {
-            ledger.moot(log.id, reasons::LOGGING);
+            ledger.mark_irrelevant(log.id, reasons::LOGGING);
         } else if !is_main {
             let need = "one access log for all sites: access_format = \"extended\" or \"json\" names the host of each line";
-            ledger.list(log.id, need);
+            ledger.mark_missing(log.id, need);
         } else if log.arg(0).starts_with("syslog:") || log.arg(0).contains('$') {
-            ledger.list(log.id, "[log] access takes a path, stdout or stderr");
+            ledger.mark_missing(log.id, "[log] access takes a path, stdout or stderr");
         } else {
             let table = context.config.section("log");
             table.set("access", log.arg(0), Some(&log.place));
             let name = Some(log.arg(1)).filter(|name| !name.is_empty() && !name.contains('='));
             let format = formats.iter().find(|format| Some(format.arg(0)) == name);
             match (format, name) {
-                (_, None | Some("combined")) => ledger.carried(log.id),
+                (_, None | Some("combined")) => ledger.mark_carried(log.id),
                 (Some(format), _) => {
                     let text: String = format.args[1..]
                         .iter()
@@ -217,8 +217,8 @@ fn access_logs(directives: &[Directive], context: &mut Context<'_>) {
                         .cloned()
                         .collect();
                     let word = match text.trim() {
-                        COMMON => "common",
-                        COMBINED => "combined",
+                        COMMON_LOG_FORMAT => "common",
+                        COMBINED_LOG_FORMAT => "combined",
                         text if text.starts_with('{') => "json",
                         _ => "extended",
                     };
@@ -227,21 +227,23 @@ fn access_logs(directives: &[Directive], context: &mut Context<'_>) {
                         .section("log")
                         .set("access_format", word, Some(&format.place));
                     match word {
-                        "common" | "combined" => ledger.carried(format.id),
-                        _ => ledger.remark(
+                        "common" | "combined" => ledger.mark_carried(format.id),
+                        _ => ledger.mark_different(
                             format.id,
                             format!("its fields are those of access_format = \"{word}\""),
                         ),
                     }
-                    ledger.carried(log.id);
+                    ledger.mark_carried(log.id);
                 }
-                (None, Some(_)) => ledger.remark(log.id, "its format is not there: combined"),
+                (None, Some(_)) => {
+                    ledger.mark_different(log.id, "its format is not there: combined")
+                }
             }
         }
     }
     for format in formats {
-        if !ledger.is_settled(format.id) {
-            ledger.list(
+        if !ledger.has_outcome(format.id) {
+            ledger.mark_missing(
                 format.id,
                 "access_format is common, combined, extended or json",
             );
@@ -249,7 +251,7 @@ fn access_logs(directives: &[Directive], context: &mut Context<'_>) {
     }
 }
 
-fn compression(directives: &[Directive], context: &mut Context<'_>) {
+fn translate_compression(directives: &[Directive], context: &mut NginxContext<'_>) {
     let ledger = context.ledger;
     let mut found = Vec::new();
     for directive in directives {
@@ -263,29 +265,29 @@ fn compression(directives: &[Directive], context: &mut Context<'_>) {
             "gzip" if !on => {
                 table.set(
                     "codings",
-                    Value::Texts(vec!["off".to_owned()]),
+                    TomlValue::Texts(vec!["off".to_owned()]),
                     Some(&directive.place),
                 );
-                ledger.carried(directive.id);
+                ledger.mark_carried(directive.id);
             }
             "gzip" if directive.arg(0) == "off" => {
-                ledger.list(directive.id, "compression is for all sites")
+                ledger.mark_missing(directive.id, "compression is for all sites")
             }
-            "gzip" => ledger.carried(directive.id),
+            "gzip" => ledger.mark_carried(directive.id),
             "gzip_types" | "brotli_types" | "zstd_types" => {
                 more.extend(
                     directive
                         .args
                         .iter()
-                        .filter(|t| !needs_no_line(t) && t.contains('/'))
+                        .filter(|t| !needs_no_compression_line(t) && t.contains('/'))
                         .cloned(),
                 );
                 match directive.args.iter().any(|t| t == "*") {
-                    true => ledger.remark(
+                    true => ledger.mark_different(
                         directive.id,
                         "text types only: others are compressed already",
                     ),
-                    false => ledger.carried(directive.id),
+                    false => ledger.mark_carried(directive.id),
                 }
             }
             _ => {}
@@ -294,7 +296,7 @@ fn compression(directives: &[Directive], context: &mut Context<'_>) {
     more.sort();
     more.dedup();
     if !more.is_empty() {
-        table.set("types", Value::Texts(more), None);
+        table.set("types", TomlValue::Texts(more), None);
     }
 }
 
@@ -303,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_nginxs() {
+    fn sizes_are_parsed_as_in_nginx() {
         for (text, expected) in [
             ("8k", Some(8)),
             ("16384", Some(16)),
@@ -312,7 +314,7 @@ mod tests {
             ("8x", None),
             ("18446744073709551615m", None),
         ] {
-            assert_eq!(kib(text), expected, "{text}");
+            assert_eq!(parse_kib(text), expected, "{text}");
         }
     }
 }

@@ -5,12 +5,13 @@ use crate::reasons::{
     COMPRESSION, FILES, LOGGING, PROTOCOL, REDIRECTS, SESSIONS, STAPLING, TLS, TUNING, VERSION,
 };
 
-const SCRIPTS: &str = "Howdah finds the script and its PATH_INFO by itself";
-const MODULES: &str = "Howdah has no modules to load; what they bring is listed by its own lines";
-const NAMES: &str = "names are looked up by the system";
-const UPGRADE: &str = "proxy rules pass WebSocket through by themselves";
+const SCRIPTS_REASON: &str = "Howdah finds the script and its PATH_INFO by itself";
+const MODULES_REASON: &str =
+    "Howdah has no modules to load; what they bring is listed by its own lines";
+const RESOLVER_REASON: &str = "names are looked up by the system";
+const WEBSOCKET_REASON: &str = "proxy rules pass WebSocket through by themselves";
 
-const MOOT: &[(&str, &[&str])] = &[
+const IRRELEVANT_DIRECTIVES: &[(&str, &[&str])] = &[
     (
         TUNING,
         &[
@@ -214,9 +215,12 @@ const MOOT: &[(&str, &[&str])] = &[
             "ssl_trusted_certificate",
         ],
     ),
-    (SCRIPTS, &["fastcgi_index", "fastcgi_split_path_info"]),
-    (MODULES, &["load_module"]),
-    (NAMES, &["resolver", "resolver_timeout"]),
+    (
+        SCRIPTS_REASON,
+        &["fastcgi_index", "fastcgi_split_path_info"],
+    ),
+    (MODULES_REASON, &["load_module"]),
+    (RESOLVER_REASON, &["resolver", "resolver_timeout"]),
     (
         FILES,
         &[
@@ -231,22 +235,24 @@ const MOOT: &[(&str, &[&str])] = &[
 ];
 
 /// Why a directive has no meaning here; none if it may have one.
-pub fn moot(directive: &Directive) -> Option<&'static str> {
+pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
     // `set $path_info $fastcgi_path_info`: kept from what `try_files` does to it.
     if directive.name == "set" && directive.arg(1) == "$fastcgi_path_info" {
-        return Some(SCRIPTS);
+        return Some(SCRIPTS_REASON);
     }
     // `map $http_upgrade $connection_upgrade`, for WebSocket.
     if directive.name == "map" && directive.arg(0) == "$http_upgrade" {
-        return Some(UPGRADE);
+        return Some(WEBSOCKET_REASON);
     }
     let name = directive.name.as_str();
-    let found = MOOT.iter().find(|(_, names)| names.contains(&name));
+    let found = IRRELEVANT_DIRECTIVES
+        .iter()
+        .find(|(_, names)| names.contains(&name));
     found.map(|(why, _)| *why)
 }
 
 /// What it would take, for directives that are known and not carried over.
-pub fn need(name: &str) -> Option<(&'static str, bool)> {
+pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
     let need = match name {
         "autoindex" | "autoindex_exact_size" | "autoindex_format" | "autoindex_localtime" => {
             "Howdah lists no directories: a script that lists them, or an index file"

@@ -5,7 +5,7 @@ use std::str::Chars;
 
 /// A word or a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Token {
+pub enum NginxToken {
     /// A word, without its quotes.
     Word(String),
     /// `;`
@@ -18,19 +18,19 @@ pub enum Token {
 
 /// What keeps text from being words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum LexerError {
     /// A quote is not closed.
     OpenQuote,
     /// Behind a closing quote something follows at once.
     AfterQuote,
 }
 
-impl Fault {
+impl LexerError {
     /// As it is reported.
     pub fn message(self) -> &'static str {
         match self {
-            Fault::OpenQuote => "a quote that begins here is not closed",
-            Fault::AfterQuote => "behind a closing quote a space, `;` or `{` is expected",
+            LexerError::OpenQuote => "a quote that begins here is not closed",
+            LexerError::AfterQuote => "behind a closing quote a space, `;` or `{` is expected",
         }
     }
 }
@@ -63,7 +63,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// The next word or mark and its line; none at the end.
-    pub fn token(&mut self) -> Result<Option<(Token, usize)>, (Fault, usize)> {
+    pub fn next_token(&mut self) -> Result<Option<(NginxToken, usize)>, (LexerError, usize)> {
         loop {
             match self.rest.peek() {
                 None => return Ok(None),
@@ -74,9 +74,9 @@ impl<'t> Lexer<'t> {
         }
         let line = self.line;
         let mark = match self.rest.peek() {
-            Some(';') => Some(Token::End),
-            Some('{') => Some(Token::Open),
-            Some('}') => Some(Token::Close),
+            Some(';') => Some(NginxToken::End),
+            Some('{') => Some(NginxToken::Open),
+            Some('}') => Some(NginxToken::Close),
             _ => None,
         };
         if let Some(mark) = mark {
@@ -87,14 +87,14 @@ impl<'t> Lexer<'t> {
             Some(&quote @ ('"' | '\'')) => self.quoted(quote).map_err(|fault| (fault, line))?,
             _ => self.bare(),
         };
-        Ok(Some((Token::Word(word), line)))
+        Ok(Some((NginxToken::Word(word), line)))
     }
 
-    fn quoted(&mut self, quote: char) -> Result<String, Fault> {
+    fn quoted(&mut self, quote: char) -> Result<String, LexerError> {
         self.take();
         let mut word = String::new();
         loop {
-            match self.take().ok_or(Fault::OpenQuote)? {
+            match self.take().ok_or(LexerError::OpenQuote)? {
                 c if c == quote => break,
                 '\\' => self.escape(&mut word),
                 c => word.push(c),
@@ -103,7 +103,7 @@ impl<'t> Lexer<'t> {
         match self.rest.peek() {
             None | Some(';' | '{' | ')') => Ok(word),
             Some(c) if c.is_ascii_whitespace() => Ok(word),
-            Some(_) => Err(Fault::AfterQuote),
+            Some(_) => Err(LexerError::AfterQuote),
         }
     }
 
@@ -165,19 +165,19 @@ mod tests {
     fn words(text: &str) -> Vec<String> {
         let mut lexer = Lexer::new(text);
         let mut words = Vec::new();
-        while let Some((token, line)) = lexer.token().unwrap() {
+        while let Some((token, line)) = lexer.next_token().unwrap() {
             words.push(match token {
-                Token::Word(word) => format!("{line}{word}"),
-                Token::End => ";".to_owned(),
-                Token::Open => "{".to_owned(),
-                Token::Close => "}".to_owned(),
+                NginxToken::Word(word) => format!("{line}{word}"),
+                NginxToken::End => ";".to_owned(),
+                NginxToken::Open => "{".to_owned(),
+                NginxToken::Close => "}".to_owned(),
             });
         }
         words
     }
 
     #[test]
-    fn words_are_nginxs() {
+    fn tokens_are_split_as_in_nginx() {
         assert_eq!(
             words("a b;# c ;\nlocation ~ \\.php$ {x 'y \"z' \"\\\"\";}"),
             [
@@ -197,8 +197,8 @@ mod tests {
         );
         assert_eq!(words("a ${b}c{"), ["1a", "1${b}c", "{"]);
         assert_eq!(words("if (-f \"x\") {"), ["1if", "1(-f", "1x", "1)", "{"]);
-        let fault = |text| Lexer::new(text).token().unwrap_err();
-        assert_eq!(fault("\n'a"), (Fault::OpenQuote, 2));
-        assert_eq!(fault("'a'b"), (Fault::AfterQuote, 1));
+        let fault = |text| Lexer::new(text).next_token().unwrap_err();
+        assert_eq!(fault("\n'a"), (LexerError::OpenQuote, 2));
+        assert_eq!(fault("'a'b"), (LexerError::AfterQuote, 1));
     }
 }

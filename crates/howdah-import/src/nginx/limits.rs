@@ -2,27 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use super::location::{Kind, Location};
-use super::server::Work;
+use super::location::{Location, LocationKind};
+use super::server::ServerTranslation;
 use super::variables::has_variables;
 use crate::directive::Directive;
-use crate::ledger::Ledger;
-use crate::stages::Stage;
-use crate::when::{Match, When};
+use crate::ledger::ImportLedger;
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
 
 /// What a zone counts: whom, and at what rate (none: connections).
 #[derive(Clone, Debug)]
-pub struct Zone {
+pub struct LimitZone {
     by: Option<String>,
     rate: Option<String>,
 }
 
 /// Zones by name, those of requests with `r`, of connections with `c` in front.
-pub type Zones = BTreeMap<String, Zone>;
+pub type LimitZones = BTreeMap<String, LimitZone>;
 
 /// Reads the zones of an `http` block.
-pub fn zones(directives: &[Directive], ledger: &Ledger) -> Zones {
-    let mut zones = Zones::new();
+pub fn parse_zones(directives: &[Directive], ledger: &ImportLedger) -> LimitZones {
+    let mut zones = LimitZones::new();
     for line in directives {
         let kind = match line.name.as_str() {
             "limit_req_zone" => 'r',
@@ -33,26 +33,26 @@ pub fn zones(directives: &[Directive], ledger: &Ledger) -> Zones {
         let Some(name) = word("zone=").and_then(|zone| zone.split(':').next()) else {
             continue;
         };
-        let by = match client(line.arg(0)) {
+        let by = match limit_key(line.arg(0)) {
             Ok(by) => by,
             Err(need) => {
-                ledger.list_protection(line.id, need);
+                ledger.mark_missing_protection(line.id, need);
                 continue;
             }
         };
-        let rate = word("rate=").and_then(rate);
+        let rate = word("rate=").and_then(parse_rate);
         if kind == 'r' && rate.is_none() {
-            ledger.list_protection(line.id, "rate = \"10/s\" of a rule");
+            ledger.mark_missing_protection(line.id, "rate = \"10/s\" of a rule");
             continue;
         }
-        ledger.carried(line.id);
-        zones.insert(format!("{kind}{name}"), Zone { by, rate });
+        ledger.mark_carried(line.id);
+        zones.insert(format!("{kind}{name}"), LimitZone { by, rate });
     }
     zones
 }
 
 /// `limit_by`; none: by address.
-fn client(key: &str) -> Result<Option<String>, String> {
+fn limit_key(key: &str) -> Result<Option<String>, String> {
     let name = key.trim_start_matches('$').trim_matches(['{', '}']);
     match name {
         "binary_remote_addr" | "remote_addr" => return Ok(None),
@@ -75,7 +75,7 @@ fn client(key: &str) -> Result<Option<String>, String> {
 }
 
 /// `30r/m` as `30/m`.
-fn rate(text: &str) -> Option<String> {
+fn parse_rate(text: &str) -> Option<String> {
     let (number, unit) = text.split_once("r/")?;
     let number: u32 = number.parse().ok()?;
     ((1..=100_000).contains(&number) && matches!(unit, "s" | "m"))
@@ -83,31 +83,36 @@ fn rate(text: &str) -> Option<String> {
 }
 
 /// The limits of the server: for all but the locations with limits of their own.
-pub fn of_server(work: &mut Work<'_, '_>) {
+pub fn translate_server_limits(work: &mut ServerTranslation<'_, '_>) {
     for name in ["limit_req", "limit_conn"] {
         let lines = work.scope.all(&[name]);
-        let has_own = |l: &&Location<'_>| l.kind != Kind::Named && l.block.last(name).is_some();
+        let has_own =
+            |l: &&Location<'_>| l.kind != LocationKind::Named && l.block.last(name).is_some();
         let own = work.locations.iter().filter(has_own);
-        let own: Vec<Match> = own.filter_map(|l| l.paths().ok()).collect();
-        if own.contains(&Match::All) {
+        let own: Vec<PathMatch> = own.filter_map(|l| l.paths().ok()).collect();
+        if own.contains(&PathMatch::All) {
             continue;
         }
-        let when = When::except(Match::All, own);
+        let when = RuleCondition::except(PathMatch::All, own);
         for line in lines {
-            limit(work, line, &when);
+            translate_limit(work, line, &when);
         }
     }
 }
 
 /// The limits of a location.
-pub fn of_location(work: &mut Work<'_, '_>, location: &Location<'_>, when: &When) {
+pub fn translate_location_limits(
+    work: &mut ServerTranslation<'_, '_>,
+    location: &Location<'_>,
+    when: &RuleCondition,
+) {
     let lines = location.block.inner().iter();
     for line in lines.filter(|d| matches!(d.name.as_str(), "limit_req" | "limit_conn")) {
-        limit(work, line, when);
+        translate_limit(work, line, when);
     }
 }
 
-fn limit(work: &mut Work<'_, '_>, line: &Directive, when: &When) {
+fn translate_limit(work: &mut ServerTranslation<'_, '_>, line: &Directive, when: &RuleCondition) {
     let ledger = work.ledger;
     let of_requests = line.name == "limit_req";
     let word = |prefix: &str| line.args.iter().find_map(|arg| arg.strip_prefix(prefix));
@@ -117,7 +122,8 @@ fn limit(work: &mut Work<'_, '_>, line: &Directive, when: &When) {
     };
     let zone = zone.and_then(|name| work.context.zones.get(&name).cloned());
     let Some(zone) = zone else {
-        return ledger.list_protection(line.id, "rate or connections of a rule (docs/limits.md)");
+        return ledger
+            .mark_missing_protection(line.id, "rate or connections of a rule (docs/limits.md)");
     };
     let mut rule = match (zone.rate, line.arg(1).parse::<u64>()) {
         (Some(rate), _) if of_requests => {
@@ -129,13 +135,13 @@ fn limit(work: &mut Work<'_, '_>, line: &Directive, when: &When) {
         (_, Ok(number @ 1..=1_000_000)) if !of_requests => {
             when.rule("connections", number, &line.place)
         }
-        _ => return ledger.list_protection(line.id, "rate or connections of a rule"),
+        _ => return ledger.mark_missing_protection(line.id, "rate or connections of a rule"),
     };
     if let Some(by) = zone.by {
         rule.set("limit_by", by, None);
     }
-    work.push_at(Stage::Answers, rule);
-    ledger.remark(line.id, "429 with Retry-After, and nothing is delayed");
+    work.push_at(RuleStage::Responses, rule);
+    ledger.mark_different(line.id, "429 with Retry-After, and nothing is delayed");
 }
 
 #[cfg(test)]
@@ -143,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_and_rates_are_those_of_limits() {
+    fn limit_keys_and_rates_are_translated() {
         for (key, by) in [
             ("$binary_remote_addr", Ok(None)),
             ("$http_x_api_key", Ok(Some("header x-api-key"))),
@@ -154,10 +160,10 @@ mod tests {
             ("$limit", Err(())),
         ] {
             let by = by.map(|by| by.map(str::to_owned));
-            assert_eq!(client(key).map_err(|_| ()), by, "{key}");
+            assert_eq!(limit_key(key).map_err(|_| ()), by, "{key}");
         }
-        assert_eq!(rate("30r/m").as_deref(), Some("30/m"));
-        assert_eq!(rate("0r/s"), None);
-        assert_eq!(rate("10/s"), None);
+        assert_eq!(parse_rate("30r/m").as_deref(), Some("30/m"));
+        assert_eq!(parse_rate("0r/s"), None);
+        assert_eq!(parse_rate("10/s"), None);
     }
 }

@@ -3,17 +3,17 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::directive::Directive;
-use crate::ledger::Ledger;
-use crate::listen::Listen;
+use crate::ledger::ImportLedger;
+use crate::listen::SiteListen;
 
 /// Reads a `listen`.
 ///
 /// # Errors
 /// What Howdah cannot do: a sentence.
-pub fn parse(directive: &Directive) -> Result<Listen, String> {
+pub fn parse_listen(directive: &Directive) -> Result<SiteListen, String> {
     let word = |word: &str| directive.args.iter().skip(1).any(|arg| arg == word);
     let tls = word("ssl") || word("quic");
-    Ok(Listen {
+    Ok(SiteListen {
         address: address(directive.arg(0))?,
         tls,
         quic: word("quic"),
@@ -24,8 +24,8 @@ pub fn parse(directive: &Directive) -> Result<Listen, String> {
 }
 
 /// What nginx listens on where a server says nothing.
-pub fn usual() -> Listen {
-    Listen {
+pub fn default_listen() -> SiteListen {
+    SiteListen {
         address: "0.0.0.0:80".to_owned(),
         tls: false,
         quic: false,
@@ -65,7 +65,7 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 /// The addresses of a server.
-pub fn of_server(server: &Directive, ledger: &Ledger) -> Vec<Listen> {
+pub fn server_addresses(server: &Directive, ledger: &ImportLedger) -> Vec<SiteListen> {
     let mut listens = Vec::new();
     let lines: Vec<&Directive> = server
         .inner()
@@ -75,23 +75,23 @@ pub fn of_server(server: &Directive, ledger: &Ledger) -> Vec<Listen> {
     // `ssl on` is of old configurations.
     let all_tls = server.last("ssl").filter(|d| d.arg(0) == "on");
     for line in server.inner().iter().filter(|d| d.name == "ssl") {
-        ledger.carried(line.id);
+        ledger.mark_carried(line.id);
     }
     for line in &lines {
-        match parse(line) {
+        match parse_listen(line) {
             Ok(mut listen) => {
                 listen.tls |= all_tls.is_some();
                 if listen.quic && listen.proxy_protocol {
-                    ledger.remark(line.id, "HTTP/3 takes no PROXY header: it is left out");
+                    ledger.mark_different(line.id, "HTTP/3 takes no PROXY header: it is left out");
                 }
-                ledger.carried(line.id);
+                ledger.mark_carried(line.id);
                 listens.push(listen);
             }
-            Err(need) => ledger.list(line.id, need),
+            Err(need) => ledger.mark_missing(line.id, need),
         }
     }
     if lines.is_empty() {
-        listens.push(usual());
+        listens.push(default_listen());
     }
     listens
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_what_nginx_means() {
+    fn addresses_are_parsed_as_in_nginx() {
         for (text, expected) in [
             ("80", "0.0.0.0:80"),
             ("*:8080", "0.0.0.0:8080"),

@@ -3,18 +3,18 @@
 use howdah_htaccess::rule_expression::RuleExpression;
 
 use crate::directive::Directive;
-use crate::expression::{below, both, compile_path, matches};
-use crate::when::Match;
+use crate::expression::{compile_path, intersection, limit_to_prefix, may_match};
+use crate::rule_condition::PathMatch;
 
 /// How a location is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum LocationKind {
     /// `location = /x`
     Exact,
     /// `location ~ x` within another location, which is tried before those outside.
     NestedRegex,
     /// `location ^~ /x`: no regular expressions are tried.
-    Firm,
+    PrefixNoRegex,
     /// `location ~ x`
     Regex,
     /// `location /x`
@@ -31,7 +31,7 @@ pub struct Location<'a> {
     /// The locations around it, the outermost first.
     pub around: Vec<&'a Directive>,
     /// How it is chosen.
-    pub kind: Kind,
+    pub kind: LocationKind,
     /// Its prefix or name, or its expression.
     pub pattern: String,
     /// The prefix that it begins with; empty for an expression of its own.
@@ -45,45 +45,47 @@ impl Location<'_> {
     ///
     /// # Errors
     /// What rules cannot express.
-    pub fn paths(&self) -> Result<Match, String> {
+    pub fn paths(&self) -> Result<PathMatch, String> {
         match self.kind {
-            Kind::Exact => Ok(Match::Path(self.pattern.clone())),
-            Kind::Firm | Kind::Prefix => Ok(Match::beginning(&self.pattern)),
-            Kind::Regex | Kind::NestedRegex => match &self.expression {
+            LocationKind::Exact => Ok(PathMatch::Path(self.pattern.clone())),
+            LocationKind::PrefixNoRegex | LocationKind::Prefix => {
+                Ok(PathMatch::text_prefix(&self.pattern))
+            }
+            LocationKind::Regex | LocationKind::NestedRegex => match &self.expression {
                 Some(Err(why)) => Err(why.clone()),
-                _ => Ok(Match::Regex(self.pattern.clone())),
+                _ => Ok(PathMatch::Regex(self.pattern.clone())),
             },
-            Kind::Named => Err("it is reached by its name only".to_owned()),
+            LocationKind::Named => Err("it is reached by its name only".to_owned()),
         }
     }
 
     /// Everything that no other location is for.
-    pub fn is_rest(&self) -> bool {
-        self.kind == Kind::Prefix && self.pattern == "/"
+    pub fn is_catch_all(&self) -> bool {
+        self.kind == LocationKind::Prefix && self.pattern == "/"
     }
 
     /// Whether a path is for it, others aside.
-    pub fn has(&self, path: &str) -> bool {
+    pub fn matches_path(&self, path: &str) -> bool {
         match self.kind {
-            Kind::Exact => path == self.pattern,
-            Kind::Firm | Kind::Prefix => path.starts_with(&self.pattern),
-            Kind::Regex | Kind::NestedRegex => {
+            LocationKind::Exact => path == self.pattern,
+            LocationKind::PrefixNoRegex | LocationKind::Prefix => path.starts_with(&self.pattern),
+            LocationKind::Regex | LocationKind::NestedRegex => {
                 let expression = self.expression.as_ref();
-                expression.is_some_and(|e| e.as_ref().is_ok_and(|e| matches(e, path)))
+                expression.is_some_and(|e| e.as_ref().is_ok_and(|e| may_match(e, path)))
             }
-            Kind::Named => false,
+            LocationKind::Named => false,
         }
     }
 }
 
 /// All locations of a server, those first that nginx prefers.
-pub fn ordered(server: &Directive) -> Vec<Location<'_>> {
+pub fn ordered_locations(server: &Directive) -> Vec<Location<'_>> {
     let mut all = Vec::new();
-    collect(server, &[], Outer::default(), &mut all);
+    collect_locations(server, &[], Outer::default(), &mut all);
     // Expressions keep the order of the file; of prefixes the longest counts.
     all.sort_by_key(|location| {
         let length = match location.kind {
-            Kind::Firm | Kind::Prefix => location.pattern.len(),
+            LocationKind::PrefixNoRegex | LocationKind::Prefix => location.pattern.len(),
             _ => 0,
         };
         (location.kind, std::cmp::Reverse(length))
@@ -95,46 +97,50 @@ pub fn ordered(server: &Directive) -> Vec<Location<'_>> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Outer<'o> {
     prefix: &'o str,
-    is_firm: bool,
+    is_no_regex: bool,
     expression: Option<&'o str>,
 }
 
-fn collect<'a>(
+fn collect_locations<'a>(
     block: &'a Directive,
     around: &[&'a Directive],
     outer: Outer<'_>,
     all: &mut Vec<Location<'a>>,
 ) {
     let Outer {
-        prefix, is_firm, ..
+        prefix,
+        is_no_regex: is_firm,
+        ..
     } = outer;
     for inner in block.inner().iter().filter(|d| d.name == "location") {
-        let (kind, pattern) = kind(inner);
+        let (kind, pattern) = parse_modifier(inner);
         let nested = !around.is_empty();
         let (kind, pattern) = match kind {
-            Kind::Regex => {
+            LocationKind::Regex => {
                 let limited = match outer.expression {
-                    Some(outer) => both(outer, &pattern),
-                    None => below(prefix, &pattern),
+                    Some(outer) => intersection(outer, &pattern),
+                    None => limit_to_prefix(prefix, &pattern),
                 };
                 let limited = limited.unwrap_or(pattern);
                 let kind = if nested {
-                    Kind::NestedRegex
+                    LocationKind::NestedRegex
                 } else {
-                    Kind::Regex
+                    LocationKind::Regex
                 };
                 (kind, limited)
             }
             // No expressions outside of a firm location are tried for what is within it.
-            Kind::Prefix if is_firm => (Kind::Firm, pattern),
+            LocationKind::Prefix if is_firm => (LocationKind::PrefixNoRegex, pattern),
             kind => (kind, pattern),
         };
         let within = [around, &[inner]].concat();
         let own = match kind {
-            Kind::Exact | Kind::Firm | Kind::Prefix => pattern.clone(),
+            LocationKind::Exact | LocationKind::PrefixNoRegex | LocationKind::Prefix => {
+                pattern.clone()
+            }
             _ => prefix.to_owned(),
         };
-        let is_regex = matches!(kind, Kind::Regex | Kind::NestedRegex);
+        let is_regex = matches!(kind, LocationKind::Regex | LocationKind::NestedRegex);
         all.push(Location {
             expression: is_regex.then(|| compile_path(&pattern)),
             block: inner,
@@ -145,39 +151,42 @@ fn collect<'a>(
         });
         let outer = Outer {
             prefix: &own,
-            is_firm: is_firm || kind == Kind::Firm,
+            is_no_regex: is_firm || kind == LocationKind::PrefixNoRegex,
             expression: is_regex.then_some(pattern.as_str()),
         };
-        collect(inner, &within, outer, all);
+        collect_locations(inner, &within, outer, all);
     }
 }
 
-fn kind(block: &Directive) -> (Kind, String) {
+fn parse_modifier(block: &Directive) -> (LocationKind, String) {
     let first = block.arg(0);
     if block.args.len() > 1 {
         let pattern = block.arg(1).to_owned();
         return match first {
-            "=" => (Kind::Exact, pattern),
-            "^~" => (Kind::Firm, pattern),
-            "~" => (Kind::Regex, pattern),
-            "~*" => (Kind::Regex, format!("(?i){pattern}")),
-            _ => (Kind::Named, pattern),
+            "=" => (LocationKind::Exact, pattern),
+            "^~" => (LocationKind::PrefixNoRegex, pattern),
+            "~" => (LocationKind::Regex, pattern),
+            "~*" => (LocationKind::Regex, format!("(?i){pattern}")),
+            _ => (LocationKind::Named, pattern),
         };
     }
     // The mark may stand at the pattern without a space.
-    for (mark, kind) in [("=", Kind::Exact), ("^~", Kind::Firm)] {
+    for (mark, kind) in [
+        ("=", LocationKind::Exact),
+        ("^~", LocationKind::PrefixNoRegex),
+    ] {
         if let Some(pattern) = first.strip_prefix(mark) {
             return (kind, pattern.to_owned());
         }
     }
     if let Some(pattern) = first.strip_prefix("~*") {
-        return (Kind::Regex, format!("(?i){pattern}"));
+        return (LocationKind::Regex, format!("(?i){pattern}"));
     }
     if let Some(pattern) = first.strip_prefix('~') {
-        return (Kind::Regex, pattern.to_owned());
+        return (LocationKind::Regex, pattern.to_owned());
     }
     match first.starts_with('/') {
-        true => (Kind::Prefix, first.to_owned()),
-        false => (Kind::Named, first.to_owned()),
+        true => (LocationKind::Prefix, first.to_owned()),
+        false => (LocationKind::Named, first.to_owned()),
     }
 }

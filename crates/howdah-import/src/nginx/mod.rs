@@ -36,34 +36,34 @@ use std::path::{Path, PathBuf};
 
 use crate::directive::Directive;
 use crate::fpm::FpmPool;
-use crate::ledger::Ledger;
-use crate::source::joined;
-use crate::target::Config;
-use crate::{Problem, Request};
-use php::Pools;
+use crate::ledger::ImportLedger;
+use crate::source::join_path;
+use crate::target::TargetConfig;
+use crate::{ImportError, ImportRequest};
+use php::FastcgiPools;
 
 /// Where Debian's nginx was built to look for files.
-const PREFIX: &str = "/usr/share/nginx";
+const DEBIAN_PREFIX: &str = "/usr/share/nginx";
 
 /// What all servers share.
-struct Context<'a> {
-    ledger: &'a Ledger,
-    config: &'a mut Config,
-    pools: Pools<'a>,
+struct NginxContext<'a> {
+    ledger: &'a ImportLedger,
+    config: &'a mut TargetConfig,
+    pools: FastcgiPools<'a>,
     /// Relative roots count from here.
     prefix: PathBuf,
     /// Relative names of certificates count from here.
     directory: PathBuf,
     media_type: fn(&[u8]) -> &'static str,
     /// What limits count.
-    zones: limits::Zones,
+    zones: limits::LimitZones,
     /// Variables that a `map` gives one value.
     constants: variables::Constants,
 }
 
 /// Files as they were read.
 #[derive(Debug)]
-pub struct Configuration {
+pub struct NginxConfig {
     /// Their directives, with those of included files.
     pub tree: Vec<Directive>,
     /// Relative names of certificates count from here.
@@ -74,7 +74,7 @@ pub struct Configuration {
 ///
 /// # Errors
 /// One cannot be read, or its grammar is wrong.
-pub fn read(request: &Request, ledger: &Ledger) -> Result<Configuration, Problem> {
+pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<NginxConfig, ImportError> {
     let mut tree = Vec::new();
     let mut directory = PathBuf::new();
     for (number, path) in request.paths.iter().enumerate() {
@@ -90,27 +90,27 @@ pub fn read(request: &Request, ledger: &Ledger) -> Result<Configuration, Problem
             }
             _ => own,
         };
-        let mut parser = parser::Parser::new(ledger, own.clone());
-        tree.extend(parser.file(&path)?);
+        let mut parser = parser::NginxParser::new(ledger, own.clone());
+        tree.extend(parser.parse_file(&path)?);
         if number == 0 {
             directory = own;
         }
     }
-    Ok(Configuration { tree, directory })
+    Ok(NginxConfig { tree, directory })
 }
 
 /// Adds what the files say to the configuration.
 pub fn translate(
-    read: &Configuration,
-    request: &Request,
+    read: &NginxConfig,
+    request: &ImportRequest,
     fpm: &[FpmPool],
-    ledger: &Ledger,
-    config: &mut Config,
+    ledger: &ImportLedger,
+    config: &mut TargetConfig,
 ) {
     let tree = &read.tree;
     let https: Vec<&Directive> = tree.iter().filter(|d| d.name == "http").collect();
     for http in &https {
-        ledger.carried(http.id);
+        ledger.mark_carried(http.id);
     }
     // Without an `http` block these are files that one includes.
     let lists: Vec<&[Directive]> = match https.is_empty() {
@@ -122,56 +122,59 @@ pub fn translate(
         .filter(|d| d.name == "upstream")
         .map(|d| (d.arg(0), d))
         .collect();
-    let mut context = Context {
+    let mut context = NginxContext {
         ledger,
         config,
-        pools: Pools::new(fpm, upstreams),
-        prefix: request.prefix.clone().unwrap_or_else(|| PREFIX.into()),
+        pools: FastcgiPools::new(fpm, upstreams),
+        prefix: request
+            .prefix
+            .clone()
+            .unwrap_or_else(|| DEBIAN_PREFIX.into()),
         directory: read.directory.clone(),
         media_type: request.media_type,
-        zones: limits::Zones::new(),
+        zones: limits::LimitZones::new(),
         constants: variables::Constants::new(),
     };
-    http::main(tree, &mut context);
+    http::translate_main(tree, &mut context);
     for list in lists {
-        http::block(list, &mut context);
+        http::translate_http(list, &mut context);
     }
-    settle_rest(tree, ledger);
-    crate::pool::name_everywhere(config);
+    record_remaining_outcomes(tree, ledger);
+    crate::pool::set_pool_of_all_sites(config);
 }
 
 /// Blocks whose unknown lines belong to what they are, not to nginx' directives.
-const TABLES: &[&str] = &["map", "geo", "types", "split_clients", "geoip2", "upstream"];
+const DATA_BLOCKS: &[&str] = &["map", "geo", "types", "split_clients", "geoip2", "upstream"];
 
 /// What has not been accounted for is without a meaning, or on the list.
-fn settle_rest(tree: &[Directive], ledger: &Ledger) {
+fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
     for directive in tree {
-        let settled = ledger.is_settled(directive.id);
-        if let Some(why) = known::moot(directive) {
+        let settled = ledger.has_outcome(directive.id);
+        if let Some(why) = known::irrelevant_reason(directive) {
             if !settled {
-                ledger.moot(directive.id, why);
+                ledger.mark_irrelevant(directive.id, why);
             }
             for inner in directive.inner() {
-                ledger.moot(inner.id, why);
+                ledger.mark_irrelevant(inner.id, why);
             }
-        } else if !settled && let Some((need, protects)) = known::need(&directive.name) {
+        } else if !settled && let Some((need, protects)) = known::missing_remark(&directive.name) {
             match protects {
-                true => ledger.list_protection(directive.id, need),
-                false => ledger.list(directive.id, need),
+                true => ledger.mark_missing_protection(directive.id, need),
+                false => ledger.mark_missing(directive.id, need),
             }
         }
-        if TABLES.contains(&directive.name.as_str()) {
+        if DATA_BLOCKS.contains(&directive.name.as_str()) {
             for inner in directive.inner() {
-                if !ledger.is_settled(inner.id) {
-                    ledger.list(inner.id, "its block is not carried over");
+                if !ledger.has_outcome(inner.id) {
+                    ledger.mark_missing(inner.id, "its block is not carried over");
                 }
             }
         }
-        settle_rest(directive.inner(), ledger);
+        record_remaining_outcomes(directive.inner(), ledger);
     }
 }
 
 /// A path of the configuration; none if it has variables.
-fn resolve(base: &Path, text: &str) -> Option<String> {
-    (!variables::has_variables(text)).then(|| joined(base, text))
+fn resolve_path(base: &Path, text: &str) -> Option<String> {
+    (!variables::has_variables(text)).then(|| join_path(base, text))
 }

@@ -1,7 +1,7 @@
 //! `allow` and `deny`: which clients are refused.
 
 use crate::directive::Directive;
-use crate::network::network;
+use crate::network::parse_network;
 
 /// Clients that are refused.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,14 +13,14 @@ pub struct Denial {
 }
 
 /// `allow` and `deny` in order, where the first that matches counts.
-pub fn networks<'d>(lines: &[&'d Directive]) -> Result<Vec<Denial>, &'d Directive> {
+pub fn parse_denials<'d>(lines: &[&'d Directive]) -> Result<Vec<Denial>, &'d Directive> {
     let mut allowed: Vec<String> = Vec::new();
     let mut steps: Vec<Denial> = Vec::new();
     for line in lines {
         let network = match line.arg(0) {
             "all" => None,
             "unix:" => Some("unix".to_owned()),
-            text => Some(network(text).ok_or(*line)?),
+            text => Some(parse_network(text).ok_or(*line)?),
         };
         match (line.name.as_str(), network) {
             ("allow", None) => break,

@@ -2,23 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use super::lexer::{Fault, Lexer, Token};
-use crate::Problem;
-use crate::directive::{Directive, Place, shown};
-use crate::ledger::Ledger;
+use super::lexer::{Lexer, LexerError, NginxToken};
+use crate::ImportError;
+use crate::directive::{Directive, SourceLine, display_text};
+use crate::ledger::ImportLedger;
 use crate::reasons::INCLUDED;
-use crate::source::{Chain, Files, Text, is_pattern, matches};
+use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
 
 /// Deepest nesting of blocks.
-const DEEPEST: usize = 64;
+const MAX_BLOCK_DEPTH: usize = 64;
 /// Most directives, inclusions counted each time.
-const MOST: usize = 500_000;
+const MAX_DIRECTIVES: usize = 500_000;
 
 /// Reads files with all that they include.
 #[derive(Debug)]
-pub struct Parser<'a> {
-    files: Files,
-    ledger: &'a Ledger,
+pub struct NginxParser<'a> {
+    files: SourceReader,
+    ledger: &'a ImportLedger,
     /// Relative names in `include` count from here.
     directory: PathBuf,
     directives: usize,
@@ -26,16 +26,16 @@ pub struct Parser<'a> {
 
 /// How a block ended.
 #[derive(PartialEq, Eq)]
-enum End {
+enum BlockEnd {
     Brace,
     File,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> NginxParser<'a> {
     /// For a configuration whose first file is in that directory.
-    pub fn new(ledger: &'a Ledger, directory: PathBuf) -> Parser<'a> {
-        Parser {
-            files: Files::default(),
+    pub fn new(ledger: &'a ImportLedger, directory: PathBuf) -> NginxParser<'a> {
+        NginxParser {
+            files: SourceReader::default(),
             ledger,
             directory,
             directives: 0,
@@ -46,83 +46,95 @@ impl<'a> Parser<'a> {
     ///
     /// # Errors
     /// The file cannot be read, or its grammar is wrong.
-    pub fn file(&mut self, path: &Path) -> Result<Vec<Directive>, Problem> {
+    pub fn parse_file(&mut self, path: &Path) -> Result<Vec<Directive>, ImportError> {
         let text = self.files.read(path)?;
-        self.text(&text, &Chain::of(path))
+        self.parse_text(&text, &IncludeChain::root(path))
     }
 
     /// The directives of a text.
     ///
     /// # Errors
     /// Its grammar is wrong, or a file it includes cannot be understood.
-    pub fn text(&mut self, text: &Text, chain: &Chain) -> Result<Vec<Directive>, Problem> {
+    pub fn parse_text(
+        &mut self,
+        text: &SourceText,
+        chain: &IncludeChain,
+    ) -> Result<Vec<Directive>, ImportError> {
         let mut lexer = Lexer::new(&text.text);
         let mut found = Vec::new();
-        match self.block(text, &mut lexer, chain, 0, &mut found)? {
-            End::File => Ok(found),
-            End::Brace => {
-                let place = place(text, lexer.line());
-                Err(Problem::at(&place, "unexpected `}`: no block is open here"))
+        match self.parse_block(text, &mut lexer, chain, 0, &mut found)? {
+            BlockEnd::File => Ok(found),
+            BlockEnd::Brace => {
+                let place = line_of(text, lexer.line());
+                Err(ImportError::at(
+                    &place,
+                    "unexpected `}`: no block is open here",
+                ))
             }
         }
     }
 
-    fn block(
+    fn parse_block(
         &mut self,
-        text: &Text,
+        text: &SourceText,
         lexer: &mut Lexer<'_>,
-        chain: &Chain,
+        chain: &IncludeChain,
         depth: usize,
         into: &mut Vec<Directive>,
-    ) -> Result<End, Problem> {
+    ) -> Result<BlockEnd, ImportError> {
         let mut words: Vec<String> = Vec::new();
         let mut begin = 1;
         loop {
-            let token = lexer.token().map_err(|(fault, line): (Fault, usize)| {
-                Problem::at(&place(text, line), fault.message())
-            })?;
+            let token = lexer
+                .next_token()
+                .map_err(|(fault, line): (LexerError, usize)| {
+                    ImportError::at(&line_of(text, line), fault.message())
+                })?;
             let Some((token, line)) = token else {
                 return match words.first() {
-                    None => Ok(End::File),
-                    Some(name) => Err(Problem::at(
-                        &place(text, begin),
+                    None => Ok(BlockEnd::File),
+                    Some(name) => Err(ImportError::at(
+                        &line_of(text, begin),
                         format!("`{}` is not ended by `;`", name.escape_debug()),
                     )),
                 };
             };
-            let problem = |message: String| Err(Problem::at(&place(text, line), message));
+            let problem = |message: String| Err(ImportError::at(&line_of(text, line), message));
             match token {
-                Token::Word(word) => {
+                NginxToken::Word(word) => {
                     if words.is_empty() {
                         begin = line;
                     }
                     words.push(word);
                 }
-                Token::End | Token::Open if words.is_empty() => {
+                NginxToken::End | NginxToken::Open if words.is_empty() => {
                     return problem("a directive is expected here".to_owned());
                 }
-                Token::End => {
+                NginxToken::End => {
                     let words = std::mem::take(&mut words);
-                    self.simple(words, &place(text, begin), chain, into)?;
+                    self.parse_simple(words, &line_of(text, begin), chain, into)?;
                 }
-                Token::Open => {
-                    if depth >= DEEPEST {
-                        return problem(format!("blocks are nested more than {DEEPEST} deep"));
+                NginxToken::Open => {
+                    if depth >= MAX_BLOCK_DEPTH {
+                        return problem(format!(
+                            "blocks are nested more than {MAX_BLOCK_DEPTH} deep"
+                        ));
                     }
                     let words = std::mem::take(&mut words);
-                    let at = place(text, begin);
+                    let at = line_of(text, begin);
                     let mut block = Vec::new();
                     let foreign = words[0].ends_with("_by_lua_block");
-                    let mut directive = self.enter(words, &at, true)?;
+                    let mut directive = self.new_directive(words, &at, true)?;
                     let ended = match foreign {
                         true => lexer.skip_block(),
                         false => {
-                            self.block(text, lexer, chain, depth + 1, &mut block)? == End::Brace
+                            self.parse_block(text, lexer, chain, depth + 1, &mut block)?
+                                == BlockEnd::Brace
                         }
                     };
                     if !ended {
                         let name = directive.name.escape_debug();
-                        return Err(Problem::at(
+                        return Err(ImportError::at(
                             &at,
                             format!("the block `{name}` is not closed by `}}`"),
                         ));
@@ -130,30 +142,33 @@ impl<'a> Parser<'a> {
                     directive.block = Some(block);
                     into.push(directive);
                 }
-                Token::Close if !words.is_empty() => {
+                NginxToken::Close if !words.is_empty() => {
                     let why = format!("`{}` is not ended by `;`", words[0].escape_debug());
-                    return Err(Problem::at(&place(text, begin), why));
+                    return Err(ImportError::at(&line_of(text, begin), why));
                 }
-                Token::Close => return Ok(End::Brace),
+                NginxToken::Close => return Ok(BlockEnd::Brace),
             }
         }
     }
 
-    fn enter(
+    fn new_directive(
         &mut self,
         words: Vec<String>,
-        at: &Place,
+        at: &SourceLine,
         is_block: bool,
-    ) -> Result<Directive, Problem> {
+    ) -> Result<Directive, ImportError> {
         self.directives += 1;
-        if self.directives > MOST {
-            let why = format!("TooLong: the configuration has more than {MOST} directives");
-            return Err(Problem::at(at, why));
+        if self.directives > MAX_DIRECTIVES {
+            let why =
+                format!("TooLong: the configuration has more than {MAX_DIRECTIVES} directives");
+            return Err(ImportError::at(at, why));
         }
         let mut words = words.into_iter();
         let name = words.next().unwrap_or_default();
         let args: Vec<String> = words.collect();
-        let id = self.ledger.enter(at.clone(), shown(&name, &args, is_block));
+        let id = self
+            .ledger
+            .enter(at.clone(), display_text(&name, &args, is_block));
         Ok(Directive {
             name,
             args,
@@ -163,14 +178,14 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn simple(
+    fn parse_simple(
         &mut self,
         words: Vec<String>,
-        at: &Place,
-        chain: &Chain,
+        at: &SourceLine,
+        chain: &IncludeChain,
         into: &mut Vec<Directive>,
-    ) -> Result<(), Problem> {
-        let directive = self.enter(words, at, false)?;
+    ) -> Result<(), ImportError> {
+        let directive = self.new_directive(words, at, false)?;
         if directive.name != "include" {
             into.push(directive);
             return Ok(());
@@ -178,7 +193,7 @@ impl<'a> Parser<'a> {
         let pattern = self.directory.join(directive.arg(0));
         let several = is_pattern(directive.arg(0));
         let paths = match several {
-            true => matches(&pattern),
+            true => glob_files(&pattern),
             false => vec![pattern],
         };
         for path in paths {
@@ -188,20 +203,20 @@ impl<'a> Parser<'a> {
                 Ok(_) => {}
                 Err(error) => {
                     let why = format!("{} cannot be read: {error}", path.display());
-                    return Err(Problem::at(at, why));
+                    return Err(ImportError::at(at, why));
                 }
             }
-            let inner = chain.and(&path).map_err(|why| Problem::at(at, why))?;
+            let inner = chain.push(&path).map_err(|why| ImportError::at(at, why))?;
             let text = self.files.read(&path)?;
-            into.extend(self.text(&text, &inner)?);
+            into.extend(self.parse_text(&text, &inner)?);
         }
-        self.ledger.moot(directive.id, INCLUDED);
+        self.ledger.mark_irrelevant(directive.id, INCLUDED);
         Ok(())
     }
 }
 
-fn place(text: &Text, line: usize) -> Place {
-    Place {
+fn line_of(text: &SourceText, line: usize) -> SourceLine {
+    SourceLine {
         file: text.name.clone(),
         line,
     }
@@ -214,19 +229,19 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Vec<Directive>, String> {
-        let text = Text {
+        let text = SourceText {
             name: "x".into(),
             text: text.to_owned(),
         };
-        let ledger = Ledger::default();
-        let mut parser = Parser::new(&ledger, PathBuf::new());
+        let ledger = ImportLedger::default();
+        let mut parser = NginxParser::new(&ledger, PathBuf::new());
         parser
-            .text(&text, &Chain::default())
+            .parse_text(&text, &IncludeChain::default())
             .map_err(|problem| problem.to_string())
     }
 
     #[test]
-    fn blocks_hold_directives() {
+    fn parser_nests_directives_in_blocks() {
         let tree = parse("user a;\nhttp {\n server { listen 80; }\n}").unwrap();
         assert_eq!(tree[0].args, ["a"]);
         let server = &tree[1].inner()[0];
@@ -235,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_line() {
+    fn parse_errors_name_their_line() {
         for (text, why) in [
             (
                 "http {\n a;\n",
@@ -254,19 +269,19 @@ mod tests {
     }
 
     #[test]
-    fn files_include_others_but_not_themselves() {
+    fn includes_are_resolved_and_loops_refused() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         write("a", "x;\ninclude b*;");
         write("b1", "y;");
         write("b2", "z;");
-        let ledger = Ledger::default();
-        let mut parser = Parser::new(&ledger, directory.path().to_owned());
-        let tree = parser.file(&directory.path().join("a")).unwrap();
+        let ledger = ImportLedger::default();
+        let mut parser = NginxParser::new(&ledger, directory.path().to_owned());
+        let tree = parser.parse_file(&directory.path().join("a")).unwrap();
         let names: Vec<&str> = tree.iter().map(|d| d.name.as_str()).collect();
         assert_eq!(names, ["x", "y", "z"]);
         write("a", "x;\ninclude missing;");
-        let why = parser.file(&directory.path().join("a")).unwrap_err();
+        let why = parser.parse_file(&directory.path().join("a")).unwrap_err();
         let why = why.to_string();
         assert!(
             why.contains("a:2: ") && why.contains("missing cannot be read"),
@@ -275,7 +290,7 @@ mod tests {
         write("a", "include b2;");
         write("b2", "include a;");
         let why = parser
-            .file(&directory.path().join("a"))
+            .parse_file(&directory.path().join("a"))
             .unwrap_err()
             .to_string();
         assert!(why.contains("b2:1: IncludeLoop"), "{why}");

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::variables::{Constants, constant, has_variables};
+use super::variables::{Constants, has_variables, replace_constants};
 use crate::directive::Directive;
 use crate::fpm::FpmPool;
-use crate::ledger::Ledger;
+use crate::ledger::ImportLedger;
 use crate::pool;
-use crate::target::{Config, Site, set_pair};
+use crate::target::{SiteTable, TargetConfig, set_pair};
 
 /// Pools by what `fastcgi_pass` says.
 #[derive(Debug)]
-pub struct Pools<'a> {
+pub struct FastcgiPools<'a> {
     /// php-fpm's, if its configuration is there.
     pub fpm: &'a [FpmPool],
     /// `upstream` blocks by name.
@@ -19,10 +19,13 @@ pub struct Pools<'a> {
     names: BTreeMap<String, String>,
 }
 
-impl<'a> Pools<'a> {
+impl<'a> FastcgiPools<'a> {
     /// None yet.
-    pub fn new(fpm: &'a [FpmPool], upstreams: BTreeMap<&'a str, &'a Directive>) -> Pools<'a> {
-        Pools {
+    pub fn new(
+        fpm: &'a [FpmPool],
+        upstreams: BTreeMap<&'a str, &'a Directive>,
+    ) -> FastcgiPools<'a> {
+        FastcgiPools {
             fpm,
             upstreams,
             names: BTreeMap::new(),
@@ -33,14 +36,14 @@ impl<'a> Pools<'a> {
     ///
     /// # Errors
     /// What Howdah cannot connect to.
-    pub fn of(
+    pub fn pool_for(
         &mut self,
         pass: &Directive,
         constants: &Constants,
-        config: &mut Config,
-        ledger: &Ledger,
+        config: &mut TargetConfig,
+        ledger: &ImportLedger,
     ) -> Result<String, String> {
-        let target = constant(pass.arg(0), constants);
+        let target = replace_constants(pass.arg(0), constants);
         if has_variables(&target) {
             return Err(format!(
                 "the backend is known at a request only ({target}): name one"
@@ -51,22 +54,23 @@ impl<'a> Pools<'a> {
         }
         let upstream = self.upstreams.get(target.as_str()).copied();
         let addresses = match upstream {
-            Some(block) => addresses_of(block, ledger),
+            Some(block) => upstream_addresses(block, ledger),
             None => vec![target.clone()],
         };
         let hint = match upstream {
             Some(_) => target.clone(),
-            None => pool::hint(&target),
+            None => pool::name_from_address(&target),
         };
-        let name = pool::of_addresses(addresses, &hint, &pass.place, self.fpm, config, ledger);
+        let name =
+            pool::pool_for_addresses(addresses, &hint, &pass.place, self.fpm, config, ledger);
         self.names.insert(target, name.clone());
         Ok(name)
     }
 }
 
 /// The servers of an `upstream`.
-pub fn addresses_of(upstream: &Directive, ledger: &Ledger) -> Vec<String> {
-    ledger.carried(upstream.id);
+pub fn upstream_addresses(upstream: &Directive, ledger: &ImportLedger) -> Vec<String> {
+    ledger.mark_carried(upstream.id);
     let mut addresses = Vec::new();
     for line in upstream.inner() {
         match line.name.as_str() {
@@ -82,33 +86,33 @@ pub fn addresses_of(upstream: &Directive, ledger: &Ledger) -> Vec<String> {
                     }
                 }
                 if line.args.iter().any(|word| word == "down") {
-                    ledger.moot(line.id, "it is marked as down");
+                    ledger.mark_irrelevant(line.id, "it is marked as down");
                     continue;
                 }
                 match rest.is_empty() {
-                    true => ledger.carried(line.id),
-                    false => ledger.remark(
+                    true => ledger.mark_carried(line.id),
+                    false => ledger.mark_different(
                         line.id,
                         format!("without {}: the least busy backend gets a request, one that is down none", rest.join(" ")),
                     ),
                 }
                 addresses.push(address);
             }
-            "least_conn" => ledger.carried(line.id),
+            "least_conn" => ledger.mark_carried(line.id),
             "keepalive" | "keepalive_timeout" | "keepalive_requests" | "zone" => {
-                ledger.moot(
+                ledger.mark_irrelevant(
                     line.id,
                     "connections are kept as the pool's keep_connections says",
                 );
             }
-            _ => ledger.list(line.id, "the least busy backend gets a request"),
+            _ => ledger.mark_missing(line.id, "the least busy backend gets a request"),
         }
     }
     addresses
 }
 
 /// Variables that Howdah sets for every script.
-const SET: &[&str] = &[
+const VARIABLES_SET_BY_HOWDAH: &[&str] = &[
     "CONTENT_LENGTH",
     "CONTENT_TYPE",
     "DOCUMENT_ROOT",
@@ -137,43 +141,50 @@ const SET: &[&str] = &[
 ];
 
 /// `fastcgi_param` of a location: environment and PHP's settings of the site.
-pub fn params(params: &[&Directive], constants: &Constants, site: &mut Site, ledger: &Ledger) {
+pub fn translate_params(
+    params: &[&Directive],
+    constants: &Constants,
+    site: &mut SiteTable,
+    ledger: &ImportLedger,
+) {
     for param in params {
-        let (name, value) = (param.arg(0), constant(param.arg(1), constants));
+        let (name, value) = (param.arg(0), replace_constants(param.arg(1), constants));
         match name {
             "PHP_VALUE" | "PHP_ADMIN_VALUE" => {
                 let table = match name {
                     "PHP_VALUE" => "php_value",
                     _ => "php_admin_value",
                 };
-                settings(param, &value, table, site, ledger);
+                translate_settings(param, &value, table, site, ledger);
             }
             "PHP_FLAG" | "PHP_ADMIN_FLAG" => {
-                ledger.moot(
+                ledger.mark_irrelevant(
                     param.id,
                     "php-fpm does not know it, and it has never had an effect",
                 );
             }
             _ if value.contains(|c: char| c.is_ascii_control()) => {
-                ledger.list(
+                ledger.mark_missing(
                     param.id,
                     "its value has a line end or another control character",
                 );
             }
-            _ if SET.contains(&name) => ledger.moot(param.id, "Howdah sets it for every script"),
+            _ if VARIABLES_SET_BY_HOWDAH.contains(&name) => {
+                ledger.mark_irrelevant(param.id, "Howdah sets it for every script")
+            }
             "modHeadersAvailable" | "front_controller_active" | "MOD_X_ACCEL_REDIRECT_ENABLED"
                 if !has_variables(&value) =>
             {
-                site.pair("env", name, &value);
-                ledger.carried(param.id);
+                site.set_pair_if_absent("env", name, &value);
+                ledger.mark_carried(param.id);
             }
             _ if has_variables(&value) => {
                 let need = "its value is known at a request only: most of these PHP has in $_SERVER under another name";
-                ledger.list(param.id, need);
+                ledger.mark_missing(param.id, need);
             }
             _ => {
-                site.pair("env", name, &value);
-                ledger.remark(
+                site.set_pair_if_absent("env", name, &value);
+                ledger.mark_different(
                     param.id,
                     "it holds for all scripts of the site, and in getenv() as well",
                 );
@@ -182,7 +193,13 @@ pub fn params(params: &[&Directive], constants: &Constants, site: &mut Site, led
     }
 }
 
-fn settings(param: &Directive, value: &str, table: &'static str, site: &mut Site, ledger: &Ledger) {
+fn translate_settings(
+    param: &Directive,
+    value: &str,
+    table: &'static str,
+    site: &mut SiteTable,
+    ledger: &ImportLedger,
+) {
     let lines = value.split('\n').map(str::trim).filter(|l| !l.is_empty());
     let mut bad = false;
     for line in lines {
@@ -196,10 +213,10 @@ fn settings(param: &Directive, value: &str, table: &'static str, site: &mut Site
         }
     }
     match bad {
-        true => ledger.list(
+        true => ledger.mark_missing(
             param.id,
             "settings with values that are known before a request",
         ),
-        false => ledger.carried(param.id),
+        false => ledger.mark_carried(param.id),
     }
 }

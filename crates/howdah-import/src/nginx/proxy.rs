@@ -1,22 +1,29 @@
 //! `proxy_pass` as `proxy` of a rule.
 
-use super::location::{Kind, Location};
-use super::rules::PROXIES;
-use super::server::Work;
-use super::variables::{constant, has_variables};
+use super::location::{Location, LocationKind};
+use super::rules::PROXY_DIRECTIVES;
+use super::server::ServerTranslation;
+use super::variables::{has_variables, replace_constants};
 use crate::directive::Directive;
-use crate::target::{CERTIFICATE, Value};
+use crate::rule_condition::RuleCondition;
+use crate::target::{TomlValue, UPSTREAM_CERTIFICATE_REMARK};
 use crate::time;
-use crate::when::When;
 
 /// A location whose requests go to another server. Where that cannot be said nothing answers, not even PHP.
-pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &When) {
+pub fn translate_proxy_location<'a>(
+    work: &mut ServerTranslation<'_, 'a>,
+    location: &Location<'a>,
+    when: &RuleCondition,
+) {
     let ledger = work.ledger;
     let lines = location.block.inner().iter();
-    let Some(line) = lines.clone().find(|d| PROXIES.contains(&d.name.as_str())) else {
+    let Some(line) = lines
+        .clone()
+        .find(|d| PROXY_DIRECTIVES.contains(&d.name.as_str()))
+    else {
         return;
     };
-    let servers = servers(work, line).and_then(|servers| {
+    let servers = parse_servers(work, line).and_then(|servers| {
         let rewrites = location
             .block
             .inner()
@@ -32,7 +39,10 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
     });
     let servers = servers.and_then(|(servers, path)| match path {
         None => Ok(servers),
-        Some(path) if location.kind == Kind::Prefix || location.kind == Kind::Firm => {
+        Some(path)
+            if location.kind == LocationKind::Prefix
+                || location.kind == LocationKind::PrefixNoRegex =>
+        {
             match path == location.pattern {
                 true => Ok(servers),
                 false => Err(format!(
@@ -41,7 +51,9 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
                 )),
             }
         }
-        Some(path) if location.kind == Kind::Exact && path == location.pattern => Ok(servers),
+        Some(path) if location.kind == LocationKind::Exact && path == location.pattern => {
+            Ok(servers)
+        }
         Some(_) => Err(
             "the server is asked for another path; a rule passes on the one it matched".to_owned(),
         ),
@@ -51,22 +63,22 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
             let mut rule = when.rule("return", 502, &line.place);
             rule.set("body", "This part has not been carried over.\n", None);
             work.push(rule);
-            ledger.list(line.id, format!("{need}; 502 here"));
+            ledger.mark_missing(line.id, format!("{need}; 502 here"));
         }
         Ok(servers) => {
-            let mut rule = when.rule("proxy", Value::Texts(servers), &line.place);
-            if let Some(read) = work.scope_of(location).one("proxy_read_timeout") {
-                match time::milliseconds(read.arg(0)) {
+            let mut rule = when.rule("proxy", TomlValue::Texts(servers), &line.place);
+            if let Some(read) = work.scope_of(location).last("proxy_read_timeout") {
+                match time::parse_milliseconds(read.arg(0)) {
                     Some(time) => {
                         let range = 10..=time::DAY;
-                        let text = time::within(time, &range);
+                        let text = time::format_clamped(time, &range);
                         rule.set("proxy_timeout", text, Some(&read.place));
-                        match time::remark(time, &range) {
-                            Some(remark) => ledger.remark(read.id, remark),
-                            None => ledger.carried(read.id),
+                        match time::range_remark(time, &range) {
+                            Some(remark) => ledger.mark_different(read.id, remark),
+                            None => ledger.mark_carried(read.id),
                         }
                     }
-                    None => ledger.list(read.id, "proxy_timeout of the rule"),
+                    None => ledger.mark_missing(read.id, "proxy_timeout of the rule"),
                 }
             }
             work.push(rule);
@@ -76,18 +88,18 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
                 .iter()
                 .any(|d| d.arg(0).eq_ignore_ascii_case("host") && d.arg(1).contains("host"));
             match host {
-                true => ledger.carried(line.id),
-                false => ledger.remark(line.id, "the server gets the client's Host"),
+                true => ledger.mark_carried(line.id),
+                false => ledger.mark_different(line.id, "the server gets the client's Host"),
             }
             for field in fields {
-                set_header(work, field);
+                record_header(work, field);
             }
         }
     }
 }
 
 /// Fields that Howdah sends by itself; others are on the list.
-fn set_header(work: &Work<'_, '_>, field: &Directive) {
+fn record_header(work: &ServerTranslation<'_, '_>, field: &Directive) {
     const OWN: &[&str] = &[
         "host",
         "upgrade",
@@ -103,11 +115,11 @@ fn set_header(work: &Work<'_, '_>, field: &Directive) {
         "accept-encoding",
     ];
     match OWN.contains(&field.arg(0).to_ascii_lowercase().as_str()) {
-        true => work.ledger.moot(
+        true => work.ledger.mark_irrelevant(
             field.id,
             "the server gets these fields from Howdah (docs/proxy.md)",
         ),
-        false => work.ledger.list(
+        false => work.ledger.mark_missing(
             field.id,
             "a server gets the client's fields and Howdah's own",
         ),
@@ -115,11 +127,11 @@ fn set_header(work: &Work<'_, '_>, field: &Directive) {
 }
 
 /// The servers, and the path that is put in place of the location's.
-fn servers(
-    work: &mut Work<'_, '_>,
+fn parse_servers(
+    work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
 ) -> Result<(Vec<String>, Option<String>), String> {
-    let target = constant(line.arg(0), &work.constants);
+    let target = replace_constants(line.arg(0), &work.constants);
     if line.name != "proxy_pass" {
         return Err("Howdah speaks HTTP and FastCGI to other servers".to_owned());
     }
@@ -131,7 +143,8 @@ fn servers(
     let (scheme, usual, rest) = match target.split_once("://") {
         Some(("http", rest)) => ("http", ":80", rest),
         Some(("https", rest)) if !rest.starts_with("unix:") => {
-            work.ledger.remark(line.id, CERTIFICATE);
+            work.ledger
+                .mark_different(line.id, UPSTREAM_CERTIFICATE_REMARK);
             ("https", ":443", rest)
         }
         _ => return Err("a server that a rule can name: http://, https:// or unix:".to_owned()),
@@ -152,7 +165,7 @@ fn servers(
         return Err(format!("{host} names no port"));
     }
     let addresses = match work.context.pools.upstreams.get(host).copied() {
-        Some(upstream) => super::php::addresses_of(upstream, work.ledger),
+        Some(upstream) => super::php::upstream_addresses(upstream, work.ledger),
         None => vec![host.to_owned()],
     };
     let server = |address: String| match address.starts_with("unix:") {
@@ -177,18 +190,21 @@ fn servers(
 }
 
 /// The URL of a location that only passes on: where `auth_request` asks.
-pub fn url_of(work: &mut Work<'_, '_>, path: &str) -> Result<String, String> {
+pub fn auth_request_url(
+    work: &mut ServerTranslation<'_, '_>,
+    path: &str,
+) -> Result<String, String> {
     let asked = work
         .locations
         .iter()
-        .find(|l| l.kind != Kind::Named && l.has(path))
+        .find(|l| l.kind != LocationKind::Named && l.matches_path(path))
         .cloned();
     let asked = asked.ok_or_else(|| format!("no location is for {path}"))?;
     let line = asked
         .block
         .last("proxy_pass")
         .ok_or_else(|| format!("{path} does not lead to another server"))?;
-    let (servers, own) = servers(work, line)?;
+    let (servers, own) = parse_servers(work, line)?;
     let [server] = &servers[..] else {
         return Err("one server that is asked".to_owned());
     };
@@ -197,12 +213,12 @@ pub fn url_of(work: &mut Work<'_, '_>, path: &str) -> Result<String, String> {
     }
     let own = match (own, asked.kind) {
         (None, _) => path.to_owned(),
-        (Some(own), Kind::Exact) => own,
+        (Some(own), LocationKind::Exact) => own,
         (Some(own), _) => format!(
             "{own}{}",
             path.strip_prefix(&asked.pattern).unwrap_or_default()
         ),
     };
-    work.ledger.carried(line.id);
+    work.ledger.mark_carried(line.id);
     Ok(format!("{server}{own}"))
 }

@@ -1,12 +1,12 @@
 //! Who the client is behind a proxy: `set_real_ip_from` as `[trusted_proxies]`, which holds for all sites.
 
-use super::Context;
+use super::NginxContext;
 use crate::directive::Directive;
-use crate::network::network;
-use crate::target::Value;
+use crate::network::parse_network;
+use crate::target::TomlValue;
 
 /// Reads the lines of `http` and of all its servers.
-pub fn write(directives: &[Directive], context: &mut Context<'_>) {
+pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContext<'_>) {
     let ledger = context.ledger;
     let mut lines = Vec::new();
     for directive in directives {
@@ -22,11 +22,11 @@ pub fn write(directives: &[Directive], context: &mut Context<'_>) {
     for line in of("set_real_ip_from") {
         let network = match line.arg(0) {
             "unix:" => Some("unix".to_owned()),
-            text => network(text),
+            text => parse_network(text),
         };
         let Some(network) = network else {
             let need = "[trusted_proxies] networks: an address or a network";
-            ledger.list_protection(line.id, need);
+            ledger.mark_missing_protection(line.id, need);
             continue;
         };
         if !known {
@@ -34,10 +34,10 @@ pub fn write(directives: &[Directive], context: &mut Context<'_>) {
                 "[trusted_proxies] reads X-Forwarded-For or Forwarded, not {field}: have the proxy send it; \
                  until then every client has the proxy's address"
             );
-            ledger.list_protection(line.id, need);
+            ledger.mark_missing_protection(line.id, need);
             continue;
         }
-        ledger.remark(
+        ledger.mark_different(
             line.id,
             "X-Forwarded-Proto of these proxies is believed as well",
         );
@@ -47,8 +47,8 @@ pub fn write(directives: &[Directive], context: &mut Context<'_>) {
     }
     for line in of("real_ip_header").chain(of("real_ip_recursive")) {
         match known {
-            true => ledger.carried(line.id),
-            false => ledger.list(line.id, "[trusted_proxies] header"),
+            true => ledger.mark_carried(line.id),
+            false => ledger.mark_missing(line.id, "[trusted_proxies] header"),
         }
     }
     let takes_proxy_headers =
@@ -67,10 +67,10 @@ pub fn write(directives: &[Directive], context: &mut Context<'_>) {
         networks.extend(NEAR.iter().map(|n| (*n).to_owned()));
         let need =
             "name the load balancer in [trusted_proxies]: until then private networks are believed";
-        ledger.list(line.id, need);
+        ledger.mark_missing(line.id, need);
     }
     if !networks.is_empty() {
         let table = context.config.section("trusted_proxies");
-        table.set("networks", Value::Texts(networks), None);
+        table.set("networks", TomlValue::Texts(networks), None);
     }
 }

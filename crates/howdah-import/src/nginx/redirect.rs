@@ -1,11 +1,11 @@
 //! Servers, or parts of them, that only redirect to HTTPS: as people, certbot and panels write them.
 
-use super::rules::{self, Content};
+use super::rules::{self, LocationContent};
 use crate::directive::Directive;
 
 /// A redirect of a server to HTTPS.
 #[derive(Clone, Debug)]
-pub struct ToHttps<'a> {
+pub struct NginxHttpsRedirect<'a> {
     /// The line that says it.
     pub line: &'a Directive,
     /// All lines that belong to it.
@@ -17,14 +17,14 @@ pub struct ToHttps<'a> {
 }
 
 /// How a server leads to HTTPS on the same host, if it does.
-pub fn to_https(server: &Directive) -> Option<ToHttps<'_>> {
+pub fn find_https_redirect(server: &Directive) -> Option<NginxHttpsRedirect<'_>> {
     let names = server.last("server_name");
-    let mut conditional: Option<ToHttps<'_>> = None;
+    let mut conditional: Option<NginxHttpsRedirect<'_>> = None;
     for directive in server.inner() {
         if directive.name == "if"
-            && let Some((line, host)) = condition(directive)
+            && let Some((line, host)) = parse_https_condition(directive)
         {
-            let found = conditional.get_or_insert(ToHttps {
+            let found = conditional.get_or_insert(NginxHttpsRedirect {
                 line,
                 lines: Vec::new(),
                 hosts: Vec::new(),
@@ -40,11 +40,15 @@ pub fn to_https(server: &Directive) -> Option<ToHttps<'_>> {
     let is_all = |d: &Directive| d.name == "location" && d.args == ["/"];
     let in_root = server.inner().iter().find(|d| is_all(d));
     for (block, around) in [(Some(server), None), (in_root, in_root)] {
-        let Some(line) = block.and_then(|block| block.inner().iter().find(|d| leads(d).is_some()))
-        else {
+        let Some(line) = block.and_then(|block| {
+            block
+                .inner()
+                .iter()
+                .find(|d| https_redirect_host(d).is_some())
+        }) else {
             continue;
         };
-        let host = leads(line).unwrap_or_default();
+        let host = https_redirect_host(line).unwrap_or_default();
         let names = names.map_or(&[][..], |names| &names.args);
         let same = is_variable(&host)
             || names.iter().any(|name| {
@@ -57,7 +61,7 @@ pub fn to_https(server: &Directive) -> Option<ToHttps<'_>> {
                 false => vec![host],
             };
             let lines = around.into_iter().chain([line]).collect();
-            return Some(ToHttps {
+            return Some(NginxHttpsRedirect {
                 line,
                 lines,
                 hosts,
@@ -76,10 +80,13 @@ fn is_variable(host: &str) -> bool {
 }
 
 /// `if ($host = x) { return 301 https://… }` and `if ($scheme = http) { … }`: the line, and the host.
-fn condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
+fn parse_https_condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
     let words = block.args.join(" ");
     let words = words.trim_start_matches('(').trim_end_matches(')').trim();
-    let line = block.inner().iter().find(|d| leads(d).is_some())?;
+    let line = block
+        .inner()
+        .iter()
+        .find(|d| https_redirect_host(d).is_some())?;
     let plain = words.replace(['"', '\''], "");
     let mut words = plain.split_whitespace();
     match (words.next()?, words.next(), words.next()) {
@@ -99,7 +106,7 @@ fn condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
 
 /// Whether a server does nothing but redirect, to the same path. Of what else it has, proofs of who owns a name
 /// are found by HTTPS as well, and what it refuses is refused there, or not.
-pub fn is_all(server: &Directive, found: &ToHttps<'_>) -> bool {
+pub fn is_redirect_only(server: &Directive, found: &NginxHttpsRedirect<'_>) -> bool {
     let named = found.line.args.iter().any(|arg| {
         let host = arg.strip_prefix("https://");
         host.is_some_and(|host| !host.starts_with('$'))
@@ -108,7 +115,7 @@ pub fn is_all(server: &Directive, found: &ToHttps<'_>) -> bool {
         d.name == "location"
             && !d.args.iter().any(|arg| arg.contains("acme-challenge"))
             && !d.inner().iter().any(|line| line.id == found.line.id)
-            && rules::content(d) != Content::Answer
+            && rules::content_of(d) != LocationContent::Response
     };
     (keeps_the_path(found.line) || !named) && !server.inner().iter().any(|d| serves(&d))
 }
@@ -128,7 +135,7 @@ pub fn keeps_the_path(line: &Directive) -> bool {
 }
 
 /// The host that a line redirects everything to by HTTPS.
-fn leads(line: &Directive) -> Option<String> {
+fn https_redirect_host(line: &Directive) -> Option<String> {
     let target = match line.name.as_str() {
         "return" if line.args.len() == 1 => line.arg(0),
         "return" if matches!(line.arg(0), "301" | "302" | "307" | "308") => line.arg(1),
@@ -161,12 +168,12 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::ledger::Ledger;
-    use crate::nginx::parser::Parser;
-    use crate::source::{Chain, Text};
+    use crate::ledger::ImportLedger;
+    use crate::nginx::parser::NginxParser;
+    use crate::source::{IncludeChain, SourceText};
 
     #[test]
-    fn redirects_to_https_are_recognised_as_they_are_written() {
+    fn https_redirects_are_recognised_in_common_forms() {
         for (text, hosts) in [
             ("return 301 https://$host$request_uri;", Some("")),
             (
@@ -199,14 +206,14 @@ mod tests {
             ),
             ("return 301 http://$host$request_uri;", None),
         ] {
-            let ledger = Ledger::default();
-            let mut parser = Parser::new(&ledger, PathBuf::new());
-            let text = Text {
+            let ledger = ImportLedger::default();
+            let mut parser = NginxParser::new(&ledger, PathBuf::new());
+            let text = SourceText {
                 name: "x".into(),
                 text: format!("server {{ {text} }}"),
             };
-            let tree = parser.text(&text, &Chain::default()).unwrap();
-            let found = to_https(&tree[0]).map(|found| found.hosts.concat());
+            let tree = parser.parse_text(&text, &IncludeChain::default()).unwrap();
+            let found = find_https_redirect(&tree[0]).map(|found| found.hosts.concat());
             assert_eq!(found.as_deref(), hosts, "{}", text.text);
         }
     }

@@ -1,13 +1,13 @@
 //! `valid_referers`, which protects files from being shown by others, as a condition of a rule.
 
-use super::server::Work;
+use super::server::ServerTranslation;
 use crate::directive::Directive;
 use crate::expression::compile;
-use crate::target::Value;
-use crate::when::When;
+use crate::rule_condition::RuleCondition;
+use crate::target::TomlValue;
 
 /// `if ($invalid_referer)`
-pub fn asks(block: &Directive) -> bool {
+pub fn is_invalid_referer(block: &Directive) -> bool {
     matches!(&block.args[..], [word] if word == "($invalid_referer)")
 }
 
@@ -15,26 +15,29 @@ pub fn asks(block: &Directive) -> bool {
 ///
 /// # Errors
 /// What a rule cannot ask: a sentence.
-pub fn condition(work: &Work<'_, '_>, beside: &[Directive]) -> Result<When, String> {
+pub fn invalid_referer_condition(
+    work: &ServerTranslation<'_, '_>,
+    beside: &[Directive],
+) -> Result<RuleCondition, String> {
     let lines = [beside, work.block.inner()];
     let line = lines
         .iter()
         .find_map(|lines| lines.iter().rev().find(|d| d.name == "valid_referers"))
         .ok_or("there are no valid_referers")?;
-    let is = |test: String| When::test("header", "Referer", test);
+    let is = |test: String| RuleCondition::test("header", "Referer", test);
     let says = |word: &str| line.args.iter().any(|arg| arg == word);
     // Without `none` a request without the field is refused, and one with an odd one as well.
     let mut when = match (says("none"), says("blocked")) {
         (true, true) => is("~* ^https?://".to_owned()),
         (true, false) => is("*".to_owned()),
-        (false, _) => When::default(),
+        (false, _) => RuleCondition::default(),
     };
     let mut hosts: Vec<String> = Vec::new();
     for arg in &line.args {
         match arg.as_str() {
             "none" | "blocked" => {}
             "server_names" => hosts.extend(match work.site.table.get("hosts") {
-                Some(Value::Texts(hosts)) => hosts.clone(),
+                Some(TomlValue::Texts(hosts)) => hosts.clone(),
                 _ => Vec::new(),
             }),
             text => hosts.push(text.to_owned()),
@@ -57,6 +60,6 @@ pub fn condition(work: &Work<'_, '_>, beside: &[Directive]) -> Result<When, Stri
         compile(test.trim_start_matches("~* "))?;
         when = when.but(is(test));
     }
-    work.ledger.carried(line.id);
+    work.ledger.mark_carried(line.id);
     Ok(when)
 }

@@ -1,28 +1,28 @@
 //! Directives as nginx inherits them: those of the innermost block that has any.
 
-use super::variables::{Constants, constant};
+use super::variables::{Constants, replace_constants};
 use crate::directive::Directive;
-use crate::ledger::Ledger;
+use crate::ledger::ImportLedger;
 
 /// A block with those around it, the outermost first.
 #[derive(Clone, Debug)]
-pub struct Scope<'a> {
+pub struct NginxScope<'a> {
     blocks: Vec<&'a [Directive]>,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> NginxScope<'a> {
     /// The outermost block.
-    pub fn outermost(directives: &'a [Directive]) -> Scope<'a> {
-        Scope {
+    pub fn outermost(directives: &'a [Directive]) -> NginxScope<'a> {
+        NginxScope {
             blocks: vec![directives],
         }
     }
 
     /// A block within this one.
-    pub fn inner(&self, directives: &'a [Directive]) -> Scope<'a> {
+    pub fn inner(&self, directives: &'a [Directive]) -> NginxScope<'a> {
         let mut blocks = self.blocks.clone();
         blocks.push(directives);
-        Scope { blocks }
+        NginxScope { blocks }
     }
 
     /// All directives of one of these names in the innermost block that has one.
@@ -36,23 +36,23 @@ impl<'a> Scope<'a> {
     }
 
     /// The last of that name.
-    pub fn one(&self, name: &str) -> Option<&'a Directive> {
+    pub fn last(&self, name: &str) -> Option<&'a Directive> {
         self.all(&[name]).pop()
     }
 
     /// Those that stand in the innermost block itself.
-    pub fn own(&self, name: &str) -> impl Iterator<Item = &'a Directive> {
+    pub fn in_own_block(&self, name: &str) -> impl Iterator<Item = &'a Directive> {
         let block = self.blocks.last().copied().unwrap_or_default();
         block.iter().filter(move |d| d.name == name)
     }
 }
 
 /// What `set` gives one value in these directives.
-pub fn constants(directives: &[Directive], known: &Constants) -> Constants {
+pub fn set_constants(directives: &[Directive], known: &Constants) -> Constants {
     let mut constants = known.clone();
     for set in directives.iter().filter(|d| d.name == "set") {
         let name = set.arg(0).trim_start_matches('$').to_owned();
-        let value = constant(set.arg(1), &constants);
+        let value = replace_constants(set.arg(1), &constants);
         // One that is set twice, or within an `if`, has no single value.
         let again = |d: &&Directive| d.name == "set" && d.arg(0) == set.arg(0);
         let mut several = 0;
@@ -67,7 +67,7 @@ pub fn constants(directives: &[Directive], known: &Constants) -> Constants {
 }
 
 /// Variables that a `map` gives one value, whatever it looks at: `map '' $upstream { default php; }`.
-pub fn mapped(directives: &[Directive], ledger: &Ledger) -> Constants {
+pub fn map_constants(directives: &[Directive], ledger: &ImportLedger) -> Constants {
     let mut constants = Constants::new();
     for map in directives.iter().filter(|d| d.name == "map") {
         let [only] = map.inner() else { continue };
@@ -76,7 +76,7 @@ pub fn mapped(directives: &[Directive], ledger: &Ledger) -> Constants {
             continue;
         }
         let name = map.arg(1).trim_start_matches('$').to_owned();
-        map.walk(&mut |d| ledger.carried(d.id));
+        map.walk(&mut |d| ledger.mark_carried(d.id));
         constants.insert(name, value.to_owned());
     }
     constants

@@ -1,31 +1,31 @@
 //! Locations with `fastcgi_pass`: which scripts run, and in which pool. Nothing else is run.
 
-use super::files::SCRIPT;
-use super::location::{Kind, Location};
+use super::files::SCRIPT_REGEX;
+use super::location::{Location, LocationKind};
 use super::php;
-use super::rules::{self, Content, content};
-use super::scope::Scope;
-use super::server::Work;
-use super::variables::{constant, has_variables};
+use super::rules::{self, LocationContent, content_of};
+use super::scope::NginxScope;
+use super::server::ServerTranslation;
+use super::variables::{has_variables, replace_constants};
 use crate::directive::Directive;
-use crate::expression::{compile_path, extensions, matches};
+use crate::expression::{compile_path, extensions, may_match};
 use crate::pool;
-use crate::stages::Stage;
-use crate::target::Value;
+use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::stages::RuleStage;
+use crate::target::TomlValue;
 use crate::time;
-use crate::when::{Match, When};
 
 /// Endings of scripts that a location may be for.
-const ENDINGS: &[&str] = &["php", "phtml", "php3", "php4", "php5", "php7", "php8"];
+const SCRIPT_EXTENSIONS: &[&str] = &["php", "phtml", "php3", "php4", "php5", "php7", "php8"];
 
 /// The site's pool: that of `/index.php`, or the first.
-pub fn choose_pool(work: &mut Work<'_, '_>) {
+pub fn choose_pool(work: &mut ServerTranslation<'_, '_>) {
     let locations = work.locations.clone();
-    let is_php = |l: &&Location<'_>| content(l.block) == Content::Php;
+    let is_php = |l: &&Location<'_>| content_of(l.block) == LocationContent::Php;
     let main = locations
         .iter()
         .filter(is_php)
-        .find(|l| l.has("/index.php"));
+        .find(|l| l.matches_path("/index.php"));
     let Some(main) = main.or_else(|| locations.iter().find(is_php)) else {
         return;
     };
@@ -34,14 +34,14 @@ pub fn choose_pool(work: &mut Work<'_, '_>) {
         work.site.table.set("pool", name.as_str(), Some(&place));
         let fpm = work.context.pools.fpm;
         if let Some(fpm) = fpm.iter().find(|pool| pool.name == name) {
-            pool::settings_of_site(fpm, &mut work.site);
+            pool::add_site_settings(fpm, &mut work.site);
         }
     }
 }
 
 /// The pool that a location names.
 fn pool_of<'a>(
-    work: &mut Work<'_, 'a>,
+    work: &mut ServerTranslation<'_, 'a>,
     location: &Location<'a>,
 ) -> Option<(String, &'a Directive)> {
     let pass = location
@@ -53,58 +53,62 @@ fn pool_of<'a>(
     let context = &mut *work.context;
     match context
         .pools
-        .of(pass, &work.constants, context.config, work.ledger)
+        .pool_for(pass, &work.constants, context.config, work.ledger)
     {
         Ok(name) => {
-            work.ledger.carried(pass.id);
+            work.ledger.mark_carried(pass.id);
             Some((name, pass))
         }
         Err(need) => {
-            work.ledger.list(pass.id, need);
+            work.ledger.mark_missing(pass.id, need);
             None
         }
     }
 }
 
 /// A location of scripts.
-pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &When) {
+pub fn translate_script_location<'a>(
+    work: &mut ServerTranslation<'_, 'a>,
+    location: &Location<'a>,
+    when: &RuleCondition,
+) {
     let ledger = work.ledger;
     let scope = work.scope_of(location);
     let params = scope.all(&["fastcgi_param"]);
     let constants = work.constants.clone();
-    php::params(&params, &constants, &mut work.site, ledger);
+    php::translate_params(&params, &constants, &mut work.site, ledger);
     let Some((name, pass)) = pool_of(work, location) else {
         // Nothing runs these scripts, and nobody sends them.
         let rule = when.rule("return", 502, &location.block.place);
-        return work.push_at(Stage::Answers, rule);
+        return work.push_at(RuleStage::Responses, rule);
     };
-    if work.site.table.get("pool") != Some(&Value::Text(name.clone())) {
+    if work.site.table.get("pool") != Some(&TomlValue::Text(name.clone())) {
         let rule = when.rule("pool", name.as_str(), &pass.place);
-        work.push_at(Stage::Pools, rule);
+        work.push_at(RuleStage::Pools, rule);
     }
-    silence(work, &scope, &name);
-    roots(work, &params, &name);
+    translate_read_timeout(work, &scope, &name);
+    translate_script_root(work, &params, &name);
     let hidden = scope.all(&["fastcgi_hide_header"]);
     for line in hidden
         .iter()
-        .filter(|d| crate::target::is_settable(d.arg(0)))
+        .filter(|d| crate::target::is_settable_header(d.arg(0)))
     {
-        let nothing = Value::Pairs(vec![(line.arg(0).to_owned(), String::new())]);
-        let rule = When::default().rule("set_header", nothing, &line.place);
-        work.push_at(Stage::Fields, rule);
-        ledger.carried(line.id);
+        let nothing = TomlValue::Pairs(vec![(line.arg(0).to_owned(), String::new())]);
+        let rule = RuleCondition::default().rule("set_header", nothing, &line.place);
+        work.push_at(RuleStage::Headers, rule);
+        ledger.mark_carried(line.id);
     }
-    super::files::elsewhere(work, location, when);
-    if let Some(script) = fixed(work, &params) {
+    super::files::translate_other_directory(work, location, when);
+    if let Some(script) = fixed_script(work, &params) {
         let stage = match work.stage {
-            Stage::LastResort => Stage::LastResort,
-            _ => Stage::Missing,
+            RuleStage::LastResort => RuleStage::LastResort,
+            _ => RuleStage::MissingFiles,
         };
         work.push_at(stage, when.rule("rewrite", script, &location.block.place));
         return;
     }
-    let missing = When {
-        missing: true,
+    let missing = RuleCondition {
+        if_missing: true,
         ..when.clone()
     };
     let tried = location
@@ -114,12 +118,14 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
         .rev()
         .find(|d| d.name == "try_files");
     match tried.and_then(|line| Some((line, line.args.last()?))) {
-        Some((line, last)) if !matches!(work.stage, Stage::Missing | Stage::LastResort) => {
-            super::files::fallback(work, line, last, &missing)
+        Some((line, last))
+            if !matches!(work.stage, RuleStage::MissingFiles | RuleStage::LastResort) =>
+        {
+            super::files::add_fallback(work, line, last, &missing)
         }
-        _ if location.kind != Kind::Named && !location.is_rest() => {
+        _ if location.kind != LocationKind::Named && !location.is_catch_all() => {
             let rule = missing.rule("deny", 404, &location.block.place);
-            work.push_at(Stage::Missing, rule);
+            work.push_at(RuleStage::MissingFiles, rule);
         }
         _ => {}
     }
@@ -127,33 +133,39 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
 
 /// `fastcgi_read_timeout`: of a pool of php-fpm the longest that some location has; Howdah's own children have
 /// `request_terminate_timeout`.
-fn silence(work: &mut Work<'_, '_>, scope: &Scope<'_>, pool: &str) {
-    let Some(line) = scope.one("fastcgi_read_timeout") else {
+fn translate_read_timeout(
+    work: &mut ServerTranslation<'_, '_>,
+    scope: &NginxScope<'_>,
+    pool: &str,
+) {
+    let Some(line) = scope.last("fastcgi_read_timeout") else {
         return;
     };
     let mut pools = work.context.config.pools.iter_mut();
     let Some((_, table, _)) = pools.find(|(name, ..)| name == pool) else {
         return;
     };
-    if table.get("mode") != Some(&Value::from("fastcgi")) {
+    if table.get("mode") != Some(&TomlValue::from("fastcgi")) {
         let need = "request_terminate_timeout of the pool bounds a script's time";
-        return work.ledger.list(line.id, need);
+        return work.ledger.mark_missing(line.id, need);
     }
     let range = 10..=time::DAY;
-    let Some(longest) = time::milliseconds(line.arg(0)) else {
-        return work.ledger.list(line.id, "read_timeout of the pool");
+    let Some(longest) = time::parse_milliseconds(line.arg(0)) else {
+        return work
+            .ledger
+            .mark_missing(line.id, "read_timeout of the pool");
     };
     let known = match table.get("read_timeout") {
-        Some(Value::Text(text)) => time::milliseconds(text).unwrap_or(0),
+        Some(TomlValue::Text(text)) => time::parse_milliseconds(text).unwrap_or(0),
         _ => 0,
     };
     if longest > known {
-        let text = time::within(longest, &range);
+        let text = time::format_clamped(longest, &range);
         table.set("read_timeout", text, Some(&line.place));
     }
-    match time::remark(longest, &range) {
-        Some(remark) => work.ledger.remark(line.id, remark),
-        None => work.ledger.carried(line.id),
+    match time::range_remark(longest, &range) {
+        Some(remark) => work.ledger.mark_different(line.id, remark),
+        None => work.ledger.mark_carried(line.id),
     }
 }
 
@@ -165,12 +177,12 @@ pub fn script_filename<'a>(params: &[&'a Directive]) -> Option<&'a Directive> {
 
 /// `SCRIPT_FILENAME` with another directory than the root: php-fpm has the site there, in a container or on
 /// another machine.
-fn roots(work: &mut Work<'_, '_>, params: &[&Directive], pool: &str) {
+fn translate_script_root(work: &mut ServerTranslation<'_, '_>, params: &[&Directive], pool: &str) {
     let line = params.iter().rev().find(|d| d.arg(0) == "SCRIPT_FILENAME");
     let (Some(line), Some(here)) = (line, work.root.clone()) else {
         return;
     };
-    let value = constant(line.arg(1), &work.constants);
+    let value = replace_constants(line.arg(1), &work.constants);
     let Some(there) = value.strip_suffix("${fastcgi_script_name}") else {
         return;
     };
@@ -182,26 +194,26 @@ fn roots(work: &mut Work<'_, '_>, params: &[&Directive], pool: &str) {
     let Some((_, table, pairs)) = pools.find(|(name, ..)| name == pool) else {
         return;
     };
-    if table.get("mode") != Some(&Value::from("fastcgi")) {
+    if table.get("mode") != Some(&TomlValue::from("fastcgi")) {
         let need =
             "the scripts of this pool run from the root: name the directory that has them as root";
-        return work.ledger.list(line.id, need);
+        return work.ledger.mark_missing(line.id, need);
     }
     let known = pairs.entry("script_root").or_default();
     if known.iter().any(|(h, t)| *h == here && t != there) {
         let need = "one pool, and two names there for the same directory: give this site a pool of its own";
-        return work.ledger.list(line.id, need);
+        return work.ledger.mark_missing(line.id, need);
     }
     if !known.iter().any(|(h, _)| *h == here) {
         known.push((here, there.to_owned()));
     }
-    work.ledger.carried(line.id);
+    work.ledger.mark_carried(line.id);
 }
 
 /// The one script below the root that a `SCRIPT_FILENAME` without the path of the request names.
-fn fixed(work: &Work<'_, '_>, params: &[&Directive]) -> Option<String> {
+fn fixed_script(work: &ServerTranslation<'_, '_>, params: &[&Directive]) -> Option<String> {
     let line = script_filename(params)?;
-    let value = constant(line.arg(1), &work.constants);
+    let value = replace_constants(line.arg(1), &work.constants);
     let roots = ["${document_root}", "${realpath_root}"];
     let rest = roots.iter().find_map(|root| value.strip_prefix(root));
     let rest = rest.or_else(|| value.strip_prefix(work.root.as_deref()?));
@@ -211,28 +223,30 @@ fn fixed(work: &Work<'_, '_>, params: &[&Directive]) -> Option<String> {
 }
 
 /// Scripts that no location of PHP is for: nginx would send their source.
-pub fn close_the_rest(work: &mut Work<'_, '_>) {
+pub fn deny_other_scripts(work: &mut ServerTranslation<'_, '_>) {
     let php: Vec<&Location<'_>> = work
         .locations
         .iter()
-        .filter(|l| content(l.block) == Content::Php && l.kind != Kind::Named)
+        .filter(|l| content_of(l.block) == LocationContent::Php && l.kind != LocationKind::Named)
         .collect();
     let named = work
         .locations
         .iter()
-        .any(|l| content(l.block) == Content::Php && l.kind == Kind::Named);
+        .any(|l| content_of(l.block) == LocationContent::Php && l.kind == LocationKind::Named);
     if php.is_empty() && !named {
         work.site
             .table
-            .set("php_extensions", Value::Texts(Vec::new()), None);
+            .set("php_extensions", TomlValue::Texts(Vec::new()), None);
         return;
     }
     let mut endings = vec![".php".to_owned()];
-    for ending in ENDINGS.iter().filter(|ending| **ending != "php") {
+    for ending in SCRIPT_EXTENSIONS.iter().filter(|ending| **ending != "php") {
         let has = |l: &Location<'_>| match extensions(&l.pattern) {
             Some(found) => found.iter().any(|e| e == ending),
             None => {
-                l.kind != Kind::Prefix && l.kind != Kind::Firm && l.has(&format!("/x.{ending}"))
+                l.kind != LocationKind::Prefix
+                    && l.kind != LocationKind::PrefixNoRegex
+                    && l.matches_path(&format!("/x.{ending}"))
             }
         };
         if php.iter().any(|l| has(l)) {
@@ -242,47 +256,47 @@ pub fn close_the_rest(work: &mut Work<'_, '_>) {
     if endings.len() > 1 {
         work.site
             .table
-            .set("php_extensions", Value::Texts(endings), None);
+            .set("php_extensions", TomlValue::Texts(endings), None);
     }
-    if php.iter().any(|l| rules::is_for_all_scripts(l)) {
+    if php.iter().any(|l| rules::takes_all_scripts(l)) {
         return;
     }
     // `location /api.php/`: what follows a script that is run.
     let follows = |l: &&Location<'_>| {
         let script = l.pattern.find(".php/").map(|at| &l.pattern[..at + 4]);
-        let is_prefix = matches!(l.kind, Kind::Prefix | Kind::Firm);
-        is_prefix && script.is_some_and(|script| php.iter().any(|l| l.has(script)))
+        let is_prefix = matches!(l.kind, LocationKind::Prefix | LocationKind::PrefixNoRegex);
+        is_prefix && script.is_some_and(|script| php.iter().any(|l| l.matches_path(script)))
     };
     let following = work.locations.iter().filter(follows);
     let all = php.iter().copied().chain(following);
-    let paths: Vec<Match> = all.filter_map(|l| l.paths().ok()).collect();
-    let when = When::except(Match::Regex(SCRIPT.to_owned()), paths);
+    let paths: Vec<PathMatch> = all.filter_map(|l| l.paths().ok()).collect();
+    let when = RuleCondition::except(PathMatch::Regex(SCRIPT_REGEX.to_owned()), paths);
     let mut rule = when.rule("deny", 404, &work.block.place);
     rule.comment("Other scripts: nginx has no location that runs them.");
-    work.push_at(Stage::Answers, rule);
+    work.push_at(RuleStage::Responses, rule);
 }
 
 /// A directory does not run what its name would not: a rewrite is asked about the path that a client names,
 /// and not about the index that a directory shows. Where one leads scripts of any directory elsewhere, as
 /// Nextcloud's does, none of them is an index; the home page is that of `/index.php` still, if it runs.
-pub fn no_script_as_index(work: &mut Work<'_, '_>) {
+pub fn remove_scripts_from_index(work: &mut ServerTranslation<'_, '_>) {
     let leads_away = |location: &Location<'_>, script: &str| {
         let mut lines = location.block.inner().iter();
         lines.any(|d| {
             let expression = compile_path(d.arg(0));
-            d.name == "rewrite" && expression.is_ok_and(|e| matches(&e, script))
+            d.name == "rewrite" && expression.is_ok_and(|e| may_match(&e, script))
         })
     };
     let runs = |script: &str| {
-        let location = work.locations.iter().find(|l| l.has(script))?;
-        let is_php = content(location.block) == Content::Php;
+        let location = work.locations.iter().find(|l| l.matches_path(script))?;
+        let is_php = content_of(location.block) == LocationContent::Php;
         is_php.then(|| !leads_away(location, script))
     };
     if runs("/x7q/index.php") != Some(false) {
         return;
     }
     let runs = runs("/index.php") == Some(true);
-    let Some(Value::Texts(names)) = work.site.table.get("index").cloned() else {
+    let Some(TomlValue::Texts(names)) = work.site.table.get("index").cloned() else {
         return;
     };
     let is_script = |name: &String| name.ends_with(".php");
@@ -294,46 +308,46 @@ pub fn no_script_as_index(work: &mut Work<'_, '_>) {
         rest.push("index.html".to_owned());
     }
     if runs {
-        home(work);
+        add_home_page(work);
     }
-    work.site.table.set("index", Value::Texts(rest), None);
+    work.site.table.set("index", TomlValue::Texts(rest), None);
 }
 
 /// nginx asks a rewrite about the index of a directory, too: where one leads the first index to a script, it
 /// leads the home page there.
-pub fn index_led_to_script(work: &mut Work<'_, '_>) {
-    let Some(Value::Texts(names)) = work.site.table.get("index") else {
+pub fn add_home_page_of_rewritten_index(work: &mut ServerTranslation<'_, '_>) {
+    let Some(TomlValue::Texts(names)) = work.site.table.get("index") else {
         return;
     };
     let index = format!("/{}", names.first().map_or("", String::as_str));
-    let within = work.locations.iter().find(|l| l.has(&index));
-    let within = within.filter(|l| l.is_rest()).map(|l| l.block.inner());
+    let within = work.locations.iter().find(|l| l.matches_path(&index));
+    let within = within.filter(|l| l.is_catch_all()).map(|l| l.block.inner());
     let lines = work.block.inner().iter().chain(within.unwrap_or_default());
     let mut rewrites = lines.filter(|d| d.name == "rewrite");
-    let leads = |d: &&Directive| compile_path(d.arg(0)).is_ok_and(|e| matches(&e, &index));
+    let leads = |d: &&Directive| compile_path(d.arg(0)).is_ok_and(|e| may_match(&e, &index));
     let Some(line) = rewrites.find(leads).filter(|line| line.arg(2) == "last") else {
         return;
     };
     let target = line.arg(1);
     if target.starts_with('/') && target.ends_with(".php") && !has_variables(target) {
-        let when = When::paths(Match::Path("/".to_owned()));
+        let when = RuleCondition::paths(PathMatch::Path("/".to_owned()));
         let rule = when.rule("rewrite", target, &line.place);
-        work.push_at(Stage::Rewrites, rule);
+        work.push_at(RuleStage::Rewrites, rule);
     }
 }
 
 /// The home page is that of `/index.php`, although no directory has its index from there.
-pub fn home(work: &mut Work<'_, '_>) {
-    let Some(Value::Texts(names)) = work.site.table.get("index") else {
+pub fn add_home_page(work: &mut ServerTranslation<'_, '_>) {
+    let Some(TomlValue::Texts(names)) = work.site.table.get("index") else {
         return;
     };
     if !names.iter().any(|name| name == "index.php") {
         return;
     }
-    let when = When {
-        missing: names.first().is_some_and(|name| name != "index.php"),
-        ..When::paths(Match::Path("/".to_owned()))
+    let when = RuleCondition {
+        if_missing: names.first().is_some_and(|name| name != "index.php"),
+        ..RuleCondition::paths(PathMatch::Path("/".to_owned()))
     };
     let rule = when.rule("rewrite", "/index.php", &work.block.place);
-    work.push_at(Stage::Missing, rule);
+    work.push_at(RuleStage::MissingFiles, rule);
 }

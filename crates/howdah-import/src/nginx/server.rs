@@ -2,53 +2,54 @@
 
 use std::path::Path;
 
-use super::hosts::Server;
+use super::hosts::NginxServer;
 use super::location::{self, Location};
-use super::scope::{self, Scope};
-use super::variables::{Constants, constant};
+use super::scope::{self, NginxScope};
+use super::variables::{Constants, replace_constants};
 use super::{
-    Context, access, error_pages, files, headers, redirect, resolve, rewrite, rules, script,
+    NginxContext, access, error_pages, files, headers, redirect, resolve_path, rewrite, rules,
+    script,
 };
-use crate::directive::{Directive, Place};
-use crate::hosting::Answers;
-use crate::ledger::Ledger;
+use crate::directive::{Directive, SourceLine};
+use crate::hosting::SiteHosting;
+use crate::ledger::ImportLedger;
 use crate::listen;
-use crate::stages::{Stage, Stages};
-use crate::target::{Site, Table, Value};
-use crate::when::When;
+use crate::rule_condition::RuleCondition;
+use crate::stages::{RuleStage, StagedRules};
+use crate::target::{SiteTable, TomlTable, TomlValue};
 
 /// A server on its way to a site.
-pub struct Work<'w, 'a> {
+pub struct ServerTranslation<'w, 'a> {
     /// What all servers share.
-    pub context: &'w mut Context<'a>,
+    pub context: &'w mut NginxContext<'a>,
     /// What became of the directives.
-    pub ledger: &'a Ledger,
+    pub ledger: &'a ImportLedger,
     /// The `server` directive with its block.
     pub block: &'a Directive,
     /// Its directives, and those around it.
-    pub scope: Scope<'a>,
+    pub scope: NginxScope<'a>,
     /// Variables with one value.
     pub constants: Constants,
     /// Its locations, those first that nginx prefers.
     pub locations: Vec<Location<'a>>,
     /// What has been made so far.
-    pub site: Site,
+    pub site: SiteTable,
     /// Rules of the site, by the order in which they are asked.
-    pub stages: Stages,
+    pub stages: StagedRules,
     /// Where a rule belongs that says nothing else.
-    pub stage: Stage,
+    pub stage: RuleStage,
     /// The directory that is served.
     pub root: Option<String>,
     /// The script for paths without a file.
-    pub controller: Option<String>,
+    pub front_controller: Option<String>,
     /// Paths without a file lead somewhere, not to a 404.
-    pub rest_leads_on: bool,
+    pub has_fallback: bool,
     /// The lines are of a named location, which several may lead to: they are done for each.
-    pub is_named: bool,
+    pub is_named_location: bool,
 }
 
 /// nginx' default for `client_max_body_size`.
-const USUAL_BODY: &str = "1M";
+const DEFAULT_BODY_SIZE: &str = "1M";
 
 /// `8m`, as nginx writes sizes.
 fn is_size(text: &str) -> bool {
@@ -57,69 +58,69 @@ fn is_size(text: &str) -> bool {
 }
 
 /// Translates a server into a site.
-pub fn site<'a>(
-    server: &Server<'a>,
-    answers: &Answers,
-    http: &Scope<'a>,
-    context: &mut Context<'a>,
-) -> Site {
+pub fn translate_server<'a>(
+    server: &NginxServer<'a>,
+    answers: &SiteHosting,
+    http: &NginxScope<'a>,
+    context: &mut NginxContext<'a>,
+) -> SiteTable {
     let ledger = context.ledger;
-    ledger.carried(server.block.id);
+    ledger.mark_carried(server.block.id);
     let directives = server.block.inner();
-    let mut work = Work {
+    let mut work = ServerTranslation {
         ledger,
         block: server.block,
         scope: http.inner(directives),
-        constants: scope::constants(directives, &context.constants),
-        locations: location::ordered(server.block),
-        site: Site::default(),
-        stages: Stages::default(),
-        stage: Stage::Answers,
+        constants: scope::set_constants(directives, &context.constants),
+        locations: location::ordered_locations(server.block),
+        site: SiteTable::default(),
+        stages: StagedRules::default(),
+        stage: RuleStage::Responses,
         root: None,
-        controller: None,
-        rest_leads_on: false,
-        is_named: false,
+        front_controller: None,
+        has_fallback: false,
+        is_named_location: false,
         context,
     };
     work.site.table.comment(server.block.place.to_string());
-    work.settle_constants();
+    work.record_constants();
     answers.write(&mut work.site.table);
-    work.options(server);
-    work.root();
+    work.set_options(server);
+    work.set_root();
     script::choose_pool(&mut work);
-    work.body_size();
-    work.tls(answers);
-    work.keep_private(server, answers);
-    files::search(&mut work);
-    headers::of_server(&mut work);
-    super::limits::of_server(&mut work);
-    let everywhere = When::default();
-    access::of_block(&mut work, directives, &everywhere, None);
-    work.stage = Stage::Rewrites;
-    let answered = rewrite::block(&mut work, directives, &everywhere, "");
-    work.stage = Stage::Answers;
+    work.set_body_size();
+    work.set_certificates(answers);
+    work.restrict_to_private(server, answers);
+    files::translate_search(&mut work);
+    headers::translate_server_headers(&mut work);
+    super::limits::translate_server_limits(&mut work);
+    let everywhere = RuleCondition::default();
+    access::translate_access(&mut work, directives, &everywhere, None);
+    work.stage = RuleStage::Rewrites;
+    let answered = rewrite::translate_block(&mut work, directives, &everywhere, "");
+    work.stage = RuleStage::Responses;
     if answered {
-        work.answered_before();
+        work.record_unreachable_locations();
     } else {
         for number in 0..work.locations.len() {
-            rules::location(&mut work, number);
+            rules::translate_location(&mut work, number);
         }
-        script::close_the_rest(&mut work);
-        script::no_script_as_index(&mut work);
-        script::index_led_to_script(&mut work);
+        script::deny_other_scripts(&mut work);
+        script::remove_scripts_from_index(&mut work);
+        script::add_home_page_of_rewritten_index(&mut work);
     }
-    error_pages::of_server(&mut work);
+    error_pages::translate_error_pages(&mut work);
     if !answered {
-        headers::types(&mut work);
+        headers::translate_types(&mut work);
     }
     let (mut site, rules) = (work.site, work.stages.all());
     site.rules = rules;
     site
 }
 
-impl<'a> Work<'_, 'a> {
+impl<'a> ServerTranslation<'_, 'a> {
     /// The directives of a location, and those around it.
-    pub fn scope_of(&self, location: &Location<'a>) -> Scope<'a> {
+    pub fn scope_of(&self, location: &Location<'a>) -> NginxScope<'a> {
         let around = location.around.iter();
         let scope = around.fold(self.scope.clone(), |scope, block| {
             scope.inner(block.inner())
@@ -128,25 +129,25 @@ impl<'a> Work<'_, 'a> {
     }
 
     /// Adds a rule to the present stage.
-    pub fn push(&mut self, rule: Table) {
+    pub fn push(&mut self, rule: TomlTable) {
         self.stages.push(self.stage, rule);
     }
 
     /// Adds a rule to a stage.
-    pub fn push_at(&mut self, stage: Stage, rule: Table) {
+    pub fn push_at(&mut self, stage: RuleStage, rule: TomlTable) {
         self.stages.push(stage, rule);
     }
 
     /// What no location is for is a file, or missing.
-    pub fn rest_is_files(&self) -> bool {
-        self.rest()
-            .is_none_or(|rest| rules::content(rest.block) == rules::Content::Files)
+    pub fn catch_all_is_files(&self) -> bool {
+        self.catch_all()
+            .is_none_or(|rest| rules::content_of(rest.block) == rules::LocationContent::Files)
     }
 
     /// Some location is for scripts.
     pub fn runs_scripts(&self) -> bool {
         let mut locations = self.locations.iter();
-        locations.any(|l| rules::content(l.block) == rules::Content::Php)
+        locations.any(|l| rules::content_of(l.block) == rules::LocationContent::Php)
     }
 
     /// PHP's name of a variable that some `fastcgi_param` passes on.
@@ -154,7 +155,7 @@ impl<'a> Work<'_, 'a> {
         let mut found = None;
         self.block.walk(&mut |d| {
             if d.name == "fastcgi_param" && d.arg(1) == variable {
-                self.ledger.carried(d.id);
+                self.ledger.mark_carried(d.id);
                 found = Some(d.arg(0).to_owned());
             }
         });
@@ -165,71 +166,71 @@ impl<'a> Work<'_, 'a> {
     pub fn named(&self, name: &str) -> Option<Location<'a>> {
         let mut locations = self.locations.iter();
         locations
-            .find(|l| l.kind == location::Kind::Named && l.pattern == name)
+            .find(|l| l.kind == location::LocationKind::Named && l.pattern == name)
             .cloned()
     }
 
     /// The location for all that no other is for.
-    pub fn rest(&self) -> Option<Location<'a>> {
-        self.locations.iter().find(|l| l.is_rest()).cloned()
+    pub fn catch_all(&self) -> Option<Location<'a>> {
+        self.locations.iter().find(|l| l.is_catch_all()).cloned()
     }
 
-    fn settle_constants(&mut self) {
+    fn record_constants(&mut self) {
         for set in self.block.inner().iter().filter(|d| d.name == "set") {
             if self
                 .constants
                 .contains_key(set.arg(0).trim_start_matches('$'))
             {
-                self.ledger.carried(set.id);
+                self.ledger.mark_carried(set.id);
             }
         }
     }
 
-    fn options(&mut self, server: &Server<'_>) {
+    fn set_options(&mut self, server: &NginxServer<'_>) {
         let table = &mut self.site.table;
         if let Some(line) = server.https_redirect {
-            table.set("https_redirect", Value::On(true), Some(&line.place));
+            table.set("https_redirect", TomlValue::Bool(true), Some(&line.place));
         }
         // Nothing but what the old server says, and what `.htaccess` files close, as is usual.
-        table.set("recognise", Value::On(false), None);
+        table.set("recognise", TomlValue::Bool(false), None);
     }
 
-    fn keep_private(&mut self, server: &Server<'_>, answers: &Answers) {
+    fn restrict_to_private(&mut self, server: &NginxServer<'_>, answers: &SiteHosting) {
         let block = server.block;
         let (old, new) = (&server.listens, &answers.listens_of_server);
-        let rule = listen::keep_private(old, new, &block.place);
+        let rule = listen::private_access_rule(old, new, &block.place);
         if let Some(rule) = rule {
-            self.push_at(Stage::Inside, rule);
-            self.ledger.remark(block.id, listen::PRIVATE_REMARK);
+            self.push_at(RuleStage::InternalPaths, rule);
+            self.ledger.mark_different(block.id, listen::PRIVATE_REMARK);
         }
     }
 
-    fn root(&mut self) {
-        let scope = match self.rest() {
+    fn set_root(&mut self) {
+        let scope = match self.catch_all() {
             Some(rest) => self.scope_of(&rest),
             None => self.scope.clone(),
         };
-        let found = scope.one("root");
+        let found = scope.last("root");
         let path = found.and_then(|root| {
-            let path = constant(root.arg(0), &self.constants);
+            let path = replace_constants(root.arg(0), &self.constants);
             let set_first = || {
-                let value = self.set_first(root.arg(0))?;
-                resolve(&self.context.prefix, &value)
+                let value = self.with_first_values(root.arg(0))?;
+                resolve_path(&self.context.prefix, &value)
             };
-            match (resolve(&self.context.prefix, &path), set_first()) {
+            match (resolve_path(&self.context.prefix, &path), set_first()) {
                 (Some(path), _) => {
-                    self.ledger.carried(root.id);
+                    self.ledger.mark_carried(root.id);
                     Some(path)
                 }
                 (None, Some(path)) => {
                     let remark = "the directory that is set first; nginx decides at each request";
-                    self.ledger.remark(root.id, remark);
+                    self.ledger.mark_different(root.id, remark);
                     Some(path)
                 }
                 (None, None) => {
                     let need =
                         "a root that is known before a request: one [[site]] for each directory";
-                    self.ledger.list(root.id, need);
+                    self.ledger.mark_missing(root.id, need);
                     None
                 }
             }
@@ -249,7 +250,7 @@ impl<'a> Work<'_, 'a> {
         let index = scope.all(&["index"]);
         let names: Vec<String> = index.iter().flat_map(|d| d.args.clone()).collect();
         for line in &index {
-            self.ledger.carried(line.id);
+            self.ledger.mark_carried(line.id);
         }
         let plain: Vec<String> = names
             .iter()
@@ -260,29 +261,29 @@ impl<'a> Work<'_, 'a> {
             let need = "index names files in the directory itself; others by try_files";
             index
                 .iter()
-                .for_each(|line| self.ledger.list(line.id, need));
+                .for_each(|line| self.ledger.mark_missing(line.id, need));
         }
         let (plain, place) = match plain.is_empty() {
             true => (vec!["index.html".to_owned()], None),
             false => (plain, index.first().map(|line| &line.place)),
         };
-        self.site.table.set("index", Value::Texts(plain), place);
+        self.site.table.set("index", TomlValue::Texts(plain), place);
     }
 
     /// The directory that `SCRIPT_FILENAME` alone names, where nothing but scripts is served.
-    fn root_of_scripts(&self) -> Option<(String, Place)> {
-        let redirects = redirect::to_https(self.block);
+    fn root_of_scripts(&self) -> Option<(String, SourceLine)> {
+        let redirects = redirect::find_https_redirect(self.block);
         let redirect = redirects.map(|found| found.line.id);
         let serves = |l: &Location<'_>| {
             let mut lines = l.block.inner().iter();
-            rules::content(l.block) != rules::Content::Answer
+            rules::content_of(l.block) != rules::LocationContent::Response
                 && !lines.any(|line| Some(line.id) == redirect)
         };
-        self.rest().filter(|rest| !serves(rest))?;
+        self.catch_all().filter(|rest| !serves(rest))?;
         let mut scripts = self.locations.iter().filter(|l| serves(l));
         let first = scripts.next()?;
-        let is_only =
-            rules::content(first.block) == rules::Content::Php && scripts.next().is_none();
+        let is_only = rules::content_of(first.block) == rules::LocationContent::Php
+            && scripts.next().is_none();
         let params = self.scope_of(first).all(&["fastcgi_param"]);
         let line = script::script_filename(&params).filter(|_| is_only)?;
         let path = line.arg(1).strip_suffix("$fastcgi_script_name")?;
@@ -292,30 +293,30 @@ impl<'a> Work<'_, 'a> {
 
     /// The text with the values that the server's first `set` of each variable gives, whatever an `if` makes of
     /// them later.
-    fn set_first(&self, text: &str) -> Option<String> {
+    fn with_first_values(&self, text: &str) -> Option<String> {
         let mut known = self.constants.clone();
         for set in self.block.inner().iter().filter(|d| d.name == "set") {
-            let value = constant(set.arg(1), &known);
+            let value = replace_constants(set.arg(1), &known);
             let name = set.arg(0).trim_start_matches('$').to_owned();
             known.entry(name).or_insert(value);
         }
-        let value = constant(text, &known);
+        let value = replace_constants(text, &known);
         (!super::variables::has_variables(&value)).then_some(value)
     }
 
-    fn body_size(&mut self) {
-        let found = self.scope.one("client_max_body_size");
+    fn set_body_size(&mut self) {
+        let found = self.scope.last("client_max_body_size");
         let found = found.filter(|line| is_size(line.arg(0)));
         let size = found.map(|line| line.arg(0).to_ascii_uppercase());
         let size = match size.as_deref() {
             Some("0") => "off".to_owned(),
             Some(size) => size.to_owned(),
-            None => USUAL_BODY.to_owned(),
+            None => DEFAULT_BODY_SIZE.to_owned(),
         };
         let place = found.map(|line| &line.place);
         self.site.table.set("max_body_size", size, place);
         if let Some(line) = found {
-            self.ledger.carried(line.id);
+            self.ledger.mark_carried(line.id);
         }
         for location in &self.locations {
             for line in location
@@ -324,7 +325,7 @@ impl<'a> Work<'_, 'a> {
                 .iter()
                 .filter(|d| d.name == "client_max_body_size")
             {
-                self.ledger.list(
+                self.ledger.mark_missing(
                     line.id,
                     "one max_body_size for the whole site: raise it there if this is larger",
                 );
@@ -332,29 +333,29 @@ impl<'a> Work<'_, 'a> {
         }
     }
 
-    fn tls(&mut self, answers: &Answers) {
+    fn set_certificates(&mut self, answers: &SiteHosting) {
         let is_secure = answers.listens_of_server.iter().any(|listen| listen.tls);
         let certificates = self.scope.all(&["ssl_certificate"]);
         let keys = self.scope.all(&["ssl_certificate_key"]);
         for (number, certificate) in certificates.iter().enumerate() {
             let Some(key) = keys.get(number) else { break };
             for line in [certificate, key] {
-                self.ledger.carried(line.id);
+                self.ledger.mark_carried(line.id);
             }
             if !is_secure {
                 continue;
             }
-            let path = |line: &Directive| resolve(&self.context.directory, line.arg(0));
+            let path = |line: &Directive| resolve_path(&self.context.directory, line.arg(0));
             let (Some(file), Some(secret)) = (path(certificate), path(key)) else {
                 let need = "[[site.certificate]] of each site: the name of the file depends on the request here";
-                self.ledger.list(certificate.id, need);
+                self.ledger.mark_missing(certificate.id, need);
                 continue;
             };
             if secret.starts_with("engine:") || secret.contains("/data:") {
-                self.ledger.list(key.id, "a key in a file");
+                self.ledger.mark_missing(key.id, "a key in a file");
                 continue;
             }
-            let mut table = Table::default();
+            let mut table = TomlTable::default();
             table.set("file", file, Some(&certificate.place));
             if Path::new(certificate.arg(0)) != Path::new(key.arg(0)) {
                 table.set("key", secret, Some(&key.place));
@@ -366,25 +367,25 @@ impl<'a> Work<'_, 'a> {
 
     /// Whoever has no certificate is refused for all sites, or for none: what closed one site stays closed.
     fn client_certificates(&mut self) {
-        let Some(verify) = self.scope.one("ssl_verify_client") else {
+        let Some(verify) = self.scope.last("ssl_verify_client") else {
             return;
         };
         if !matches!(verify.arg(0), "on" | "optional" | "optional_no_ca") {
-            return self.ledger.carried(verify.id);
+            return self.ledger.mark_carried(verify.id);
         }
         let need = "[tls] client_ca and verify_client hold for all sites; until they are set, this site is closed";
         if verify.arg(0) == "on" {
-            let rule = When::default().rule("deny", 403, &verify.place);
-            self.push_at(Stage::Inside, rule);
+            let rule = RuleCondition::default().rule("deny", 403, &verify.place);
+            self.push_at(RuleStage::InternalPaths, rule);
         }
-        self.ledger.list_protection(verify.id, need);
+        self.ledger.mark_missing_protection(verify.id, need);
     }
 
-    fn answered_before(&mut self) {
+    fn record_unreachable_locations(&mut self) {
         for location in &self.locations {
             location.block.walk(&mut |d| {
                 self.ledger
-                    .moot(d.id, "the server's own `return` answers before");
+                    .mark_irrelevant(d.id, "the server's own `return` answers before");
             });
         }
     }

@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 
-use crate::target::variable;
+use crate::target::variable_reference;
 
 /// Variables that `set` gives one value for a whole server.
 pub type Constants = HashMap<String, String>;
 
 /// A piece of a text.
-enum Piece<'t> {
+enum TextPart<'t> {
     Text(&'t str),
     Variable(&'t str),
 }
 
-fn pieces(text: &str) -> Vec<Piece<'_>> {
+fn split_variables(text: &str) -> Vec<TextPart<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -35,25 +35,25 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
             }
         };
         if name.is_empty() {
-            pieces.push(Piece::Text(&rest[..at + 1]));
+            pieces.push(TextPart::Text(&rest[..at + 1]));
             rest = after;
             continue;
         }
-        pieces.push(Piece::Text(&rest[..at]));
-        pieces.push(Piece::Variable(name));
+        pieces.push(TextPart::Text(&rest[..at]));
+        pieces.push(TextPart::Variable(name));
         rest = next;
     }
-    pieces.push(Piece::Text(rest));
+    pieces.push(TextPart::Text(rest));
     pieces
 }
 
 /// Replaces the variables that have one value.
-pub fn constant(text: &str, constants: &Constants) -> String {
+pub fn replace_constants(text: &str, constants: &Constants) -> String {
     let mut out = String::new();
-    for piece in pieces(text) {
+    for piece in split_variables(text) {
         match piece {
-            Piece::Text(text) => out += text,
-            Piece::Variable(name) => match constants.get(name) {
+            TextPart::Text(text) => out += text,
+            TextPart::Variable(name) => match constants.get(name) {
                 Some(value) => out += value,
                 None => out += &format!("${{{name}}}"),
             },
@@ -64,34 +64,36 @@ pub fn constant(text: &str, constants: &Constants) -> String {
 
 /// Whether a text has variables.
 pub fn has_variables(text: &str) -> bool {
-    pieces(text)
+    split_variables(text)
         .iter()
-        .any(|piece| matches!(piece, Piece::Variable(_)))
+        .any(|piece| matches!(piece, TextPart::Variable(_)))
 }
 
 /// The text as the target of a rule or of `try_files`.
 ///
 /// # Errors
 /// The variable that rules do not have.
-pub fn template(text: &str) -> Result<String, String> {
+pub fn rule_target(text: &str) -> Result<String, String> {
     let mut out = String::new();
     // Howdah's redirects keep the client's scheme by naming none.
     let text = text.strip_prefix("$scheme:").unwrap_or(text);
     let text = text.strip_prefix("${scheme}:").unwrap_or(text);
-    let mut pieces = pieces(text).into_iter().peekable();
+    let mut pieces = split_variables(text).into_iter().peekable();
     while let Some(piece) = pieces.next() {
         let after = match pieces.peek() {
-            Some(Piece::Text(text)) => text,
+            Some(TextPart::Text(text)) => text,
             _ => "",
         };
         match piece {
-            Piece::Text(text) => out += &text.replace('$', "$$"),
-            Piece::Variable(name) => match name {
-                "uri" | "document_uri" | "fastcgi_script_name" => out += &variable("uri", after),
-                "args" | "query_string" => out += &variable("query", after),
+            TextPart::Text(text) => out += &text.replace('$', "$$"),
+            TextPart::Variable(name) => match name {
+                "uri" | "document_uri" | "fastcgi_script_name" => {
+                    out += &variable_reference("uri", after)
+                }
+                "args" | "query_string" => out += &variable_reference("query", after),
                 "is_args" => out += "?",
-                "host" | "http_host" | "hostname" => out += &variable("host", after),
-                "request_uri" => out += &variable("request_uri", after),
+                "host" | "http_host" | "hostname" => out += &variable_reference("host", after),
+                "request_uri" => out += &variable_reference("request_uri", after),
                 name if name.len() == 1 && name.as_bytes()[0].is_ascii_digit() => {
                     out += &format!("${{{name}}}");
                 }
@@ -103,7 +105,7 @@ pub fn template(text: &str) -> Result<String, String> {
 }
 
 /// A target without a query that only repeats the request's: a rule keeps it by itself.
-pub fn without_query(target: &str) -> &str {
+pub fn strip_request_query(target: &str) -> &str {
     let kept = ["?$query", "&$query"].iter();
     let mut kept = kept.filter_map(|query| target.strip_suffix(query));
     kept.next().unwrap_or(target)
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_named_as_rules_name_them() {
+    fn variables_are_translated_to_rule_variables() {
         for (text, target) in [
             ("/index.php?$args", Ok("/index.php")),
             ("/index.php$is_args$query_string", Ok("/index.php")),
@@ -126,11 +128,11 @@ mod tests {
             ("/$geoip", Err("targets of rules have no $geoip")),
         ] {
             let target = target.map(str::to_owned).map_err(str::to_owned);
-            let found = template(text).map(|t| without_query(&t).to_owned());
+            let found = rule_target(text).map(|t| strip_request_query(&t).to_owned());
             assert_eq!(found, target, "{text}");
         }
         let constants = Constants::from([("base".to_owned(), "/srv".to_owned())]);
-        assert_eq!(constant("$base/public", &constants), "/srv/public");
-        assert_eq!(constant("${base}$uri", &constants), "/srv${uri}");
+        assert_eq!(replace_constants("$base/public", &constants), "/srv/public");
+        assert_eq!(replace_constants("${base}$uri", &constants), "/srv${uri}");
     }
 }

@@ -10,13 +10,13 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// How long a server may take to connect, and between two pieces of an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest head.
-const LONGEST_HEAD: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// A server, by its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct VerifyServer {
     /// `https`
     pub tls: bool,
     /// Host, and port if the URL names one.
@@ -25,7 +25,7 @@ pub struct Server {
 
 /// Why a request got no answer.
 #[derive(Debug)]
-pub enum Failure {
+pub enum RequestFailure {
     /// The server accepts no connection.
     Unreachable(io::Error),
     /// The server sends something other than an answer, or nothing in time.
@@ -34,18 +34,18 @@ pub enum Failure {
 
 /// Status and fields of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct VerifiedResponseHead {
     /// Three digits.
     pub status: u16,
     /// Names in lower case, and values.
-    pub fields: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
 }
 
-impl Head {
+impl VerifiedResponseHead {
     /// The values of a field, joined as one.
-    pub fn field(&self, name: &str) -> Option<String> {
+    pub fn header(&self, name: &str) -> Option<String> {
         let values: Vec<&str> = self
-            .fields
+            .headers
             .iter()
             .filter(|(n, _)| n == name)
             .map(|(_, v)| &**v)
@@ -54,19 +54,19 @@ impl Head {
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for VerifyServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
         write!(f, "{scheme}://{}", self.authority)
     }
 }
 
-impl Server {
+impl VerifyServer {
     /// Reads `http://HOST:PORT` or `https://HOST`.
     ///
     /// # Errors
     /// What such a URL looks like.
-    pub fn parse(url: &str) -> Result<Server, String> {
+    pub fn parse(url: &str) -> Result<VerifyServer, String> {
         let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
             (_, Some(rest)) => (true, rest),
@@ -79,7 +79,7 @@ impl Server {
                 "`{url}`: write http://HOST:PORT or https://HOST, without a path"
             ));
         }
-        Ok(Server {
+        Ok(VerifyServer {
             tls,
             authority: authority.to_owned(),
         })
@@ -93,11 +93,11 @@ impl Server {
         };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in authority.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
+            match TcpStream::connect_timeout(&address, IO_TIMEOUT) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
+                    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+                    stream.set_write_timeout(Some(IO_TIMEOUT))?;
                     return Ok(stream);
                 }
                 Err(error) => last = error,
@@ -109,10 +109,15 @@ impl Server {
     /// Asks for a target of that host; its name is also the one that the certificate must have.
     ///
     /// # Errors
-    /// See [`Failure`].
-    pub fn ask(&self, method: &str, target: &str, host: &str) -> Result<Head, Failure> {
-        let stream = self.connect().map_err(Failure::Unreachable)?;
-        let broken = |error: io::Error| Failure::Broken(error.to_string());
+    /// See [`RequestFailure`].
+    pub fn send_request(
+        &self,
+        method: &str,
+        target: &str,
+        host: &str,
+    ) -> Result<VerifiedResponseHead, RequestFailure> {
+        let stream = self.connect().map_err(RequestFailure::Unreachable)?;
+        let broken = |error: io::Error| RequestFailure::Broken(error.to_string());
         let request = format!(
             "{method} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: howdah-import\r\nAccept: */*\r\nConnection: close\r\n\r\n"
         );
@@ -120,10 +125,10 @@ impl Server {
             return exchange(stream, &request).map_err(broken);
         }
         let name = without_port(host).trim_matches(['[', ']']).to_owned();
-        let name =
-            ServerName::try_from(name).map_err(|error| Failure::Broken(error.to_string()))?;
+        let name = ServerName::try_from(name)
+            .map_err(|error| RequestFailure::Broken(error.to_string()))?;
         let connection = ClientConnection::new(config(), name)
-            .map_err(|error| Failure::Broken(error.to_string()))?;
+            .map_err(|error| RequestFailure::Broken(error.to_string()))?;
         exchange(StreamOwned::new(connection, stream), &request).map_err(broken)
     }
 }
@@ -151,7 +156,7 @@ fn config() -> Arc<ClientConfig> {
     CONFIG.get_or_init(make).clone()
 }
 
-fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Head> {
+fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<VerifiedResponseHead> {
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
     let mut bytes = Vec::new();
@@ -176,7 +181,7 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Head> {
                 "the connection was closed without an answer",
             ));
         }
-        if bytes.len() > LONGEST_HEAD {
+        if bytes.len() > MAX_HEAD_BYTES {
             return Err(io::Error::other(
                 "the head of the answer has more than 64 KiB",
             ));
@@ -184,7 +189,7 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Head> {
     }
 }
 
-fn parse(head: &[u8]) -> Option<Head> {
+fn parse(head: &[u8]) -> Option<VerifiedResponseHead> {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
     let status = lines
@@ -195,9 +200,9 @@ fn parse(head: &[u8]) -> Option<Head> {
         .ok()?;
     let fields = lines.filter_map(|line| line.split_once(':'));
     let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
-    Some(Head {
+    Some(VerifiedResponseHead {
         status,
-        fields: fields.collect(),
+        headers: fields.collect(),
     })
 }
 
@@ -206,8 +211,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_named_by_urls() {
-        let server = Server::parse("https://example.org/").unwrap();
+    fn server_urls_are_parsed() {
+        let server = VerifyServer::parse("https://example.org/").unwrap();
         assert_eq!(
             (server.tls, server.authority.as_str()),
             (true, "example.org")
@@ -219,7 +224,7 @@ mod tests {
             "http://x/y",
             "http://x y",
         ] {
-            assert!(Server::parse(url).is_err(), "{url}");
+            assert!(VerifyServer::parse(url).is_err(), "{url}");
         }
         for (authority, name) in [
             ("example.org", "example.org"),
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_final_answer_counts() {
+    fn exchange_returns_the_final_response() {
         let answer = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 301 Moved\r\nLocation:  /b \r\n\r\nbody";
         let mut stream = io::Cursor::new(answer.to_vec());
         stream.set_position(0);
@@ -252,7 +257,7 @@ mod tests {
         }
         let head = exchange(Both(stream), "GET / HTTP/1.1\r\n\r\n").unwrap();
         assert_eq!(
-            (head.status, head.field("location").as_deref()),
+            (head.status, head.header("location").as_deref()),
             (301, Some("/b"))
         );
         let closed = exchange(Both(io::empty()), "").unwrap_err();

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
 /// Longest line that is read; what is beyond is skipped.
-const LONGEST_LINE: u64 = 64 << 10;
+const MAX_LINE_BYTES: u64 = 64 << 10;
 /// Most different requests that are counted.
-const MOST: usize = 500_000;
+const MAX_DISTINCT_REQUESTS: usize = 500_000;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Asked {
+pub struct LoggedRequest {
     /// GET or HEAD.
     pub method: String,
     /// Path and query.
@@ -22,44 +22,44 @@ pub struct Asked {
 
 /// What a log says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Log {
+pub struct AccessLogRequests {
     /// Different requests and how often they were made, the most frequent first.
-    pub requests: Vec<(Asked, u64)>,
+    pub requests: Vec<(LoggedRequest, u64)>,
     /// Lines with another method: they are not repeated.
     pub other_methods: u64,
     /// Lines that are not requests.
-    pub strange: u64,
+    pub malformed: u64,
 }
 
 /// Reads a log to its end.
 ///
 /// # Errors
 /// It cannot be read.
-pub fn read(mut log: impl BufRead) -> io::Result<Log> {
-    let mut counts: HashMap<Asked, u64> = HashMap::new();
-    let mut found = Log::default();
+pub fn read(mut log: impl BufRead) -> io::Result<AccessLogRequests> {
+    let mut counts: HashMap<LoggedRequest, u64> = HashMap::new();
+    let mut found = AccessLogRequests::default();
     let mut line = Vec::new();
     loop {
         line.clear();
         let read = log
             .by_ref()
-            .take(LONGEST_LINE)
+            .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line)?;
         if read == 0 {
             break;
         }
-        if line.last() != Some(&b'\n') && read as u64 == LONGEST_LINE {
+        if line.last() != Some(&b'\n') && read as u64 == MAX_LINE_BYTES {
             skip_line(&mut log)?;
         }
         match parse(&line) {
-            Line::Request(asked) => {
-                if counts.len() < MOST || counts.contains_key(&asked) {
+            LogLine::Request(asked) => {
+                if counts.len() < MAX_DISTINCT_REQUESTS || counts.contains_key(&asked) {
                     *counts.entry(asked).or_default() += 1;
                 }
             }
-            Line::OtherMethod => found.other_methods += 1,
-            Line::Strange if line.trim_ascii().is_empty() => {}
-            Line::Strange => found.strange += 1,
+            LogLine::OtherMethod => found.other_methods += 1,
+            LogLine::Malformed if line.trim_ascii().is_empty() => {}
+            LogLine::Malformed => found.malformed += 1,
         }
     }
     found.requests = counts.into_iter().collect();
@@ -83,36 +83,36 @@ fn skip_line(log: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-enum Line {
-    Request(Asked),
+enum LogLine {
+    Request(LoggedRequest),
     OtherMethod,
-    Strange,
+    Malformed,
 }
 
-fn parse(line: &[u8]) -> Line {
+fn parse(line: &[u8]) -> LogLine {
     let line = String::from_utf8_lossy(line);
     let Some((before, rest)) = line.split_once('"') else {
-        return Line::Strange;
+        return LogLine::Malformed;
     };
     let Some(request) = quoted(rest) else {
-        return Line::Strange;
+        return LogLine::Malformed;
     };
     let words: Vec<&str> = request.split(' ').collect();
     let [method, target, version] = words[..] else {
-        return Line::Strange;
+        return LogLine::Malformed;
     };
     // Without what no client may send in a request line.
     let plain = |c: char| c.is_ascii_graphic();
     if !version.starts_with("HTTP/") || !target.starts_with('/') || !target.chars().all(plain) {
-        return Line::Strange;
+        return LogLine::Malformed;
     }
     if !matches!(method, "GET" | "HEAD") {
         return match method.bytes().all(|b| b.is_ascii_uppercase()) {
-            true => Line::OtherMethod,
-            false => Line::Strange,
+            true => LogLine::OtherMethod,
+            false => LogLine::Malformed,
         };
     }
-    Line::Request(Asked {
+    LogLine::Request(LoggedRequest {
         method: method.to_owned(),
         target: target.to_owned(),
         host: host(before),
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_counted_once_each() {
+    fn log_requests_are_counted() {
         let text = r#"192.0.2.1 - - [23/Nov/2026:10:00:00 +0000] "GET /a?b=c HTTP/1.1" 200 5
 192.0.2.1 - ann [23/Nov/2026:10:00:00 +0000] "GET /b HTTP/2.0" 200 5 "https://x/" "Mozilla \"5\""
 192.0.2.2 - - [23/Nov/2026:10:00:00 +0000] "GET /b HTTP/1.1" 304 0 "-" "-"
@@ -166,7 +166,7 @@ mod tests {
 shop.test:443 2001:db8::1 - - [23/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"
 "#;
         let found = read(text.as_bytes()).unwrap();
-        let shown = |(asked, n): &(Asked, u64)| {
+        let shown = |(asked, n): &(LoggedRequest, u64)| {
             format!("{n} {} {} {:?}", asked.method, asked.target, asked.host)
         };
         let requests: Vec<String> = found.requests.iter().map(shown).collect();
@@ -179,16 +179,16 @@ shop.test:443 2001:db8::1 - - [23/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200
                 "1 HEAD /b None",
             ]
         );
-        assert_eq!((found.other_methods, found.strange), (1, 2));
+        assert_eq!((found.other_methods, found.malformed), (1, 2));
     }
 
     #[test]
-    fn long_lines_are_skipped_and_not_kept() {
+    fn log_lines_that_are_too_long_are_skipped() {
         let long = format!(
             "x \"GET /{} HTTP/1.1\" 200\nx \"GET /b HTTP/1.1\" 200\n",
             "a".repeat(200_000)
         );
         let found = read(long.as_bytes()).unwrap();
-        assert_eq!((found.requests.len(), found.strange), (1, 1));
+        assert_eq!((found.requests.len(), found.malformed), (1, 1));
     }
 }

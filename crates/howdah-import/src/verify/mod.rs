@@ -3,21 +3,21 @@
 //!
 //! - [`log`]: requests of an access log; [`client`]: one request, its answer's head; [`answer`]: what is compared.
 
-pub mod answer;
 pub mod client;
 pub mod log;
+pub mod response_facts;
 
-use client::{Failure, Server};
-use log::Asked;
+use client::{RequestFailure, VerifyServer};
+use log::LoggedRequest;
 
 /// What is to be compared.
 #[derive(Clone, Debug)]
-pub struct Comparison {
+pub struct ServerComparison {
     /// The server that serves now.
-    pub old: Server,
+    pub old: VerifyServer,
     /// The one that is to take over.
-    pub new: Server,
-    /// `Host` where the log names none; none: that of `old`.
+    pub new: VerifyServer,
+    /// `ApacheHost` where the log names none; none: that of `old`.
     pub host: Option<String>,
     /// Fields that are compared beside status, `Location` and `Content-Type`.
     pub headers: Vec<String>,
@@ -25,26 +25,31 @@ pub struct Comparison {
 
 /// A request to which the servers do not answer alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct ResponseDifference {
     /// The request that both servers were asked.
-    pub asked: Asked,
+    pub asked: LoggedRequest,
     /// What differs: name, the old server's, the new one's; empty where it is missing.
     pub facts: Vec<(String, String, String)>,
 }
 
-impl Comparison {
+impl ServerComparison {
     /// Asks both servers; none if they answer alike.
     ///
     /// # Errors
     /// A server cannot be reached at all.
-    pub fn compare(&self, asked: &Asked) -> Result<Option<Difference>, String> {
+    pub fn compare(&self, asked: &LoggedRequest) -> Result<Option<ResponseDifference>, String> {
         let own = asked.host.as_ref().or(self.host.as_ref());
         let host = own.unwrap_or(&self.old.authority);
-        let ask = |server: &Server| match server.ask(&asked.method, &asked.target, host) {
-            Ok(head) => Ok(answer::facts(&head, server, host, &self.headers)),
-            Err(Failure::Unreachable(why)) => Err(format!("{server} cannot be reached: {why}")),
-            Err(Failure::Broken(why)) => Ok(vec![("answer".to_owned(), format!("none ({why})"))]),
-        };
+        let ask =
+            |server: &VerifyServer| match server.send_request(&asked.method, &asked.target, host) {
+                Ok(head) => Ok(response_facts::facts(&head, server, host, &self.headers)),
+                Err(RequestFailure::Unreachable(why)) => {
+                    Err(format!("{server} cannot be reached: {why}"))
+                }
+                Err(RequestFailure::Broken(why)) => {
+                    Ok(vec![("answer".to_owned(), format!("none ({why})"))])
+                }
+            };
         let (old, new) = (ask(&self.old)?, ask(&self.new)?);
         let names = old.iter().chain(&new).map(|(name, _)| name);
         let mut facts: Vec<(String, String, String)> = Vec::new();
@@ -58,7 +63,7 @@ impl Comparison {
                 facts.push((name.clone(), of(&old), of(&new)));
             }
         }
-        Ok((!facts.is_empty()).then(|| Difference {
+        Ok((!facts.is_empty()).then(|| ResponseDifference {
             asked: asked.clone(),
             facts,
         }))

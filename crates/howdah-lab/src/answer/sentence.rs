@@ -1,31 +1,31 @@
 //! What a benchmark's answers say, in sentences: the verdict.
 
-use howdah_bench::report::words;
-use howdah_bench::stats::Verdict;
-use howdah_bench::stats::paired::{Judgement, Settings};
+use howdah_bench::report::formatting;
+use howdah_bench::stats::ComparisonVerdict;
+use howdah_bench::stats::paired::{Judgement, JudgementSettings};
 
-use super::{Answer, Flat, Overall, is_generator_bound};
-use crate::table::{StackRow, Table, TableCell, title};
+use super::{AllLevelsAnswer, RateRetention, SuiteAnswer, is_generator_bound};
+use crate::table::{ResultTable, StackRow, TableCell, stack_title};
 
 /// Ratios from here on are written as "2.4 times", smaller ones as per cent.
-const TIMES: f64 = 1.5;
+const TIMES_FROM_RATIO: f64 = 1.5;
 /// A row with a larger share of errors than this is a trap: its rate misleads.
-const TRAPPED: f64 = 0.01;
+const TRAP_ERROR_SHARE: f64 = 0.01;
 /// If at least this many levels of a page have no answer, one sentence covers them all.
-const GATHERED: usize = 3;
+const MIN_GATHERED_LEVELS: usize = 3;
 
 /// A ratio with its interval, in words.
-fn ratio(judgement: &Judgement) -> String {
+fn ratio_text(judgement: &Judgement) -> String {
     let ratio = judgement.ratio;
     let Some(interval) = judgement.interval else {
-        return format!("{} times", words::digits(ratio));
+        return format!("{} times", formatting::digits(ratio));
     };
     if is_written_in_times(ratio) {
         return format!(
             "{} times [{}, {}]",
-            words::digits(ratio),
-            words::digits(interval.low),
-            words::digits(interval.high)
+            formatting::digits(ratio),
+            formatting::digits(interval.low),
+            formatting::digits(interval.high)
         );
     }
     format!(
@@ -37,7 +37,7 @@ fn ratio(judgement: &Judgement) -> String {
 }
 
 fn is_written_in_times(ratio: f64) -> bool {
-    !(1.0 / TIMES..TIMES).contains(&ratio)
+    !(1.0 / TIMES_FROM_RATIO..TIMES_FROM_RATIO).contains(&ratio)
 }
 
 fn percent(ratio: f64) -> f64 {
@@ -45,18 +45,20 @@ fn percent(ratio: f64) -> f64 {
 }
 
 /// A judgement in words, without the names: `2.41 times [2.3, 2.5]`.
-pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
+pub fn judgement_text(judgement: &Judgement, base: &str, candidate: &str) -> String {
     match &judgement.verdict {
-        Verdict::Faster { .. } | Verdict::Slower { .. } => ratio(judgement),
-        Verdict::Same { within } => format!("the same within ±{within:.0} %"),
-        Verdict::CannotTell { more_pairs } => {
+        ComparisonVerdict::Faster { .. } | ComparisonVerdict::Slower { .. } => {
+            ratio_text(judgement)
+        }
+        ComparisonVerdict::Same { within } => format!("the same within ±{within:.0} %"),
+        ComparisonVerdict::CannotTell { more_pairs } => {
             format!(
                 "cannot tell ({} so far, {})",
-                ratio(judgement),
-                more(*more_pairs)
+                ratio_text(judgement),
+                more_pairs_text(*more_pairs)
             )
         }
-        Verdict::Invalid { because } => {
+        ComparisonVerdict::Invalid { because } => {
             let reasons: Vec<String> = because
                 .iter()
                 .map(|reason| reason.sentence(base, candidate))
@@ -68,11 +70,11 @@ pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
 
 /// How many more pairs the undecided answers need, from the one that needs fewest to the one that
 /// needs most.
-fn more_for(judgements: &[&Judgement]) -> String {
+fn more_pairs_range(judgements: &[&Judgement]) -> String {
     let needed = judgements
         .iter()
         .filter_map(|judgement| match judgement.verdict {
-            Verdict::CannotTell { more_pairs } => Some(more_pairs),
+            ComparisonVerdict::CannotTell { more_pairs } => Some(more_pairs),
             _ => None,
         });
     // None is over a thousand.
@@ -83,15 +85,15 @@ fn more_for(judgements: &[&Judgement]) -> String {
             format!("about {fewest} to {most} more pairs needed")
         }
         (Some(fewest), None) => format!("about {fewest} to over a thousand more pairs needed"),
-        (fewest, _) => more(fewest),
+        (fewest, _) => more_pairs_text(fewest),
     }
 }
 
-fn more(pairs: Option<usize>) -> String {
+fn more_pairs_text(pairs: Option<usize>) -> String {
     match pairs {
         Some(pairs) => format!(
             "about {} needed",
-            words::plural(pairs as u64, "more pair", "more pairs")
+            formatting::plural(pairs as u64, "more pair", "more pairs")
         ),
         None => "over a thousand more pairs needed".to_owned(),
     }
@@ -100,7 +102,7 @@ fn more(pairs: Option<usize>) -> String {
 /// What is still certain about the rates although the load tester held one of them back: the rate
 /// that was held back could only have been higher, so the other one is slower by at least this
 /// ratio. None if nothing is certain. `p` is adjusted.
-fn held_back(
+fn certain_bound(
     judgement: &Judgement,
     p: f64,
     base: &StackRow,
@@ -110,7 +112,7 @@ fn held_back(
     let above_noise = judgement
         .noise_floor
         .is_none_or(|floor| judgement.ratio.ln().abs() > floor.ln());
-    let holds = p <= 1.0 - Settings::default().level && above_noise;
+    let holds = p <= 1.0 - JudgementSettings::default().level && above_noise;
     if !is_generator_bound(judgement) || !holds {
         return None;
     }
@@ -122,22 +124,22 @@ fn held_back(
     };
     Some(format!(
         "{word} {} times [{}, {}]",
-        words::digits(judgement.ratio),
-        words::digits(interval.low),
-        words::digits(interval.high)
+        formatting::digits(judgement.ratio),
+        formatting::digits(interval.low),
+        formatting::digits(interval.high)
     ))
 }
 
 /// What is still certain about a row beside the first one of its page and level, although the load
 /// tester held one of the two back. None if nothing is certain, or it held neither back.
-pub fn bound(cell: &TableCell, line: &StackRow) -> Option<String> {
+pub fn certain_bound_of_row(cell: &TableCell, line: &StackRow) -> Option<String> {
     let judgement = line.against.as_ref()?;
-    held_back(judgement, judgement.p_adjusted, cell.row(&cell.base)?, line)
+    certain_bound(judgement, judgement.p_adjusted, cell.row(&cell.base)?, line)
 }
 
 /// An answer in words: by the rates; where the load tester held them back, by what is still certain
 /// about them, or else by the CPU time.
-fn said(table: &Table, answer: &Answer) -> String {
+fn answer_text(table: &ResultTable, answer: &SuiteAnswer) -> String {
     const HELD: &str = "the load tester held one of them back";
     let judgement = &answer.judgement;
     // These rates were not part of Holm's adjustment; its strictest factor applies.
@@ -147,19 +149,19 @@ fn said(table: &Table, answer: &Answer) -> String {
         |cell: &&TableCell| cell.page == answer.page && cell.concurrency == answer.concurrency;
     let cell = table.cells.iter().find(here);
     let rows = cell.and_then(|cell| Some((cell.row(&answer.against)?, cell.row(&answer.stack)?)));
-    let bound = rows.and_then(|(base, candidate)| held_back(judgement, p, base, candidate));
-    let (base, candidate) = (title(&answer.against), title(&answer.stack));
+    let bound = rows.and_then(|(base, candidate)| certain_bound(judgement, p, base, candidate));
+    let (base, candidate) = (stack_title(&answer.against), stack_title(&answer.stack));
     match (bound, &answer.cpu) {
         (Some(bound), _) => format!("{bound} ({HELD})"),
-        (None, Some(cpu)) => by_cpu(cpu, &base, &candidate),
-        (None, None) => outcome(judgement, &base, &candidate),
+        (None, Some(cpu)) => cpu_time_text(cpu, &base, &candidate),
+        (None, None) => judgement_text(judgement, &base, &candidate),
     }
 }
 
 /// The answer where the load tester limited the rate: a share of the base's CPU time, since "more"
 /// would be ambiguous for a cost.
-fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
-    let share = |ratio: f64| words::digits(1.0 / ratio);
+fn cpu_time_text(cpu: &Judgement, base: &str, candidate: &str) -> String {
+    let share = |ratio: f64| formatting::digits(1.0 / ratio);
     let so_far = match &cpu.interval {
         Some(found) => format!(
             "{} [{}, {}]",
@@ -170,15 +172,18 @@ fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
         None => share(cpu.ratio),
     };
     let said = match &cpu.verdict {
-        Verdict::Faster { .. } | Verdict::Slower { .. } => {
+        ComparisonVerdict::Faster { .. } | ComparisonVerdict::Slower { .. } => {
             format!("{so_far} of the CPU time for a request")
         }
-        Verdict::CannotTell { more_pairs } => format!(
+        ComparisonVerdict::CannotTell { more_pairs } => format!(
             "CPU time for a request: cannot tell ({so_far} of it so far, {})",
-            more(*more_pairs)
+            more_pairs_text(*more_pairs)
         ),
-        Verdict::Same { .. } | Verdict::Invalid { .. } => {
-            format!("CPU time for a request: {}", outcome(cpu, base, candidate))
+        ComparisonVerdict::Same { .. } | ComparisonVerdict::Invalid { .. } => {
+            format!(
+                "CPU time for a request: {}",
+                judgement_text(cpu, base, candidate)
+            )
         }
     };
     format!("{said} (for a rate the load tester was the bottleneck)")
@@ -186,17 +191,21 @@ fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
 
 /// The sentences about one page: over all levels, then level by level; one sentence covers the
 /// undecided levels.
-fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
-    let is_open = |answer: &&&Answer| {
-        answer.cpu.is_none() && matches!(answer.judgement.verdict, Verdict::CannotTell { .. })
+fn page_sentences(table: &ResultTable, answers: &[&SuiteAnswer]) -> Vec<String> {
+    let is_open = |answer: &&&SuiteAnswer| {
+        answer.cpu.is_none()
+            && matches!(
+                answer.judgement.verdict,
+                ComparisonVerdict::CannotTell { .. }
+            )
     };
-    let open: Vec<&Answer> = answers.iter().filter(is_open).copied().collect();
-    let gather = open.len() >= GATHERED;
+    let open: Vec<&SuiteAnswer> = answers.iter().filter(is_open).copied().collect();
+    let gather = open.len() >= MIN_GATHERED_LEVELS;
     let each = answers.iter().filter(|a| !(gather && is_open(a)));
-    let mut parts: Vec<String> = over_all(table, answers[0]).into_iter().collect();
+    let mut parts: Vec<String> = all_levels_text(table, answers[0]).into_iter().collect();
     parts.extend(each.map(|answer| {
-        let place = place(table, answer, &clients(&[answer.concurrency]));
-        format!("{}{place}", said(table, answer))
+        let place = page_and_levels(table, answer, &clients(&[answer.concurrency]));
+        format!("{}{place}", answer_text(table, answer))
     }));
     if gather {
         let levels: Vec<u32> = open.iter().map(|answer| answer.concurrency).collect();
@@ -205,24 +214,28 @@ fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
             _ => clients(&levels),
         };
         let judgements: Vec<&Judgement> = open.iter().map(|answer| &answer.judgement).collect();
-        let place = place(table, open[0], &levels);
+        let place = page_and_levels(table, open[0], &levels);
         parts.push(format!(
             "cannot tell{place} ({} so far, {})",
-            span(&judgements),
-            more_for(&judgements)
+            ratio_range(&judgements),
+            more_pairs_range(&judgements)
         ));
     }
     parts
 }
 
 /// The answer to the question of `answer` over all levels of its page, in words.
-fn over_all(table: &Table, answer: &Answer) -> Option<String> {
-    let asked = |all: &&Overall| {
+fn all_levels_text(table: &ResultTable, answer: &SuiteAnswer) -> Option<String> {
+    let asked = |all: &&AllLevelsAnswer| {
         (&all.what, &all.stack, &all.against, &all.page)
             == (&answer.what, &answer.stack, &answer.against, &answer.page)
     };
     let all = table.overall.iter().find(asked)?;
-    let said = outcome(&all.judgement, &title(&all.against), &title(&all.stack));
+    let said = judgement_text(
+        &all.judgement,
+        &stack_title(&all.against),
+        &stack_title(&all.stack),
+    );
     Some(format!(
         "{said}{} over all levels",
         on_page(table, &all.page)
@@ -230,7 +243,7 @@ fn over_all(table: &Table, answer: &Answer) -> Option<String> {
 }
 
 /// ` on blog`, where the benchmark has several pages.
-fn on_page(table: &Table, page: &str) -> String {
+fn on_page(table: &ResultTable, page: &str) -> String {
     match table.suite.pages.len() {
         1 => String::new(),
         _ => format!(" on {page}"),
@@ -238,7 +251,7 @@ fn on_page(table: &Table, page: &str) -> String {
 }
 
 /// ` on blog at 10 clients`, as far as the benchmark has several pages and levels.
-fn place(table: &Table, answer: &Answer, levels: &str) -> String {
+fn page_and_levels(table: &ResultTable, answer: &SuiteAnswer, levels: &str) -> String {
     let mut place = on_page(table, &answer.page);
     let first = table.cells.first().map(|cell| cell.concurrency);
     if table
@@ -262,19 +275,23 @@ fn clients(levels: &[u32]) -> String {
 }
 
 /// The range of the ratios, from the lowest to the highest.
-fn span(judgements: &[&Judgement]) -> String {
+fn ratio_range(judgements: &[&Judgement]) -> String {
     let ratios = judgements.iter().map(|judgement| judgement.ratio);
     let low = ratios.clone().fold(f64::INFINITY, f64::min);
     let high = ratios.fold(f64::NEG_INFINITY, f64::max);
     if is_written_in_times(low) || is_written_in_times(high) {
-        format!("{} to {} times", words::digits(low), words::digits(high))
+        format!(
+            "{} to {} times",
+            formatting::digits(low),
+            formatting::digits(high)
+        )
     } else {
         format!("{:+.1} to {:+.1} %", percent(low), percent(high))
     }
 }
 
 /// The verdict of a benchmark: a sentence for each question, then whose rate holds, then the traps.
-pub fn verdict(table: &Table) -> Vec<String> {
+pub fn verdict(table: &ResultTable) -> Vec<String> {
     let mut all = Vec::new();
     let mut asked: Vec<(&str, &str, &str)> = Vec::new();
     for answer in &table.answers {
@@ -288,25 +305,25 @@ pub fn verdict(table: &Table) -> Vec<String> {
         }
     }
     for (what, stack, against) in asked {
-        let same = |answer: &&Answer| {
+        let same = |answer: &&SuiteAnswer| {
             answer.what == what && answer.stack == stack && answer.against == against
         };
-        let asked: Vec<&Answer> = table.answers.iter().filter(same).collect();
+        let asked: Vec<&SuiteAnswer> = table.answers.iter().filter(same).collect();
         let parts: Vec<String> = asked
             .chunk_by(|a, b| a.page == b.page)
-            .flat_map(|page| parts(table, page))
+            .flat_map(|page| page_sentences(table, page))
             .collect();
-        let what = words::capital(what);
+        let what = formatting::capital(what);
         all.push(format!("{what}: {}.", parts.join(", ")));
     }
     all.extend(table.flat.first().map(|first| {
-        let mut flat: Vec<&Flat> = table.flat.iter().collect();
-        flat.sort_by(|a, b| b.kept().total_cmp(&a.kept()));
+        let mut flat: Vec<&RateRetention> = table.flat.iter().collect();
+        flat.sort_by(|a, b| b.share_kept().total_cmp(&a.share_kept()));
         let each: Vec<String> = flat
             .iter()
             .map(|flat| {
                 let errors = match flat.errors > 0.0 {
-                    true => format!(", {} errors", words::percent(flat.errors)),
+                    true => format!(", {} errors", formatting::percent(flat.errors)),
                     false => String::new(),
                 };
                 let interval = flat.interval.map_or(String::new(), |interval| {
@@ -316,7 +333,7 @@ pub fn verdict(table: &Table) -> Vec<String> {
                 format!(
                     "{} {}{interval}{errors}",
                     flat.title,
-                    words::percent(flat.kept())
+                    formatting::percent(flat.share_kept())
                 )
             })
             .collect();
@@ -326,25 +343,26 @@ pub fn verdict(table: &Table) -> Vec<String> {
             each.join("; ")
         )
     }));
-    all.extend(traps(table));
+    all.extend(trap_sentences(table));
     if all.is_empty() {
-        all.push(fastest(table));
+        all.push(fastest_sentence(table));
     }
     all
 }
 
 /// What ab would have printed for each trap that had errors.
-fn traps(table: &Table) -> Vec<String> {
-    let caught = |line: &&StackRow| line.trap.is_some() && line.figures.error_share() > TRAPPED;
+fn trap_sentences(table: &ResultTable) -> Vec<String> {
+    let caught =
+        |line: &&StackRow| line.trap.is_some() && line.figures.error_share() > TRAP_ERROR_SHARE;
     let sentence = |cell: &TableCell, line: &StackRow| {
         format!(
             "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its answers are errors.",
             cell.page,
             cell.concurrency,
-            words::rate(line.as_ab),
+            formatting::rate(line.as_ab),
             line.title,
-            words::rate(line.figures.good),
-            words::percent(line.figures.error_share())
+            formatting::rate(line.figures.good),
+            formatting::percent(line.figures.error_share())
         )
     };
     table
@@ -358,7 +376,7 @@ fn traps(table: &Table) -> Vec<String> {
 }
 
 /// The fastest stack, for benchmarks that ask nothing, or had too few windows for an answer.
-fn fastest(table: &Table) -> String {
+fn fastest_sentence(table: &ResultTable) -> String {
     let Some(cell) = table.cells.first() else {
         return "Nothing could be measured.".to_owned();
     };
@@ -367,7 +385,7 @@ fn fastest(table: &Table) -> String {
         Some(line) => format!(
             "{} gave {} good answers per second on {} at {} clients; nothing is claimed beyond that.",
             line.title,
-            words::rate(line.figures.good),
+            formatting::rate(line.figures.good),
             cell.page,
             cell.concurrency
         ),

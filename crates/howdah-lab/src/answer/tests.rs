@@ -22,14 +22,17 @@ fn level(at: u32) -> LevelPairs {
 }
 
 fn alone(level: LevelPairs) -> Judgement {
-    over_all(&[level], Settings::default()).unwrap()
+    judge_all_levels(&[level], JudgementSettings::default()).unwrap()
 }
 
 #[test]
-fn what_no_level_can_tell_all_of_them_do() {
+fn all_levels_together_show_what_no_single_level_does() {
     let levels: Vec<LevelPairs> = (0..5).map(level).collect();
-    let all = over_all(&levels, Settings::default()).unwrap();
-    assert!(matches!(all.verdict, Verdict::Faster { .. }), "{all:?}");
+    let all = judge_all_levels(&levels, JudgementSettings::default()).unwrap();
+    assert!(
+        matches!(all.verdict, ComparisonVerdict::Faster { .. }),
+        "{all:?}"
+    );
     assert_eq!(all.pairs.len(), BLOCKS as usize);
     // Block by block it is the geometric mean of the levels.
     for (block, ratio) in all.pairs.iter().enumerate() {
@@ -44,18 +47,18 @@ fn what_no_level_can_tell_all_of_them_do() {
     let floor = all.noise_floor.unwrap();
     for level in (0..5).map(level).map(alone) {
         assert!(floor < level.noise_floor.unwrap(), "{floor} {level:?}");
-        let open = matches!(level.verdict, Verdict::CannotTell { .. });
+        let open = matches!(level.verdict, ComparisonVerdict::CannotTell { .. });
         assert!(open, "{level:?}");
     }
 }
 
 #[test]
-fn a_block_without_one_of_its_levels_is_left_out() {
+fn blocks_without_all_levels_are_omitted() {
     let mut levels: Vec<LevelPairs> = (0..3).map(level).collect();
     levels[2].compared.remove(&4);
     levels[0].compared.remove(&9);
-    let all = over_all(&levels, Settings::default()).unwrap();
+    let all = judge_all_levels(&levels, JudgementSettings::default()).unwrap();
     assert_eq!(all.pairs.len(), BLOCKS as usize - 2);
     levels[1].compared.retain(|block, _| *block < 1);
-    assert!(over_all(&levels, Settings::default()).is_none());
+    assert!(judge_all_levels(&levels, JudgementSettings::default()).is_none());
 }

@@ -5,32 +5,32 @@
 //! best rival compare? A setting changes only where the pairs show it; "cannot tell" keeps the
 //! default. The settings are measured one by one, not together.
 
-use howdah_bench::report::words::capital;
-use howdah_bench::report::{bottleneck, judge, words};
-use howdah_bench::stats::Verdict;
-use howdah_bench::stats::paired::{Judgement, Settings};
-use howdah_bench::stats::verdict::Invalid;
+use howdah_bench::report::formatting::capital;
+use howdah_bench::report::{bottleneck, formatting, judge};
+use howdah_bench::stats::ComparisonVerdict;
+use howdah_bench::stats::paired::{Judgement, JudgementSettings};
+use howdah_bench::stats::verdict::InvalidReason;
 use serde::{Deserialize, Serialize};
 
-use super::arm::{Arm, Choice, DEFAULT, Mode};
+use super::arm::{AppArm, DEFAULT, HowdahMode, HowdahSettings};
 use super::rows::ArmRow;
 use crate::adjust::holm_adjust;
-use crate::experiment::{Failure, Window};
+use crate::experiment::{ArmFailure, MeasuredWindow};
 use crate::table;
 
 /// A smaller difference does not count ([`Settings::default`]); of two numbers of children whose
 /// rates are this close, the smaller is examined.
-const MARGIN: f64 = 0.03;
+const MIN_DIFFERENCE: f64 = 0.03;
 /// Confidence level of intervals and tests.
-const LEVEL: f64 = 0.95;
+const CONFIDENCE_LEVEL: f64 = 0.95;
 
 /// Most children that `max_children` allows.
-const MOST_CHILDREN: u64 = 1000;
+const MAX_CHILDREN: u64 = 1000;
 
 /// A question about the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Question {
+pub enum AppQuestion {
     /// Which `mode` is fastest.
     Mode,
     /// Which `max_children` is fastest.
@@ -41,31 +41,31 @@ pub enum Question {
     Rival,
 }
 
-impl Question {
+impl AppQuestion {
     /// The question that an arm belongs to; None for the default.
-    pub fn about(arm: &Arm) -> Option<Question> {
+    pub fn about(arm: &AppArm) -> Option<AppQuestion> {
         match arm.choice() {
-            None => Some(Question::Rival),
-            Some(choice) if choice.cache => Some(Question::Cache),
-            Some(choice) if choice.mode != Mode::Embed => Some(Question::Mode),
-            Some(choice) => choice.children.map(|_| Question::Children),
+            None => Some(AppQuestion::Rival),
+            Some(choice) if choice.cache => Some(AppQuestion::Cache),
+            Some(choice) if choice.mode != HowdahMode::Embed => Some(AppQuestion::Mode),
+            Some(choice) => choice.children.map(|_| AppQuestion::Children),
         }
     }
 }
 
 /// All questions, in the order of the report.
-pub const QUESTIONS: [Question; 4] = [
-    Question::Mode,
-    Question::Children,
-    Question::Cache,
-    Question::Rival,
+pub const QUESTIONS: [AppQuestion; 4] = [
+    AppQuestion::Mode,
+    AppQuestion::Children,
+    AppQuestion::Cache,
+    AppQuestion::Rival,
 ];
 
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// The question that is answered.
-    pub question: Question,
+    pub question: AppQuestion,
     /// The arm that was compared with the default; None if there was none to compare.
     pub challenger: Option<String>,
     /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the
@@ -83,7 +83,7 @@ pub struct Decision {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// The settings to use.
-    pub choice: Choice,
+    pub choice: HowdahSettings,
     /// The answers to the four questions, from which the settings follow.
     pub decisions: Vec<Decision>,
     /// Memory that one more child takes, bytes; None if it could not be measured.
@@ -94,15 +94,15 @@ pub struct Advice {
 
 /// What the advice takes into account besides the windows.
 #[derive(Clone, Debug)]
-pub struct Facts<'a> {
+pub struct AdviceInput<'a> {
     /// All arms that give the right pages.
-    pub arms: &'a [Arm],
+    pub arms: &'a [AppArm],
     /// The rows of the look at the deciding level.
     pub look: &'a [ArmRow],
     /// The windows of the decision.
-    pub windows: &'a [Window],
+    pub windows: &'a [MeasuredWindow],
     /// Arms that failed in the decision.
-    pub failures: &'a [Failure],
+    pub failures: &'a [ArmFailure],
     /// Whether requests identify their user.
     pub personal: bool,
     /// Pages that Howdah's page cache kept.
@@ -117,17 +117,17 @@ pub struct Facts<'a> {
 
 /// Picks the arms that are worth a decision, by the look: the fastest of each kind; of equally fast
 /// numbers of children the smallest.
-pub fn challengers<'a>(arms: &'a [Arm], look: &[ArmRow]) -> Vec<(Question, &'a Arm)> {
-    let rate = |arm: &Arm| {
+pub fn challengers<'a>(arms: &'a [AppArm], look: &[ArmRow]) -> Vec<(AppQuestion, &'a AppArm)> {
+    let rate = |arm: &AppArm| {
         let row = look
             .iter()
             .find(|row| row.arm == arm.name && row.is_healthy());
         row.map(|row| row.figures.good)
     };
-    let of = |question: Question| {
+    let of = |question: AppQuestion| {
         let of = arms
             .iter()
-            .filter(move |arm| Question::about(arm) == Some(question));
+            .filter(move |arm| AppQuestion::about(arm) == Some(question));
         of.filter_map(|arm| Some((rate(arm)?, arm)))
     };
     let fastest = |question| of(question).max_by(|a, b| a.0.total_cmp(&b.0));
@@ -136,8 +136,8 @@ pub fn challengers<'a>(arms: &'a [Arm], look: &[ArmRow]) -> Vec<(Question, &'a A
         let Some((most, mut arm)) = fastest(question) else {
             continue;
         };
-        if question == Question::Children {
-            let close = of(question).filter(|(rate, _)| *rate >= most / (1.0 + MARGIN));
+        if question == AppQuestion::Children {
+            let close = of(question).filter(|(rate, _)| *rate >= most / (1.0 + MIN_DIFFERENCE));
             let fewest = close.min_by_key(|(_, arm)| arm.choice().and_then(|c| c.children));
             arm = fewest.map_or(arm, |(_, arm)| arm);
         }
@@ -147,18 +147,18 @@ pub fn challengers<'a>(arms: &'a [Arm], look: &[ArmRow]) -> Vec<(Question, &'a A
 }
 
 /// Answers the questions and derives the settings.
-pub fn advise(facts: &Facts<'_>) -> Advice {
+pub fn advise(facts: &AdviceInput<'_>) -> Advice {
     let asked = challengers(facts.arms, facts.look);
-    let mut judged: Vec<(Question, Option<(Judgement, bool)>)> = asked
+    let mut judged: Vec<(AppQuestion, Option<(Judgement, bool)>)> = asked
         .iter()
-        .map(|(question, arm)| (*question, judgement(facts, &arm.name)))
+        .map(|(question, arm)| (*question, judge_challenger(facts, &arm.name)))
         .collect();
-    adjust(&mut judged);
+    adjust_judgements(&mut judged);
     let title = |name: &str| {
         let arm = facts.arms.iter().find(|arm| arm.name == name);
         arm.map_or(name.to_owned(), |arm| arm.title.clone())
     };
-    let mut choice = Choice::DEFAULT;
+    let mut choice = HowdahSettings::DEFAULT_ARM;
     let mut decisions = Vec::new();
     for question in QUESTIONS {
         let arm = asked.iter().find(|(q, _)| *q == question);
@@ -167,26 +167,26 @@ pub fn advise(facts: &Facts<'_>) -> Advice {
         let found = found.and_then(|(_, judgement)| judgement.take());
         let evidence = match (&arm, &found) {
             (Some(arm), Some((judgement, better))) => {
-                evidence(judgement, *better, &title(DEFAULT), &arm.title)
+                evidence_sentence(judgement, *better, &title(DEFAULT), &arm.title)
             }
             (Some(arm), None) => format!("{} was not measured beside the default", arm.title),
             (None, _) => match question {
-                Question::Mode => "No other mode was measured",
-                Question::Children => "No other number of children was measured",
-                Question::Cache => "The page cache was not measured",
-                Question::Rival => "No rival was measured",
+                AppQuestion::Mode => "No other mode was measured",
+                AppQuestion::Children => "No other number of children was measured",
+                AppQuestion::Cache => "The page cache was not measured",
+                AppQuestion::Rival => "No rival was measured",
             }
             .to_owned(),
         };
         let (judgement, better) = found.map_or((None, false), |(j, better)| (Some(j), better));
-        let settings = arm.and_then(Arm::choice);
+        let settings = arm.and_then(AppArm::choice);
         let therefore = match question {
-            Question::Mode => mode(&mut choice, settings, better),
-            Question::Children => {
-                children(facts, &mut choice, settings, judgement.as_ref(), better)
+            AppQuestion::Mode => decide_mode(&mut choice, settings, better),
+            AppQuestion::Children => {
+                decide_children(facts, &mut choice, settings, judgement.as_ref(), better)
             }
-            Question::Cache => cache(facts, &mut choice, settings, better),
-            Question::Rival => "for comparison only".to_owned(),
+            AppQuestion::Cache => decide_cache(facts, &mut choice, settings, better),
+            AppQuestion::Rival => "for comparison only".to_owned(),
         };
         decisions.push(Decision {
             question,
@@ -203,21 +203,21 @@ pub fn advise(facts: &Facts<'_>) -> Advice {
         decisions,
         memory_per_child,
         children_that_fit: memory_per_child
-            .map(|bytes| ((facts.machine_memory as f64 * 0.6 / bytes) as u64).min(MOST_CHILDREN)),
+            .map(|bytes| ((facts.machine_memory as f64 * 0.6 / bytes) as u64).min(MAX_CHILDREN)),
     }
 }
 
 /// Judges challenger and default in pairs of the same block; the second value says whether the
 /// challenger is faster.
-fn judgement(facts: &Facts<'_>, challenger: &str) -> Option<(Judgement, bool)> {
+fn judge_challenger(facts: &AdviceInput<'_>, challenger: &str) -> Option<(Judgement, bool)> {
     let arm = |name: &str| facts.arms.iter().position(|arm| arm.name == name);
     let (default, challenger) = (arm(DEFAULT)?, arm(challenger)?);
-    let of = |arm: usize, control: bool| -> Vec<&Window> {
-        let its = |w: &&Window| (w.arm, w.control) == (arm, control);
+    let of = |arm: usize, control: bool| -> Vec<&MeasuredWindow> {
+        let its = |w: &&MeasuredWindow| (w.arm, w.control) == (arm, control);
         facts.windows.iter().filter(its).collect()
     };
     let base = of(default, false);
-    let compared = table::pairs(&base, &of(challenger, false));
+    let compared = table::run_pairs(&base, &of(challenger, false));
     let mut failures = facts.failures.iter();
     let died = failures.any(|failure| [Some(default), Some(challenger)].contains(&failure.arm));
     if compared.len() < 2 || died {
@@ -225,8 +225,8 @@ fn judgement(facts: &Facts<'_>, challenger: &str) -> Option<(Judgement, bool)> {
     }
     let figures = judge::figures(
         &compared,
-        &table::pairs(&base, &of(default, true)),
-        Settings::default(),
+        &table::run_pairs(&base, &of(default, true)),
+        JudgementSettings::default(),
     );
     let judgement = figures.into_iter().next()?;
     let base_bound = compared
@@ -240,17 +240,17 @@ fn judgement(facts: &Facts<'_>, challenger: &str) -> Option<(Judgement, bool)> {
 /// challenger's rate is too low, it is still faster.
 fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
     match &judgement.verdict {
-        Verdict::Faster { .. } => true,
-        Verdict::Invalid { because } => {
-            let bound = |why: &Invalid| matches!(why, Invalid::GeneratorBound { .. });
+        ComparisonVerdict::Faster { .. } => true,
+        ComparisonVerdict::Invalid { because } => {
+            let bound = |why: &InvalidReason| matches!(why, InvalidReason::GeneratorBound { .. });
             let low = judgement
                 .interval
                 .as_ref()
                 .map_or(0.0, |interval| interval.low);
             because.iter().all(bound)
                 && !base_bound
-                && low > 1.0 + MARGIN
-                && judgement.p <= 1.0 - LEVEL
+                && low > 1.0 + MIN_DIFFERENCE
+                && judgement.p <= 1.0 - CONFIDENCE_LEVEL
         }
         _ => false,
     }
@@ -258,17 +258,17 @@ fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
 
 /// Applies Holm's adjustment over all questions; a challenger that fails it no longer counts as
 /// faster.
-fn adjust(judged: &mut [(Question, Option<(Judgement, bool)>)]) {
+fn adjust_judgements(judged: &mut [(AppQuestion, Option<(Judgement, bool)>)]) {
     let mut all: Vec<&mut (Judgement, bool)> =
         judged.iter_mut().filter_map(|(_, j)| j.as_mut()).collect();
     holm_adjust(all.iter_mut().map(|(judgement, _)| judgement));
     for (judgement, better) in all {
-        *better &= judgement.p_adjusted <= 1.0 - LEVEL;
+        *better &= judgement.p_adjusted <= 1.0 - CONFIDENCE_LEVEL;
     }
 }
 
-fn evidence(judgement: &Judgement, better: bool, base: &str, challenger: &str) -> String {
-    let pairs = words::plural(judgement.pairs.len() as u64, "pair", "pairs");
+fn evidence_sentence(judgement: &Judgement, better: bool, base: &str, challenger: &str) -> String {
+    let pairs = formatting::plural(judgement.pairs.len() as u64, "pair", "pairs");
     let percent = |ratio: f64| format!("{:+.0} %", (ratio - 1.0) * 100.0);
     let range = judgement
         .interval
@@ -282,7 +282,7 @@ fn evidence(judgement: &Judgement, better: bool, base: &str, challenger: &str) -
         judgement.p_adjusted
     );
     let sentence = match (&judgement.verdict, better) {
-        (Verdict::Invalid { .. }, true) => {
+        (ComparisonVerdict::Invalid { .. }, true) => {
             format!("{challenger} is faster than {base} by more than the load tester could follow")
         }
         (verdict, _) => verdict.sentence(base, challenger),
@@ -290,7 +290,11 @@ fn evidence(judgement: &Judgement, better: bool, base: &str, challenger: &str) -
     format!("{} ({figures})", capital(&sentence))
 }
 
-fn mode(choice: &mut Choice, settings: Option<Choice>, better: bool) -> String {
+fn decide_mode(
+    choice: &mut HowdahSettings,
+    settings: Option<HowdahSettings>,
+    better: bool,
+) -> String {
     match (settings, better) {
         (Some(settings), true) => {
             choice.mode = settings.mode;
@@ -300,15 +304,15 @@ fn mode(choice: &mut Choice, settings: Option<Choice>, better: bool) -> String {
     }
 }
 
-fn children(
-    facts: &Facts<'_>,
-    choice: &mut Choice,
-    settings: Option<Choice>,
+fn decide_children(
+    facts: &AdviceInput<'_>,
+    choice: &mut HowdahSettings,
+    settings: Option<HowdahSettings>,
     judgement: Option<&Judgement>,
     better: bool,
 ) -> String {
     let auto = facts.auto_children;
-    if choice.mode != Mode::Embed {
+    if choice.mode != HowdahMode::Embed {
         return format!(
             "measured in mode embed, and mode {} is recommended: as many as Howdah chooses, at most {auto}",
             choice.mode.word()
@@ -319,7 +323,7 @@ fn children(
         choice.children = Some(number);
         return format!("max_children = {number}");
     }
-    let same = judgement.is_some_and(|j| matches!(j.verdict, Verdict::Same { .. }));
+    let same = judgement.is_some_and(|j| matches!(j.verdict, ComparisonVerdict::Same { .. }));
     match number {
         Some(number) if same && number < auto => format!(
             "as many as Howdah chooses, at most {auto}, which leaves room for slow requests; {number} are as fast, if memory is short"
@@ -328,7 +332,12 @@ fn children(
     }
 }
 
-fn cache(facts: &Facts<'_>, choice: &mut Choice, settings: Option<Choice>, better: bool) -> String {
+fn decide_cache(
+    facts: &AdviceInput<'_>,
+    choice: &mut HowdahSettings,
+    settings: Option<HowdahSettings>,
+    better: bool,
+) -> String {
     let still = facts
         .kept_by_cache
         .iter()

@@ -1,33 +1,33 @@
-use howdah_bench::stats::paired::{Better, Question as Asked, judge};
+use howdah_bench::stats::paired::{BetterDirection, FigureQuestion as Asked, judge};
 
-use super::super::arm::Way;
-use super::super::rows::made_up;
+use super::super::arm::ArmKind;
+use super::super::rows::test_row;
 use super::*;
 
-fn arm(name: &str, choice: Option<Choice>) -> Arm {
-    Arm {
+fn arm(name: &str, choice: Option<HowdahSettings>) -> AppArm {
+    AppArm {
         name: name.to_owned(),
         title: name.to_owned(),
-        way: choice.map_or(Way::Rival(name.to_owned()), Way::Howdah),
+        way: choice.map_or(ArmKind::Rival(name.to_owned()), ArmKind::Howdah),
     }
 }
 
-fn arms() -> Vec<Arm> {
+fn arms() -> Vec<AppArm> {
     let of = |mode, children, cache| {
-        Some(Choice {
+        Some(HowdahSettings {
             mode,
             children,
             cache,
         })
     };
     vec![
-        arm(DEFAULT, Some(Choice::DEFAULT)),
-        arm("howdah-embed-1", of(Mode::Embed, Some(1), false)),
-        arm("howdah-embed-2", of(Mode::Embed, Some(2), false)),
-        arm("howdah-embed-8", of(Mode::Embed, Some(8), false)),
-        arm("howdah-embed-cache", of(Mode::Embed, None, true)),
-        arm("howdah-pool", of(Mode::Pool, None, false)),
-        arm("howdah-cgi", of(Mode::Cgi, None, false)),
+        arm(DEFAULT, Some(HowdahSettings::DEFAULT_ARM)),
+        arm("howdah-embed-1", of(HowdahMode::Embed, Some(1), false)),
+        arm("howdah-embed-2", of(HowdahMode::Embed, Some(2), false)),
+        arm("howdah-embed-8", of(HowdahMode::Embed, Some(8), false)),
+        arm("howdah-embed-cache", of(HowdahMode::Embed, None, true)),
+        arm("howdah-pool", of(HowdahMode::Pool, None, false)),
+        arm("howdah-cgi", of(HowdahMode::Cgi, None, false)),
         arm("nginx-fpm-unix", None),
         arm("apache-mod-php", None),
     ]
@@ -40,13 +40,13 @@ fn look() -> Vec<ArmRow> {
         .zip(rates)
         .map(|(arm, rate)| {
             let children = arm.choice().and_then(|choice| choice.children);
-            made_up(&arm.name, children, rate, 0)
+            test_row(&arm.name, children, rate, 0)
         })
         .collect()
 }
 
 #[test]
-fn the_fastest_of_each_kind_is_asked_and_the_fewest_children_that_are_as_fast() {
+fn challengers_are_the_fastest_arms_and_the_fewest_children() {
     let arms = arms();
     let names = |look: &[ArmRow]| -> Vec<String> {
         let asked = challengers(&arms, look);
@@ -89,23 +89,23 @@ fn judged(n: usize, ratio: f64) -> (Judgement, bool) {
     let question = Asked {
         metric: "good answers per second",
         primary: true,
-        better: Better::Higher,
+        better: BetterDirection::Higher,
         pairs: &pairs,
         control: &[],
     };
-    let judgement = judge(&[question], &[], Settings::default()).remove(0);
+    let judgement = judge(&[question], &[], JudgementSettings::default()).remove(0);
     let better = is_better(&judgement, false);
     (judgement, better)
 }
 
-fn four(n: usize, ratio: f64) -> Vec<(Question, Option<(Judgement, bool)>)> {
+fn four(n: usize, ratio: f64) -> Vec<(AppQuestion, Option<(Judgement, bool)>)> {
     let mut all: Vec<_> = QUESTIONS.map(|q| (q, Some(judged(n, ratio)))).to_vec();
-    adjust(&mut all);
+    adjust_judgements(&mut all);
     all
 }
 
 #[test]
-fn eight_pairs_are_enough_for_four_questions_and_six_are_not() {
+fn adjustment_needs_eight_pairs_for_four_questions() {
     for (_, judged) in four(8, 1.3) {
         let (judgement, better) = judged.unwrap();
         assert!(better && judgement.p_adjusted <= 0.05, "{judgement:?}");
@@ -115,7 +115,7 @@ fn eight_pairs_are_enough_for_four_questions_and_six_are_not() {
         assert!(!better);
         assert_eq!(
             judgement.verdict,
-            Verdict::CannotTell {
+            ComparisonVerdict::CannotTell {
                 more_pairs: Some(2)
             }
         );
@@ -123,23 +123,23 @@ fn eight_pairs_are_enough_for_four_questions_and_six_are_not() {
 }
 
 #[test]
-fn a_setting_changes_only_when_it_is_shown_to_be_faster() {
-    let mut choice = Choice::DEFAULT;
-    let pool = Choice {
-        mode: Mode::Pool,
+fn mode_changes_only_when_it_is_shown_to_be_faster() {
+    let mut choice = HowdahSettings::DEFAULT_ARM;
+    let pool = HowdahSettings {
+        mode: HowdahMode::Pool,
         ..choice
     };
     assert_eq!(
-        mode(&mut choice, Some(pool), false),
+        decide_mode(&mut choice, Some(pool), false),
         "mode embed, the default"
     );
-    assert_eq!(choice, Choice::DEFAULT);
-    assert_eq!(mode(&mut choice, Some(pool), true), "mode pool");
-    assert_eq!(choice.mode, Mode::Pool);
+    assert_eq!(choice, HowdahSettings::DEFAULT_ARM);
+    assert_eq!(decide_mode(&mut choice, Some(pool), true), "mode pool");
+    assert_eq!(choice.mode, HowdahMode::Pool);
 }
 
-fn facts<'a>(arms: &'a [Arm], kept: &'a [String], changing: &'a [String]) -> Facts<'a> {
-    Facts {
+fn facts<'a>(arms: &'a [AppArm], kept: &'a [String], changing: &'a [String]) -> AdviceInput<'a> {
+    AdviceInput {
         arms,
         look: &[],
         windows: &[],
@@ -153,16 +153,16 @@ fn facts<'a>(arms: &'a [Arm], kept: &'a [String], changing: &'a [String]) -> Fac
 }
 
 #[test]
-fn the_cache_is_advised_only_for_pages_it_keeps_that_stand_still_and_belong_to_nobody() {
+fn cache_is_advised_only_for_stored_constant_shared_pages() {
     let arms = arms();
     let home = ["/".to_owned()];
-    let cached = Some(Choice {
+    let cached = Some(HowdahSettings {
         cache: true,
-        ..Choice::DEFAULT
+        ..HowdahSettings::DEFAULT_ARM
     });
-    let ask = |facts: &Facts<'_>, better| {
-        let mut choice = Choice::DEFAULT;
-        let said = cache(facts, &mut choice, cached, better);
+    let ask = |facts: &AdviceInput<'_>, better| {
+        let mut choice = HowdahSettings::DEFAULT_ARM;
+        let said = decide_cache(facts, &mut choice, cached, better);
         (choice.cache, said)
     };
     assert!(ask(&facts(&arms, &home, &[]), true).0);
@@ -174,7 +174,7 @@ fn the_cache_is_advised_only_for_pages_it_keeps_that_stand_still_and_belong_to_n
     );
     let (on, said) = ask(&facts(&arms, &[], &[]), true);
     assert!(!on && said.contains("none of the pages was kept"), "{said}");
-    let personal = Facts {
+    let personal = AdviceInput {
         personal: true,
         ..facts(&arms, &home, &[])
     };
@@ -182,15 +182,15 @@ fn the_cache_is_advised_only_for_pages_it_keeps_that_stand_still_and_belong_to_n
 }
 
 #[test]
-fn as_fast_with_fewer_children_is_mentioned_and_not_chosen() {
+fn fewer_children_that_are_as_fast_are_mentioned_and_not_chosen() {
     let arms = arms();
-    let two = Some(Choice {
+    let two = Some(HowdahSettings {
         children: Some(2),
-        ..Choice::DEFAULT
+        ..HowdahSettings::DEFAULT_ARM
     });
-    let mut choice = Choice::DEFAULT;
+    let mut choice = HowdahSettings::DEFAULT_ARM;
     let (same, _) = judged(12, 1.0);
-    let said = children(
+    let said = decide_children(
         &facts(&arms, &[], &[]),
         &mut choice,
         two,
@@ -199,7 +199,7 @@ fn as_fast_with_fewer_children_is_mentioned_and_not_chosen() {
     );
     assert!(said.contains("2 are as fast, if memory is short"), "{said}");
     assert_eq!(choice.children, None);
-    let said = children(&facts(&arms, &[], &[]), &mut choice, two, None, true);
+    let said = decide_children(&facts(&arms, &[], &[]), &mut choice, two, None, true);
     assert_eq!(
         (said.as_str(), choice.children),
         ("max_children = 2", Some(2))
@@ -207,12 +207,12 @@ fn as_fast_with_fewer_children_is_mentioned_and_not_chosen() {
 }
 
 #[test]
-fn a_challenger_that_outran_the_load_tester_is_still_faster() {
+fn challenger_that_outran_the_load_tester_is_faster() {
     let (mut judgement, _) = judged(8, 5.0);
-    let bound = Invalid::GeneratorBound {
+    let bound = InvalidReason::GeneratorBound {
         evidence: "97 % of a core".to_owned(),
     };
-    judgement.verdict = Verdict::Invalid {
+    judgement.verdict = ComparisonVerdict::Invalid {
         because: vec![bound.clone()],
     };
     assert!(is_better(&judgement, false));
@@ -220,22 +220,22 @@ fn a_challenger_that_outran_the_load_tester_is_still_faster() {
         !is_better(&judgement, true),
         "the default's own rate is unknown, too"
     );
-    judgement.verdict = Verdict::Invalid {
-        because: vec![bound, Invalid::ForeignLoad { share: 0.5 }],
+    judgement.verdict = ComparisonVerdict::Invalid {
+        because: vec![bound, InvalidReason::ForeignLoad { share: 0.5 }],
     };
     assert!(!is_better(&judgement, false));
 }
 
 #[test]
-fn without_figures_the_default_stays_and_every_question_says_why() {
+fn advice_without_figures_keeps_the_default() {
     let arms = arms();
     let look = look();
-    let facts = Facts {
+    let facts = AdviceInput {
         look: &look,
         ..facts(&arms, &[], &[])
     };
     let advice = advise(&facts);
-    assert_eq!(advice.choice, Choice::DEFAULT);
+    assert_eq!(advice.choice, HowdahSettings::DEFAULT_ARM);
     assert_eq!(advice.decisions.len(), 4);
     for decision in &advice.decisions {
         assert!(

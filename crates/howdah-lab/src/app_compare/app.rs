@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Most pages: each is requested from every stack before anything is counted.
-const MOST_URLS: usize = 100;
+const MAX_URLS: usize = 100;
 /// Longest path with its query: nginx' and Apache's limit of a request line, less a margin.
-const LONGEST_URL: usize = 4096;
+const MAX_URL_BYTES: usize = 4096;
 /// The host that requests name if the user gives none.
-pub const LOCALHOST: &str = "localhost";
+pub const DEFAULT_HOST: &str = "localhost";
 
 /// An application and its requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct App {
+pub struct TestedApp {
     /// The application's directory, absolute.
     pub directory: PathBuf,
     /// The document root: the same directory or one below it.
@@ -37,7 +37,7 @@ pub struct App {
     /// The script of mode `worker`; None if there is none.
     pub worker: Option<PathBuf>,
     /// The user's php.ini; None if the user gave none.
-    pub php_ini: Option<PhpIni>,
+    pub php_ini: Option<UserPhpIni>,
     /// The number of children that `max_children = "auto"` gives here.
     pub auto_children: u32,
     /// Number of cores of this machine.
@@ -46,14 +46,14 @@ pub struct App {
 
 /// A php.ini of the user's, read once, so that all stacks and a resumed run have the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PhpIni {
+pub struct UserPhpIni {
     /// The path of the user's file.
     pub path: PathBuf,
     /// The content of the file.
     pub text: String,
 }
 
-impl App {
+impl TestedApp {
     /// The host without its port.
     pub fn host_name(&self) -> &str {
         match self.host.rsplit_once(':') {
@@ -82,12 +82,12 @@ impl App {
 ///
 /// # Errors
 /// A sentence for each mistake.
-pub fn pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String>> {
+pub fn parse_pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String>> {
     let mut mistakes = Vec::new();
     let mut host: Option<String> = None;
     let mut urls: Vec<String> = Vec::new();
     for word in words {
-        match page(word) {
+        match parse_page(word) {
             Ok((named, path)) => {
                 match (&host, named) {
                     (Some(before), Some(named)) if *before != named => mistakes.push(format!(
@@ -106,20 +106,20 @@ pub fn pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String>> {
     if words.is_empty() {
         mistakes.push("--app needs the pages to request: --url / --url /blog/".to_owned());
     }
-    if urls.len() > MOST_URLS {
+    if urls.len() > MAX_URLS {
         mistakes.push(format!(
-            "--url: {} pages; at most {MOST_URLS} are measured",
+            "--url: {} pages; at most {MAX_URLS} are measured",
             urls.len()
         ));
     }
     match mistakes.is_empty() {
-        true => Ok((host.unwrap_or_else(|| LOCALHOST.to_owned()), urls)),
+        true => Ok((host.unwrap_or_else(|| DEFAULT_HOST.to_owned()), urls)),
         false => Err(mistakes),
     }
 }
 
 /// Reads one page: the host, if it names one, and path and query.
-fn page(word: &str) -> Result<(Option<String>, String), String> {
+fn parse_page(word: &str) -> Result<(Option<String>, String), String> {
     if let Some(bad) = word
         .chars()
         .find(|c| c.is_control() || !c.is_ascii() || " \"<>\\^`{|}".contains(*c))
@@ -128,8 +128,8 @@ fn page(word: &str) -> Result<(Option<String>, String), String> {
             "{bad:?} cannot stand in a URL: encode it, a space as %20"
         ));
     }
-    if word.len() > LONGEST_URL {
-        return Err(format!("it is longer than {LONGEST_URL} bytes"));
+    if word.len() > MAX_URL_BYTES {
+        return Err(format!("it is longer than {MAX_URL_BYTES} bytes"));
     }
     // A fragment is the browser's own and never sent.
     let word = word.split('#').next().unwrap_or_default();
@@ -164,7 +164,7 @@ fn page(word: &str) -> Result<(Option<String>, String), String> {
 }
 
 /// Reads `NAME: VALUE` from each `--header`, and makes one `Cookie` field of all `--cookie`.
-pub fn headers(
+pub fn parse_headers(
     headers: &[String],
     cookies: &[String],
 ) -> Result<Vec<(String, String)>, Vec<String>> {
@@ -204,7 +204,7 @@ pub fn headers(
 }
 
 /// Reads `NAME=VALUE` from each `--env`, in words that every stack's configuration can hold.
-pub fn environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<String>> {
+pub fn parse_environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<String>> {
     let mut mistakes = Vec::new();
     let mut out = Vec::new();
     for word in words {
@@ -234,7 +234,7 @@ pub fn environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<String
 }
 
 /// Fails if a path cannot be written into every stack's configuration as it is.
-pub fn writable_in_configurations(path: &Path) -> Result<(), String> {
+pub fn check_path_characters(path: &Path) -> Result<(), String> {
     let plain = |c: char| c.is_alphanumeric() || "/._-+@,=~".contains(c);
     match path.to_str() {
         Some(text) if text.chars().all(plain) => Ok(()),
@@ -259,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_paths_or_urls_of_one_host() {
-        let (host, urls) = pages(&words(&["/", "/blog/?p=2#top", "/"])).unwrap();
+    fn parse_pages_takes_paths_and_urls_of_one_host() {
+        let (host, urls) = parse_pages(&words(&["/", "/blog/?p=2#top", "/"])).unwrap();
         assert_eq!(
             (host.as_str(), urls),
             ("localhost", words(&["/", "/blog/?p=2"]))
         );
-        let (host, urls) = pages(&words(&["http://shop.test:81?a", "/b"])).unwrap();
+        let (host, urls) = parse_pages(&words(&["http://shop.test:81?a", "/b"])).unwrap();
         assert_eq!(
             (host.as_str(), urls),
             ("shop.test:81", words(&["/?a", "/b"]))
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_invalid_page_is_reported_with_what_to_write() {
+    fn parse_pages_reports_every_invalid_page() {
         for (word, part) in [
             ("blog/", "expected a path, as /blog/"),
             ("//cdn/x", "expected a path"),
@@ -285,48 +285,52 @@ mod tests {
             ("/{seq}", "'{' cannot stand in a URL"),
             ("/\u{e9}", "encode it"),
         ] {
-            let mistakes = pages(&words(&[word, "/"])).unwrap_err();
+            let mistakes = parse_pages(&words(&[word, "/"])).unwrap_err();
             assert_eq!(mistakes.len(), 1, "{mistakes:?}");
             assert!(mistakes[0].contains(part), "{mistakes:?}");
         }
-        let two = pages(&words(&["http://a/", "http://b/"])).unwrap_err();
+        let two = parse_pages(&words(&["http://a/", "http://b/"])).unwrap_err();
         assert!(two[0].contains("one site is measured at a time"), "{two:?}");
-        assert!(pages(&[]).unwrap_err()[0].contains("--url / --url"));
+        assert!(parse_pages(&[]).unwrap_err()[0].contains("--url / --url"));
     }
 
     #[test]
-    fn a_secret_is_not_repeated_in_a_mistake() {
-        let mistakes = headers(
+    fn header_mistakes_do_not_repeat_secrets() {
+        let mistakes = parse_headers(
             &words(&["Authorization Basic c2VjcmV0"]),
             &words(&["secret"]),
         )
         .unwrap_err();
         assert_eq!(mistakes.len(), 2);
         assert!(!mistakes.join("").to_lowercase().contains("c2vjcmv0"));
-        let fields = headers(&words(&["X-A:  b "]), &words(&["a=b", "c=d"])).unwrap();
+        let fields = parse_headers(&words(&["X-A:  b "]), &words(&["a=b", "c=d"])).unwrap();
         let expected = [("X-A", "b"), ("Cookie", "a=b; c=d")];
         assert_eq!(
             fields,
             expected.map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec()
         );
-        assert!(headers(&words(&["Host: x"]), &[]).is_err());
+        assert!(parse_headers(&words(&["Host: x"]), &[]).is_err());
     }
 
     #[test]
-    fn an_environment_that_stacks_would_read_differently_is_refused() {
+    fn environment_that_stacks_read_differently_is_refused() {
         assert_eq!(
-            environment(&words(&["A_1=b c"])).unwrap(),
+            parse_environment(&words(&["A_1=b c"])).unwrap(),
             [("A_1".to_owned(), "b c".to_owned())]
         );
         for bad in ["A", "1A=b", "A-B=c", "A=\"", "A=$HOME", "A=b\n"] {
-            assert_eq!(environment(&words(&[bad])).unwrap_err().len(), 1, "{bad}");
+            assert_eq!(
+                parse_environment(&words(&[bad])).unwrap_err().len(),
+                1,
+                "{bad}"
+            );
         }
     }
 
     #[test]
-    fn a_path_that_configurations_would_cut_is_refused() {
-        assert!(writable_in_configurations(Path::new("/srv/site-1.2/web")).is_ok());
-        let why = writable_in_configurations(Path::new("/srv/my site")).unwrap_err();
+    fn path_with_special_characters_is_refused() {
+        assert!(check_path_characters(Path::new("/srv/site-1.2/web")).is_ok());
+        let why = check_path_characters(Path::new("/srv/my site")).unwrap_err();
         assert!(why.contains("' '") && why.contains("symbolic link"));
     }
 }

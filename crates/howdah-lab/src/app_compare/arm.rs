@@ -5,21 +5,21 @@
 use std::path::Path;
 
 use howdah_bench::error::BenchError;
-use howdah_bench::report::words;
+use howdah_bench::report::formatting;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::app::App;
+use super::app::TestedApp;
 use super::howdah_toml;
 use crate::LabError;
-use crate::folder::Folder;
-use crate::stack::{Job, Running, Stack, configured};
+use crate::folder::RunFolder;
+use crate::stack::{RunningStack, Stack, StackJob, configured};
 
 /// A value of `mode` in `howdah.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum Mode {
+pub enum HowdahMode {
     /// Runs PHP in forked processes of Howdah's own.
     Embed,
     /// Runs PHP in the same processes, each of which boots one script for many requests.
@@ -32,7 +32,7 @@ pub enum Mode {
     Cgi,
 }
 
-impl Mode {
+impl HowdahMode {
     /// The mode as it is written in the configuration.
     pub fn word(self) -> &'static str {
         self.into()
@@ -41,19 +41,19 @@ impl Mode {
 
 /// The settings of Howdah that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct HowdahSettings {
     /// Value of `mode`.
-    pub mode: Mode,
+    pub mode: HowdahMode,
     /// Value of `max_children` with `pm = "static"`; None: Howdah chooses the number.
     pub children: Option<u32>,
     /// Whether `cache` is `"on"`.
     pub cache: bool,
 }
 
-impl Choice {
+impl HowdahSettings {
     /// The settings to use when nothing else is shown to be better.
-    pub const DEFAULT: Choice = Choice {
-        mode: Mode::Embed,
+    pub const DEFAULT_ARM: HowdahSettings = HowdahSettings {
+        mode: HowdahMode::Embed,
         children: None,
         cache: false,
     };
@@ -62,22 +62,22 @@ impl Choice {
 /// How an arm is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum ArmKind {
     /// A stack of [`crate::stack::STACKS`], by name.
     Rival(String),
     /// Howdah with these settings.
-    Howdah(Choice),
+    Howdah(HowdahSettings),
 }
 
 /// One of the servers that are compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arm {
+pub struct AppArm {
     /// The name in files, and for `--stacks` (there without the number of children).
     pub name: String,
     /// The name for readers.
     pub title: String,
     /// What the arm starts.
-    pub way: Way,
+    pub way: ArmKind,
 }
 
 /// Rivals that can serve any application. The most usual set-up is first: it is the reference.
@@ -90,68 +90,68 @@ const RIVALS: &[&str] = &[
     "apache-mod-fcgid",
 ];
 /// The rivals that a quick run measures.
-const RIVALS_QUICKLY: &[&str] = &["nginx-fpm-unix", "apache-mod-php", "frankenphp"];
+const QUICK_RIVALS: &[&str] = &["nginx-fpm-unix", "apache-mod-php", "frankenphp"];
 
 /// The name of the default arm.
 pub const DEFAULT: &str = "howdah-embed";
 /// The name of mode `worker`, which takes part where a worker script is found or named.
-pub const WORKER: &str = "howdah-worker";
+pub const WORKER_ARM: &str = "howdah-worker";
 /// The rival that runs the same worker script.
-pub const RIVAL_WORKER: &str = "frankenphp-worker";
+pub const RIVAL_WORKER_ARM: &str = "frankenphp-worker";
 
 /// All arms that make sense for this application, the default first.
-pub fn arms(app: &App, quick: bool) -> Vec<Arm> {
-    let howdah = |name: &str, choice| Arm {
+pub fn arms(app: &TestedApp, quick: bool) -> Vec<AppArm> {
+    let howdah = |name: &str, choice| AppArm {
         name: name.to_owned(),
         title: title(choice),
-        way: Way::Howdah(choice),
+        way: ArmKind::Howdah(choice),
     };
-    let of = |mode| Choice {
+    let of = |mode| HowdahSettings {
         mode,
-        ..Choice::DEFAULT
+        ..HowdahSettings::DEFAULT_ARM
     };
-    let mut arms = vec![howdah(DEFAULT, Choice::DEFAULT)];
-    for children in sweep(app) {
-        let choice = Choice {
+    let mut arms = vec![howdah(DEFAULT, HowdahSettings::DEFAULT_ARM)];
+    for children in children_to_measure(app) {
+        let choice = HowdahSettings {
             children: Some(children),
-            ..Choice::DEFAULT
+            ..HowdahSettings::DEFAULT_ARM
         };
         arms.push(howdah(&format!("{DEFAULT}-{children}"), choice));
     }
-    let cached = Choice {
+    let cached = HowdahSettings {
         cache: true,
-        ..Choice::DEFAULT
+        ..HowdahSettings::DEFAULT_ARM
     };
     arms.push(howdah("howdah-embed-cache", cached));
     if app.worker.is_some() {
-        arms.push(howdah(WORKER, of(Mode::Worker)));
+        arms.push(howdah(WORKER_ARM, of(HowdahMode::Worker)));
     }
-    arms.push(howdah("howdah-fastcgi", of(Mode::Fastcgi)));
-    arms.push(howdah("howdah-pool", of(Mode::Pool)));
-    arms.push(howdah("howdah-cgi", of(Mode::Cgi)));
-    let rivals = if quick { RIVALS_QUICKLY } else { RIVALS };
-    let worker = app.worker.as_ref().map(|_| &RIVAL_WORKER);
-    arms.extend(rivals.iter().chain(worker).map(|name| Arm {
+    arms.push(howdah("howdah-fastcgi", of(HowdahMode::Fastcgi)));
+    arms.push(howdah("howdah-pool", of(HowdahMode::Pool)));
+    arms.push(howdah("howdah-cgi", of(HowdahMode::Cgi)));
+    let rivals = if quick { QUICK_RIVALS } else { RIVALS };
+    let worker = app.worker.as_ref().map(|_| &RIVAL_WORKER_ARM);
+    arms.extend(rivals.iter().chain(worker).map(|name| AppArm {
         name: (*name).to_owned(),
         title: Stack::find(name).map_or_else(|| (*name).to_owned(), |s| s.title.to_owned()),
-        way: Way::Rival((*name).to_owned()),
+        way: ArmKind::Rival((*name).to_owned()),
     }));
     arms
 }
 
 /// Numbers of children to measure: 1, the number of cores, twice and four times that number.
-fn sweep(app: &App) -> Vec<u32> {
+fn children_to_measure(app: &TestedApp) -> Vec<u32> {
     let mut numbers = vec![1, app.cores, 2 * app.cores, 4 * app.cores];
     numbers.sort_unstable();
     numbers.dedup();
     numbers
 }
 
-fn title(choice: Choice) -> String {
+fn title(choice: HowdahSettings) -> String {
     let mut title = format!("Howdah, mode {}", choice.mode.word());
     match choice.children {
         None => {}
-        Some(n) => title += &format!(", {}", words::plural(n.into(), "child", "children")),
+        Some(n) => title += &format!(", {}", formatting::plural(n.into(), "child", "children")),
     }
     if choice.cache {
         title += ", page cache";
@@ -159,31 +159,31 @@ fn title(choice: Choice) -> String {
     title
 }
 
-impl Arm {
+impl AppArm {
     /// Whether `name`, given with `--stacks`, means this arm: its name, or its name without the
     /// number of children.
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn matches_name(&self, name: &str) -> bool {
         let plain = self.name.trim_end_matches(|c: char| c.is_ascii_digit());
         self.name == name || plain.trim_end_matches('-') == name
     }
 
     /// The arm's settings; None for a rival.
-    pub fn choice(&self) -> Option<Choice> {
+    pub fn choice(&self) -> Option<HowdahSettings> {
         match self.way {
-            Way::Howdah(choice) => Some(choice),
-            Way::Rival(_) => None,
+            ArmKind::Howdah(choice) => Some(choice),
+            ArmKind::Rival(_) => None,
         }
     }
 
     /// Fails if a program that the arm needs is not installed.
-    pub fn here(&self) -> Result<(), LabError> {
-        let needs = |name: &str| Stack::find(name).map_or(Ok(()), Stack::here);
+    pub fn check_installed(&self) -> Result<(), LabError> {
+        let needs = |name: &str| Stack::find(name).map_or(Ok(()), Stack::check_installed);
         match &self.way {
-            Way::Rival(name) => needs(name),
-            Way::Howdah(choice) => match choice.mode {
-                Mode::Fastcgi => needs("howdah-fastcgi-unix"),
-                Mode::Pool | Mode::Cgi => needs("howdah-pool"),
-                Mode::Embed | Mode::Worker => Ok(()),
+            ArmKind::Rival(name) => needs(name),
+            ArmKind::Howdah(choice) => match choice.mode {
+                HowdahMode::Fastcgi => needs("howdah-fastcgi-unix"),
+                HowdahMode::Pool | HowdahMode::Cgi => needs("howdah-pool"),
+                HowdahMode::Embed | HowdahMode::Worker => Ok(()),
             },
         }
     }
@@ -192,30 +192,35 @@ impl Arm {
     ///
     /// # Errors
     /// The same as for every stack; a name that no stack has is [`LabError::NotMeasured`].
-    pub fn start(&self, app: &App, job: &Job, folder: &Folder) -> Result<Running, LabError> {
+    pub fn start(
+        &self,
+        app: &TestedApp,
+        job: &StackJob,
+        folder: &RunFolder,
+    ) -> Result<RunningStack, LabError> {
         match &self.way {
-            Way::Rival(name) => match Stack::find(name) {
+            ArmKind::Rival(name) => match Stack::find(name) {
                 Some(stack) => stack.start(job, folder),
                 None => Err(LabError::NotMeasured {
                     stack: name.clone(),
                     why: BenchError::Impossible("there is no stack of that name".to_owned()),
                 }),
             },
-            Way::Howdah(choice) => {
-                self.here()?;
+            ArmKind::Howdah(choice) => {
+                self.check_installed()?;
                 let folder = folder.directory(&self.name)?;
                 let text = |fastcgi: Option<&str>| {
-                    howdah_toml::text(&howdah_toml::Wanted {
+                    howdah_toml::config_text(&howdah_toml::ConfigInput {
                         app,
                         choice: *choice,
                         fastcgi,
                         comment: &["Written by howdah compare, to measure."],
-                        reasons: &howdah_toml::Reasons::default(),
+                        reasons: &howdah_toml::SettingReasons::default(),
                         user: None,
                         php_ini: None,
                     })
                 };
-                configured::start(job, &folder, choice.mode == Mode::Fastcgi, &text)
+                configured::start(job, &folder, choice.mode == HowdahMode::Fastcgi, &text)
             }
         }
     }

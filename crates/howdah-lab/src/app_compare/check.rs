@@ -6,24 +6,24 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use howdah_bench::report::words;
+use howdah_bench::report::formatting;
 use serde::{Deserialize, Serialize};
 
-use super::advise::Question;
-use super::app::App;
-use super::arm::{Arm, DEFAULT, Way};
-use super::fetch::{self, Fetched};
-use super::schedule::Cost;
-use super::shape::{Shape, normalised};
+use super::advise::AppQuestion;
+use super::app::TestedApp;
+use super::arm::{AppArm, ArmKind, DEFAULT};
+use super::fetch::{self, FetchedResponse};
+use super::schedule::ArmCost;
+use super::shape::{PageShape, normalise};
 use crate::LabError;
-use crate::folder::Folder;
-use crate::stack::{Job, Running};
+use crate::folder::RunFolder;
+use crate::stack::{RunningStack, StackJob};
 
 /// Answers of the reference from which the page's shape is learnt.
-const LESSONS: usize = 3;
+const REFERENCE_SAMPLES: usize = 3;
 /// Answers requested from every other stack: a page cache stores a page at its second visit and
 /// gives it at its third.
-const QUESTIONS: usize = 3;
+const STACK_SAMPLES: usize = 3;
 
 /// A page as the reference gives it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,14 +35,14 @@ pub struct CheckedPage {
     /// Length of the body, bytes.
     pub bytes: usize,
     /// The page's constant parts.
-    pub shape: Shape,
+    pub shape: PageShape,
     /// The fastest of the first answers, seconds.
     pub service: f64,
 }
 
 /// An arm that is not measured, or no longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct FailedArm {
     /// The arm's name.
     pub arm: String,
     /// The arm's name for readers.
@@ -53,10 +53,10 @@ pub struct Failed {
     pub message: String,
 }
 
-impl Failed {
+impl FailedArm {
     /// Records that an arm failed with this error.
-    pub fn new(arm: &Arm, error: &LabError) -> Failed {
-        Failed {
+    pub fn new(arm: &AppArm, error: &LabError) -> FailedArm {
+        FailedArm {
             arm: arm.name.clone(),
             title: arm.title.clone(),
             name: error.name().to_owned(),
@@ -67,17 +67,17 @@ impl Failed {
 
 /// The result of the check.
 #[derive(Clone, Debug)]
-pub struct Checked {
+pub struct CheckResult {
     /// The stack the others were compared with.
     pub reference: String,
     /// The pages as the reference gives them.
     pub pages: Vec<CheckedPage>,
     /// The arms that give all pages correctly.
-    pub fit: Vec<Arm>,
+    pub fit: Vec<AppArm>,
     /// What each of these arms costs to start.
-    pub costs: Vec<Cost>,
+    pub costs: Vec<ArmCost>,
     /// The arms that failed, and why.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedArm>,
     /// Pages that Howdah's page cache kept.
     pub kept_by_cache: Vec<String>,
 }
@@ -87,15 +87,15 @@ pub struct Checked {
 /// # Errors
 /// A page does not exist (404 …), or no arm can serve the pages. The failure of a single arm is in
 /// the result.
-pub fn check(
-    app: &App,
-    arms: &[Arm],
-    job: &Job,
-    folder: &Folder,
+pub fn check_arms(
+    app: &TestedApp,
+    arms: &[AppArm],
+    job: &StackJob,
+    folder: &RunFolder,
     until: Option<Instant>,
-    report: &mut dyn FnMut(&Arm, Option<&LabError>),
-) -> Result<Checked, LabError> {
-    let mut checked = Checked {
+    report: &mut dyn FnMut(&AppArm, Option<&LabError>),
+) -> Result<CheckResult, LabError> {
+    let mut checked = CheckResult {
         reference: String::new(),
         pages: Vec::new(),
         fit: Vec::new(),
@@ -104,32 +104,34 @@ pub fn check(
         kept_by_cache: Vec::new(),
     };
     // Rivals first: the usual set-up defines the page.
-    let is_rival = |arm: &&Arm| matches!(arm.way, Way::Rival(_));
+    let is_rival = |arm: &&AppArm| matches!(arm.way, ArmKind::Rival(_));
     let order = arms.iter().filter(is_rival);
     let order = order.chain(arms.iter().filter(|arm| !is_rival(arm)));
-    let mut reference: Option<Running> = None;
+    let mut reference: Option<RunningStack> = None;
     for arm in order {
         // The number of children does not change the page; each arm is checked again before its
         // windows.
         if is_sweep(arm) {
-            follow_default(arm, &mut checked);
+            apply_default_result(arm, &mut checked);
             continue;
         }
-        if is_over(until) && reference.is_some() && arm.name != DEFAULT {
-            checked.failed.push(left_out(arm));
+        if is_past(until) && reference.is_some() && arm.name != DEFAULT {
+            checked.failed.push(omitted_arm(arm));
             continue;
         }
         report(arm, None);
         let begun = Instant::now();
-        let result = arm.here().and_then(|()| arm.start(app, job, folder));
+        let result = arm
+            .check_installed()
+            .and_then(|()| arm.start(app, job, folder));
         let result = result.and_then(|running| match &reference {
             None => {
-                checked.pages = learn(app, arm, &running, until)?;
+                checked.pages = learn_pages(app, arm, &running, until)?;
                 checked.reference = arm.title.clone();
                 Ok(Some(running))
             }
             Some(of) => {
-                let cached = compare(app, arm, &running, of.address, &mut checked.pages)?;
+                let cached = compare_pages(app, arm, &running, of.address, &mut checked.pages)?;
                 if arm.choice().is_some_and(|choice| choice.cache) {
                     checked.kept_by_cache = cached;
                 }
@@ -143,29 +145,29 @@ pub fn check(
                     reference = Some(running);
                 }
                 checked.fit.push(arm.clone());
-                checked.costs.push(Cost {
+                checked.costs.push(ArmCost {
                     name: arm.name.clone(),
                     start: begun.elapsed().as_secs_f64(),
-                    expendable: 0,
-                    question: Question::about(arm),
+                    omission_priority: 0,
+                    question: AppQuestion::about(arm),
                 });
             }
             // An error page is one on every stack: nothing can be measured.
             Err(error @ LabError::OwnApp { .. }) => return Err(error),
             Err(error) => {
                 report(arm, Some(&error));
-                checked.failed.push(Failed::new(arm, &error));
+                checked.failed.push(FailedArm::new(arm, &error));
             }
         }
     }
     match checked.fit.is_empty() {
-        true => Err(no_stack(&checked)),
+        true => Err(no_stack_error(&checked)),
         false => Ok(checked),
     }
 }
 
-fn left_out(arm: &Arm) -> Failed {
-    Failed {
+fn omitted_arm(arm: &AppArm) -> FailedArm {
+    FailedArm {
         arm: arm.name.clone(),
         title: arm.title.clone(),
         name: "LeftOut".to_owned(),
@@ -173,34 +175,34 @@ fn left_out(arm: &Arm) -> Failed {
     }
 }
 
-fn no_stack(checked: &Checked) -> LabError {
+fn no_stack_error(checked: &CheckResult) -> LabError {
     let said = checked.failed.iter();
     let mut mistakes = vec!["no installed stack can serve it".to_owned()];
     mistakes.extend(said.map(|failed| format!("{}: {}", failed.title, failed.message)));
     LabError::OwnApp { mistakes }
 }
 
-fn is_over(until: Option<Instant>) -> bool {
+fn is_past(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }
 
-fn is_sweep(arm: &Arm) -> bool {
+fn is_sweep(arm: &AppArm) -> bool {
     arm.choice().is_some_and(|choice| choice.children.is_some())
 }
 
 /// Applies the default's result to an arm that is the default with another number of children.
-fn follow_default(arm: &Arm, checked: &mut Checked) {
+fn apply_default_result(arm: &AppArm, checked: &mut CheckResult) {
     match checked.costs.iter().find(|cost| cost.name == DEFAULT) {
         Some(cost) => {
-            let cost = Cost {
+            let cost = ArmCost {
                 name: arm.name.clone(),
-                question: Question::about(arm),
+                question: AppQuestion::about(arm),
                 ..cost.clone()
             };
             checked.costs.push(cost);
             checked.fit.push(arm.clone());
         }
-        None => checked.failed.push(Failed {
+        None => checked.failed.push(FailedArm {
             arm: arm.name.clone(),
             title: arm.title.clone(),
             name: "WrongPage".to_owned(),
@@ -210,10 +212,10 @@ fn follow_default(arm: &Arm, checked: &mut Checked) {
 }
 
 /// Learns the pages from the reference, each from several answers.
-fn learn(
-    app: &App,
-    arm: &Arm,
-    running: &Running,
+fn learn_pages(
+    app: &TestedApp,
+    arm: &AppArm,
+    running: &RunningStack,
     until: Option<Instant>,
 ) -> Result<Vec<CheckedPage>, LabError> {
     let mut pages = Vec::new();
@@ -221,30 +223,30 @@ fn learn(
     for url in &app.urls {
         let mut samples = Vec::new();
         let mut service = f64::INFINITY;
-        let mut last = Fetched::default();
-        for _ in 0..LESSONS {
-            if is_over(until) {
+        let mut last = FetchedResponse::default();
+        for _ in 0..REFERENCE_SAMPLES {
+            if is_past(until) {
                 mistakes.push(format!(
                     "--url {url}: the pages before it took all the time that --quick has for checks: use --full, or fewer pages"
                 ));
                 return Err(LabError::OwnApp { mistakes });
             }
-            last = ask(app, arm, running, url)?;
+            last = fetch_page(app, arm, running, url)?;
             if !(200..300).contains(&last.status) {
                 break;
             }
             service = service.min(last.took);
-            samples.push(normalised(&last.body, running.address));
+            samples.push(normalise(&last.body, running.address));
         }
-        if samples.len() < LESSONS {
-            mistakes.push(no_page(url, &last, arm));
+        if samples.len() < REFERENCE_SAMPLES {
+            mistakes.push(page_error(url, &last, arm));
             continue;
         }
         pages.push(CheckedPage {
             url: url.clone(),
             media_type: last.media_type,
             bytes: last.body.len(),
-            shape: Shape::learn(&samples),
+            shape: PageShape::learn(&samples),
             service,
         });
     }
@@ -255,7 +257,7 @@ fn learn(
 }
 
 /// Why a page with a status other than 2xx is not measured, and what to do.
-fn no_page(url: &str, answer: &Fetched, arm: &Arm) -> String {
+fn page_error(url: &str, answer: &FetchedResponse, arm: &AppArm) -> String {
     let status = answer.status;
     let remedy = match (&answer.location, status) {
         (Some(location), 300..=399) => format!(
@@ -276,25 +278,25 @@ fn no_page(url: &str, answer: &Fetched, arm: &Arm) -> String {
 }
 
 /// Requests all pages from an arm; returns those that came from a page cache.
-fn compare(
-    app: &App,
-    arm: &Arm,
-    running: &Running,
+fn compare_pages(
+    app: &TestedApp,
+    arm: &AppArm,
+    running: &RunningStack,
     reference: SocketAddr,
     pages: &mut [CheckedPage],
 ) -> Result<Vec<String>, LabError> {
     let mut cached = Vec::new();
     for page in pages {
-        for question in 0..QUESTIONS {
-            let answer = ask(app, arm, running, &page.url)?;
-            let got = normalised(&answer.body, running.address);
-            if let Err(mut why) = differs(page, &answer, &got) {
+        for question in 0..STACK_SAMPLES {
+            let answer = fetch_page(app, arm, running, &page.url)?;
+            let got = normalise(&answer.body, running.address);
+            if let Err(mut why) = check_response(page, &answer, &got) {
                 // Text that changes with the clock may not have changed while the shape was learnt.
-                let again = fetch::get(reference, &app.host, &page.url, &app.headers);
+                let again = fetch::fetch(reference, &app.host, &page.url, &app.headers);
                 let same = again.is_ok_and(|again| {
-                    let lesson = normalised(&again.body, reference);
+                    let lesson = normalise(&again.body, reference);
                     page.shape.widen(&lesson);
-                    match differs(page, &answer, &got) {
+                    match check_response(page, &answer, &got) {
                         Ok(()) => true,
                         Err(still) => {
                             why = still;
@@ -303,7 +305,7 @@ fn compare(
                     }
                 });
                 if !same {
-                    let mut error = wrong(arm, running, &page.url, why);
+                    let mut error = wrong_page(arm, running, &page.url, why);
                     // A page that merely differs leaves nothing in the log.
                     if let (LabError::WrongPage { log, .. }, 200..=299) =
                         (&mut error, answer.status)
@@ -313,7 +315,7 @@ fn compare(
                     return Err(error);
                 }
             }
-            if question + 1 == QUESTIONS && answer.from_cache {
+            if question + 1 == STACK_SAMPLES && answer.from_cache {
                 cached.push(page.url.clone());
             }
         }
@@ -322,7 +324,11 @@ fn compare(
 }
 
 /// Fails with a description if an answer is not the page.
-fn differs(page: &CheckedPage, answer: &Fetched, normalised: &[u8]) -> Result<(), String> {
+fn check_response(
+    page: &CheckedPage,
+    answer: &FetchedResponse,
+    normalised: &[u8],
+) -> Result<(), String> {
     if !(200..300).contains(&answer.status) {
         return Err(format!("status {}", answer.status));
     }
@@ -335,8 +341,8 @@ fn differs(page: &CheckedPage, answer: &Fetched, normalised: &[u8]) -> Result<()
     page.shape.matches(normalised).map_err(|why| {
         format!(
             "another page than the reference's ({} in place of {}): {why}",
-            words::bytes(answer.body.len() as f64),
-            words::bytes(page.bytes as f64)
+            formatting::bytes(answer.body.len() as f64),
+            formatting::bytes(page.bytes as f64)
         )
     })
 }
@@ -346,13 +352,13 @@ fn differs(page: &CheckedPage, answer: &Fetched, normalised: &[u8]) -> Result<()
 /// # Errors
 /// [`LabError::WrongPage`] if an answer is not the page.
 pub fn recheck(
-    app: &App,
-    arm: &Arm,
-    running: &Running,
+    app: &TestedApp,
+    arm: &AppArm,
+    running: &RunningStack,
     pages: &[CheckedPage],
 ) -> Result<(), LabError> {
     for page in pages {
-        let answer = ask(app, arm, running, &page.url)?;
+        let answer = fetch_page(app, arm, running, &page.url)?;
         // The whole shape was compared before; clocks in the page have moved on since.
         let known = |mark: &String| {
             let bytes = mark.as_bytes();
@@ -361,18 +367,23 @@ pub fn recheck(
         let right = (200..300).contains(&answer.status) && page.shape.marks().iter().all(known);
         if !right {
             let why = format!("status {}, without the page's text", answer.status);
-            return Err(wrong(arm, running, &page.url, why));
+            return Err(wrong_page(arm, running, &page.url, why));
         }
     }
     Ok(())
 }
 
-fn ask(app: &App, arm: &Arm, running: &Running, url: &str) -> Result<Fetched, LabError> {
-    fetch::get(running.address, &app.host, url, &app.headers)
-        .map_err(|why| wrong(arm, running, url, format!("no answer: it {why}")))
+fn fetch_page(
+    app: &TestedApp,
+    arm: &AppArm,
+    running: &RunningStack,
+    url: &str,
+) -> Result<FetchedResponse, LabError> {
+    fetch::fetch(running.address, &app.host, url, &app.headers)
+        .map_err(|why| wrong_page(arm, running, url, format!("no answer: it {why}")))
 }
 
-fn wrong(arm: &Arm, running: &Running, url: &str, got: String) -> LabError {
+fn wrong_page(arm: &AppArm, running: &RunningStack, url: &str, got: String) -> LabError {
     LabError::WrongPage {
         stack: arm.title.clone(),
         url: url.to_owned(),

@@ -4,16 +4,16 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use howdah_bench::response::{End, Reader, Sink};
+use howdah_bench::response::{ConnectionEndEffect, ResponsePartSink, ResponseReader};
 
 /// The longest time an answer may take.
-const LIMIT: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest answer that is compared, bytes, head included.
-const LONGEST: usize = 16 << 20;
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// A complete answer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Fetched {
+pub struct FetchedResponse {
     /// The status code.
     pub status: u16,
     /// `Content-Type` without parameters, in lower case.
@@ -29,12 +29,12 @@ pub struct Fetched {
 }
 
 #[derive(Default)]
-struct Parts {
+struct ResponseParts {
     fields: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
-impl Sink for Parts {
+impl ResponsePartSink for ResponseParts {
     fn field(&mut self, name: &[u8], value: &[u8]) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         self.fields
@@ -50,12 +50,12 @@ impl Sink for Parts {
 ///
 /// # Errors
 /// A sentence: no answer, an incomplete one, or none within 30 s.
-pub fn get(
+pub fn fetch(
     address: SocketAddr,
     host: &str,
     path: &str,
     headers: &[(String, String)],
-) -> Result<Fetched, String> {
+) -> Result<FetchedResponse, String> {
     let begun = Instant::now();
     // In one write: some servers hang up on a request that comes in pieces.
     let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
@@ -68,15 +68,18 @@ pub fn get(
     stream
         .write_all(request.as_bytes())
         .map_err(|e| format!("took no request: {e}"))?;
-    let mut parts = Parts::default();
-    let mut reader = Reader::default();
+    let mut parts = ResponseParts::default();
+    let mut reader = ResponseReader::default();
     reader.begin(false);
     let mut bytes = vec![0; 64 << 10];
     let mut total = 0;
     while !reader.is_done() {
-        let left = LIMIT.saturating_sub(begun.elapsed());
+        let left = RESPONSE_TIMEOUT.saturating_sub(begun.elapsed());
         if left.is_zero() {
-            return Err(format!("did not answer within {} s", LIMIT.as_secs()));
+            return Err(format!(
+                "did not answer within {} s",
+                RESPONSE_TIMEOUT.as_secs()
+            ));
         }
         stream
             .set_read_timeout(Some(left))
@@ -88,22 +91,30 @@ pub fn get(
         };
         if length == 0 {
             match reader.end() {
-                End::Complete => break,
-                End::Nothing => return Err("closed the connection without an answer".to_owned()),
-                End::Truncated => return Err("cut its answer off".to_owned()),
+                ConnectionEndEffect::Complete => break,
+                ConnectionEndEffect::Nothing => {
+                    return Err("closed the connection without an answer".to_owned());
+                }
+                ConnectionEndEffect::Truncated => return Err("cut its answer off".to_owned()),
             }
         }
         total += length;
-        if total > LONGEST {
-            return Err(format!("answered with more than {} MiB", LONGEST >> 20));
+        if total > MAX_RESPONSE_BYTES {
+            return Err(format!(
+                "answered with more than {} MiB",
+                MAX_RESPONSE_BYTES >> 20
+            ));
         }
         // A head that comes in pieces is shown again from its beginning.
         if reader.head().is_none() {
             parts.fields.clear();
         }
-        reader
-            .feed(&bytes[..length], &mut parts)
-            .map_err(|fault| format!("answered something other than HTTP: {}", fault.words()))?;
+        reader.feed(&bytes[..length], &mut parts).map_err(|fault| {
+            format!(
+                "answered something other than HTTP: {}",
+                fault.description()
+            )
+        })?;
     }
     let field = |name: &str| {
         let found = parts.fields.iter().find(|(n, _)| n == name);
@@ -111,7 +122,7 @@ pub fn get(
     };
     let media_type = field("content-type").unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default();
-    Ok(Fetched {
+    Ok(FetchedResponse {
         status: reader.head().map_or(0, |head| head.status),
         media_type: media_type.trim().to_ascii_lowercase(),
         location: field("location"),
@@ -128,7 +139,7 @@ mod tests {
     use super::*;
 
     /// Answers one connection with these bytes and closes it.
-    fn answer(bytes: &'static [u8]) -> Result<Fetched, String> {
+    fn answer(bytes: &'static [u8]) -> Result<FetchedResponse, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -138,7 +149,7 @@ mod tests {
             stream.write_all(bytes).unwrap();
             String::from_utf8_lossy(&request[..length]).into_owned()
         });
-        let got = get(address, "shop.test", "/a?b", &[("X-A".into(), "1".into())]);
+        let got = fetch(address, "shop.test", "/a?b", &[("X-A".into(), "1".into())]);
         let request = server.join().unwrap();
         assert!(request.starts_with("GET /a?b HTTP/1.1\r\nHost: shop.test\r\n"));
         assert!(request.contains("\r\nX-A: 1\r\n"));
@@ -146,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_whole_however_it_is_framed() {
+    fn fetch_reads_complete_responses_in_every_framing() {
         let chunked = answer(
             b"HTTP/1.1 200 OK\r\nContent-Type: Text/HTML; charset=x\r\nX-Cache: HIT\r\n\
               Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
@@ -164,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_cut_off_is_none() {
+    fn fetch_refuses_truncated_responses() {
         let error = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc").unwrap_err();
         assert_eq!(error, "cut its answer off");
         let error = answer(b"").unwrap_err();

@@ -5,25 +5,25 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::app::{App, LOCALHOST};
-use super::arm::{Choice, Mode};
+use super::app::{DEFAULT_HOST, TestedApp};
+use super::arm::{HowdahMode, HowdahSettings};
 use crate::php;
 
 /// The address at which Debian's php-fpm listens.
 const DEBIAN_FPM: &str = "unix:/run/php/php{php}-fpm.sock";
 
 /// What the file has to say.
-pub struct Wanted<'a> {
+pub struct ConfigInput<'a> {
     /// The application to serve.
-    pub app: &'a App,
+    pub app: &'a TestedApp,
     /// The settings to write.
-    pub choice: Choice,
+    pub choice: HowdahSettings,
     /// The address of php-fpm; None: that of Debian's.
     pub fastcgi: Option<&'a str>,
     /// The comment at the head of the file, a line each.
     pub comment: &'a [&'a str],
     /// The reasons for the settings, which become comments.
-    pub reasons: &'a Reasons,
+    pub reasons: &'a SettingReasons,
     /// Value of `user`; set when root writes the file.
     pub user: Option<&'a str>,
     /// Value of `php_ini`: the user's own file.
@@ -32,7 +32,7 @@ pub struct Wanted<'a> {
 
 /// The comments above the settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reasons {
+pub struct SettingReasons {
     /// The comment above `mode`.
     pub mode: String,
     /// The comment above `max_children`.
@@ -42,7 +42,7 @@ pub struct Reasons {
 }
 
 /// Returns the text of the file.
-pub fn text(wanted: &Wanted<'_>) -> String {
+pub fn config_text(wanted: &ConfigInput<'_>) -> String {
     let app = wanted.app;
     let choice = wanted.choice;
     let mut out = String::new();
@@ -58,8 +58,8 @@ pub fn text(wanted: &Wanted<'_>) -> String {
     let _ = writeln!(out, "mode = {}", quoted(choice.mode.word()));
     comment(&mut out, &wanted.reasons.children);
     match choice.mode {
-        Mode::Fastcgi => {
-            let debian = php::named(DEBIAN_FPM);
+        HowdahMode::Fastcgi => {
+            let debian = php::expand_placeholders(DEBIAN_FPM);
             let address = wanted.fastcgi.unwrap_or(&debian);
             let _ = writeln!(out, "fastcgi = [{}]", quoted(address));
             let children = choice.children.unwrap_or(app.auto_children);
@@ -71,21 +71,21 @@ pub fn text(wanted: &Wanted<'_>) -> String {
             }
         }
     }
-    if let (Mode::Worker, Some(script)) = (choice.mode, &app.worker) {
+    if let (HowdahMode::Worker, Some(script)) = (choice.mode, &app.worker) {
         let _ = writeln!(out, "worker = {}", path(script));
     }
-    if let (Some(ini), false) = (wanted.php_ini, choice.mode == Mode::Fastcgi) {
+    if let (Some(ini), false) = (wanted.php_ini, choice.mode == HowdahMode::Fastcgi) {
         let _ = writeln!(out, "php_ini = {}", path(ini));
     }
     // php-fpm's processes have the environment that its own configuration says.
-    if !app.environment.is_empty() && choice.mode != Mode::Fastcgi {
+    if !app.environment.is_empty() && choice.mode != HowdahMode::Fastcgi {
         out.push_str("\n[pool.www.env]\n");
         for (name, value) in &app.environment {
             let _ = writeln!(out, "{name} = {}", quoted(value));
         }
     }
     out.push_str("\n[[site]]\n");
-    if app.host != LOCALHOST {
+    if app.host != DEFAULT_HOST {
         let _ = writeln!(out, "hosts = [{}]", quoted(app.host_name()));
     }
     let _ = writeln!(out, "root = {}", path(&app.directory));

@@ -3,16 +3,16 @@
 
 use std::path::PathBuf;
 
-use howdah_bench::report::words;
+use howdah_bench::report::formatting;
 use serde::{Deserialize, Serialize};
 
 use super::advise::Advice;
-use super::arm::Arm;
-use super::check::{Checked, Failed};
-use super::rows::Level;
-use super::schedule::Schedule;
-use super::tree::Changes;
-use crate::experiment::{End, Measured};
+use super::arm::AppArm;
+use super::check::{CheckResult, FailedArm};
+use super::rows::LevelRows;
+use super::schedule::AppSchedule;
+use super::tree::FileChanges;
+use crate::experiment::{ExperimentEnd, ExperimentResult};
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct AppOutcome {
     /// Versions of the programs that took part, a line each.
     pub versions: Vec<String>,
     /// The levels, and the number and length of the windows.
-    pub schedule: Schedule,
+    pub schedule: AppSchedule,
     /// The schedule in words.
     pub effort: String,
     /// The command line that repeats the measurement.
@@ -50,13 +50,13 @@ pub struct AppOutcome {
     /// Whether it was stopped before its end; `--resume` continues it.
     pub interrupted: bool,
     /// The figures of all arms at each level.
-    pub levels: Vec<Level>,
+    pub levels: Vec<LevelRows>,
     /// What to choose; None if no mode of Howdah gives the right pages.
     pub advice: Option<Advice>,
     /// The recommended configuration file; None if there is no advice.
-    pub config: Option<Config>,
+    pub config: Option<RecommendedConfig>,
     /// The arms that were not measured, and why.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedArm>,
     /// What else the reader should know, a sentence each.
     pub notes: Vec<String>,
 }
@@ -80,7 +80,7 @@ pub struct PageFacts {
 
 /// The configuration file that is recommended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Config {
+pub struct RecommendedConfig {
     /// The path of the file.
     pub path: PathBuf,
     /// The content of the file.
@@ -91,14 +91,14 @@ pub struct Config {
 }
 
 /// Facts about the pages that were checked.
-pub(super) fn facts(checked: &Checked) -> Vec<PageFacts> {
+pub(super) fn page_facts(checked: &CheckResult) -> Vec<PageFacts> {
     let pages = checked.pages.iter();
     pages
         .map(|page| PageFacts {
             url: page.url.clone(),
             media_type: page.media_type.clone(),
             bytes: page.bytes,
-            constant: page.shape.constant(),
+            constant: page.shape.constant_percent(),
             service: page.service,
             kept_by_cache: checked.kept_by_cache.contains(&page.url),
         })
@@ -106,13 +106,17 @@ pub(super) fn facts(checked: &Checked) -> Vec<PageFacts> {
 }
 
 /// The arms that were not measured: those that the check or a window lost.
-pub(super) fn failures(checked: &Checked, arms: &[Arm], measured: &[&Measured]) -> Vec<Failed> {
+pub(super) fn failed_arms(
+    checked: &CheckResult,
+    arms: &[AppArm],
+    measured: &[&ExperimentResult],
+) -> Vec<FailedArm> {
     let mut all = checked.failed.clone();
     for failure in measured.iter().flat_map(|of| &of.failures) {
         let Some(arm) = failure.arm.map(|arm| &arms[arm]) else {
             continue;
         };
-        let failed = Failed {
+        let failed = FailedArm {
             arm: arm.name.clone(),
             title: arm.title.clone(),
             name: failure.name.clone(),
@@ -127,15 +131,15 @@ pub(super) fn failures(checked: &Checked, arms: &[Arm], measured: &[&Measured]) 
 
 /// What the reader should know besides the figures, a sentence each.
 pub(super) fn notes(
-    checked: &Checked,
-    schedule: &Schedule,
-    changes: &Changes,
-    end: End,
-    levels: &[Level],
-    measured: &[&Measured],
+    checked: &CheckResult,
+    schedule: &AppSchedule,
+    changes: &FileChanges,
+    end: ExperimentEnd,
+    levels: &[LevelRows],
+    measured: &[&ExperimentResult],
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    if end == End::OutOfTime {
+    if end == ExperimentEnd::OutOfTime {
         notes.push(
             "the time was over before all blocks were measured: --full has no such limit"
                 .to_owned(),
@@ -147,29 +151,29 @@ pub(super) fn notes(
             schedule.left_out.join(", ")
         ));
     }
-    notes.extend(pages(checked));
-    notes.extend(changed(changes));
-    notes.extend(limits(levels));
-    notes.extend(cold(measured));
-    notes.extend(foreign(measured));
+    notes.extend(page_notes(checked));
+    notes.extend(change_notes(changes));
+    notes.extend(limit_notes(levels));
+    notes.extend(cold_window_note(measured));
+    notes.extend(foreign_load_note(measured));
     notes
 }
 
 /// A sentence about windows whose servers were still getting faster; None if there are none.
-fn cold(measured: &[&Measured]) -> Option<String> {
+fn cold_window_note(measured: &[&ExperimentResult]) -> Option<String> {
     let windows = || measured.iter().flat_map(|of| &of.windows);
     let cold = windows().filter(|window| !window.steady).count();
     (cold > 0).then(|| {
         format!(
             "in {} of {} the rate still rose when the measurement began: the servers were not warm yet, and --full gives them more time",
             cold,
-            words::plural(windows().count() as u64, "window", "windows"),
+            formatting::plural(windows().count() as u64, "window", "windows"),
         )
     })
 }
 
 /// Notes about pages that are hard to check.
-fn pages(checked: &Checked) -> Vec<String> {
+fn page_notes(checked: &CheckResult) -> Vec<String> {
     let mut notes = Vec::new();
     for page in &checked.pages {
         if page.shape.marks().is_empty() {
@@ -197,14 +201,14 @@ fn pages(checked: &Checked) -> Vec<String> {
 }
 
 /// Notes about files that changed during the comparison.
-fn changed(changes: &Changes) -> Vec<String> {
+fn change_notes(changes: &FileChanges) -> Vec<String> {
     let mut notes: Vec<String> = changes.sentence().into_iter().collect();
     let scripts = changes.scripts();
     if let Some(first) = scripts.first() {
         notes.push(format!(
             "{} changed during the comparison ({} …): if that was a deployment, figures of two \
              versions are mixed here",
-            words::plural(scripts.len() as u64, "script", "scripts"),
+            formatting::plural(scripts.len() as u64, "script", "scripts"),
             first.display()
         ));
     }
@@ -218,7 +222,7 @@ fn changed(changes: &Changes) -> Vec<String> {
 }
 
 /// Notes about figures that are unknown or lower bounds.
-fn limits(levels: &[Level]) -> Vec<String> {
+fn limit_notes(levels: &[LevelRows]) -> Vec<String> {
     let mut notes = Vec::new();
     let rows = levels.iter().flat_map(|level| &level.rows);
     if rows.clone().any(|row| row.figures.memory == 0) {
@@ -230,21 +234,21 @@ fn limits(levels: &[Level]) -> Vec<String> {
     if bound > 0 {
         notes.push(format!(
             "in {} the load tester was the bottleneck: these rates are lower bounds",
-            words::plural(bound as u64, "row", "rows")
+            formatting::plural(bound as u64, "row", "rows")
         ));
     }
     notes
 }
 
 /// A sentence about what other programs took of the cores; None if it was too little to matter.
-fn foreign(measured: &[&Measured]) -> Option<String> {
+fn foreign_load_note(measured: &[&ExperimentResult]) -> Option<String> {
     let windows = measured.iter().flat_map(|of| &of.windows);
     let shares: Vec<f64> = windows.filter_map(|window| window.foreign).collect();
     let mean = howdah_bench::stats::mean(&shares);
     (mean > 0.1).then(|| {
         format!(
             "programs other than the stacks and the load tester used {} of the cores: the application's database, or programs that disturb the measurement",
-            words::percent(mean)
+            formatting::percent(mean)
         )
     })
 }

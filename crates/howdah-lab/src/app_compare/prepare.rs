@@ -4,28 +4,28 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::app::App;
-use super::tree::Tree;
+use super::app::TestedApp;
+use super::tree::FileTree;
 use crate::LabError;
-use crate::folder::Folder;
-use crate::ini::Ini;
+use crate::folder::RunFolder;
+use crate::ini::PhpIniFile;
 use crate::process::RunAs;
-use crate::stack::Job;
+use crate::stack::StackJob;
 
 /// Looks at the directory before anything is started; reports all mistakes at once.
 ///
 /// # Errors
 /// A sentence for each mistake.
-pub fn examine(app: &App) -> Result<Tree, Vec<String>> {
+pub fn examine(app: &TestedApp) -> Result<FileTree, Vec<String>> {
     let mut mistakes = Vec::new();
     for path in [&app.directory, &app.root] {
-        if let Err(why) = super::app::writable_in_configurations(path)
+        if let Err(why) = super::app::check_path_characters(path)
             && !mistakes.contains(&why)
         {
             mistakes.push(why);
         }
     }
-    let tree = Tree::of(&app.directory);
+    let tree = FileTree::read(&app.directory);
     if !tree.has_scripts() {
         mistakes.push(format!(
             "{}: it contains no .php file, so there is nothing to compare: every mode serves files alike",
@@ -42,7 +42,7 @@ pub fn examine(app: &App) -> Result<Tree, Vec<String>> {
 ///
 /// # Errors
 /// The directories that this user cannot read.
-pub fn readable(app: &App, folder: &Folder) -> Result<(), LabError> {
+pub fn check_readable(app: &TestedApp, folder: &RunFolder) -> Result<(), LabError> {
     use std::os::unix::process::CommandExt;
     let RunAs::Other { uid, gid } = folder.run_as() else {
         return Ok(());
@@ -66,8 +66,13 @@ pub fn readable(app: &App, folder: &Folder) -> Result<(), LabError> {
 }
 
 /// The job that every stack is started with.
-pub fn job(app: &App, howdah: &Path, folder: &Folder, clients: u32) -> Result<Job, LabError> {
-    let ini = Ini::write(folder, true, &[])?;
+pub fn stack_job(
+    app: &TestedApp,
+    howdah: &Path,
+    folder: &RunFolder,
+    clients: u32,
+) -> Result<StackJob, LabError> {
+    let ini = PhpIniFile::write(folder, true, &[])?;
     if let Some(theirs) = &app.php_ini {
         // The settings of the user, except for paths outside of the folder.
         let kept = std::fs::read_to_string(&ini.file).map_err(LabError::file(&ini.file))?;
@@ -81,7 +86,7 @@ pub fn job(app: &App, howdah: &Path, folder: &Folder, clients: u32) -> Result<Jo
             format!("{}\n[PHP]\n{}\n", theirs.text, ours.join("\n")),
         )?;
     }
-    Ok(Job {
+    Ok(StackJob {
         root: app.root.clone(),
         front_controller: app.front_controller.clone(),
         worker: app.worker.clone(),

@@ -4,11 +4,11 @@ use howdah_bench::report::figures::Figures;
 use howdah_bench::stats::mean;
 use serde::{Deserialize, Serialize};
 
-use super::arm::Arm;
-use crate::experiment::{Measured, Window, figures};
+use super::arm::AppArm;
+use crate::experiment::{ExperimentResult, MeasuredWindow, figures};
 
 /// An arm with a larger share of errors than this is not ranked.
-pub const ERRORS: f64 = 0.001;
+pub const MAX_ERROR_SHARE: f64 = 0.001;
 
 /// The figures of an arm at a level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,13 +31,13 @@ pub struct ArmRow {
 impl ArmRow {
     /// Whether the arm has few enough errors to be ranked.
     pub fn is_healthy(&self) -> bool {
-        self.figures.good > 0.0 && self.figures.error_share() < ERRORS
+        self.figures.good > 0.0 && self.figures.error_share() < MAX_ERROR_SHARE
     }
 }
 
 /// The rows of all arms that were measured at one number of clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Level {
+pub struct LevelRows {
     /// Number of clients.
     pub concurrency: u32,
     /// The rows, in the order of the arms.
@@ -46,12 +46,12 @@ pub struct Level {
 
 /// All levels of what was measured. An arm that failed has no row: its windows are no sample of a
 /// healthy server.
-pub fn levels(arms: &[Arm], measured: &[&Measured], clients: &[u32]) -> Vec<Level> {
+pub fn levels(arms: &[AppArm], measured: &[&ExperimentResult], clients: &[u32]) -> Vec<LevelRows> {
     let failed = |arm: usize| {
         let mut all = measured.iter().flat_map(|of| &of.failures);
         all.any(|failure| failure.arm == Some(arm))
     };
-    let of = |arm: usize, level: u32| -> Vec<&Window> {
+    let of = |arm: usize, level: u32| -> Vec<&MeasuredWindow> {
         let all = measured.iter().flat_map(|of| &of.windows);
         all.filter(|w| w.arm == arm && !w.control && w.concurrency == level)
             .collect()
@@ -69,7 +69,7 @@ pub fn levels(arms: &[Arm], measured: &[&Measured], clients: &[u32]) -> Vec<Leve
     };
     clients
         .iter()
-        .map(|level| Level {
+        .map(|level| LevelRows {
             concurrency: *level,
             rows: (0..arms.len())
                 .filter(|arm| !failed(*arm))
@@ -98,7 +98,7 @@ pub fn memory_per_child(rows: &[ArmRow]) -> Option<f64> {
 }
 
 #[cfg(test)]
-pub(super) fn made_up(arm: &str, children: Option<u32>, good: f64, memory: u64) -> ArmRow {
+pub(super) fn test_row(arm: &str, children: Option<u32>, good: f64, memory: u64) -> ArmRow {
     ArmRow {
         arm: arm.to_owned(),
         title: arm.to_owned(),
@@ -119,10 +119,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_a_child_is_the_slope_over_their_number() {
+    fn memory_per_child_is_the_slope_over_their_number() {
         let mib = 1 << 20;
         let rows: Vec<ArmRow> = [1, 2, 4, 8]
-            .map(|n| made_up("howdah", Some(n), 1.0, (30 + 6 * u64::from(n)) * mib))
+            .map(|n| test_row("howdah", Some(n), 1.0, (30 + 6 * u64::from(n)) * mib))
             .to_vec();
         let slope = memory_per_child(&rows).unwrap();
         assert!((slope / mib as f64 - 6.0).abs() < 1e-9, "{slope}");

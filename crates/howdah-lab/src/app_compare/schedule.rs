@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use howdah_bench::report::words;
+use howdah_bench::report::formatting;
 use serde::{Deserialize, Serialize};
 
-use super::advise::{QUESTIONS, Question};
+use super::advise::{AppQuestion, QUESTIONS};
 
 /// The time and the measurements that the user asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct AppBudget {
 
 /// The schedule that follows from the budget, the pages and the arms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Schedule {
+pub struct AppSchedule {
     /// Numbers of clients, ascending.
     pub levels: Vec<u32>,
     /// The level of the decision, chosen before anything is measured.
@@ -46,30 +46,30 @@ pub struct Schedule {
 
 /// What an arm costs in time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cost {
+pub struct ArmCost {
     /// The arm's name.
     pub name: String,
     /// Time to start and end it, seconds.
     pub start: f64,
     /// The arm with the highest number is left out first; 0: never.
-    pub expendable: u32,
+    pub omission_priority: u32,
     /// The question that the arm belongs to; None for the default.
-    pub question: Option<Question>,
+    pub question: Option<AppQuestion>,
 }
 
 /// With Holm's adjustment for four questions, eight pairs can reach 0.05 (4 / 2^7), seven cannot.
-pub const PAIRS: u32 = 8;
+pub const DECISION_PAIRS: u32 = 8;
 /// A window has room for this many answers of a slow page on each core.
-const ANSWERS: f64 = 10.0;
+const RESPONSES_PER_CORE: f64 = 10.0;
 /// How often the warm-up is repeated, as a rule, until the rate rises no more.
-pub const WARM_UPS: f64 = 3.0;
+pub const TYPICAL_WARM_UPS: f64 = 3.0;
 /// The shortest window that is worth starting a stack for, seconds.
-const SHORTEST: f64 = 0.3;
-const QUICK_LONGEST: f64 = 1.5;
+const MIN_WINDOW_SECONDS: f64 = 0.3;
+const MAX_QUICK_WINDOW_SECONDS: f64 = 1.5;
 /// The share of the remaining time that is planned: starts take longer when much is going on.
-const PART: f64 = 0.9;
+const PLANNED_SHARE: f64 = 0.9;
 /// The longest window that a slow page gets, seconds.
-const LONGEST: f64 = 30.0;
+const MAX_WINDOW_SECONDS: f64 = 30.0;
 
 impl AppBudget {
     /// A budget that ends within two minutes.
@@ -98,9 +98,9 @@ impl AppBudget {
         &self,
         cores: u32,
         service: f64,
-        costs: &[Cost],
+        costs: &[ArmCost],
         left: Option<f64>,
-    ) -> Schedule {
+    ) -> AppSchedule {
         let quick = left.is_some();
         let deciding = 8 * cores;
         let mut levels = match (self.levels.is_empty(), quick) {
@@ -114,15 +114,15 @@ impl AppBudget {
             true => deciding,
             false => levels.last().copied().unwrap_or(deciding),
         };
-        let least = (ANSWERS * service).clamp(SHORTEST, LONGEST);
-        let mut schedule = Schedule {
+        let least = (RESPONSES_PER_CORE * service).clamp(MIN_WINDOW_SECONDS, MAX_WINDOW_SECONDS);
+        let mut schedule = AppSchedule {
             levels,
             deciding,
             looks: match quick {
                 true => 1,
-                false => self.blocks.unwrap_or(PAIRS).min(5),
+                false => self.blocks.unwrap_or(DECISION_PAIRS).min(5),
             },
-            blocks: self.blocks.unwrap_or(PAIRS),
+            blocks: self.blocks.unwrap_or(DECISION_PAIRS),
             window: self.window.unwrap_or(least),
             warmup: 0.0,
             left_out: Vec::new(),
@@ -133,18 +133,20 @@ impl AppBudget {
         let Some(left) = left else {
             return schedule;
         };
-        let left = left * PART;
+        let left = left * PLANNED_SHARE;
         let mut costs = costs.to_vec();
-        costs.sort_by_key(|cost| cost.expendable);
+        costs.sort_by_key(|cost| cost.omission_priority);
         // What does not fit is given up in this order: arms that seldom win, the lower levels,
         // half of the window, pairs.
-        while schedule.takes(&costs) > left {
-            if let Some(last) = costs.pop_if(|cost| cost.expendable > 0) {
+        while schedule.total_seconds(&costs) > left {
+            if let Some(last) = costs.pop_if(|cost| cost.omission_priority > 0) {
                 schedule.left_out.push(last.name);
             } else if schedule.levels.len() > 1 {
                 schedule.levels.retain(|level| *level == deciding);
-            } else if schedule.window > (least * 0.5).max(SHORTEST) && self.window.is_none() {
-                schedule.window = (least * 0.5).max(SHORTEST);
+            } else if schedule.window > (least * 0.5).max(MIN_WINDOW_SECONDS)
+                && self.window.is_none()
+            {
+                schedule.window = (least * 0.5).max(MIN_WINDOW_SECONDS);
                 schedule.warm_up(once);
             } else if schedule.blocks > 2 && self.blocks.is_none() {
                 schedule.blocks -= 1;
@@ -154,11 +156,11 @@ impl AppBudget {
         }
         // What is left over makes the windows longer, and a second look.
         if self.window.is_none() {
-            for tenths in (1..=(QUICK_LONGEST * 20.0) as u32).rev() {
+            for tenths in (1..=(MAX_QUICK_WINDOW_SECONDS * 20.0) as u32).rev() {
                 let mut longer = schedule.clone();
                 longer.window = f64::from(tenths) / 20.0;
                 longer.warm_up(once);
-                if longer.window > schedule.window && longer.takes(&costs) <= left {
+                if longer.window > schedule.window && longer.total_seconds(&costs) <= left {
                     schedule = longer;
                     break;
                 }
@@ -173,20 +175,20 @@ impl AppBudget {
     }
 }
 
-impl Schedule {
+impl AppSchedule {
     fn warm_up(&mut self, once: f64) {
         self.warmup = (self.window * 0.4).clamp(0.15, 2.0).max(once);
     }
 
     /// How long the whole comparison will take, seconds.
-    pub fn takes(&self, costs: &[Cost]) -> f64 {
-        let measuring = WARM_UPS * self.warmup + self.window;
+    pub fn total_seconds(&self, costs: &[ArmCost]) -> f64 {
+        let measuring = TYPICAL_WARM_UPS * self.warmup + self.window;
         let levels = self.levels.len() as f64;
         let starts: f64 = costs.iter().map(|cost| cost.start).sum();
         let look = starts + costs.len() as f64 * levels * measuring;
         let mean = starts / costs.len().max(1) as f64;
         // The default twice, and a challenger for each question that can be asked.
-        let asked = |question: &&Question| costs.iter().any(|c| c.question == Some(**question));
+        let asked = |question: &&AppQuestion| costs.iter().any(|c| c.question == Some(**question));
         let turns = 2 + QUESTIONS.iter().filter(asked).count();
         let decision = turns as f64 * (mean + measuring);
         f64::from(self.looks) * look + f64::from(self.blocks) * decision
@@ -195,12 +197,12 @@ impl Schedule {
     /// The schedule of the decision if the look took longer than planned: shorter windows, so that
     /// all pairs fit. `overhead`: what a turn takes besides its windows, seconds; `left`: the
     /// remaining time, seconds.
-    pub fn for_decision(&self, overhead: f64, turns: usize, left: f64) -> Schedule {
+    pub fn for_decision(&self, overhead: f64, turns: usize, left: f64) -> AppSchedule {
         let all = f64::from(self.blocks) * turns.max(1) as f64;
-        let each = left * PART / all - overhead;
-        let share = (each / (self.window + WARM_UPS * self.warmup)).clamp(0.0, 1.0);
-        Schedule {
-            window: (self.window * share).max(SHORTEST.min(self.window)),
+        let each = left * PLANNED_SHARE / all - overhead;
+        let share = (each / (self.window + TYPICAL_WARM_UPS * self.warmup)).clamp(0.0, 1.0);
+        AppSchedule {
+            window: (self.window * share).max(MIN_WINDOW_SECONDS.min(self.window)),
             warmup: (self.warmup * share).max(0.1),
             ..self.clone()
         }
@@ -211,10 +213,10 @@ impl Schedule {
         let clients: Vec<String> = self.levels.iter().map(u32::to_string).collect();
         format!(
             "{} of {} s of each at {} clients, then {} at {} clients for those in question",
-            words::plural(self.looks.into(), "window", "windows"),
-            words::digits(self.window),
+            formatting::plural(self.looks.into(), "window", "windows"),
+            formatting::digits(self.window),
             clients.join(", "),
-            words::plural(self.blocks.into(), "pair", "pairs"),
+            formatting::plural(self.blocks.into(), "pair", "pairs"),
             self.deciding
         )
     }
@@ -224,62 +226,65 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn costs(n: usize, start: f64) -> Vec<Cost> {
+    fn costs(n: usize, start: f64) -> Vec<ArmCost> {
         (0..n)
-            .map(|at| Cost {
+            .map(|at| ArmCost {
                 name: format!("arm{at}"),
                 start,
-                expendable: at.saturating_sub(5) as u32,
+                omission_priority: at.saturating_sub(5) as u32,
                 question: (at > 0).then(|| QUESTIONS[at % QUESTIONS.len()]),
             })
             .collect()
     }
 
     #[test]
-    fn a_quick_run_fits_its_time_whatever_starts_and_pages_cost() {
+    fn quick_schedule_fits_its_time() {
         for start in [0.1, 0.4, 1.0, 2.0] {
             for service in [0.0005, 0.01, 0.1] {
                 for arms in [3, 8, 14] {
                     let costs = costs(arms, start);
                     let schedule = AppBudget::quick().schedule(2, service, &costs, Some(100.0));
-                    let kept: Vec<Cost> = costs
+                    let kept: Vec<ArmCost> = costs
                         .into_iter()
                         .filter(|cost| !schedule.left_out.contains(&cost.name))
                         .collect();
-                    let takes = schedule.takes(&kept);
+                    let takes = schedule.total_seconds(&kept);
                     assert!(takes <= 100.0, "{start} {service} {arms}: {takes}");
-                    assert!(schedule.blocks >= 2 && schedule.window >= SHORTEST);
+                    assert!(schedule.blocks >= 2 && schedule.window >= MIN_WINDOW_SECONDS);
                 }
             }
         }
     }
 
     #[test]
-    fn with_time_enough_nothing_is_left_out_and_windows_grow() {
+    fn schedule_with_enough_time_omits_nothing_and_extends_windows() {
         let schedule = AppBudget::quick().schedule(2, 0.002, &costs(11, 0.3), Some(100.0));
         assert_eq!(schedule.left_out, Vec::<String>::new());
-        assert_eq!((schedule.blocks, schedule.deciding), (PAIRS, 16));
+        assert_eq!((schedule.blocks, schedule.deciding), (DECISION_PAIRS, 16));
         assert_eq!(schedule.levels, [2, 16]);
-        assert!(schedule.window > SHORTEST, "{schedule:?}");
+        assert!(schedule.window > MIN_WINDOW_SECONDS, "{schedule:?}");
     }
 
     #[test]
-    fn a_look_that_took_too_long_shortens_the_windows_of_the_decision_and_no_pairs() {
+    fn schedule_of_the_decision_shortens_windows_after_a_slow_look() {
         let schedule = AppBudget::quick().schedule(2, 0.002, &costs(11, 0.3), Some(100.0));
         assert_eq!(schedule.for_decision(0.3, 6, 1000.0), schedule);
         let shorter = schedule.for_decision(0.3, 6, 45.0);
-        assert!(shorter.window < schedule.window && shorter.window >= SHORTEST);
-        assert_eq!(shorter.blocks, PAIRS);
-        let turns = f64::from(PAIRS) * 6.0;
+        assert!(shorter.window < schedule.window && shorter.window >= MIN_WINDOW_SECONDS);
+        assert_eq!(shorter.blocks, DECISION_PAIRS);
+        let turns = f64::from(DECISION_PAIRS) * 6.0;
         assert!(
             turns * (0.3 + shorter.window + shorter.warmup) <= 45.0,
             "{shorter:?}"
         );
-        assert_eq!(schedule.for_decision(0.3, 6, 0.0).window, SHORTEST);
+        assert_eq!(
+            schedule.for_decision(0.3, 6, 0.0).window,
+            MIN_WINDOW_SECONDS
+        );
     }
 
     #[test]
-    fn a_slow_page_is_measured_in_longer_windows() {
+    fn schedule_extends_windows_of_slow_pages() {
         let full = AppBudget {
             window: None,
             ..AppBudget::full()
@@ -291,8 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn eight_pairs_can_answer_four_questions_and_seven_cannot() {
+    fn decision_pairs_suffice_for_four_questions() {
         let least = |pairs: u32| QUESTIONS.len() as f64 * 2f64.powi(1 - pairs as i32);
-        assert!(least(PAIRS) <= 0.05 && least(PAIRS - 1) > 0.05);
+        assert!(least(DECISION_PAIRS) <= 0.05 && least(DECISION_PAIRS - 1) > 0.05);
     }
 }

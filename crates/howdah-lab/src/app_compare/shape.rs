@@ -10,19 +10,19 @@
 use std::net::SocketAddr;
 
 /// Replaces the stack's own address, which differs between stacks.
-const ADDRESS: u8 = 0x01;
+const ADDRESS_MARK: u8 = 0x01;
 /// Shortest text that can identify a page, in bytes.
-const SHORTEST_MARK: usize = 8;
+const MIN_MARK_BYTES: usize = 8;
 /// Longest part of such a text that is used, in bytes.
-const LONGEST_MARK: usize = 120;
+const MAX_MARK_BYTES: usize = 120;
 /// Most cells of the table of common lines; with more, only the lines that begin and end all
 /// answers alike count.
-const MOST_CELLS: usize = 16 << 20;
+const MAX_TABLE_CELLS: usize = 16 << 20;
 
 /// The constant parts of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
-    pieces: Pieces,
+pub struct PageShape {
+    pieces: ShapePieces,
     /// Their share of the first answer's bytes, per cent.
     constant: u8,
     marks: Vec<String>,
@@ -31,7 +31,7 @@ pub struct Shape {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Pieces {
+enum ShapePieces {
     /// The words of the page; None for a word that changed.
     Words(Vec<Option<Vec<u8>>>),
     /// The lines that all answers have in common, in order.
@@ -39,13 +39,13 @@ enum Pieces {
 }
 
 /// The body with the server's own address replaced by the same byte for all servers.
-pub fn normalised(body: &[u8], address: SocketAddr) -> Vec<u8> {
+pub fn normalise(body: &[u8], address: SocketAddr) -> Vec<u8> {
     let own = address.to_string().into_bytes();
     let mut out = Vec::with_capacity(body.len());
     let mut at = 0;
     while at < body.len() {
         if body[at..].starts_with(&own) {
-            out.push(ADDRESS);
+            out.push(ADDRESS_MARK);
             at += own.len();
         } else {
             out.push(body[at]);
@@ -72,9 +72,9 @@ fn lines(body: &[u8]) -> Vec<&[u8]> {
     body.split_inclusive(|b| *b == b'\n').collect()
 }
 
-impl Shape {
+impl PageShape {
     /// Learns from answers of one stack, normalised; there must be at least one.
-    pub fn learn(samples: &[Vec<u8>]) -> Shape {
+    pub fn learn(samples: &[Vec<u8>]) -> PageShape {
         let first = samples.first().map_or(&[][..], Vec::as_slice);
         let all: Vec<Vec<&[u8]>> = samples.iter().map(|body| words(body)).collect();
         let same = all.windows(2).all(|two| two[0].len() == two[1].len());
@@ -88,7 +88,7 @@ impl Shape {
             length if kept == length => 100,
             length => (kept * 100 / length).min(99) as u8,
         };
-        Shape {
+        PageShape {
             pieces,
             constant,
             marks: marks(first, &ranges),
@@ -99,11 +99,11 @@ impl Shape {
     /// Learns from one more answer: where it differs, others may differ, too.
     pub fn widen(&mut self, body: &[u8]) {
         self.samples.push(body.to_vec());
-        *self = Shape::learn(&std::mem::take(&mut self.samples));
+        *self = PageShape::learn(&std::mem::take(&mut self.samples));
     }
 
     /// How much of the page is constant, per cent of its bytes.
-    pub fn constant(&self) -> u8 {
+    pub fn constant_percent(&self) -> u8 {
         self.constant
     }
 
@@ -119,7 +119,7 @@ impl Shape {
     /// A sentence with the first place where it differs.
     pub fn matches(&self, body: &[u8]) -> Result<(), String> {
         match &self.pieces {
-            Pieces::Words(expected) => {
+            ShapePieces::Words(expected) => {
                 let got = words(body);
                 let differs = expected
                     .iter()
@@ -139,7 +139,7 @@ impl Shape {
                     excerpt(&expected, at)
                 ))
             }
-            Pieces::Lines(expected) => {
+            ShapePieces::Lines(expected) => {
                 let got = lines(body);
                 let mut rest = got.iter();
                 let missing = expected
@@ -147,7 +147,7 @@ impl Shape {
                     .find(|line| !rest.any(|got| *got == line.as_slice()));
                 match missing {
                     None => Ok(()),
-                    Some(line) => Err(format!("the line `{}` is missing", shown(line))),
+                    Some(line) => Err(format!("the line `{}` is missing", printable(line))),
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Shape {
 
 type Ranges = Vec<(usize, usize)>;
 
-fn by_words(all: &[Vec<&[u8]>]) -> (Pieces, Ranges) {
+fn by_words(all: &[Vec<&[u8]>]) -> (ShapePieces, Ranges) {
     let first = all.first().map_or(&[][..], Vec::as_slice);
     let mut ranges: Ranges = Vec::new();
     let mut offset = 0;
@@ -169,15 +169,15 @@ fn by_words(all: &[Vec<&[u8]>]) -> (Pieces, Ranges) {
         pieces.push(constant.then(|| word.to_vec()));
         offset += word.len();
     }
-    (Pieces::Words(pieces), ranges)
+    (ShapePieces::Words(pieces), ranges)
 }
 
-fn by_lines(first: &[u8], samples: &[Vec<u8>]) -> (Pieces, Ranges) {
+fn by_lines(first: &[u8], samples: &[Vec<u8>]) -> (ShapePieces, Ranges) {
     let own = lines(first);
     let mut kept: Vec<usize> = (0..own.len()).collect();
     for other in samples.iter().skip(1) {
         let mine: Vec<&[u8]> = kept.iter().map(|at| own[*at]).collect();
-        let common = common(&mine, &lines(other));
+        let common = longest_common_subsequence(&mine, &lines(other));
         kept = common.into_iter().map(|at| kept[at]).collect();
     }
     let mut starts = Vec::with_capacity(own.len());
@@ -191,7 +191,7 @@ fn by_lines(first: &[u8], samples: &[Vec<u8>]) -> (Pieces, Ranges) {
         extend(&mut ranges, starts[*at], starts[*at] + own[*at].len());
     }
     let lines = kept.iter().map(|at| own[*at].to_vec()).collect();
-    (Pieces::Lines(lines), ranges)
+    (ShapePieces::Lines(lines), ranges)
 }
 
 fn extend(ranges: &mut Ranges, from: usize, to: usize) {
@@ -202,14 +202,14 @@ fn extend(ranges: &mut Ranges, from: usize, to: usize) {
 }
 
 /// Indexes into `a` of a longest common subsequence with `b`.
-fn common(a: &[&[u8]], b: &[&[u8]]) -> Vec<usize> {
+fn longest_common_subsequence(a: &[&[u8]], b: &[&[u8]]) -> Vec<usize> {
     let head = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let tails = a[head..].iter().rev().zip(b[head..].iter().rev());
     let tail = tails.take_while(|(a, b)| a == b).count();
     let (middle_a, middle_b) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
     let mut out: Vec<usize> = (0..head).collect();
     let (n, m) = (middle_a.len(), middle_b.len());
-    if n > 0 && m > 0 && n * m <= MOST_CELLS {
+    if n > 0 && m > 0 && n * m <= MAX_TABLE_CELLS {
         // Lengths of the longest common subsequences of what is left, from the end.
         let mut table = vec![0u32; (n + 1) * (m + 1)];
         let at = |i: usize, j: usize| i * (m + 1) + j;
@@ -243,14 +243,14 @@ fn common(a: &[&[u8]], b: &[&[u8]]) -> Vec<usize> {
 fn marks(first: &[u8], ranges: &[(usize, usize)]) -> Vec<String> {
     let texts = ranges
         .iter()
-        .flat_map(|(from, to)| first[*from..*to].split(|b| *b == ADDRESS));
+        .flat_map(|(from, to)| first[*from..*to].split(|b| *b == ADDRESS_MARK));
     let texts: Vec<&str> = texts
         .filter_map(|bytes| std::str::from_utf8(bytes).ok())
         .map(str::trim)
-        .filter(|text| text.len() >= SHORTEST_MARK)
+        .filter(|text| text.len() >= MIN_MARK_BYTES)
         .collect();
     let end = |text: &str| {
-        let mut from = text.len().saturating_sub(LONGEST_MARK);
+        let mut from = text.len().saturating_sub(MAX_MARK_BYTES);
         while !text.is_char_boundary(from) {
             from += 1;
         }
@@ -270,13 +270,13 @@ fn marks(first: &[u8], ranges: &[(usize, usize)]) -> Vec<String> {
 fn excerpt(words: &[&[u8]], at: usize) -> String {
     let from = at.saturating_sub(8);
     let to = (at + 12).min(words.len());
-    shown(&words[from.min(to)..to].concat())
+    printable(&words[from.min(to)..to].concat())
 }
 
-fn shown(bytes: &[u8]) -> String {
+fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text: Vec<&str> = text.split_whitespace().collect();
-    let text = text.join(" ").replace(char::from(ADDRESS), "ADDRESS");
+    let text = text.join(" ").replace(char::from(ADDRESS_MARK), "ADDRESS");
     let text: String = text.chars().take(90).collect();
     text.chars().filter(|c| !c.is_control()).collect()
 }
@@ -285,18 +285,18 @@ fn shown(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn learn(samples: &[&str]) -> Shape {
+    fn learn(samples: &[&str]) -> PageShape {
         let samples: Vec<Vec<u8>> = samples.iter().map(|s| s.as_bytes().to_vec()).collect();
-        Shape::learn(&samples)
+        PageShape::learn(&samples)
     }
 
     #[test]
-    fn a_word_that_changes_may_change_and_no_other() {
+    fn shape_permits_only_changed_words_to_differ() {
         let shape = learn(&[
             "<p>25 entries at 10:00</p>\n",
             "<p>25 entries at 10:01</p>\n",
         ]);
-        assert!(shape.constant() < 100 && shape.constant() > 80);
+        assert!(shape.constant_percent() < 100 && shape.constant_percent() > 80);
         assert_eq!(shape.matches(b"<p>25 entries at 10:59</p>\n"), Ok(()));
         let why = shape.matches(b"<p>0 entries at 10:00</p>\n").unwrap_err();
         assert!(
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_learnt_later_counts_as_well() {
+    fn shape_learns_from_later_responses() {
         let mut shape = learn(&["at 10:00 sharp", "at 10:00 sharp"]);
         assert!(shape.matches(b"at 10:01 sharp").is_err());
         shape.widen(b"at 10:02 sharp");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_come_and_go_may_and_the_others_stay() {
+    fn shape_permits_changing_lines() {
         let shape = learn(&[
             "<h1>Shop</h1>\n<p>quote one two</p>\n<p>end</p>\n",
             "<h1>Shop</h1>\n<p>another</p>\n<p>and more of it</p>\n<p>end</p>\n",
@@ -331,15 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_never_changes_must_be_the_same_to_the_byte() {
+    fn shape_of_a_constant_page_requires_identical_bytes() {
         let shape = learn(&["abc def", "abc def"]);
-        assert_eq!(shape.constant(), 100);
+        assert_eq!(shape.constant_percent(), 100);
         assert_eq!(shape.matches(b"abc def"), Ok(()));
         assert!(shape.matches(b"abc  def").is_err());
     }
 
     #[test]
-    fn marks_are_the_longest_text_and_the_last() {
+    fn shape_marks_are_the_longest_and_the_last_text() {
         let shape = learn(&[
             "<title>A caravan of elephants</title><p>1</p></html>",
             "<title>A caravan of elephants</title><p>2</p></html>",
@@ -352,23 +352,20 @@ mod tests {
     }
 
     #[test]
-    fn the_own_address_is_no_difference() {
+    fn shape_ignores_the_servers_own_address() {
         let one: SocketAddr = "127.0.0.1:81".parse().unwrap();
         let two: SocketAddr = "127.0.0.1:8123".parse().unwrap();
         let page = |address: SocketAddr| format!("<a href=\"http://{address}/\">here is home</a>");
-        let shape = Shape::learn(&[normalised(page(one).as_bytes(), one)]);
-        assert_eq!(
-            shape.matches(&normalised(page(two).as_bytes(), two)),
-            Ok(())
-        );
+        let shape = PageShape::learn(&[normalise(page(one).as_bytes(), one)]);
+        assert_eq!(shape.matches(&normalise(page(two).as_bytes(), two)), Ok(()));
         assert!(shape.marks().iter().all(|mark| !mark.contains('\u{1}')));
     }
 
     #[test]
-    fn the_longest_common_lines_are_found() {
+    fn longest_common_subsequence_of_lines_is_found() {
         let split = |text: &'static str| text.split(' ').map(str::as_bytes).collect::<Vec<_>>();
         let a = split("a b c d e f");
-        let picked = common(&a, &split("a x c e b f"));
+        let picked = longest_common_subsequence(&a, &split("a x c e b f"));
         let picked: Vec<&[u8]> = picked.into_iter().map(|at| a[at]).collect();
         assert_eq!(picked, split("a c e f"));
     }

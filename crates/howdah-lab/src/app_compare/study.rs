@@ -4,39 +4,39 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use howdah_bench::driver::{Event, Session};
+use howdah_bench::driver::{BenchSession, SessionEvent};
 use serde::{Deserialize, Serialize};
 
-use super::advise::{self, Facts};
-use super::app::App;
-use super::arm::{Arm, DEFAULT, Mode, Way};
-use super::check::{self, Checked};
+use super::advise::{self, AdviceInput};
+use super::app::TestedApp;
+use super::arm::{AppArm, ArmKind, DEFAULT, HowdahMode};
+use super::check::{self, CheckResult};
 use super::outcome::{self, AppOutcome};
 use super::rows::{self, ArmRow};
-use super::schedule::{AppBudget, Schedule, WARM_UPS};
+use super::schedule::{AppBudget, AppSchedule, TYPICAL_WARM_UPS};
 use super::subject::AppSubject;
-use super::tree::{Changes, Tree};
-use super::{prepare, trial};
+use super::tree::{FileChanges, FileTree};
+use super::{config_trial, prepare};
 use crate::LabError;
 use crate::experiment::plan::SavedPlan;
-use crate::experiment::runner::Runner;
-use crate::experiment::{Cell, End, Measured, Turn};
-use crate::journal::{Journal, SCHEMA};
+use crate::experiment::runner::ExperimentRunner;
+use crate::experiment::{ArmTurn, Cell, ExperimentEnd, ExperimentResult};
+use crate::journal::{ComparisonJournal, FORMAT_VERSION};
 
 /// Part of a quick run's time that is reserved for trying the configuration and for the report,
 /// seconds.
-const RESERVE: f64 = 6.0;
+const RESERVED_SECONDS: f64 = 6.0;
 
 /// Share of a quick run's time that the check of the pages may take.
-const LOOKING: f64 = 0.4;
+const CHECK_TIME_SHARE: f64 = 0.4;
 
 /// What the user asked for, saved for `--resume`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppRequest {
     /// The application and its requests.
-    pub app: App,
+    pub app: TestedApp,
     /// The arms that take part, the default first.
-    pub arms: Vec<Arm>,
+    pub arms: Vec<AppArm>,
     /// How long and how often.
     pub budget: AppBudget,
     /// When it began, in seconds since 1970.
@@ -48,7 +48,7 @@ pub struct Study {
     /// What the user asked for, and what it is measured on.
     pub plan: SavedPlan<AppRequest>,
     /// The comparison's journal.
-    pub journal: Journal,
+    pub journal: ComparisonJournal,
     /// The path of the `howdah` program.
     pub howdah: PathBuf,
     /// When this session began.
@@ -57,20 +57,20 @@ pub struct Study {
 
 /// What was measured: a look at everything, and the decision between the default and its
 /// challengers.
-struct Windows {
-    look: Measured,
+struct StudyWindows {
+    look: ExperimentResult,
     /// The rows of the look at the deciding level.
     rows: Vec<ArmRow>,
     /// None if the look was not finished, or there is no default.
-    decision: Option<Measured>,
+    decision: Option<ExperimentResult>,
 }
 
-impl Windows {
-    fn all(&self) -> Vec<&Measured> {
+impl StudyWindows {
+    fn all(&self) -> Vec<&ExperimentResult> {
         [&self.look].into_iter().chain(&self.decision).collect()
     }
 
-    fn end(&self) -> End {
+    fn end(&self) -> ExperimentEnd {
         self.decision.as_ref().unwrap_or(&self.look).end
     }
 }
@@ -80,53 +80,57 @@ impl Study {
     ///
     /// # Errors
     /// Nothing can be measured, or nothing saved. The failure of a stack is in the outcome.
-    pub fn run(self, tree: Tree, session: &mut Session<'_>) -> Result<AppOutcome, LabError> {
+    pub fn run(
+        self,
+        tree: FileTree,
+        session: &mut BenchSession<'_>,
+    ) -> Result<AppOutcome, LabError> {
         let app = &self.plan.request.app;
-        prepare::readable(app, self.journal.folder())?;
-        let before = self.journal.kept_or("tree", || tree)?;
-        let load = load();
+        prepare::check_readable(app, self.journal.folder())?;
+        let before = self.journal.load_or_save("tree", || tree)?;
+        let load = load_average();
         let checked = self.check(session)?;
         let schedule = self
             .journal
-            .kept_or("schedule", || self.schedule(&checked))?;
+            .load_or_save("schedule", || self.schedule(&checked))?;
         let arms = self.arms(&checked, &schedule);
         let windows = self.measure(&checked, &schedule, &arms, session)?;
-        let changes = before.changes(&Tree::of(&app.directory));
+        let changes = before.changes(&FileTree::read(&app.directory));
         self.outcome(load, &checked, schedule, &arms, &windows, &changes)
     }
 
     /// Which arms give the right pages.
-    fn check(&self, session: &mut Session<'_>) -> Result<Checked, LabError> {
+    fn check(&self, session: &mut BenchSession<'_>) -> Result<CheckResult, LabError> {
         let AppRequest {
             app, arms, budget, ..
         } = &self.plan.request;
         let folder = self.journal.folder();
-        let job = prepare::job(app, &self.howdah, folder, 64 * app.cores)?;
+        let job = prepare::stack_job(app, &self.howdah, folder, 64 * app.cores)?;
         let limit = budget.limit();
-        let until = limit.map(|limit| self.started + limit.mul_f64(LOOKING));
+        let until = limit.map(|limit| self.started + limit.mul_f64(CHECK_TIME_SHARE));
         let mut asked = 0;
-        let mut report = |arm: &Arm, error: Option<&LabError>| match error {
+        let mut report = |arm: &AppArm, error: Option<&LabError>| match error {
             None => {
                 let what = format!("checking the pages of {}", arm.title);
                 asked += 1;
-                (session.watch)(Event::Begins {
+                (session.watch)(SessionEvent::Begins {
                     number: asked,
                     of: Some(arms.len()),
                     label: &what,
                     left: None,
                 });
             }
-            Some(error) => (session.watch)(Event::Failed {
+            Some(error) => (session.watch)(SessionEvent::Failed {
                 label: &arm.title,
                 error,
             }),
         };
-        check::check(app, arms, &job, folder, until, &mut report)
+        check::check_arms(app, arms, &job, folder, until, &mut report)
     }
 
     /// The arms that are measured: the default first, then as they were named.
-    fn arms(&self, checked: &Checked, schedule: &Schedule) -> Vec<Arm> {
-        let mut arms: Vec<Arm> = checked.fit.clone();
+    fn arms(&self, checked: &CheckResult, schedule: &AppSchedule) -> Vec<AppArm> {
+        let mut arms: Vec<AppArm> = checked.fit.clone();
         arms.retain(|arm| !schedule.left_out.contains(&arm.name));
         let named = &self.plan.request.arms;
         arms.sort_by_key(|arm| named.iter().position(|a| a.name == arm.name));
@@ -135,15 +139,15 @@ impl Study {
 
     fn measure(
         &self,
-        checked: &Checked,
-        schedule: &Schedule,
-        arms: &[Arm],
-        session: &mut Session<'_>,
-    ) -> Result<Windows, LabError> {
+        checked: &CheckResult,
+        schedule: &AppSchedule,
+        arms: &[AppArm],
+        session: &mut BenchSession<'_>,
+    ) -> Result<StudyWindows, LabError> {
         let app = &self.plan.request.app;
         let folder = self.journal.folder();
         let most = schedule.levels.iter().max().copied().unwrap_or(1);
-        let job = prepare::job(app, &self.howdah, folder, most)?;
+        let job = prepare::stack_job(app, &self.howdah, folder, most)?;
         let mut subject = AppSubject {
             app,
             arms,
@@ -158,8 +162,8 @@ impl Study {
             page: 0,
             levels,
         };
-        let turn = |arm: usize, control| Turn { arm, control };
-        let turns: Vec<Turn> = (0..arms.len()).map(|arm| turn(arm, false)).collect();
+        let turn = |arm: usize, control| ArmTurn { arm, control };
+        let turns: Vec<ArmTurn> = (0..arms.len()).map(|arm| turn(arm, false)).collect();
         let begun = Instant::now();
         let cells = [cell("look", schedule.levels.clone())];
         let look = self
@@ -171,28 +175,29 @@ impl Study {
         let rows = rows.map_or_else(Vec::new, |level| level.rows);
         let index = |name: &str| arms.iter().position(|arm| arm.name == name);
         let mut decision = None;
-        if let (End::Finished, Some(default)) = (look.end, index(DEFAULT)) {
+        if let (ExperimentEnd::Finished, Some(default)) = (look.end, index(DEFAULT)) {
             let asked = advise::challengers(arms, &rows).into_iter();
             let asked = asked.filter_map(|(_, arm)| index(&arm.name));
             let mut turns = vec![turn(default, false)];
             turns.extend(asked.map(|arm| turn(arm, false)));
             turns.push(turn(default, true));
             let overhead = looked / f64::from(schedule.looks) / arms.len().max(1) as f64
-                - schedule.levels.len() as f64 * (schedule.window + WARM_UPS * schedule.warmup);
+                - schedule.levels.len() as f64
+                    * (schedule.window + TYPICAL_WARM_UPS * schedule.warmup);
             subject.schedule = self.for_decision(schedule, overhead, turns.len())?;
             let cells = [cell("decide", vec![schedule.deciding])];
             let runner = self.runner(subject.schedule.blocks);
             decision = Some(runner.run(&mut subject, &turns, &cells, session)?);
         }
-        Ok(Windows {
+        Ok(StudyWindows {
             look,
             rows,
             decision,
         })
     }
 
-    fn runner(&self, blocks: u32) -> Runner<'_> {
-        Runner {
+    fn runner(&self, blocks: u32) -> ExperimentRunner<'_> {
+        ExperimentRunner {
             journal: Some(&self.journal),
             blocks,
             // The pages stay the same, and so does the load tester's maximum.
@@ -206,35 +211,36 @@ impl Study {
 
     fn deadline(&self) -> Option<Instant> {
         let limit = self.plan.request.budget.limit()?;
-        Some(self.started + limit - Duration::from_secs_f64(RESERVE))
+        Some(self.started + limit - Duration::from_secs_f64(RESERVED_SECONDS))
     }
 
-    fn schedule(&self, checked: &Checked) -> Schedule {
+    fn schedule(&self, checked: &CheckResult) -> AppSchedule {
         let AppRequest {
             app, arms, budget, ..
         } = &self.plan.request;
         let left = budget.limit().map(|limit| {
-            (limit.as_secs_f64() - self.started.elapsed().as_secs_f64() - RESERVE).max(0.0)
+            (limit.as_secs_f64() - self.started.elapsed().as_secs_f64() - RESERVED_SECONDS).max(0.0)
         });
         let mut costs = checked.costs.clone();
         for cost in &mut costs {
             let arm = arms.iter().find(|arm| arm.name == cost.name);
-            cost.expendable = arm.map_or(0, |arm| expendable(arm, &checked.reference));
+            cost.omission_priority =
+                arm.map_or(0, |arm| omission_priority(arm, &checked.reference));
         }
-        let service = super::subject::mean_service(&checked.pages);
+        let service = super::subject::mean_service_time(&checked.pages);
         budget.schedule(app.cores, service, &costs, left)
     }
 
     /// The schedule of the decision: the same for all its blocks, even after a resume.
     fn for_decision(
         &self,
-        schedule: &Schedule,
+        schedule: &AppSchedule,
         overhead: f64,
         turns: usize,
-    ) -> Result<Schedule, LabError> {
+    ) -> Result<AppSchedule, LabError> {
         let given = self.plan.request.budget.window.is_some();
         self.journal
-            .kept_or("schedule-decision", || match self.deadline() {
+            .load_or_save("schedule-decision", || match self.deadline() {
                 Some(deadline) if !given => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     schedule.for_decision(overhead.max(0.0), turns, left.as_secs_f64())
@@ -246,20 +252,20 @@ impl Study {
     fn outcome(
         &self,
         load: f64,
-        checked: &Checked,
-        schedule: Schedule,
-        arms: &[Arm],
-        windows: &Windows,
-        changes: &Changes,
+        checked: &CheckResult,
+        schedule: AppSchedule,
+        arms: &[AppArm],
+        windows: &StudyWindows,
+        changes: &FileChanges,
     ) -> Result<AppOutcome, LabError> {
         let app = &self.plan.request.app;
         let pages = checked.pages.iter();
-        let changing = pages.filter(|page| page.shape.constant() < 100);
+        let changing = pages.filter(|page| page.shape.constant_percent() < 100);
         let changing: Vec<String> = changing.map(|page| page.url.clone()).collect();
         let decision = windows.decision.as_ref();
         let has_default = arms.iter().any(|arm| arm.name == DEFAULT);
         let advice = has_default.then(|| {
-            advise::advise(&Facts {
+            advise::advise(&AdviceInput {
                 arms,
                 look: &windows.rows,
                 windows: decision.map_or(&[], |decision| &decision.windows),
@@ -272,21 +278,23 @@ impl Study {
             })
         });
         let end = windows.end();
-        let interrupted = end == End::Interrupted;
+        let interrupted = end == ExperimentEnd::Interrupted;
         let config = match (&advice, interrupted) {
-            (Some(advice), false) => Some(trial::configure(self, advice, checked, &schedule)?),
+            (Some(advice), false) => {
+                Some(config_trial::configure(self, advice, checked, &schedule)?)
+            }
             _ => None,
         };
         let measured = windows.all();
         let levels = rows::levels(arms, &measured, &schedule.levels);
         let notes = outcome::notes(checked, &schedule, changes, end, &levels, &measured);
         Ok(AppOutcome {
-            schema: SCHEMA,
+            schema: FORMAT_VERSION,
             directory: app.directory.clone(),
             found: app.found.clone(),
             host: app.host.clone(),
             headers: app.header_names().into_iter().map(str::to_owned).collect(),
-            pages: outcome::facts(checked),
+            pages: outcome::page_facts(checked),
             reference: checked.reference.clone(),
             machine: self.plan.identity.machine.clone(),
             load,
@@ -299,7 +307,7 @@ impl Study {
             levels,
             advice,
             config,
-            failed: outcome::failures(checked, arms, &measured),
+            failed: outcome::failed_arms(checked, arms, &measured),
             notes,
             schedule,
         })
@@ -307,22 +315,22 @@ impl Study {
 }
 
 /// How soon an arm is left out when time is short; 0: never.
-fn expendable(arm: &Arm, reference: &str) -> u32 {
+fn omission_priority(arm: &AppArm, reference: &str) -> u32 {
     match (&arm.way, arm.choice()) {
         _ if arm.name == DEFAULT || arm.title == reference => 0,
-        (Way::Rival(_), _) => 4,
+        (ArmKind::Rival(_), _) => 4,
         (_, Some(choice)) => match choice.mode {
-            Mode::Embed if choice.cache => 0,
-            Mode::Embed | Mode::Worker => 1,
-            Mode::Fastcgi => 2,
-            Mode::Pool => 3,
-            Mode::Cgi => 5,
+            HowdahMode::Embed if choice.cache => 0,
+            HowdahMode::Embed | HowdahMode::Worker => 1,
+            HowdahMode::Fastcgi => 2,
+            HowdahMode::Pool => 3,
+            HowdahMode::Cgi => 5,
         },
-        (Way::Howdah(_), None) => 5,
+        (ArmKind::Howdah(_), None) => 5,
     }
 }
 
-fn load() -> f64 {
+fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split_whitespace().next();
     first.and_then(|word| word.parse().ok()).unwrap_or(0.0)

@@ -5,55 +5,61 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use howdah_bench::error::BenchError;
-use howdah_bench::plan::check::{BodyCheck, Pattern};
-use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
+use howdah_bench::plan::check::{BodyCheck, BodyPattern};
+use howdah_bench::plan::{Arrivals, LoadTarget, Plan, RequestTemplate, StopLimits};
 
-use super::app::App;
-use super::arm::Arm;
+use super::app::TestedApp;
+use super::arm::AppArm;
 use super::check::{self, CheckedPage};
-use super::schedule::Schedule;
+use super::schedule::AppSchedule;
 use crate::LabError;
-use crate::experiment::{Cell, Subject};
-use crate::folder::Folder;
-use crate::stack::{Job, Running};
+use crate::experiment::{Cell, ExperimentSubject};
+use crate::folder::RunFolder;
+use crate::stack::{RunningStack, StackJob};
 
 /// Most requests of a warm-up, unless there are more clients.
-const MOST_WARMING: u64 = 10_000;
+const MAX_WARM_UP_REQUESTS: u64 = 10_000;
 
 /// How often a warm-up is repeated at most: each lets every client have an answer, and a PHP process is slow for
 /// its first few.
-const MOST_WARM_UPS: u32 = 8;
+const MAX_WARM_UPS: u32 = 8;
 
 /// The application, and what its windows share.
 pub struct AppSubject<'a> {
     /// The application that is measured.
-    pub app: &'a App,
+    pub app: &'a TestedApp,
     /// The arms, by index.
-    pub arms: &'a [Arm],
+    pub arms: &'a [AppArm],
     /// The job that every arm is started with.
-    pub job: &'a Job,
+    pub job: &'a StackJob,
     /// The application's pages.
     pub pages: &'a [CheckedPage],
     /// The length of the windows.
-    pub schedule: Schedule,
+    pub schedule: AppSchedule,
     /// The folder of generated files.
-    pub folder: &'a Folder,
+    pub folder: &'a RunFolder,
 }
 
-impl Subject for AppSubject<'_> {
+impl ExperimentSubject for AppSubject<'_> {
     fn title(&self, arm: usize) -> String {
         self.arms[arm].title.clone()
     }
 
-    fn start(&self, arm: usize, _: &Cell) -> Result<Running, LabError> {
+    fn start(&self, arm: usize, _: &Cell) -> Result<RunningStack, LabError> {
         self.arms[arm].start(self.app, self.job, self.folder)
     }
 
-    fn check(&self, arm: usize, _: &Cell, running: &Running) -> Result<(), LabError> {
+    fn check(&self, arm: usize, _: &Cell, running: &RunningStack) -> Result<(), LabError> {
         check::recheck(self.app, &self.arms[arm], running, self.pages)
     }
 
-    fn plan(&self, arm: usize, _: &Cell, level: u32, running: &Running) -> Result<Plan, LabError> {
+    fn window_plan(
+        &self,
+        arm: usize,
+        _: &Cell,
+        level: u32,
+        running: &RunningStack,
+    ) -> Result<Plan, LabError> {
         let plan = plan(self.app, self.pages, &self.schedule, running.address, level);
         plan.map_err(|why| LabError::NotMeasured {
             stack: self.title(arm),
@@ -61,52 +67,52 @@ impl Subject for AppSubject<'_> {
         })
     }
 
-    fn warm_up(&self, _: &Cell, window: &Plan) -> Option<Plan> {
+    fn warm_up_plan(&self, _: &Cell, window: &Plan) -> Option<Plan> {
         Some(warm_up(window, self.pages, &self.schedule, self.app.cores))
     }
 
-    fn most_warm_ups(&self) -> u32 {
-        MOST_WARM_UPS
+    fn max_warm_ups(&self) -> u32 {
+        MAX_WARM_UPS
     }
 }
 
 fn plan(
-    app: &App,
+    app: &TestedApp,
     pages: &[CheckedPage],
-    schedule: &Schedule,
+    schedule: &AppSchedule,
     address: SocketAddr,
     level: u32,
 ) -> Result<Plan, BenchError> {
-    let target = |page: &CheckedPage| Target::parse(&format!("http://{address}{}", page.url));
-    let targets: Vec<Target> = pages.iter().map(target).collect::<Result<_, _>>()?;
+    let target = |page: &CheckedPage| LoadTarget::parse(&format!("http://{address}{}", page.url));
+    let targets: Vec<LoadTarget> = pages.iter().map(target).collect::<Result<_, _>>()?;
     let first = targets.first().cloned();
     let first = first.ok_or_else(|| BenchError::Impossible("there is no page".to_owned()))?;
-    let stop = Stop {
+    let stop = StopLimits {
         requests: None,
         time: Some(Duration::from_secs_f64(schedule.window)),
     };
     let mut plan = Plan::new(first, Arrivals::Closed { concurrency: level }, stop);
     plan.targets = targets;
-    let host = [("Host".to_owned(), Template::new(&app.host))];
+    let host = [("Host".to_owned(), RequestTemplate::new(&app.host))];
     let sent = app
         .headers
         .iter()
-        .map(|(n, v)| (n.clone(), Template::new(v)));
+        .map(|(n, v)| (n.clone(), RequestTemplate::new(v)));
     plan.request.headers = host.into_iter().chain(sent).collect();
-    plan.checks.body = checks(pages)?;
+    plan.checks.body = body_checks(pages)?;
     Ok(plan)
 }
 
 /// The plan of a warm-up: a separate run that ends when a number of requests have been answered. A
 /// server that still works for clients who have left would be slow in the window.
-fn warm_up(plan: &Plan, pages: &[CheckedPage], schedule: &Schedule, cores: u32) -> Plan {
+fn warm_up(plan: &Plan, pages: &[CheckedPage], schedule: &AppSchedule, cores: u32) -> Plan {
     let mut warm = plan.clone();
-    let service = mean_service(pages).max(1e-4);
+    let service = mean_service_time(pages).max(1e-4);
     let fit = (schedule.warmup * f64::from(cores) / service) as u64;
     let clients = u64::from(plan.arrivals.connections());
-    let requests = fit.clamp(clients, clients.max(MOST_WARMING));
+    let requests = fit.clamp(clients, clients.max(MAX_WARM_UP_REQUESTS));
     let expected = requests as f64 * service / f64::from(cores);
-    warm.stop = Stop {
+    warm.stop = StopLimits {
         requests: Some(requests),
         // A limit for a server that hangs or is many times slower than the reference.
         time: Some(Duration::from_secs_f64((4.0 * expected).clamp(2.0, 120.0))),
@@ -115,14 +121,14 @@ fn warm_up(plan: &Plan, pages: &[CheckedPage], schedule: &Schedule, cores: u32) 
 }
 
 /// The mean time that a page takes without concurrency, seconds.
-pub fn mean_service(pages: &[CheckedPage]) -> f64 {
+pub fn mean_service_time(pages: &[CheckedPage]) -> f64 {
     let sum: f64 = pages.iter().map(|page| page.service).sum();
     sum / pages.len().max(1) as f64
 }
 
 /// Checks that an answer contains a page's own text, and its end; with several pages, those of any
 /// of them. Empty if a page has no constant text: then the status alone decides.
-fn checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
+fn body_checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
     if pages.iter().any(|page| page.shape.marks().is_empty()) {
         return Ok(Vec::new());
     }
@@ -132,10 +138,10 @@ fn checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
     }
     let any = |pick: fn(&[String]) -> Option<&String>| {
         let texts = pages.iter().filter_map(|page| pick(page.shape.marks()));
-        let mut texts: Vec<String> = texts.map(|text| literal(text)).collect();
+        let mut texts: Vec<String> = texts.map(|text| escape_regex(text)).collect();
         texts.sort();
         texts.dedup();
-        Pattern::new(&texts.join("|")).map(BodyCheck::Matches)
+        BodyPattern::new(&texts.join("|")).map(BodyCheck::Matches)
     };
     Ok(vec![
         any(|marks| marks.first())?,
@@ -145,7 +151,7 @@ fn checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
 
 /// A regular expression that finds the text. Escapes only characters with a meaning, for `\<` would
 /// have one.
-fn literal(text: &str) -> String {
+fn escape_regex(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for c in text.chars() {
         if r"\.+*?()|[]{}^$#&-~".contains(c) {
@@ -158,7 +164,7 @@ fn literal(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::Shape;
+    use super::super::shape::PageShape;
     use super::*;
 
     fn page(url: &str, body: &str) -> CheckedPage {
@@ -166,30 +172,30 @@ mod tests {
             url: url.to_owned(),
             media_type: "text/html".to_owned(),
             bytes: body.len(),
-            shape: Shape::learn(&[body.as_bytes().to_vec()]),
+            shape: PageShape::learn(&[body.as_bytes().to_vec()]),
             service: 0.01,
         }
     }
 
     #[test]
-    fn an_answer_that_is_none_of_the_pages_fails_the_checks() {
+    fn body_checks_refuse_responses_of_other_pages() {
         let one = page("/a", "<h1>Elephants (all) of $5</h1>\n<p>bye</p>");
         let two = page("/b", "<h1>Tigers [none]*</h1>\n");
         for pages in [vec![one.clone()], vec![one, two]] {
-            let checks = checks(&pages).unwrap();
+            let checks = body_checks(&pages).unwrap();
             let passes = |body: &str| checks.iter().all(|check| check.passes(body.as_bytes()));
             assert!(passes("<h1>Elephants (all) of $5</h1>\n<p>bye</p>"));
             assert_eq!(passes("<h1>Tigers [none]*</h1>"), pages.len() == 2);
             assert!(!passes("<h1>Tigers n*</h1>"));
             assert!(!passes("<b>Fatal error</b>"));
         }
-        assert!(checks(&[page("/", "1")]).unwrap().is_empty());
+        assert!(body_checks(&[page("/", "1")]).unwrap().is_empty());
     }
 
     #[test]
-    fn every_mark_is_a_literal() {
+    fn escape_regex_makes_every_character_literal() {
         let awkward = "a.b*c(d)[e]{f}^$|\\?+-#&~ \u{e9}\n/";
-        let pattern = Pattern::new(&literal(awkward)).unwrap();
+        let pattern = BodyPattern::new(&escape_regex(awkward)).unwrap();
         assert!(BodyCheck::Matches(pattern).passes(awkward.as_bytes()));
     }
 }

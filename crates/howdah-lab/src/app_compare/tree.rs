@@ -8,31 +8,31 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Most files that are watched; if there are more, the report says so.
-const MOST_FILES: usize = 200_000;
+const MAX_FILES: usize = 200_000;
 
 /// The files of a directory, by path below it: length, and modification time in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tree {
+pub struct FileTree {
     files: BTreeMap<PathBuf, (u64, i128)>,
     /// Whether there were more files than are watched.
-    pub cut: bool,
+    pub is_truncated: bool,
 }
 
 /// The changes in a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changes {
+pub struct FileChanges {
     /// Files that were changed, added or removed.
     pub files: Vec<PathBuf>,
     /// Whether some files were not watched.
     pub cut: bool,
 }
 
-impl Tree {
+impl FileTree {
     /// Reads the directory and all below it, without following symbolic links. A directory or file
     /// that cannot be read is left out.
-    pub fn of(directory: &Path) -> Tree {
+    pub fn read(directory: &Path) -> FileTree {
         use std::os::unix::fs::MetadataExt;
-        let mut tree = Tree::default();
+        let mut tree = FileTree::default();
         let mut open = vec![directory.to_owned()];
         while let Some(at) = open.pop() {
             for entry in fs::read_dir(&at).into_iter().flatten().flatten() {
@@ -42,8 +42,8 @@ impl Tree {
                     open.push(path);
                     continue;
                 }
-                if tree.files.len() >= MOST_FILES {
-                    tree.cut = true;
+                if tree.files.len() >= MAX_FILES {
+                    tree.is_truncated = true;
                     return tree;
                 }
                 let below = path.strip_prefix(directory).unwrap_or(&path).to_owned();
@@ -61,7 +61,7 @@ impl Tree {
     }
 
     /// The differences between this tree and `now`.
-    pub fn changes(&self, now: &Tree) -> Changes {
+    pub fn changes(&self, now: &FileTree) -> FileChanges {
         let mut files: Vec<PathBuf> = Vec::new();
         for (path, state) in &now.files {
             if self.files.get(path) != Some(state) {
@@ -71,14 +71,14 @@ impl Tree {
         let gone = self.files.keys().filter(|p| !now.files.contains_key(*p));
         files.extend(gone.cloned());
         files.sort();
-        Changes {
+        FileChanges {
             files,
-            cut: self.cut || now.cut,
+            cut: self.is_truncated || now.is_truncated,
         }
     }
 }
 
-impl Changes {
+impl FileChanges {
     /// The scripts that changed: from then on another application is measured.
     pub fn scripts(&self) -> Vec<&Path> {
         let scripts = self.files.iter().map(PathBuf::as_path);
@@ -113,20 +113,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_created_and_removed_is_reported() {
+    fn file_tree_reports_changed_new_and_removed_files() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::create_dir(at("sub")).unwrap();
         for name in ["a.php", "sub/b", "c"] {
             fs::write(at(name), "1").unwrap();
         }
-        let before = Tree::of(directory.path());
+        let before = FileTree::read(directory.path());
         assert!(before.has_scripts());
-        assert_eq!(before.changes(&Tree::of(directory.path())).sentence(), None);
+        assert_eq!(
+            before.changes(&FileTree::read(directory.path())).sentence(),
+            None
+        );
         fs::write(at("sub/b"), "longer").unwrap();
         fs::write(at("new.php"), "1").unwrap();
         fs::remove_file(at("c")).unwrap();
-        let changes = before.changes(&Tree::of(directory.path()));
+        let changes = before.changes(&FileTree::read(directory.path()));
         let expected: Vec<PathBuf> = ["c", "new.php", "sub/b"].map(PathBuf::from).to_vec();
         assert_eq!(changes.files, expected);
         assert_eq!(changes.scripts(), [Path::new("new.php")]);

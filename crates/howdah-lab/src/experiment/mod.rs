@@ -2,7 +2,7 @@
 //! at a number of clients), in blocks that contain each arm and cell once. A drift over the hours
 //! affects all arms and cells alike, so that a rate at 500 clients can be compared with one at 10.
 //!
-//! - this file: the data, and [`Subject`], what is measured: the pages of a suite
+//! - this file: the data, and [`ExperimentSubject`], what is measured: the pages of a suite
 //!   ([`crate::suite_runner`]), a user's application ([`crate::app_compare::subject`]) or servers that
 //!   run already ([`crate::url_compare`]).
 //! - [`runner`]: the order, the time limits, the failures and the journal.
@@ -22,38 +22,38 @@ use howdah_bench::stats::mean;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::stack::Running;
+use crate::stack::RunningStack;
 
 /// What is measured: how an arm is started for a cell, and which load it gets.
-pub trait Subject {
+pub trait ExperimentSubject {
     /// An arm's name for readers.
     fn title(&self, arm: usize) -> String;
     /// Fails if something that all arms need, as their database, is broken.
-    fn alive(&mut self) -> Result<(), LabError> {
+    fn check_alive(&mut self) -> Result<(), LabError> {
         Ok(())
     }
     /// Starts an arm afresh for its turn in a cell.
-    fn start(&self, arm: usize, cell: &Cell) -> Result<Running, LabError>;
+    fn start(&self, arm: usize, cell: &Cell) -> Result<RunningStack, LabError>;
     /// Fails if a started arm gives another page: error pages are fast.
-    fn check(&self, arm: usize, cell: &Cell, running: &Running) -> Result<(), LabError>;
+    fn check(&self, arm: usize, cell: &Cell, running: &RunningStack) -> Result<(), LabError>;
     /// The load of a window.
-    fn plan(
+    fn window_plan(
         &self,
         arm: usize,
         cell: &Cell,
         level: u32,
-        running: &Running,
+        running: &RunningStack,
     ) -> Result<Plan, LabError>;
     /// The warm-up before a window; None if there is none. It is a run of its own: a request begun
     /// in the generator's own warm-up and answered in the window is in no count, and with 500
     /// clients that is most of a short window.
-    fn warm_up(&self, cell: &Cell, window: &Plan) -> Option<Plan>;
+    fn warm_up_plan(&self, cell: &Cell, window: &Plan) -> Option<Plan>;
     /// How often the warm-up is repeated at most, until its rate rises no more.
-    fn most_warm_ups(&self) -> u32 {
+    fn max_warm_ups(&self) -> u32 {
         1
     }
     /// A load beside the window's, on the same server, of which nothing is counted.
-    fn beside(&self, _cell: &Cell, _window: &Plan) -> Option<Plan> {
+    fn side_load(&self, _cell: &Cell, _window: &Plan) -> Option<Plan> {
         None
     }
     /// The sessions of programs that all arms use, such as their database: they count neither as an
@@ -69,7 +69,7 @@ pub trait Subject {
 
 /// An arm's place in the alternation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct ArmTurn {
     /// The arm's index.
     pub arm: usize,
     /// Whether this measures an arm a second time, to find the noise: no verdict claims a smaller
@@ -102,7 +102,7 @@ impl Cell {
 
 /// One measurement: an arm, a page and a number of clients in one block.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Window {
+pub struct MeasuredWindow {
     /// The arm's index.
     pub arm: usize,
     /// Whether this is the arm a second time, which shows the noise.
@@ -114,12 +114,12 @@ pub struct Window {
     /// The block's number, from 0.
     pub block: u32,
     /// Whether the rate rose no more when the window began, as far as its warm-ups were compared.
-    #[serde(default = "yes")]
+    #[serde(default = "default_steady")]
     pub steady: bool,
     /// What the generator measured; the values of header fields are concealed.
     pub run: Run,
     /// CPU time of the whole stack per request; the database's is not in it. None: not known
-    /// ([`Subject::knows_cpu`]).
+    /// ([`ExperimentSubject::knows_cpu`]).
     pub cpu_per_request: Option<Duration>,
     /// Proportional memory of the whole stack after the window, bytes; 0 if the lab may not read
     /// it.
@@ -130,12 +130,12 @@ pub struct Window {
 }
 
 /// What windows of older versions count as.
-fn yes() -> bool {
+fn default_steady() -> bool {
     true
 }
 
 /// The figures of an arm's windows.
-pub fn figures(windows: &[&Window]) -> Figures {
+pub fn figures(windows: &[&MeasuredWindow]) -> Figures {
     let runs: Vec<&Run> = windows.iter().map(|window| &window.run).collect();
     let cpu = windows.iter().filter_map(|window| window.cpu_per_request);
     let cpu: Vec<f64> = cpu.map(|cpu| cpu.as_secs_f64()).collect();
@@ -149,7 +149,7 @@ pub fn figures(windows: &[&Window]) -> Figures {
 
 /// Why an arm has no figures, or no further ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Failure {
+pub struct ArmFailure {
     /// The arm's index; None: every arm, because what all need is broken.
     pub arm: Option<usize>,
     /// The page on which it failed; None: everywhere.
@@ -162,10 +162,10 @@ pub struct Failure {
     pub message: String,
 }
 
-impl Failure {
+impl ArmFailure {
     /// A failure in a cell, or everywhere.
-    pub fn new(arm: Option<usize>, cell: Option<&Cell>, error: &LabError) -> Failure {
-        Failure {
+    pub fn new(arm: Option<usize>, cell: Option<&Cell>, error: &LabError) -> ArmFailure {
+        ArmFailure {
             arm,
             page: cell.map(|cell| cell.page),
             level: cell.and_then(Cell::level),
@@ -181,7 +181,7 @@ impl Failure {
 
 /// Why an experiment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ExperimentEnd {
     /// All blocks were measured.
     Finished,
     /// Somebody interrupted it.
@@ -192,22 +192,22 @@ pub enum End {
 
 /// The windows and failures of an experiment.
 #[derive(Debug)]
-pub struct Measured {
+pub struct ExperimentResult {
     /// All windows, in the order measured.
-    pub windows: Vec<Window>,
+    pub windows: Vec<MeasuredWindow>,
     /// Arms that have no figures, and why.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<ArmFailure>,
     /// Cells that got fewer blocks than they should have had.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<IncompleteCell>,
     /// Why it ended; everything measured until then is included.
-    pub end: End,
+    pub end: ExperimentEnd,
     /// How long the measuring took, earlier sessions included.
     pub took: Duration,
 }
 
 /// A cell for which the time was too short.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct IncompleteCell {
     /// The cell that has too few blocks.
     pub cell: Cell,
     /// Number of blocks that were measured.

@@ -4,17 +4,17 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::folder::Folder;
-use crate::identity::Identity;
-use crate::journal::{Journal, SCHEMA};
+use crate::folder::RunFolder;
+use crate::identity::MeasurementIdentity;
+use crate::journal::{ComparisonJournal, FORMAT_VERSION};
 
 /// What the user asked for (`T`), and what it is measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedPlan<T> {
-    /// Version of this form: [`SCHEMA`].
+    /// Version of this form: [`FORMAT_VERSION`].
     pub schema: u32,
     /// The programs and the machine that it is measured on.
-    pub identity: Identity,
+    pub identity: MeasurementIdentity,
     /// The command line that repeats the measurement, with secrets concealed.
     pub command: String,
     /// What was asked for.
@@ -27,18 +27,18 @@ impl<T: Serialize + DeserializeOwned> SavedPlan<T> {
     /// # Errors
     /// The folder holds a comparison already, or cannot be written.
     pub fn begin(
-        folder: &Folder,
-        identity: Identity,
+        folder: &RunFolder,
+        identity: MeasurementIdentity,
         command: String,
         request: T,
-    ) -> Result<(SavedPlan<T>, Journal), LabError> {
+    ) -> Result<(SavedPlan<T>, ComparisonJournal), LabError> {
         let plan = SavedPlan {
-            schema: SCHEMA,
+            schema: FORMAT_VERSION,
             identity,
             command,
             request,
         };
-        let journal = Journal::begin(folder, &plan)?;
+        let journal = ComparisonJournal::begin(folder, &plan)?;
         Ok((plan, journal))
     }
 
@@ -46,8 +46,11 @@ impl<T: Serialize + DeserializeOwned> SavedPlan<T> {
     ///
     /// # Errors
     /// There is none, or something has changed since.
-    pub fn resume(folder: &Folder, now: &Identity) -> Result<(SavedPlan<T>, Journal), LabError> {
-        let (journal, plan) = Journal::resume::<SavedPlan<T>>(folder)?;
+    pub fn resume(
+        folder: &RunFolder,
+        now: &MeasurementIdentity,
+    ) -> Result<(SavedPlan<T>, ComparisonJournal), LabError> {
+        let (journal, plan) = ComparisonJournal::resume::<SavedPlan<T>>(folder)?;
         let what = plan.identity.differences(now);
         if !what.is_empty() {
             return Err(LabError::Changed { what });

@@ -7,19 +7,22 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use howdah_bench::driver::{Event, Session};
+use howdah_bench::driver::{BenchSession, SessionEvent};
 use serde::{Deserialize, Serialize};
 
-use super::order::order;
-use super::{Cell, End, Failure, LeftOut, Measured, Subject, Turn, Window, turn};
+use super::order::block_order;
+use super::{
+    ArmFailure, ArmTurn, Cell, ExperimentEnd, ExperimentResult, ExperimentSubject, IncompleteCell,
+    MeasuredWindow, turn,
+};
 use crate::LabError;
 use crate::ceiling;
-use crate::journal::Journal;
+use crate::journal::ComparisonJournal;
 
 /// How an experiment is carried out.
-pub struct Runner<'a> {
+pub struct ExperimentRunner<'a> {
     /// The journal that keeps the parts; None: nothing is saved, and nothing can be resumed.
-    pub journal: Option<&'a Journal>,
+    pub journal: Option<&'a ComparisonJournal>,
     /// Number of blocks.
     pub blocks: u32,
     /// Number of blocks after whose parts the load tester's own maximum is measured.
@@ -37,53 +40,53 @@ pub struct Runner<'a> {
 
 /// What a block measured in a cell.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Part {
-    windows: Vec<Window>,
-    failures: Vec<Failure>,
+struct BlockPart {
+    windows: Vec<MeasuredWindow>,
+    failures: Vec<ArmFailure>,
     took: Duration,
 }
 
 /// A cell's state: its number of blocks, and how long the longest of them took.
 #[derive(Clone, Copy, Debug, Default)]
-struct Got {
+struct CellProgress {
     blocks: u32,
     longest: Duration,
 }
 
-impl Runner<'_> {
+impl ExperimentRunner<'_> {
     /// Measures all blocks that the journal does not hold, as far as the time allows.
     ///
     /// # Errors
     /// The journal cannot be read or written. The failure of an arm is in the result, and the
-    /// others continue, unless [`Runner::stop_at_failure`] is set.
+    /// others continue, unless [`ExperimentRunner::stop_at_failure`] is set.
     pub fn run(
         &self,
-        subject: &mut dyn Subject,
-        turns: &[Turn],
+        subject: &mut dyn ExperimentSubject,
+        turns: &[ArmTurn],
         cells: &[Cell],
-        session: &mut Session<'_>,
-    ) -> Result<Measured, LabError> {
+        session: &mut BenchSession<'_>,
+    ) -> Result<ExperimentResult, LabError> {
         let mut experiment = Experiment {
             runner: self,
             subject,
             turns,
             session,
-            measured: Measured {
+            measured: ExperimentResult {
                 windows: Vec::new(),
                 failures: Vec::new(),
                 left_out: Vec::new(),
-                end: End::Finished,
+                end: ExperimentEnd::Finished,
                 took: Duration::ZERO,
             },
-            got: BTreeMap::new(),
+            progress: BTreeMap::new(),
             begun: Instant::now(),
-            done: 0,
-            of: cells.len() * self.blocks as usize * turns.len(),
-            now: 0,
+            done_turns: 0,
+            total_turns: cells.len() * self.blocks as usize * turns.len(),
+            session_turns: 0,
         };
         for block in 0..self.blocks {
-            experiment.block(cells, block)?;
-            if experiment.measured.end != End::Finished {
+            experiment.measure_block(cells, block)?;
+            if experiment.measured.end != ExperimentEnd::Finished {
                 break;
             }
         }
@@ -98,50 +101,50 @@ impl Runner<'_> {
 
 /// An experiment in progress.
 struct Experiment<'a, 'w> {
-    runner: &'a Runner<'a>,
-    subject: &'a mut dyn Subject,
-    turns: &'a [Turn],
-    session: &'a mut Session<'w>,
-    measured: Measured,
+    runner: &'a ExperimentRunner<'a>,
+    subject: &'a mut dyn ExperimentSubject,
+    turns: &'a [ArmTurn],
+    session: &'a mut BenchSession<'w>,
+    measured: ExperimentResult,
     /// The state of each cell, by name.
-    got: BTreeMap<String, Got>,
+    progress: BTreeMap<String, CellProgress>,
     begun: Instant,
     /// Counts of turns: finished, in total, and measured in this session.
-    done: usize,
-    of: usize,
-    now: u32,
+    done_turns: usize,
+    total_turns: usize,
+    session_turns: u32,
 }
 
 impl Experiment<'_, '_> {
     /// Measures a block of everything. If a part is left out for lack of time, the others of its
     /// block are still measured where they fit: no cell gets two blocks more than another.
-    fn block(&mut self, cells: &[Cell], block: u32) -> Result<(), LabError> {
-        for at in order(block as usize, cells.len()) {
+    fn measure_block(&mut self, cells: &[Cell], block: u32) -> Result<(), LabError> {
+        for at in block_order(block as usize, cells.len()) {
             let cell = &cells[at];
             let name = format!("{}-{block:03}", cell.name);
-            let is_too_late = block > 0 && self.is_too_late(cell);
+            let is_too_late = block > 0 && self.would_exceed_limit(cell);
             let kept = match self.runner.journal {
-                Some(journal) => journal.kept::<Part>(&name)?,
+                Some(journal) => journal.load::<BlockPart>(&name)?,
                 None => None,
             };
-            let kept = kept.filter(|part| is_too_late || !self.is_spoilt(part, cell));
+            let kept = kept.filter(|part| is_too_late || !self.needs_rerun(part, cell));
             if let Some(part) = kept {
-                self.done += self.turns.len();
-                self.take(cell, part);
+                self.done_turns += self.turns.len();
+                self.add_part(cell, part);
                 continue;
             }
             if is_too_late {
-                self.done += self.turns.len();
-                self.measured.end = End::OutOfTime;
+                self.done_turns += self.turns.len();
+                self.measured.end = ExperimentEnd::OutOfTime;
                 continue;
             }
-            let mut part = Part::default();
+            let mut part = BlockPart::default();
             let begun = Instant::now();
-            let whole = self.part(&mut part, cell, block)?;
+            let whole = self.measure_part(&mut part, cell, block)?;
             part.took = begun.elapsed();
             if let ControlFlow::Break(end) = whole {
                 self.measured.end = end;
-                if end == End::Interrupted {
+                if end == ExperimentEnd::Interrupted {
                     self.measured.windows.append(&mut part.windows);
                 }
                 return Ok(());
@@ -150,23 +153,23 @@ impl Experiment<'_, '_> {
             if let Some(journal) = self.runner.journal
                 && part.failures.iter().all(|failure| failure.arm.is_some())
             {
-                journal.keep(&name, &part)?;
+                journal.save(&name, &part)?;
             }
-            self.take(cell, part);
+            self.add_part(cell, part);
         }
         Ok(())
     }
 
     /// Measures every arm once, and then the load tester's own maximum.
-    fn part(
+    fn measure_part(
         &mut self,
-        part: &mut Part,
+        part: &mut BlockPart,
         cell: &Cell,
         block: u32,
-    ) -> Result<ControlFlow<End>, LabError> {
-        for at in order(block as usize, self.turns.len()) {
+    ) -> Result<ControlFlow<ExperimentEnd>, LabError> {
+        for at in block_order(block as usize, self.turns.len()) {
             let turn = self.turns[at];
-            if let Some(end) = self.stop() {
+            if let Some(end) = self.reason_to_stop() {
                 return Ok(ControlFlow::Break(end));
             }
             let title = self.subject.title(turn.arm);
@@ -175,56 +178,57 @@ impl Experiment<'_, '_> {
                 cell => format!("{title} · {cell}"),
             };
             self.announce(&what);
-            if self.is_out(&part.failures, turn.arm, cell) {
+            if self.is_excluded(&part.failures, turn.arm, cell) {
                 continue;
             }
-            if let Err(error) = self.subject.alive() {
-                self.failed(&cell.title, &error);
-                part.failures.push(Failure::new(None, Some(cell), &error));
+            if let Err(error) = self.subject.check_alive() {
+                self.report_failure(&cell.title, &error);
+                part.failures
+                    .push(ArmFailure::new(None, Some(cell), &error));
                 return Ok(ControlFlow::Continue(()));
             }
-            self.now += 1;
+            self.session_turns += 1;
             let windows =
-                turn::measure(self.runner, self.session, &*self.subject, turn, cell, block);
+                turn::measure_turn(self.runner, self.session, &*self.subject, turn, cell, block);
             // A window that was cut short says nothing about the speed.
             if self.runner.is_out_of_time() {
-                return Ok(ControlFlow::Break(End::OutOfTime));
+                return Ok(ControlFlow::Break(ExperimentEnd::OutOfTime));
             }
             match windows {
                 Ok(Some(windows)) => part.windows.extend(windows),
-                Ok(None) => return Ok(ControlFlow::Break(End::Interrupted)),
+                Ok(None) => return Ok(ControlFlow::Break(ExperimentEnd::Interrupted)),
                 Err(_) if self.session.is_interrupted() => {
-                    return Ok(ControlFlow::Break(End::Interrupted));
+                    return Ok(ControlFlow::Break(ExperimentEnd::Interrupted));
                 }
                 Err(error) if self.runner.stop_at_failure => return Err(error),
                 Err(error) => {
-                    self.failed(&what, &error);
-                    let failure = Failure::new(Some(turn.arm), Some(cell), &error);
+                    self.report_failure(&what, &error);
+                    let failure = ArmFailure::new(Some(turn.arm), Some(cell), &error);
                     part.failures.push(failure);
                 }
             }
         }
         if block < self.runner.ceilings {
-            self.ceilings(part, cell);
+            self.measure_ceilings(part, cell);
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn stop(&self) -> Option<End> {
+    fn reason_to_stop(&self) -> Option<ExperimentEnd> {
         if self.session.is_interrupted() {
-            Some(End::Interrupted)
+            Some(ExperimentEnd::Interrupted)
         } else if self.runner.is_out_of_time() {
-            Some(End::OutOfTime)
+            Some(ExperimentEnd::OutOfTime)
         } else {
             None
         }
     }
 
-    fn failed(&mut self, label: &str, error: &LabError) {
-        (self.session.watch)(Event::Failed { label, error });
+    fn report_failure(&mut self, label: &str, error: &LabError) {
+        (self.session.watch)(SessionEvent::Failed { label, error });
     }
 
-    fn ceilings(&mut self, part: &mut Part, cell: &Cell) {
+    fn measure_ceilings(&mut self, part: &mut BlockPart, cell: &Cell) {
         for level in &cell.levels {
             let windows = part.windows.iter_mut();
             let here = windows.filter(|window| window.concurrency == *level);
@@ -234,7 +238,7 @@ impl Experiment<'_, '_> {
                     stack: "the load tester".to_owned(),
                     why,
                 };
-                self.failed("its ceiling", &error);
+                self.report_failure("its ceiling", &error);
             }
         }
     }
@@ -242,7 +246,7 @@ impl Experiment<'_, '_> {
     /// Whether an arm is no longer measured in a cell, because it did not start, which can take
     /// half a minute each time, or because it, or something that all arms need, failed in this
     /// cell. `now`: failures of the part in progress.
-    fn is_out(&self, now: &[Failure], arm: usize, cell: &Cell) -> bool {
+    fn is_excluded(&self, now: &[ArmFailure], arm: usize, cell: &Cell) -> bool {
         let mut failures = self.measured.failures.iter().chain(now);
         failures.any(|failure| match failure.arm {
             Some(failed) => {
@@ -255,35 +259,35 @@ impl Experiment<'_, '_> {
     /// Whether a saved part has to be measured again, because an arm that could have figures has
     /// none in it. An arm that failed again in this session does not count: otherwise all arms
     /// would be measured again because of it.
-    fn is_spoilt(&self, part: &Part, cell: &Cell) -> bool {
-        let has = |turn: &Turn| {
+    fn needs_rerun(&self, part: &BlockPart, cell: &Cell) -> bool {
+        let has = |turn: &ArmTurn| {
             let mut windows = part.windows.iter();
             windows.any(|w| (w.arm, w.control) == (turn.arm, turn.control))
         };
-        let lacks = |turn: &Turn| !has(turn) && !self.is_out(&[], turn.arm, cell);
+        let lacks = |turn: &ArmTurn| !has(turn) && !self.is_excluded(&[], turn.arm, cell);
         self.runner.rerun_failed && self.turns.iter().any(lacks)
     }
 
     /// Whether a part of this cell would end too late, if it takes as long as its longest one.
-    fn is_too_late(&self, cell: &Cell) -> bool {
-        let after = self.measured.took + self.got(cell).longest;
+    fn would_exceed_limit(&self, cell: &Cell) -> bool {
+        let after = self.measured.took + self.cell_progress(cell).longest;
         self.runner.limit.is_some_and(|limit| after > limit)
     }
 
-    fn got(&self, cell: &Cell) -> Got {
-        self.got.get(&cell.name).copied().unwrap_or_default()
+    fn cell_progress(&self, cell: &Cell) -> CellProgress {
+        self.progress.get(&cell.name).copied().unwrap_or_default()
     }
 
     /// Adds a finished part. If an arm failed, its windows in that cell are dropped: they are no
     /// sample of a healthy server.
-    fn take(&mut self, cell: &Cell, part: Part) {
+    fn add_part(&mut self, cell: &Cell, part: BlockPart) {
         self.measured.took += part.took;
-        let got = self.got.entry(cell.name.clone()).or_default();
+        let got = self.progress.entry(cell.name.clone()).or_default();
         got.longest = got.longest.max(part.took);
         got.blocks += 1;
         self.measured.windows.extend(part.windows);
         for failure in part.failures {
-            let lost = |w: &Window| {
+            let lost = |w: &MeasuredWindow| {
                 Some(w.arm) == failure.arm
                     && w.page == cell.page
                     && cell.levels.contains(&w.concurrency)
@@ -294,23 +298,26 @@ impl Experiment<'_, '_> {
     }
 
     fn announce(&mut self, what: &str) {
-        let rest = self.of.saturating_sub(self.done);
-        let left = (self.now > 0).then(|| self.begun.elapsed() / self.now * rest as u32);
-        self.done += 1;
-        (self.session.watch)(Event::Begins {
-            number: self.done,
-            of: Some(self.of.max(self.done)),
+        let rest = self.total_turns.saturating_sub(self.done_turns);
+        let left = (self.session_turns > 0)
+            .then(|| self.begun.elapsed() / self.session_turns * rest as u32);
+        self.done_turns += 1;
+        (self.session.watch)(SessionEvent::Begins {
+            number: self.done_turns,
+            of: Some(self.total_turns.max(self.done_turns)),
             label: what,
             left,
         });
     }
 
-    fn finish(mut self, cells: &[Cell]) -> Measured {
-        if self.measured.end != End::Interrupted {
-            let got = cells.iter().map(|cell| (cell, self.got(cell).blocks));
+    fn finish(mut self, cells: &[Cell]) -> ExperimentResult {
+        if self.measured.end != ExperimentEnd::Interrupted {
+            let got = cells
+                .iter()
+                .map(|cell| (cell, self.cell_progress(cell).blocks));
             let short = got.filter(|(_, blocks)| *blocks < self.runner.blocks);
             self.measured.left_out = short
-                .map(|(cell, blocks)| LeftOut {
+                .map(|(cell, blocks)| IncompleteCell {
                     cell: cell.clone(),
                     blocks,
                 })

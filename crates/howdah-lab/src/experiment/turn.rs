@@ -4,54 +4,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use howdah_bench::driver::Session;
-use howdah_bench::engine::{self, Control};
+use howdah_bench::driver::BenchSession;
+use howdah_bench::engine::{self, RunControl};
 use howdah_bench::error::BenchError;
-use howdah_bench::plan::{Plan, Stop, Template};
+use howdah_bench::plan::{Plan, RequestTemplate, StopLimits};
 use howdah_bench::run::Run;
 
-use super::runner::Runner;
-use super::{Cell, Subject, Turn, Window};
+use super::runner::ExperimentRunner;
+use super::{ArmTurn, Cell, ExperimentSubject, MeasuredWindow};
 use crate::LabError;
-use crate::stack::Running;
-use crate::usage::{Memory, Usage, busy_time, own_time, usage_of};
+use crate::stack::RunningStack;
+use crate::usage::{MemoryMeasurement, ResourceUsage, busy_time, own_time, usage_of};
 
 /// A rate that exceeds an earlier one by more still rises.
-const RISES: f64 = 1.1;
+const RISE_FACTOR: f64 = 1.1;
 /// A program that failed a measurement because it is dying is dead after this.
-const SETTLED: Duration = Duration::from_secs(1);
+const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Measures an arm in a cell, at each of its levels. None if somebody interrupted it.
-pub(super) fn measure(
-    runner: &Runner<'_>,
-    session: &mut Session<'_>,
-    subject: &dyn Subject,
-    turn: Turn,
+pub(super) fn measure_turn(
+    runner: &ExperimentRunner<'_>,
+    session: &mut BenchSession<'_>,
+    subject: &dyn ExperimentSubject,
+    turn: ArmTurn,
     cell: &Cell,
     block: u32,
-) -> Result<Option<Vec<Window>>, LabError> {
+) -> Result<Option<Vec<MeasuredWindow>>, LabError> {
     let mut running = subject.start(turn.arm, cell)?;
-    let windows = windows(runner, session, subject, turn, cell, block, &running);
+    let windows = measure_windows(runner, session, subject, turn, cell, block, &running);
     // If the arm has died, that explains the error of the load tester. Its sockets close before its end can be
     // seen.
     let begun = Instant::now();
-    while windows.is_err() && begun.elapsed() < SETTLED {
-        running.alive()?;
+    while windows.is_err() && begun.elapsed() < DEATH_TIMEOUT {
+        running.check_alive()?;
         std::thread::sleep(Duration::from_millis(20));
     }
-    running.alive()?;
+    running.check_alive()?;
     windows
 }
 
-fn windows(
-    runner: &Runner<'_>,
-    session: &mut Session<'_>,
-    subject: &dyn Subject,
-    turn: Turn,
+fn measure_windows(
+    runner: &ExperimentRunner<'_>,
+    session: &mut BenchSession<'_>,
+    subject: &dyn ExperimentSubject,
+    turn: ArmTurn,
     cell: &Cell,
     block: u32,
-    running: &Running,
-) -> Result<Option<Vec<Window>>, LabError> {
+    running: &RunningStack,
+) -> Result<Option<Vec<MeasuredWindow>>, LabError> {
     let not_measured = |why: BenchError| LabError::NotMeasured {
         stack: subject.title(turn.arm),
         why,
@@ -62,32 +62,32 @@ fn windows(
     levels.rotate_left(first);
     let mut windows = Vec::new();
     for level in levels {
-        let plan = subject.plan(turn.arm, cell, level, running)?;
+        let plan = subject.window_plan(turn.arm, cell, level, running)?;
         let mut steady = true;
-        if let Some(plan) = subject.warm_up(cell, &plan) {
-            let warmed = warm_up(runner, session, &plan, subject.most_warm_ups());
+        if let Some(plan) = subject.warm_up_plan(cell, &plan) {
+            let warmed = warm_up(runner, session, &plan, subject.max_warm_ups());
             steady = warmed.map_err(not_measured)?;
         }
         let sessions = [running.sessions(), subject.shared_sessions()];
         let sessions = [&sessions[0][..], &sessions[1][..]];
         let begun = Instant::now();
-        let before = Moment::now(sessions, Memory::Leave);
-        let beside = subject.beside(cell, &plan);
-        let run = drive_beside(runner, session, &plan, beside).map_err(not_measured)?;
+        let before = UsageSnapshot::now(sessions, MemoryMeasurement::Skip);
+        let beside = subject.side_load(cell, &plan);
+        let run = run_plan_with_side_load(runner, session, &plan, beside).map_err(not_measured)?;
         let took = begun.elapsed();
-        let after = Moment::now(sessions, Memory::Read);
+        let after = UsageSnapshot::now(sessions, MemoryMeasurement::Measure);
         let Some(mut run) = run else {
             return Ok(None);
         };
         if runner.journal.is_some() {
             for (_, value) in &mut run.plan.request.headers {
-                *value = Template::new("(concealed)");
+                *value = RequestTemplate::new("(concealed)");
             }
         }
         let cpu = cpu_per_request(&before.stack, &after.stack, run.ended_requests());
-        let foreign = foreign(&before, &after, took, run.machine.cores);
+        let foreign = foreign_share(&before, &after, took, run.machine.cores);
         let knows_cpu = subject.knows_cpu(turn.arm);
-        windows.push(Window {
+        windows.push(MeasuredWindow {
             arm: turn.arm,
             control: turn.control,
             page: cell.page,
@@ -105,18 +105,18 @@ fn windows(
 
 /// Runs the warm-up again until its rate rises no more, at most so often; whether it has come to that.
 fn warm_up(
-    runner: &Runner<'_>,
-    session: &Session<'_>,
+    runner: &ExperimentRunner<'_>,
+    session: &BenchSession<'_>,
     plan: &Plan,
     most: u32,
 ) -> Result<bool, BenchError> {
     until_steady(most, || {
-        let mut unwatched = Session {
+        let mut unwatched = BenchSession {
             interrupt: session.interrupt.clone(),
             command: Vec::new(),
             watch: &mut |_| {},
         };
-        Ok(drive(runner, &mut unwatched, plan)?.map(|run| run.good_rate()))
+        Ok(run_plan(runner, &mut unwatched, plan)?.map(|run| run.good_rate()))
     })
 }
 
@@ -131,7 +131,7 @@ fn until_steady<E>(
         let Some(rate) = round()? else {
             break;
         };
-        if former.is_some_and(|former| rate <= former * RISES) {
+        if former.is_some_and(|former| rate <= former * RISE_FACTOR) {
             return Ok(true);
         }
         former = Some(rate);
@@ -141,9 +141,9 @@ fn until_steady<E>(
 
 /// Runs a plan, cut off at the deadline, however slow the server is. None if somebody interrupted
 /// it.
-fn drive(
-    runner: &Runner<'_>,
-    session: &mut Session<'_>,
+fn run_plan(
+    runner: &ExperimentRunner<'_>,
+    session: &mut BenchSession<'_>,
     plan: &Plan,
 ) -> Result<Option<Run>, BenchError> {
     let mut plan = plan.clone();
@@ -156,16 +156,16 @@ fn drive(
 }
 
 /// Runs a plan while another one runs on the same server, if there is one.
-fn drive_beside(
-    runner: &Runner<'_>,
-    session: &mut Session<'_>,
+fn run_plan_with_side_load(
+    runner: &ExperimentRunner<'_>,
+    session: &mut BenchSession<'_>,
     plan: &Plan,
     beside: Option<Plan>,
 ) -> Result<Option<Run>, BenchError> {
     let Some(mut beside) = beside else {
-        return drive(runner, session, plan);
+        return run_plan(runner, session, plan);
     };
-    beside.stop = Stop {
+    beside.stop = StopLimits {
         requests: None,
         time: Some(Duration::from_secs(3600)),
     };
@@ -173,13 +173,13 @@ fn drive_beside(
     let interrupt = over.clone();
     std::thread::scope(|scope| {
         let other = scope.spawn(move || {
-            let control = Control {
+            let control = RunControl {
                 interrupt,
-                ..Control::default()
+                ..RunControl::default()
             };
             engine::run(&beside, control).map(drop)
         });
-        let run = drive(runner, session, plan);
+        let run = run_plan(runner, session, plan);
         over.store(true, Ordering::Relaxed);
         // Its errors also show in the window.
         let _ = other.join();
@@ -188,19 +188,19 @@ fn drive_beside(
 }
 
 /// What the stack, the database, the lab and the machine had used at one edge of a window.
-struct Moment {
-    stack: Usage,
-    database: Usage,
+struct UsageSnapshot {
+    stack: ResourceUsage,
+    database: ResourceUsage,
     ourselves: Duration,
     machine: Duration,
 }
 
-impl Moment {
-    fn now([stack, database]: [&[u32]; 2], memory: Memory) -> Moment {
+impl UsageSnapshot {
+    fn now([stack, database]: [&[u32]; 2], memory: MemoryMeasurement) -> UsageSnapshot {
         // The clocks are read before the pass over the processes, which takes time of its own.
         let (machine, ourselves) = (busy_time(), own_time());
         let [stack, database] = usage_of([stack, database], memory);
-        Moment {
+        UsageSnapshot {
             stack,
             database,
             ourselves,
@@ -211,14 +211,14 @@ impl Moment {
 
 /// The share of the cores' time that other programs used. Ticks are 10 ms, so in a short window it
 /// is accurate to a few per cent.
-fn foreign(before: &Moment, after: &Moment, took: Duration, cores: u32) -> f64 {
-    let used = |of: fn(&Moment) -> Duration| of(after).saturating_sub(of(before));
+fn foreign_share(before: &UsageSnapshot, after: &UsageSnapshot, took: Duration, cores: u32) -> f64 {
+    let used = |of: fn(&UsageSnapshot) -> Duration| of(after).saturating_sub(of(before));
     let ours = used(|m| m.stack.cpu) + used(|m| m.database.cpu) + used(|m| m.ourselves);
     let foreign = used(|m| m.machine).saturating_sub(ours);
     (foreign.as_secs_f64() / (took.as_secs_f64() * f64::from(cores.max(1)))).min(1.0)
 }
 
-fn cpu_per_request(before: &Usage, after: &Usage, requests: u64) -> Duration {
+fn cpu_per_request(before: &ResourceUsage, after: &ResourceUsage, requests: u64) -> Duration {
     let used = after.cpu.saturating_sub(before.cpu);
     if requests == 0 {
         return Duration::ZERO;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_warmed_until_its_rate_rises_no_more() {
+    fn warm_up_repeats_until_the_rate_is_steady() {
         assert_eq!(rounds(8, &[60.0, 61.0, 90.0]), (true, 2));
         assert_eq!(rounds(8, &[20.0, 40.0, 58.0, 60.0, 60.0]), (true, 4));
         // A slower round is no rise; neither is a server that answers nothing.
@@ -251,19 +251,19 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_still_rises_after_the_last_round_is_not_called_steady() {
+    fn warm_up_that_still_rises_is_not_steady() {
         assert_eq!(rounds(3, &[10.0, 20.0, 40.0, 40.0]), (false, 3));
         assert_eq!(rounds(2, &[0.0, 10.0]), (false, 2));
     }
 
     #[test]
-    fn one_warm_up_or_none_is_not_judged() {
+    fn warm_up_of_one_round_or_none_counts_as_steady() {
         assert_eq!(rounds(1, &[10.0]), (true, 1));
         assert_eq!(rounds(0, &[]), (true, 0));
     }
 
     #[test]
-    fn an_interrupted_warm_up_is_not_steady_and_its_error_is_passed_on() {
+    fn warm_up_that_is_interrupted_is_not_steady() {
         assert_eq!(rounds(8, &[10.0]), (false, 2));
         assert_eq!(
             until_steady(8, || Err::<Option<f64>, _>("broken")),

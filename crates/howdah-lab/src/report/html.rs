@@ -5,20 +5,22 @@
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::columns::{HtmlHead, HtmlRow, ServerColumns, TESTER, html_table};
+use howdah_bench::report::columns::{
+    HtmlHead, HtmlRow, ServerColumns, TESTER_COLUMN_MEANING, html_table,
+};
+use howdah_bench::report::formatting;
 use howdah_bench::report::html::shell::{self, Badge, escape};
-use howdah_bench::report::words;
 
 use super::{plots, text};
 use crate::answer::sentence;
-use crate::table::{StackRow, Table, TableCell};
+use crate::table::{ResultTable, StackRow, TableCell};
 
 /// Renders a benchmark's result as a page.
-pub fn page(table: &Table) -> String {
+pub fn page(table: &ResultTable) -> String {
     let suite = &table.suite;
     let mut out = String::new();
     let kicker = format!("howdah compare {}", suite.name);
-    let kicker = [kicker.as_str(), &words::timestamp(table.started)];
+    let kicker = [kicker.as_str(), &formatting::timestamp(table.started)];
     shell::heading(&mut out, &kicker, &suite.question, &suite.title);
     answers(&mut out, table);
     badges(&mut out, table);
@@ -26,7 +28,7 @@ pub fn page(table: &Table) -> String {
         out,
         "<p class=\"notes\">{} Load tester: {}.</p>",
         escape(&table.effort.join(" ")),
-        escape(TESTER)
+        escape(TESTER_COLUMN_MEANING)
     );
     for page in &suite.pages {
         let cells: Vec<&TableCell> = table.cells.iter().filter(|c| c.page == page.name).collect();
@@ -40,7 +42,7 @@ pub fn page(table: &Table) -> String {
             escape(&page.path)
         );
         if cells.len() > 1 {
-            let mut figures = plots::stacks(&cells);
+            let mut figures = plots::error_stacks(&cells);
             let no_errors = figures.is_empty();
             figures.insert(0, plots::over_clients(&cells));
             shell::plots(&mut out, &figures);
@@ -56,9 +58,9 @@ pub fn page(table: &Table) -> String {
         }
         out.push_str("</section>\n");
     }
-    hid(&mut out, table);
+    write_hidden_problems(&mut out, table);
     let missing = table.missing.iter();
-    let missing = missing.map(|m| (format!("{}{}", m.title, m.place()), m.message.clone()));
+    let missing = missing.map(|m| (format!("{}{}", m.title, m.location()), m.message.clone()));
     shell::not_measured(&mut out, missing);
     shell::as_text(&mut out, &text::render(table));
     footer(&mut out, table);
@@ -66,7 +68,7 @@ pub fn page(table: &Table) -> String {
 }
 
 /// Writes what was asked, and each answer as a sentence.
-fn answers(out: &mut String, table: &Table) {
+fn answers(out: &mut String, table: &ResultTable) {
     out.push_str("<ul class=\"answers\">");
     for said in sentence::verdict(table) {
         // The words before the first colon say what the figures are of.
@@ -83,7 +85,7 @@ fn answers(out: &mut String, table: &Table) {
     out.push_str("</ul>\n");
 }
 
-fn badges(out: &mut String, table: &Table) {
+fn badges(out: &mut String, table: &ResultTable) {
     let mut badges: Vec<Badge> = Vec::new();
     let lines = || table.cells.iter().flat_map(|cell| &cell.rows);
     badges.push((
@@ -96,7 +98,7 @@ fn badges(out: &mut String, table: &Table) {
             "interrupted: this is what was measured until then".into(),
         ));
     }
-    badges.extend(text::busy(table).map(|sentence| ("warn", sentence)));
+    badges.extend(text::busy_warning(table).map(|sentence| ("warn", sentence)));
     badges.extend(
         table
             .left_out
@@ -111,7 +113,7 @@ fn badges(out: &mut String, table: &Table) {
             "warn",
             format!(
                 "in {} the load tester was the bottleneck: their rates are lower bounds",
-                words::plural(bound as u64, "row", "rows")
+                formatting::plural(bound as u64, "row", "rows")
             ),
         ));
     }
@@ -138,8 +140,8 @@ fn badges(out: &mut String, table: &Table) {
     shell::badges(out, &badges);
 }
 
-fn figures(out: &mut String, table: &Table, cell: &TableCell, folded: bool) {
-    let clients = words::plural(u64::from(cell.concurrency), "client", "clients");
+fn figures(out: &mut String, table: &ResultTable, cell: &TableCell, folded: bool) {
+    let clients = formatting::plural(u64::from(cell.concurrency), "client", "clients");
     let _ = match folded {
         true => writeln!(out, "<details class=\"cell\"><summary>{clients}</summary>"),
         false => writeln!(out, "<h3>{clients}</h3>"),
@@ -156,7 +158,7 @@ fn figures(out: &mut String, table: &Table, cell: &TableCell, folded: bool) {
     shell::plots(out, &[plots::ratios(cell), plots::percentiles(cell)]);
     out.push_str("<details><summary>Commands that measure one row again</summary><pre>");
     for line in &cell.rows {
-        let _ = writeln!(out, "{}", escape(&table.again(cell, line)));
+        let _ = writeln!(out, "{}", escape(&table.repeat_command(cell, line)));
     }
     out.push_str("</pre></details>\n");
     if folded {
@@ -197,12 +199,12 @@ fn bars(out: &mut String, cell: &TableCell) {
             let width = width(errors.min(most - line.figures.good).max(0.0));
             let _ = write!(out, "<b class=\"error\" style=\"width:{width:.2}%\"></b>");
         }
-        let mut label = words::rate(line.figures.good);
+        let mut label = formatting::rate(line.figures.good);
         if line.figures.error_share() > 0.0 {
             let _ = write!(
                 label,
                 " good, {} errors",
-                words::percent(line.figures.error_share())
+                formatting::percent(line.figures.error_share())
             );
         }
         let _ = write!(out, "<span>{}</span></div></td></tr>", escape(&label));
@@ -217,9 +219,9 @@ fn row(line: &StackRow) -> HtmlRow<'_> {
     let trap = trap.map(|trap| format!("trap: {}", escape(trap)));
     let reported = line.reported.as_ref().map_or("–".to_owned(), |figure| {
         let good = figure.good.map_or(String::new(), |good| {
-            format!("<br><small>{} good</small>", words::rate(good))
+            format!("<br><small>{} good</small>", formatting::rate(good))
         });
-        format!("{}{good}", words::rate(figure.rate))
+        format!("{}{good}", formatting::rate(figure.rate))
     });
     HtmlRow {
         colour: "",
@@ -227,13 +229,13 @@ fn row(line: &StackRow) -> HtmlRow<'_> {
         ours: is_ours(line),
         trap: line.trap.is_some(),
         notes: stands_for.into_iter().chain(trap).collect(),
-        before: vec![words::rate(line.as_ab)],
+        before: vec![formatting::rate(line.as_ab)],
         figures: &line.figures,
         after: vec![reported],
     }
 }
 
-fn hid(out: &mut String, table: &Table) {
+fn write_hidden_problems(out: &mut String, table: &ResultTable) {
     let suite = &table.suite;
     let Some(post) = &suite.post else {
         return;
@@ -263,9 +265,9 @@ fn hid(out: &mut String, table: &Table) {
                 escape(&figure.page),
                 escape(&figure.what),
                 some(clients.map(|n| n.to_string())),
-                words::rate(figure.rate),
-                some(figure.good.map(words::rate)),
-                some(figure.errors.map(words::count)),
+                formatting::rate(figure.rate),
+                some(figure.good.map(formatting::rate)),
+                some(figure.errors.map(formatting::count)),
             );
         }
         out.push_str("</table></div></details>");
@@ -273,7 +275,7 @@ fn hid(out: &mut String, table: &Table) {
     out.push_str("</section>\n");
 }
 
-fn footer(out: &mut String, table: &Table) {
+fn footer(out: &mut String, table: &ResultTable) {
     let machine = &table.machine;
     let _ = write!(
         out,
@@ -281,7 +283,7 @@ fn footer(out: &mut String, table: &Table) {
         escape(&machine.host),
         machine.cores,
         escape(&machine.cpu),
-        words::bytes(machine.memory as f64),
+        formatting::bytes(machine.memory as f64),
         escape(&machine.kernel)
     );
     for version in &table.versions {
@@ -290,7 +292,7 @@ fn footer(out: &mut String, table: &Table) {
     let _ = writeln!(
         out,
         "<p>Measured in {}. Again: <code>{}</code></p><p>The generated configuration of every stack lies beside this page.</p></footer>",
-        words::duration(table.took),
+        formatting::duration(table.took),
         escape(&table.command)
     );
 }

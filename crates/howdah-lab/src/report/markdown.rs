@@ -4,22 +4,22 @@
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::columns::{TESTER, markdown_columns};
-use howdah_bench::report::words;
+use howdah_bench::report::columns::{TESTER_COLUMN_MEANING, markdown_columns};
+use howdah_bench::report::formatting;
 
 use super::text;
 use crate::LabError;
 use crate::answer::sentence;
-use crate::table::{StackRow, Table, TableCell};
+use crate::table::{ResultTable, StackRow, TableCell};
 
 /// Most levels of concurrency shown of a page; of more, the first, the middle and the last.
-const LEVELS: usize = 3;
+const MAX_LEVELS: usize = 3;
 
-fn begin(name: &str) -> String {
+fn begin_mark(name: &str) -> String {
     format!("<!-- howdah compare {name}: written by the tool, not by hand -->")
 }
 
-fn end(name: &str) -> String {
+fn end_mark(name: &str) -> String {
     format!("<!-- howdah compare {name}: end -->")
 }
 
@@ -29,7 +29,11 @@ fn end(name: &str) -> String {
 /// # Errors
 /// The document has no marks, or a mark occurs twice or lacks its counterpart, so that writing
 /// could overwrite other text.
-pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, LabError> {
+pub fn write_sections(
+    file: &str,
+    document: &str,
+    tables: &[ResultTable],
+) -> Result<String, LabError> {
     let mut document = document.to_owned();
     if let (None, Some(table)) = (last_end(&document), tables.first()) {
         let name = &table.suite.name;
@@ -38,15 +42,15 @@ pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, Lab
             wanted: format!(
                 "marks where results may be written, and found none. Put these two lines where they belong: \
                  `{}` and `{}`",
-                begin(name),
-                end(name)
+                begin_mark(name),
+                end_mark(name)
             ),
         });
     }
     for table in tables {
         let name = &table.suite.name;
-        let section = format!("{}\n{}{}", begin(name), section(table), end(name));
-        document = match place(file, &document, name)? {
+        let section = format!("{}\n{}{}", begin_mark(name), section(table), end_mark(name));
+        document = match section_range(file, &document, name)? {
             Some((from, to)) => format!("{}{section}{}", &document[..from], &document[to..]),
             None => {
                 let after = last_end(&document).unwrap_or(document.len());
@@ -60,8 +64,12 @@ pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, Lab
 }
 
 /// The range of a section in the document, its marks included.
-fn place(file: &str, document: &str, name: &str) -> Result<Option<(usize, usize)>, LabError> {
-    let (begin, end) = (begin(name), end(name));
+fn section_range(
+    file: &str,
+    document: &str,
+    name: &str,
+) -> Result<Option<(usize, usize)>, LabError> {
+    let (begin, end) = (begin_mark(name), end_mark(name));
     let count = |mark: &str| document.matches(mark).count();
     match (document.find(&begin), document.find(&end)) {
         (None, None) => Ok(None),
@@ -85,35 +93,35 @@ fn last_end(document: &str) -> Option<usize> {
     Some(document.rfind(line)? + line.len())
 }
 
-fn section(table: &Table) -> String {
+fn section(table: &ResultTable) -> String {
     let suite = &table.suite;
-    let mut out = format!("\n## {}: {}\n\n", suite.name, plain(&suite.title));
-    let _ = writeln!(out, "{}\n", plain(&suite.question));
+    let mut out = format!("\n## {}: {}\n\n", suite.name, escape_markup(&suite.title));
+    let _ = writeln!(out, "{}\n", escape_markup(&suite.question));
     for said in sentence::verdict(table) {
-        let _ = writeln!(out, "- {}", plain(&said));
+        let _ = writeln!(out, "- {}", escape_markup(&said));
     }
     let machine = &table.machine;
     let _ = writeln!(
         out,
         "\n{}: {} x {}, {}, {}. {}",
-        words::timestamp(table.started),
+        formatting::timestamp(table.started),
         machine.cores,
-        plain(&machine.cpu),
-        words::bytes(machine.memory as f64),
-        plain(&machine.kernel),
-        plain(&table.effort.join(" "))
+        escape_markup(&machine.cpu),
+        formatting::bytes(machine.memory as f64),
+        escape_markup(&machine.kernel),
+        escape_markup(&table.effort.join(" "))
     );
-    if let Some(busy) = text::busy(table) {
+    if let Some(busy) = text::busy_warning(table) {
         let _ = writeln!(out, "{busy}");
     }
     for sentence in &table.left_out {
-        let _ = writeln!(out, "{}", plain(sentence));
+        let _ = writeln!(out, "{}", escape_markup(sentence));
     }
     if table.interrupted {
         let _ = writeln!(out, "The measurement was interrupted.");
     }
     if !table.cells.is_empty() {
-        let _ = writeln!(out, "Load tester: {}.", TESTER);
+        let _ = writeln!(out, "Load tester: {}.", TESTER_COLUMN_MEANING);
     }
     let mut pages: Vec<&str> = table.cells.iter().map(|cell| cell.page.as_str()).collect();
     pages.dedup();
@@ -123,7 +131,7 @@ fn section(table: &Table) -> String {
             .iter()
             .filter(|cell| cell.page == page)
             .collect();
-        for cell in picked(&cells) {
+        for cell in pick_levels(&cells) {
             write_cell(&mut out, cell);
         }
     }
@@ -133,36 +141,36 @@ fn section(table: &Table) -> String {
     let _ = writeln!(
         out,
         "\nVersions: {}. Again: `{}`\n",
-        plain(&table.versions.join("; ")),
+        escape_markup(&table.versions.join("; ")),
         table.command
     );
     out
 }
 
 /// What was not measured and what the post hid, as the lines of a list with an empty one before it.
-fn notes(table: &Table) -> Vec<String> {
+fn notes(table: &ResultTable) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for missing in &table.missing {
-        let place = missing.place();
+        let place = missing.location();
         let first = missing.message.lines().next().unwrap_or_default();
         let note = format!(
             "- {}{place} was not measured: {}",
             missing.title,
-            plain(first)
+            escape_markup(first)
         );
         notes.push(note);
     }
     let hid = table.suite.hid.iter();
-    notes.extend(hid.map(|hid| format!("- What the post’s figures hid: {}", plain(hid))));
+    notes.extend(hid.map(|hid| format!("- What the post’s figures hid: {}", escape_markup(hid))));
     if !notes.is_empty() {
         notes.insert(0, String::new());
     }
     notes
 }
 
-fn picked<'a>(cells: &[&'a TableCell]) -> Vec<&'a TableCell> {
+fn pick_levels<'a>(cells: &[&'a TableCell]) -> Vec<&'a TableCell> {
     match cells.len() {
-        n if n <= LEVELS => cells.to_vec(),
+        n if n <= MAX_LEVELS => cells.to_vec(),
         n => vec![cells[0], cells[n / 2], cells[n - 1]],
     }
 }
@@ -172,8 +180,8 @@ fn write_cell(out: &mut String, cell: &TableCell) {
         out,
         "\n| {}, {} | as ab | good/s [95 %] | errors | p50 | p99 | CPU/request | memory | load tester | against the first | the post |\n\
          |---|---|---|---|---|---|---|---|---|---|---|",
-        plain(&cell.page),
-        words::plural(u64::from(cell.concurrency), "client", "clients")
+        escape_markup(&cell.page),
+        formatting::plural(u64::from(cell.concurrency), "client", "clients")
     );
     for line in &cell.rows {
         write_line(out, cell, line);
@@ -186,7 +194,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
         let _ = writeln!(
             out,
             "\nThe load tester was the bottleneck of {}: its rate is a lower bound.",
-            plain(&line.title)
+            escape_markup(&line.title)
         );
     }
 }
@@ -196,17 +204,17 @@ fn write_line(out: &mut String, cell: &TableCell, line: &StackRow) {
     let _ = writeln!(
         out,
         "| {}{} | {} | {} | {} | {} |",
-        plain(&line.title),
+        escape_markup(&line.title),
         if line.trap.is_some() { " (trap)" } else { "" },
-        words::rate(line.as_ab),
+        formatting::rate(line.as_ab),
         markdown_columns(&line.figures),
-        plain(&text::against(cell, line)),
-        reported.map_or("–".to_owned(), |reported| words::rate(reported.rate)),
+        escape_markup(&text::comparison_text(cell, line)),
+        reported.map_or("–".to_owned(), |reported| formatting::rate(reported.rate)),
     );
 }
 
 /// Makes text free of markup: one line, nothing that ends a cell or opens a tag.
-fn plain(text: &str) -> String {
+fn escape_markup(text: &str) -> String {
     text.replace('\n', " ")
         .replace('|', "\\|")
         .replace('<', "&lt;")

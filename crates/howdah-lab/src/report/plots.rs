@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use howdah_bench::outcome::{Kind, Outcome};
+use howdah_bench::outcome::{Outcome, OutcomeStage};
 use howdah_bench::report::figures::Figures;
+use howdah_bench::report::formatting;
 use howdah_bench::report::html::plots::{self, Curve, nines};
 use howdah_bench::report::html::scale::Scale;
-use howdah_bench::report::html::shell::{Key, escape, figure};
+use howdah_bench::report::html::shell::{LegendKey, escape, figure};
 use howdah_bench::report::html::svg::Plot;
-use howdah_bench::report::words;
-use howdah_bench::stats::Verdict;
+use howdah_bench::stats::ComparisonVerdict;
 
 use crate::answer::sentence;
 use crate::table::{StackRow, TableCell};
 
 /// The colour class of the stack at this place.
-pub fn colour(at: usize) -> &'static str {
+pub fn colour_class(at: usize) -> &'static str {
     const COLOURS: [&str; 10] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"];
     COLOURS[at % COLOURS.len()]
 }
@@ -67,11 +67,11 @@ pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'
         Scale::from_zero(points().map(|point| highest(point.figures))),
         &format!("Good answers per second over the number of {axis}"),
     );
-    plot.y_axis("good answers per second", words::rate);
+    plot.y_axis("good answers per second", formatting::rate);
     plot.x_axis(axis, |n| format!("{n:.0}"));
-    let mut keys: Vec<Key> = Vec::new();
+    let mut keys: Vec<LegendKey> = Vec::new();
     for (at, (name, points)) in series.into_iter().enumerate() {
-        let class = colour(at);
+        let class = colour_class(at);
         keys.push((class, name.clone()));
         for Point { x, figures, .. } in points {
             if let Some(interval) = &figures.interval {
@@ -84,8 +84,8 @@ pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'
         for Point { x, figures, what } in points {
             let label = format!(
                 "{what}: {} good per second, {} errors",
-                words::rate(figures.good),
-                words::percent(figures.error_share())
+                formatting::rate(figures.good),
+                formatting::percent(figures.error_share())
             );
             plot.dot(class, *x, figures.good, &label);
         }
@@ -118,8 +118,8 @@ fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
     match (outcome, outcome.kind()) {
         (Outcome::Status5xx, _) => ("e5xx", "5xx"),
         (Outcome::Timeout, _) => ("etimeout", "time-outs"),
-        (_, Kind::Connect) => ("econnect", "refused"),
-        (_, Kind::Answer) => ("ebody", "wrong answers"),
+        (_, OutcomeStage::Connect) => ("econnect", "refused"),
+        (_, OutcomeStage::Answer) => ("ebody", "wrong answers"),
         (_, _) => ("etransport", "broken off"),
     }
 }
@@ -135,7 +135,7 @@ fn errors_of(line: &StackRow) -> BTreeMap<(&'static str, &'static str), f64> {
 
 /// For each stack that had errors: good answers with the errors stacked on them. One line called
 /// "requests per second" hides which is which.
-pub fn stacks(cells: &[&TableCell]) -> Vec<String> {
+pub fn error_stacks(cells: &[&TableCell]) -> Vec<String> {
     let stacks = stacks_of(cells).into_iter();
     let failing = stacks.filter(|(stack, _)| {
         let levels = levels_of(cells, stack);
@@ -171,7 +171,7 @@ pub fn stacks(cells: &[&TableCell]) -> Vec<String> {
             let x = Scale::from_zero(xs.iter().copied());
             let alt = format!("{title}: good answers and errors over clients");
             let mut plot = Plot::new(x, y, &alt);
-            plot.y_axis("per second", words::rate);
+            plot.y_axis("per second", formatting::rate);
             plot.x_axis("clients", |clients| format!("{clients:.0}"));
             let mut floor = vec![0.0; xs.len()];
             for (class, _, rates) in &layers {
@@ -181,7 +181,7 @@ pub fn stacks(cells: &[&TableCell]) -> Vec<String> {
             }
             plot.finish()
         };
-        let keys: Vec<Key> = layers
+        let keys: Vec<LegendKey> = layers
             .iter()
             .map(|(class, name, _)| (*class, (*name).to_owned()))
             .collect();
@@ -224,13 +224,15 @@ pub fn ratios(cell: &TableCell) -> String {
         let Some(judgement) = &line.against else {
             continue;
         };
-        let bound = sentence::bound(cell, line);
+        let bound = sentence::certain_bound_of_row(cell, line);
         let sure = bound.is_some()
             || matches!(
                 judgement.verdict,
-                Verdict::Faster { .. } | Verdict::Slower { .. } | Verdict::Same { .. }
+                ComparisonVerdict::Faster { .. }
+                    | ComparisonVerdict::Slower { .. }
+                    | ComparisonVerdict::Same { .. }
             );
-        let said = bound.unwrap_or_else(|| sentence::outcome(judgement, base, &line.title));
+        let said = bound.unwrap_or_else(|| sentence::judgement_text(judgement, base, &line.title));
         let _ = write!(
             rows,
             "<tr><td>{}<div class=\"ratio\"><s style=\"left:{:.2}%\"></s><i style=\"left:{:.2}%;width:{:.2}%\"></i>\
@@ -257,7 +259,7 @@ pub fn percentiles(cell: &TableCell) -> String {
         let below = known.filter(|(percentile, _)| *percentile < 100.0);
         let points = below.map(|(percentile, seconds)| (nines(*percentile), seconds * 1e3));
         Curve {
-            key: (colour(at), line.title.clone()),
+            key: (colour_class(at), line.title.clone()),
             points: points.collect(),
             sure: f64::INFINITY,
             longest: None,

@@ -3,15 +3,17 @@
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
-use howdah_bench::report::words;
-use howdah_bench::stats::{Invalid, Verdict};
+use howdah_bench::report::columns::{
+    ServerColumns, TESTER_COLUMN_MEANING, text_columns, text_errors, text_head,
+};
+use howdah_bench::report::formatting;
+use howdah_bench::stats::{ComparisonVerdict, InvalidReason};
 
 use crate::answer::sentence;
-use crate::table::{StackRow, Table, TableCell};
+use crate::table::{ResultTable, StackRow, TableCell};
 
 /// Renders a benchmark's result for a terminal.
-pub fn render(table: &Table) -> String {
+pub fn render(table: &ResultTable) -> String {
     let mut out = String::new();
     let suite = &table.suite;
     let _ = writeln!(out, "{} · {}", suite.name.to_uppercase(), suite.title);
@@ -34,7 +36,7 @@ pub fn render(table: &Table) -> String {
             "  Interrupted: the figures cover what was measured until then."
         );
     }
-    if let Some(sentence) = busy(table) {
+    if let Some(sentence) = busy_warning(table) {
         let _ = writeln!(out, "  {sentence}");
     }
     for sentence in &table.left_out {
@@ -47,12 +49,12 @@ pub fn render(table: &Table) -> String {
         write_cell(&mut out, cell);
     }
     if !table.cells.is_empty() {
-        let _ = writeln!(out, "\n  tester: {TESTER}");
+        let _ = writeln!(out, "\n  tester: {TESTER_COLUMN_MEANING}");
     }
     if !table.missing.is_empty() {
         let _ = writeln!(out, "\n  Not measured:");
         for missing in &table.missing {
-            let place = missing.place();
+            let place = missing.location();
             let _ = writeln!(out, "    {}{place}: {}", missing.title, missing.message);
         }
     }
@@ -71,7 +73,7 @@ pub fn render(table: &Table) -> String {
         let _ = writeln!(
             out,
             "  One row again, for example: {}",
-            table.again(cell, line)
+            table.repeat_command(cell, line)
         );
     }
     out
@@ -79,15 +81,15 @@ pub fn render(table: &Table) -> String {
 
 /// Share of the cores from which on other programs are mentioned. They slow everything that is
 /// measured; the windows alternate, so ratios suffer less than rates do.
-const BUSY: f64 = 0.10;
+const BUSY_SHARE: f64 = 0.10;
 
 /// A sentence if other programs used the machine meanwhile; None if they did not.
-pub fn busy(table: &Table) -> Option<String> {
-    (table.foreign > BUSY).then(|| {
+pub fn busy_warning(table: &ResultTable) -> Option<String> {
+    (table.foreign > BUSY_SHARE).then(|| {
         format!(
             "The machine was busy: other programs used {} of its cores. Rates are low and intervals wide; \
              compare ratios, or measure again.",
-            words::percent(table.foreign)
+            formatting::percent(table.foreign)
         )
     })
 }
@@ -117,17 +119,20 @@ fn write_cell(out: &mut String, cell: &TableCell) {
 }
 
 /// What is certain about a row beside the first one. If it is invalid, the JSON has the reasons.
-pub fn against(cell: &TableCell, line: &StackRow) -> String {
+pub fn comparison_text(cell: &TableCell, line: &StackRow) -> String {
     let Some(judgement) = &line.against else {
         return "-".to_owned();
     };
-    match (sentence::bound(cell, line), &judgement.verdict) {
+    match (
+        sentence::certain_bound_of_row(cell, line),
+        &judgement.verdict,
+    ) {
         (Some(bound), _) => bound,
-        (None, Verdict::Invalid { because }) => {
-            let names: Vec<&str> = because.iter().map(Invalid::name).collect();
+        (None, ComparisonVerdict::Invalid { because }) => {
+            let names: Vec<&str> = because.iter().map(InvalidReason::name).collect();
             format!("invalid: {}", names.join(", "))
         }
-        (None, _) => sentence::outcome(judgement, "", ""),
+        (None, _) => sentence::judgement_text(judgement, "", ""),
     }
 }
 
@@ -135,16 +140,16 @@ fn write_line(out: &mut String, cell: &TableCell, line: &StackRow) {
     let reported = line
         .reported
         .as_ref()
-        .map_or("-".to_owned(), |reported| words::rate(reported.rate));
+        .map_or("-".to_owned(), |reported| formatting::rate(reported.rate));
     let mark = if line.trap.is_some() { "*" } else { " " };
     let _ = writeln!(
         out,
         "   {mark}{:<52} {:>9} {} {:>9}  {}",
         line.title,
-        words::rate(line.as_ab),
+        formatting::rate(line.as_ab),
         text_columns(&line.figures, ServerColumns::Usage),
         reported,
-        against(cell, line),
+        comparison_text(cell, line),
     );
     if let Some(trap) = &line.trap {
         let _ = writeln!(out, "      * {trap}");

@@ -4,21 +4,21 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::fpm::{self, Address, Via};
-use super::{Job, Running};
+use super::fpm::{self, FpmAddress, FpmSocketKind};
+use super::{RunningStack, StackJob};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// What Apache's manual advises for speed, with the reasons.
-const TUNED: &str = include_str!("../../../../benchmarks/rivals/apache.conf");
+const TUNED_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/apache.conf");
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 
 /// Starts Apache with PHP in its own processes, as many as `job.children`.
-pub fn mod_php(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn mod_php(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let children = job.children;
     let conf = format!(
         "LoadModule php_module {}\nPHPINIDir {}\n\
@@ -32,7 +32,7 @@ pub fn mod_php(job: &Job, folder: &Folder) -> Result<Running, LabError> {
 }
 
 /// Starts Apache with php-cgi programs that mod_fcgid starts and watches.
-pub fn mod_fcgid(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn mod_fcgid(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let children = job.children;
     let place = folder.path().display();
     let environment = job.environment.iter();
@@ -57,11 +57,11 @@ pub fn mod_fcgid(job: &Job, folder: &Folder) -> Result<Running, LabError> {
 }
 
 /// Starts Apache in front of php-fpm.
-pub fn proxy_fcgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
-    let (address, fpm) = fpm::start(job, folder, Via::Unix, None)?;
+pub fn proxy_fcgi(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
+    let (address, fpm) = fpm::start(job, folder, FpmSocketKind::Unix, None)?;
     let target = match address {
-        Address::Unix(path) => format!("proxy:unix:{}|fcgi://localhost", path.display()),
-        Address::Tcp(address) => format!("proxy:fcgi://{address}"),
+        FpmAddress::Unix(path) => format!("proxy:unix:{}|fcgi://localhost", path.display()),
+        FpmAddress::Tcp(address) => format!("proxy:fcgi://{address}"),
     };
     let conf = format!(
         "ProxyTimeout 300\n<FilesMatch \"\\.php$\">\n    SetHandler \"{target}\"\n</FilesMatch>\n"
@@ -76,7 +76,7 @@ pub fn proxy_fcgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
 }
 
 /// Starts Apache with a php-cgi for each request.
-pub fn cgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn cgi(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     use std::os::unix::fs::PermissionsExt;
     let wrapper = folder.write(
         "cgi/php",
@@ -106,12 +106,12 @@ pub fn cgi(job: &Job, folder: &Folder) -> Result<Running, LabError> {
 }
 
 fn run(
-    job: &Job,
-    folder: &Folder,
+    job: &StackJob,
+    folder: &RunFolder,
     modules: &[&str],
     more: &str,
-    mut processes: Vec<Process>,
-) -> Result<Running, LabError> {
+    mut processes: Vec<LabProcess>,
+) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let place = folder.path().display();
     let mut conf = String::new();
@@ -137,7 +137,7 @@ fn run(
     }
     let _ = write!(
         conf,
-        "{TUNED}\nServerName {name}\nListen {address}\nDocumentRoot {root}\n\
+        "{TUNED_SETTINGS}\nServerName {name}\nListen {address}\nDocumentRoot {root}\n\
          PidFile {place}/apache.pid\nDefaultRuntimeDir {place}\n\
          ErrorLog /dev/stderr\nTypesConfig /etc/mime.types\n\
          <Directory />\n    Require all denied\n</Directory>\n\
@@ -156,8 +156,8 @@ fn run(
         .arg("-DFOREGROUND")
         .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
     let log = folder.join("apache.log");
-    let mut apache = Process::start("apache2", &command, log, folder.run_as())?;
+    let mut apache = LabProcess::start("apache2", &command, log, folder.run_as())?;
     apache.wait_for_listener(address)?;
     processes.push(apache);
-    Ok(Running::new(address, processes))
+    Ok(RunningStack::new(address, processes))
 }

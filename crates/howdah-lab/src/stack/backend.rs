@@ -3,18 +3,18 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use super::{Job, environment};
+use super::{StackJob, environment};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_addresses_in_a_row;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// Starts `job.children` independent php-cgi, each with an opcode cache of its own.
 pub fn php_cgi_ports(
-    job: &Job,
-    folder: &Folder,
-) -> Result<(Vec<SocketAddr>, Vec<Process>), LabError> {
+    job: &StackJob,
+    folder: &RunFolder,
+) -> Result<(Vec<SocketAddr>, Vec<LabProcess>), LabError> {
     let program = need::PHP_CGI.find()?;
     let first = free_addresses_in_a_row(job.children as u16)?;
     let mut addresses = Vec::new();
@@ -31,7 +31,7 @@ pub fn php_cgi_ports(
             // As in the post: never replaced. PHP's default is 500.
             .env("PHP_FCGI_MAX_REQUESTS", "0");
         let log = folder.join(format!("{name}.log"));
-        let mut process = Process::start(&name, &command, log, folder.run_as())?;
+        let mut process = LabProcess::start(&name, &command, log, folder.run_as())?;
         process.wait_for_listener(address)?;
         addresses.push(address);
         processes.push(process);

@@ -4,12 +4,12 @@
 
 use std::process::Command;
 
-use super::fpm::{self, Via};
-use super::{Job, Running};
+use super::fpm::{self, FpmSocketKind};
+use super::{RunningStack, StackJob};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// Starts `howdah serve --config`. `text` makes the file; with `with_fpm`, a php-fpm is started
 /// first and `text` gets its address.
@@ -17,15 +17,15 @@ use crate::process::Process;
 /// # Errors
 /// The same as for every stack.
 pub fn start(
-    job: &Job,
-    folder: &Folder,
+    job: &StackJob,
+    folder: &RunFolder,
     with_fpm: bool,
     text: &dyn Fn(Option<&str>) -> String,
-) -> Result<Running, LabError> {
+) -> Result<RunningStack, LabError> {
     let mut processes = Vec::new();
     let mut fastcgi = None;
     if with_fpm {
-        let (address, fpm) = fpm::start(job, folder, Via::Unix, None)?;
+        let (address, fpm) = fpm::start(job, folder, FpmSocketKind::Unix, None)?;
         fastcgi = Some(address.to_string());
         processes.push(fpm);
     }
@@ -45,8 +45,8 @@ pub fn start(
             .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
     }
     let log = folder.join("howdah.log");
-    let mut howdah = Process::start("howdah", &command, log, folder.run_as())?;
+    let mut howdah = LabProcess::start("howdah", &command, log, folder.run_as())?;
     howdah.wait_for_listener(address)?;
     processes.push(howdah);
-    Ok(Running::new(address, processes))
+    Ok(RunningStack::new(address, processes))
 }

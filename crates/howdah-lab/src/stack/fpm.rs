@@ -6,16 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::Job;
+use super::StackJob;
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// The kind of socket that php-fpm listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
+pub enum FpmSocketKind {
     /// A unix socket in the stack's folder.
     Unix,
     /// A TCP port of 127.0.0.1.
@@ -24,40 +24,40 @@ pub enum Via {
 
 /// The address that php-fpm listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum FpmAddress {
     /// The path of a unix socket.
     Unix(PathBuf),
     /// A TCP address.
     Tcp(SocketAddr),
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for FpmAddress {
     /// Writes the address as nginx and Howdah have it in their configurations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Tcp(address) => write!(f, "{address}"),
+            FpmAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            FpmAddress::Tcp(address) => write!(f, "{address}"),
         }
     }
 }
 
 /// What php-fpm's manual advises for speed, with the reasons: for a pool.
-const TUNED: &str = include_str!("../../../../benchmarks/rivals/php-fpm.conf");
+const TUNED_POOL_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/php-fpm.conf");
 
 /// Starts a pool of `job.children`. `backlog`: that of the listening socket, if it is to be another.
 pub fn start(
-    job: &Job,
-    folder: &Folder,
-    via: Via,
+    job: &StackJob,
+    folder: &RunFolder,
+    via: FpmSocketKind,
     backlog: Option<u32>,
-) -> Result<(Address, Process), LabError> {
+) -> Result<(FpmAddress, LabProcess), LabError> {
     let address = match via {
-        Via::Unix => Address::Unix(folder.join("fpm.sock")),
-        Via::Tcp => Address::Tcp(free_address()?),
+        FpmSocketKind::Unix => FpmAddress::Unix(folder.join("fpm.sock")),
+        FpmSocketKind::Tcp => FpmAddress::Tcp(free_address()?),
     };
     let listen = match &address {
-        Address::Unix(path) => path.display().to_string(),
-        Address::Tcp(address) => address.to_string(),
+        FpmAddress::Unix(path) => path.display().to_string(),
+        FpmAddress::Tcp(address) => address.to_string(),
     };
     let backlog = backlog.map_or(String::new(), |n| format!("listen.backlog = {n}\n"));
     let environment = job.environment.iter();
@@ -68,7 +68,7 @@ pub fn start(
         "php-fpm.conf",
         format!(
             "[global]\nerror_log = /dev/stderr\ndaemonize = no\n\
-             [lab]\nlisten = {listen}\n{TUNED}{backlog}pm.max_children = {}\n\
+             [lab]\nlisten = {listen}\n{TUNED_POOL_SETTINGS}{backlog}pm.max_children = {}\n\
              catch_workers_output = yes\n{environment}",
             job.children
         ),
@@ -81,13 +81,13 @@ pub fn start(
         .arg(&job.ini.file)
         .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
     let log = folder.join("php-fpm.log");
-    let mut process = Process::start("php-fpm", &command, log, folder.run_as())?;
+    let mut process = LabProcess::start("php-fpm", &command, log, folder.run_as())?;
     match &address {
         // The file is there from bind() on, and connections are refused until listen().
-        Address::Unix(path) => {
+        FpmAddress::Unix(path) => {
             process.wait_for("socket", || UnixStream::connect(path).is_ok())?;
         }
-        Address::Tcp(address) => process.wait_for_listener(*address)?,
+        FpmAddress::Tcp(address) => process.wait_for_listener(*address)?,
     }
     Ok((address, process))
 }

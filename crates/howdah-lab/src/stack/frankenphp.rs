@@ -8,29 +8,33 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Job, Running, environment, howdah};
+use super::{RunningStack, StackJob, environment, howdah};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// Starts the classic mode with as many threads as the others have processes.
-pub fn classic(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn classic(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     start(job, folder, None)
 }
 
 /// Starts the worker mode with the script of Howdah's mode `worker`, in as many threads as Howdah
 /// has processes.
-pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn worker(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let script = match &job.worker {
         Some(script) => script.clone(),
-        None => folder.write("worker.php", howdah::WORKER)?,
+        None => folder.write("worker.php", howdah::WORKER_SCRIPT)?,
     };
     start(job, folder, Some(&script))
 }
 
-fn start(job: &Job, folder: &Folder, worker: Option<&Path>) -> Result<Running, LabError> {
+fn start(
+    job: &StackJob,
+    folder: &RunFolder,
+    worker: Option<&Path>,
+) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let config = folder.write("Caddyfile", caddyfile(job, address, worker))?;
     let mut command = Command::new(need::FRANKENPHP.find()?);
@@ -47,12 +51,12 @@ fn start(job: &Job, folder: &Folder, worker: Option<&Path>) -> Result<Running, L
         .env("XDG_CONFIG_HOME", folder.join("config"))
         .env("XDG_DATA_HOME", folder.join("data"));
     let log = folder.join("frankenphp.log");
-    let mut server = Process::start("frankenphp", &command, log, folder.run_as())?;
+    let mut server = LabProcess::start("frankenphp", &command, log, folder.run_as())?;
     server.wait_for_listener(address)?;
-    Ok(Running::new(address, vec![server]))
+    Ok(RunningStack::new(address, vec![server]))
 }
 
-fn caddyfile(job: &Job, address: SocketAddr, worker: Option<&Path>) -> String {
+fn caddyfile(job: &StackJob, address: SocketAddr, worker: Option<&Path>) -> String {
     // It refuses to start without a thread for other scripts beside the worker's.
     let threads = job.children + u32::from(worker.is_some());
     // Inside php_server, the root is looked up once and not for each request.
@@ -101,13 +105,13 @@ fn caddyfile(job: &Job, address: SocketAddr, worker: Option<&Path>) -> String {
 mod tests {
     use super::*;
 
-    fn text(job: &Job, worker: Option<&str>) -> String {
+    fn text(job: &StackJob, worker: Option<&str>) -> String {
         let address = "127.0.0.1:4711".parse().unwrap();
         caddyfile(job, address, worker.map(Path::new))
     }
 
     #[test]
-    fn it_gets_the_same_number_and_the_same_root_as_the_others() {
+    fn caddyfile_has_the_common_number_of_threads_and_root() {
         let mut job = crate::stack::tests::job("/srv/with space", 8);
         let plain = text(&job, None);
         for part in [
@@ -126,8 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_has_as_many_threads_as_the_others_have_processes_and_one_is_left_for_other_scripts()
-    {
+    fn caddyfile_of_a_worker_has_one_more_thread() {
         let job = crate::stack::tests::job("/srv", 4);
         let text = text(&job, Some("/w/worker.php"));
         for part in [
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_applications_own_worker_gets_what_is_no_file_as_laravel_octane_has_it() {
+    fn caddyfile_passes_non_files_to_the_applications_worker() {
         let job = crate::stack::tests::job("/srv/public", 4);
         let text = text(&job, Some("/srv/public/frankenphp-worker.php"));
         for part in [

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use super::{Job, Running};
+use super::{RunningStack, StackJob};
 use crate::LabError;
-use crate::folder::{Folder, run};
+use crate::folder::{RunFolder, run_command};
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 const PROGRAM: &str = r#"package main
 
@@ -29,21 +29,23 @@ func main() {
 "#;
 
 /// Builds the program (with Go's own build cache: half a minute the first time) and starts it.
-pub fn start(_: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn start(_: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let source = folder.write("main.go", PROGRAM)?;
     let program = folder.join("hello");
-    run(Command::new(need::GO.find()?)
-        .args(["build", "-o"])
-        .arg(&program)
-        .arg(source)
-        .current_dir(folder.path())
-        .env("GOFLAGS", "-mod=mod")
-        .env("GO111MODULE", "off"))?;
+    run_command(
+        Command::new(need::GO.find()?)
+            .args(["build", "-o"])
+            .arg(&program)
+            .arg(source)
+            .current_dir(folder.path())
+            .env("GOFLAGS", "-mod=mod")
+            .env("GO111MODULE", "off"),
+    )?;
     let address = free_address()?;
     let mut command = Command::new(program);
     command.arg(address.to_string());
     let log = folder.join("go.log");
-    let mut go = Process::start("go", &command, log, folder.run_as())?;
+    let mut go = LabProcess::start("go", &command, log, folder.run_as())?;
     go.wait_for_listener(address)?;
-    Ok(Running::new(address, vec![go]))
+    Ok(RunningStack::new(address, vec![go]))
 }

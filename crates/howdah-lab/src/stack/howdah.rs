@@ -4,15 +4,19 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::fpm::{self, Via};
-use super::{Job, Running, swoole};
+use super::fpm::{self, FpmSocketKind};
+use super::{RunningStack, StackJob, swoole};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// Starts `howdah serve` with these arguments.
-pub fn serve(job: &Job, folder: &Folder, arguments: &[&str]) -> Result<Running, LabError> {
+pub fn serve(
+    job: &StackJob,
+    folder: &RunFolder,
+    arguments: &[&str],
+) -> Result<RunningStack, LabError> {
     let mut command = command(job, folder);
     command
         .args(["--children", &job.children.to_string(), "--php-ini"])
@@ -25,10 +29,10 @@ pub fn serve(job: &Job, folder: &Folder, arguments: &[&str]) -> Result<Running, 
 /// Starts `howdah serve` with the pool's opcode cache off: the pool's setting takes precedence over
 /// php.ini's.
 pub fn without_opcache(
-    job: &Job,
-    folder: &Folder,
+    job: &StackJob,
+    folder: &RunFolder,
     arguments: &[&str],
-) -> Result<Running, LabError> {
+) -> Result<RunningStack, LabError> {
     let config = folder.write(
         "howdah.toml",
         "[pool.www]\nphp_value = { \"opcache.enable\" = 0 }\n",
@@ -39,11 +43,11 @@ pub fn without_opcache(
 
 /// Starts `howdah serve --mode fastcgi`, with a php-fpm of the lab's.
 pub fn fastcgi(
-    job: &Job,
-    folder: &Folder,
-    via: Via,
+    job: &StackJob,
+    folder: &RunFolder,
+    via: FpmSocketKind,
     backlog: Option<u32>,
-) -> Result<Running, LabError> {
+) -> Result<RunningStack, LabError> {
     let (address, fpm) = fpm::start(job, folder, via, backlog)?;
     // The number of requests that a backend may run at once is the one setting without a default.
     let config = folder.write(
@@ -59,7 +63,7 @@ pub fn fastcgi(
 }
 
 /// The hello page as an application that stays in memory: FrankenPHP gets the same script.
-pub const WORKER: &str = "<?php
+pub const WORKER_SCRIPT: &str = "<?php
 $answer = static function () {
     header('Content-Type: text/html');
     echo \"<h1>Hello World!</h1>\\n\";
@@ -69,13 +73,13 @@ while (frankenphp_handle_request($answer)) {
 ";
 
 /// Starts `howdah serve` in mode `worker`.
-pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
-    let script = folder.write("worker.php", WORKER)?;
+pub fn worker(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
+    let script = folder.write("worker.php", WORKER_SCRIPT)?;
     let script = script.display().to_string();
     serve(job, folder, &["--mode", "worker", "--worker", &script])
 }
 
-fn command(job: &Job, folder: &Folder) -> Command {
+fn command(job: &StackJob, folder: &RunFolder) -> Command {
     let mut command = Command::new(&job.howdah);
     command
         .arg("serve")
@@ -87,17 +91,17 @@ fn command(job: &Job, folder: &Folder) -> Command {
 
 fn listen(
     mut command: Command,
-    folder: &Folder,
-    mut processes: Vec<Process>,
-) -> Result<Running, LabError> {
+    folder: &RunFolder,
+    mut processes: Vec<LabProcess>,
+) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     command.args(["--listen", &address.to_string()]);
     processes.push(start(&command, folder, address)?);
-    Ok(Running::new(address, processes))
+    Ok(RunningStack::new(address, processes))
 }
 
 /// Starts `howdah run` with the post's script.
-pub fn run_script(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn run_script(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let script = folder.write("server.php", swoole::SCRIPT)?;
     let mut command = Command::new(&job.howdah);
@@ -107,12 +111,16 @@ pub fn run_script(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         .env("LAB_PORT", address.port().to_string())
         .env("LAB_WORKERS", swoole::workers());
     let process = start(&command, folder, address)?;
-    Ok(Running::new(address, vec![process]))
+    Ok(RunningStack::new(address, vec![process]))
 }
 
-fn start(command: &Command, folder: &Folder, address: SocketAddr) -> Result<Process, LabError> {
+fn start(
+    command: &Command,
+    folder: &RunFolder,
+    address: SocketAddr,
+) -> Result<LabProcess, LabError> {
     let log = folder.join("howdah.log");
-    let mut howdah = Process::start("howdah", command, log, folder.run_as())?;
+    let mut howdah = LabProcess::start("howdah", command, log, folder.run_as())?;
     howdah.wait_for_listener(address)?;
     Ok(howdah)
 }

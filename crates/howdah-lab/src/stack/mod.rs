@@ -20,15 +20,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::LabError;
-use crate::folder::Folder;
-use crate::ini::Ini;
-use crate::need::Need;
-use crate::process::Process;
-use crate::usage::{Memory, Usage, usage_of};
+use crate::folder::RunFolder;
+use crate::ini::PhpIniFile;
+use crate::need::RequiredProgram;
+use crate::process::LabProcess;
+use crate::usage::{MemoryMeasurement, ResourceUsage, usage_of};
 
 /// What a stack has to serve, in terms that apply to all stacks.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct StackJob {
     /// The document root.
     pub root: PathBuf,
     /// The script that answers for paths that are not files, as `/index.php`; None: 404.
@@ -45,59 +45,61 @@ pub struct Job {
     /// as they are.
     pub environment: Vec<(String, String)>,
     /// PHP's settings with the opcode cache on.
-    pub ini: Ini,
+    pub ini: PhpIniFile,
     /// PHP's settings with the opcode cache off.
-    pub ini_without_opcache: Ini,
+    pub ini_without_opcache: PhpIniFile,
     /// The path of the `howdah` program.
     pub howdah: PathBuf,
 }
 
 /// A running stack. Dropping it ends its programs.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningStack {
     /// The address that clients connect to.
     pub address: SocketAddr,
     /// The stack's programs; the one that faces the clients is last, and is ended first.
-    processes: Vec<Process>,
+    processes: Vec<LabProcess>,
 }
 
-impl Running {
-    fn new(address: SocketAddr, processes: Vec<Process>) -> Running {
-        Running { address, processes }
+impl RunningStack {
+    fn new(address: SocketAddr, processes: Vec<LabProcess>) -> RunningStack {
+        RunningStack { address, processes }
     }
 
     /// A server that the lab neither starts nor ends; the plan of its load has its address.
-    pub fn elsewhere() -> Running {
-        Running::new(SocketAddr::from(([0, 0, 0, 0], 0)), Vec::new())
+    pub fn external() -> RunningStack {
+        RunningStack::new(SocketAddr::from(([0, 0, 0, 0], 0)), Vec::new())
     }
 
     /// Fails if any of the stack's programs has ended.
     ///
     /// # Errors
     /// [`LabError::Died`]: what was measured meanwhile is invalid.
-    pub fn alive(&mut self) -> Result<(), LabError> {
-        self.processes.iter_mut().try_for_each(Process::alive)
+    pub fn check_alive(&mut self) -> Result<(), LabError> {
+        self.processes
+            .iter_mut()
+            .try_for_each(LabProcess::check_alive)
     }
 
     /// CPU time and memory of all the stack's programs together.
-    pub fn usage(&self) -> Usage {
-        let [usage] = usage_of([&self.sessions()], Memory::Read);
+    pub fn usage(&self) -> ResourceUsage {
+        let [usage] = usage_of([&self.sessions()], MemoryMeasurement::Measure);
         usage
     }
 
     /// The sessions of the stack's programs, for [`usage_of`].
     pub fn sessions(&self) -> Vec<u32> {
-        self.processes.iter().map(Process::session).collect()
+        self.processes.iter().map(LabProcess::session).collect()
     }
 
     /// The last lines that each of the stack's programs logged.
     pub fn log_tails(&self) -> String {
-        let tail = |process: &Process| format!("{}:\n{}\n", process.name(), process.log_tail());
+        let tail = |process: &LabProcess| format!("{}:\n{}\n", process.name(), process.log_tail());
         self.processes.iter().map(tail).collect()
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningStack {
     fn drop(&mut self) {
         // The front goes first, so that it does not log a back end that is gone.
         while let Some(process) = self.processes.pop() {
@@ -106,7 +108,7 @@ impl Drop for Running {
     }
 }
 
-type Start = fn(&Job, &Folder) -> Result<Running, LabError>;
+type StartFn = fn(&StackJob, &RunFolder) -> Result<RunningStack, LabError>;
 
 /// A way to serve PHP: a server, or several together.
 #[derive(Clone, Copy)]
@@ -116,8 +118,8 @@ pub struct Stack {
     /// The stack's name for readers.
     pub title: &'static str,
     /// The programs and files that must be installed.
-    pub needs: &'static [Need],
-    start: Start,
+    pub needs: &'static [RequiredProgram],
+    start: StartFn,
 }
 
 impl Stack {
@@ -130,7 +132,7 @@ impl Stack {
     ///
     /// # Errors
     /// [`LabError::NotHere`], with what is missing and how to install it.
-    pub fn here(&self) -> Result<(), LabError> {
+    pub fn check_installed(&self) -> Result<(), LabError> {
         self.needs.iter().try_for_each(|need| need.find().map(drop))
     }
 
@@ -144,8 +146,8 @@ impl Stack {
     ///
     /// # Errors
     /// A program is not installed, or does not start within 30 s.
-    pub fn start(&self, job: &Job, folder: &Folder) -> Result<Running, LabError> {
-        self.here()?;
+    pub fn start(&self, job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
+        self.check_installed()?;
         (self.start)(job, &folder.directory(self.name)?)
     }
 }
@@ -162,25 +164,25 @@ macro_rules! stacks {
     };
 }
 
-use fpm::Via;
-use nginx::{Kept, Pass};
+use fpm::FpmSocketKind;
+use nginx::{FastcgiKeepAlive, FastcgiSetup};
 
 stacks! {
     "nginx-static", "nginx, files only", [NGINX], nginx::files;
     "nginx-fpm-unix", "nginx + php-fpm, unix socket", [NGINX, PHP_FPM],
-        |job, folder| nginx::fpm(job, folder, &Pass::new(Via::Unix));
+        |job, folder| nginx::fpm(job, folder, &FastcgiSetup::new(FpmSocketKind::Unix));
     "nginx-fpm-tcp", "nginx + php-fpm, TCP", [NGINX, PHP_FPM],
-        |job, folder| nginx::fpm(job, folder, &Pass::new(Via::Tcp));
+        |job, folder| nginx::fpm(job, folder, &FastcgiSetup::new(FpmSocketKind::Tcp));
     "nginx-fpm-unix-kept", "nginx + php-fpm, unix socket, connections kept", [NGINX, PHP_FPM],
-        |job, folder| nginx::fpm(job, folder, &Pass { kept: Kept::Yes, ..Pass::new(Via::Unix) });
+        |job, folder| nginx::fpm(job, folder, &FastcgiSetup { keep_alive: FastcgiKeepAlive::Yes, ..FastcgiSetup::new(FpmSocketKind::Unix) });
     "nginx-fpm-tcp-kept", "nginx + php-fpm, TCP, connections kept", [NGINX, PHP_FPM],
-        |job, folder| nginx::fpm(job, folder, &Pass { kept: Kept::Yes, ..Pass::new(Via::Tcp) });
+        |job, folder| nginx::fpm(job, folder, &FastcgiSetup { keep_alive: FastcgiKeepAlive::Yes, ..FastcgiSetup::new(FpmSocketKind::Tcp) });
     "nginx-fpm-unix-backlog-16", "nginx + php-fpm, unix socket with a backlog of 16", [NGINX, PHP_FPM],
-        |job, folder| nginx::fpm(job, folder, &Pass { backlog: Some(16), ..Pass::new(Via::Unix) });
+        |job, folder| nginx::fpm(job, folder, &FastcgiSetup { backlog: Some(16), ..FastcgiSetup::new(FpmSocketKind::Unix) });
     "nginx-fpm-unix-no-opcache", "nginx + php-fpm, unix socket, no opcode cache", [NGINX, PHP_FPM],
-        |job, folder| nginx::fpm(&job.without_opcache(), folder, &Pass::new(Via::Unix));
+        |job, folder| nginx::fpm(&job.without_opcache(), folder, &FastcgiSetup::new(FpmSocketKind::Unix));
     "nginx-fastcgi-cache", "nginx with fastcgi_cache + php-fpm", [NGINX, PHP_FPM],
-        |job, folder| nginx::fpm(job, folder, &Pass { cached: true, ..Pass::new(Via::Unix) });
+        |job, folder| nginx::fpm(job, folder, &FastcgiSetup { cached: true, ..FastcgiSetup::new(FpmSocketKind::Unix) });
     "nginx-php-cgi-ports", "nginx + php-cgi on consecutive ports", [NGINX, PHP_CGI],
         nginx::php_cgi_ports;
     "apache-mod-php", "Apache prefork + mod_php", [APACHE, MOD_PHP], apache::mod_php;
@@ -205,11 +207,11 @@ stacks! {
     "howdah-embed-cache", "Howdah, mode embed, page cache", [],
         |job, folder| howdah::serve(job, folder, &["--mode", "embed", "--cache", "on"]);
     "howdah-fastcgi-unix", "Howdah, mode fastcgi: php-fpm, unix socket", [PHP_FPM],
-        |job, folder| howdah::fastcgi(job, folder, Via::Unix, None);
+        |job, folder| howdah::fastcgi(job, folder, FpmSocketKind::Unix, None);
     "howdah-fastcgi-unix-backlog-16", "Howdah, mode fastcgi: php-fpm, unix socket with a backlog of 16", [PHP_FPM],
-        |job, folder| howdah::fastcgi(job, folder, Via::Unix, Some(16));
+        |job, folder| howdah::fastcgi(job, folder, FpmSocketKind::Unix, Some(16));
     "howdah-fastcgi-tcp", "Howdah, mode fastcgi: php-fpm, TCP", [PHP_FPM],
-        |job, folder| howdah::fastcgi(job, folder, Via::Tcp, None);
+        |job, folder| howdah::fastcgi(job, folder, FpmSocketKind::Tcp, None);
     "howdah-pool", "Howdah, mode pool: php-cgi", [PHP_CGI],
         |job, folder| howdah::serve(job, folder, &["--mode", "pool"]);
     "howdah-pool-no-opcache", "Howdah, mode pool: php-cgi, no opcode cache", [PHP_CGI],
@@ -220,15 +222,15 @@ stacks! {
     "howdah-run", "Howdah, running the Swoole script", [], howdah::run_script;
 }
 
-/// The job's environment, for `Command::envs`.
-fn environment(job: &Job) -> impl Iterator<Item = (&str, &str)> {
+/// The job's environment, for `ProgramCommand::envs`.
+fn environment(job: &StackJob) -> impl Iterator<Item = (&str, &str)> {
     let pairs = job.environment.iter();
     pairs.map(|(name, value)| (name.as_str(), value.as_str()))
 }
 
-impl Job {
-    fn without_opcache(&self) -> Job {
-        Job {
+impl StackJob {
+    fn without_opcache(&self) -> StackJob {
+        StackJob {
             ini: self.ini_without_opcache.clone(),
             ..self.clone()
         }
@@ -240,12 +242,12 @@ pub(crate) mod tests {
     use super::*;
 
     /// A job for tests of what is written for a stack.
-    pub fn job(root: &str, children: u32) -> Job {
-        let ini = || Ini {
+    pub fn job(root: &str, children: u32) -> StackJob {
+        let ini = || PhpIniFile {
             file: PathBuf::from("/ini/php.ini"),
             scan_directory: PathBuf::from("/ini/conf.d"),
         };
-        Job {
+        StackJob {
             root: PathBuf::from(root),
             front_controller: None,
             worker: None,
@@ -260,7 +262,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_stack_has_a_name_of_its_own_that_can_be_a_directory() {
+    fn stack_names_are_unique_directory_names() {
         for (at, stack) in STACKS.iter().enumerate() {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             assert!(stack.name.chars().all(plain), "{}", stack.name);

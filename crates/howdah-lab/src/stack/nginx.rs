@@ -5,22 +5,22 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use super::backend;
-use super::fpm::{self, Address, Via};
-use super::{Job, Running};
+use super::fpm::{self, FpmAddress, FpmSocketKind};
+use super::{RunningStack, StackJob};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// What nginx' manual advises for speed, with the reasons: for `http { }`.
-const TUNED: &str = include_str!("../../../../benchmarks/rivals/nginx.conf");
+const TUNED_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/nginx.conf");
 /// The same of its page cache.
 const TUNED_CACHE: &str = include_str!("../../../../benchmarks/rivals/nginx-fastcgi-cache.conf");
 
 /// Whether nginx keeps its connections to PHP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum FastcgiKeepAlive {
     /// A connection for each request: nginx's default.
     No,
     /// `fastcgi_keep_conn on`, with fewer connections than children: nginx stalls once kept
@@ -30,23 +30,23 @@ pub enum Kept {
 
 /// How nginx passes requests on.
 #[derive(Clone, Copy, Debug)]
-pub struct Pass {
+pub struct FastcgiSetup {
     /// The kind of socket.
-    pub via: Via,
+    pub via: FpmSocketKind,
     /// Whether connections are kept.
-    pub kept: Kept,
+    pub keep_alive: FastcgiKeepAlive,
     /// The backlog of PHP's socket; None: its default.
     pub backlog: Option<u32>,
     /// Whether nginx caches answers with `fastcgi_cache`.
     pub cached: bool,
 }
 
-impl Pass {
+impl FastcgiSetup {
     /// The usual way: a connection for each request, the default backlog, no cache.
-    pub const fn new(via: Via) -> Pass {
-        Pass {
+    pub const fn new(via: FpmSocketKind) -> FastcgiSetup {
+        FastcgiSetup {
             via,
-            kept: Kept::No,
+            keep_alive: FastcgiKeepAlive::No,
             backlog: None,
             cached: false,
         }
@@ -59,19 +59,23 @@ fn workers() -> u32 {
 }
 
 /// Starts nginx for files only.
-pub fn files(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn files(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let fallback = "=404";
     let location = format!("location / {{ try_files $uri $uri/ {fallback}; }}");
     run(job, folder, "", &location, Vec::new())
 }
 
 /// Starts nginx in front of php-fpm.
-pub fn fpm(job: &Job, folder: &Folder, pass: &Pass) -> Result<Running, LabError> {
+pub fn fpm(
+    job: &StackJob,
+    folder: &RunFolder,
+    pass: &FastcgiSetup,
+) -> Result<RunningStack, LabError> {
     let (address, fpm) = fpm::start(job, folder, pass.via, pass.backlog)?;
     let (mut http, mut extra) = (String::new(), String::new());
-    let target = match pass.kept {
-        Kept::No => address.to_string(),
-        Kept::Yes => {
+    let target = match pass.keep_alive {
+        FastcgiKeepAlive::No => address.to_string(),
+        FastcgiKeepAlive::Yes => {
             let each = (job.children.saturating_sub(1) / workers()).max(1);
             http += &format!("upstream php {{ server {address}; keepalive {each}; }}\n");
             extra += "fastcgi_keep_conn on;\n";
@@ -99,11 +103,11 @@ pub fn fpm(job: &Job, folder: &Folder, pass: &Pass) -> Result<Running, LabError>
 }
 
 /// Starts nginx in front of several php-cgi programs.
-pub fn php_cgi_ports(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn php_cgi_ports(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let (addresses, processes) = backend::php_cgi_ports(job, folder)?;
     let servers: String = addresses
         .into_iter()
-        .map(|address| format!("server {};\n", Address::Tcp(address)))
+        .map(|address| format!("server {};\n", FpmAddress::Tcp(address)))
         .collect();
     // least_conn: a php-cgi runs one request at a time, and queues the rest in its backlog.
     let http = format!("upstream php {{ least_conn;\n{servers} }}\n");
@@ -116,7 +120,7 @@ pub fn php_cgi_ports(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     )
 }
 
-fn php_locations(job: &Job, target: &str, extra: &str) -> String {
+fn php_locations(job: &StackJob, target: &str, extra: &str) -> String {
     let fallback = match &job.front_controller {
         Some(script) => format!("{script}$is_args$args"),
         None => "=404".to_owned(),
@@ -141,12 +145,12 @@ fn php_locations(job: &Job, target: &str, extra: &str) -> String {
 }
 
 fn run(
-    job: &Job,
-    folder: &Folder,
+    job: &StackJob,
+    folder: &RunFolder,
     http: &str,
     locations: &str,
-    mut processes: Vec<Process>,
-) -> Result<Running, LabError> {
+    mut processes: Vec<LabProcess>,
+) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let conf = folder.write("nginx.conf", conf(job, folder, address, http, locations))?;
     let mut command = Command::new(need::NGINX.find()?);
@@ -156,13 +160,19 @@ fn run(
         .args(["-e", "stderr", "-c"])
         .arg(conf);
     let log = folder.join("nginx.log");
-    let mut nginx = Process::start("nginx", &command, log, folder.run_as())?;
+    let mut nginx = LabProcess::start("nginx", &command, log, folder.run_as())?;
     nginx.wait_for_listener(address)?;
     processes.push(nginx);
-    Ok(Running::new(address, processes))
+    Ok(RunningStack::new(address, processes))
 }
 
-fn conf(job: &Job, folder: &Folder, address: SocketAddr, http: &str, locations: &str) -> String {
+fn conf(
+    job: &StackJob,
+    folder: &RunFolder,
+    address: SocketAddr,
+    http: &str,
+    locations: &str,
+) -> String {
     let prefix = folder.path().display();
     let root = job.root.display();
     // Each client may cost a connection of its own towards PHP.
@@ -177,7 +187,7 @@ events {{ worker_connections {connections}; }}
 http {{
     include /etc/nginx/mime.types;
     default_type application/octet-stream;
-{TUNED}
+{TUNED_SETTINGS}
     client_max_body_size 0;
     client_body_temp_path {prefix}/body;
     fastcgi_temp_path {prefix}/fastcgi;

@@ -2,15 +2,15 @@
 
 use std::process::Command;
 
-use super::{Job, Running, environment};
+use super::{RunningStack, StackJob, environment};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// Starts `php -S` with as many processes as the others have.
-pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn start(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let mut command = Command::new(need::PHP_CLI.find()?);
     command
@@ -31,7 +31,7 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         command.arg(folder.write("router.php", router)?);
     }
     let log = folder.join("php.log");
-    let mut php = Process::start("php -S", &command, log, folder.run_as())?;
+    let mut php = LabProcess::start("php -S", &command, log, folder.run_as())?;
     php.wait_for_listener(address)?;
-    Ok(Running::new(address, vec![php]))
+    Ok(RunningStack::new(address, vec![php]))
 }

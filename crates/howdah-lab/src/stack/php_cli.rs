@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::Job;
+use super::StackJob;
 use crate::LabError;
-use crate::folder::run;
+use crate::folder::run_command;
 use crate::need;
 
 /// PHP's command line with the job's settings. It turns the opcode cache on, which is off on the
 /// command line by default.
-pub fn command(job: &Job) -> Result<Command, LabError> {
+pub fn command(job: &StackJob) -> Result<Command, LabError> {
     let mut command = Command::new(need::PHP_CLI.find()?);
     command
         .args(arguments(job))
@@ -19,7 +19,7 @@ pub fn command(job: &Job) -> Result<Command, LabError> {
 }
 
 /// The arguments of [`command`].
-pub fn arguments(job: &Job) -> [String; 4] {
+pub fn arguments(job: &StackJob) -> [String; 4] {
     let ini = job.ini.file.display().to_string();
     [
         "-c".to_owned(),
@@ -31,8 +31,12 @@ pub fn arguments(job: &Job) -> [String; 4] {
 
 /// The arguments that load an extension; none if the settings load it already, since PHP would
 /// warn.
-pub fn loading(job: &Job, name: &str, file: &Path) -> Result<Vec<String>, LabError> {
-    let modules = run(command(job)?.arg("-m"))?;
+pub fn extension_arguments(
+    job: &StackJob,
+    name: &str,
+    file: &Path,
+) -> Result<Vec<String>, LabError> {
+    let modules = run_command(command(job)?.arg("-m"))?;
     Ok(if modules.lines().any(|module| module == name) {
         Vec::new()
     } else {

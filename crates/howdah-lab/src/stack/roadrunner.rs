@@ -6,21 +6,21 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Job, Running, environment, php_cli};
+use super::{RunningStack, StackJob, environment, php_cli};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// Starts RoadRunner with as many workers as the others have processes.
-pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn start(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let worker = folder.write("worker.php", worker(&need::ROADRUNNER_PHP.find()?))?;
     let mut php = vec![need::PHP_CLI.find()?.display().to_string()];
     php.extend(php_cli::arguments(job));
     let protobuf = need::ROADRUNNER_PROTOBUF.find()?;
-    php.extend(php_cli::loading(job, "protobuf", &protobuf)?);
+    php.extend(php_cli::extension_arguments(job, "protobuf", &protobuf)?);
     php.push(worker.display().to_string());
     let config = folder.write(".rr.yaml", config(job, &php, address))?;
     let mut command = Command::new(need::ROADRUNNER.find()?);
@@ -32,9 +32,9 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         .envs(environment(job))
         .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
     let log = folder.join("roadrunner.log");
-    let mut server = Process::start("rr", &command, log, folder.run_as())?;
+    let mut server = LabProcess::start("rr", &command, log, folder.run_as())?;
     server.wait_for_listener(address)?;
-    Ok(Running::new(address, vec![server]))
+    Ok(RunningStack::new(address, vec![server]))
 }
 
 fn worker(autoload: &Path) -> String {
@@ -51,7 +51,7 @@ while ($worker->waitRequest()) {{
     )
 }
 
-fn config(job: &Job, php: &[String], address: SocketAddr) -> String {
+fn config(job: &StackJob, php: &[String], address: SocketAddr) -> String {
     // A list, so that no shell or splitting is between the words.
     format!(
         "version: \"3\"
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_gets_the_same_number_and_the_same_ini_as_the_others() {
+    fn roadrunner_config_has_the_common_workers_and_ini() {
         let job = crate::stack::tests::job("/srv", 4);
         let address = "127.0.0.1:4711".parse().unwrap();
         let php = ["/usr/bin/php8.2", "-c", "/ini/php.ini", "/w/worker.php"].map(str::to_owned);

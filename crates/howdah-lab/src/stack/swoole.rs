@@ -1,11 +1,11 @@
 //! Swoole, if PHP has it: the post's script on an address of the lab's.
 
-use super::{Job, Running, environment, php_cli};
+use super::{RunningStack, StackJob, environment, php_cli};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// The post's script. Ours are the address and the number of processes, which come from the
 /// environment, and the spelling of the class names: `swoole_http_server` is gone since Swoole 5,
@@ -35,18 +35,22 @@ pub fn workers() -> String {
 }
 
 /// Starts the script with PHP's command line.
-pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
+pub fn start(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let script = folder.write("server.php", SCRIPT)?;
     let mut command = php_cli::command(job)?;
     command
-        .args(php_cli::loading(job, "swoole", &need::SWOOLE.find()?)?)
+        .args(php_cli::extension_arguments(
+            job,
+            "swoole",
+            &need::SWOOLE.find()?,
+        )?)
         .arg(script)
         .envs(environment(job))
         .env("LAB_PORT", address.port().to_string())
         .env("LAB_WORKERS", workers());
     let log = folder.join("swoole.log");
-    let mut swoole = Process::start("swoole", &command, log, folder.run_as())?;
+    let mut swoole = LabProcess::start("swoole", &command, log, folder.run_as())?;
     swoole.wait_for_listener(address)?;
-    Ok(Running::new(address, vec![swoole]))
+    Ok(RunningStack::new(address, vec![swoole]))
 }

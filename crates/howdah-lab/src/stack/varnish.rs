@@ -2,22 +2,22 @@
 
 use std::process::Command;
 
-use super::fpm::Via;
-use super::nginx::{self, Pass};
-use super::{Job, Running};
+use super::fpm::FpmSocketKind;
+use super::nginx::{self, FastcgiSetup};
+use super::{RunningStack, StackJob};
 use crate::LabError;
-use crate::folder::Folder;
+use crate::folder::RunFolder;
 use crate::need;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::LabProcess;
 
 /// The arguments that Varnish's manual advises for speed, with the reasons.
-const TUNED: &str = include_str!("../../../../benchmarks/rivals/varnish.args");
+const TUNED_ARGUMENTS: &str = include_str!("../../../../benchmarks/rivals/varnish.args");
 
 /// Starts Varnish, which keeps every page for a minute, whatever its cookies: the measurement is
 /// about that.
-pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
-    let mut behind = nginx::fpm(job, folder, &Pass::new(Via::Unix))?;
+pub fn start(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
+    let mut behind = nginx::fpm(job, folder, &FastcgiSetup::new(FpmSocketKind::Unix))?;
     let vcl = folder.write(
         "varnish.vcl",
         format!(
@@ -32,7 +32,9 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let address = free_address()?;
     let workdir = folder.directory("varnish")?;
     let mut command = Command::new(need::VARNISH.find()?);
-    let tuned = TUNED.lines().filter(|line| !line.starts_with('#'));
+    let tuned = TUNED_ARGUMENTS
+        .lines()
+        .filter(|line| !line.starts_with('#'));
     command
         .args(["-F", "-j", "none"])
         .args(tuned.flat_map(str::split_whitespace))
@@ -43,7 +45,7 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         .arg("-n")
         .arg(workdir.path());
     let log = folder.join("varnish.log");
-    let mut varnish = Process::start("varnish", &command, log, folder.run_as())?;
+    let mut varnish = LabProcess::start("varnish", &command, log, folder.run_as())?;
     varnish.wait_for_listener(address)?;
     behind.processes.push(varnish);
     behind.address = address;

@@ -1,16 +1,16 @@
 //! The rules that a suite has to obey.
 
-use super::{Extent, Suite};
+use super::{BudgetChanges, Suite};
 use crate::stack::Stack;
 
 /// The rules of a suite that do not hold.
 #[derive(Default)]
-struct Rules {
+struct SuiteMistakes {
     mistakes: Vec<String>,
 }
 
-impl Rules {
-    fn check(&mut self, holds: bool, mistake: String) {
+impl SuiteMistakes {
+    fn require(&mut self, holds: bool, mistake: String) {
         if !holds {
             self.mistakes.push(mistake);
         }
@@ -20,7 +20,7 @@ impl Rules {
 impl Suite {
     /// All mistakes of the suite, a sentence each.
     pub(super) fn mistakes(&self) -> Vec<String> {
-        let mut rules = Rules::default();
+        let mut rules = SuiteMistakes::default();
         self.check_load(&mut rules);
         self.check_pages(&mut rules);
         self.check_rows(&mut rules);
@@ -30,42 +30,42 @@ impl Suite {
         rules.mistakes
     }
 
-    fn check_load(&self, rules: &mut Rules) {
+    fn check_load(&self, rules: &mut SuiteMistakes) {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        rules.check(
+        rules.require(
             !self.name.is_empty() && self.name.chars().all(plain),
             format!("name: `{}`: letters, digits, `-` and `_`", self.name),
         );
-        rules.check(
+        rules.require(
             (1..=1000).contains(&self.children),
             format!("children: {}: expected 1 to 1000", self.children),
         );
-        rules.check(
+        rules.require(
             !self.load.concurrency.is_empty() && self.load.concurrency.iter().all(|c| *c > 0),
             "load.concurrency: expected at least one number above 0".to_owned(),
         );
         let most = self.load.concurrency.iter().max().copied().unwrap_or(0);
-        rules.check(
+        rules.require(
             self.load.requests >= u64::from(most),
             format!(
                 "load.requests: {} are not enough for {most} clients",
                 self.load.requests
             ),
         );
-        rules.check(!self.pages.is_empty(), "there is no [[page]]".to_owned());
-        rules.check(!self.rows.is_empty(), "there is no [[row]]".to_owned());
+        rules.require(!self.pages.is_empty(), "there is no [[page]]".to_owned());
+        rules.require(!self.rows.is_empty(), "there is no [[row]]".to_owned());
     }
 
-    fn check_pages(&self, rules: &mut Rules) {
+    fn check_pages(&self, rules: &mut SuiteMistakes) {
         for page in &self.pages {
-            rules.check(
+            rules.require(
                 page.path.starts_with('/'),
                 format!(
                     "page {}: path `{}` does not begin with `/`",
                     page.name, page.path
                 ),
             );
-            rules.check(
+            rules.require(
                 (0.0..=10.0).contains(&page.seconds_per_client),
                 format!(
                     "page {}: seconds_per_client: {}: expected 0 to 10",
@@ -73,7 +73,7 @@ impl Suite {
                 ),
             );
             for field in &page.headers {
-                rules.check(
+                rules.require(
                     field
                         .split_once(':')
                         .is_some_and(|(name, _)| !name.is_empty()),
@@ -83,13 +83,13 @@ impl Suite {
                     ),
                 );
             }
-            rules.check(
+            rules.require(
                 page.beside
                     .as_ref()
                     .is_none_or(|path| path.starts_with('/')),
                 format!("page {}: beside does not begin with `/`", page.name),
             );
-            rules.check(
+            rules.require(
                 !page.contains.is_empty(),
                 format!(
                     "page {}: contains: expected a text; without one an error page counts as an answer",
@@ -98,27 +98,27 @@ impl Suite {
             );
         }
         for figure in &self.reported {
-            rules.check(
+            rules.require(
                 self.pages.iter().any(|page| page.name == figure.page),
                 format!("reported: there is no page `{}`", figure.page),
             );
         }
     }
 
-    fn check_rows(&self, rules: &mut Rules) {
+    fn check_rows(&self, rules: &mut SuiteMistakes) {
         for (at, row) in self.rows.iter().enumerate() {
-            rules.check(
+            rules.require(
                 Stack::find(&row.stack).is_some(),
                 format!("row {}: there is no stack of that name", row.stack),
             );
-            rules.check(
+            rules.require(
                 self.rows[..at].iter().all(|other| other.stack != row.stack),
                 format!("row {}: it occurs twice", row.stack),
             );
         }
         for asked in &self.asked {
             for stack in [&asked.stack, &asked.against] {
-                rules.check(
+                rules.require(
                     self.rows
                         .iter()
                         .any(|row| row.stack == *stack && row.trap.is_none()),
@@ -128,39 +128,39 @@ impl Suite {
         }
     }
 
-    fn check_extent(&self, name: &str, extent: &Extent, rules: &mut Rules) {
+    fn check_extent(&self, name: &str, extent: &BudgetChanges, rules: &mut SuiteMistakes) {
         let seconds = |value: Option<f64>, least: f64| {
             value.is_none_or(|value| (least..=3600.0).contains(&value))
         };
-        rules.check(
+        rules.require(
             extent.blocks.is_none_or(|n| (1..=1000).contains(&n)),
             format!("{name}.blocks: expected 1 to 1000"),
         );
-        rules.check(
+        rules.require(
             seconds(extent.window, 0.1),
             format!("{name}.window: expected 0.1 to 3600 seconds"),
         );
-        rules.check(
+        rules.require(
             seconds(extent.warmup, 0.0),
             format!("{name}.warmup: expected 0 to 3600 seconds"),
         );
-        rules.check(
+        rules.require(
             extent.levels.is_none_or(|n| n > 0),
             format!("{name}.levels: expected at least 1"),
         );
-        rules.check(
+        rules.require(
             extent
                 .minutes
                 .is_none_or(|minutes| (0.01..=1440.0).contains(&minutes)),
             format!("{name}.minutes: expected 0.01 to 1440"),
         );
         for page in extent.pages.iter().flatten() {
-            rules.check(
+            rules.require(
                 self.pages.iter().any(|known| known.name == *page),
                 format!("{name}.pages: there is no page `{page}`"),
             );
         }
-        rules.check(
+        rules.require(
             extent.pages.as_ref().is_none_or(|pages| !pages.is_empty()),
             format!("{name}.pages: expected at least one"),
         );

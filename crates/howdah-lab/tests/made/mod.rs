@@ -8,16 +8,18 @@
 use std::collections::BTreeMap;
 
 use howdah_bench::outcome::Outcome;
-use howdah_bench::report::figures::{Figures, Generator};
+use howdah_bench::report::figures::{Figures, GeneratorLoad};
 use howdah_bench::run::Machine;
 use howdah_bench::stats::bootstrap::mean_interval;
-use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
-use howdah_lab::answer::{self, Answer, Overall};
+use howdah_bench::stats::paired::{
+    BetterDirection, FigureQuestion, Judgement, JudgementSettings, judge,
+};
+use howdah_lab::answer::{self, AllLevelsAnswer, SuiteAnswer};
 use howdah_lab::app_compare::outcome::AppOutcome;
 
 use howdah_lab::stack::Stack;
 use howdah_lab::suite::Suite;
-use howdah_lab::table::{Missing, SCHEMA, StackRow, Table, TableCell};
+use howdah_lab::table::{MissingRow, ResultTable, SCHEMA, StackRow, TableCell};
 
 /// Windows around a rate, a few per cent apart, the same for the same rate.
 fn windows(rate: f64) -> Vec<f64> {
@@ -38,14 +40,14 @@ pub fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
         .enumerate()
         .map(|(n, rate)| (*rate, rate * if n % 2 == 0 { 1.004 } else { 0.997 }))
         .collect();
-    let question = Question {
+    let question = FigureQuestion {
         metric: "good answers per second",
         primary: true,
-        better: Better::Higher,
+        better: BetterDirection::Higher,
         pairs: &pairs,
         control: &again,
     };
-    judge(&[question], &[], Settings::default()).remove(0)
+    judge(&[question], &[], JudgementSettings::default()).remove(0)
 }
 
 /// The figures of a row: good answers per second at 10 clients, and its share of errors at the
@@ -83,7 +85,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32) -> StackRow {
             slowest: typical * 4.0,
             cpu: Some(0.000_4),
             memory: 120 << 20,
-            generator: Generator {
+            generator: GeneratorLoad {
                 cpu: if row == 1 { 0.93 } else { 0.31 },
                 ceiling: Some(42_000.0),
                 of_ceiling: Some(mean / 42_000.0),
@@ -123,8 +125,8 @@ pub fn outcome() -> AppOutcome {
 }
 
 /// A result of one of the five at these levels.
-pub fn table(name: &str, levels: &[u32]) -> Table {
-    let suite = Suite::named(name).unwrap();
+pub fn table(name: &str, levels: &[u32]) -> ResultTable {
+    let suite = Suite::built_in(name).unwrap();
     let cells: Vec<TableCell> = (0..suite.pages.len())
         .flat_map(|page| levels.iter().map(move |level| (page, *level)))
         .map(|(page, level)| cell(&suite, page, level))
@@ -136,7 +138,7 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
             let (Some(with), Some(without)) = (of(&asked.stack), of(&asked.against)) else {
                 continue;
             };
-            answers.push(Answer {
+            answers.push(SuiteAnswer {
                 what: asked.what.clone(),
                 stack: asked.stack.clone(),
                 against: asked.against.clone(),
@@ -147,10 +149,10 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
             });
         }
     }
-    let mut overall: Vec<Overall> = Vec::new();
+    let mut overall: Vec<AllLevelsAnswer> = Vec::new();
     for of_one in answers.chunk_by(|a, b| (&a.what, &a.page) == (&b.what, &b.page)) {
         if let [first, _, .., _] = of_one {
-            overall.push(Overall {
+            overall.push(AllLevelsAnswer {
                 what: first.what.clone(),
                 stack: first.stack.clone(),
                 against: first.against.clone(),
@@ -160,7 +162,7 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
             });
         }
     }
-    Table {
+    ResultTable {
         schema: SCHEMA,
         benchmark: name.to_owned(),
         machine: Machine {
@@ -185,11 +187,11 @@ pub fn table(name: &str, levels: &[u32]) -> Table {
         took: 200.0,
         interrupted: false,
         foreign: 0.02,
-        flat: answer::flat(&cells),
+        flat: answer::rate_retention(&cells),
         answers,
         overall,
         cells,
-        missing: vec![Missing {
+        missing: vec![MissingRow {
             stack: Some("frankenphp".to_owned()),
             title: "FrankenPHP".to_owned(),
             page: None,

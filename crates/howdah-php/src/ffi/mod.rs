@@ -16,12 +16,12 @@ use std::process::ExitCode;
 
 use howdah_proto::effect;
 use howdah_proto::request::RequestFrame;
-use howdah_proto::shm::Claim;
+use howdah_proto::shm::RequestClaim;
 use howdah_sql::Dialect;
 
 use text::{Text, bytes};
 
-use crate::arguments::PhpIni;
+use crate::arguments::PhpIniSource;
 use crate::{current_request, worker, zygote};
 
 // SAFETY: the signatures are those of `shim/entry.h` (a test compares them), against which the C compiler checks the
@@ -71,20 +71,20 @@ unsafe extern "C" {
 
 /// What becomes of a child after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// The child can take the next request.
-    Fit,
+    Reusable,
     /// PHP bailed out of the request and ended it properly, but the process must still exit.
     BailedOut,
     /// A bailout escaped PHP's own shutdown, so the process must exit.
     Broken,
     /// This process is a fork that the script made, at its end. It exits with the script's exit status.
-    Copy(i32),
+    ScriptFork(i32),
 }
 
 /// Why PHP could not be started.
 #[derive(Debug, PartialEq, Eq)]
-pub enum StartError {
+pub enum PhpStartError {
     /// The libphp found at run time is not the one that this program was built for.
     OtherPhp(String),
     /// Module startup failed; PHP has written the reason to stderr.
@@ -95,31 +95,35 @@ pub enum StartError {
 #[derive(Debug, PartialEq, Eq)]
 pub enum WorkerEnd {
     /// The script ended by itself after it had asked for requests.
-    ProcessEnd,
+    Finished,
     /// A fatal error ended the script after it had asked for requests.
     Broken,
     /// This process is a fork that the script made, at its end. It exits with the script's exit status.
-    Copy(i32),
+    ScriptFork(i32),
     /// The script ended before it asked for a request: the name of the failure, and PHP's message.
     Failed(&'static str, String),
 }
 
 /// Performs PHP's module startup, once, in the zygote. `ini_entries` is taken by value because it must outlive PHP.
 /// `worker` says whether the children will run a worker script.
-pub fn php_startup(ini: PhpIni, ini_entries: CString, worker: bool) -> Result<(), StartError> {
+pub fn php_startup(
+    ini: PhpIniSource,
+    ini_entries: CString,
+    worker: bool,
+) -> Result<(), PhpStartError> {
     let entries = ini_entries.into_raw();
-    let (path, none) = ini_path(ini);
+    let (path, none) = raw_ini_path(ini);
     // SAFETY: called once, before any thread exists. Both strings are leaked on purpose, since PHP keeps the pointers
     // until the process exits.
     if unsafe { howdah_php_startup(path, none, entries, worker) } != 0 {
-        return Err(StartError::ModuleStartup);
+        return Err(PhpStartError::ModuleStartup);
     }
     // SAFETY: returns NULL or a static string; PHP is started.
     let mismatch = unsafe { howdah_php_check_library() };
     if !mismatch.is_null() {
         // SAFETY: not NULL, so a NUL-terminated static string.
         let text = unsafe { CStr::from_ptr(mismatch) };
-        return Err(StartError::OtherPhp(text.to_string_lossy().into_owned()));
+        return Err(PhpStartError::OtherPhp(text.to_string_lossy().into_owned()));
     }
     Ok(())
 }
@@ -154,28 +158,28 @@ pub fn php_enter_child() {
 
 /// Runs a claimed request. Makes it the current one until the shim hands it back ([`howdah_done`]); PHP reads its frame
 /// in place.
-pub fn php_run(claim: Claim) -> Outcome {
+pub fn php_run(claim: RequestClaim) -> RunOutcome {
     let frame = claim.frame();
     current_request::begin(claim);
     // SAFETY: the frame is valid until the claim is done, and only `howdah_done` below ends the claim, after PHP has
     // finished with the frame. C contains every zend_try, so no bailout reaches this Rust frame.
     match unsafe { howdah_php_run(frame.cast()) } {
-        0 => Outcome::Fit,
-        2 => Outcome::Copy(howdah_php_exit_status()),
-        3 => Outcome::BailedOut,
-        _ => Outcome::Broken,
+        0 => RunOutcome::Reusable,
+        2 => RunOutcome::ScriptFork(howdah_php_exit_status()),
+        3 => RunOutcome::BailedOut,
+        _ => RunOutcome::Broken,
     }
 }
 
 /// Releases, before a sleep between two requests, what a child keeps from one request to the next: opcache's usage
 /// lock, and processes that a script forked.
-pub fn php_rest() {
+pub fn php_release_before_sleep() {
     howdah_opcache_rest();
     howdah_forks_rest();
 }
 
 /// Runs a worker script to its end. `boot` is the frame for the script's boot. The script receives requests through
-/// [`crate::worker::next`].
+/// [`crate::worker::next_request`].
 pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
     let mut why = vec![0u8; 4096];
     // SAFETY: the frame outlives the call, and PHP uses it only during the call because the process exits afterwards.
@@ -192,8 +196,8 @@ pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
         String::from_utf8_lossy(text).into_owned()
     };
     match end {
-        0 => WorkerEnd::ProcessEnd,
-        2 => WorkerEnd::Copy(howdah_php_exit_status()),
+        0 => WorkerEnd::Finished,
+        2 => WorkerEnd::ScriptFork(howdah_php_exit_status()),
         3 => WorkerEnd::Failed("WorkerBootFailed", sentence()),
         4 => WorkerEnd::Failed("WorkerNeverAsked", sentence()),
         _ => WorkerEnd::Broken,
@@ -202,9 +206,9 @@ pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
 
 /// Runs a script as PHP on a command line does, with the classes of a Swoole server. Returns the script's exit code; in
 /// a worker that the script's server forked, never returns.
-pub fn run_script(ini: PhpIni, ini_entries: CString, arguments: Vec<CString>) -> ExitCode {
-    let (path, none) = ini_path(ini);
-    let (argc, mut argv) = leaked(arguments);
+pub fn run_script(ini: PhpIniSource, ini_entries: CString, arguments: Vec<CString>) -> ExitCode {
+    let (path, none) = raw_ini_path(ini);
+    let (argc, mut argv) = leak_arguments(arguments);
     // SAFETY: called once, before any thread exists. All strings are leaked on purpose, since PHP keeps the pointers
     // until the process exits; `argv` outlives the call and is terminated by NULL. C contains every zend_try, so no
     // bailout reaches this Rust frame.
@@ -216,15 +220,15 @@ pub fn run_script(ini: PhpIni, ini_entries: CString, arguments: Vec<CString>) ->
 /// Runs `code`, or the script named by the first argument, as php on a command line would. With `reports_effects`,
 /// writes to databases are reported ([`current_request::report_effects_to`]).
 pub fn run_command_line(
-    ini: PhpIni,
+    ini: PhpIniSource,
     ini_entries: CString,
     code: Option<CString>,
     reports_effects: bool,
     arguments: Vec<CString>,
 ) -> ExitCode {
-    let (path, none) = ini_path(ini);
+    let (path, none) = raw_ini_path(ini);
     let code = code.map_or(std::ptr::null(), |code| code.into_raw().cast_const());
-    let (argc, mut argv) = leaked(arguments);
+    let (argc, mut argv) = leak_arguments(arguments);
     let entries = ini_entries.into_raw();
     // SAFETY: as in `run_script`; `code` is NULL or leaked.
     let status = unsafe {
@@ -242,16 +246,16 @@ pub fn run_command_line(
 }
 
 /// Converts the choice of php.ini to the shim's form: a path or NULL, and whether PHP must read no php.ini.
-fn ini_path(ini: PhpIni) -> (*const c_char, bool) {
+fn raw_ini_path(ini: PhpIniSource) -> (*const c_char, bool) {
     match ini {
-        PhpIni::Search => (std::ptr::null(), false),
-        PhpIni::File(path) => (path.into_raw().cast_const(), false),
-        PhpIni::Nothing => (std::ptr::null(), true),
+        PhpIniSource::Search => (std::ptr::null(), false),
+        PhpIniSource::File(path) => (path.into_raw().cast_const(), false),
+        PhpIniSource::Disabled => (std::ptr::null(), true),
     }
 }
 
 /// Converts arguments to C's form, terminated by NULL. The strings are leaked.
-fn leaked(arguments: Vec<CString>) -> (c_int, Vec<*mut c_char>) {
+fn leak_arguments(arguments: Vec<CString>) -> (c_int, Vec<*mut c_char>) {
     let argc = c_int::try_from(arguments.len()).unwrap_or(c_int::MAX);
     let mut argv: Vec<*mut c_char> = arguments.into_iter().map(CString::into_raw).collect();
     argv.push(std::ptr::null_mut());
@@ -282,13 +286,13 @@ pub fn compile_scripts(paths: &[u8], seconds: u32) {
 }
 
 /// Makes room for process titles. The arguments must have been read before.
-pub fn title_prepare() {
+pub fn prepare_title() {
     // SAFETY: called once in a single-threaded process; argv is not used afterwards.
     unsafe { howdah_title_prepare() }
 }
 
 /// Sets the title of this process, which `ps` shows.
-pub fn title_set(title: &str) {
+pub fn set_title(title: &str) {
     let Ok(title) = CString::new(title) else {
         return;
     };
@@ -325,7 +329,7 @@ extern "C" fn howdah_publish() -> bool {
 /// Makes what has been written visible to the front when it next checks, without waking it.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_show() {
-    current_request::show();
+    current_request::make_visible();
 }
 
 /// See `shim/howdah.h`.
@@ -343,7 +347,7 @@ unsafe extern "C" fn howdah_describe(
 ) -> u32 {
     // SAFETY: as this function demands.
     let text = unsafe { bytes(sql, len) };
-    let (kind, described) = effect::describe(Dialect::from_number(dialect), text);
+    let (kind, described) = effect::describe_statement(Dialect::from_number(dialect), text);
     let fits = described.len().min(cap);
     // SAFETY: as this function demands; `fits` is at most `cap`.
     unsafe { std::ptr::copy_nonoverlapping(described.as_ptr(), out, fits) };
@@ -367,26 +371,26 @@ unsafe extern "C" fn howdah_read_body(out: *mut u8, len: usize) -> usize {
 /// Hands the request back to the front.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_done() {
-    current_request::done();
+    current_request::release();
 }
 
 /// Waits for a worker's next request. Returns NULL when there will be none.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_next_request() -> *const u8 {
-    worker::next()
+    worker::next_request()
 }
 
 /// Asks the front to replace the pool's workers by newly booted ones.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_ask_for_restart() {
-    worker::ask_for_restart();
+    worker::request_restart();
 }
 
 /// See `shim/howdah.h`.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_cannot_start(name: Text<'_>, sentence: Text<'_>) -> ! {
     let name = name.text().unwrap_or_default();
-    zygote::cannot_start(&name, sentence.owned().unwrap_or_default())
+    zygote::fail_startup(&name, sentence.owned().unwrap_or_default())
 }
 
 /// The integer widths that the boundary to C relies on.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::text::bytes;
-use crate::shared_cache::{self, Kept};
+use crate::shared_cache::{self, StoreResult};
 
 /// Bytes that C lends for the duration of a call.
 #[repr(C)]
@@ -67,7 +67,7 @@ unsafe extern "C" fn howdah_shared_cache_keep(
     let tags = tags.iter().map(|tag| unsafe { bytes(tag.at, tag.len) });
     let ttl = (ttl > 0).then(|| Duration::from_secs(ttl));
     shared_cache::cache()
-        .is_some_and(|cache| cache.set(key, value, ttl, tags, only_new) == Kept::Yes)
+        .is_some_and(|cache| cache.set(key, value, ttl, tags, only_new) == StoreResult::Stored)
 }
 
 /// # Safety

@@ -2,7 +2,7 @@
 //! argument or field fails a test instead of crashing the program.
 
 /// Returns a C header without comments and preprocessor lines, on one line.
-fn flat(header: &str) -> String {
+fn without_comments(header: &str) -> String {
     let mut text = String::new();
     let mut rest = header;
     while let Some(at) = rest.find("/*") {
@@ -23,8 +23,8 @@ fn c_type(kind: &str) -> String {
 }
 
 /// Returns `name(type,type)->result` for every function that `header` declares.
-fn declared(header: &str) -> Vec<String> {
-    let flat = flat(header);
+fn declared_in_c(header: &str) -> Vec<String> {
+    let flat = without_comments(header);
     // A block before the declaration ends without a `;`.
     let pieces = flat
         .split(';')
@@ -96,7 +96,7 @@ fn as_c(kind: &str) -> String {
 }
 
 /// Returns `name(type,type)->result` for every function whose declaration begins with `start` in `source`.
-fn written(source: &str, start: &str, ends: [char; 2]) -> Vec<String> {
+fn declared_in_rust(source: &str, start: &str, ends: [char; 2]) -> Vec<String> {
     let pieces = source.split(start).skip(1).map(|piece| {
         let piece = &piece[..piece.find(ends).expect("its end")];
         let (name, rest) = piece.split_once('(').expect("arguments");
@@ -112,7 +112,7 @@ fn written(source: &str, start: &str, ends: [char; 2]) -> Vec<String> {
 }
 
 #[track_caller]
-fn same(mut ours: Vec<String>, mut theirs: Vec<String>, at_least: usize) {
+fn assert_same_signatures(mut ours: Vec<String>, mut theirs: Vec<String>, at_least: usize) {
     ours.sort();
     theirs.sort();
     assert_eq!(ours, theirs);
@@ -137,27 +137,32 @@ const SWOOLE_FILES: [&str; 3] = [
 ];
 
 #[test]
-fn what_rust_calls_is_what_the_c_header_declares() {
+fn rust_imports_match_the_c_header() {
     let block = between(FFI, "unsafe extern \"C\" {", "\n}");
     let header = include_str!("../../shim/entry.h");
-    same(written(block, "fn ", [';', ';']), declared(header), 14);
+    assert_same_signatures(
+        declared_in_rust(block, "fn ", [';', ';']),
+        declared_in_c(header),
+        14,
+    );
 }
 
 #[test]
-fn what_c_calls_is_what_rust_exports() {
+fn rust_exports_match_the_c_headers() {
     let leaves = between(HOWDAH_H, "---- leaves", "---- the request being run");
     let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
     let exported =
-        [FFI, SHARED_CACHE].map(|source| written(source, "extern \"C\" fn ", ['{', '{']));
-    same(exported.concat(), declared(leaves), 18);
+        [FFI, SHARED_CACHE].map(|source| declared_in_rust(source, "extern \"C\" fn ", ['{', '{']));
+    assert_same_signatures(exported.concat(), declared_in_c(leaves), 18);
     let leaves = between(SWOOLE_H, "---- leaves", "---- parts of this mode");
     let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
-    let exported = SWOOLE_FILES.map(|source| written(source, "extern \"C\" fn ", ['{', '{']));
-    same(exported.concat(), declared(leaves), 28);
+    let exported =
+        SWOOLE_FILES.map(|source| declared_in_rust(source, "extern \"C\" fn ", ['{', '{']));
+    assert_same_signatures(exported.concat(), declared_in_c(leaves), 28);
 }
 
 #[test]
-fn what_both_sides_read_and_write_has_the_same_fields() {
+fn shared_structs_have_the_same_fields() {
     for rust in [
         "ServerSettings",
         "EventOut",
@@ -166,7 +171,7 @@ fn what_both_sides_read_and_write_has_the_same_fields() {
         "StatsOut",
     ] {
         let c = as_c(rust);
-        let flat = flat(SWOOLE_H);
+        let flat = without_comments(SWOOLE_H);
         let end = flat.find(&format!("}} {c};")).expect("the typedef");
         let start = flat[..end].rfind("typedef struct {").expect("its start") + 16;
         let mut theirs = Vec::new();

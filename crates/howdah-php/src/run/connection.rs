@@ -5,20 +5,20 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use howdah_http1::receiver::{Limits, Received, Receiver, Refused};
+use howdah_http1::receiver::{ReceiveProgress, ReceiveRefusal, Receiver, RequestLimits};
 
-use super::output::{GRACE, MIN_RATE, Output};
-use super::spill::{MappedSpill, Spilled, Store};
+use super::output::{ClientOutput, MIN_BYTES_PER_SECOND, SLOW_CLIENT_GRACE_MS};
+use super::spill::{MappedSpill, SpillStore, WorkerSpillFile};
 use super::sys;
 
 /// Bytes that one call reads from a socket.
-pub const SCRATCH: usize = 64 << 10;
+pub const READ_CHUNK_BYTES: usize = 64 << 10;
 
 /// Maximum bytes of a request body in memory; a longer body is moved to a file.
-const BODY_MEMORY: usize = 64 << 10;
+const MAX_BODY_IN_MEMORY: usize = 64 << 10;
 
 /// Maximum bytes that one call discards from a client that gets no more responses but continues to send.
-const MAX_DROPPED: usize = 1 << 20;
+const MAX_DISCARDED_BYTES: usize = 1 << 20;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,20 +33,20 @@ pub enum Phase {
 
 /// The result of reading from a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReadProgress {
     /// The request is not complete yet.
-    Waits,
+    Incomplete,
     /// A request is complete and can go to the script.
     Request,
     /// The client sent bytes that are refused.
-    Refused(Refused),
+    Refused(ReceiveRefusal),
     /// The connection has ended and can be closed.
-    Over,
+    Ended,
 }
 
 /// A client's connection and the request on it.
 #[derive(Debug)]
-pub struct Connection {
+pub struct SwooleConnection {
     socket: OwnedFd,
     /// The client's address; `None` on a unix socket.
     pub peer: Option<SocketAddr>,
@@ -59,49 +59,49 @@ pub struct Connection {
     input: Vec<u8>,
     unparsed: bool,
     /// The file of a long body: `stored` while the body is being received, `mapped` once it is complete.
-    stored: Option<Spilled>,
-    mapped: Option<MappedSpill>,
+    spilled_body: Option<WorkerSpillFile>,
+    mapped_body: Option<MappedSpill>,
     /// When the body began to arrive (ms).
-    body_since: u64,
+    body_began: u64,
     /// Output that the socket has not accepted yet.
-    output: Output,
+    output: ClientOutput,
     /// How long (ms) the script has waited for the client to read its response.
-    pub waited: u64,
+    pub script_waited: u64,
     /// The kernel may have bytes for this connection. epoll is edge-triggered, so this is set until a read finds none.
     readable: bool,
     /// The client has closed its sending half.
-    ended: bool,
+    client_ended: bool,
     /// Close the connection once the response has been sent.
     pub close_after: bool,
     /// Number of requests answered on this connection.
     pub served: u64,
     /// When the client last sent or read something that the server waits for (ms).
-    pub active: u64,
+    pub last_active: u64,
     /// When the request being received began (ms).
-    pub began: u64,
+    pub request_began: u64,
 }
 
-impl Connection {
+impl SwooleConnection {
     /// Creates the state of a connection that was just accepted.
-    pub fn new(socket: OwnedFd, peer: Option<SocketAddr>, now: u64) -> Connection {
-        Connection {
+    pub fn new(socket: OwnedFd, peer: Option<SocketAddr>, now: u64) -> SwooleConnection {
+        SwooleConnection {
             socket,
             peer,
             phase: Phase::Receiving,
             receiver: Receiver::default(),
             input: Vec::new(),
             unparsed: false,
-            stored: None,
-            mapped: None,
-            body_since: now,
-            output: Output::default(),
-            waited: 0,
+            spilled_body: None,
+            mapped_body: None,
+            body_began: now,
+            output: ClientOutput::default(),
+            script_waited: 0,
             readable: false,
-            ended: false,
+            client_ended: false,
             close_after: false,
             served: 0,
-            active: now,
-            began: now,
+            last_active: now,
+            request_began: now,
         }
     }
 
@@ -125,7 +125,7 @@ impl Connection {
 
     /// Returns how many bytes wait for the client in memory.
     pub fn pending_output(&self) -> usize {
-        self.output.memory()
+        self.output.bytes_in_memory()
     }
 
     /// Returns whether output waits to be sent.
@@ -133,18 +133,19 @@ impl Connection {
         !self.output.is_empty()
     }
 
-    /// Returns whether the client reads its response more slowly than [`MIN_RATE`] on average.
+    /// Returns whether the client reads its response more slowly than [`MIN_BYTES_PER_SECOND`] on average.
     pub fn reads_too_slowly(&self, now: u64) -> bool {
         self.output.is_too_slow(now)
     }
 
     /// Returns whether the connection can make progress without another event from the kernel.
     pub fn can_resume(&self) -> bool {
-        self.phase == Phase::Receiving && (self.readable || !self.input.is_empty() || self.ended)
+        self.phase == Phase::Receiving
+            && (self.readable || !self.input.is_empty() || self.client_ended)
     }
 
     /// Notes that the kernel has bytes, or the end of the stream.
-    pub fn on_readable(&mut self) {
+    pub fn mark_readable(&mut self) {
         self.readable = true;
     }
 
@@ -152,127 +153,138 @@ impl Connection {
     pub fn read(
         &mut self,
         scratch: &mut [u8],
-        limits: &Limits,
-        store: &Store,
+        limits: &RequestLimits,
+        store: &SpillStore,
         now: u64,
-    ) -> Progress {
+    ) -> ReadProgress {
         let mut dropped = 0;
         loop {
             match self.phase {
                 Phase::Receiving => {
                     if self.unparsed && !self.input.is_empty() {
                         let input = std::mem::take(&mut self.input);
-                        let progress = self.take(&input, limits, store, now);
-                        if progress != Progress::Waits {
+                        let progress = self.receive_bytes(&input, limits, store, now);
+                        if progress != ReadProgress::Incomplete {
                             return progress;
                         }
                     }
                 }
                 // Bytes that arrive now stay in the kernel and are read once the response is complete.
-                Phase::Answering => return Progress::Waits,
+                Phase::Answering => return ReadProgress::Incomplete,
                 Phase::Closing => {}
             }
             if !self.readable {
-                return if self.ended {
-                    Progress::Over
+                return if self.client_ended {
+                    ReadProgress::Ended
                 } else {
-                    Progress::Waits
+                    ReadProgress::Incomplete
                 };
             }
             match sys::receive(self.fd(), scratch) {
                 Ok(0) => {
                     self.readable = false;
-                    self.ended = true;
+                    self.client_ended = true;
                 }
                 Ok(n) => {
                     // Fewer bytes than requested: the kernel has no more and will report the next ones.
                     self.readable = n == scratch.len();
                     if self.phase == Phase::Closing {
                         dropped += n;
-                        if dropped > MAX_DROPPED {
-                            return Progress::Over;
+                        if dropped > MAX_DISCARDED_BYTES {
+                            return ReadProgress::Ended;
                         }
                         continue;
                     }
                     if self.is_idle() {
-                        self.began = now;
+                        self.request_began = now;
                     }
-                    self.active = now;
+                    self.last_active = now;
                     let progress = if self.input.is_empty() {
-                        self.take(&scratch[..n], limits, store, now)
+                        self.receive_bytes(&scratch[..n], limits, store, now)
                     } else {
                         self.input.extend_from_slice(&scratch[..n]);
                         // A header block that arrives byte by byte is parsed only when a line has ended.
                         self.unparsed |=
                             scratch[..n].contains(&b'\n') || self.input.len() > limits.head.bytes;
-                        Progress::Waits
+                        ReadProgress::Incomplete
                     };
-                    if progress != Progress::Waits {
+                    if progress != ReadProgress::Incomplete {
                         return progress;
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Progress::Over,
+                Err(_) => return ReadProgress::Ended,
             }
         }
     }
 
     /// Passes bytes to the receiver and keeps the ones that it does not consume.
-    fn take(&mut self, bytes: &[u8], limits: &Limits, store: &Store, now: u64) -> Progress {
+    fn receive_bytes(
+        &mut self,
+        bytes: &[u8],
+        limits: &RequestLimits,
+        store: &SpillStore,
+        now: u64,
+    ) -> ReadProgress {
         if self.receiver.head().is_none() {
-            self.body_since = now;
+            self.body_began = now;
         }
-        match self.receiver.take(bytes, limits) {
+        match self.receiver.consume(bytes, limits) {
             Ok((used, received)) => {
                 self.input.extend_from_slice(&bytes[used..]);
                 self.unparsed = used > 0 || self.receiver.in_body();
-                if !self.keep_body(received, limits, store) {
-                    return Progress::Refused(Refused::SpillFailed);
+                if !self.spill_body(received, limits, store) {
+                    return ReadProgress::Refused(ReceiveRefusal::SpillFailed);
                 }
                 match received {
-                    Received::More => Progress::Waits,
-                    Received::AwaitsContinue => {
+                    ReceiveProgress::More => ReadProgress::Incomplete,
+                    ReceiveProgress::AwaitsContinue => {
                         if self.write(b"HTTP/1.1 100 Continue\r\n\r\n", b"", store, now) {
-                            Progress::Waits
+                            ReadProgress::Incomplete
                         } else {
-                            Progress::Over
+                            ReadProgress::Ended
                         }
                     }
-                    Received::Complete => {
+                    ReceiveProgress::Complete => {
                         self.phase = Phase::Answering;
-                        Progress::Request
+                        ReadProgress::Request
                     }
                 }
             }
-            Err(why) => Progress::Refused(why),
+            Err(why) => ReadProgress::Refused(why),
         }
     }
 
     /// Moves a long body to a file. If no file is available, a body within the limit of ordinary bodies stays in
     /// memory.
-    fn keep_body(&mut self, received: Received, limits: &Limits, store: &Store) -> bool {
+    fn spill_body(
+        &mut self,
+        received: ReceiveProgress,
+        limits: &RequestLimits,
+        store: &SpillStore,
+    ) -> bool {
         let body = self.receiver.body();
-        if self.stored.is_none() && body.len() > BODY_MEMORY {
-            self.stored = store.keep(&[body], self.active);
-            if self.stored.is_none() {
+        if self.spilled_body.is_none() && body.len() > MAX_BODY_IN_MEMORY {
+            self.spilled_body = store.create(&[body], self.last_active);
+            if self.spilled_body.is_none() {
                 return self.receiver.received() <= limits.body;
             }
-            self.receiver.release();
-        } else if let Some(file) = &mut self.stored {
+            self.receiver.release_body();
+        } else if let Some(file) = &mut self.spilled_body {
             if let Err(e) = file.append(body) {
-                store.complain(&e, self.active);
+                store.log_failure(&e, self.last_active);
                 return false;
             }
-            self.receiver.release();
+            self.receiver.release_body();
         }
-        if received == Received::Complete
-            && let Some(file) = self.stored.take()
+        if received == ReceiveProgress::Complete
+            && let Some(file) = self.spilled_body.take()
         {
             match file.map() {
-                Ok(mapped) => self.mapped = Some(mapped),
+                Ok(mapped) => self.mapped_body = Some(mapped),
                 Err(e) => {
-                    store.complain(&e, self.active);
+                    store.log_failure(&e, self.last_active);
                     return false;
                 }
             }
@@ -282,20 +294,22 @@ impl Connection {
 
     /// Returns the body of a complete request.
     pub fn body(&self) -> &[u8] {
-        match &self.mapped {
+        match &self.mapped_body {
             Some(mapped) => mapped,
             None => self.receiver.body(),
         }
     }
 
-    /// Returns whether the body arrives more slowly than [`MIN_RATE`] on average.
+    /// Returns whether the body arrives more slowly than [`MIN_BYTES_PER_SECOND`] on average.
     pub fn body_is_too_slow(&self, now: u64) -> bool {
-        let over = now.saturating_sub(self.body_since).saturating_sub(GRACE);
-        self.receiver.received() < over * MIN_RATE / 1000
+        let over = now
+            .saturating_sub(self.body_began)
+            .saturating_sub(SLOW_CLIENT_GRACE_MS);
+        self.receiver.received() < over * MIN_BYTES_PER_SECOND / 1000
     }
 
     /// Sends bytes, or queues them until the client reads them. Returns `false` if the connection is broken.
-    pub fn write(&mut self, first: &[u8], second: &[u8], store: &Store, now: u64) -> bool {
+    pub fn write(&mut self, first: &[u8], second: &[u8], store: &SpillStore, now: u64) -> bool {
         if self.has_output() && !self.flush(now) {
             return false;
         }
@@ -303,7 +317,7 @@ impl Connection {
         while !(self.has_output() || first.is_empty() && second.is_empty()) {
             match sys::send(self.fd(), first, second, false) {
                 Ok(n) => {
-                    self.active = now;
+                    self.last_active = now;
                     let of_first = n.min(first.len());
                     first = &first[of_first..];
                     second = &second[n - of_first..];
@@ -321,7 +335,7 @@ impl Connection {
         }
         if !self.has_output() {
             // The time limit for reading this output begins now.
-            self.active = now;
+            self.last_active = now;
         }
         self.output.push([first, second], store, now);
         true
@@ -339,24 +353,24 @@ impl Connection {
             return false;
         };
         if sent > 0 {
-            self.active = now;
+            self.last_active = now;
         }
         true
     }
 
     /// Drops the request and its body, which are not needed any more.
-    pub fn forget_request(&mut self) {
-        self.receiver.next();
-        (self.stored, self.mapped, self.waited) = (None, None, 0);
+    pub fn drop_request(&mut self) {
+        self.receiver.reset_for_next();
+        (self.spilled_body, self.mapped_body, self.script_waited) = (None, None, 0);
     }
 
     /// Prepares for the next request after a complete response.
-    pub fn next(&mut self, now: u64) {
-        self.forget_request();
+    pub fn begin_next_request(&mut self, now: u64) {
+        self.drop_request();
         self.served += 1;
         self.phase = Phase::Receiving;
-        self.active = now;
-        self.began = now;
+        self.last_active = now;
+        self.request_began = now;
         if self.input.is_empty() {
             self.input = Vec::new();
         }
@@ -364,13 +378,13 @@ impl Connection {
 
     /// Stops handling requests. The sending half is closed once all output has been sent; the client then closes its
     /// side, so no reset overtakes the response (RFC 9112 §9.6).
-    pub fn close_softly(&mut self, now: u64) {
+    pub fn close_after_output(&mut self, now: u64) {
         self.phase = Phase::Closing;
         self.close_after = true;
-        self.active = now;
+        self.last_active = now;
         self.input = Vec::new();
         if !self.has_output() {
-            sys::shut_sending(self.fd());
+            sys::shutdown_sending(self.fd());
         }
     }
 }

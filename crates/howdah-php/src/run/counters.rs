@@ -23,37 +23,37 @@ pub enum Counter {
     /// 1 once `workerStart` has returned, 0 before.
     Ready,
     /// When the current call of the script began (ms); 0 while the worker handles its connections.
-    Called,
+    ScriptCalledAt,
 }
 
-const COUNTERS: usize = 8;
+const COUNTERS_PER_WORKER: usize = 8;
 
 /// One worker's view of all counters.
 #[derive(Clone, Copy, Debug)]
-pub struct Counters {
+pub struct WorkerCounters {
     cells: &'static [AtomicU64],
     own: usize,
 }
 
-impl Counters {
+impl WorkerCounters {
     /// Creates the counters of `workers` workers, before the workers are forked.
-    pub fn new(workers: u64) -> std::io::Result<Counters> {
-        Ok(Counters {
-            cells: shared_counters(workers as usize * COUNTERS)?,
+    pub fn new(workers: u64) -> std::io::Result<WorkerCounters> {
+        Ok(WorkerCounters {
+            cells: shared_counters(workers as usize * COUNTERS_PER_WORKER)?,
             own: 0,
         })
     }
 
     /// Returns the same counters, with worker `number` as the owner.
-    pub fn of(self, number: u64) -> Counters {
-        Counters {
+    pub fn for_worker(self, number: u64) -> WorkerCounters {
+        WorkerCounters {
             own: number as usize,
             ..self
         }
     }
 
     fn cell(&self, worker: usize, counter: Counter) -> &AtomicU64 {
-        &self.cells[worker * COUNTERS + counter as usize]
+        &self.cells[worker * COUNTERS_PER_WORKER + counter as usize]
     }
 
     /// Adds `n` to this worker's counter.
@@ -74,18 +74,18 @@ impl Counters {
 
     /// Returns the smallest number of connections among the other workers that are ready and can accept one, which
     /// means that they have not been in their script since before `then` (ms).
-    pub fn fewest_elsewhere(&self, then: u64) -> Option<u64> {
+    pub fn fewest_connections_elsewhere(&self, then: u64) -> Option<u64> {
         let of = |worker, counter| self.cell(worker, counter).load(Ordering::Relaxed);
-        (0..self.cells.len() / COUNTERS)
+        (0..self.cells.len() / COUNTERS_PER_WORKER)
             .filter(|worker| *worker != self.own && of(*worker, Counter::Ready) == 1)
-            .filter(|worker| !(1..then).contains(&of(*worker, Counter::Called)))
+            .filter(|worker| !(1..then).contains(&of(*worker, Counter::ScriptCalledAt)))
             .map(|worker| of(worker, Counter::Connections))
             .min()
     }
 
     /// Returns the sum of a counter over all workers.
     pub fn sum(&self, counter: Counter) -> u64 {
-        (0..self.cells.len() / COUNTERS)
+        (0..self.cells.len() / COUNTERS_PER_WORKER)
             .map(|worker| self.cell(worker, counter).load(Ordering::Relaxed))
             .sum()
     }

@@ -16,7 +16,7 @@ use super::mime;
 
 /// The directory from which static files are sent.
 #[derive(Clone, Debug)]
-pub struct Root {
+pub struct StaticRoot {
     path: PathBuf,
     /// Path prefixes below which files are served; empty for all paths.
     locations: Vec<Vec<u8>>,
@@ -24,7 +24,7 @@ pub struct Root {
 
 /// A static file that answers a request.
 #[derive(Debug)]
-pub struct Found {
+pub struct StaticFile {
     /// The file, opened for reading.
     pub file: File,
     /// The file's size in bytes.
@@ -39,41 +39,41 @@ pub struct Found {
 
 /// What answers a request: a file, a 404 or the script.
 #[derive(Debug)]
-pub enum Answer {
+pub enum StaticOutcome {
     /// This file is sent.
-    File(Found),
+    File(StaticFile),
     /// A 404, as in Swoole: the path is below one of the `locations` but names no file.
-    Missing,
+    NotFound,
     /// The script answers the request.
     Script,
 }
 
-impl Root {
+impl StaticRoot {
     /// Resolves the directory once, when the server starts.
-    pub fn new(directory: &Path, locations: Vec<Vec<u8>>) -> std::io::Result<Root> {
+    pub fn new(directory: &Path, locations: Vec<Vec<u8>>) -> std::io::Result<StaticRoot> {
         let path = std::fs::canonicalize(directory)?;
         if !path.is_dir() {
             return Err(std::io::Error::from(std::io::ErrorKind::NotADirectory));
         }
-        Ok(Root { path, locations })
+        Ok(StaticRoot { path, locations })
     }
 
     /// Decides whether a file of this root, a 404 or the script answers the request.
-    pub fn find(&self, head: &RequestHead) -> Answer {
-        let Some(path) = self.wanted(head) else {
-            return Answer::Script;
+    pub fn resolve(&self, head: &RequestHead) -> StaticOutcome {
+        let Some(path) = self.requested_path(head) else {
+            return StaticOutcome::Script;
         };
         match self.open(&path, head) {
-            Ok(Some(found)) => Answer::File(found),
-            Ok(None) => Answer::Script,
-            Err(_) if self.locations.is_empty() => Answer::Script,
-            Err(_) => Answer::Missing,
+            Ok(Some(found)) => StaticOutcome::File(found),
+            Ok(None) => StaticOutcome::Script,
+            Err(_) if self.locations.is_empty() => StaticOutcome::Script,
+            Err(_) => StaticOutcome::NotFound,
         }
     }
 
     /// Returns the decoded path of a request for a file, or `None` if the request is not one or files of this name are
     /// never sent.
-    fn wanted(&self, head: &RequestHead) -> Option<Vec<u8>> {
+    fn requested_path(&self, head: &RequestHead) -> Option<Vec<u8>> {
         if !matches!(head.method(), b"GET" | b"HEAD") {
             return None;
         }
@@ -86,7 +86,7 @@ impl Root {
 
     /// Opens the file at a path. Returns `None` for a directory, and where a link leads to a file that is never sent.
     /// Fails with `NotFound` for a path outside of the root.
-    fn open(&self, path: &[u8], head: &RequestHead) -> std::io::Result<Option<Found>> {
+    fn open(&self, path: &[u8], head: &RequestHead) -> std::io::Result<Option<StaticFile>> {
         // join() would treat an absolute path as the whole result.
         let slashes = path.iter().take_while(|b| **b == b'/').count();
         let wanted = self
@@ -106,7 +106,7 @@ impl Root {
         let file = File::open(&real)?;
         let meta = file.metadata()?;
         let modified = imf_fixdate(meta.mtime());
-        Ok(Some(Found {
+        Ok(Some(StaticFile {
             size: meta.len(),
             not_modified: head.header(b"if-modified-since") == Some(&modified[..]),
             modified,
@@ -119,7 +119,7 @@ impl Root {
 fn is_hidden(path: &[u8]) -> bool {
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
     hidden::hidden_segment(path)
-        .or_else(|| hidden::never_sent(name))
+        .or_else(|| hidden::hidden_file_name(name))
         .is_some()
 }
 
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_decoded_once_and_broken_ones_are_no_path() {
+    fn path_escapes_are_decoded_once_and_broken_ones_refused() {
         assert_eq!(decode(b"/a%20b%2520"), Some(b"/a b%20".to_vec()));
         for bad in ["/%", "/%2", "/%zz", "/%00"] {
             assert_eq!(decode(bad.as_bytes()), None, "{bad}");

@@ -9,11 +9,11 @@ use std::sync::OnceLock;
 use super::sys;
 
 /// The address of `--listen`, which overrides the one that the script names.
-static INSTEAD: OnceLock<Address> = OnceLock::new();
+static LISTEN_OVERRIDE: OnceLock<SwooleAddress> = OnceLock::new();
 
 /// An address that a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum SwooleAddress {
     /// Host and port; port 0 means any free port.
     Tcp(String, u16),
     /// The path of a unix socket.
@@ -21,39 +21,39 @@ pub enum Address {
 }
 
 /// Parses `--listen`: `HOST:PORT`, `:PORT` or `unix:PATH`.
-pub fn parse(text: &str) -> Result<Address, String> {
+pub fn parse_listen_address(text: &str) -> Result<SwooleAddress, String> {
     if let Some(path) = text.strip_prefix("unix:") {
-        return Ok(Address::Unix(path.to_owned()));
+        return Ok(SwooleAddress::Unix(path.to_owned()));
     }
     let bad = || format!("BadAddress: --listen cannot be {text:?}; HOST:PORT, :PORT or unix:PATH");
     let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
     let port = port.parse().map_err(|_| bad())?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let host = if host.is_empty() { "0.0.0.0" } else { host };
-    Ok(Address::Tcp(host.to_owned(), port))
+    Ok(SwooleAddress::Tcp(host.to_owned(), port))
 }
 
 /// Sets the address to listen on, whatever the script names.
-pub fn listen_instead(address: Address) {
+pub fn override_listen_address(address: SwooleAddress) {
     // Called once, before the script.
-    let _ = INSTEAD.set(address);
+    let _ = LISTEN_OVERRIDE.set(address);
 }
 
 /// Binds the address that the script names, or the one of `--listen`. Returns the socket and the address as it is
 /// logged.
 pub fn bind(host: &str, port: u16, unix: bool) -> Result<(OwnedFd, String), String> {
     let named = if unix {
-        Address::Unix(host.to_owned())
+        SwooleAddress::Unix(host.to_owned())
     } else {
-        Address::Tcp(host.to_owned(), port)
+        SwooleAddress::Tcp(host.to_owned(), port)
     };
-    let address = INSTEAD.get().unwrap_or(&named);
+    let address = LISTEN_OVERRIDE.get().unwrap_or(&named);
     let (shown, bound) = match address {
-        Address::Unix(path) => {
+        SwooleAddress::Unix(path) => {
             let bound = sys::bind_unix(Path::new(path));
             (path.clone(), bound.map(|s| (s, format!("unix:{path}"))))
         }
-        Address::Tcp(host, port) => {
+        SwooleAddress::Tcp(host, port) => {
             let shown = format!("{host}:{port}");
             let mut at = resolve(host, *port).map_err(|e| format!("BadAddress: {shown}: {e}"))?;
             let bound = sys::bind_tcp(&at).map(|socket| {
@@ -88,14 +88,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_people_write_them() {
-        let tcp = |host: &str, port| Ok(Address::Tcp(host.to_owned(), port));
-        assert_eq!(parse("127.0.0.1:0"), tcp("127.0.0.1", 0));
-        assert_eq!(parse(":9501"), tcp("0.0.0.0", 9501));
-        assert_eq!(parse("[::1]:80"), tcp("::1", 80));
-        assert_eq!(parse("unix:/run/a"), Ok(Address::Unix("/run/a".to_owned())));
+    fn listen_addresses_are_parsed() {
+        let tcp = |host: &str, port| Ok(SwooleAddress::Tcp(host.to_owned(), port));
+        assert_eq!(parse_listen_address("127.0.0.1:0"), tcp("127.0.0.1", 0));
+        assert_eq!(parse_listen_address(":9501"), tcp("0.0.0.0", 9501));
+        assert_eq!(parse_listen_address("[::1]:80"), tcp("::1", 80));
+        assert_eq!(
+            parse_listen_address("unix:/run/a"),
+            Ok(SwooleAddress::Unix("/run/a".to_owned()))
+        );
         for bad in ["9501", "a:b", "h:70000"] {
-            assert!(parse(bad).unwrap_err().starts_with("BadAddress"), "{bad}");
+            assert!(
+                parse_listen_address(bad)
+                    .unwrap_err()
+                    .starts_with("BadAddress"),
+                "{bad}"
+            );
         }
     }
 }

@@ -11,20 +11,20 @@ use howdah_http1::date::imf_fixdate;
 
 use super::sys;
 
-static FILE: Mutex<Option<File>> = Mutex::new(None);
+static LOG_FILE: Mutex<Option<File>> = Mutex::new(None);
 /// Whether the script's `log_level` lets informational messages through.
-static TALKS: AtomicBool = AtomicBool::new(true);
+static LOGS_INFO: AtomicBool = AtomicBool::new(true);
 
 /// Redirects the log to a file, to which it appends.
-pub fn open(path: &Path) -> std::io::Result<()> {
+pub fn open_file(path: &Path) -> std::io::Result<()> {
     let file = File::options().append(true).create(true).open(path)?;
-    *FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    *LOG_FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
     Ok(())
 }
 
 /// Sets whether [`info`] writes anything.
-pub fn set_talks(talks: bool) {
-    TALKS.store(talks, Ordering::Relaxed);
+pub fn set_logs_info(talks: bool) {
+    LOGS_INFO.store(talks, Ordering::Relaxed);
 }
 
 /// Logs something that the administrator should know.
@@ -34,7 +34,7 @@ pub fn warn(text: &str) {
 
 /// Logs a normal event.
 pub fn info(text: &str) {
-    if TALKS.load(Ordering::Relaxed) {
+    if LOGS_INFO.load(Ordering::Relaxed) {
         write("info", text);
     }
 }
@@ -51,7 +51,7 @@ fn write(level: &str, text: &str) {
         String::from_utf8_lossy(&date),
         crate::sys::own_pid()
     );
-    let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut file = LOG_FILE.lock().unwrap_or_else(PoisonError::into_inner);
     // If the log cannot be written, there is no other place to report that.
     let _ = match &mut *file {
         Some(file) => file.write_all(line.as_bytes()),

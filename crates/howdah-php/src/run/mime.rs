@@ -6,38 +6,38 @@ use std::sync::{Mutex, PoisonError};
 
 /// The types that the script has set; `None` is an extension whose type was removed. There are few of them, and they
 /// live as long as the process.
-static SAID: Mutex<Option<HashMap<Vec<u8>, Option<&'static str>>>> = Mutex::new(None);
+static SCRIPT_TYPES: Mutex<Option<HashMap<Vec<u8>, Option<&'static str>>>> = Mutex::new(None);
 
 /// The type of all other files.
-const OTHER: &str = "application/octet-stream";
+const DEFAULT_TYPE: &str = "application/octet-stream";
 
 /// Returns the type of an extension, if it has one.
 pub fn find(extension: &[u8]) -> Option<&'static str> {
     let lower = extension.to_ascii_lowercase();
-    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let said = SCRIPT_TYPES.lock().unwrap_or_else(PoisonError::into_inner);
     match said.as_ref().and_then(|said| said.get(&lower)) {
         Some(said) => *said,
-        None => known(&lower),
+        None => built_in_type(&lower),
     }
 }
 
 /// Returns the type with which a file of that extension is sent.
 pub fn content_type(extension: &[u8]) -> &'static str {
-    find(extension).unwrap_or(OTHER)
+    find(extension).unwrap_or(DEFAULT_TYPE)
 }
 
 /// Sets the type of an extension, or removes it if `content_type` is `None`.
 pub fn set(extension: &[u8], content_type: Option<&str>) {
     let content_type: Option<&'static str> =
         content_type.map(|text| Box::leak(text.to_owned().into_boxed_str()) as &str);
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut said = SCRIPT_TYPES.lock().unwrap_or_else(PoisonError::into_inner);
     said.get_or_insert_default()
         .insert(extension.to_ascii_lowercase(), content_type);
 }
 
 /// Returns the type of a lower-case extension that the server knows. Text is declared as UTF-8, although a file may use
 /// another encoding.
-fn known(extension: &[u8]) -> Option<&'static str> {
+fn built_in_type(extension: &[u8]) -> Option<&'static str> {
     let known = match extension {
         b"html" | b"htm" => "text/html; charset=utf-8",
         b"css" => "text/css; charset=utf-8",

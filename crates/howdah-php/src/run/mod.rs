@@ -5,7 +5,7 @@
 //!
 //! From the inside out: [`timers`], [`worker_manager`] and [`counters`] hold state; [`connection`] is one client,
 //! [`output`] is the output that waits for it, [`spill`] manages the files for long output and bodies, [`files`] finds
-//! static files, [`mime`] has their types, [`heads`] builds the server's own responses; [`worker`] is a worker's event
+//! static files, [`mime`] has their types, [`response_heads`] builds the server's own responses; [`worker`] is a worker's event
 //! loop; [`listener`] binds the address; [`crate::ffi`] has the functions that the shim calls. [`sys`] is the module
 //! with `unsafe`.
 //!
@@ -15,11 +15,11 @@
 pub mod connection;
 pub mod counters;
 pub mod files;
-mod heads;
 pub mod listener;
 pub mod log;
 pub mod mime;
 mod output;
+mod response_heads;
 mod spill;
 pub mod sys;
 pub mod timers;
@@ -29,14 +29,14 @@ pub mod worker_manager;
 use std::ffi::{CString, OsString};
 use std::process::ExitCode;
 
-use crate::command_line::{PhpSettings, string, value_of};
+use crate::command_line::{CommandLineSettings, c_string, option_value};
 use crate::ffi;
 
 /// The parsed command line of `howdah-php run`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RunOptions {
-    settings: PhpSettings,
-    listen: Option<listener::Address>,
+    settings: CommandLineSettings,
+    listen: Option<listener::SwooleAddress>,
     /// The script and its arguments.
     arguments: Vec<CString>,
 }
@@ -51,12 +51,12 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(options) => options,
         Err(why) => return refuse(why, 2),
     };
-    let (php_ini, entries) = match options.settings.settle() {
+    let (php_ini, entries) = match options.settings.resolve() {
         Ok(settled) => settled,
         Err(why) => return refuse(why, 1),
     };
     if let Some(address) = options.listen {
-        listener::listen_instead(address);
+        listener::override_listen_address(address);
     }
     ffi::run_script(php_ini, entries, options.arguments)
 }
@@ -65,16 +65,16 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, St
     let mut options = RunOptions::default();
     while let Some(argument) = arguments.next() {
         let name = argument.to_string_lossy().into_owned();
-        let mut value = || value_of(&name, &mut arguments);
-        if options.settings.take(&name, &mut value)? {
+        let mut value = || option_value(&name, &mut arguments);
+        if options.settings.take_option(&name, &mut value)? {
             continue;
         }
         match name.as_str() {
             "--listen" => {
-                options.listen = Some(listener::parse(&value()?.to_string_lossy())?);
+                options.listen = Some(listener::parse_listen_address(&value()?.to_string_lossy())?);
             }
             "--" => {
-                options.arguments = strings(arguments)?;
+                options.arguments = c_strings(arguments)?;
                 break;
             }
             _ if name.starts_with('-') => {
@@ -83,7 +83,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, St
                 ));
             }
             _ => {
-                options.arguments = strings(std::iter::once(argument).chain(arguments))?;
+                options.arguments = c_strings(std::iter::once(argument).chain(arguments))?;
                 break;
             }
         }
@@ -94,8 +94,8 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, St
     Ok(options)
 }
 
-fn strings(arguments: impl Iterator<Item = OsString>) -> Result<Vec<CString>, String> {
-    arguments.map(string).collect()
+fn c_strings(arguments: impl Iterator<Item = OsString>) -> Result<Vec<CString>, String> {
+    arguments.map(c_string).collect()
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scripts_own_options_are_the_scripts() {
+    fn options_after_the_script_belong_to_it() {
         let options = parsed(&["-d", "a=1", "-d", "b", "s.php", "-d", "x", "--listen"]).unwrap();
         assert_eq!(options.settings.ini_entries, b"a=1\nb=1\n");
         let arguments: Vec<_> = options
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn run_option_errors_are_named() {
         for (arguments, name) in [
             (&["--bogus", "s.php"][..], "UnknownOption"),
             (&["--listen"], "MissingValue"),

@@ -1,27 +1,27 @@
 //! The output that waits for one client, in order: bytes in memory, bytes in a file once there are many, and parts of
 //! files. A script therefore never waits for a slow reader, and a slow reader uses no more memory than
-//! [`OUTPUT_MEMORY`] while there is room for its file.
+//! [`MAX_OUTPUT_IN_MEMORY`] while there is room for its file.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::spill::{Spilled, Store};
+use super::spill::{SpillStore, WorkerSpillFile};
 use super::sys;
 
 /// Maximum bytes of one client's output that wait in memory while a file is available.
-const OUTPUT_MEMORY: usize = 256 << 10;
+const MAX_OUTPUT_IN_MEMORY: usize = 256 << 10;
 /// The minimum average rate, in bytes per second, at which a client must read or send, and how long (ms) it may be
 /// slower at first. Kestrel uses the same values, and so does the front for bodies. Every real link is faster.
-pub const MIN_RATE: u64 = 240;
-pub const GRACE: u64 = 5_000;
+pub const MIN_BYTES_PER_SECOND: u64 = 240;
+pub const SLOW_CLIENT_GRACE_MS: u64 = 5_000;
 
 #[derive(Debug)]
-enum Piece {
+enum OutputPiece {
     /// Bytes in memory, and how many of them the socket has accepted.
     Memory(Vec<u8>, usize),
     /// Bytes that were too many for memory, and how many of them the socket has accepted.
-    Spilled(Spilled, u64),
+    Spilled(WorkerSpillFile, u64),
     /// Part of a file that the script sends.
     File {
         file: OwnedFd,
@@ -32,72 +32,76 @@ enum Piece {
 
 /// The output that one client has still to receive.
 #[derive(Debug, Default)]
-pub struct Output {
-    pieces: VecDeque<Piece>,
+pub struct ClientOutput {
+    pieces: VecDeque<OutputPiece>,
     /// Number of the bytes that are in memory rather than in files.
-    memory: usize,
+    bytes_in_memory: usize,
     /// When output began to wait (ms), and how many bytes the client has read since.
-    since: u64,
-    taken: u64,
+    waiting_since: u64,
+    bytes_taken: u64,
 }
 
-impl Output {
+impl ClientOutput {
     /// Returns whether the client has received everything.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
     /// Returns how many bytes wait in memory.
-    pub fn memory(&self) -> usize {
-        self.memory
+    pub fn bytes_in_memory(&self) -> usize {
+        self.bytes_in_memory
     }
 
-    /// Returns whether the client reads less than [`MIN_RATE`] on average, measured since output began to wait for it.
+    /// Returns whether the client reads less than [`MIN_BYTES_PER_SECOND`] on average, measured since output began to wait for it.
     pub fn is_too_slow(&self, now: u64) -> bool {
-        let over = now.saturating_sub(self.since).saturating_sub(GRACE);
-        !self.is_empty() && self.taken < over * MIN_RATE / 1000
+        let over = now
+            .saturating_sub(self.waiting_since)
+            .saturating_sub(SLOW_CLIENT_GRACE_MS);
+        !self.is_empty() && self.bytes_taken < over * MIN_BYTES_PER_SECOND / 1000
     }
 
-    fn begin(&mut self, now: u64) {
+    fn start_waiting(&mut self, now: u64) {
         if self.pieces.is_empty() {
-            (self.since, self.taken) = (now, 0);
+            (self.waiting_since, self.bytes_taken) = (now, 0);
         }
     }
 
     /// Appends bytes to the queue.
-    pub fn push(&mut self, bytes: [&[u8]; 2], store: &Store, now: u64) {
-        self.begin(now);
-        if let Some(Piece::Spilled(file, _)) = self.pieces.back_mut() {
+    pub fn push(&mut self, bytes: [&[u8]; 2], store: &SpillStore, now: u64) {
+        self.start_waiting(now);
+        if let Some(OutputPiece::Spilled(file, _)) = self.pieces.back_mut() {
             // Both parts are appended, or neither: `append` does not count bytes of a failed write.
             match file.append(&bytes.concat()) {
                 Ok(()) => return,
-                Err(e) => store.complain(&e, now),
+                Err(e) => store.log_failure(&e, now),
             }
         }
         let more = bytes[0].len() + bytes[1].len();
-        if self.memory + more > OUTPUT_MEMORY
-            && let Some(file) = store.keep(&bytes, now)
+        if self.bytes_in_memory + more > MAX_OUTPUT_IN_MEMORY
+            && let Some(file) = store.create(&bytes, now)
         {
-            self.pieces.push_back(Piece::Spilled(file, 0));
+            self.pieces.push_back(OutputPiece::Spilled(file, 0));
             return;
         }
-        self.memory += more;
+        self.bytes_in_memory += more;
         match self.pieces.back_mut() {
-            Some(Piece::Memory(kept, sent)) => {
+            Some(OutputPiece::Memory(kept, sent)) => {
                 kept.drain(..*sent);
                 *sent = 0;
                 kept.extend_from_slice(bytes[0]);
                 kept.extend_from_slice(bytes[1]);
             }
-            _ => self.pieces.push_back(Piece::Memory(bytes.concat(), 0)),
+            _ => self
+                .pieces
+                .push_back(OutputPiece::Memory(bytes.concat(), 0)),
         }
     }
 
     /// Appends part of a file to the queue.
     pub fn push_file(&mut self, file: OwnedFd, offset: u64, length: u64, now: u64) {
-        self.begin(now);
+        self.start_waiting(now);
         if length > 0 {
-            self.pieces.push_back(Piece::File {
+            self.pieces.push_back(OutputPiece::File {
                 file,
                 offset,
                 left: length,
@@ -115,20 +119,20 @@ impl Output {
                 return Some(all);
             };
             let (sent, done) = match piece {
-                Piece::Memory(bytes, sent) => {
+                OutputPiece::Memory(bytes, sent) => {
                     let result = sys::send(socket, &bytes[*sent..], b"", more);
                     if let Ok(n) = result {
                         *sent += n;
-                        self.memory -= n;
+                        self.bytes_in_memory -= n;
                     }
                     (result, *sent == bytes.len())
                 }
-                Piece::Spilled(file, sent) => {
+                OutputPiece::Spilled(file, sent) => {
                     let left = file.len() - *sent;
                     let result = sys::send_file(socket, file.as_fd(), sent, left);
                     (result, *sent == file.len())
                 }
-                Piece::File { file, offset, left } => {
+                OutputPiece::File { file, offset, left } => {
                     let result = sys::send_file(socket, file.as_fd(), offset, *left);
                     if let Ok(n) = result {
                         *left -= n as u64;
@@ -142,7 +146,7 @@ impl Output {
                 Ok(0) if !done => return None,
                 Ok(n) => {
                     all += n as u64;
-                    self.taken += n as u64;
+                    self.bytes_taken += n as u64;
                     if done {
                         self.pieces.pop_front();
                     }
@@ -164,7 +168,7 @@ mod tests {
     use super::*;
 
     /// Reads what `output` sends over a socket that accepts little at once.
-    fn drained(output: &mut Output) -> Vec<u8> {
+    fn drained(output: &mut ClientOutput) -> Vec<u8> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
@@ -179,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn bytes_leave_in_their_order_wherever_they_waited() {
-        let store = Store::new(std::env::temp_dir(), 2 << 20);
-        let mut output = Output::default();
+    fn output_keeps_its_order_across_memory_and_files() {
+        let store = SpillStore::new(std::env::temp_dir(), 2 << 20);
+        let mut output = ClientOutput::default();
         let mut expected = Vec::new();
         // The output goes to memory, then to a file, and to memory again once the files are full.
         for i in 0..30u8 {
@@ -190,31 +194,35 @@ mod tests {
             expected.extend_from_slice(&piece);
             expected.push(b'|');
         }
-        assert!(output.memory() > OUTPUT_MEMORY, "{}", output.memory());
+        assert!(
+            output.bytes_in_memory() > MAX_OUTPUT_IN_MEMORY,
+            "{}",
+            output.bytes_in_memory()
+        );
         assert_eq!(drained(&mut output), expected);
-        assert_eq!(output.memory(), 0);
+        assert_eq!(output.bytes_in_memory(), 0);
     }
 
     #[test]
-    fn one_large_answer_waits_in_a_file() {
-        let store = Store::new(std::env::temp_dir(), 1 << 30);
-        let mut output = Output::default();
+    fn large_response_waits_in_a_file() {
+        let store = SpillStore::new(std::env::temp_dir(), 1 << 30);
+        let mut output = ClientOutput::default();
         let large = vec![b'x'; 4 << 20];
         output.push([b"head", &large], &store, 0);
-        assert_eq!(output.memory(), 0);
+        assert_eq!(output.bytes_in_memory(), 0);
         assert_eq!(drained(&mut output).len(), large.len() + 4);
     }
 
     #[test]
-    fn a_reader_is_too_slow_after_its_grace() {
-        let store = Store::new(std::env::temp_dir(), 1 << 30);
-        let mut output = Output::default();
+    fn slow_reader_is_detected_after_its_grace() {
+        let store = SpillStore::new(std::env::temp_dir(), 1 << 30);
+        let mut output = ClientOutput::default();
         assert!(!output.is_too_slow(1 << 40));
         output.push([&vec![b'x'; 100_000], b""], &store, 1_000);
-        assert!(!output.is_too_slow(1_000 + GRACE));
-        assert!(output.is_too_slow(1_000 + GRACE + 100));
-        output.taken = 2400;
-        assert!(!output.is_too_slow(1_000 + GRACE + 10_000));
-        assert!(output.is_too_slow(1_000 + GRACE + 10_100));
+        assert!(!output.is_too_slow(1_000 + SLOW_CLIENT_GRACE_MS));
+        assert!(output.is_too_slow(1_000 + SLOW_CLIENT_GRACE_MS + 100));
+        output.bytes_taken = 2400;
+        assert!(!output.is_too_slow(1_000 + SLOW_CLIENT_GRACE_MS + 10_000));
+        assert!(output.is_too_slow(1_000 + SLOW_CLIENT_GRACE_MS + 10_100));
     }
 }

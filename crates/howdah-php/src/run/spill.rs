@@ -17,37 +17,37 @@ use super::sys;
 
 /// The directory of a worker's files, and the limit for their total size.
 #[derive(Debug)]
-pub struct Store {
+pub struct SpillStore {
     directory: PathBuf,
-    most: u64,
-    held: Rc<Cell<u64>>,
+    max_bytes: u64,
+    used_bytes: Rc<Cell<u64>>,
     /// When a failure was last logged (ms).
-    complained: Cell<Option<u64>>,
+    failure_logged_at: Cell<Option<u64>>,
 }
 
 /// Minimum time between two log lines about failures (ms).
-const COMPLAINS: u64 = 10_000;
+const FAILURE_LOG_INTERVAL_MS: u64 = 10_000;
 
-impl Store {
+impl SpillStore {
     /// Creates a store for files in `directory` of `most` bytes in total. No file is created before it is needed.
-    pub fn new(directory: PathBuf, most: u64) -> Store {
-        Store {
+    pub fn new(directory: PathBuf, most: u64) -> SpillStore {
+        SpillStore {
             directory,
-            most,
-            held: Rc::default(),
-            complained: Cell::default(),
+            max_bytes: most,
+            used_bytes: Rc::default(),
+            failure_logged_at: Cell::default(),
         }
     }
 
     /// Creates a file that contains `bytes`. On failure, logs the reason and returns `None`.
-    pub fn keep(&self, bytes: &[&[u8]], now: u64) -> Option<Spilled> {
+    pub fn create(&self, bytes: &[&[u8]], now: u64) -> Option<WorkerSpillFile> {
         let made = sys::unnamed_file(&self.directory).and_then(|file| {
-            let mut spilled = Spilled {
+            let mut spilled = WorkerSpillFile {
                 file,
-                most: self.most,
-                share: Share {
+                max_bytes: self.max_bytes,
+                share: SpillUsage {
                     len: 0,
-                    held: Rc::clone(&self.held),
+                    used_bytes: Rc::clone(&self.used_bytes),
                 },
             };
             for piece in bytes {
@@ -55,14 +55,14 @@ impl Store {
             }
             Ok(spilled)
         });
-        made.map_err(|e| self.complain(&e, now)).ok()
+        made.map_err(|e| self.log_failure(&e, now)).ok()
     }
 
-    /// Logs a failure, at most once in [`COMPLAINS`].
-    pub fn complain(&self, why: &Error, now: u64) {
-        let recent = |at: u64| now - at < COMPLAINS;
-        if !self.complained.get().is_some_and(recent) {
-            self.complained.set(Some(now));
+    /// Logs a failure, at most once in [`FAILURE_LOG_INTERVAL_MS`].
+    pub fn log_failure(&self, why: &Error, now: u64) {
+        let recent = |at: u64| now - at < FAILURE_LOG_INTERVAL_MS;
+        if !self.failure_logged_at.get().is_some_and(recent) {
+            self.failure_logged_at.set(Some(now));
             log::warn(&format!(
                 "SpillFailed: {}: {why}; large bodies stay in memory or are refused, scripts wait for slow readers",
                 self.directory.display()
@@ -71,33 +71,36 @@ impl Store {
     }
 }
 
-/// The size of a file, which counts towards the limit of its [`Store`] until this value is dropped.
+/// The size of a file, which counts towards the limit of its [`SpillStore`] until this value is dropped.
 #[derive(Debug)]
-struct Share {
+struct SpillUsage {
     len: u64,
-    held: Rc<Cell<u64>>,
+    used_bytes: Rc<Cell<u64>>,
 }
 
-impl Drop for Share {
+impl Drop for SpillUsage {
     fn drop(&mut self) {
-        self.held.set(self.held.get() - self.len);
+        self.used_bytes.set(self.used_bytes.get() - self.len);
     }
 }
 
-/// An unnamed file, which counts towards the limit of its [`Store`] until it is dropped.
+/// An unnamed file, which counts towards the limit of its [`SpillStore`] until it is dropped.
 #[derive(Debug)]
-pub struct Spilled {
+pub struct WorkerSpillFile {
     file: File,
-    most: u64,
-    share: Share,
+    max_bytes: u64,
+    share: SpillUsage,
 }
 
-impl Spilled {
+impl WorkerSpillFile {
     /// Appends all of the bytes, or none if it fails.
     pub fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let more = bytes.len() as u64;
-        let Share { len, held } = &mut self.share;
-        if more > self.most.saturating_sub(held.get()) {
+        let SpillUsage {
+            len,
+            used_bytes: held,
+        } = &mut self.share;
+        if more > self.max_bytes.saturating_sub(held.get()) {
             return Err(Error::new(
                 ErrorKind::StorageFull,
                 "the files of this worker hold as much as they may",
@@ -124,17 +127,17 @@ impl Spilled {
     }
 }
 
-impl AsFd for Spilled {
+impl AsFd for WorkerSpillFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-/// A [`Spilled`] file that is mapped for reading.
+/// A [`WorkerSpillFile`] file that is mapped for reading.
 #[derive(Debug)]
 pub struct MappedSpill {
     bytes: MappedFile,
-    _share: Share,
+    _share: SpillUsage,
 }
 
 impl std::ops::Deref for MappedSpill {
@@ -151,10 +154,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_workers_files_hold_is_bounded_and_comes_back_with_them() {
-        let store = Store::new(std::env::temp_dir(), 10);
-        let mut first = store.keep(&[b"abc", b"de"], 0).unwrap();
-        assert!(store.keep(&[b"123456"], 0).is_none());
+    fn spill_files_are_bounded_and_release_their_bytes() {
+        let store = SpillStore::new(std::env::temp_dir(), 10);
+        let mut first = store.create(&[b"abc", b"de"], 0).unwrap();
+        assert!(store.create(&[b"123456"], 0).is_none());
         first.append(b"fghij").unwrap();
         assert_eq!(
             first.append(b"k").unwrap_err().kind(),
@@ -162,14 +165,14 @@ mod tests {
         );
         let mapped = first.map().unwrap();
         assert_eq!(&*mapped, b"abcdefghij");
-        assert!(store.keep(&[b"1"], 0).is_none());
+        assert!(store.create(&[b"1"], 0).is_none());
         drop(mapped);
-        assert!(store.keep(&[b"1234567890"], 0).is_some());
+        assert!(store.create(&[b"1234567890"], 0).is_some());
     }
 
     #[test]
-    fn without_a_directory_there_is_no_file() {
-        let store = Store::new("/nonexistent".into(), 10);
-        assert!(store.keep(&[b"a"], 0).is_none());
+    fn spill_without_a_directory_creates_no_file() {
+        let store = SpillStore::new("/nonexistent".into(), 10);
+        assert!(store.create(&[b"a"], 0).is_none());
     }
 }

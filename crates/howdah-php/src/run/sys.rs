@@ -36,7 +36,7 @@ pub fn wall_seconds() -> i64 {
 
 // ---- sockets ----
 
-const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+const SOCKET_FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// Returns a TCP socket that is bound to `address` but does not listen yet.
 pub fn bind_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
@@ -44,7 +44,7 @@ pub fn bind_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)?;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SOCKET_FLAGS, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     // Accepted sockets inherit this option.
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -60,7 +60,8 @@ pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     {
         std::fs::remove_file(path)?;
     }
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET_FLAGS, None)?;
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
 }
@@ -73,7 +74,7 @@ pub fn local_port(socket: BorrowedFd<'_>) -> u16 {
 
 /// Accepts one connection, if one waits. The client's address is `None` on a unix socket.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
-    let (socket, peer) = rustix::net::acceptfrom_with(listener, FLAGS)?;
+    let (socket, peer) = rustix::net::acceptfrom_with(listener, SOCKET_FLAGS)?;
     Ok((socket, peer.and_then(|peer| peer.try_into().ok())))
 }
 
@@ -107,7 +108,7 @@ pub fn send_file(
 }
 
 /// Closes the sending half of a connection, which shows the client the end of the response.
-pub fn shut_sending(fd: BorrowedFd<'_>) {
+pub fn shutdown_sending(fd: BorrowedFd<'_>) {
     let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 
@@ -127,7 +128,7 @@ fn timespec(ms: u64) -> Timespec {
 // ---- epoll ----
 
 /// Creates an epoll instance.
-pub fn epoll() -> io::Result<OwnedFd> {
+pub fn create_epoll() -> io::Result<OwnedFd> {
     Ok(epoll::create(CreateFlags::CLOEXEC)?)
 }
 
@@ -161,9 +162,9 @@ pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, ms: Option<u64>) {
 
 // ---- signals ----
 
-/// The requests made by signals since the last call of [`asked`].
-static ASKED: AtomicU32 = AtomicU32::new(0);
-static BELL: AtomicI32 = AtomicI32::new(-1);
+/// The requests made by signals since the last call of [`take_signal_requests`].
+static SIGNAL_REQUESTS: AtomicU32 = AtomicU32::new(0);
+static SIGNAL_BELL: AtomicI32 = AtomicI32::new(-1);
 
 /// SIGTERM, SIGINT: finish the running requests and exit.
 pub const STOP: u32 = 1;
@@ -178,14 +179,14 @@ extern "C" fn on_signal(signal: libc::c_int) {
         libc::SIGCHLD => CHILD,
         _ => STOP,
     };
-    ASKED.fetch_or(bit, Ordering::SeqCst);
+    SIGNAL_REQUESTS.fetch_or(bit, Ordering::SeqCst);
     // SAFETY: `handle_signals` has set it to an eventfd that the process keeps open.
-    let bell = unsafe { BorrowedFd::borrow_raw(BELL.load(Ordering::SeqCst)) };
+    let bell = unsafe { BorrowedFd::borrow_raw(SIGNAL_BELL.load(Ordering::SeqCst)) };
     // A system call that leaves the C library's errno alone, which belongs to the code that the signal interrupted.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
-const HANDLED: [Signal; 5] = [
+const HANDLED_SIGNALS: [Signal; 5] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGUSR1,
@@ -197,19 +198,19 @@ const HANDLED: [Signal; 5] = [
 /// process has its own handlers. The handlers of its parent would write to memory that the new process no longer
 /// shares.
 #[derive(Debug)]
-pub struct HeldSignals {
+pub struct BlockedSignals {
     before: Option<SigSet>,
 }
 
 /// Blocks the signals that [`handle_signals`] handles.
-pub fn hold_signals() -> HeldSignals {
-    let held: SigSet = HANDLED.into_iter().collect();
-    HeldSignals {
+pub fn block_signals() -> BlockedSignals {
+    let held: SigSet = HANDLED_SIGNALS.into_iter().collect();
+    BlockedSignals {
         before: held.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok(),
     }
 }
 
-impl Drop for HeldSignals {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = before.thread_set_mask();
@@ -225,9 +226,9 @@ pub fn handle_signals(manager: bool) -> io::Result<&'static OwnedFd> {
         0,
         EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
     )?));
-    BELL.store(bell.as_raw_fd(), Ordering::SeqCst);
-    ASKED.store(0, Ordering::SeqCst);
-    for signal in HANDLED {
+    SIGNAL_BELL.store(bell.as_raw_fd(), Ordering::SeqCst);
+    SIGNAL_REQUESTS.store(0, Ordering::SeqCst);
+    for signal in HANDLED_SIGNALS {
         let ours = match signal {
             Signal::SIGCHLD => manager,
             // A terminal's Ctrl-C reaches all processes, but the manager signals its workers itself.
@@ -248,15 +249,15 @@ pub fn handle_signals(manager: bool) -> io::Result<&'static OwnedFd> {
 }
 
 /// Returns and clears the requests that signals have made since the last call.
-pub fn asked() -> u32 {
-    if ASKED.load(Ordering::Relaxed) == 0 {
+pub fn take_signal_requests() -> u32 {
+    if SIGNAL_REQUESTS.load(Ordering::Relaxed) == 0 {
         return 0;
     }
-    ASKED.swap(0, Ordering::SeqCst)
+    SIGNAL_REQUESTS.swap(0, Ordering::SeqCst)
 }
 
 /// Makes the kernel send SIGTERM to this process when its parent dies. Returns false if the parent is dead already.
-pub fn die_with(parent: i32) -> bool {
+pub fn terminate_with_parent(parent: i32) -> bool {
     let signal = rustix::process::Signal::TERM;
     let _ = rustix::process::set_parent_process_death_signal(Some(signal));
     crate::sys::is_parent(parent)

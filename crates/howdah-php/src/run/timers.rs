@@ -10,46 +10,46 @@ pub struct Timers {
     /// (due, id): timers with the same due time run in the order in which they were created.
     heap: BinaryHeap<Reverse<(u64, u64)>>,
     /// The active timers, with the interval of repeating ones.
-    alive: HashMap<u64, Option<u64>>,
-    last: u64,
+    active: HashMap<u64, Option<u64>>,
+    last_id: u64,
     /// When the first timer was created (ms); `None` before.
-    began: Option<u64>,
+    started_at: Option<u64>,
 }
 
 impl Timers {
     /// Adds a timer that is due in `after` ms, and then every `after` ms if it repeats. Returns its id, which counts
     /// from 1.
     pub fn add(&mut self, now: u64, after: u64, repeats: bool) -> u64 {
-        self.began.get_or_insert(now);
-        self.last += 1;
-        self.alive.insert(self.last, repeats.then_some(after));
-        self.heap.push(Reverse((now + after, self.last)));
-        self.last
+        self.started_at.get_or_insert(now);
+        self.last_id += 1;
+        self.active.insert(self.last_id, repeats.then_some(after));
+        self.heap.push(Reverse((now + after, self.last_id)));
+        self.last_id
     }
 
     /// Returns when a timer is due, in ms since the first timer was created.
     pub fn due_at(&self, id: u64) -> Option<u64> {
         let mut all = self.heap.iter();
         let Reverse((due, _)) = all.find(|Reverse((_, i))| *i == id)?;
-        Some(due.saturating_sub(self.began?))
+        Some(due.saturating_sub(self.started_at?))
     }
 
     /// Removes a timer. Returns `false` when there is none with that id.
-    pub fn clear(&mut self, id: u64) -> bool {
-        let known = self.alive.remove(&id).is_some();
+    pub fn remove(&mut self, id: u64) -> bool {
+        let known = self.active.remove(&id).is_some();
         // The timer's heap entry is dropped when it would be due. If there are many such entries, they are dropped now.
-        if self.heap.len() > 64 && self.heap.len() > 2 * self.alive.len() {
+        if self.heap.len() > 64 && self.heap.len() > 2 * self.active.len() {
             self.heap
-                .retain(|Reverse((_, id))| self.alive.contains_key(id));
+                .retain(|Reverse((_, id))| self.active.contains_key(id));
         }
         known
     }
 
     /// Returns the next timer that is due, and whether it repeats. A repeating timer is set again from `now` on and
     /// does not make up for missed times, so a script that was busy for long is not called in a burst.
-    pub fn due(&mut self, now: u64) -> Option<(u64, bool)> {
+    pub fn take_due(&mut self, now: u64) -> Option<(u64, bool)> {
         while let Some(Reverse((due, id))) = self.heap.peek().copied() {
-            let repeats = match self.alive.get(&id) {
+            let repeats = match self.active.get(&id) {
                 None => {
                     self.heap.pop();
                     continue;
@@ -64,7 +64,7 @@ impl Timers {
                     self.heap.push(Reverse((next, id)));
                 }
                 None => {
-                    self.alive.remove(&id);
+                    self.active.remove(&id);
                 }
             }
             return Some((id, repeats.is_some()));
@@ -73,15 +73,15 @@ impl Timers {
     }
 
     /// Returns the milliseconds until a timer may be due.
-    pub fn wait(&self, now: u64) -> Option<u64> {
+    pub fn until_next(&self, now: u64) -> Option<u64> {
         let Reverse((due, _)) = self.heap.peek()?;
         Some(due.saturating_sub(now))
     }
 
     /// Removes all timers: a forked worker has none of its parent's.
-    pub fn forget(&mut self) {
+    pub fn clear_all(&mut self) {
         self.heap.clear();
-        self.alive.clear();
+        self.active.clear();
     }
 }
 
@@ -90,37 +90,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timers_come_in_the_order_of_their_times() {
+    fn timers_fire_in_order() {
         let mut timers = Timers::default();
         let late = timers.add(0, 20, false);
         let soon = timers.add(0, 10, false);
-        assert_eq!(timers.wait(0), Some(10));
-        assert_eq!(timers.due(9), None);
-        assert_eq!(timers.due(25), Some((soon, false)));
-        assert_eq!(timers.due(25), Some((late, false)));
-        assert_eq!((timers.due(25), timers.wait(25)), (None, None));
+        assert_eq!(timers.until_next(0), Some(10));
+        assert_eq!(timers.take_due(9), None);
+        assert_eq!(timers.take_due(25), Some((soon, false)));
+        assert_eq!(timers.take_due(25), Some((late, false)));
+        assert_eq!((timers.take_due(25), timers.until_next(25)), (None, None));
     }
 
     #[test]
-    fn a_ticking_timer_comes_again_but_not_in_a_burst() {
+    fn repeating_timer_does_not_fire_in_a_burst() {
         let mut timers = Timers::default();
         let id = timers.add(0, 10, true);
-        assert_eq!(timers.due(10), Some((id, true)));
-        assert_eq!(timers.due(19), None);
+        assert_eq!(timers.take_due(10), Some((id, true)));
+        assert_eq!(timers.take_due(19), None);
         // Ten ticks were missed.
-        assert_eq!(timers.due(120), Some((id, true)));
-        assert_eq!(timers.due(120), None);
-        assert!(timers.clear(id));
-        assert!(!timers.clear(id));
-        assert_eq!(timers.due(500), None);
+        assert_eq!(timers.take_due(120), Some((id, true)));
+        assert_eq!(timers.take_due(120), None);
+        assert!(timers.remove(id));
+        assert!(!timers.remove(id));
+        assert_eq!(timers.take_due(500), None);
     }
 
     #[test]
-    fn cleared_timers_do_not_pile_up() {
+    fn removed_timers_do_not_pile_up() {
         let mut timers = Timers::default();
         for _ in 0..10_000 {
             let id = timers.add(0, 1_000_000, false);
-            assert!(timers.clear(id));
+            assert!(timers.remove(id));
         }
         assert!(timers.heap.len() < 100);
     }

@@ -1,13 +1,13 @@
 //! The event loop of one worker of a Swoole server: it accepts connections, receives whole requests, passes them to the
-//! script one after another, and sends the script's responses. It calls no PHP: [`SwooleWorker::next`] returns the next
+//! script one after another, and sends the script's responses. It calls no PHP: [`SwooleWorker::next_event`] returns the next
 //! event, and the shim calls the script and asks again. It knows nothing about response headers, which the shim writes.
 //!
 //! The loop is edge-triggered: a connection is registered once, and a request over a persistent connection costs one
 //! `recv` and one `send`. Every wait has a limit: the header and the body must arrive in time, the response must be
 //! read in time, and an idle connection is closed eventually.
 
-mod answers;
 mod eviction;
+mod responses;
 mod sharing;
 mod timeouts;
 
@@ -16,27 +16,27 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use howdah_http1::head::HeadLimits;
-use howdah_http1::receiver::{Limits, Refused};
+use howdah_http1::receiver::{ReceiveRefusal, RequestLimits};
 
-use super::connection::{Connection, Phase, Progress, SCRATCH};
-use super::counters::{Counter, Counters};
-use super::files::Root;
-use super::heads::plain_head;
+use super::connection::{Phase, READ_CHUNK_BYTES, ReadProgress, SwooleConnection};
+use super::counters::{Counter, WorkerCounters};
+use super::files::StaticRoot;
 use super::log;
-use super::spill::Store;
+use super::response_heads::closing_response;
+use super::spill::SpillStore;
 use super::sys::{self, EventFlags};
 use super::timers::Timers;
 use eviction::Eviction;
 
 /// The time limits of a client (ms): for a header block from its first byte, for the time between two bytes of a body
 /// or of a response being read, and for the total time that a script waits for one reader.
-pub const TIMEOUT: u64 = 30_000;
+pub const CLIENT_TIMEOUT_MS: u64 = 30_000;
 /// How often connections are checked for time-outs (ms).
-const SWEEP: u64 = 250;
+const SWEEP_INTERVAL_MS: u64 = 250;
 
 /// Maximum total size of a worker's files in bytes, in addition to one upload; equals the default of the front's
 /// `response_spill`.
-const MAX_SPILLED: u64 = 1 << 30;
+const MAX_SPILL_BYTES: u64 = 1 << 30;
 
 /// The size of a header block is limited as in Swoole, and the number of headers as in the front.
 const HEAD_LIMITS: HeadLimits = HeadLimits {
@@ -47,7 +47,7 @@ const HEAD_LIMITS: HeadLimits = HeadLimits {
 
 /// The settings of a server's workers.
 #[derive(Debug)]
-pub struct Config {
+pub struct SwooleWorkerConfig {
     /// Number of workers.
     pub workers: u64,
     /// Maximum size of a request's body in bytes.
@@ -72,12 +72,12 @@ pub struct Config {
     /// Whether the script has callbacks for `connect` and `close`.
     pub reports_connections: bool,
     /// The directory of static files. If `None`, every request goes to the script.
-    pub files: Option<Root>,
+    pub files: Option<StaticRoot>,
 }
 
 /// An event for which the script is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum WorkerEvent {
     /// A request has arrived on this connection.
     Request(u64),
     /// This timer is due; the flag says whether it repeats.
@@ -91,13 +91,13 @@ pub enum Event {
 }
 
 /// The marks of the listener and the bell in epoll's data.
-const LISTENER: u64 = u64::MAX;
-const BELL: u64 = u64::MAX - 1;
+const LISTENER_MARK: u64 = u64::MAX;
+const BELL_MARK: u64 = u64::MAX - 1;
 
-struct Slot {
+struct SwooleSlot {
     /// Counts the connections that this slot has had, so a late response cannot reach a different client.
-    turn: u64,
-    connection: Option<Connection>,
+    reuse_count: u64,
+    connection: Option<SwooleConnection>,
 }
 
 /// The number of bits for a slot's index, which limits a worker's connections.
@@ -105,38 +105,38 @@ const SLOT_BITS: u32 = 24;
 
 /// One worker process of a server: its connections and its event loop.
 pub struct SwooleWorker {
-    config: Config,
+    config: SwooleWorkerConfig,
     /// The worker's number, from 0.
     pub number: u64,
-    counters: Counters,
+    counters: WorkerCounters,
     epoll: OwnedFd,
     listener: OwnedFd,
     listening: bool,
     /// Until when (ms) this worker leaves new connections to the others.
     accept_paused_until: Option<u64>,
-    looks: u32,
+    accept_checks: u32,
     /// How many connections this worker accepts before it compares itself with the others again.
-    turn: u32,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    open: u64,
+    accepts_before_check: u32,
+    slots: Vec<SwooleSlot>,
+    free_slots: Vec<u32>,
+    open_connections: u64,
     /// The connection whose request the script is handling, and whether the response is complete.
-    called: Option<(u64, bool)>,
+    current_call: Option<(u64, bool)>,
     /// That connection must be closed. The script may still read its request, so it is closed after the callback
     /// returns.
     close_pending: bool,
     /// Connections to check again without an event from the kernel.
-    again: VecDeque<u64>,
-    events: VecDeque<Event>,
+    resumable: VecDeque<u64>,
+    events: VecDeque<WorkerEvent>,
     ready: Vec<sys::Event>,
     ready_at: usize,
     scratch: Box<[u8]>,
-    store: Store,
+    spill_store: SpillStore,
     eviction: Eviction,
     now: u64,
-    swept: u64,
+    swept_at: u64,
     /// When the worker began to leave (ms); `None` while it serves.
-    leaving: Option<u64>,
+    leaving_since: Option<u64>,
     requests: u64,
     refusal_logged: u64,
 }
@@ -144,18 +144,23 @@ pub struct SwooleWorker {
 impl SwooleWorker {
     /// Creates a worker that accepts connections from `listener`.
     pub fn new(
-        config: Config,
+        config: SwooleWorkerConfig,
         number: u64,
-        counters: Counters,
+        counters: WorkerCounters,
         listener: OwnedFd,
         bell: &OwnedFd,
     ) -> std::io::Result<SwooleWorker> {
-        let epoll = sys::epoll()?;
-        sys::epoll_add(&epoll, bell.as_fd(), EventFlags::IN | EventFlags::ET, BELL)?;
+        let epoll = sys::create_epoll()?;
+        sys::epoll_add(
+            &epoll,
+            bell.as_fd(),
+            EventFlags::IN | EventFlags::ET,
+            BELL_MARK,
+        )?;
         let now = sys::now_ms();
-        let most = MAX_SPILLED.saturating_add(config.max_uploads);
+        let most = MAX_SPILL_BYTES.saturating_add(config.max_uploads);
         let mut worker = SwooleWorker {
-            store: Store::new(config.spill_directory.clone(), most),
+            spill_store: SpillStore::new(config.spill_directory.clone(), most),
             eviction: Eviction::default(),
             config,
             number,
@@ -164,21 +169,21 @@ impl SwooleWorker {
             listener,
             listening: false,
             accept_paused_until: None,
-            looks: 0,
-            turn: 0,
+            accept_checks: 0,
+            accepts_before_check: 0,
             slots: Vec::new(),
-            free: Vec::new(),
-            open: 0,
-            called: None,
+            free_slots: Vec::new(),
+            open_connections: 0,
+            current_call: None,
             close_pending: false,
-            again: VecDeque::new(),
+            resumable: VecDeque::new(),
             events: VecDeque::new(),
             ready: Vec::with_capacity(256),
             ready_at: 0,
-            scratch: vec![0; SCRATCH].into_boxed_slice(),
+            scratch: vec![0; READ_CHUNK_BYTES].into_boxed_slice(),
             now,
-            swept: now,
-            leaving: None,
+            swept_at: now,
+            leaving_since: None,
             requests: 0,
             refusal_logged: 0,
         };
@@ -187,11 +192,16 @@ impl SwooleWorker {
     }
 
     fn listen(&mut self) -> std::io::Result<()> {
-        if !self.listening && self.leaving.is_none() {
+        if !self.listening && self.leaving_since.is_none() {
             // Without EPOLLEXCLUSIVE: the kernel would notify one worker of a connection, and would not notify the
             // others when that worker is ahead and leaves the connection to them. Idle workers now wake up in vain at
             // times; busy workers do not.
-            sys::epoll_add(&self.epoll, self.listener.as_fd(), EventFlags::IN, LISTENER)?;
+            sys::epoll_add(
+                &self.epoll,
+                self.listener.as_fd(),
+                EventFlags::IN,
+                LISTENER_MARK,
+            )?;
             self.listening = true;
         }
         Ok(())
@@ -205,19 +215,19 @@ impl SwooleWorker {
     }
 
     /// Waits for the next event for which the script is called, and returns it.
-    pub fn next(&mut self, timers: &mut Timers) -> Event {
-        self.counters.set(Counter::Called, 0);
+    pub fn next_event(&mut self, timers: &mut Timers) -> WorkerEvent {
+        self.counters.set(Counter::ScriptCalledAt, 0);
         let event = self.wait_for_event(timers);
-        self.counters.set(Counter::Called, self.now);
+        self.counters.set(Counter::ScriptCalledAt, self.now);
         event
     }
 
-    fn wait_for_event(&mut self, timers: &mut Timers) -> Event {
+    fn wait_for_event(&mut self, timers: &mut Timers) -> WorkerEvent {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return event;
             }
-            if let Some(id) = self.again.pop_front() {
+            if let Some(id) = self.resumable.pop_front() {
                 if let Some(event) = self.resume(id) {
                     return event;
                 }
@@ -230,36 +240,39 @@ impl SwooleWorker {
                 }
                 continue;
             }
-            if let Some((id, repeats)) = timers.due(self.now) {
-                return Event::Timer(id, repeats);
+            if let Some((id, repeats)) = timers.take_due(self.now) {
+                return WorkerEvent::Timer(id, repeats);
             }
-            if sys::asked() & (sys::STOP | sys::RELOAD) != 0 {
-                self.leave();
+            if sys::take_signal_requests() & (sys::STOP | sys::RELOAD) != 0 {
+                self.begin_leaving();
             }
             // Only when everything that has arrived was read: after a long call of the script, clients that sent in
             // time must not be treated as late.
-            if self.now - self.swept >= SWEEP && self.ready.len() < self.ready.capacity() {
+            if self.now - self.swept_at >= SWEEP_INTERVAL_MS
+                && self.ready.len() < self.ready.capacity()
+            {
                 self.sweep();
                 if !self.events.is_empty() {
                     continue;
                 }
             }
-            if self.has_left() {
-                return Event::Leave;
+            if self.may_exit() {
+                return WorkerEvent::Leave;
             }
             if self
                 .accept_paused_until
                 .is_some_and(|until| self.now >= until)
             {
-                self.look_again();
+                self.recheck_accepting();
             }
-            let timer = timers.wait(self.now).unwrap_or(u64::MAX);
+            let timer = timers.until_next(self.now).unwrap_or(u64::MAX);
             // Without connections there is nothing to sweep.
-            let sweep = if self.open > 0 || self.leaving.is_some() || !self.listening {
-                (self.swept + SWEEP).saturating_sub(self.now)
-            } else {
-                u64::MAX
-            };
+            let sweep =
+                if self.open_connections > 0 || self.leaving_since.is_some() || !self.listening {
+                    (self.swept_at + SWEEP_INTERVAL_MS).saturating_sub(self.now)
+                } else {
+                    u64::MAX
+                };
             let accept_pause = self
                 .accept_paused_until
                 .map_or(u64::MAX, |until| until - self.now);
@@ -271,17 +284,17 @@ impl SwooleWorker {
         }
     }
 
-    fn on_event(&mut self, data: u64, events: EventFlags) -> Option<Event> {
+    fn on_event(&mut self, data: u64, events: EventFlags) -> Option<WorkerEvent> {
         match data {
-            LISTENER => self.accept(),
+            LISTENER_MARK => self.accept(),
             // The loop reads the requests of signals with `asked`. The bell is edge-triggered, so it need not be
             // emptied.
-            BELL => None,
+            BELL_MARK => None,
             id => {
                 let connection = self.connection(id)?;
                 let now_broken = events.contains(EventFlags::ERR);
                 if events.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP) {
-                    connection.on_readable();
+                    connection.mark_readable();
                 }
                 if now_broken {
                     self.close(id);
@@ -296,12 +309,12 @@ impl SwooleWorker {
     }
 
     /// Accepts one connection at a time: while this worker is busy, another worker accepts the next one.
-    fn accept(&mut self) -> Option<Event> {
+    fn accept(&mut self) -> Option<WorkerEvent> {
         if !self.listening {
             return None;
         }
         let total = self.counters.sum(Counter::Connections);
-        if total >= self.config.max_connections && !self.close_a_silent_one() {
+        if total >= self.config.max_connections && !self.close_silent_connection() {
             // The sweep decides when to listen again.
             self.stop_listening();
             return None;
@@ -312,7 +325,7 @@ impl SwooleWorker {
                 if matches!(
                     e.raw_os_error(),
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-                ) && !self.close_a_silent_one()
+                ) && !self.close_silent_connection()
                 {
                     log::warn(&format!("CannotAccept: {e}; new connections wait"));
                     self.stop_listening();
@@ -320,40 +333,41 @@ impl SwooleWorker {
                 return None;
             }
         };
-        let slot = match self.free.pop() {
+        let slot = match self.free_slots.pop() {
             Some(slot) => slot,
             None if self.slots.len() >= 1 << SLOT_BITS => return None,
             None => {
-                self.slots.push(Slot {
-                    turn: 0,
+                self.slots.push(SwooleSlot {
+                    reuse_count: 0,
                     connection: None,
                 });
                 (self.slots.len() - 1) as u32
             }
         };
-        let id = self.id(slot);
+        let id = self.connection_id(slot);
         let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         if sys::epoll_add(&self.epoll, socket.as_fd(), events, id).is_err() {
-            self.free.push(slot);
+            self.free_slots.push(slot);
             return None;
         }
-        self.slots[slot as usize].connection = Some(Connection::new(socket, peer, self.now));
-        self.open += 1;
-        self.counters.set(Counter::Connections, self.open);
+        self.slots[slot as usize].connection = Some(SwooleConnection::new(socket, peer, self.now));
+        self.open_connections += 1;
+        self.counters
+            .set(Counter::Connections, self.open_connections);
         self.counters.add(Counter::Accepted, 1);
         self.pause_accepting_when_ahead();
         self.config
             .reports_connections
-            .then_some(Event::Connected(id))
+            .then_some(WorkerEvent::Connected(id))
     }
 
     /// Returns the number by which a script knows a connection: unique in the server, never 0.
-    fn id(&self, slot: u32) -> u64 {
-        let turn = self.slots[slot as usize].turn;
+    fn connection_id(&self, slot: u32) -> u64 {
+        let turn = self.slots[slot as usize].reuse_count;
         (turn << SLOT_BITS | u64::from(slot)) * self.config.workers + self.number + 1
     }
 
-    fn slot(&self, id: u64) -> Option<usize> {
+    fn slot_of(&self, id: u64) -> Option<usize> {
         let n = id.checked_sub(1)?;
         if n % self.config.workers != self.number {
             return None;
@@ -361,19 +375,19 @@ impl SwooleWorker {
         let n = n / self.config.workers;
         let slot = (n & ((1 << SLOT_BITS) - 1)) as usize;
         let known = self.slots.get(slot)?;
-        (known.turn == n >> SLOT_BITS && known.connection.is_some()).then_some(slot)
+        (known.reuse_count == n >> SLOT_BITS && known.connection.is_some()).then_some(slot)
     }
 
     /// Returns the open connection with this id, or `None` if it has been closed.
-    pub fn connection(&mut self, id: u64) -> Option<&mut Connection> {
-        let slot = self.slot(id)?;
+    pub fn connection(&mut self, id: u64) -> Option<&mut SwooleConnection> {
+        let slot = self.slot_of(id)?;
         self.slots[slot].connection.as_mut()
     }
 
     /// Reads from a connection and returns the event that results, if any.
-    fn resume(&mut self, id: u64) -> Option<Event> {
-        let slot = self.slot(id)?;
-        let limits = Limits {
+    fn resume(&mut self, id: u64) -> Option<WorkerEvent> {
+        let slot = self.slot_of(id)?;
+        let limits = RequestLimits {
             head: HEAD_LIMITS,
             body: self.config.max_body,
             uploads: self.config.max_uploads,
@@ -383,25 +397,25 @@ impl SwooleWorker {
             // No new request is read until the client has received the previous response.
             return None;
         }
-        match connection.read(&mut self.scratch, &limits, &self.store, self.now) {
-            Progress::Waits => None,
-            Progress::Request => {
+        match connection.read(&mut self.scratch, &limits, &self.spill_store, self.now) {
+            ReadProgress::Incomplete => None,
+            ReadProgress::Request => {
                 self.requests += 1;
                 self.counters.add(Counter::Requests, 1);
                 if self.config.max_requests > 0 && self.requests >= self.config.max_requests {
-                    self.leave();
+                    self.begin_leaving();
                 }
                 if self.send_static(id) {
                     return None;
                 }
-                self.called = Some((id, false));
-                Some(Event::Request(id))
+                self.current_call = Some((id, false));
+                Some(WorkerEvent::Request(id))
             }
-            Progress::Refused(why) => {
+            ReadProgress::Refused(why) => {
                 self.refuse(id, why);
                 None
             }
-            Progress::Over => {
+            ReadProgress::Ended => {
                 self.close(id);
                 None
             }
@@ -409,20 +423,20 @@ impl SwooleWorker {
     }
 
     /// Sends an error response to a malformed request and closes the connection.
-    fn refuse(&mut self, id: u64, why: Refused) {
+    fn refuse(&mut self, id: u64, why: ReceiveRefusal) {
         self.counters.add(Counter::Refused, 1);
         let now = self.now;
         let mut client = "unix socket".to_owned();
-        if let Some(slot) = self.slot(id)
+        if let Some(slot) = self.slot_of(id)
             && let Some(connection) = &mut self.slots[slot].connection
         {
             if let Some(peer) = connection.peer {
                 client = peer.ip().to_string();
             }
-            let head = plain_head(why.status(), why.name());
-            let alive = connection.write(head.as_bytes(), b"", &self.store, now);
-            connection.forget_request();
-            connection.close_softly(now);
+            let head = closing_response(why.status(), why.name());
+            let alive = connection.write(head.as_bytes(), b"", &self.spill_store, now);
+            connection.drop_request();
+            connection.close_after_output(now);
             if !alive {
                 self.close(id);
             }
@@ -436,57 +450,58 @@ impl SwooleWorker {
                 why.status()
             ));
         }
-        self.again.push_back(id);
+        self.resumable.push_back(id);
     }
 
     /// Closes a connection at once, unless the script is handling its request; then it is closed after the callback.
     pub fn close(&mut self, id: u64) {
-        if let Some((called, answered)) = &mut self.called
+        if let Some((called, answered)) = &mut self.current_call
             && *called == id
         {
             *answered = true;
             self.close_pending = true;
             return;
         }
-        let Some(slot) = self.slot(id) else { return };
+        let Some(slot) = self.slot_of(id) else { return };
         self.slots[slot].connection = None;
-        self.slots[slot].turn += 1;
-        self.free.push(slot as u32);
-        self.open -= 1;
-        if self.leaving.is_none() {
+        self.slots[slot].reuse_count += 1;
+        self.free_slots.push(slot as u32);
+        self.open_connections -= 1;
+        if self.leaving_since.is_none() {
             // Once this worker is leaving, the counter belongs to its successor.
-            self.counters.set(Counter::Connections, self.open);
+            self.counters
+                .set(Counter::Connections, self.open_connections);
         }
         self.counters.add(Counter::Closed, 1);
         if self.config.reports_connections {
-            self.events.push_back(Event::Closed(id));
+            self.events.push_back(WorkerEvent::Closed(id));
         }
     }
 
     /// Stops accepting. The worker exits when its running requests are finished.
-    pub fn leave(&mut self) {
-        if self.leaving.is_none() {
+    pub fn begin_leaving(&mut self) {
+        if self.leaving_since.is_none() {
             self.stop_listening();
             self.accept_paused_until = None;
             self.counters.set(Counter::Ready, 0);
-            self.leaving = Some(self.now);
+            self.leaving_since = Some(self.now);
         }
     }
 
-    fn has_left(&mut self) -> bool {
-        let Some(since) = self.leaving else {
+    fn may_exit(&mut self) -> bool {
+        let Some(since) = self.leaving_since else {
             return false;
         };
-        self.open == 0 || self.now - since >= self.config.max_wait
+        self.open_connections == 0 || self.now - since >= self.config.max_wait
     }
 
     /// Returns the server's counters, with this worker as the owner.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &WorkerCounters {
         &self.counters
     }
 
     /// Returns the server's settings.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &SwooleWorkerConfig {
         &self.config
     }
 }

@@ -24,33 +24,35 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use howdah_proto::shared_cache::{CHANGE_NUMBERS, Info, MAX_TAGS, Parts, TAG_NUMBERS};
+use howdah_proto::shared_cache::{
+    CHANGE_COUNTERS, MAX_TAGS, SharedCacheInfo, SharedCacheParts, TAG_COUNTERS,
+};
 use howdah_proto::shm::Region;
 
 use crate::sys;
-use shard::{Entry, Shard};
+use shard::{Shard, ShardEntry};
 
 /// Maximum number of values of which a request remembers the version that it read.
-const MOST_READ: usize = 100_000;
+const MAX_TRACKED_READS: usize = 100_000;
 
 /// The result of storing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum StoreResult {
     /// The value is in the cache.
-    Yes,
+    Stored,
     /// The value was not stored because there is one already (`howdah_cache_add()`), or was one since this request read
     /// it.
-    Present,
+    AlreadyPresent,
     /// The value was not stored: there is no room, the cache is not available now, or another process has changed the
     /// value since this request read it. Unless only a new value was to be added, a former value is gone, too.
-    No,
+    NotStored,
 }
 
 /// The shared cache of a pool.
 #[derive(Debug)]
 pub struct SharedCache {
-    /// These four fields are those of [`Parts`].
-    lost: &'static AtomicU64,
+    /// These four fields are those of [`SharedCacheParts`].
+    failed_changes: &'static AtomicU64,
     flushes: &'static AtomicU64,
     changes: &'static [AtomicU64],
     tags: &'static [AtomicU64],
@@ -67,9 +69,9 @@ thread_local! {
     /// The buffer into which a value is copied, so no memory is allocated from PHP while others wait for a lock.
     static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// The reads of this request: hash of the key, and [`SharedCache::version`] at the time of the read.
-    static READ: RefCell<Numbers> = RefCell::new(Numbers::default());
+    static READ: RefCell<NumberMap> = RefCell::new(NumberMap::default());
     /// How often this request has incremented each counter of [`SharedCache::changes`].
-    static OWN_CHANGES: RefCell<Numbers> = RefCell::new(Numbers::default());
+    static OWN_CHANGES: RefCell<NumberMap> = RefCell::new(NumberMap::default());
     /// How often this request has incremented [`SharedCache::flushes`].
     static OWN_FLUSHES: Cell<u64> = const { Cell::new(0) };
     /// See [`own_pid`].
@@ -84,11 +86,11 @@ pub fn enter_child() {
 /// Begins a request, which has read nothing yet.
 pub fn begin_request() {
     if CACHE.get().is_some() {
-        forget_reads();
+        clear_reads();
     }
 }
 
-fn forget_reads() {
+fn clear_reads() {
     READ.with_borrow_mut(HashMap::clear);
     OWN_CHANGES.with_borrow_mut(HashMap::clear);
     OWN_FLUSHES.set(0);
@@ -102,14 +104,14 @@ fn own_pid() -> u32 {
     }
 }
 
-/// Numbers by hash, or by an index below [`CHANGE_NUMBERS`].
-type Numbers = HashMap<u64, u64, BuildHasherDefault<AsItIs>>;
+/// Numbers by hash, or by an index below [`CHANGE_COUNTERS`].
+type NumberMap = HashMap<u64, u64, BuildHasherDefault<IdentityHasher>>;
 
 /// A hasher for keys that are hashes themselves.
 #[derive(Debug, Default)]
-struct AsItIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHasher {
     fn write(&mut self, bytes: &[u8]) {
         self.0 = bytes
             .iter()
@@ -143,7 +145,7 @@ pub fn cache() -> Option<&'static SharedCache> {
 }
 
 /// Returns the statistics of the pool's cache, even while it must not be used, or `None` if the pool has none.
-pub fn info() -> Option<Info> {
+pub fn info() -> Option<SharedCacheInfo> {
     CACHE.get().map(SharedCache::info)
 }
 
@@ -157,7 +159,7 @@ pub fn child_ended(pid: u32) {
 impl SharedCache {
     /// Opens the cache in this memory, which is zeroed when it is new. Returns `None` if the memory is too small.
     fn open(words: &'static [AtomicU64], pool: Option<&'static Region>) -> Option<SharedCache> {
-        let parts = Parts::of(words)?;
+        let parts = SharedCacheParts::of(words)?;
         // The seed is random, so no client can know which keys share a chain.
         let own = RandomState::new().hash_one("howdah") | 1;
         let seed = match parts
@@ -168,7 +170,7 @@ impl SharedCache {
             Err(former) => former,
         };
         Some(SharedCache {
-            lost: parts.lost,
+            failed_changes: parts.failed_changes,
             flushes: parts.flushes,
             changes: parts.changes,
             tags: parts.tags,
@@ -188,11 +190,11 @@ impl SharedCache {
     fn epoch(&self) -> u64 {
         let front = self.pool.map_or(0, Region::shared_cache_epoch);
         // Both numbers only increase, and the second one does so far less often.
-        front.wrapping_add(self.lost.load(Ordering::Acquire) << 32)
+        front.wrapping_add(self.failed_changes.load(Ordering::Acquire) << 32)
     }
 
-    fn lose(&self) {
-        self.lost.fetch_add(1, Ordering::AcqRel);
+    fn invalidate_all(&self) {
+        self.failed_changes.fetch_add(1, Ordering::AcqRel);
     }
 
     fn hash(&self, bytes: &[u8]) -> u64 {
@@ -202,7 +204,7 @@ impl SharedCache {
         hasher.finish()
     }
 
-    fn of(&self, key: &[u8]) -> (u64, &Shard) {
+    fn shard_of(&self, key: &[u8]) -> (u64, &Shard) {
         let hash = self.hash(key);
         let at = (hash >> 32) as usize % self.shards.len();
         (hash, &self.shards[at])
@@ -210,7 +212,7 @@ impl SharedCache {
 
     /// Returns a number that changes when another process may have changed the value.
     fn version(&self, hash: u64) -> u64 {
-        let number = hash % CHANGE_NUMBERS as u64;
+        let number = hash % CHANGE_COUNTERS as u64;
         let own = OWN_CHANGES.with_borrow(|own| own.get(&number).copied().unwrap_or_default());
         let flushes = self.flushes.load(Ordering::Acquire);
         let flushes = flushes.wrapping_sub(OWN_FLUSHES.get());
@@ -225,7 +227,7 @@ impl SharedCache {
     fn note_read(&self, hash: u64) {
         let version = self.version(hash);
         READ.with_borrow_mut(|read| {
-            if read.len() < MOST_READ {
+            if read.len() < MAX_TRACKED_READS {
                 read.insert(hash, version);
             } else if let Some(known) = read.get_mut(&hash) {
                 *known = version;
@@ -235,22 +237,22 @@ impl SharedCache {
 
     /// Returns whether no other process has changed the value since this request read it. Also true if the request has
     /// not read it, unless it has read too many values to remember them all.
-    fn is_as_read(&self, hash: u64) -> bool {
+    fn is_unchanged_since_read(&self, hash: u64) -> bool {
         READ.with_borrow(|read| match read.get(&hash) {
             Some(version) => *version == self.version(hash),
-            None => read.len() < MOST_READ,
+            None => read.len() < MAX_TRACKED_READS,
         })
     }
 
     /// Notes that this request has changed the value.
-    fn changed(&self, hash: u64) {
-        let number = hash % CHANGE_NUMBERS as u64;
+    fn note_change(&self, hash: u64) {
+        let number = hash % CHANGE_COUNTERS as u64;
         OWN_CHANGES.with_borrow_mut(|own| *own.entry(number).or_default() += 1);
         self.changes[number as usize].fetch_add(1, Ordering::AcqRel);
     }
 
     fn tag(&self, tag: &[u8]) -> u16 {
-        (self.hash(tag) as usize % TAG_NUMBERS) as u16
+        (self.hash(tag) as usize % TAG_COUNTERS) as u16
     }
 
     fn tag_version(&self, number: u16) -> u64 {
@@ -259,7 +261,7 @@ impl SharedCache {
     }
 
     /// Returns whether a value is valid: it has not expired, and neither its tags nor all values have been invalidated.
-    fn is_current(&self, entry: &Entry<'_>) -> bool {
+    fn is_current(&self, entry: &ShardEntry<'_>) -> bool {
         entry.epoch() == self.epoch()
             && entry.expires().is_none_or(|end| now_ms() < end)
             && entry
@@ -269,13 +271,13 @@ impl SharedCache {
 
     /// Passes the value of a key to `take`. Returns whether there is one.
     pub fn get(&self, key: &[u8], take: impl FnOnce(&[u8])) -> bool {
-        let (hash, shard) = self.of(key);
+        let (hash, shard) = self.shard_of(key);
         self.note_read(hash);
         COPY.with_borrow_mut(|copy| {
             let found = shard.lock().is_some_and(|mut held| {
                 let found = held.find(hash, key).filter(|entry| self.is_current(entry));
                 let found = found.map(|entry| entry.copy_value(copy));
-                held.count(found.is_some());
+                held.count_lookup(found.is_some());
                 found.is_some()
             });
             if found {
@@ -293,43 +295,43 @@ impl SharedCache {
         ttl: Option<Duration>,
         tags: impl Iterator<Item = &'t [u8]>,
         only_new: bool,
-    ) -> Kept {
-        let (hash, shard) = self.of(key);
+    ) -> StoreResult {
+        let (hash, shard) = self.shard_of(key);
         let mut numbers = [0; MAX_TAGS];
         let mut count = 0;
         for (to, tag) in numbers.iter_mut().zip(tags) {
             let number = self.tag(tag);
-            *to = shard::tag(number, self.tag_version(number));
+            *to = shard::encode_tag(number, self.tag_version(number));
             count += 1;
         }
         let epoch = self.epoch();
         let Some(mut held) = shard.lock() else {
             if !only_new {
-                self.lose();
+                self.invalidate_all();
             }
-            return Kept::No;
+            return StoreResult::NotStored;
         };
         let present = held.find(hash, key);
         let present = present.filter(|entry| self.is_current(entry));
-        if !self.is_as_read(hash) {
+        if !self.is_unchanged_since_read(hash) {
             // Another process that stored the same value does no harm.
             return match (present, only_new) {
-                (_, true) => Kept::Present,
-                (Some(entry), false) if entry.has_value(value) => Kept::Yes,
+                (_, true) => StoreResult::AlreadyPresent,
+                (Some(entry), false) if entry.has_value(value) => StoreResult::Stored,
                 (_, false) => {
                     held.remove(hash, key);
-                    self.changed(hash);
-                    Kept::No
+                    self.note_change(hash);
+                    StoreResult::NotStored
                 }
             };
         }
         if only_new && present.is_some() {
-            return Kept::Present;
+            return StoreResult::AlreadyPresent;
         }
         held.remove(hash, key);
-        self.changed(hash);
+        self.note_change(hash);
         let ttl = ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-        let new = shard::New {
+        let new = shard::NewEntry {
             hash,
             key,
             value,
@@ -338,33 +340,33 @@ impl SharedCache {
             tags: &numbers[..count],
         };
         if held.add(&new, |entry| self.is_current(entry)) {
-            Kept::Yes
+            StoreResult::Stored
         } else {
-            Kept::No
+            StoreResult::NotStored
         }
     }
 
     /// Removes a value. Returns whether there was one.
     pub fn delete(&self, key: &[u8]) -> bool {
-        let (hash, shard) = self.of(key);
+        let (hash, shard) = self.shard_of(key);
         let Some(mut held) = shard.lock() else {
-            self.lose();
+            self.invalidate_all();
             return true;
         };
         let was = held
             .find(hash, key)
             .is_some_and(|entry| self.is_current(&entry));
         held.remove(hash, key);
-        self.changed(hash);
+        self.note_change(hash);
         was
     }
 
     /// Adds `step` to an integer and returns its new value, or `None` if the value is not an integer or the sum
     /// overflows.
     pub fn increment(&self, key: &[u8], step: i64) -> Option<i64> {
-        let (hash, shard) = self.of(key);
+        let (hash, shard) = self.shard_of(key);
         let Some(mut held) = shard.lock() else {
-            self.lose();
+            self.invalidate_all();
             return None;
         };
         let entry = held
@@ -372,7 +374,7 @@ impl SharedCache {
             .filter(|entry| self.is_current(entry))?;
         let sum = entry.integer()?.checked_add(step)?;
         entry.set_integer(sum);
-        self.changed(hash);
+        self.note_change(hash);
         Some(sum)
     }
 
@@ -387,7 +389,7 @@ impl SharedCache {
     }
 
     /// Returns the statistics of the cache.
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> SharedCacheInfo {
         self.shards.iter().map(Shard::info).sum()
     }
 }

@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use howdah_proto::shared_cache::head::{EVICTED, HEAD, HITS, LOCK, MISSES, TAIL, USED, VALUES};
-use howdah_proto::shared_cache::{Info, MAX_TAGS, ShardParts};
+use howdah_proto::shared_cache::{MAX_TAGS, ShardParts, SharedCacheInfo};
 
 use super::lock;
 use crate::sys;
@@ -32,16 +32,16 @@ const TAGS: usize = 6;
 
 /// Flag bits of an entry's first word, above its length.
 const LIVE: u64 = 1 << 32;
-const ASKED_FOR: u64 = 1 << 33;
+const WAS_READ: u64 = 1 << 33;
 
 /// Maximum number of entries that are added again for one new entry.
-const MOST_MOVES: usize = 8;
+const MAX_READDED_ENTRIES: usize = 8;
 
 /// The first byte of an encoded integer (`shim/shared_cache.c`); eight bytes in this machine's byte order follow.
-pub const INTEGER: u8 = b'i';
+pub const INTEGER_TYPE: u8 = b'i';
 
 /// Encodes a tag as an entry stores it: its number, and the version that it had at that time.
-pub fn tag(number: u16, version: u64) -> u64 {
+pub fn encode_tag(number: u16, version: u64) -> u64 {
     u64::from(number) << 48 | (version & VERSION_MASK)
 }
 
@@ -53,27 +53,27 @@ pub struct Shard {
 
 /// An entry to add.
 #[derive(Debug)]
-pub struct New<'a> {
+pub struct NewEntry<'a> {
     pub hash: u64,
     pub key: &'a [u8],
     pub value: &'a [u8],
     /// In milliseconds of CLOCK_MONOTONIC; 0 means never.
     pub expires: u64,
     pub epoch: u64,
-    /// Tags encoded by [`tag`].
+    /// Tags encoded by [`encode_tag`].
     pub tags: &'a [u64],
 }
 
 /// A shard whose lock this process holds.
 #[derive(Debug)]
-pub struct HeldShard<'a> {
+pub struct LockedShard<'a> {
     shard: &'a Shard,
-    _lock: lock::Held<'a>,
+    _lock: lock::SharedLockGuard<'a>,
 }
 
 /// An entry whose lengths have been checked against its words.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct ShardEntry<'a> {
     /// All words of the entry.
     words: &'a [AtomicU64],
     tags: usize,
@@ -88,13 +88,13 @@ impl Shard {
     }
 
     /// Takes the lock. Returns `None` if the process that holds it hangs or was killed a moment ago.
-    pub fn lock(&self) -> Option<HeldShard<'_>> {
-        match lock::take(
+    pub fn lock(&self) -> Option<LockedShard<'_>> {
+        match lock::acquire(
             &self.parts.head[LOCK],
             super::own_pid(),
             sys::process_exists,
         ) {
-            Ok(lock) => Some(HeldShard {
+            Ok(lock) => Some(LockedShard {
                 shard: self,
                 _lock: lock?,
             }),
@@ -109,16 +109,16 @@ impl Shard {
     /// lock.
     pub fn recover(&self, pid: u32) {
         if let Some(lock) = lock::take_over(&self.parts.head[LOCK], pid, super::own_pid()) {
-            HeldShard {
+            LockedShard {
                 shard: self,
                 _lock: lock,
             }
-            .empty();
+            .clear();
         }
     }
 
     /// Returns the statistics of this shard.
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> SharedCacheInfo {
         self.parts.info()
     }
 
@@ -127,30 +127,30 @@ impl Shard {
     }
 
     /// Returns the entry at a position, or `None` if the words there are not a valid entry.
-    fn entry(&self, position: u64) -> Option<Entry<'_>> {
+    fn entry(&self, position: u64) -> Option<ShardEntry<'_>> {
         let at = (position % self.parts.ring.len() as u64) as usize;
         let rest = self.parts.ring.get(at..)?;
         let words = rest.first()?.load(Relaxed) as u32 as usize;
         let words = rest.get(..words)?;
         let lengths = words.get(LENGTHS)?.load(Relaxed);
-        let entry = Entry {
+        let entry = ShardEntry {
             words,
             tags: (lengths >> 56) as usize,
             key: (lengths >> 32) as usize & 0xff_ffff,
             value: lengths as u32 as usize,
         };
-        let fits =
-            entry.tags <= MAX_TAGS && words_of(entry.tags, entry.key, entry.value) <= words.len();
+        let fits = entry.tags <= MAX_TAGS
+            && entry_words(entry.tags, entry.key, entry.value) <= words.len();
         fits.then_some(entry)
     }
 }
 
 /// Returns the number of words of an entry with `tags` tags and a key and value of these lengths in bytes.
-fn words_of(tags: usize, key: usize, value: usize) -> usize {
+fn entry_words(tags: usize, key: usize, value: usize) -> usize {
     TAGS + tags + key.div_ceil(8) + value.div_ceil(8)
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ShardEntry<'a> {
     fn word(&self, at: usize) -> u64 {
         self.words[at].load(Relaxed)
     }
@@ -189,7 +189,7 @@ impl<'a> Entry<'a> {
     }
 
     fn has_key(&self, key: &[u8]) -> bool {
-        self.key == key.len() && same(self.key_words(), key)
+        self.key == key.len() && equals_bytes(self.key_words(), key)
     }
 
     /// Replaces the contents of `to` by the value.
@@ -206,7 +206,7 @@ impl<'a> Entry<'a> {
 
     /// Returns whether the entry has this value.
     pub fn has_value(&self, value: &[u8]) -> bool {
-        self.value == value.len() && same(self.value_words(), value)
+        self.value == value.len() && equals_bytes(self.value_words(), value)
     }
 
     /// Returns the value if it is an integer.
@@ -217,19 +217,19 @@ impl<'a> Entry<'a> {
         let mut bytes = Vec::with_capacity(16);
         self.copy_value(&mut bytes);
         let (kind, number) = bytes.split_first()?;
-        (*kind == INTEGER).then(|| i64::from_ne_bytes(number.try_into().unwrap_or_default()))
+        (*kind == INTEGER_TYPE).then(|| i64::from_ne_bytes(number.try_into().unwrap_or_default()))
     }
 
     /// Replaces the value, which must be an integer, by another integer.
     pub fn set_integer(&self, number: i64) {
-        let mut bytes = [INTEGER; 9];
+        let mut bytes = [INTEGER_TYPE; 9];
         bytes[1..].copy_from_slice(&number.to_ne_bytes());
-        write(self.value_words(), &bytes);
+        write_bytes(self.value_words(), &bytes);
     }
 }
 
 /// Returns whether words contain these bytes, with the last word padded with zeroes.
-fn same(words: &[AtomicU64], bytes: &[u8]) -> bool {
+fn equals_bytes(words: &[AtomicU64], bytes: &[u8]) -> bool {
     let (whole, rest) = bytes.as_chunks::<8>();
     let (front, last) = words.split_at(whole.len().min(words.len()));
     let equal =
@@ -245,7 +245,7 @@ fn last_word(rest: &[u8]) -> Option<u64> {
     (!rest.is_empty()).then_some(u64::from_ne_bytes(word))
 }
 
-fn write(to: &[AtomicU64], bytes: &[u8]) {
+fn write_bytes(to: &[AtomicU64], bytes: &[u8]) {
     let (whole, rest) = bytes.as_chunks::<8>();
     let (front, last) = to.split_at(whole.len().min(to.len()));
     for (word, bytes) in front.iter().zip(whole) {
@@ -256,7 +256,7 @@ fn write(to: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-impl<'a> HeldShard<'a> {
+impl<'a> LockedShard<'a> {
     fn word(&self, at: usize) -> u64 {
         self.shard.parts.head[at].load(Relaxed)
     }
@@ -270,12 +270,12 @@ impl<'a> HeldShard<'a> {
     }
 
     /// Counts a hit or a miss.
-    pub fn count(&mut self, hit: bool) {
+    pub fn count_lookup(&mut self, hit: bool) {
         self.add_to(if hit { HITS } else { MISSES }, 1);
     }
 
     /// Removes all entries.
-    fn empty(&mut self) {
+    fn clear(&mut self) {
         for chain in self.shard.parts.chains {
             chain.store(0, Relaxed);
         }
@@ -285,9 +285,9 @@ impl<'a> HeldShard<'a> {
     }
 
     /// Returns the entry of a key and marks it as read.
-    pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<Entry<'a>> {
+    pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<ShardEntry<'a>> {
         let mut found = None;
-        let sane = self.walk(hash, |_, entry| {
+        let sane = self.walk_chain(hash, |_, entry| {
             let it = entry.word(HASH) == hash && entry.is_live() && entry.has_key(key);
             if it {
                 found = Some(entry);
@@ -295,19 +295,23 @@ impl<'a> HeldShard<'a> {
             !it
         });
         if !sane {
-            self.empty();
+            self.clear();
             return None;
         }
         let entry = found?;
-        if entry.word(WORDS) & ASKED_FOR == 0 {
-            entry.words[WORDS].fetch_or(ASKED_FOR, Relaxed);
+        if entry.word(WORDS) & WAS_READ == 0 {
+            entry.words[WORDS].fetch_or(WAS_READ, Relaxed);
         }
         Some(entry)
     }
 
     /// Passes each entry of a chain to `each`, with the word that points to it, until `each` returns false. Returns
     /// false if the chain is inconsistent.
-    fn walk(&self, hash: u64, mut each: impl FnMut(&'a AtomicU64, Entry<'a>) -> bool) -> bool {
+    fn walk_chain(
+        &self,
+        hash: u64,
+        mut each: impl FnMut(&'a AtomicU64, ShardEntry<'a>) -> bool,
+    ) -> bool {
         let shard: &'a Shard = self.shard;
         let (head, tail) = (self.word(HEAD), self.word(TAIL));
         let mut link = shard.chain(hash);
@@ -335,7 +339,7 @@ impl<'a> HeldShard<'a> {
     /// Removes the entry of a key from its chain.
     pub fn remove(&mut self, hash: u64, key: &[u8]) {
         let mut removed = 0;
-        let sane = self.walk(hash, |link, entry| {
+        let sane = self.walk_chain(hash, |link, entry| {
             if entry.word(HASH) != hash || !entry.has_key(key) {
                 return true;
             }
@@ -345,29 +349,33 @@ impl<'a> HeldShard<'a> {
             false
         });
         if !sane {
-            self.empty();
+            self.clear();
         } else if removed > 0 {
-            self.gone(removed);
+            self.subtract_entry(removed);
         }
     }
 
     /// Subtracts an entry of `words` words from the counters.
-    fn gone(&self, words: usize) {
+    fn subtract_entry(&self, words: usize) {
         self.add_to(VALUES, -1);
         self.add_to(USED, -(words as i64));
     }
 
     /// Adds an entry, for which the oldest ones are evicted; `is_current` says whether an evicted entry was still
     /// valid. Returns false if the new entry is too large.
-    pub fn add(&mut self, new: &New<'_>, is_current: impl Fn(&Entry<'_>) -> bool) -> bool {
-        let words = words_of(new.tags.len(), new.key.len(), new.value.len());
+    pub fn add(
+        &mut self,
+        new: &NewEntry<'_>,
+        is_current: impl Fn(&ShardEntry<'_>) -> bool,
+    ) -> bool {
+        let words = entry_words(new.tags.len(), new.key.len(), new.value.len());
         if words > self.shard.parts.ring.len() / 2 || new.key.len() > 0xff_ffff {
             return false;
         }
         // Entries that are added again need room, too.
         let (mut needed, mut kept) = (words, Vec::new());
         while !self.has_room(needed) {
-            let may_move = match kept.len() < MOST_MOVES {
+            let may_move = match kept.len() < MAX_READDED_ENTRIES {
                 true => self.shard.parts.ring.len() / 2 - needed,
                 false => 0,
             };
@@ -378,7 +386,7 @@ impl<'a> HeldShard<'a> {
                 }
                 Some(None) => {}
                 None => {
-                    self.empty();
+                    self.clear();
                     kept.clear();
                     break;
                 }
@@ -386,7 +394,7 @@ impl<'a> HeldShard<'a> {
         }
         for entry in kept {
             if self.has_room(words + entry.len()) {
-                self.append_again(&entry);
+                self.readd(&entry);
             } else {
                 self.add_to(EVICTED, 1);
             }
@@ -396,7 +404,7 @@ impl<'a> HeldShard<'a> {
     }
 
     /// Returns how many words to skip so that `words` words follow before the ring's end.
-    fn skip(&self, words: usize) -> usize {
+    fn words_to_skip(&self, words: usize) -> usize {
         let length = self.shard.parts.ring.len();
         let left = length - (self.word(HEAD) % length as u64) as usize;
         if left < words { left } else { 0 }
@@ -404,13 +412,13 @@ impl<'a> HeldShard<'a> {
 
     fn has_room(&self, words: usize) -> bool {
         let taken = self.word(HEAD).saturating_sub(self.word(TAIL));
-        taken + (self.skip(words) + words) as u64 <= self.shard.parts.ring.len() as u64
+        taken + (self.words_to_skip(words) + words) as u64 <= self.shard.parts.ring.len() as u64
     }
 
     /// Reserves `words` words at the ring's head, where there must be room.
-    fn place(&self, words: usize) -> (u64, &'a [AtomicU64]) {
+    fn reserve(&self, words: usize) -> (u64, &'a [AtomicU64]) {
         let ring: &'a [AtomicU64] = self.shard.parts.ring;
-        let skip = self.skip(words);
+        let skip = self.words_to_skip(words);
         let mut head = self.word(HEAD);
         if skip > 0 {
             // The gap is marked like an entry that was removed.
@@ -422,9 +430,9 @@ impl<'a> HeldShard<'a> {
         (head, &ring[at..at + words])
     }
 
-    fn append(&mut self, new: &New<'_>) {
-        let words = words_of(new.tags.len(), new.key.len(), new.value.len());
-        let (position, to) = self.place(words);
+    fn append(&mut self, new: &NewEntry<'_>) {
+        let words = entry_words(new.tags.len(), new.key.len(), new.value.len());
+        let (position, to) = self.reserve(words);
         let lengths =
             (new.tags.len() as u64) << 56 | (new.key.len() as u64) << 32 | new.value.len() as u64;
         let fields = [
@@ -441,18 +449,18 @@ impl<'a> HeldShard<'a> {
         for (word, field) in front.iter().chain(tags).zip(fields.iter().chain(new.tags)) {
             word.store(*field, Relaxed);
         }
-        write(key, new.key);
-        write(value, new.value);
+        write_bytes(key, new.key);
+        write_bytes(value, new.value);
         self.link(position, to);
     }
 
     /// Adds an entry again with unchanged words.
-    fn append_again(&mut self, entry: &[u64]) {
-        let (position, to) = self.place(entry.len());
+    fn readd(&mut self, entry: &[u64]) {
+        let (position, to) = self.reserve(entry.len());
         for (word, value) in to.iter().zip(entry) {
             word.store(*value, Relaxed);
         }
-        to[WORDS].fetch_and(!ASKED_FOR, Relaxed);
+        to[WORDS].fetch_and(!WAS_READ, Relaxed);
         self.link(position, to);
     }
 
@@ -468,7 +476,7 @@ impl<'a> HeldShard<'a> {
     /// and has at most `may_move` words. Returns `None` if the ring is empty or inconsistent.
     fn evict(
         &mut self,
-        is_current: impl Fn(&Entry<'_>) -> bool,
+        is_current: impl Fn(&ShardEntry<'_>) -> bool,
         may_move: usize,
     ) -> Option<Option<Vec<u64>>> {
         let (head, tail) = (self.word(HEAD), self.word(TAIL));
@@ -485,21 +493,21 @@ impl<'a> HeldShard<'a> {
         if first & LIVE != 0 {
             let entry = self.shard.entry(tail)?;
             let current = is_current(&entry);
-            if current && entry.words.len() <= may_move && first & ASKED_FOR != 0 {
+            if current && entry.words.len() <= may_move && first & WAS_READ != 0 {
                 kept = Some(entry.words.iter().map(|word| word.load(Relaxed)).collect());
             } else if current {
                 self.add_to(EVICTED, 1);
             }
             self.unlink(tail, &entry)?;
-            self.gone(entry.words.len());
+            self.subtract_entry(entry.words.len());
         }
         self.set(TAIL, tail + words);
         Some(kept)
     }
 
-    fn unlink(&self, position: u64, entry: &Entry<'_>) -> Option<()> {
+    fn unlink(&self, position: u64, entry: &ShardEntry<'_>) -> Option<()> {
         let mut found = None;
-        let sane = self.walk(entry.word(HASH), |link, _| {
+        let sane = self.walk_chain(entry.word(HASH), |link, _| {
             if link.load(Relaxed) == position + 1 {
                 found = Some(link);
             }

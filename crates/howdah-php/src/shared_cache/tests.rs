@@ -12,7 +12,7 @@ use super::*;
 const NO_TAGS: std::iter::Empty<&[u8]> = std::iter::empty();
 
 /// The position of the first shard's lock, in words.
-const FIRST_LOCK: usize = 3 + CHANGE_NUMBERS + TAG_NUMBERS;
+const FIRST_LOCK: usize = 3 + CHANGE_COUNTERS + TAG_COUNTERS;
 
 fn words(bytes: usize) -> &'static [AtomicU64] {
     shared_counters(bytes / 8).unwrap()
@@ -28,17 +28,20 @@ fn get(cache: &SharedCache, key: &str) -> Option<Vec<u8>> {
     found
 }
 
-fn set(cache: &SharedCache, key: &str, value: &[u8]) -> Kept {
+fn set(cache: &SharedCache, key: &str, value: &[u8]) -> StoreResult {
     cache.set(key.as_bytes(), value, None, NO_TAGS, false)
 }
 
 #[test]
-fn a_value_is_kept_replaced_and_taken_away() {
+fn value_is_stored_replaced_and_deleted() {
     let cache = cache(1 << 20);
     assert_eq!(get(&cache, "a"), None);
-    assert_eq!(set(&cache, "a", b"one"), Kept::Yes);
+    assert_eq!(set(&cache, "a", b"one"), StoreResult::Stored);
     assert_eq!(get(&cache, "a").unwrap(), b"one");
-    assert_eq!(set(&cache, "a", b"another, longer one"), Kept::Yes);
+    assert_eq!(
+        set(&cache, "a", b"another, longer one"),
+        StoreResult::Stored
+    );
     assert_eq!(get(&cache, "a").unwrap(), b"another, longer one");
     assert_eq!(cache.info().values, 1);
     assert!(cache.delete(b"a"));
@@ -52,12 +55,12 @@ fn a_value_is_kept_replaced_and_taken_away() {
 }
 
 #[test]
-fn keys_and_values_of_every_length_come_back_as_they_were() {
+fn keys_and_values_of_every_length_round_trip() {
     let cache = cache(4 << 20);
     let bytes = |len: usize| (0..len).map(|n| (n * 7 + len) as u8).collect::<Vec<_>>();
     for len in (0..40).chain([255, 4096, 65_537]) {
         let key = String::from_utf8(vec![b'k'; len]).unwrap();
-        assert_eq!(set(&cache, &key, &bytes(len)), Kept::Yes);
+        assert_eq!(set(&cache, &key, &bytes(len)), StoreResult::Stored);
     }
     for len in (0..40).chain([255, 4096, 65_537]) {
         let key = String::from_utf8(vec![b'k'; len]).unwrap();
@@ -66,34 +69,34 @@ fn keys_and_values_of_every_length_come_back_as_they_were() {
 }
 
 #[test]
-fn only_one_of_two_adds_a_value() {
+fn add_stores_only_the_first_value() {
     let cache = cache(1 << 20);
     let add = |value: &[u8]| cache.set(b"a", value, None, NO_TAGS, true);
-    assert_eq!(add(b"first"), Kept::Yes);
-    assert_eq!(add(b"second"), Kept::Present);
+    assert_eq!(add(b"first"), StoreResult::Stored);
+    assert_eq!(add(b"second"), StoreResult::AlreadyPresent);
     assert_eq!(get(&cache, "a").unwrap(), b"first");
     cache.delete(b"a");
-    assert_eq!(add(b"third"), Kept::Yes);
+    assert_eq!(add(b"third"), StoreResult::Stored);
 }
 
 #[test]
-fn a_value_ends_with_its_time() {
+fn value_expires_with_its_ttl() {
     let cache = cache(1 << 20);
     let keep = |ttl| cache.set(b"a", b"x", Some(Duration::from_millis(ttl)), NO_TAGS, false);
-    assert_eq!(keep(0), Kept::Yes);
+    assert_eq!(keep(0), StoreResult::Stored);
     assert_eq!(get(&cache, "a"), None);
-    assert_eq!(keep(3_600_000), Kept::Yes);
+    assert_eq!(keep(3_600_000), StoreResult::Stored);
     assert_eq!(get(&cache, "a").unwrap(), b"x");
 }
 
 #[test]
-fn a_tag_makes_its_values_old_and_no_other() {
+fn tag_invalidates_only_its_values() {
     let cache = cache(1 << 20);
     let tagged = |key: &str, tags: &[&str]| {
         let tags = tags.iter().map(|tag| tag.as_bytes());
         assert_eq!(
             cache.set(key.as_bytes(), b"x", None, tags, false),
-            Kept::Yes
+            StoreResult::Stored
         );
     };
     tagged("post 1", &["posts", "site"]);
@@ -110,7 +113,7 @@ fn a_tag_makes_its_values_old_and_no_other() {
 }
 
 #[test]
-fn an_integer_grows_where_it_is_and_nothing_else_does() {
+fn increment_changes_only_integers() {
     let cache = cache(1 << 20);
     let integer = |n: i64| [&b"i"[..], &n.to_ne_bytes()].concat();
     set(&cache, "n", &integer(40));
@@ -126,10 +129,13 @@ fn an_integer_grows_where_it_is_and_nothing_else_does() {
 }
 
 #[test]
-fn the_oldest_make_room_and_what_is_asked_for_stays() {
+fn eviction_removes_the_oldest_and_spares_what_is_read() {
     let cache = cache(1 << 20);
     for n in 0..20_000 {
-        assert_eq!(set(&cache, &format!("value {n}"), &[b'v'; 200]), Kept::Yes);
+        assert_eq!(
+            set(&cache, &format!("value {n}"), &[b'v'; 200]),
+            StoreResult::Stored
+        );
         assert!(get(&cache, "value 0").is_some(), "{n}");
     }
     assert!(get(&cache, "value 19999").is_some());
@@ -140,17 +146,17 @@ fn the_oldest_make_room_and_what_is_asked_for_stays() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_and_its_former_value_is_gone() {
+fn too_large_value_is_refused_and_removes_the_former_one() {
     let cache = cache(1 << 20);
     set(&cache, "a", b"former");
-    assert_eq!(set(&cache, "a", &vec![0; 900_000]), Kept::No);
+    assert_eq!(set(&cache, "a", &vec![0; 900_000]), StoreResult::NotStored);
     assert_eq!(get(&cache, "a"), None);
-    assert_eq!(set(&cache, "a", &vec![7; 300_000]), Kept::Yes);
+    assert_eq!(set(&cache, "a", &vec![7; 300_000]), StoreResult::Stored);
     assert_eq!(get(&cache, "a").unwrap(), vec![7; 300_000]);
 }
 
 #[test]
-fn it_agrees_with_a_map_whatever_is_done() {
+fn cache_agrees_with_a_map() {
     let cache = cache(1 << 20);
     let mut map = HashMap::new();
     let mut state = 1u64;
@@ -165,7 +171,7 @@ fn it_agrees_with_a_map_whatever_is_done() {
         match random(10) {
             0..4 => {
                 let value = vec![random(256) as u8; random(400) as usize];
-                assert_eq!(set(&cache, &key, &value), Kept::Yes);
+                assert_eq!(set(&cache, &key, &value), StoreResult::Stored);
                 map.insert(key, value);
             }
             4 => assert_eq!(cache.delete(key.as_bytes()), map.remove(&key).is_some()),
@@ -181,7 +187,7 @@ fn it_agrees_with_a_map_whatever_is_done() {
 }
 
 #[test]
-fn a_process_that_hangs_with_a_lock_stops_nobody_and_no_old_value_stays() {
+fn hanging_lock_holder_blocks_no_process_and_leaves_no_stale_value() {
     let memory = words(1 << 20);
     let cache = SharedCache::open(memory, None).unwrap();
     set(&cache, "a", b"old");
@@ -189,10 +195,10 @@ fn a_process_that_hangs_with_a_lock_stops_nobody_and_no_old_value_stays() {
     let lock = &memory[FIRST_LOCK];
     lock.store(u64::from(std::process::id()), Relaxed);
     assert_eq!(get(&cache, "a"), None);
-    assert_eq!(set(&cache, "a", b"new"), Kept::No);
+    assert_eq!(set(&cache, "a", b"new"), StoreResult::NotStored);
     lock.store(0, Relaxed);
     assert_eq!(get(&cache, "a"), None);
-    assert_eq!(set(&cache, "a", b"new"), Kept::Yes);
+    assert_eq!(set(&cache, "a", b"new"), StoreResult::Stored);
     lock.store(u64::from(std::process::id()), Relaxed);
     assert!(cache.delete(b"a"));
     lock.store(0, Relaxed);
@@ -200,7 +206,7 @@ fn a_process_that_hangs_with_a_lock_stops_nobody_and_no_old_value_stays() {
 }
 
 #[test]
-fn what_a_killed_process_left_half_done_is_emptied() {
+fn killed_lock_holder_leaves_an_empty_shard() {
     let memory = words(1 << 20);
     let cache = SharedCache::open(memory, None).unwrap();
     let lock = &memory[FIRST_LOCK];
@@ -223,7 +229,7 @@ fn what_a_killed_process_left_half_done_is_emptied() {
 }
 
 #[test]
-fn nonsense_in_memory_is_neither_believed_nor_followed() {
+fn corrupt_memory_is_not_trusted() {
     let mut state = 7u64;
     for round in 0..300 {
         let memory = words(1 << 18);
@@ -249,7 +255,7 @@ fn nonsense_in_memory_is_neither_believed_nor_followed() {
 }
 
 #[test]
-fn processes_share_it_and_no_value_is_torn() {
+fn concurrent_processes_see_no_torn_value() {
     let memory = words(1 << 20);
     let threads: Vec<_> = (0..4u8)
         .map(|thread| {
@@ -277,72 +283,75 @@ fn processes_share_it_and_no_value_is_torn() {
 }
 
 /// Runs `what` on its own thread, as if in another process.
-fn elsewhere(memory: &'static [AtomicU64], what: impl FnOnce(&SharedCache) + Send + 'static) {
+fn in_other_process(
+    memory: &'static [AtomicU64],
+    what: impl FnOnce(&SharedCache) + Send + 'static,
+) {
     let other = move || what(&SharedCache::open(memory, None).unwrap());
     std::thread::spawn(other).join().unwrap();
 }
 
 #[test]
-fn what_a_slow_reader_makes_of_old_data_takes_no_newer_values_place() {
+fn stale_computation_does_not_replace_a_newer_value() {
     let memory = words(1 << 20);
     let cache = SharedCache::open(memory, None).unwrap();
     let add = |value: &[u8]| cache.set(b"a", value, None, NO_TAGS, true);
-    type Elsewhere = fn(&SharedCache);
-    let changes: [Elsewhere; 4] = [
-        |other| assert_eq!(set(other, "a", b"new"), Kept::Yes),
+    type ChangeElsewhere = fn(&SharedCache);
+    let changes: [ChangeElsewhere; 4] = [
+        |other| assert_eq!(set(other, "a", b"new"), StoreResult::Stored),
         |other| assert!(!other.delete(b"a")),
         |other| other.delete_tag(b"any"),
-        |other| other.lose(),
+        |other| other.invalidate_all(),
     ];
     for change in changes {
         // The request finds nothing and asks the database, and meanwhile another process changes the value.
-        forget_reads();
+        clear_reads();
         cache.delete(b"a");
         assert_eq!(get(&cache, "a"), None);
-        elsewhere(memory, change);
+        in_other_process(memory, change);
         let now = {
             let read = READ.take();
             let now = get(&cache, "a");
             READ.set(read);
             now
         };
-        assert_eq!(add(b"old"), Kept::Present);
+        assert_eq!(add(b"old"), StoreResult::AlreadyPresent);
         assert_eq!(get(&cache, "a"), now);
     }
     for change in changes {
-        forget_reads();
+        clear_reads();
         cache.delete(b"a");
         assert_eq!(get(&cache, "a"), None);
-        elsewhere(memory, change);
-        assert_eq!(set(&cache, "a", b"old"), Kept::No);
+        in_other_process(memory, change);
+        assert_eq!(set(&cache, "a", b"old"), StoreResult::NotStored);
         assert_eq!(get(&cache, "a"), None);
     }
 }
 
 #[test]
-fn of_two_who_change_what_they_have_read_neither_undoes_the_other() {
+fn concurrent_read_modify_write_loses_no_update() {
     let memory = words(1 << 20);
     let cache = SharedCache::open(memory, None).unwrap();
     set(&cache, "options", b"a=1 b=1");
-    forget_reads();
+    clear_reads();
     assert_eq!(get(&cache, "options").unwrap(), b"a=1 b=1");
-    elsewhere(memory, |other| {
+    in_other_process(memory, |other| {
         assert!(get(other, "options").is_some());
-        assert_eq!(set(other, "options", b"a=1 b=2"), Kept::Yes);
+        assert_eq!(set(other, "options", b"a=1 b=2"), StoreResult::Stored);
     });
     // The write also fails when it is repeated, or after the request has deleted the value itself.
-    assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
-    assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
+    assert_eq!(set(&cache, "options", b"a=2 b=1"), StoreResult::NotStored);
+    assert_eq!(set(&cache, "options", b"a=2 b=1"), StoreResult::NotStored);
     assert!(!cache.delete(b"options"));
-    assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
+    assert_eq!(set(&cache, "options", b"a=2 b=1"), StoreResult::NotStored);
     assert_eq!(get(&cache, "options"), None);
     // The request's own changes do not count as changes by others, and a new request has read nothing.
-    assert_eq!(set(&cache, "options", b"a=2 b=2"), Kept::Yes);
-    assert_eq!(set(&cache, "options", b"a=3 b=2"), Kept::Yes);
-    elsewhere(memory, |other| {
-        assert_eq!(set(other, "options", b"a=3 b=3"), Kept::Yes)
+    assert_eq!(set(&cache, "options", b"a=2 b=2"), StoreResult::Stored);
+    assert_eq!(set(&cache, "options", b"a=3 b=2"), StoreResult::Stored);
+    in_other_process(memory, |other| {
+        assert_eq!(set(other, "options", b"a=3 b=3"), StoreResult::Stored)
     });
-    assert_eq!(set(&cache, "options", b"a=3 b=3"), Kept::Yes);
-    forget_reads();
-    assert_eq!(set(&cache, "options", b"a=4 b=3"), Kept::Yes);
+    assert_eq!(set(&cache, "options", b"a=3 b=3"), StoreResult::Stored);
+    clear_reads();
+    assert_eq!(set(&cache, "options", b"a=4 b=3"), StoreResult::Stored);
 }

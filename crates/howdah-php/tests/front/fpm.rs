@@ -7,18 +7,18 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use super::{Dir, PATIENCE};
+use super::{MAX_WAIT, TestDir};
 
 /// A running php-fpm with one child.
 pub struct Fpm {
     process: Child,
     socket: PathBuf,
-    _dir: Dir,
+    _dir: TestDir,
 }
 
 /// The status, the headers in order, and the body.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Plain {
+pub struct PlainResponse {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: String,
@@ -44,7 +44,7 @@ impl Fpm {
         .unwrap_or_else(|| {
             panic!("php-fpm {series} is not installed: scripts/setup-debian.sh test")
         });
-        let dir = Dir::new();
+        let dir = TestDir::new();
         let socket = dir.0.join("fpm.sock");
         let config = dir.write(
             "fpm.conf",
@@ -61,7 +61,7 @@ impl Fpm {
         }
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.spawn().expect("php-fpm starts");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while UnixStream::connect(&socket).is_err() {
             assert!(Instant::now() < deadline, "php-fpm does not listen");
             std::thread::yield_now();
@@ -74,9 +74,9 @@ impl Fpm {
     }
 
     /// Sends a request to php-fpm and reads its whole response.
-    pub fn run(&self, variables: &[(String, String)], body: &[u8]) -> Plain {
+    pub fn run(&self, variables: &[(String, String)], body: &[u8]) -> PlainResponse {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
         let mut out = record(1, &[0, 1, 0, 0, 0, 0, 0, 0]);
         let mut params = Vec::new();
         for (name, value) in variables {
@@ -124,9 +124,9 @@ fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-fn parse(raw: &str) -> Plain {
+fn parse(raw: &str) -> PlainResponse {
     let (head, body) = raw.split_once("\r\n\r\n").unwrap_or((raw, ""));
-    let mut plain = Plain {
+    let mut plain = PlainResponse {
         status: 200,
         headers: Vec::new(),
         body: body.to_owned(),

@@ -1,6 +1,6 @@
 //! A front for tests: creates a pool's memory, starts the real `howdah-php`, forks children through the control socket,
 //! publishes request frames and reads the responses as frames. It uses one thread, and every wait is bounded by
-//! [`PATIENCE`].
+//! [`MAX_WAIT`].
 
 #![allow(dead_code)]
 
@@ -16,27 +16,29 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use howdah_proto::control::{Command as Order, Exit, Report};
-use howdah_proto::level::Level;
+use howdah_proto::control::{Exit, ZygoteCommand as Order, ZygoteReport};
+use howdah_proto::level::LogLevel;
 use howdah_proto::request::{FrameBuilder, IniKind, RequestFrame};
-use howdah_proto::response::{Frame, Head, Parser};
-use howdah_proto::shm::{ChildId, EXIT_BAILED_OUT, FrontPort, Geometry, PoolPort, SlotState, Wake};
+use howdah_proto::response::{Frame, ResponseParser, ScriptHead};
+use howdah_proto::shm::{
+    ChildId, EXIT_BAILED_OUT, FrontPort, FutexWake, Geometry, PoolPort, SlotState,
+};
 use howdah_proto::variables::Var;
 
 /// Longest time that a test waits for anything, even on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A private directory that is removed when the test is over.
-pub struct Dir(pub PathBuf);
+pub struct TestDir(pub PathBuf);
 
-impl Dir {
-    pub fn new() -> Dir {
+impl TestDir {
+    pub fn new() -> TestDir {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("howdah-php-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        Dir(path.canonicalize().unwrap())
+        TestDir(path.canonicalize().unwrap())
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -47,14 +49,14 @@ impl Dir {
     }
 }
 
-impl Drop for Dir {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// A pool under test: a zygote with its children, and the front's side of the memory.
-pub struct Front {
+pub struct TestFront {
     pub port: FrontPort,
     pub pool: PoolPort,
     pub zygote: Child,
@@ -62,7 +64,7 @@ pub struct Front {
     bell: OwnedFd,
     free: Vec<u32>,
     lives: u16,
-    reports: Vec<Report>,
+    reports: Vec<ZygoteReport>,
     pub children: Vec<(ChildId, i32)>,
     pub opcache: bool,
     /// Whether a child out of which PHP has bailed is replaced while a request waits.
@@ -73,11 +75,11 @@ pub struct Front {
 
 /// Everything that was received for one request.
 #[derive(Debug, Default)]
-pub struct Answer {
-    pub informational: Vec<Head>,
-    pub head: Option<Head>,
+pub struct ChildResponse {
+    pub informational: Vec<ScriptHead>,
+    pub head: Option<ScriptHead>,
     pub body: Vec<u8>,
-    pub logs: Vec<(Level, String)>,
+    pub logs: Vec<(LogLevel, String)>,
     pub finished: bool,
     /// The child died before the request was done.
     pub died: Option<Exit>,
@@ -85,7 +87,7 @@ pub struct Answer {
     pub pieces: usize,
 }
 
-impl Answer {
+impl ChildResponse {
     pub fn status(&self) -> u16 {
         self.head.as_ref().map_or(0, |h| h.status)
     }
@@ -111,9 +113,9 @@ impl Answer {
 /// A request that has been published and is not done yet.
 pub struct Flight {
     pub slot: u32,
-    parser: Parser,
+    parser: ResponseParser,
     pending: Vec<u8>,
-    pub answer: Answer,
+    pub answer: ChildResponse,
     pub done: bool,
     body: Vec<u8>,
     body_at: usize,
@@ -121,24 +123,24 @@ pub struct Flight {
 }
 
 /// A request to be published: variables, settings and body.
-pub struct Request<'a> {
+pub struct FrontRequest<'a> {
     builder: FrameBuilder,
     body: &'a [u8],
     length: Option<u64>,
 }
 
-impl<'a> Request<'a> {
-    pub fn get(script: &Path) -> Request<'a> {
-        Request::new("GET", script)
+impl<'a> FrontRequest<'a> {
+    pub fn get(script: &Path) -> FrontRequest<'a> {
+        FrontRequest::new("GET", script)
     }
 
-    pub fn new(method: &str, script: &Path) -> Request<'a> {
+    pub fn new(method: &str, script: &Path) -> FrontRequest<'a> {
         let mut b = FrameBuilder::new(Vec::new());
         b.var(Var::RequestMethod, method.as_bytes());
         b.var(Var::ScriptFilename, script.as_os_str().as_encoded_bytes());
         b.var(Var::ScriptName, b"/script.php");
         b.var(Var::RequestUri, b"/script.php");
-        Request {
+        FrontRequest {
             builder: b,
             body: b"",
             length: Some(0),
@@ -186,12 +188,12 @@ impl<'a> Request<'a> {
     }
 }
 
-impl Front {
+impl TestFront {
     /// Starts a pool with `children` children that are ready to serve.
-    pub fn start(children: u16, args: &[&str]) -> Front {
-        let mut front = Front::zygote(args);
+    pub fn start(children: u16, args: &[&str]) -> TestFront {
+        let mut front = TestFront::start_zygote(args);
         match front.next_report() {
-            Report::Ready { opcache, .. } => front.opcache = opcache,
+            ZygoteReport::Ready { opcache, .. } => front.opcache = opcache,
             other => panic!("not ready: {other:?}\n{}", front.log()),
         }
         for _ in 0..children {
@@ -201,12 +203,12 @@ impl Front {
     }
 
     /// Starts a zygote without children.
-    pub fn zygote(args: &[&str]) -> Front {
-        Front::zygote_in(args, |_| {})
+    pub fn start_zygote(args: &[&str]) -> TestFront {
+        TestFront::start_zygote_with(args, |_| {})
     }
 
     /// Starts a zygote after `prepare` has changed its command.
-    pub fn zygote_in(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Front {
+    pub fn start_zygote_with(args: &[&str], prepare: impl FnOnce(&mut Command)) -> TestFront {
         let geometry = Geometry {
             fronts: 1,
             slots: 16,
@@ -240,7 +242,7 @@ impl Front {
                     .push_str(&String::from_utf8_lossy(&buf[..n]));
             }
         });
-        Front {
+        TestFront {
             port,
             pool,
             zygote,
@@ -265,9 +267,9 @@ impl Front {
     /// Replaces the last child if PHP has bailed out of its request, as a supervisor does.
     fn replace_bailed_out(&mut self) {
         self.take_reports();
-        let bailed_out = |report: &Report| {
+        let bailed_out = |report: &ZygoteReport| {
             let exit = Exit::Code(EXIT_BAILED_OUT);
-            matches!(report, Report::Exited { exit: how, .. } if *how == exit)
+            matches!(report, ZygoteReport::Exited { exit: how, .. } if *how == exit)
         };
         if self.children.is_empty() && self.reports.iter().any(bailed_out) {
             self.reports.retain(|report| !bailed_out(report));
@@ -277,20 +279,20 @@ impl Front {
 
     /// Waits until `part` has been written to stderr, which a separate thread reads.
     pub fn wait_log(&self, part: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while !self.log().contains(part) {
             assert!(Instant::now() < deadline, "no {part:?} in {}", self.log());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    pub fn order(&self, order: &Order) {
+    pub fn send_command(&self, order: &Order) {
         let control = self.control.as_ref().expect("not hung up");
         sys::send(control, order.encode().as_bytes());
     }
 
     /// Closes the control socket, by which the zygote notices the end of its front.
-    pub fn hang_up(&mut self) {
+    pub fn close_control(&mut self) {
         self.control = None;
     }
 
@@ -304,14 +306,19 @@ impl Front {
             index,
             incarnation: self.lives,
         };
-        self.pool.enlist(child);
-        self.order(&Order::Spawn {
+        self.pool.prepare_row(child);
+        self.send_command(&Order::Spawn {
             child,
             max_requests,
         });
-        let spawned = |r: &Report| matches!(r, Report::Spawned { .. } | Report::SpawnFailed { .. });
+        let spawned = |r: &ZygoteReport| {
+            matches!(
+                r,
+                ZygoteReport::Spawned { .. } | ZygoteReport::SpawnFailed { .. }
+            )
+        };
         match self.wait_report(spawned) {
-            Report::Spawned { child: who, pid } => {
+            ZygoteReport::Spawned { child: who, pid } => {
                 assert_eq!(who, child);
                 self.children.push((child, pid));
                 (child, pid)
@@ -326,28 +333,28 @@ impl Front {
         };
         loop {
             match sys::receive(control) {
-                sys::Received::Packet(packet, _pidfd) => {
-                    let report = Report::parse(&packet).expect("a report");
-                    if let Report::Exited { child, .. } = &report {
-                        self.pool.strike(child.index);
+                sys::ControlPacket::Packet(packet, _pidfd) => {
+                    let report = ZygoteReport::parse(&packet).expect("a report");
+                    if let ZygoteReport::Exited { child, .. } = &report {
+                        self.pool.remove_child(child.index);
                         self.children.retain(|(c, _)| c != child);
                     }
                     self.reports.push(report);
                 }
-                sys::Received::Nothing => return true,
-                sys::Received::End => return false,
+                sys::ControlPacket::Nothing => return true,
+                sys::ControlPacket::End => return false,
             }
         }
     }
 
     /// Returns the oldest report that has not been read yet.
-    pub fn next_report(&mut self) -> Report {
+    pub fn next_report(&mut self) -> ZygoteReport {
         self.wait_report(|_| true)
     }
 
     /// Returns the oldest report for which `fits` returns true.
-    pub fn wait_report(&mut self, fits: impl Fn(&Report) -> bool) -> Report {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn wait_report(&mut self, fits: impl Fn(&ZygoteReport) -> bool) -> ZygoteReport {
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             let open = self.take_reports();
             if let Some(at) = self.reports.iter().position(&fits) {
@@ -355,16 +362,16 @@ impl Front {
             }
             assert!(open, "the zygote is gone: {}", self.log());
             assert!(Instant::now() < deadline, "no report: {}", self.log());
-            self.nap();
+            self.sleep_until_event();
         }
     }
 
     /// Waits until a child has exited.
     pub fn wait_exit(&mut self, child: ChildId) -> Exit {
         let report =
-            self.wait_report(|r| matches!(r, Report::Exited { child: c, .. } if *c == child));
+            self.wait_report(|r| matches!(r, ZygoteReport::Exited { child: c, .. } if *c == child));
         match report {
-            Report::Exited { exit, .. } => exit,
+            ZygoteReport::Exited { exit, .. } => exit,
             _ => unreachable!(),
         }
     }
@@ -375,51 +382,51 @@ impl Front {
         child: ChildId,
         fits: impl Fn(&howdah_proto::shm::ChildStatus) -> bool,
     ) {
-        let deadline = Instant::now() + PATIENCE;
-        while !fits(&self.pool.child(child.index)) {
+        let deadline = Instant::now() + MAX_WAIT;
+        while !fits(&self.pool.child_status(child.index)) {
             assert!(
                 Instant::now() < deadline,
                 "{:?}",
-                self.pool.child(child.index)
+                self.pool.child_status(child.index)
             );
             std::thread::yield_now();
         }
     }
 
     /// Sleeps until a bell or a report arrives, or for a few milliseconds.
-    fn nap(&self) {
+    fn sleep_until_event(&self) {
         if self.port.go_to_sleep() {
             let fds = sys::borrowed(self.control.iter().chain([&self.bell]));
             sys::wait_readable(&fds, Duration::from_millis(5));
-            sys::quiet(&self.bell);
+            sys::reset_bell(&self.bell);
         }
         self.port.woke_up();
     }
 
     /// Wakes the process that the shared memory names.
-    pub fn wake(wake: Wake<'_>) {
+    pub fn wake(wake: FutexWake<'_>) {
         if let Some(word) = wake.0 {
             sys::futex_wake(word);
         }
     }
 
-    /// Publishes a request, whose body [`Front::turn`] feeds.
-    pub fn publish(&mut self, request: Request<'_>) -> Flight {
+    /// Publishes a request, whose body [`TestFront::poll_flight`] feeds.
+    pub fn publish(&mut self, request: FrontRequest<'_>) -> Flight {
         self.publish_part(request, true)
     }
 
     /// Publishes a request. If `complete` is false, the body stays open after its last byte.
-    pub fn publish_part(&mut self, request: Request<'_>, complete: bool) -> Flight {
+    pub fn publish_part(&mut self, request: FrontRequest<'_>, complete: bool) -> Flight {
         let (frame, body) = request.finish();
         let slot = self.free.pop().expect("a free slot");
         let none = body.is_empty() && complete;
         self.port.publish(slot, &frame, none);
-        Front::wake(self.pool.choose_wake(sys::monotonic_ns(), 2));
+        TestFront::wake(self.pool.choose_wake(sys::monotonic_ns(), 2));
         Flight {
             slot,
-            parser: Parser::default(),
+            parser: ResponseParser::default(),
             pending: Vec::new(),
-            answer: Answer::default(),
+            answer: ChildResponse::default(),
             done: false,
             body,
             body_at: 0,
@@ -429,29 +436,29 @@ impl Front {
 
     /// Performs one round for a flight: feeds its body, reads its response, notices its end. Returns whether anything
     /// arrived.
-    pub fn turn(&mut self, flight: &mut Flight) -> bool {
+    pub fn poll_flight(&mut self, flight: &mut Flight) -> bool {
         if flight.done {
             return false;
         }
         self.take_reports();
         if self.port.has_unclaimed() {
-            Front::wake(self.pool.choose_wake(sys::monotonic_ns(), 2));
+            TestFront::wake(self.pool.choose_wake(sys::monotonic_ns(), 2));
         }
         if flight.body_at < flight.body.len() {
             let rest = &flight.body[flight.body_at..];
             let (n, wake) = self.port.write_body(flight.slot, rest).unwrap();
             flight.body_at += n;
-            Front::wake(wake);
+            TestFront::wake(wake);
         } else if flight.body_open {
             flight.body_open = false;
-            Front::wake(self.port.end_body(flight.slot, true));
+            TestFront::wake(self.port.end_body(flight.slot, true));
         }
         let state = self.port.state(flight.slot);
         let came = self.read(flight);
         let dead = match state {
             SlotState::Done(_) => None,
             SlotState::Claimed(child) => self.reports.iter().find_map(|r| match r {
-                Report::Exited { child: c, exit } if *c == child => Some(*exit),
+                ZygoteReport::Exited { child: c, exit } if *c == child => Some(*exit),
                 _ => None,
             }),
             SlotState::Ready => return came,
@@ -475,7 +482,7 @@ impl Front {
                 .port
                 .read_response(flight.slot, &mut flight.pending, usize::MAX)
                 .unwrap();
-            Front::wake(wake);
+            TestFront::wake(wake);
             if n == 0 {
                 return any;
             }
@@ -501,12 +508,12 @@ impl Front {
     }
 
     /// Continues a flight until `until` holds or it is done.
-    pub fn drive(&mut self, flight: &mut Flight, until: impl Fn(&Answer) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn drive_until(&mut self, flight: &mut Flight, until: impl Fn(&ChildResponse) -> bool) {
+        let deadline = Instant::now() + MAX_WAIT;
         while !flight.done && !until(&flight.answer) {
             // Cleared before the check, so a later event is announced again.
             self.port.take_notified(|_| {});
-            if !self.turn(flight) && !flight.done {
+            if !self.poll_flight(flight) && !flight.done {
                 assert!(
                     Instant::now() < deadline,
                     "stuck: {:?}, head {:?}\n{}",
@@ -517,45 +524,45 @@ impl Front {
                 if self.replaces_bailed_out {
                     self.replace_bailed_out();
                 }
-                self.nap();
+                self.sleep_until_event();
             }
         }
     }
 
     /// Publishes a request and polls it until it is done.
-    pub fn run(&mut self, request: Request<'_>) -> Answer {
+    pub fn run(&mut self, request: FrontRequest<'_>) -> ChildResponse {
         let mut flight = self.publish(request);
-        self.drive(&mut flight, |_| false);
+        self.drive_until(&mut flight, |_| false);
         flight.answer
     }
 
     /// Reports that the client of a flight is gone.
     pub fn abort(&self, flight: &Flight) {
-        Front::wake(self.port.abort(flight.slot));
+        TestFront::wake(self.port.abort(flight.slot));
     }
 
-    /// Appends body bytes manually (see [`Front::publish_part`]).
-    pub fn feed(&self, flight: &Flight, bytes: &[u8]) {
+    /// Appends body bytes manually (see [`TestFront::publish_part`]).
+    pub fn write_body(&self, flight: &Flight, bytes: &[u8]) {
         let (n, wake) = self.port.write_body(flight.slot, bytes).unwrap();
         assert_eq!(n, bytes.len(), "the test feeds small pieces");
-        Front::wake(wake);
+        TestFront::wake(wake);
     }
 
-    /// Ends a body that was fed with [`Front::feed`].
+    /// Ends a body that was fed with [`TestFront::write_body`].
     pub fn end_body(&self, flight: &Flight, complete: bool) {
-        Front::wake(self.port.end_body(flight.slot, complete));
+        TestFront::wake(self.port.end_body(flight.slot, complete));
     }
 
     /// Tells a child to exit when it is idle.
     pub fn retire(&self, child: ChildId) {
-        Front::wake(self.pool.retire(child.index));
+        TestFront::wake(self.pool.retire(child.index));
     }
 
     /// Requests the PHP stack of a child from the zygote.
     pub fn trace(&mut self, child: ChildId) -> String {
-        self.order(&Order::Trace { child });
-        match self.wait_report(|r| matches!(r, Report::Trace { .. })) {
-            Report::Trace { child: who, stack } => {
+        self.send_command(&Order::Trace { child });
+        match self.wait_report(|r| matches!(r, ZygoteReport::Trace { .. })) {
+            ZygoteReport::Trace { child: who, stack } => {
                 assert_eq!(who, child);
                 stack
             }
@@ -565,7 +572,7 @@ impl Front {
 
     /// Waits until the zygote has exited. Returns its exit status.
     pub fn wait_zygote(&mut self) -> std::process::ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             if let Some(status) = self.zygote.try_wait().unwrap() {
                 return status;
@@ -576,7 +583,7 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for TestFront {
     fn drop(&mut self) {
         // The children are killed first, so a test that failed in the middle of a request ends at once.
         for (_, pid) in &self.children {
@@ -592,19 +599,19 @@ impl Drop for Front {
 }
 
 /// Returns whether a process of that id exists and is not a zombie.
-pub fn alive(pid: i32) -> bool {
+pub fn is_alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
 }
 
 /// Waits until a process is gone.
 pub fn wait_gone(pid: i32) {
-    until(&format!("the end of process {pid}"), || !alive(pid));
+    wait_until(&format!("the end of process {pid}"), || !is_alive(pid));
 }
 
 /// Waits until `holds` returns true; panics when that takes too long.
-pub fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + MAX_WAIT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(1));

@@ -55,7 +55,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Duration) {
 }
 
 /// Resets an eventfd's counter to 0.
-pub fn quiet(bell: &OwnedFd) {
+pub fn reset_bell(bell: &OwnedFd) {
     let _ = rustix::io::read(bell, &mut [0; 8]);
 }
 
@@ -66,7 +66,7 @@ pub fn send(fd: &OwnedFd, packet: &[u8]) {
 }
 
 /// The result of reading from the control socket.
-pub enum Received {
+pub enum ControlPacket {
     /// A packet and the descriptor that was passed with it.
     Packet(Vec<u8>, Option<OwnedFd>),
     /// No packet has arrived yet.
@@ -76,7 +76,7 @@ pub enum Received {
 }
 
 /// Receives one packet if there is one.
-pub fn receive(fd: &OwnedFd) -> Received {
+pub fn receive(fd: &OwnedFd) -> ControlPacket {
     let mut buf = vec![0u8; 64 * 1024];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -85,8 +85,8 @@ pub fn receive(fd: &OwnedFd) -> Received {
     let received = rustix::net::recvmsg(fd, &mut pieces, &mut ancillary, flags);
     let n = match received {
         Ok(message) if message.bytes > 0 => message.bytes,
-        Err(rustix::io::Errno::AGAIN) => return Received::Nothing,
-        Ok(_) | Err(_) => return Received::End,
+        Err(rustix::io::Errno::AGAIN) => return ControlPacket::Nothing,
+        Ok(_) | Err(_) => return ControlPacket::End,
     };
     let mut passed = None;
     for message in ancillary.drain() {
@@ -95,7 +95,7 @@ pub fn receive(fd: &OwnedFd) -> Received {
         }
     }
     buf.truncate(n);
-    Received::Packet(buf, passed)
+    ControlPacket::Packet(buf, passed)
 }
 
 /// Sends a signal to a process.

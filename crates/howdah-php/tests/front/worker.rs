@@ -1,12 +1,12 @@
 //! A worker under test: its callback runs the code that a request contains.
 
-use howdah_proto::control::Report;
+use howdah_proto::control::ZygoteReport;
 use howdah_proto::shm::ChildId;
 use howdah_proto::worker::WorkerMessage;
 
-use super::{Answer, Dir, Front, Request};
+use super::{ChildResponse, FrontRequest, TestDir, TestFront};
 
-const QUIET: &[&str] = &[
+const QUIET_SETTINGS: &[&str] = &[
     "-d",
     "display_errors=0",
     "-d",
@@ -19,10 +19,10 @@ const QUIET: &[&str] = &[
 
 /// One worker process in its own pool.
 pub struct Worker {
-    pub front: Front,
+    pub front: TestFront,
     pub child: ChildId,
     pub pid: i32,
-    pub dir: Dir,
+    pub dir: TestDir,
     script: std::path::PathBuf,
 }
 
@@ -43,11 +43,11 @@ impl Worker {
 
     /// Boots a worker whose script is `text`.
     pub fn script(text: &str, args: &[&str], max_requests: u64) -> Worker {
-        let dir = Dir::new();
+        let dir = TestDir::new();
         let script = dir.write("worker.php", text);
-        let mut front = front_of(&script, args);
+        let mut front = start_worker_pool(&script, args);
         let (child, pid) = front.spawn(max_requests);
-        match word_of(&mut front, child) {
+        match first_message(&mut front, child) {
             WorkerMessage::Booted { .. } => {}
             failed => panic!("not booted: {failed:?}\n{}", front.log()),
         }
@@ -61,18 +61,18 @@ impl Worker {
     }
 
     /// Returns a request that contains code.
-    pub fn request(&self, code: &str) -> Request<'static> {
-        Request::get(&self.script).var("CODE", code)
+    pub fn request(&self, code: &str) -> FrontRequest<'static> {
+        FrontRequest::get(&self.script).var("CODE", code)
     }
 
     /// Runs `code` in a request and returns the whole response.
-    pub fn run(&mut self, code: &str) -> Answer {
+    pub fn run(&mut self, code: &str) -> ChildResponse {
         let request = self.request(code);
         self.front.run(request)
     }
 
     /// Runs `code` in a request and returns what it prints.
-    pub fn says(&mut self, code: &str) -> String {
+    pub fn output_of(&mut self, code: &str) -> String {
         let answer = self.run(code);
         assert_eq!(answer.died, None, "{code}: {}", self.front.log());
         answer.text()
@@ -80,17 +80,18 @@ impl Worker {
 }
 
 /// Starts a pool for the worker script, without a child.
-pub fn front_of(script: &std::path::Path, args: &[&str]) -> Front {
+pub fn start_worker_pool(script: &std::path::Path, args: &[&str]) -> TestFront {
     let script = script.to_str().unwrap().to_owned();
-    let all = [&["--worker", script.as_str()], QUIET, args].concat();
-    Front::start(0, &all)
+    let all = [&["--worker", script.as_str()], QUIET_SETTINGS, args].concat();
+    TestFront::start(0, &all)
 }
 
 /// Waits for the first message of a child's worker script.
-pub fn word_of(front: &mut Front, child: ChildId) -> WorkerMessage {
-    let theirs = |r: &Report| matches!(r, Report::Worker(word) if word.child() == child);
+pub fn first_message(front: &mut TestFront, child: ChildId) -> WorkerMessage {
+    let theirs =
+        |r: &ZygoteReport| matches!(r, ZygoteReport::Worker(word) if word.child() == child);
     match front.wait_report(theirs) {
-        Report::Worker(word) => word,
+        ZygoteReport::Worker(word) => word,
         _ => unreachable!(),
     }
 }

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 /// Longest wait for anything, on however busy a machine.
-const DEADLINE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Checks a condition repeatedly until it holds.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE;
+    let end = Instant::now() + MAX_WAIT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -32,16 +32,16 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A directory that is removed with the test.
-pub struct Scratch(PathBuf);
+pub struct RigDirectory(PathBuf);
 
-impl Scratch {
-    pub fn new() -> Scratch {
+impl RigDirectory {
+    pub fn new() -> RigDirectory {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("howdah-swoole-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
+        RigDirectory(path)
     }
 
     pub fn path(&self) -> &Path {
@@ -56,18 +56,18 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for RigDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// A running `howdah-php run` with its log.
-pub struct Script {
+pub struct SwooleScript {
     child: Child,
     log: Arc<Mutex<String>>,
     pub port: u16,
-    scratch: Scratch,
+    scratch: RigDirectory,
 }
 
 fn command(script: &Path, arguments: &[&str]) -> Command {
@@ -84,7 +84,7 @@ fn command(script: &Path, arguments: &[&str]) -> Command {
 
 /// Runs a script that is expected to end by itself. Returns its exit code and its output.
 pub fn run_to_end(code: &str) -> (i32, String) {
-    let scratch = Scratch::new();
+    let scratch = RigDirectory::new();
     let script = scratch.write("server.php", &format!("<?php\n{code}"));
     let mut child = command(&script, &[]).spawn().unwrap();
     let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -101,7 +101,7 @@ pub fn run_to_end(code: &str) -> (i32, String) {
 }
 
 fn wait(child: &mut Child) -> ExitStatus {
-    let end = Instant::now() + DEADLINE;
+    let end = Instant::now() + MAX_WAIT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
@@ -114,20 +114,20 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-impl Script {
+impl SwooleScript {
     /// Starts the given PHP code (without `<?php`) and waits until it listens.
-    pub fn start(code: &str) -> Script {
-        Script::start_in(Scratch::new(), code)
+    pub fn start(code: &str) -> SwooleScript {
+        SwooleScript::start_in(RigDirectory::new(), code)
     }
 
     /// Starts the code with files that the test has created beside it; `$argv[1]` is their directory.
-    pub fn start_in(scratch: Scratch, code: &str) -> Script {
+    pub fn start_in(scratch: RigDirectory, code: &str) -> SwooleScript {
         let file = scratch.write("server.php", &format!("<?php\n{code}"));
-        Script::start_file(scratch, &file)
+        SwooleScript::start_file(scratch, &file)
     }
 
     /// Starts the script in this file.
-    pub fn start_file(scratch: Scratch, file: &Path) -> Script {
+    pub fn start_file(scratch: RigDirectory, file: &Path) -> SwooleScript {
         let directory = scratch.path().to_str().unwrap().to_owned();
         let mut child = command(file, &[&directory]).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
@@ -144,7 +144,7 @@ impl Script {
                 }
             });
         }
-        let mut script = Script {
+        let mut script = SwooleScript {
             child,
             log,
             port: 0,
@@ -171,27 +171,27 @@ impl Script {
     }
 
     /// Waits for a word in the log.
-    pub fn says(&self, word: &str) {
+    pub fn wait_for_log(&self, word: &str) {
         let found = || self.log().contains(word).then_some(());
-        let end = Instant::now() + DEADLINE;
+        let end = Instant::now() + MAX_WAIT;
         while found().is_none() {
             assert!(Instant::now() < end, "no {word:?} in: {}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    pub fn connect(&self) -> Client {
+    pub fn connect(&self) -> RigClient {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        stream.set_write_timeout(Some(DEADLINE)).unwrap();
-        Client {
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
+        stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
+        RigClient {
             stream,
             read: Vec::new(),
         }
     }
 
     /// Sends one GET over its own connection.
-    pub fn get(&self, target: &str) -> Answer {
+    pub fn get(&self, target: &str) -> SwooleResponse {
         self.connect().get(target)
     }
 
@@ -229,7 +229,7 @@ impl Script {
     }
 }
 
-impl Drop for Script {
+impl Drop for SwooleScript {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             self.signal(libc::SIGTERM);
@@ -252,20 +252,20 @@ pub fn signal_to(pid: i32, signal: i32) {
 }
 
 /// A client's connection to the server.
-pub struct Client {
+pub struct RigClient {
     pub stream: TcpStream,
     read: Vec<u8>,
 }
 
 /// A response, read from a connection.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct SwooleResponse {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl SwooleResponse {
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
@@ -285,17 +285,17 @@ impl Answer {
     }
 }
 
-impl Client {
+impl RigClient {
     pub fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
     }
 
-    pub fn get(&mut self, target: &str) -> Answer {
-        self.ask("GET", target, "", b"")
+    pub fn get(&mut self, target: &str) -> SwooleResponse {
+        self.request("GET", target, "", b"")
     }
 
     /// Sends one GET whose response may be cut off.
-    pub fn try_answer_to_get(mut self) -> Option<Answer> {
+    pub fn try_answer_to_get(mut self) -> Option<SwooleResponse> {
         self.stream
             .write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
             .ok()?;
@@ -303,7 +303,13 @@ impl Client {
     }
 
     /// Sends a request with these headers (each terminated by CRLF) and reads the response.
-    pub fn ask(&mut self, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
+    pub fn request(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &str,
+        body: &[u8],
+    ) -> SwooleResponse {
         let length = if body.is_empty() {
             String::new()
         } else {
@@ -317,7 +323,7 @@ impl Client {
     }
 
     /// Returns the bytes that follow the header block of the response, up to the end of the connection.
-    pub fn raw(mut self, request: &str, version: &str) -> String {
+    pub fn raw_response(mut self, request: &str, version: &str) -> String {
         self.send(
             format!("{request} {version}\r\nHost: t\r\nConnection: close\r\n\r\n").as_bytes(),
         );
@@ -357,12 +363,12 @@ impl Client {
     }
 
     /// Reads one response; panics if the connection ends instead.
-    pub fn answer(&mut self, to_head: bool) -> Answer {
+    pub fn answer(&mut self, to_head: bool) -> SwooleResponse {
         self.try_answer(to_head).expect("an answer")
     }
 
     /// Reads one response, or returns `None` at the end of the connection.
-    pub fn try_answer(&mut self, to_head: bool) -> Option<Answer> {
+    pub fn try_answer(&mut self, to_head: bool) -> Option<SwooleResponse> {
         if self.read.is_empty() && !self.more() {
             return None;
         }
@@ -376,7 +382,7 @@ impl Client {
             head.push('\n');
             head.push_str(&line);
         }
-        let mut answer = Answer {
+        let mut answer = SwooleResponse {
             status,
             head,
             body: Vec::new(),
@@ -405,14 +411,14 @@ impl Client {
     }
 
     /// Returns whether the server has closed the connection.
-    pub fn is_at_its_end(&mut self) -> bool {
+    pub fn is_closed(&mut self) -> bool {
         self.read.is_empty() && !self.more()
     }
 }
 
 /// Starts a server whose callback is `code`, with `$q`, `$r` and `$s`.
-pub fn serving(code: &str) -> Script {
-    Script::start(&format!(
+pub fn serving(code: &str) -> SwooleScript {
+    SwooleScript::start(&format!(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);
         $s->on('request', function ($q, $r) use ($s) {{ {code} }});

@@ -17,7 +17,7 @@ fn fields(head: &CgiHead) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn what_php_writes_becomes_a_head_and_the_body_begins_behind_it() {
+fn php_header_block_becomes_a_head_and_the_body_follows() {
     let wire = b"Status: 404 Not Found\r\nX-Powered-By: PHP/8.2\r\nContent-type: text/html; charset=UTF-8\r\n\r\n<h1>";
     let got = head(wire);
     assert_eq!(
@@ -36,7 +36,7 @@ fn what_php_writes_becomes_a_head_and_the_body_begins_behind_it() {
 }
 
 #[test]
-fn a_block_cut_at_every_byte_is_the_same_block() {
+fn header_block_split_at_every_byte_parses_the_same() {
     let wire: &[u8] = b"Content-Type: text/plain\nSet-Cookie: a=1\r\nSet-Cookie: b=2\n\r\nbody";
     let whole = head(wire);
     assert_eq!(fields(&whole).len(), 3);
@@ -52,7 +52,7 @@ fn a_block_cut_at_every_byte_is_the_same_block() {
 }
 
 #[test]
-fn a_block_that_comes_byte_by_byte_is_found() {
+fn header_block_arriving_byte_by_byte_is_parsed() {
     let wire = b"A: 1\r\n\r\n";
     let mut parser = CgiParser::default();
     for byte in &wire[..wire.len() - 1] {
@@ -63,7 +63,7 @@ fn a_block_that_comes_byte_by_byte_is_found() {
 }
 
 #[test]
-fn a_location_without_a_status_is_a_redirect() {
+fn location_without_a_status_is_a_redirect() {
     let to = |location: &str| {
         let got = head(format!("Location: {location}\n\n").as_bytes());
         (got.head.status, got.head.local_redirect)
@@ -77,7 +77,7 @@ fn a_location_without_a_status_is_a_redirect() {
 }
 
 #[test]
-fn no_status_is_200_and_no_fields_are_no_reason_to_refuse() {
+fn missing_status_is_200_and_an_empty_block_is_accepted() {
     assert_eq!(head(b"Content-Type: a/b\n\nx").head.status, 200);
     let bare = head(b"\r\nbody");
     assert_eq!((bare.head.status, bare.used), (200, 2));
@@ -85,12 +85,12 @@ fn no_status_is_200_and_no_fields_are_no_reason_to_refuse() {
 }
 
 #[test]
-fn the_first_of_two_statuses_counts() {
+fn first_of_two_statuses_counts() {
     assert_eq!(head(b"Status: 404 X\nStatus: 200 OK\n\n").head.status, 404);
 }
 
 #[test]
-fn a_status_line_is_taken_where_php_writes_one() {
+fn status_line_is_accepted_as_the_first_line() {
     let got = head(b"HTTP/1.1 410 Gone Fishing\r\nContent-Type: a/b\r\n\r\n");
     assert_eq!(
         (got.head.status, &got.head.reason[..]),
@@ -100,7 +100,7 @@ fn a_status_line_is_taken_where_php_writes_one() {
 }
 
 #[test]
-fn a_status_that_is_none_is_refused() {
+fn invalid_status_is_refused() {
     for bad in [
         "",
         "abc",
@@ -118,7 +118,7 @@ fn a_status_that_is_none_is_refused() {
 }
 
 #[test]
-fn lines_that_cannot_be_sent_are_left_out_and_counted() {
+fn header_lines_that_cannot_be_sent_are_skipped_and_counted() {
     let got = head(b"Good: 1\nBad Name: 2\nNoColon\nEvil: a\rb\n: empty\nNul: a\0b\n\n");
     assert_eq!(fields(&got), [("Good", "1")]);
     assert_eq!(got.head.rejected, 5);
@@ -132,19 +132,19 @@ fn text_is_not_a_response() {
 }
 
 #[test]
-fn a_folded_line_is_refused() {
+fn folded_line_is_refused() {
     assert_eq!(parse(b"A: 1\n b\n\n"), Err(CgiError::FoldedLine));
     assert_eq!(parse(b"A: 1\r\n\tb\r\n\r\n"), Err(CgiError::FoldedLine));
 }
 
 #[test]
-fn a_block_without_an_end_is_given_up_at_the_limit() {
+fn header_block_without_an_end_is_refused_at_the_limit() {
     let mut parser = CgiParser::default();
     let line = [b'a'; 4096];
     let verdict = (0..1000).find_map(|_| parser.feed(&line).err());
     assert_eq!(verdict, Some(CgiError::HeadTooLong));
-    assert!(parser.block.capacity() <= 4 * MAX_HEAD);
-    let mut long = vec![b'x'; MAX_HEAD];
+    assert!(parser.block.capacity() <= 4 * MAX_HEAD_BYTES);
+    let mut long = vec![b'x'; MAX_HEAD_BYTES];
     long.extend_from_slice(b": y\n\n");
     assert_eq!(parse(&long), Err(CgiError::HeadTooLong));
 }

@@ -1,24 +1,24 @@
 //! Decodes the records of an application's response. The decoder is incremental: it returns content as slices of the
 //! input, in as many pieces as it arrives in. Data from an application is untrusted until it has passed this decoder.
 
-use super::{HEADER, REQUEST_ID, VERSION, kind};
+use super::{HEADER_BYTES, REQUEST_ID, VERSION, kind};
 
-/// A piece of an application's response, as [`Decoder::next`] returns it.
+/// A piece of an application's response, as [`RecordDecoder::next`] returns it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum DecodedPiece<'a> {
     /// Bytes of the CGI response: header block, then body. Never empty.
     Stdout(&'a [u8]),
     /// Bytes for the error log. Never empty.
     Stderr(&'a [u8]),
     /// The response is complete; nothing follows.
-    End(End),
+    End(EndStatus),
     /// The content of GET_VALUES_RESULT; [`super::encode::pairs`] parses it.
     Values(&'a [u8]),
 }
 
 /// How the application ended the request: the protocol status of END_REQUEST (§5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum EndStatus {
     /// `FCGI_REQUEST_COMPLETE` with the application's exit status. PHP always sends 0.
     Complete {
         /// The exit status, as a CGI program would pass it to `exit()`.
@@ -52,7 +52,7 @@ pub enum RecordError {
 }
 
 /// The maximum length of GET_VALUES_RESULT, in bytes. Only three short names exist to ask for.
-const MAX_VALUES: u16 = 1024;
+const MAX_VALUES_BYTES: u16 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DecoderStage {
@@ -63,13 +63,13 @@ enum DecoderStage {
     /// The next bytes are padding; a header follows.
     Padding,
     /// The next bytes are the padding of END_REQUEST; nothing follows.
-    LastPadding(End),
+    LastPadding(EndStatus),
     Over,
 }
 
 /// Decodes the records of one response from bytes that arrive in pieces of any size.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct RecordDecoder {
     stage: DecoderStage,
     content: u16,
     padding: u8,
@@ -77,9 +77,9 @@ pub struct Decoder {
     stderr_ended: bool,
 }
 
-impl Default for Decoder {
+impl Default for RecordDecoder {
     fn default() -> Self {
-        Decoder {
+        RecordDecoder {
             stage: DecoderStage::Header,
             content: 0,
             padding: 0,
@@ -89,11 +89,14 @@ impl Default for Decoder {
     }
 }
 
-impl Decoder {
+impl RecordDecoder {
     /// Decodes from the start of `input`. Returns the next piece, if there is one, and the number of bytes that were
     /// used, which may be more than 0 even without a piece. No piece means that more bytes are needed; the caller then
-    /// holds at most `MAX_VALUES` + 7 unused bytes.
-    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<(Option<Piece<'a>>, usize), RecordError> {
+    /// holds at most `MAX_VALUES_BYTES` + 7 unused bytes.
+    pub fn next<'a>(
+        &mut self,
+        input: &'a [u8],
+    ) -> Result<(Option<DecodedPiece<'a>>, usize), RecordError> {
         let mut at = 0;
         loop {
             let rest = &input[at..];
@@ -108,7 +111,7 @@ impl Decoder {
                         _ if self.padding > 0 => return Ok((None, at)),
                         DecoderStage::LastPadding(end) => {
                             self.stage = DecoderStage::Over;
-                            return Ok((Some(Piece::End(end)), at));
+                            return Ok((Some(DecodedPiece::End(end)), at));
                         }
                         _ => self.stage = DecoderStage::Header,
                     }
@@ -121,20 +124,20 @@ impl Decoder {
                     }
                     self.content -= take as u16;
                     let piece = match stream {
-                        kind::STDOUT => Piece::Stdout(&rest[..take]),
-                        _ => Piece::Stderr(&rest[..take]),
+                        kind::STDOUT => DecodedPiece::Stdout(&rest[..take]),
+                        _ => DecodedPiece::Stderr(&rest[..take]),
                     };
                     return Ok((Some(piece), at + take));
                 }
                 DecoderStage::Header => {
-                    let Some(header) = rest.first_chunk::<HEADER>() else {
+                    let Some(header) = rest.first_chunk::<HEADER_BYTES>() else {
                         // Report an error at once if the first byte is already wrong.
                         if let Some(version) = rest.first().filter(|v| **v != VERSION) {
                             return Err(RecordError::Version(*version));
                         }
                         return Ok((None, at));
                     };
-                    let (piece, used) = self.header(header, &rest[HEADER..])?;
+                    let (piece, used) = self.header(header, &rest[HEADER_BYTES..])?;
                     at += used;
                     if piece.is_some() || used == 0 {
                         return Ok((piece, at));
@@ -148,9 +151,9 @@ impl Decoder {
     /// incomplete, no bytes are used.
     fn header<'a>(
         &mut self,
-        header: &[u8; HEADER],
+        header: &[u8; HEADER_BYTES],
         rest: &'a [u8],
-    ) -> Result<(Option<Piece<'a>>, usize), RecordError> {
+    ) -> Result<(Option<DecodedPiece<'a>>, usize), RecordError> {
         let [version, kind, id_high, id_low, high, low, padding, _] = *header;
         let (id, content) = (
             u16::from_be_bytes([id_high, id_low]),
@@ -179,27 +182,27 @@ impl Decoder {
                 *ended |= content == 0;
                 (self.content, self.padding) = (content, padding);
                 self.stage = DecoderStage::Content(kind);
-                return Ok((None, HEADER));
+                return Ok((None, HEADER_BYTES));
             }
             kind::END_REQUEST if content != 8 => return Err(RecordError::BadLength(content)),
-            _ if content > MAX_VALUES => return Err(RecordError::BadLength(content)),
+            _ if content > MAX_VALUES_BYTES => return Err(RecordError::BadLength(content)),
             _ => rest.get(..content.into()),
         };
         let Some(content) = whole else {
             return Ok((None, 0));
         };
-        let used = HEADER + content.len();
+        let used = HEADER_BYTES + content.len();
         self.padding = padding;
         if kind == kind::GET_VALUES_RESULT {
             self.stage = DecoderStage::Padding;
-            return Ok((Some(Piece::Values(content)), used));
+            return Ok((Some(DecodedPiece::Values(content)), used));
         }
-        self.stage = DecoderStage::LastPadding(end(content)?);
+        self.stage = DecoderStage::LastPadding(parse_end_request(content)?);
         Ok((None, used))
     }
 
     /// Whether the response is complete.
-    pub fn is_over(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.stage == DecoderStage::Over
     }
 
@@ -209,17 +212,17 @@ impl Decoder {
     }
 }
 
-fn end(content: &[u8]) -> Result<End, RecordError> {
+fn parse_end_request(content: &[u8]) -> Result<EndStatus, RecordError> {
     let [a, b, c, d, protocol, ..] = *content else {
         return Err(RecordError::BadLength(content.len() as u16));
     };
     Ok(match protocol {
-        0 => End::Complete {
+        0 => EndStatus::Complete {
             app_status: u32::from_be_bytes([a, b, c, d]),
         },
-        1 => End::CantMultiplex,
-        2 => End::Overloaded,
-        3 => End::UnknownRole,
+        1 => EndStatus::CantMultiplex,
+        2 => EndStatus::Overloaded,
+        3 => EndStatus::UnknownRole,
         other => return Err(RecordError::BadProtocolStatus(other)),
     })
 }

@@ -1,7 +1,7 @@
 //! Writes a request's records into a buffer, which the caller sends. One buffer holds BEGIN_REQUEST, PARAMS and a small
 //! body, so a request takes one write.
 
-use super::{HEADER, MAX_CONTENT, REQUEST_ID, Role, VERSION, kind};
+use super::{FastCgiRole, HEADER_BYTES, MAX_CONTENT_BYTES, REQUEST_ID, VERSION, kind};
 
 /// A name and its value together do not fit in one record, and PHP does not accept a pair that is split over two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct VariableTooLong {
 }
 
 /// Returns a record header. `content` is at most 65535.
-pub fn header(kind: u8, id: u16, content: usize) -> [u8; HEADER] {
+pub fn header(kind: u8, id: u16, content: usize) -> [u8; HEADER_BYTES] {
     let id = id.to_be_bytes();
     let length = u16::try_from(content).unwrap_or(u16::MAX).to_be_bytes();
     [VERSION, kind, id[0], id[1], length[0], length[1], 0, 0]
@@ -19,7 +19,7 @@ pub fn header(kind: u8, id: u16, content: usize) -> [u8; HEADER] {
 
 /// Appends BEGIN_REQUEST (§5.1). `keep` sets `FCGI_KEEP_CONN`: the web server closes the connection, not the
 /// application.
-pub fn begin(out: &mut Vec<u8>, role: Role, keep: bool) {
+pub fn begin(out: &mut Vec<u8>, role: FastCgiRole, keep: bool) {
     out.extend_from_slice(&header(kind::BEGIN_REQUEST, REQUEST_ID, 8));
     let role = (role as u16).to_be_bytes();
     out.extend_from_slice(&[role[0], role[1], u8::from(keep), 0, 0, 0, 0, 0]);
@@ -48,10 +48,10 @@ impl<'o> Params<'o> {
     pub fn parts(&mut self, name: &[u8], parts: &[&[u8]]) -> Result<(), VariableTooLong> {
         let value: usize = parts.iter().map(|part| part.len()).sum();
         let pair = pair_len(name.len(), value);
-        if pair > MAX_CONTENT {
+        if pair > MAX_CONTENT_BYTES {
             return Err(VariableTooLong { length: pair });
         }
-        if self.content() + pair > MAX_CONTENT {
+        if self.content() + pair > MAX_CONTENT_BYTES {
             self.close_record();
             self.record = self.out.len();
             let empty = header(kind::PARAMS, REQUEST_ID, 0);
@@ -75,12 +75,12 @@ impl<'o> Params<'o> {
     }
 
     fn content(&self) -> usize {
-        self.out.len() - self.record - HEADER
+        self.out.len() - self.record - HEADER_BYTES
     }
 
     fn close_record(&mut self) {
         let closed = header(kind::PARAMS, REQUEST_ID, self.content());
-        self.out[self.record..self.record + HEADER].copy_from_slice(&closed);
+        self.out[self.record..self.record + HEADER_BYTES].copy_from_slice(&closed);
     }
 
     /// Ends the stream with an empty record.
@@ -111,7 +111,7 @@ fn put_length(out: &mut Vec<u8>, length: usize) {
 /// Appends STDIN records (§5.3) with `bytes`. Appends nothing if `bytes` is empty, since an empty record would end the
 /// stream.
 pub fn stdin(out: &mut Vec<u8>, bytes: &[u8]) {
-    for piece in bytes.chunks(MAX_CONTENT) {
+    for piece in bytes.chunks(MAX_CONTENT_BYTES) {
         out.extend_from_slice(&header(kind::STDIN, REQUEST_ID, piece.len()));
         out.extend_from_slice(piece);
     }

@@ -14,11 +14,11 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
 const COMPLETE: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 0];
 
 /// STDOUT, STDERR and the end of the request.
-type Answer = (Vec<u8>, Vec<u8>, Option<End>);
+type DecodedStreams = (Vec<u8>, Vec<u8>, Option<EndStatus>);
 
 /// Decodes a response that arrives in these pieces.
-fn read(pieces: &[&[u8]]) -> Result<Answer, RecordError> {
-    let (mut decoder, mut pending) = (Decoder::default(), Vec::new());
+fn decode_all(pieces: &[&[u8]]) -> Result<DecodedStreams, RecordError> {
+    let (mut decoder, mut pending) = (RecordDecoder::default(), Vec::new());
     let (mut out, mut err, mut end) = (Vec::new(), Vec::new(), None);
     for piece in pieces {
         pending.extend_from_slice(piece);
@@ -26,10 +26,10 @@ fn read(pieces: &[&[u8]]) -> Result<Answer, RecordError> {
             let (piece, used) = decoder.next(&pending)?;
             let more = piece.is_some();
             match piece {
-                Some(Piece::Stdout(bytes)) => out.extend_from_slice(bytes),
-                Some(Piece::Stderr(bytes)) => err.extend_from_slice(bytes),
-                Some(Piece::End(how)) => end = Some(how),
-                Some(Piece::Values(_)) | None => {}
+                Some(DecodedPiece::Stdout(bytes)) => out.extend_from_slice(bytes),
+                Some(DecodedPiece::Stderr(bytes)) => err.extend_from_slice(bytes),
+                Some(DecodedPiece::End(how)) => end = Some(how),
+                Some(DecodedPiece::Values(_)) | None => {}
             }
             pending.drain(..used);
             if !more {
@@ -41,9 +41,9 @@ fn read(pieces: &[&[u8]]) -> Result<Answer, RecordError> {
 }
 
 #[test]
-fn a_request_is_on_the_wire_as_the_specification_says() {
+fn request_records_match_the_specification() {
     let mut out = Vec::new();
-    begin(&mut out, Role::Responder, true);
+    begin(&mut out, FastCgiRole::Responder, true);
     let mut params = Params::new(&mut out);
     params.pair(b"A", b"xy").unwrap();
     params.finish();
@@ -60,23 +60,23 @@ fn a_request_is_on_the_wire_as_the_specification_says() {
 }
 
 #[test]
-fn no_params_are_one_empty_record() {
+fn params_without_variables_are_one_empty_record() {
     let mut out = Vec::new();
     Params::new(&mut out).finish();
     assert_eq!(out, [1, 4, 0, 1, 0, 0, 0, 0]);
 }
 
-type Pair = (Vec<u8>, Vec<u8>);
+type NameValuePair = (Vec<u8>, Vec<u8>);
 
 /// Parses each PARAMS record on its own, as `fcgi_get_params` does. Returns the pairs and the number of records.
-fn read_as_php(mut wire: &[u8]) -> (Vec<Pair>, usize) {
+fn read_as_php(mut wire: &[u8]) -> (Vec<NameValuePair>, usize) {
     let (mut found, mut records) = (Vec::new(), 0);
     while let [1, 4, 0, 1, high, low, 0, 0, rest @ ..] = wire {
         let length = usize::from(*high) << 8 | usize::from(*low);
         let (content, rest) = rest.split_at(length);
         let before: usize = found.len();
         found.extend(pairs(content).map(|(n, v)| (n.to_vec(), v.to_vec())));
-        let size = |(n, v): &Pair| {
+        let size = |(n, v): &NameValuePair| {
             let of = |l: usize| if l < 128 { 1 } else { 4 };
             of(n.len()) + of(v.len()) + n.len() + v.len()
         };
@@ -90,7 +90,7 @@ fn read_as_php(mut wire: &[u8]) -> (Vec<Pair>, usize) {
 }
 
 #[test]
-fn no_pair_straddles_two_records_whatever_its_size() {
+fn params_pair_never_straddles_two_records() {
     let sizes = [
         0, 1, 126, 127, 128, 129, 8000, 40_000, 30_000, 65_000, 500, 28,
     ];
@@ -109,27 +109,30 @@ fn no_pair_straddles_two_records_whatever_its_size() {
 }
 
 #[test]
-fn a_variable_that_no_record_can_hold_is_refused() {
+fn params_pair_longer_than_a_record_is_refused() {
     let mut out = Vec::new();
     let mut params = Params::new(&mut out);
-    let fits = MAX_CONTENT - 1 - 4 - 1;
+    let fits = MAX_CONTENT_BYTES - 1 - 4 - 1;
     assert_eq!(params.pair(b"A", &vec![0; fits]), Ok(()));
     let refused = params.pair(b"A", &vec![0; fits + 1]);
-    let length = MAX_CONTENT + 1;
+    let length = MAX_CONTENT_BYTES + 1;
     assert_eq!(refused, Err(VariableTooLong { length }));
 }
 
 #[test]
-fn a_long_body_is_cut_into_records_php_takes() {
+fn stdin_body_is_split_into_records_that_php_accepts() {
     let mut out = Vec::new();
-    stdin(&mut out, &vec![7; MAX_CONTENT + 10]);
-    assert_eq!(out.len(), MAX_CONTENT + 10 + 2 * HEADER);
+    stdin(&mut out, &vec![7; MAX_CONTENT_BYTES + 10]);
+    assert_eq!(out.len(), MAX_CONTENT_BYTES + 10 + 2 * HEADER_BYTES);
     assert_eq!(out[..6], [1, 5, 0, 1, 0xff, 0xf8]);
-    assert_eq!(out[HEADER + MAX_CONTENT..][..6], [1, 5, 0, 1, 0, 10]);
+    assert_eq!(
+        out[HEADER_BYTES + MAX_CONTENT_BYTES..][..6],
+        [1, 5, 0, 1, 0, 10]
+    );
 }
 
 #[test]
-fn an_answer_cut_at_every_byte_is_the_same_answer() {
+fn response_split_at_every_byte_decodes_the_same() {
     let wire = [
         record(kind::STDERR, 1, b"PHP Warning", 5),
         record(kind::STDOUT, 1, b"Content-Type: a/b\r\n", 0),
@@ -140,35 +143,42 @@ fn an_answer_cut_at_every_byte_is_the_same_answer() {
     ]
     .concat();
     for cut in 0..=wire.len() {
-        let (out, err, end) = read(&[&wire[..cut], &wire[cut..]]).unwrap();
+        let (out, err, end) = decode_all(&[&wire[..cut], &wire[cut..]]).unwrap();
         assert_eq!(out, b"Content-Type: a/b\r\n\r\nbody");
         assert_eq!(err, b"PHP Warning again");
-        assert_eq!(end, Some(End::Complete { app_status: 0 }), "cut at {cut}");
+        assert_eq!(
+            end,
+            Some(EndStatus::Complete { app_status: 0 }),
+            "cut at {cut}"
+        );
     }
 }
 
 #[test]
-fn php_ends_without_ending_its_streams() {
+fn end_request_without_stream_ends_completes_the_response() {
     let wire = [
         record(kind::STDOUT, 1, b"x", 7),
         record(kind::END_REQUEST, 1, &COMPLETE, 0),
     ]
     .concat();
-    let (out, _, end) = read(&[&wire]).unwrap();
+    let (out, _, end) = decode_all(&[&wire]).unwrap();
     assert_eq!(
         (&out[..], end),
-        (&b"x"[..], Some(End::Complete { app_status: 0 }))
+        (&b"x"[..], Some(EndStatus::Complete { app_status: 0 }))
     );
 }
 
 #[test]
-fn the_end_tells_how_it_went() {
-    let end = |content: [u8; 8]| read(&[&record(kind::END_REQUEST, 1, &content, 0)]);
+fn end_request_gives_the_protocol_status() {
+    let end = |content: [u8; 8]| decode_all(&[&record(kind::END_REQUEST, 1, &content, 0)]);
     let is = |content, how| assert_eq!(end(content).unwrap().2, Some(how));
-    is([0, 0, 1, 2, 0, 0, 0, 0], End::Complete { app_status: 258 });
-    is([0, 0, 0, 0, 1, 0, 0, 0], End::CantMultiplex);
-    is([0, 0, 0, 0, 2, 0, 0, 0], End::Overloaded);
-    is([0, 0, 0, 0, 3, 0, 0, 0], End::UnknownRole);
+    is(
+        [0, 0, 1, 2, 0, 0, 0, 0],
+        EndStatus::Complete { app_status: 258 },
+    );
+    is([0, 0, 0, 0, 1, 0, 0, 0], EndStatus::CantMultiplex);
+    is([0, 0, 0, 0, 2, 0, 0, 0], EndStatus::Overloaded);
+    is([0, 0, 0, 0, 3, 0, 0, 0], EndStatus::UnknownRole);
     assert_eq!(
         end([0, 0, 0, 0, 4, 0, 0, 0]),
         Err(RecordError::BadProtocolStatus(4))
@@ -176,8 +186,8 @@ fn the_end_tells_how_it_went() {
 }
 
 #[test]
-fn what_is_not_fastcgi_is_named() {
-    let is = |wire: &[u8], why| assert_eq!(read(&[wire]), Err(why));
+fn malformed_records_are_named() {
+    let is = |wire: &[u8], why| assert_eq!(decode_all(&[wire]), Err(why));
     is(b"HTTP/1.1 400 Bad", RecordError::Version(b'H'));
     is(b"\0", RecordError::Version(0));
     is(
@@ -211,14 +221,14 @@ fn what_is_not_fastcgi_is_named() {
 }
 
 #[test]
-fn values_are_asked_for_and_read() {
+fn get_values_round_trips() {
     let mut question = Vec::new();
     get_values(&mut question, &["FCGI_MAX_CONNS"]);
-    assert_eq!(question[..HEADER], [1, 9, 0, 0, 0, 16, 0, 0]);
+    assert_eq!(question[..HEADER_BYTES], [1, 9, 0, 0, 0, 16, 0, 0]);
     let answer = record(kind::GET_VALUES_RESULT, 0, b"\x0e\x01FCGI_MAX_CONNS8", 7);
-    let mut decoder = Decoder::default();
+    let mut decoder = RecordDecoder::default();
     let (piece, _) = decoder.next(&answer).unwrap();
-    let Some(Piece::Values(content)) = piece else {
+    let Some(DecodedPiece::Values(content)) = piece else {
         panic!("{piece:?}");
     };
     let found: Vec<_> = pairs(content).collect();

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::RING;
+use super::RING_BYTES;
 
-const WORD: usize = size_of::<u64>();
+const WORD_BYTES: usize = size_of::<u64>();
 
 /// A range of shared bytes.
 #[derive(Clone, Copy)]
@@ -17,17 +17,17 @@ pub(super) struct SharedBytes<'a>(pub &'a [AtomicU64]);
 impl SharedBytes<'_> {
     /// Copies the bytes from offset `at` to private memory.
     pub fn read(self, at: usize, out: &mut [u8]) {
-        let (mut word, skip) = (at / WORD, at % WORD);
+        let (mut word, skip) = (at / WORD_BYTES, at % WORD_BYTES);
         let mut rest = out;
         if skip > 0 {
             let bytes = self.word(word);
-            let (head, behind) = rest.split_at_mut(rest.len().min(WORD - skip));
+            let (head, behind) = rest.split_at_mut(rest.len().min(WORD_BYTES - skip));
             head.copy_from_slice(&bytes[skip..skip + head.len()]);
             (rest, word) = (behind, word + 1);
         }
-        let (whole, tail) = rest.split_at_mut(rest.len() / WORD * WORD);
-        let words = &self.0[word..word + whole.len() / WORD];
-        for (to, from) in whole.chunks_exact_mut(WORD).zip(words) {
+        let (whole, tail) = rest.split_at_mut(rest.len() / WORD_BYTES * WORD_BYTES);
+        let words = &self.0[word..word + whole.len() / WORD_BYTES];
+        for (to, from) in whole.chunks_exact_mut(WORD_BYTES).zip(words) {
             to.copy_from_slice(&from.load(Relaxed).to_ne_bytes());
         }
         if !tail.is_empty() {
@@ -39,14 +39,14 @@ impl SharedBytes<'_> {
     /// Copies private bytes to offset `at`. In a word that is only partly written, the other bytes keep their values;
     /// this is safe because only one side writes a range.
     pub fn write(self, at: usize, bytes: &[u8]) {
-        let (mut word, skip) = (at / WORD, at % WORD);
+        let (mut word, skip) = (at / WORD_BYTES, at % WORD_BYTES);
         let mut rest = bytes;
         if skip > 0 {
-            let (head, behind) = rest.split_at(rest.len().min(WORD - skip));
+            let (head, behind) = rest.split_at(rest.len().min(WORD_BYTES - skip));
             self.patch(word, skip, head);
             (rest, word) = (behind, word + 1);
         }
-        let (whole, tail) = rest.as_chunks::<WORD>();
+        let (whole, tail) = rest.as_chunks::<WORD_BYTES>();
         let words = &self.0[word..word + whole.len()];
         for (to, from) in words.iter().zip(whole) {
             to.store(u64::from_ne_bytes(*from), Relaxed);
@@ -58,12 +58,12 @@ impl SharedBytes<'_> {
 
     /// Zeroes the first `len` bytes, and the rest of their last word.
     pub fn wipe(self, len: usize) {
-        for word in &self.0[..len.div_ceil(WORD)] {
+        for word in &self.0[..len.div_ceil(WORD_BYTES)] {
             word.store(0, Relaxed);
         }
     }
 
-    fn word(self, index: usize) -> [u8; WORD] {
+    fn word(self, index: usize) -> [u8; WORD_BYTES] {
         self.0[index].load(Relaxed).to_ne_bytes()
     }
 
@@ -81,25 +81,25 @@ impl SharedBytes<'_> {
 pub(super) struct ByteRing<'a>(pub SharedBytes<'a>);
 
 impl ByteRing<'_> {
-    /// Copies `bytes` (at most [`RING`]) to position `at`.
+    /// Copies `bytes` (at most [`RING_BYTES`]) to position `at`.
     pub fn put(self, at: u64, bytes: &[u8]) {
-        assert!(bytes.len() <= RING);
-        let start = at as usize & (RING - 1);
-        let (first, second) = bytes.split_at(bytes.len().min(RING - start));
+        assert!(bytes.len() <= RING_BYTES);
+        let start = at as usize & (RING_BYTES - 1);
+        let (first, second) = bytes.split_at(bytes.len().min(RING_BYTES - start));
         self.0.write(start, first);
         self.0.write(0, second);
     }
 
-    /// Copies `out.len()` (at most [`RING`]) bytes from position `at` to private memory.
+    /// Copies `out.len()` (at most [`RING_BYTES`]) bytes from position `at` to private memory.
     pub fn get(self, at: u64, out: &mut [u8]) {
-        assert!(out.len() <= RING);
-        let start = at as usize & (RING - 1);
-        let (first, second) = out.split_at_mut(out.len().min(RING - start));
+        assert!(out.len() <= RING_BYTES);
+        let start = at as usize & (RING_BYTES - 1);
+        let (first, second) = out.split_at_mut(out.len().min(RING_BYTES - start));
         self.0.read(start, first);
         self.0.read(0, second);
     }
 
-    /// Zeroes the first `len` (at most [`RING`]) bytes of the ring, regardless of positions.
+    /// Zeroes the first `len` (at most [`RING_BYTES`]) bytes of the ring, regardless of positions.
     pub fn wipe(self, len: usize) {
         self.0.wipe(len);
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_a_run_is_read_and_written_at_every_offset() {
+    fn shared_bytes_are_read_and_written_at_every_offset() {
         let words: Vec<AtomicU64> = (0..5).map(|_| AtomicU64::new(u64::MAX)).collect();
         let shared = SharedBytes(&words);
         let bytes: Vec<u8> = (1..=40).collect();
@@ -131,16 +131,18 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_reaches_beyond_the_end_of_a_ring_goes_on_at_its_beginning() {
-        let words: Vec<AtomicU64> = (0..RING / WORD).map(|_| AtomicU64::new(0)).collect();
+    fn ring_bytes_wrap_around_at_the_end() {
+        let words: Vec<AtomicU64> = (0..RING_BYTES / WORD_BYTES)
+            .map(|_| AtomicU64::new(0))
+            .collect();
         let ring = ByteRing(SharedBytes(&words));
         let bytes: Vec<u8> = (0..100).collect();
         let mut got = vec![0; 100];
-        ring.put(7 * RING as u64 - 33, &bytes);
-        ring.get(7 * RING as u64 - 33, &mut got);
+        ring.put(7 * RING_BYTES as u64 - 33, &bytes);
+        ring.get(7 * RING_BYTES as u64 - 33, &mut got);
         assert_eq!(got, bytes);
         ring.wipe(67);
-        ring.get(7 * RING as u64, &mut got[..67]);
+        ring.get(7 * RING_BYTES as u64, &mut got[..67]);
         assert_eq!(got[..67], [0; 67]);
     }
 }

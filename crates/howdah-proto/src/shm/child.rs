@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::front::{notify, strike};
-use super::layout::{ENTRIES, SlotHead, entry, state};
-use super::{Bell, ChildId, RING, Region};
-use crate::request::MAX_FRAME;
-use crate::response::{FRAME_HEADER, kind};
+use super::layout::{RING_ENTRIES, SlotHead, entry, state};
+use super::{Bell, ChildId, RING_BYTES, Region};
+use crate::request::MAX_FRAME_BYTES;
+use crate::response::{FRAME_HEADER_BYTES, kind};
 
 /// A child's access to the pool.
 #[derive(Clone, Copy, Debug)]
@@ -15,13 +15,13 @@ pub struct ChildPort {
     me: ChildId,
 }
 
-/// A claimed request, and the writer of its response. The slot belongs to this child until [`Claim::done`], which
+/// A claimed request, and the writer of its response. The slot belongs to this child until [`RequestClaim::done`], which
 /// consumes the claim; the owner of a claim may read its frame.
 ///
 /// Response frames go into the slot's ring. Small writes are collected in one body frame. The front sees nothing before
-/// [`Claim::show`] or [`Claim::publish`].
+/// [`RequestClaim::make_visible`] or [`RequestClaim::publish`].
 #[derive(Debug)]
-pub struct Claim {
+pub struct RequestClaim {
     region: &'static Region,
     me: ChildId,
     front: u32,
@@ -48,19 +48,19 @@ impl ChildPort {
 
     /// Claims the oldest ready request of the first front thread that has one, beginning at `start`. Vary `start`, so
     /// that no thread is favoured.
-    pub fn claim(&self, start: u32) -> Option<Claim> {
+    pub fn claim(&self, start: u32) -> Option<RequestClaim> {
         let fronts = self.region.geometry().fronts;
         (0..fronts).find_map(|i| self.claim_from((start + i) % fronts))
     }
 
-    fn claim_from(&self, front: u32) -> Option<Claim> {
+    fn claim_from(&self, front: u32) -> Option<RequestClaim> {
         let ring = self.region.ring(front);
         loop {
             let tail = ring.tail.0.load(Ordering::Acquire);
             if tail == ring.head.0.load(Ordering::SeqCst) {
                 return None;
             }
-            let entry = ring.entries[tail as usize % ENTRIES].load(Ordering::Acquire);
+            let entry = ring.entries[tail as usize % RING_ENTRIES].load(Ordering::Acquire);
             let slot = entry::slot(entry);
             let taken = slot < self.region.geometry().slots && {
                 let head = self.region.slot(front, slot);
@@ -82,7 +82,7 @@ impl ChildPort {
                 Ordering::Acquire,
             );
             if taken {
-                return Some(Claim {
+                return Some(RequestClaim {
                     region: self.region,
                     me: self.me,
                     front,
@@ -95,7 +95,7 @@ impl ChildPort {
     }
 
     /// Announces that the child will sleep. Returns the futex word and the value to wait on. The caller must check the
-    /// rings (and [`ChildPort::must_retire`]) again before it waits, and must call [`ChildPort::unpark`] if it does not
+    /// rings (and [`ChildPort::is_retiring`]) again before it waits, and must call [`ChildPort::unpark`] if it does not
     /// wait or after it was woken.
     pub fn park(&self) -> (&'static AtomicU32, u32) {
         let park = &self.region.child(self.me.index).park;
@@ -119,7 +119,7 @@ impl ChildPort {
     }
 
     /// Whether the front wants this child to exit.
-    pub fn must_retire(&self) -> bool {
+    pub fn is_retiring(&self) -> bool {
         self.region
             .child(self.me.index)
             .retire
@@ -172,13 +172,13 @@ pub enum BodyRead {
     CutOff,
 }
 
-impl Claim {
+impl RequestClaim {
     fn head(&self) -> &'static SlotHead {
         self.region.slot(self.front, self.slot)
     }
 
     /// Returns the address of the request frame in shared memory, for PHP. The frame is valid and unchanging until
-    /// [`Claim::done`].
+    /// [`RequestClaim::done`].
     pub fn frame(&self) -> *const u8 {
         self.region.frame(self.front, self.slot).0.as_ptr().cast()
     }
@@ -186,7 +186,7 @@ impl Claim {
     /// Returns a copy of the request frame.
     pub fn frame_bytes(&self) -> Vec<u8> {
         let len = self.head().frame_len.load(Ordering::Relaxed) as usize;
-        let mut bytes = vec![0; len.min(MAX_FRAME)];
+        let mut bytes = vec![0; len.min(MAX_FRAME_BYTES)];
         self.region.frame(self.front, self.slot).read(0, &mut bytes);
         bytes
     }
@@ -198,7 +198,7 @@ impl Claim {
 
     /// Records when the child began with the request (by the clock of [`ChildPort::begin_job`]). The front logs the
     /// queue time from it.
-    pub fn begun(&self, now_ns: u64) {
+    pub fn record_begin(&self, now_ns: u64) {
         self.head().begun.store(now_ns, Ordering::Relaxed);
     }
 
@@ -249,14 +249,14 @@ impl Claim {
         (&head.child_seq, seen)
     }
 
-    /// Withdraws the announcement of [`Claim::prepare_wait`].
+    /// Withdraws the announcement of [`RequestClaim::prepare_wait`].
     pub fn end_wait(&self) {
         self.head().child_waiting.store(0, Ordering::SeqCst);
     }
 
     fn room(&self) -> usize {
         let r = self.head().resp_r.0.load(Ordering::SeqCst);
-        RING - (self.written - r) as usize
+        RING_BYTES - (self.written - r) as usize
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -275,16 +275,16 @@ impl Claim {
     }
 
     /// Appends body bytes. Returns the number of bytes that fitted. If it is zero, publish and then wait for room.
-    pub fn body(&mut self, bytes: &[u8]) -> usize {
+    pub fn write_body(&mut self, bytes: &[u8]) -> usize {
         let mut room = self.room();
         if self.open_body.is_none() {
-            if room <= FRAME_HEADER {
+            if room <= FRAME_HEADER_BYTES {
                 return 0;
             }
             self.put(&kind::BODY.to_ne_bytes());
             self.open_body = Some((self.written, 0));
             self.put(&[0; 4]);
-            room -= FRAME_HEADER;
+            room -= FRAME_HEADER_BYTES;
         }
         let take = room.min(bytes.len());
         self.put(&bytes[..take]);
@@ -294,10 +294,10 @@ impl Claim {
         take
     }
 
-    /// Begins a frame of another kind. Its payload of `len` bytes follows with [`Claim::payload`]. Returns `false` if
+    /// Begins a frame of another kind. Its payload of `len` bytes follows with [`RequestClaim::write_payload`]. Returns `false` if
     /// there is no room for its header yet.
-    pub fn begin(&mut self, kind: u32, len: u32) -> bool {
-        if self.room() < FRAME_HEADER {
+    pub fn begin_frame(&mut self, kind: u32, len: u32) -> bool {
+        if self.room() < FRAME_HEADER_BYTES {
             return false;
         }
         self.close_body();
@@ -307,7 +307,7 @@ impl Claim {
     }
 
     /// Appends payload bytes to a begun frame. Returns the number of bytes that fitted.
-    pub fn payload(&mut self, bytes: &[u8]) -> usize {
+    pub fn write_payload(&mut self, bytes: &[u8]) -> usize {
         let take = self.room().min(bytes.len());
         self.put(&bytes[..take]);
         take
@@ -315,25 +315,25 @@ impl Claim {
 
     /// Makes everything written so far visible to the front without waking it. This is for data that is not worth a
     /// wake-up but must survive the child.
-    pub fn show(&mut self) {
+    pub fn make_visible(&mut self) {
         self.close_body();
         self.head().resp_w.0.store(self.written, Ordering::Release);
     }
 
     /// Makes everything written so far visible to the front and notifies it.
     pub fn publish(&mut self) -> Bell {
-        self.show();
+        self.make_visible();
         notify(self.region, self.front, self.slot)
     }
 
     /// Whether there is room for a frame header and more in the response ring.
     pub fn has_room(&self) -> bool {
-        self.room() > FRAME_HEADER
+        self.room() > FRAME_HEADER_BYTES
     }
 
     /// Returns the slot to the front. Everything written so far is the response.
     pub fn done(mut self) -> Bell {
-        self.show();
+        self.make_visible();
         self.head()
             .state
             .store(state::with_child(state::DONE, self.me), Ordering::Release);

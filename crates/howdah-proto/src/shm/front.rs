@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use howdah_os::mapping::SharedMemory;
 
-use super::layout::{ENTRIES, FrontRing, Geometry, GeometryError, SlotHead, WORDS, entry, state};
-use super::{Bell, ChildId, RING, Region, STUCK_AFTER_NS, Wake};
-use crate::request::{MAX_FRAME, RequestFrame};
+use super::layout::{
+    BITMAP_WORDS, FrontRing, Geometry, GeometryError, RING_ENTRIES, SlotHead, entry, state,
+};
+use super::{Bell, ChildId, FutexWake, RING_BYTES, Region, STUCK_AFTER_NS};
+use crate::request::{MAX_FRAME_BYTES, RequestFrame};
 use crate::shared_cache;
 
 /// The state of a slot, as the front reads it.
@@ -80,11 +82,11 @@ impl FrontPort {
     /// waits for a child; there is room again when that one has been claimed or cancelled.
     pub fn has_room(&self) -> bool {
         // Each publication advances the tail as far as it can, so the first comparison nearly always suffices.
-        self.length() < ENTRIES as u32 || self.unclaimed() < ENTRIES as u32
+        self.ready_ring_length() < RING_ENTRIES as u32 || self.unclaimed() < RING_ENTRIES as u32
     }
 
     /// Returns the number of entries from the tail to the head. If it exceeds the ring, the tail is invalid.
-    fn length(&self) -> u32 {
+    fn ready_ring_length(&self) -> u32 {
         let tail = self.ring().tail.0.load(Ordering::Acquire);
         self.head.load(Ordering::Relaxed).wrapping_sub(tail)
     }
@@ -94,7 +96,7 @@ impl FrontPort {
     /// none. Call [`PoolPort::choose_wake`] afterwards.
     pub fn publish(&self, slot: u32, frame: &RequestFrame, body_complete: bool) {
         let bytes = frame.as_bytes();
-        assert!(bytes.len() <= MAX_FRAME);
+        assert!(bytes.len() <= MAX_FRAME_BYTES);
         let head = self.slot(slot);
         self.region.frame(self.front, slot).write(0, bytes);
         head.frame_len.store(bytes.len() as u32, Ordering::Relaxed);
@@ -112,7 +114,7 @@ impl FrontPort {
         let entry = entry::new(slot, at);
         head.state.store(state::ready(entry), Ordering::Release);
         self.step_over_claimed();
-        ring.entries[at as usize % ENTRIES].store(entry, Ordering::Release);
+        ring.entries[at as usize % RING_ENTRIES].store(entry, Ordering::Release);
         // SeqCst pairs with the child's parked bit: either the child sees this entry, or the front sees that the child
         // sleeps.
         self.head.store(at.wrapping_add(1), Ordering::Relaxed);
@@ -124,12 +126,12 @@ impl FrontPort {
         let ring = self.ring();
         let head = self.head.load(Ordering::Relaxed);
         let length = head.wrapping_sub(ring.tail.0.load(Ordering::Acquire));
-        ring.head.0.load(Ordering::Relaxed) == head && length as usize <= ENTRIES
+        ring.head.0.load(Ordering::Relaxed) == head && length as usize <= RING_ENTRIES
     }
 
     /// Resets this front thread's ring and slots to their initial state, after all processes of the pool have exited.
     /// All slots are free then.
-    pub fn renew(&self) {
+    pub fn reset(&self) {
         let ring = self.ring();
         self.head.store(0, Ordering::Relaxed);
         ring.head.0.store(0, Ordering::Relaxed);
@@ -149,12 +151,12 @@ impl FrontPort {
         let ring = self.ring();
         let head = self.head.load(Ordering::Relaxed);
         let mut tail = ring.tail.0.load(Ordering::Acquire);
-        if head.wrapping_sub(tail) as usize > ENTRIES {
+        if head.wrapping_sub(tail) as usize > RING_ENTRIES {
             ring.tail.0.store(head, Ordering::Release);
             return;
         }
         while tail != head {
-            let entry = ring.entries[tail as usize % ENTRIES].load(Ordering::Acquire);
+            let entry = ring.entries[tail as usize % RING_ENTRIES].load(Ordering::Acquire);
             let slot = entry::slot(entry);
             let ready = slot < self.slots()
                 && self.slot(slot).state.load(Ordering::Acquire) == state::ready(entry);
@@ -169,7 +171,7 @@ impl FrontPort {
             ) {
                 Ok(_) => tail = tail.wrapping_add(1),
                 // A child advanced the tail. A hostile child may write nonsense, so never loop because of its value.
-                Err(other) if head.wrapping_sub(other) as usize <= ENTRIES => tail = other,
+                Err(other) if head.wrapping_sub(other) as usize <= RING_ENTRIES => tail = other,
                 Err(_) => {
                     ring.tail.0.store(head, Ordering::Release);
                     return;
@@ -181,14 +183,14 @@ impl FrontPort {
     /// Whether there are published requests that no child has claimed.
     pub fn has_unclaimed(&self) -> bool {
         self.step_over_claimed();
-        self.length() != 0
+        self.ready_ring_length() != 0
     }
 
     /// Returns the number of published requests that no child has claimed, including cancelled ones that are still
     /// between them.
     pub fn unclaimed(&self) -> u32 {
         self.step_over_claimed();
-        self.length().min(ENTRIES as u32)
+        self.ready_ring_length().min(RING_ENTRIES as u32)
     }
 
     /// Cancels a published request, if no child has claimed it. If it returns `true`, the slot is free.
@@ -231,17 +233,21 @@ impl FrontPort {
     pub fn free(&self, slot: u32) {
         let head = self.slot(slot);
         let used =
-            |position: &AtomicU64| position.load(Ordering::Relaxed).min(RING as u64) as usize;
+            |position: &AtomicU64| position.load(Ordering::Relaxed).min(RING_BYTES as u64) as usize;
         let frame = head.frame_len.load(Ordering::Relaxed) as usize;
         self.region
             .frame(self.front, slot)
-            .wipe(frame.min(MAX_FRAME));
+            .wipe(frame.min(MAX_FRAME_BYTES));
         self.region
             .body_ring(self.front, slot)
             .wipe(used(&head.body_w.0));
         // A child that died may have written data that it had not published.
         let died = state::tag(head.state.load(Ordering::Relaxed)) == state::CLAIMED;
-        let answered = if died { RING } else { used(&head.resp_w.0) };
+        let answered = if died {
+            RING_BYTES
+        } else {
+            used(&head.resp_w.0)
+        };
         self.region.response_ring(self.front, slot).wipe(answered);
         head.state.store(state::FREE, Ordering::Release);
     }
@@ -256,17 +262,17 @@ impl FrontPort {
         slot: u32,
         out: &mut Vec<u8>,
         max: usize,
-    ) -> Result<(usize, Wake<'_>), Corrupt> {
+    ) -> Result<(usize, FutexWake<'_>), Corrupt> {
         let head = self.slot(slot);
         let w = head.resp_w.0.load(Ordering::Acquire);
         let r = head.resp_r.0.load(Ordering::Relaxed);
         let available = w.wrapping_sub(r);
-        if available > RING as u64 {
+        if available > RING_BYTES as u64 {
             return Err(Corrupt);
         }
         let take = (available as usize).min(max);
         if take == 0 {
-            return Ok((0, Wake(None)));
+            return Ok((0, FutexWake(None)));
         }
         let start = out.len();
         out.resize(start + take, 0);
@@ -282,7 +288,7 @@ impl FrontPort {
     ///
     /// # Errors
     /// The positions in the shared memory are impossible.
-    pub fn write_body(&self, slot: u32, bytes: &[u8]) -> Result<(usize, Wake<'_>), Corrupt> {
+    pub fn write_body(&self, slot: u32, bytes: &[u8]) -> Result<(usize, FutexWake<'_>), Corrupt> {
         let head = self.slot(slot);
         let w = head.body_w.0.load(Ordering::Relaxed);
         let mut room = self.body_room(head, w)?;
@@ -292,7 +298,7 @@ impl FrontPort {
         }
         let take = room.min(bytes.len());
         if take == 0 {
-            return Ok((0, Wake(None)));
+            return Ok((0, FutexWake(None)));
         }
         self.region
             .body_ring(self.front, slot)
@@ -303,14 +309,14 @@ impl FrontPort {
 
     fn body_room(&self, head: &SlotHead, w: u64) -> Result<usize, Corrupt> {
         let used = w.wrapping_sub(head.body_r.0.load(Ordering::SeqCst));
-        if used > RING as u64 {
+        if used > RING_BYTES as u64 {
             return Err(Corrupt);
         }
-        Ok(RING - used as usize)
+        Ok(RING_BYTES - used as usize)
     }
 
     /// Ends the body: it is `complete`, or it is cut off because the client disconnected.
-    pub fn end_body(&self, slot: u32, complete: bool) -> Wake<'_> {
+    pub fn end_body(&self, slot: u32, complete: bool) -> FutexWake<'_> {
         let head = self.slot(slot);
         head.body_end
             .store(if complete { 1 } else { 2 }, Ordering::SeqCst);
@@ -318,20 +324,20 @@ impl FrontPort {
     }
 
     /// Tells the child that the client is gone and its response is discarded.
-    pub fn abort(&self, slot: u32) -> Wake<'_> {
+    pub fn abort(&self, slot: u32) -> FutexWake<'_> {
         let head = self.slot(slot);
         head.aborted.store(1, Ordering::SeqCst);
         self.wake_waiting_child(head)
     }
 
-    fn wake_waiting_child<'a>(&self, head: &'a SlotHead) -> Wake<'a> {
+    fn wake_waiting_child<'a>(&self, head: &'a SlotHead) -> FutexWake<'a> {
         fence(Ordering::SeqCst);
         if head.child_waiting.load(Ordering::SeqCst) == 0 {
-            return Wake(None);
+            return FutexWake(None);
         }
         head.child_waiting.store(0, Ordering::SeqCst);
         head.child_seq.fetch_add(1, Ordering::SeqCst);
-        Wake(Some(&head.child_seq))
+        FutexWake(Some(&head.child_seq))
     }
 
     /// Calls `each` for every slot that was notified since the last call. Returns whether there was any.
@@ -394,7 +400,7 @@ impl PoolPort {
     /// if `budget` children (about the number of cores) are awake and not stuck in one job for longer than
     /// [`STUCK_AFTER_NS`], since these check the rings before they sleep. While requests stay unclaimed, call it again
     /// every millisecond or so, because a child that was awake may have become stuck.
-    pub fn choose_wake(&self, now_ns: u64, budget: u32) -> Wake<'_> {
+    pub fn choose_wake(&self, now_ns: u64, budget: u32) -> FutexWake<'_> {
         fence(Ordering::SeqCst);
         let header = self.region.header();
         let words = (self.region.geometry().children as usize).div_ceil(64);
@@ -407,7 +413,7 @@ impl PoolPort {
             }
         }
         let Some(first) = sleeper else {
-            return Wake(None);
+            return FutexWake(None);
         };
         for i in 0..words {
             let parked = header.parked.0[i].load(Ordering::Relaxed);
@@ -426,7 +432,7 @@ impl PoolPort {
                 if since == 0 || now_ns.saturating_sub(since) < STUCK_AFTER_NS {
                     awake += 1;
                     if awake >= budget {
-                        return Wake(None);
+                        return FutexWake(None);
                     }
                 }
             }
@@ -443,11 +449,11 @@ impl PoolPort {
                     continue;
                 }
                 if let Some(futex) = self.unpark(index as u16) {
-                    return Wake(Some(futex));
+                    return FutexWake(Some(futex));
                 }
             }
         }
-        Wake(None)
+        FutexWake(None)
     }
 
     /// Returns the number of children that sleep and have not been woken yet.
@@ -471,14 +477,14 @@ impl PoolPort {
     }
 
     /// Invalidates all values of the shared cache.
-    pub fn forget_shared_cache(&self) {
+    pub fn invalidate_shared_cache(&self) {
         let header = self.region.header();
         header.shared_cache_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Returns the contents and counters of the shared cache, or `None` if the pool has none.
-    pub fn shared_cache_info(&self) -> Option<shared_cache::Info> {
-        let parts = shared_cache::Parts::of(self.region.shared_cache())?;
+    pub fn shared_cache_info(&self) -> Option<shared_cache::SharedCacheInfo> {
+        let parts = shared_cache::SharedCacheParts::of(self.region.shared_cache())?;
         Some(parts.info())
     }
 
@@ -488,15 +494,15 @@ impl PoolPort {
     }
 
     /// Allows or forbids children to use the shared cache.
-    pub fn open_shared_cache(&self, open: bool) {
+    pub fn set_shared_cache_open(&self, open: bool) {
         let closed = u32::from(!open);
         let header = self.region.header();
         header.shared_cache_closed.store(closed, Ordering::SeqCst);
     }
 
     /// Prepares a scoreboard row for a process that is about to be forked.
-    pub fn enlist(&self, child: ChildId) {
-        self.strike(child.index);
+    pub fn prepare_row(&self, child: ChildId) {
+        self.remove_child(child.index);
         let entry = self.region.child(child.index);
         entry.retire.store(0, Ordering::Relaxed);
         entry.spent.store(0, Ordering::Relaxed);
@@ -508,7 +514,7 @@ impl PoolPort {
     }
 
     /// Removes a dead process from the scoreboard.
-    pub fn strike(&self, index: u16) {
+    pub fn remove_child(&self, index: u16) {
         strike(&self.region, index);
     }
 
@@ -519,28 +525,28 @@ impl PoolPort {
 
     /// Resets the memory that does not belong to a front thread to its initial state, after all processes of the pool
     /// have exited. `epoch` must be a value that the shared cache has not had yet.
-    pub fn renew(&self, epoch: u64) {
-        self.region.renew_header(epoch);
+    pub fn reset(&self, epoch: u64) {
+        self.region.reset_header(epoch);
     }
 
     /// Wakes a child that sleeps between jobs, whatever its row says. A child that does not sleep is not disturbed.
-    pub fn rouse(&self, index: u16) -> Wake<'_> {
+    pub fn force_wake(&self, index: u16) -> FutexWake<'_> {
         let park = &self.region.child(index).park;
         park.fetch_add(1, Ordering::SeqCst);
-        Wake(Some(park))
+        FutexWake(Some(park))
     }
 
     /// Asks a child to exit when it is idle, and wakes it if it sleeps.
-    pub fn retire(&self, index: u16) -> Wake<'_> {
+    pub fn retire(&self, index: u16) -> FutexWake<'_> {
         self.region.child(index).retire.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        Wake(self.unpark(index))
+        FutexWake(self.unpark(index))
     }
 
     /// Returns a child's row. The child writes it, so it is untrusted: use it for scheduling and display only.
-    pub fn child(&self, index: u16) -> ChildStatus {
+    pub fn child_status(&self, index: u16) -> ChildStatus {
         let entry = self.region.child(index);
-        let word = |w: &[AtomicU64; WORDS]| {
+        let word = |w: &[AtomicU64; BITMAP_WORDS]| {
             w[index as usize / 64].load(Ordering::Relaxed) & (1 << (index % 64)) != 0
         };
         ChildStatus {
@@ -577,7 +583,7 @@ pub struct ChildStatus {
 pub(super) fn strike(region: &Region, index: u16) {
     let bit = 1u64 << (index % 64);
     let (header, word) = (region.header(), index as usize / 64);
-    if word < WORDS {
+    if word < BITMAP_WORDS {
         header.live.0[word].fetch_and(!bit, Ordering::SeqCst);
         header.parked.0[word].fetch_and(!bit, Ordering::SeqCst);
     }

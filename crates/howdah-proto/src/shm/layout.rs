@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use howdah_os::mapping::SharedMemory;
 
 use super::bytes::{ByteRing, SharedBytes};
-use super::{RING, VERSION};
-use crate::request::MAX_FRAME;
+use super::{RING_BYTES, VERSION};
+use crate::request::MAX_FRAME_BYTES;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"HOWDAH\x01\0");
-const PAGE: usize = 4096;
-pub(super) const WORDS: usize = 16;
+const PAGE_BYTES: usize = 4096;
+pub(super) const BITMAP_WORDS: usize = 16;
 /// The number of entries of a ready ring: twice the slots, to leave room for entries that were claimed or cancelled and
 /// that the tail has not passed yet. Many cancelled entries behind a ready one may fill the ring.
-pub(super) const ENTRIES: usize = 2 * Geometry::MAX_SLOTS as usize;
+pub(super) const RING_ENTRIES: usize = 2 * Geometry::MAX_SLOTS as usize;
 
 /// The dimensions of a pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +73,13 @@ impl Geometry {
     }
 
     fn rings_at(&self) -> usize {
-        PAGE
+        PAGE_BYTES
     }
     fn children_at(&self) -> usize {
-        round(self.rings_at() + self.fronts as usize * size_of::<FrontRing>())
+        round_up_to_page(self.rings_at() + self.fronts as usize * size_of::<FrontRing>())
     }
     fn slots_at(&self) -> usize {
-        round(self.children_at() + self.children as usize * size_of::<ChildEntry>())
+        round_up_to_page(self.children_at() + self.children as usize * size_of::<ChildEntry>())
     }
 
     fn shared_cache_at(&self) -> usize {
@@ -92,13 +92,13 @@ impl Geometry {
     }
 }
 
-const fn round(n: usize) -> usize {
-    n.div_ceil(PAGE) * PAGE
+const fn round_up_to_page(n: usize) -> usize {
+    n.div_ceil(PAGE_BYTES) * PAGE_BYTES
 }
 
 /// A value in a cache line of its own. It is part of the layout, so its size must be the same everywhere.
 #[repr(C, align(64))]
-pub(super) struct Line<T>(pub T);
+pub(super) struct CacheLine<T>(pub T);
 
 #[repr(C)]
 pub(super) struct PoolHeader {
@@ -113,23 +113,23 @@ pub(super) struct PoolHeader {
     /// 1: the shared cache must not be used, because processes outside the pool change the data that it would hold.
     pub shared_cache_closed: AtomicU32,
     /// One bit per child: it sleeps on its `park` futex and has not been woken yet.
-    pub parked: Line<[AtomicU64; WORDS]>,
+    pub parked: CacheLine<[AtomicU64; BITMAP_WORDS]>,
     /// One bit per child: it is in its loop and can claim requests.
-    pub live: Line<[AtomicU64; WORDS]>,
+    pub live: CacheLine<[AtomicU64; BITMAP_WORDS]>,
 }
 
 #[repr(C)]
 pub(super) struct FrontRing {
     /// The next position to fill. Only the front thread writes it.
-    pub head: Line<AtomicU32>,
+    pub head: CacheLine<AtomicU32>,
     /// The first position that may hold a ready slot. Any process may advance it.
-    pub tail: Line<AtomicU32>,
+    pub tail: CacheLine<AtomicU32>,
     /// 1 while the front thread sleeps (or is about to) and needs its bell rung.
-    pub sleeping: Line<AtomicU32>,
+    pub sleeping: CacheLine<AtomicU32>,
     /// One bit per slot, set when a child has changed something in it.
-    pub notify: Line<[AtomicU64; WORDS]>,
+    pub notify: CacheLine<[AtomicU64; BITMAP_WORDS]>,
     /// See [`entry`].
-    pub entries: [AtomicU32; ENTRIES],
+    pub entries: [AtomicU32; RING_ENTRIES],
 }
 
 /// A child's row in the scoreboard.
@@ -167,10 +167,10 @@ pub(super) struct SlotHead {
     pub front_wants_body_space: AtomicU32,
     /// CLOCK_MONOTONIC nanoseconds at which the child began with the request; 0 before.
     pub begun: AtomicU64,
-    pub body_w: Line<AtomicU64>,
-    pub body_r: Line<AtomicU64>,
-    pub resp_w: Line<AtomicU64>,
-    pub resp_r: Line<AtomicU64>,
+    pub body_w: CacheLine<AtomicU64>,
+    pub body_r: CacheLine<AtomicU64>,
+    pub resp_w: CacheLine<AtomicU64>,
+    pub resp_r: CacheLine<AtomicU64>,
 }
 
 /// An entry of a ready ring: bits 0-9 are the slot, and the bits above are the low bits of the entry's position. The
@@ -220,14 +220,14 @@ pub(super) mod state {
 }
 
 pub(super) const FRAME_AT: usize = 512;
-pub(super) const BODY_AT: usize = round(FRAME_AT + MAX_FRAME);
-pub(super) const RESP_AT: usize = BODY_AT + RING;
-pub(super) const SLOT_LEN: usize = RESP_AT + RING;
+pub(super) const BODY_AT: usize = round_up_to_page(FRAME_AT + MAX_FRAME_BYTES);
+pub(super) const RESP_AT: usize = BODY_AT + RING_BYTES;
+pub(super) const SLOT_LEN: usize = RESP_AT + RING_BYTES;
 
 const _: () = {
     assert!(size_of::<SlotHead>() <= FRAME_AT);
-    assert!(size_of::<PoolHeader>() <= PAGE);
-    assert!(RING.is_power_of_two());
+    assert!(size_of::<PoolHeader>() <= PAGE_BYTES);
+    assert!(RING_BYTES.is_power_of_two());
     assert!(
         cfg!(target_endian = "little"),
         "frames are written in one u32 order only"
@@ -302,7 +302,7 @@ impl Region {
 
     /// Resets the header and the scoreboard to their initial state. The values of the shared cache are invalid for all
     /// processes that have seen another `epoch`.
-    pub(super) fn renew_header(&self, epoch: u64) {
+    pub(super) fn reset_header(&self, epoch: u64) {
         let header = self.header();
         for words in [&header.parked.0, &header.live.0] {
             words
@@ -326,7 +326,7 @@ impl Region {
     /// # Errors
     /// The memory is too short, or it was not initialised by a front of this version.
     pub fn open(memory: Arc<dyn SharedMemory>) -> Result<Region, GeometryError> {
-        if memory.size() < PAGE {
+        if memory.size() < PAGE_BYTES {
             return Err(GeometryError::TooShort);
         }
         let size = memory.size();
@@ -443,14 +443,14 @@ impl Region {
     }
 
     pub(super) fn frame(&self, front: u32, slot: u32) -> SharedBytes<'_> {
-        self.bytes::<MAX_FRAME>(front, slot, FRAME_AT)
+        self.bytes::<MAX_FRAME_BYTES>(front, slot, FRAME_AT)
     }
 
     pub(super) fn body_ring(&self, front: u32, slot: u32) -> ByteRing<'_> {
-        ByteRing(self.bytes::<RING>(front, slot, BODY_AT))
+        ByteRing(self.bytes::<RING_BYTES>(front, slot, BODY_AT))
     }
 
     pub(super) fn response_ring(&self, front: u32, slot: u32) -> ByteRing<'_> {
-        ByteRing(self.bytes::<RING>(front, slot, RESP_AT))
+        ByteRing(self.bytes::<RING_BYTES>(front, slot, RESP_AT))
     }
 }

@@ -12,7 +12,7 @@
 //! Slot = SlotHead | frame (96 KiB) | body ring (64 KiB) | response ring (64 KiB)
 //! ```
 //!
-//! The caller makes the system calls: functions that may need one return [`Wake`] or [`Bell`]. The front does not trust
+//! The caller makes the system calls: functions that may need one return [`FutexWake`] or [`Bell`]. The front does not trust
 //! what a child writes: it reads every shared value once, checks it, and copies it before use. The children trust the
 //! front.
 //!
@@ -25,7 +25,7 @@ mod child;
 mod front;
 mod layout;
 
-pub use child::{BodyRead, ChildPort, Claim};
+pub use child::{BodyRead, ChildPort, RequestClaim};
 pub use front::{ChildStatus, FrontPort, PoolPort, SlotState};
 pub use howdah_os::mapping::SharedMemory;
 pub use layout::{Geometry, GeometryError, Region};
@@ -35,7 +35,7 @@ pub use layout::{Geometry, GeometryError, Region};
 pub const VERSION: u32 = 3;
 
 /// The size of a slot's body ring, and of its response ring, in bytes. It is a power of two.
-pub const RING: usize = 64 * 1024;
+pub const RING_BYTES: usize = 64 * 1024;
 
 /// A child that runs one job for longer than this many nanoseconds no longer counts as awake when the front decides
 /// whether another child must be woken.
@@ -44,7 +44,7 @@ pub const STUCK_AFTER_NS: u64 = 100_000;
 /// The futex word to wake (`FUTEX_WAKE`, shared, one waiter), or `None` if nothing is to be done.
 #[must_use = "a child may sleep for ever if the futex is not woken"]
 #[derive(Clone, Copy, Debug)]
-pub struct Wake<'a>(pub Option<&'a std::sync::atomic::AtomicU32>);
+pub struct FutexWake<'a>(pub Option<&'a std::sync::atomic::AtomicU32>);
 
 /// Whether the eventfd of a front thread must be written.
 #[must_use = "the front may sleep for ever if its bell is not rung"]

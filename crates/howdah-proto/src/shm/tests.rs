@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::request::{FrameBuilder, RequestFrame};
-use crate::response::{self, Frame, Parser, kind};
+use crate::response::{self, Frame, ResponseParser, kind};
 use crate::variables::Var;
 
 /// Memory of this process, in place of a mapping.
@@ -40,14 +40,14 @@ impl Drop for Allocation {
 }
 
 /// A fresh pool, its region, which is leaked for the children, and the ports of its front threads.
-struct Memory {
+struct TestPoolMemory {
     region: &'static Region,
     ports: Vec<FrontPort>,
     size: usize,
 }
 
-impl Memory {
-    fn new(fronts: u32, slots: u32, children: u32) -> Memory {
+impl TestPoolMemory {
+    fn new(fronts: u32, slots: u32, children: u32) -> TestPoolMemory {
         let geometry = Geometry {
             fronts,
             slots,
@@ -63,7 +63,7 @@ impl Memory {
             Region::create(memory, geometry),
             Err(GeometryError::InUse)
         ));
-        Memory {
+        TestPoolMemory {
             region: Box::leak(Box::new(region)),
             ports,
             size: layout.size(),
@@ -87,13 +87,13 @@ fn child(region: &'static Region, index: u16) -> ChildPort {
         index,
         incarnation: 7,
     };
-    PoolPort::new(region.clone()).enlist(id);
+    PoolPort::new(region.clone()).prepare_row(id);
     ChildPort::enter(region, id)
 }
 
 #[test]
-fn every_request_is_claimed_once_by_someone() {
-    let memory = Memory::new(2, 8, 4);
+fn request_is_claimed_exactly_once() {
+    let memory = TestPoolMemory::new(2, 8, 4);
     let region = memory.region;
     let (claimed, answered) = (Mutex::new(HashSet::new()), AtomicUsize::new(0));
     const EACH: usize = 2000;
@@ -117,9 +117,9 @@ fn every_request_is_claimed_once_by_someone() {
                     assert!(claimed.lock().unwrap().insert(n), "{n} ran twice");
                     let mut payload = Vec::new();
                     response::encode_head(&mut payload, 200, b"", std::iter::empty());
-                    assert!(claim.begin(kind::HEAD, payload.len() as u32));
-                    assert_eq!(claim.payload(&payload), payload.len());
-                    assert_eq!(claim.body(b"ok"), 2);
+                    assert!(claim.begin_frame(kind::HEAD, payload.len() as u32));
+                    assert_eq!(claim.write_payload(&payload), payload.len());
+                    assert_eq!(claim.write_body(b"ok"), 2);
                     let _ = claim.done();
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
@@ -143,7 +143,7 @@ fn every_request_is_claimed_once_by_someone() {
                         let mut bytes = Vec::new();
                         let (n, _) = port.read_response(slot, &mut bytes, usize::MAX).unwrap();
                         assert_eq!(n, bytes.len());
-                        let mut parser = Parser::default();
+                        let mut parser = ResponseParser::default();
                         let (_, used) = parser.parse(&bytes).unwrap().unwrap();
                         let (body, _) = parser.parse(&bytes[used..]).unwrap().unwrap();
                         assert_eq!(body, Frame::Body(b"ok"));
@@ -160,8 +160,8 @@ fn every_request_is_claimed_once_by_someone() {
 }
 
 #[test]
-fn a_long_answer_streams_through_a_small_ring_unchanged() {
-    let mut memory = Memory::new(1, 1, 1);
+fn response_longer_than_the_ring_streams_unchanged() {
+    let mut memory = TestPoolMemory::new(1, 1, 1);
     let region = memory.region;
     let port = memory.port();
     port.publish(0, &frame(0), true);
@@ -173,11 +173,11 @@ fn a_long_answer_streams_through_a_small_ring_unchanged() {
             let mut claim = ch.claim(0).unwrap();
             let mut payload = Vec::new();
             response::encode_head(&mut payload, 200, b"", std::iter::empty());
-            assert!(claim.begin(kind::HEAD, payload.len() as u32));
-            claim.payload(&payload);
+            assert!(claim.begin_frame(kind::HEAD, payload.len() as u32));
+            claim.write_payload(&payload);
             let mut rest = &sent[..];
             while !rest.is_empty() {
-                let n = claim.body(&rest[..rest.len().min(7919)]);
+                let n = claim.write_body(&rest[..rest.len().min(7919)]);
                 rest = &rest[n..];
                 if n == 0 {
                     let _ = claim.publish();
@@ -186,7 +186,8 @@ fn a_long_answer_streams_through_a_small_ring_unchanged() {
             }
             let _ = claim.done();
         });
-        let (mut parser, mut got, mut pending) = (Parser::default(), Vec::new(), Vec::new());
+        let (mut parser, mut got, mut pending) =
+            (ResponseParser::default(), Vec::new(), Vec::new());
         loop {
             let done = matches!(port.state(0), SlotState::Done(_));
             let (n, _) = port.read_response(0, &mut pending, 5000).unwrap();
@@ -207,32 +208,32 @@ fn a_long_answer_streams_through_a_small_ring_unchanged() {
 }
 
 #[test]
-fn a_request_body_streams_and_its_end_is_seen() {
-    let mut memory = Memory::new(1, 1, 1);
+fn request_body_streams_and_its_end_is_seen() {
+    let mut memory = TestPoolMemory::new(1, 1, 1);
     let region = memory.region;
     let port = memory.port();
     port.publish(0, &frame(0), false);
     let claim = child(region, 0).claim(0).unwrap();
     let mut buf = [0; 100_000];
     assert_eq!(claim.read_body(&mut buf).0, BodyRead::Pending);
-    let long = vec![b'x'; RING + 10];
-    assert_eq!(port.write_body(0, &long).unwrap().0, RING);
-    assert_eq!(port.write_body(0, &long[RING..]).unwrap().0, 0);
+    let long = vec![b'x'; RING_BYTES + 10];
+    assert_eq!(port.write_body(0, &long).unwrap().0, RING_BYTES);
+    assert_eq!(port.write_body(0, &long[RING_BYTES..]).unwrap().0, 0);
     let _ = port.take_notified(|_| {});
-    assert_eq!(claim.read_body(&mut buf).0, BodyRead::Bytes(RING));
+    assert_eq!(claim.read_body(&mut buf).0, BodyRead::Bytes(RING_BYTES));
     assert!(
         port.take_notified(|slot| assert_eq!(slot, 0)),
         "room was announced"
     );
-    assert_eq!(port.write_body(0, &long[RING..]).unwrap().0, 10);
+    assert_eq!(port.write_body(0, &long[RING_BYTES..]).unwrap().0, 10);
     let _ = port.end_body(0, true);
     assert_eq!(claim.read_body(&mut buf).0, BodyRead::Bytes(10));
     assert_eq!(claim.read_body(&mut buf).0, BodyRead::End);
 }
 
 #[test]
-fn a_slow_request_does_not_block_the_ring_behind_it() {
-    let mut memory = Memory::new(1, 4, 2);
+fn slow_request_does_not_block_the_ring() {
+    let mut memory = TestPoolMemory::new(1, 4, 2);
     let port = memory.port();
     let (slow, fast) = (child(memory.region, 0), child(memory.region, 1));
     port.publish(0, &frame(0), true);
@@ -248,8 +249,8 @@ fn a_slow_request_does_not_block_the_ring_behind_it() {
 }
 
 #[test]
-fn a_dead_childs_slots_are_found_and_a_cancelled_request_never_runs() {
-    let mut memory = Memory::new(1, 4, 2);
+fn dead_childs_slots_are_found_and_a_cancelled_request_never_runs() {
+    let mut memory = TestPoolMemory::new(1, 4, 2);
     let port = memory.port();
     let ch = child(memory.region, 1);
     port.publish(2, &frame(0), true);
@@ -262,8 +263,8 @@ fn a_dead_childs_slots_are_found_and_a_cancelled_request_never_runs() {
 }
 
 #[test]
-fn the_next_request_of_a_cancelled_ones_slot_does_not_take_its_place_in_the_queue() {
-    let mut memory = Memory::new(1, 4, 2);
+fn cancelled_requests_slot_is_reused_at_the_end_of_the_queue() {
+    let mut memory = TestPoolMemory::new(1, 4, 2);
     let port = memory.port();
     let ch = child(memory.region, 0);
     for slot in [2, 0, 1] {
@@ -282,8 +283,8 @@ fn the_next_request_of_a_cancelled_ones_slot_does_not_take_its_place_in_the_queu
 }
 
 #[test]
-fn many_cancelled_requests_do_not_push_out_one_that_waits() {
-    let mut memory = Memory::new(1, 4, 2);
+fn cancelled_requests_do_not_displace_a_waiting_one() {
+    let mut memory = TestPoolMemory::new(1, 4, 2);
     let port = memory.port();
     let ch = child(memory.region, 0);
     port.publish(0, &frame(0), true);
@@ -302,8 +303,8 @@ fn many_cancelled_requests_do_not_push_out_one_that_waits() {
 }
 
 #[test]
-fn a_sleeping_child_is_woken_unless_enough_others_are_awake() {
-    let memory = Memory::new(1, 4, 3);
+fn sleeping_child_is_woken_unless_enough_others_are_awake() {
+    let memory = TestPoolMemory::new(1, 4, 3);
     let pool = PoolPort::new(memory.region.clone());
     let (a, b, c) = (
         child(memory.region, 0),
@@ -333,8 +334,8 @@ fn a_sleeping_child_is_woken_unless_enough_others_are_awake() {
 }
 
 #[test]
-fn the_bell_is_rung_once_and_only_for_a_sleeping_front() {
-    let mut memory = Memory::new(1, 4, 1);
+fn bell_is_rung_once_and_only_for_a_sleeping_front() {
+    let mut memory = TestPoolMemory::new(1, 4, 1);
     let port = memory.port();
     let ch = child(memory.region, 0);
     port.publish(0, &frame(0), true);
@@ -348,8 +349,8 @@ fn the_bell_is_rung_once_and_only_for_a_sleeping_front() {
 }
 
 #[test]
-fn nonsense_positions_from_a_child_are_named_not_followed() {
-    let mut memory = Memory::new(1, 1, 1);
+fn invalid_positions_from_a_child_are_an_error() {
+    let mut memory = TestPoolMemory::new(1, 1, 1);
     let port = memory.port();
     port.publish(0, &frame(0), true);
     let claim = child(memory.region, 0).claim(0).unwrap();
@@ -364,7 +365,7 @@ fn nonsense_positions_from_a_child_are_named_not_followed() {
 }
 
 /// Returns how often `text` occurs in the memory of a pool.
-fn found(memory: &Memory, text: &[u8]) -> usize {
+fn count_occurrences(memory: &TestPoolMemory, text: &[u8]) -> usize {
     // SAFETY: the allocation's own length; no thread writes meanwhile.
     let bytes = unsafe {
         let start = std::ptr::from_ref(memory.region.header()).cast::<u8>();
@@ -374,9 +375,9 @@ fn found(memory: &Memory, text: &[u8]) -> usize {
 }
 
 #[test]
-fn nothing_of_a_request_is_left_when_its_slot_is_free() {
+fn freed_slot_contains_nothing_of_its_request() {
     const SECRET: &[u8] = b"Bearer 8f3a-secret";
-    let mut memory = Memory::new(1, 2, 1);
+    let mut memory = TestPoolMemory::new(1, 2, 1);
     let port = memory.port();
     let its_child = child(memory.region, 0);
     let request = || {
@@ -392,32 +393,32 @@ fn nothing_of_a_request_is_left_when_its_slot_is_free() {
     fill(0);
     let mut claim = its_child.claim(0).unwrap();
     // More than the ring holds, so every byte of the ring is filled.
-    for _ in 0..RING / 1024 + 3 {
-        claim.body(&SECRET.repeat(50));
+    for _ in 0..RING_BYTES / 1024 + 3 {
+        claim.write_body(&SECRET.repeat(50));
         let _ = claim.publish();
         let _ = port.read_response(0, &mut Vec::new(), usize::MAX).unwrap();
     }
     let _ = claim.done();
-    assert!(found(&memory, SECRET) > 100);
+    assert!(count_occurrences(&memory, SECRET) > 100);
     port.free(0);
-    assert_eq!(found(&memory, SECRET), 0, "answered");
+    assert_eq!(count_occurrences(&memory, SECRET), 0, "answered");
     // After a request was cancelled before a child claimed it.
     fill(1);
     assert!(port.cancel(1));
     port.free(1);
-    assert_eq!(found(&memory, SECRET), 0, "taken back");
+    assert_eq!(count_occurrences(&memory, SECRET), 0, "taken back");
     // After the child died with bytes that it had not published.
     fill(0);
     let mut claim = its_child.claim(0).unwrap();
-    claim.body(SECRET);
-    assert_eq!(found(&memory, SECRET), 3);
+    claim.write_body(SECRET);
+    assert_eq!(count_occurrences(&memory, SECRET), 3);
     port.free(0);
-    assert_eq!(found(&memory, SECRET), 0, "died");
+    assert_eq!(count_occurrences(&memory, SECRET), 0, "died");
 }
 
 #[test]
-fn positions_that_a_child_made_up_wipe_no_more_than_the_slot() {
-    let mut memory = Memory::new(1, 2, 1);
+fn wipe_with_invalid_positions_stays_within_the_slot() {
+    let mut memory = TestPoolMemory::new(1, 2, 1);
     let port = memory.port();
     port.publish(1, &frame(77), true);
     port.publish(0, &frame(1), true);
@@ -426,11 +427,11 @@ fn positions_that_a_child_made_up_wipe_no_more_than_the_slot() {
     head.body_w.0.store(u64::MAX, Ordering::SeqCst);
     head.resp_w.0.store(u64::MAX, Ordering::SeqCst);
     port.free(0);
-    assert_eq!(found(&memory, b"77\0"), 1, "the other slot's");
+    assert_eq!(count_occurrences(&memory, b"77\0"), 1, "the other slot's");
 }
 
 #[test]
-fn a_row_that_there_is_not_is_nobodys_to_strike() {
-    let memory = Memory::new(1, 1, 1);
-    PoolPort::new(memory.region.clone()).strike(u16::MAX);
+fn removing_a_row_that_does_not_exist_does_nothing() {
+    let memory = TestPoolMemory::new(1, 1, 1);
+    PoolPort::new(memory.region.clone()).remove_child(u16::MAX);
 }

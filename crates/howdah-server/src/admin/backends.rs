@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use howdah_executor::status::BackendRow;
 
-use super::format::{Metrics, duration};
+use super::format::{MetricsText, duration};
 use super::status::ServerStatus;
 use crate::proxy::server::ServerRow;
 
 /// Appends the backends of a pool as text.
-pub(super) fn text(out: &mut String, backends: &[BackendRow]) {
+pub(super) fn append_text(out: &mut String, backends: &[BackendRow]) {
     for b in backends {
         let _ = writeln!(
             out,
@@ -29,7 +29,7 @@ pub(super) fn text(out: &mut String, backends: &[BackendRow]) {
 }
 
 /// Appends the proxied servers as text.
-pub(super) fn proxied_text(out: &mut String, servers: &[ServerRow]) {
+pub(super) fn append_proxied_text(out: &mut String, servers: &[ServerRow]) {
     if !servers.is_empty() {
         out.push_str("\nproxied servers:\n");
     }
@@ -88,7 +88,7 @@ const VALUES: &[BackendValue] = &[
 ];
 
 /// Adds the metrics of all pools' backends and of the proxied servers.
-pub(super) fn metrics(m: &mut Metrics, s: &ServerStatus) {
+pub(super) fn append_metrics(m: &mut MetricsText, s: &ServerStatus) {
     let of_pools = s.pools.iter().any(|pool| !pool.backends.is_empty());
     for (name, backend_value, server_value) in VALUES {
         if !of_pools && (s.proxied.is_empty() || server_value.is_none()) {

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::format::{Metrics, list};
+use super::format::{MetricsText, append_counts};
 use super::{cache_disk, fleet};
 use crate::cache::{CacheStatus, SiteCacheStatus};
 
 /// Appends the cache's part of the status page as text.
-pub(super) fn text(out: &mut String, cache: &CacheStatus) {
+pub(super) fn append_text(out: &mut String, cache: &CacheStatus) {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
@@ -18,10 +18,10 @@ pub(super) fn text(out: &mut String, cache: &CacheStatus) {
         cache.evictions
     );
     if let Some(disk) = &cache.disk {
-        cache_disk::text(out, disk);
+        cache_disk::append_text(out, disk);
     }
     if let Some(fleet) = &cache.fleet {
-        fleet::text(out, fleet);
+        fleet::append_text(out, fleet);
     }
     for site in &cache.sites {
         let _ = writeln!(
@@ -35,16 +35,16 @@ pub(super) fn text(out: &mut String, cache: &CacheStatus) {
             site.hit_permille / 10,
             site.hit_permille % 10
         );
-        checks(out, site);
-        list(out, "    passes", site.passes.iter().cloned());
-        if let Some(text) = site.fitness.in_words() {
+        append_checks(out, site);
+        append_counts(out, "    passes", site.passes.iter().cloned());
+        if let Some(text) = site.fitness.message() {
             let _ = writeln!(out, "    {text}");
         }
-        list(out, "    unknown cookies", site.cookies.iter().cloned());
+        append_counts(out, "    unknown cookies", site.cookies.iter().cloned());
     }
 }
 
-fn checks(out: &mut String, site: &SiteCacheStatus) {
+fn append_checks(out: &mut String, site: &SiteCacheStatus) {
     let c = &site.checks;
     if !site.dry_run && site.shadow == 0 {
         return;
@@ -68,7 +68,7 @@ fn checks(out: &mut String, site: &SiteCacheStatus) {
 }
 
 /// Appends the cache's metrics.
-pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
+pub(super) fn append_metrics(m: &mut MetricsText, cache: &CacheStatus) {
     m.single("howdah_cache_entries", cache.entries);
     m.single("howdah_cache_bytes", cache.bytes);
     m.single("howdah_cache_evictions_total", cache.evictions);
@@ -92,17 +92,17 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
     for site in &cache.sites {
         purges.add(&[&site.site], site.purges);
     }
-    check_metrics(m, cache);
+    append_check_metrics(m, cache);
     if let Some(fleet) = &cache.fleet {
-        fleet::metrics(m, fleet);
+        fleet::append_metrics(m, fleet);
     }
     if let Some(disk) = &cache.disk {
-        cache_disk::metrics(m, disk);
+        cache_disk::append_metrics(m, disk);
     }
 }
 
 /// Adds the results of dry runs and shadow checks.
-fn check_metrics(m: &mut Metrics, cache: &CacheStatus) {
+fn append_check_metrics(m: &mut MetricsText, cache: &CacheStatus) {
     let mut checks = m.family("howdah_cache_checks_total");
     for site in &cache.sites {
         let c = &site.checks;

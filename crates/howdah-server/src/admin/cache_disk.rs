@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::format::{Metrics, list};
+use super::format::{MetricsText, append_counts};
 use crate::cache::DiskStatus;
 
 /// Appends the disk store's part of the status page as text.
-pub(super) fn text(out: &mut String, disk: &DiskStatus) {
+pub(super) fn append_text(out: &mut String, disk: &DiskStatus) {
     let state = match (&disk.condition, disk.indexing) {
         (Some(fault), _) => format!(", not written: {fault}"),
         (None, true) => ", being scanned".to_owned(),
@@ -23,11 +23,11 @@ pub(super) fn text(out: &mut String, disk: &DiskStatus) {
         disk.hits,
         disk.written
     );
-    list(out, "    faults", disk.faults.iter().cloned());
+    append_counts(out, "    faults", disk.faults.iter().cloned());
 }
 
 /// Appends the disk store's metrics.
-pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
+pub(super) fn append_metrics(m: &mut MetricsText, disk: &DiskStatus) {
     m.single("howdah_cache_disk_entries", disk.entries);
     m.single("howdah_cache_disk_bytes", disk.bytes);
     m.single("howdah_cache_disk_waiting", disk.waiting);

@@ -7,21 +7,21 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use howdah_http::tls::Agreed;
+use howdah_http::tls::NegotiatedTls;
 
-use crate::tally::{SHARES, share_of_this_thread};
+use crate::sharded_counter::{SHARES, share_of_this_thread};
 
 /// Statuses from 100 to 599 are counted one by one, all others together.
-const FIRST: usize = 100;
-const STATUSES: usize = 501;
+const FIRST_STATUS: usize = 100;
+const STATUS_SLOTS: usize = 501;
 
 /// Upper bounds of the latency buckets in seconds, as OpenMetrics requires them.
-pub const BUCKETS: [f64; 12] = [
+pub const LATENCY_BUCKETS_SECONDS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
 ];
 
 /// The kinds of TLS handshakes: the protocol, and whether a session was resumed.
-const HANDSHAKES: [(&str, bool); 4] = [
+const HANDSHAKE_KINDS: [(&str, bool); 4] = [
     ("TLSv1.2", false),
     ("TLSv1.2", true),
     ("TLSv1.3", false),
@@ -32,11 +32,11 @@ const HANDSHAKES: [(&str, bool); 4] = [
 struct CounterShare {
     bytes: AtomicU64,
     microseconds: AtomicU64,
-    buckets: [AtomicU64; BUCKETS.len() + 1],
-    statuses: [AtomicU64; STATUSES],
+    buckets: [AtomicU64; LATENCY_BUCKETS_SECONDS.len() + 1],
+    statuses: [AtomicU64; STATUS_SLOTS],
     started: AtomicU64,
     /// Full and resumed handshakes of each protocol.
-    handshakes: [AtomicU64; HANDSHAKES.len()],
+    handshakes: [AtomicU64; HANDSHAKE_KINDS.len()],
 }
 
 impl CounterShare {
@@ -53,14 +53,14 @@ impl CounterShare {
 }
 
 /// The counters of a server since its start.
-pub struct Counters {
+pub struct RequestCounters {
     shares: Box<[CachePadded<CounterShare>]>,
     failures: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// The counters, summed over all threads.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sums {
+pub struct CounterSums {
     /// Requests that a handler has begun.
     pub started: u64,
     /// Requests that were answered or aborted.
@@ -69,7 +69,7 @@ pub struct Sums {
     pub bytes: u64,
     /// The total time of finished requests, in seconds.
     pub seconds: f64,
-    /// Finished requests by the bounds of [`BUCKETS`], not cumulative; the last bucket is for all longer requests.
+    /// Finished requests by the bounds of [`LATENCY_BUCKETS_SECONDS`], not cumulative; the last bucket is for all longer requests.
     pub buckets: Vec<u64>,
     /// Responses by status; 0 is for statuses above 599.
     pub statuses: Vec<(u16, u64)>,
@@ -79,9 +79,9 @@ pub struct Sums {
     pub failures: Vec<(String, u64)>,
 }
 
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters {
+impl Default for RequestCounters {
+    fn default() -> RequestCounters {
+        RequestCounters {
             shares: (0..SHARES)
                 .map(|_| CachePadded::new(CounterShare::new()))
                 .collect(),
@@ -90,22 +90,26 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
-    fn mine(&self) -> &CounterShare {
+impl RequestCounters {
+    fn share_of_thread(&self) -> &CounterShare {
         &self.shares[share_of_this_thread()]
     }
 
     /// Counts a request that has begun.
-    pub fn started(&self) {
-        self.mine().started.fetch_add(1, Ordering::Relaxed);
+    pub fn count_started(&self) {
+        self.share_of_thread()
+            .started
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a finished request: its status, the bytes of its body, and its time. Status 0, for a request without a
     /// response, is counted as 499.
-    pub fn finished(&self, status: u16, bytes: u64, time: Duration) {
-        let share = self.mine();
+    pub fn count_finished(&self, status: u16, bytes: u64, time: Duration) {
+        let share = self.share_of_thread();
         let status = if status == 0 { 499 } else { status };
-        let index = usize::from(status).wrapping_sub(FIRST).min(STATUSES - 1);
+        let index = usize::from(status)
+            .wrapping_sub(FIRST_STATUS)
+            .min(STATUS_SLOTS - 1);
         share.statuses[index].fetch_add(1, Ordering::Relaxed);
         share.bytes.fetch_add(bytes, Ordering::Relaxed);
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -113,36 +117,36 @@ impl Counters {
             .microseconds
             .fetch_add(microseconds, Ordering::Relaxed);
         let seconds = time.as_secs_f64();
-        let bucket = BUCKETS
+        let bucket = LATENCY_BUCKETS_SECONDS
             .iter()
             .position(|b| seconds <= *b)
-            .unwrap_or(BUCKETS.len());
+            .unwrap_or(LATENCY_BUCKETS_SECONDS.len());
         share.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a completed TLS handshake.
-    pub fn handshake(&self, agreed: &Agreed) {
+    pub fn count_handshake(&self, agreed: &NegotiatedTls) {
         let kind = (agreed.protocol, agreed.resumed);
-        if let Some(at) = HANDSHAKES.iter().position(|known| *known == kind) {
-            self.mine().handshakes[at].fetch_add(1, Ordering::Relaxed);
+        if let Some(at) = HANDSHAKE_KINDS.iter().position(|known| *known == kind) {
+            self.share_of_thread().handshakes[at].fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Counts a failure of this name.
-    pub fn failed(&self, name: &'static str) {
+    pub fn count_failure(&self, name: &'static str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         *failures.entry(name).or_default() += 1;
     }
 
     /// Returns the sums of all threads' shares.
-    pub fn sums(&self) -> Sums {
-        let mut sums = Sums {
-            buckets: vec![0; BUCKETS.len() + 1],
-            ..Sums::default()
+    pub fn sums(&self) -> CounterSums {
+        let mut sums = CounterSums {
+            buckets: vec![0; LATENCY_BUCKETS_SECONDS.len() + 1],
+            ..CounterSums::default()
         };
-        let mut statuses = vec![0; STATUSES];
+        let mut statuses = vec![0; STATUS_SLOTS];
         let mut microseconds = 0;
-        let mut handshakes = [0; HANDSHAKES.len()];
+        let mut handshakes = [0; HANDSHAKE_KINDS.len()];
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         for share in &self.shares {
             sums.bytes += get(&share.bytes);
@@ -159,7 +163,7 @@ impl Counters {
             // This is read last, so the sums never contain more finished requests than started ones.
             sums.started += get(&share.started);
         }
-        sums.handshakes = HANDSHAKES
+        sums.handshakes = HANDSHAKE_KINDS
             .iter()
             .zip(handshakes)
             .filter(|(_, n)| *n > 0)
@@ -168,10 +172,10 @@ impl Counters {
         sums.seconds = microseconds as f64 / 1e6;
         sums.finished = statuses.iter().sum();
         for (index, count) in statuses.into_iter().enumerate().filter(|(_, n)| *n > 0) {
-            let status = if index == STATUSES - 1 {
+            let status = if index == STATUS_SLOTS - 1 {
                 0
             } else {
-                (index + FIRST) as u16
+                (index + FIRST_STATUS) as u16
             };
             sums.statuses.push((status, count));
         }
@@ -189,21 +193,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_all_threads_add_up() {
-        let counters = Counters::default();
+    fn counters_of_all_threads_add_up() {
+        let counters = RequestCounters::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for n in 0..100u16 {
-                        counters.started();
+                        counters.count_started();
                         let status = [200, 404, 0, 999][usize::from(n % 4)];
-                        counters.finished(status, 10, Duration::from_millis(2));
+                        counters.count_finished(status, 10, Duration::from_millis(2));
                     }
-                    counters.failed("QueueFull");
+                    counters.count_failure("QueueFull");
                 });
             }
         });
-        counters.started();
+        counters.count_started();
         let sums = counters.sums();
         assert_eq!((sums.started, sums.finished, sums.bytes), (401, 400, 4000));
         assert_eq!(

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use howdah_fleet::FleetStatus;
 
-use super::format::Metrics;
+use super::format::MetricsText;
 
 /// Appends the fleet's part of the status page as text.
-pub(super) fn text(out: &mut String, fleet: &FleetStatus) {
+pub(super) fn append_text(out: &mut String, fleet: &FleetStatus) {
     let lease = match fleet.lease_left > 0.0 {
         true => format!("stored pages are served for {:.1} s", fleet.lease_left),
         false => "no stored page is served".to_owned(),
@@ -35,7 +35,7 @@ pub(super) fn text(out: &mut String, fleet: &FleetStatus) {
 }
 
 /// Appends the fleet's metrics.
-pub(super) fn metrics(m: &mut Metrics, fleet: &FleetStatus) {
+pub(super) fn append_metrics(m: &mut MetricsText, fleet: &FleetStatus) {
     m.single("howdah_fleet_members", fleet.members);
     m.single("howdah_fleet_members_silent", fleet.silent.len());
     m.single("howdah_fleet_lease_seconds", fleet.lease_left);

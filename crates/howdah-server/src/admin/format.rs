@@ -3,10 +3,14 @@
 use std::fmt::{Display, Write as _};
 use std::iter;
 
-use super::metrics::Family;
+use super::metrics::MetricFamily;
 
 /// Appends a line of counts by name. Counts of 0 are omitted, and so is the line if all counts are 0.
-pub(super) fn list(out: &mut String, title: &str, items: impl Iterator<Item = (String, u64)>) {
+pub(super) fn append_counts(
+    out: &mut String,
+    title: &str,
+    items: impl Iterator<Item = (String, u64)>,
+) {
     let items: Vec<_> = items
         .filter(|(_, n)| *n > 0)
         .map(|(name, n)| format!("{name} {n}"))
@@ -28,22 +32,22 @@ pub fn duration(seconds: u64) -> String {
 }
 
 /// Text of metrics that is being written.
-pub(super) struct Metrics {
+pub(super) struct MetricsText {
     out: String,
     openmetrics: bool,
 }
 
-impl Metrics {
+impl MetricsText {
     /// Begins a text in OpenMetrics 1.0, or else in Prometheus' own format.
-    pub(super) fn new(openmetrics: bool) -> Metrics {
-        Metrics {
+    pub(super) fn new(openmetrics: bool) -> MetricsText {
+        MetricsText {
             out: String::new(),
             openmetrics,
         }
     }
 
     /// Returns the complete text.
-    pub(super) fn end(mut self) -> String {
+    pub(super) fn finish(mut self) -> String {
         if self.openmetrics {
             self.out.push_str("# EOF\n");
         }
@@ -52,7 +56,7 @@ impl Metrics {
 
     /// Begins the family of that name in the table of [`super::metrics`].
     pub(super) fn family(&mut self, name: &str) -> Samples<'_> {
-        let family = Family::find(name);
+        let family = MetricFamily::find(name);
         let (help, kind) = (family.help, family.kind.word());
         // In OpenMetrics the name of a counter lacks the suffix of its samples.
         let name = match self.openmetrics {
@@ -78,7 +82,7 @@ impl Metrics {
 /// The samples of a family.
 pub(super) struct Samples<'m> {
     out: &'m mut String,
-    family: &'static Family,
+    family: &'static MetricFamily,
 }
 
 impl Samples<'_> {

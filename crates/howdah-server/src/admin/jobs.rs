@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::format::{Metrics, list};
+use super::format::{MetricsText, append_counts};
 
 /// One job at one moment. Times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct JobStatus {
     /// How many processes the job has while it runs.
     pub wanted: u32,
     /// Its processes.
-    pub processes: Vec<JobProcess>,
+    pub processes: Vec<JobProcessStatus>,
     /// How often a process of the job was started.
     pub starts: u64,
     /// Failures by name, with their counts.
@@ -46,7 +46,7 @@ pub struct JobStatus {
 /// A process of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct JobProcess {
+pub struct JobProcessStatus {
     /// The process id.
     pub pid: i32,
     /// When the process was started.
@@ -86,7 +86,7 @@ pub struct FleetRun {
 
 impl JobStatus {
     /// Counts a failure.
-    pub fn failed(&mut self, name: &str) {
+    pub fn count_failure(&mut self, name: &str) {
         match self.failures.iter_mut().find(|(known, _)| known == name) {
             Some((_, n)) => *n += 1,
             None => self.failures.push((name.to_owned(), 1)),
@@ -94,7 +94,7 @@ impl JobStatus {
     }
 
     /// Returns a line of text about the job; `now` is in seconds since 1970.
-    pub fn line(&self, now: u64) -> String {
+    pub fn describe(&self, now: u64) -> String {
         let mut line = format!("job {}: {}", self.job, self.state);
         if self.processes.len() as u32 != self.wanted || self.wanted > 1 {
             let _ = write!(
@@ -149,29 +149,32 @@ impl JobStatus {
 }
 
 /// Returns a time as seconds since 1970.
-pub fn seconds(time: SystemTime) -> u64 {
+pub fn unix_seconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
 
-static SHOWN: Mutex<Vec<JobStatus>> = Mutex::new(Vec::new());
+static SHOWN_JOBS: Mutex<Vec<JobStatus>> = Mutex::new(Vec::new());
 
 /// Replaces the jobs that the status shows.
-pub fn show(jobs: Vec<JobStatus>) {
-    *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
+pub fn set_shown_jobs(jobs: Vec<JobStatus>) {
+    *SHOWN_JOBS.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
 }
 
 /// Returns the jobs that the status shows.
-pub fn rows() -> Vec<JobStatus> {
-    SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone()
+pub fn shown_jobs() -> Vec<JobStatus> {
+    SHOWN_JOBS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 /// Appends jobs as text; `now` is in seconds since 1970.
-pub fn text(out: &mut String, jobs: &[JobStatus], now: u64) {
+pub fn append_text(out: &mut String, jobs: &[JobStatus], now: u64) {
     for job in jobs {
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{}", job.line(now));
-        list(out, "  failures", job.failures.iter().cloned());
+        let _ = writeln!(out, "{}", job.describe(now));
+        append_counts(out, "  failures", job.failures.iter().cloned());
         for process in &job.processes {
             let _ = writeln!(
                 out,
@@ -184,9 +187,9 @@ pub fn text(out: &mut String, jobs: &[JobStatus], now: u64) {
     }
 }
 
-pub(super) fn metrics(m: &mut Metrics, jobs: &[JobStatus]) {
-    type Value = (&'static str, fn(&JobStatus) -> u64);
-    const VALUES: &[Value] = &[
+pub(super) fn append_metrics(m: &mut MetricsText, jobs: &[JobStatus]) {
+    type JobMetricValue = (&'static str, fn(&JobStatus) -> u64);
+    const VALUES: &[JobMetricValue] = &[
         ("howdah_job_processes", |job| job.processes.len() as u64),
         ("howdah_job_memory_bytes", |job| {
             job.processes.iter().map(|process| process.memory).sum()

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::format::Metrics;
+use super::format::MetricsText;
 
 /// A limit and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,14 +25,14 @@ pub struct LimitRow {
 /// All limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Limits {
+pub struct LimitsStatus {
     /// The limits.
     pub rows: Vec<LimitRow>,
     /// Clients that were forgotten, for lack of space, while their requests still counted.
     pub forgotten: u64,
 }
 
-pub(super) fn text(out: &mut String, limits: &Limits) {
+pub(super) fn append_text(out: &mut String, limits: &LimitsStatus) {
     for row in &limits.rows {
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -49,7 +49,7 @@ pub(super) fn text(out: &mut String, limits: &Limits) {
 /// The name of a family, and its value for a limit.
 type LimitValue = (&'static str, fn(&LimitRow) -> u64);
 
-pub(super) fn metrics(m: &mut Metrics, limits: &Limits) {
+pub(super) fn append_metrics(m: &mut MetricsText, limits: &LimitsStatus) {
     if limits.rows.is_empty() {
         return;
     }

@@ -4,7 +4,7 @@
 
 /// The type of a family's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// A value that goes up and down.
     Gauge,
     /// A count since the start; a reload resets those of pools.
@@ -13,31 +13,31 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// Returns the name of the type in both text formats.
     pub fn word(self) -> &'static str {
         match self {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
 
 /// A family of samples.
 #[derive(Clone, Copy, Debug)]
-pub struct Family {
+pub struct MetricFamily {
     /// The name, as queries use it.
     pub name: &'static str,
     /// The type of the samples.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The labels of each sample. A label without a value is omitted.
     pub labels: &'static [&'static str],
     /// The description, one sentence.
     pub help: &'static str,
 }
 
-impl Family {
+impl MetricFamily {
     /// Returns the unit, which the name ends with.
     pub fn unit(&self) -> Option<&'static str> {
         let name = self.name.strip_suffix("_total").unwrap_or(self.name);
@@ -50,7 +50,7 @@ impl Family {
     ///
     /// # Panics
     /// If the table has no such family.
-    pub(super) fn find(name: &str) -> &'static Family {
+    pub(super) fn find(name: &str) -> &'static MetricFamily {
         let mut all = SECTIONS.iter().flat_map(|(_, families)| *families);
         all.find(|family| family.name == name)
             .unwrap_or_else(|| panic!("metric {name} is not in the table"))
@@ -60,9 +60,9 @@ impl Family {
 macro_rules! families {
     ($($section:literal { $($name:ident $kind:ident [$($label:ident),*] $help:literal;)* })*) => {
         /// All families by section.
-        pub const SECTIONS: &[(&str, &[Family])] = &[$(($section, &[$(Family {
+        pub const SECTIONS: &[(&str, &[MetricFamily])] = &[$(($section, &[$(MetricFamily {
             name: stringify!($name),
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             labels: &[$(stringify!($label)),*],
             help: $help,
         },)*]),)*];
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_metrics_says_what_the_table_says() {
+    fn metrics_page_matches_the_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         if std::env::var_os("HOWDAH_BLESS").is_some() {
             std::fs::write(path, page()).unwrap();
@@ -222,10 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn counters_end_with_total_and_nothing_else_does() {
+    fn metric_counters_end_with_total_and_nothing_else_does() {
         for family in SECTIONS.iter().flat_map(|(_, families)| *families) {
             let total = family.name.ends_with("_total");
-            assert_eq!(total, family.kind == Kind::Counter, "{}", family.name);
+            assert_eq!(total, family.kind == MetricKind::Counter, "{}", family.name);
         }
     }
 }

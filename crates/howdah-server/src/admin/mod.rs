@@ -25,8 +25,10 @@ mod render;
 pub mod status;
 mod text;
 
-pub use counters::Counters;
+pub use counters::RequestCounters;
 pub use format::duration;
-pub use limits::{LimitRow, Limits};
+pub use limits::{LimitRow, LimitsStatus};
 pub use render::StatusForm;
-pub use status::{Bounded, Connections, ServerStatus, StatusListenerCounts, StatusPage, Turns};
+pub use status::{
+    Connections, ServerStatus, StatusListenerCounts, StatusPage, TurnsStatus, UsageAndLimit,
+};

@@ -3,27 +3,27 @@
 
 use howdah_executor::status::{PoolStatus, SharedCacheStatus};
 
-use super::format::Metrics;
+use super::format::MetricsText;
 use super::status::ServerStatus;
 use super::{backends, cache, jobs, limits};
 
 /// Writes a status as OpenMetrics 1.0, or in Prometheus' own text format.
 pub(super) fn metrics(s: &ServerStatus, openmetrics: bool) -> String {
-    let mut m = Metrics::new(openmetrics);
+    let mut m = MetricsText::new(openmetrics);
     server(&mut m, s);
     requests(&mut m, s);
-    limits::metrics(&mut m, &s.limits);
+    limits::append_metrics(&mut m, &s.limits);
     tls(&mut m, s);
     pools(&mut m, s);
-    backends::metrics(&mut m, s);
-    jobs::metrics(&mut m, &s.jobs);
+    backends::append_metrics(&mut m, s);
+    jobs::append_metrics(&mut m, &s.jobs);
     if let Some(cache) = &s.cache {
-        cache::metrics(&mut m, cache);
+        cache::append_metrics(&mut m, cache);
     }
-    m.end()
+    m.finish()
 }
 
-fn server(m: &mut Metrics, s: &ServerStatus) {
+fn server(m: &mut MetricsText, s: &ServerStatus) {
     m.family("howdah_build_info").add(&[&s.version], 1);
     m.single("howdah_uptime_seconds", s.uptime);
     m.single("howdah_reloads_total", s.reloads);
@@ -50,7 +50,7 @@ fn server(m: &mut Metrics, s: &ServerStatus) {
     }
 }
 
-fn requests(m: &mut Metrics, s: &ServerStatus) {
+fn requests(m: &mut MetricsText, s: &ServerStatus) {
     m.single("howdah_requests_active", s.requests_active);
     m.single("howdah_requests_refused_total", s.connections.refused);
     let mut responses = m.family("howdah_responses_total");
@@ -66,7 +66,7 @@ fn requests(m: &mut Metrics, s: &ServerStatus) {
     }
 }
 
-fn tls(m: &mut Metrics, s: &ServerStatus) {
+fn tls(m: &mut MetricsText, s: &ServerStatus) {
     if !s.failing_orders.is_empty() {
         let mut failing = m.family("howdah_certificate_order_failures");
         for order in &s.failing_orders {
@@ -90,7 +90,7 @@ fn tls(m: &mut Metrics, s: &ServerStatus) {
 /// The name of a pool's family with one value, and the function that reads the value.
 type PoolValue = (&'static str, fn(&PoolStatus) -> u64);
 
-fn pools(m: &mut Metrics, s: &ServerStatus) {
+fn pools(m: &mut MetricsText, s: &ServerStatus) {
     const VALUES: &[PoolValue] = &[
         ("howdah_pool_up", |p| u64::from(p.is_up())),
         ("howdah_pool_uptime_seconds", |p| p.uptime),
@@ -149,7 +149,7 @@ fn pools(m: &mut Metrics, s: &ServerStatus) {
 
 type SharedCacheValue = (&'static str, fn(&SharedCacheStatus) -> u64);
 
-fn shared_caches(m: &mut Metrics, s: &ServerStatus) {
+fn shared_caches(m: &mut MetricsText, s: &ServerStatus) {
     const VALUES: &[SharedCacheValue] = &[
         ("howdah_shared_cache_size_bytes", |c| c.size),
         ("howdah_shared_cache_used_bytes", |c| c.used),

@@ -23,16 +23,16 @@ pub enum StatusForm {
 impl StatusForm {
     /// Returns the format that a request asks for, by the query (`?json`, `?openmetrics`, `?text`, like php-fpm's page)
     /// or else by `Accept`.
-    pub fn of(request: &RequestHead) -> StatusForm {
+    pub fn requested_by(request: &RequestHead) -> StatusForm {
         match request.query().unwrap_or_default() {
             b"json" => return StatusForm::Json,
             b"openmetrics" => return StatusForm::OpenMetrics,
             b"text" => return StatusForm::Text,
             _ => {}
         }
-        if names(request, b"application/openmetrics-text") {
+        if accepts(request, b"application/openmetrics-text") {
             StatusForm::OpenMetrics
-        } else if names(request, b"application/json") {
+        } else if accepts(request, b"application/json") {
             StatusForm::Json
         } else {
             StatusForm::Text
@@ -40,8 +40,8 @@ impl StatusForm {
     }
 
     /// Returns the format of metrics that a request accepts.
-    pub fn metrics(request: &RequestHead) -> StatusForm {
-        match names(request, b"application/openmetrics-text") {
+    pub fn metrics_accepted_by(request: &RequestHead) -> StatusForm {
+        match accepts(request, b"application/openmetrics-text") {
             true => StatusForm::OpenMetrics,
             false => StatusForm::Prometheus,
         }
@@ -72,7 +72,7 @@ impl StatusForm {
 }
 
 /// Returns whether `Accept` names a media type.
-fn names(request: &RequestHead, media: &[u8]) -> bool {
+fn accepts(request: &RequestHead, media: &[u8]) -> bool {
     let accept = request.header(b"accept").unwrap_or_default();
     accept.windows(media.len()).any(|w| w == media)
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::admin::jobs::{JobStatus, LastRun};
     use crate::admin::metrics::SECTIONS;
-    use crate::admin::{LimitRow, Limits, StatusListenerCounts};
+    use crate::admin::{LimitRow, LimitsStatus, StatusListenerCounts};
     use crate::cache::{CacheStatus, DiskStatus};
     use crate::testing::request;
     use crate::traces::exporter::SpanCounts;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_what_each_child_runs_and_no_control_character() {
+    fn status_text_shows_what_each_child_runs_without_control_characters() {
         let text = text(&status());
         assert!(text.contains("up 1 h 1 min"), "{text}");
         assert!(
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_has_not_started_php_is_up_and_says_nothing_of_it() {
+    fn status_of_a_pool_that_has_not_started_php_is_up_without_php_details() {
         let mut asleep = status();
         asleep.pools[0].state = "Asleep".into();
         asleep.pools[0].php = String::new();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_openmetrics() {
+    fn metrics_are_valid_openmetrics() {
         let text = metrics(&status(), true);
         for line in [
             "howdah_responses_total{status=\"200\"} 10",
@@ -183,7 +183,7 @@ mod tests {
                 shared_cache: Some(SharedCacheStatus::default()),
                 ..PoolStatus::default()
             }],
-            limits: Limits {
+            limits: LimitsStatus {
                 rows: vec![LimitRow::default()],
                 forgotten: 0,
             },
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_asked_for_by_query_or_accept() {
+    fn status_form_is_selected_by_query_or_accept() {
         for (target, accept, form) in [
             ("/s", "*/*", StatusForm::Text),
             ("/s?json", "*/*", StatusForm::Json),
@@ -233,7 +233,7 @@ mod tests {
             ("/s?text", "application/json", StatusForm::Text),
         ] {
             assert_eq!(
-                StatusForm::of(&request("GET", target, &[("Accept", accept)])),
+                StatusForm::requested_by(&request("GET", target, &[("Accept", accept)])),
                 form,
                 "{target} {accept}"
             );

@@ -2,13 +2,13 @@
 
 use howdah_executor::status::PoolStatus;
 use howdah_http::message::RequestHead;
-use howdah_http::network::Network;
+use howdah_http::network::AddressBlock;
 use howdah_http::tls::certificates::{CertificateStatus, FailingOrder};
-use howdah_http::turn::Longest;
+use howdah_http::turn::LongestTurn;
 use serde::{Deserialize, Serialize};
 
 use super::jobs::JobStatus;
-use super::limits::Limits;
+use super::limits::LimitsStatus;
 use crate::cache::CacheStatus;
 use crate::client_address::Client;
 use crate::proxy::server::ServerRow;
@@ -29,10 +29,10 @@ pub struct ServerStatus {
     /// Clients' connections and their limit.
     pub connections: Connections,
     /// The memory that the front uses, in bytes.
-    pub memory: Bounded,
+    pub memory: UsageAndLimit,
     /// The size of the request bodies and responses that the front keeps in files, for scripts and for slow clients, in
     /// bytes.
-    pub spilled: Bounded,
+    pub spilled: UsageAndLimit,
     /// Requests that have begun since the start.
     pub requests: u64,
     /// Requests that are in progress now.
@@ -40,7 +40,7 @@ pub struct ServerStatus {
     /// Bytes of response bodies sent.
     pub bytes_sent: u64,
     /// How long single connections kept front threads busy.
-    pub turns: Turns,
+    pub turns: TurnsStatus,
     /// The total time of finished requests, in seconds.
     pub request_seconds: f64,
     /// Finished requests by duration: upper bound in seconds (`None` for the last), count.
@@ -71,7 +71,7 @@ pub struct ServerStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub proxied: Vec<ServerRow>,
     /// The limits of clients.
-    pub limits: Limits,
+    pub limits: LimitsStatus,
     /// The background jobs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobStatus>,
@@ -93,7 +93,7 @@ impl ServerStatus {
 /// An amount and its limit, both in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Bounded {
+pub struct UsageAndLimit {
     /// How much is used now.
     pub used: u64,
     /// How much may be used.
@@ -104,7 +104,7 @@ pub struct Bounded {
 /// thread waited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Turns {
+pub struct TurnsStatus {
     /// The number of long turns since the start.
     pub long: u64,
     /// The duration of the longest turn in seconds; 0 if none was long.
@@ -113,10 +113,10 @@ pub struct Turns {
     pub doing: String,
 }
 
-impl Turns {
-    /// Converts the result of [`howdah_http::turn::record`] to a status.
-    pub fn of((longest, long): &(Longest, u64)) -> Turns {
-        Turns {
+impl TurnsStatus {
+    /// Converts the result of [`howdah_http::turn::turn_statistics`] to a status.
+    pub fn from_record((longest, long): &(LongestTurn, u64)) -> TurnsStatus {
+        TurnsStatus {
             long: *long,
             longest: longest.duration.as_secs_f64(),
             doing: longest.doing.to_owned(),
@@ -154,7 +154,7 @@ pub struct StatusPage {
     /// The path of the page on every site.
     pub path: String,
     /// The clients that may see the page, by address (behind a trusted proxy, the client's address).
-    pub allow: Vec<Network>,
+    pub allow: Vec<AddressBlock>,
 }
 
 impl StatusPage {
@@ -180,7 +180,7 @@ impl StatusPage {
     /// not configured as trusted.
     pub fn allows(&self, request: &RequestHead, client: &Client<'_>) -> bool {
         let named = |address| self.allow.iter().any(|n| n.contains(address));
-        client.address.is_some_and(named) && !client.is_strangers(request)
+        client.address.is_some_and(named) && !client.came_through_untrusted_proxy(request)
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
     use crate::testing::request;
 
     #[test]
-    fn the_page_is_for_this_machine_unless_others_are_named() {
+    fn status_page_is_for_this_machine_unless_others_are_configured() {
         let mut page = StatusPage::for_tests();
         let check = |page: &StatusPage, path: &str, client: &str| {
             let request = request("GET", path, &[]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_not_for_whoever_a_proxy_that_nobody_has_named_lets_in() {
+    fn status_page_is_denied_behind_an_untrusted_proxy() {
         let page = StatusPage::for_tests();
         let local = "127.0.0.1:1".parse().ok();
         let named = TrustedProxies {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use howdah_executor::status::{PoolStatus, SharedCacheStatus};
 
-use super::format::{duration, list};
+use super::format::{append_counts, duration};
 use super::status::ServerStatus;
 use super::{backends, cache, jobs, limits};
 use crate::log::escape;
@@ -47,13 +47,13 @@ pub(super) fn text(s: &ServerStatus) -> String {
         "requests: {}, {} in progress, {mean:.3} ms on average, {} bytes sent",
         s.requests, s.requests_active, s.bytes_sent
     );
-    list(
+    append_counts(
         &mut out,
         "statuses",
         s.statuses.iter().map(|(code, n)| (code.to_string(), *n)),
     );
-    list(&mut out, "failures", s.failures.iter().cloned());
-    limits::text(&mut out, &s.limits);
+    append_counts(&mut out, "failures", s.failures.iter().cloned());
+    limits::append_text(&mut out, &s.limits);
     tls(&mut out, s);
     if s.turns.long > 0 {
         let _ = writeln!(
@@ -77,13 +77,13 @@ pub(super) fn text(s: &ServerStatus) -> String {
         );
     }
     if let Some(cache) = &s.cache {
-        cache::text(&mut out, cache);
+        cache::append_text(&mut out, cache);
     }
     for p in &s.pools {
         pool(&mut out, p);
     }
-    backends::proxied_text(&mut out, &s.proxied);
-    jobs::text(&mut out, &s.jobs, jobs::seconds(SystemTime::now()));
+    backends::append_proxied_text(&mut out, &s.proxied);
+    jobs::append_text(&mut out, &s.jobs, jobs::unix_seconds(SystemTime::now()));
     out
 }
 
@@ -115,11 +115,11 @@ fn pool(out: &mut String, p: &PoolStatus) {
         p.slow_requests,
         p.max_children_reached
     );
-    list(out, "  failures", p.failures.iter().cloned());
+    append_counts(out, "  failures", p.failures.iter().cloned());
     if let Some(cache) = &p.shared_cache {
         shared_cache(out, cache);
     }
-    backends::text(out, &p.backends);
+    backends::append_text(out, &p.backends);
     if !p.children.is_empty() {
         let _ = writeln!(
             out,

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
 /// The maximum length of encoded credentials: libcrypt takes 511 bytes of a password.
-const LONGEST: usize = 2048;
+const MAX_ENCODED_BYTES: usize = 2048;
 
 /// The user that a client claims to be, and the password that is to prove it.
 #[derive(Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Credentials {
     /// 7617.
     pub fn parse(authorization: &[u8]) -> Option<Credentials> {
         let (scheme, token) = authorization.split_at_checked(6)?;
-        if !scheme.eq_ignore_ascii_case(b"basic ") || token.len() > LONGEST {
+        if !scheme.eq_ignore_ascii_case(b"basic ") || token.len() > MAX_ENCODED_BYTES {
             return None;
         }
         let token = token.trim_ascii();
@@ -79,7 +79,7 @@ mod tests {
             let found = found.map(|c| [&c.user[..], b"|", &c.password].concat());
             assert_eq!(found.as_deref(), pair.map(str::as_bytes), "{field}");
         }
-        let long = format!("Basic {}", "QUFB".repeat(LONGEST));
+        let long = format!("Basic {}", "QUFB".repeat(MAX_ENCODED_BYTES));
         assert_eq!(Credentials::parse(long.as_bytes()), None);
     }
 }

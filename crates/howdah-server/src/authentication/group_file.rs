@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 /// The groups of a file, with their members.
 #[derive(Debug, Default)]
-pub struct Groups(HashMap<Box<[u8]>, HashSet<Box<[u8]>>>);
+pub struct UserGroups(HashMap<Box<[u8]>, HashSet<Box<[u8]>>>);
 
-impl Groups {
+impl UserGroups {
     /// Parses a file. A line without a colon is ignored.
-    pub fn parse(bytes: &[u8]) -> Result<Groups, String> {
-        let mut groups = Groups::default();
+    pub fn parse(bytes: &[u8]) -> Result<UserGroups, String> {
+        let mut groups = UserGroups::default();
         for line in bytes.split(|b| *b == b'\n').map(<[u8]>::trim_ascii) {
             let Some(colon) = line.iter().position(|b| *b == b':') else {
                 continue;
@@ -26,7 +26,7 @@ impl Groups {
     }
 
     /// Returns whether the user is a member of the group.
-    pub(super) fn has(&self, group: &[u8], user: &[u8]) -> bool {
+    pub(super) fn is_member(&self, group: &[u8], user: &[u8]) -> bool {
         self.0
             .get(group)
             .is_some_and(|members| members.contains(user))
@@ -38,9 +38,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_have_the_members_of_all_their_lines() {
+    fn group_file_groups_have_the_members_of_all_their_lines() {
         let file = b"# all\nstaff: ann bob\r\n\n staff :\tcid \nnone\n:x\nadmins:";
-        let groups = Groups::parse(file).unwrap();
+        let groups = UserGroups::parse(file).unwrap();
         for (group, user, expected) in [
             ("staff", "ann", true),
             ("staff", "bob", true),
@@ -51,7 +51,7 @@ mod tests {
             ("none", "ann", false),
         ] {
             assert_eq!(
-                groups.has(group.as_bytes(), user.as_bytes()),
+                groups.is_member(group.as_bytes(), user.as_bytes()),
                 expected,
                 "{group} {user}"
             );

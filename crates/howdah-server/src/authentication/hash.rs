@@ -17,16 +17,16 @@ use md5::{Digest, Md5};
 use crate::sys;
 
 /// The maximum cost of bcrypt: 14 takes a second.
-const DEAREST_BCRYPT: u32 = 14;
+const MAX_BCRYPT_COST: u32 = 14;
 /// The maximum number of rounds of SHA-crypt: this many take a second.
-const MOST_ROUNDS: u32 = 1_000_000;
+const MAX_SHA_CRYPT_ROUNDS: u32 = 1_000_000;
 
 /// A stored password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PasswordHash(Form);
+pub struct PasswordHash(HashFormat);
 
 #[derive(Clone, PartialEq, Eq)]
-enum Form {
+enum HashFormat {
     /// `{SHA}`: SHA-1 without salt.
     Sha([u8; SHA1_OUTPUT_LEN]),
     /// `$apr1$SALT$…`: Apache's MD5.
@@ -43,22 +43,22 @@ impl fmt::Debug for PasswordHash {
 
 /// Why a text is not a valid stored password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadHash {
+pub enum PasswordHashError {
     /// The text is plain text, or has an unknown format.
-    Unknown,
+    UnknownFormat,
     /// The check would take too long.
-    TooDear,
+    TooExpensive,
 }
 
-impl fmt::Display for BadHash {
+impl fmt::Display for PasswordHashError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadHash::Unknown => f.write_str(
+            PasswordHashError::UnknownFormat => f.write_str(
                 "not a hashed password (bcrypt, apr1, SHA-1, crypt): make the line with `htpasswd -B`",
             ),
-            BadHash::TooDear => write!(
+            PasswordHashError::TooExpensive => write!(
                 f,
-                "its check takes too long: at most cost {DEAREST_BCRYPT} of bcrypt, {MOST_ROUNDS} rounds of SHA-crypt"
+                "its check takes too long: at most cost {MAX_BCRYPT_COST} of bcrypt, {MAX_SHA_CRYPT_ROUNDS} rounds of SHA-crypt"
             ),
         }
     }
@@ -66,46 +66,47 @@ impl fmt::Display for BadHash {
 
 impl PasswordHash {
     /// Parses the text after `user:` in a password file.
-    pub fn parse(text: &[u8]) -> Result<PasswordHash, BadHash> {
+    pub fn parse(text: &[u8]) -> Result<PasswordHash, PasswordHashError> {
         if let Some(digest) = text.strip_prefix(b"{SHA}") {
             let digest = STANDARD.decode(digest).ok();
             let digest = digest.and_then(|digest| digest.try_into().ok());
             return digest
-                .map(|digest| PasswordHash(Form::Sha(digest)))
-                .ok_or(BadHash::Unknown);
+                .map(|digest| PasswordHash(HashFormat::Sha(digest)))
+                .ok_or(PasswordHashError::UnknownFormat);
         }
         if let Some(rest) = text.strip_prefix(b"$apr1$") {
             let mut parts = rest.split(|b| *b == b'$');
             let salt = parts.next().filter(|salt| salt.len() <= 8);
             let (Some(salt), Some(digest), None) = (salt, parts.next(), parts.next()) else {
-                return Err(BadHash::Unknown);
+                return Err(PasswordHashError::UnknownFormat);
             };
-            if digest.len() != 22 || ![salt, digest].concat().iter().all(is_sixty_four) {
-                return Err(BadHash::Unknown);
+            if digest.len() != 22 || ![salt, digest].concat().iter().all(is_in_crypt_alphabet) {
+                return Err(PasswordHashError::UnknownFormat);
             }
             let (salt, text) = (salt.into(), digest.into());
-            return Ok(PasswordHash(Form::Apr1 { salt, text }));
+            return Ok(PasswordHash(HashFormat::Apr1 { salt, text }));
         }
-        let cost = cost_of_crypt(text)?;
-        let text = CString::new(text).map_err(|_| BadHash::Unknown)?;
-        Ok(PasswordHash(Form::Crypt { text, cost }))
+        let cost = crypt_cost(text)?;
+        let text = CString::new(text).map_err(|_| PasswordHashError::UnknownFormat)?;
+        Ok(PasswordHash(HashFormat::Crypt { text, cost }))
     }
 
     /// Returns the cost of a check, in units that can be compared.
     pub fn cost(&self) -> u64 {
         match &self.0 {
-            Form::Sha(_) => 1,
-            Form::Apr1 { .. } => 1000,
-            Form::Crypt { cost, .. } => *cost,
+            HashFormat::Sha(_) => 1,
+            HashFormat::Apr1 { .. } => 1000,
+            HashFormat::Crypt { cost, .. } => *cost,
         }
     }
 
     /// Returns whether a check of the other hash takes equally long, because it has the same format and cost.
     pub(super) fn takes_as_long_as(&self, other: &PasswordHash) -> bool {
         let same_form = match (&self.0, &other.0) {
-            (Form::Sha(_), Form::Sha(_)) | (Form::Apr1 { .. }, Form::Apr1 { .. }) => true,
-            (Form::Crypt { text: one, .. }, Form::Crypt { text: other, .. }) => {
-                form_of_crypt(one) == form_of_crypt(other)
+            (HashFormat::Sha(_), HashFormat::Sha(_))
+            | (HashFormat::Apr1 { .. }, HashFormat::Apr1 { .. }) => true,
+            (HashFormat::Crypt { text: one, .. }, HashFormat::Crypt { text: other, .. }) => {
+                crypt_algorithm(one) == crypt_algorithm(other)
             }
             _ => false,
         };
@@ -115,23 +116,23 @@ impl PasswordHash {
     /// Returns the stored text or digest, which differs between passwords.
     pub(super) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Form::Sha(digest) => digest,
-            Form::Apr1 { text, .. } => text,
-            Form::Crypt { text, .. } => text.as_bytes(),
+            HashFormat::Sha(digest) => digest,
+            HashFormat::Apr1 { text, .. } => text,
+            HashFormat::Crypt { text, .. } => text.as_bytes(),
         }
     }
 
     /// Returns whether the password matches. This takes long.
     pub fn matches(&self, password: &[u8]) -> bool {
         match &self.0 {
-            Form::Sha(stored) => {
+            HashFormat::Sha(stored) => {
                 let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, password);
                 verify_slices_are_equal(digest.as_ref(), stored).is_ok()
             }
-            Form::Apr1 { salt, text } => {
+            HashFormat::Apr1 { salt, text } => {
                 verify_slices_are_equal(&apr1(password, salt), text).is_ok()
             }
-            Form::Crypt { text, .. } => {
+            HashFormat::Crypt { text, .. } => {
                 let Ok(password) = CString::new(password) else {
                     return false;
                 };
@@ -144,15 +145,16 @@ impl PasswordHash {
 }
 
 /// The alphabet of crypt(3).
-const SIXTY_FOUR: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const CRYPT_ALPHABET: &[u8; 64] =
+    b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-fn is_sixty_four(byte: &u8) -> bool {
-    SIXTY_FOUR.contains(byte)
+fn is_in_crypt_alphabet(byte: &u8) -> bool {
+    CRYPT_ALPHABET.contains(byte)
 }
 
 /// Returns the parts of a text that determine crypt(3)'s algorithm: DES has none, yescrypt also has its memory
 /// settings. The variants of bcrypt are equivalent.
-fn form_of_crypt(text: &CStr) -> [&[u8]; 2] {
+fn crypt_algorithm(text: &CStr) -> [&[u8]; 2] {
     let mut parts = text.to_bytes().split(|b| *b == b'$');
     let parts = [(); 3].map(|()| parts.next().unwrap_or_default());
     match parts {
@@ -164,17 +166,18 @@ fn form_of_crypt(text: &CStr) -> [&[u8]; 2] {
 }
 
 /// Returns the approximate cost of a check by crypt(3), in steps of MD5.
-fn cost_of_crypt(text: &[u8]) -> Result<u64, BadHash> {
+fn crypt_cost(text: &[u8]) -> Result<u64, PasswordHashError> {
     let number = |digits: &[u8]| -> Option<u32> { std::str::from_utf8(digits).ok()?.parse().ok() };
     let parts: Vec<&[u8]> = text.split(|b| *b == b'$').collect();
     // Each hash must be complete: libcrypt would treat a prefix as the settings of a new hash.
-    let whole = |digest: &[u8], length| digest.len() == length && digest.iter().all(is_sixty_four);
+    let whole =
+        |digest: &[u8], length| digest.len() == length && digest.iter().all(is_in_crypt_alphabet);
     match parts[..] {
         [b"", b"2a" | b"2b" | b"2y", cost, digest] if whole(digest, 53) && cost.len() == 2 => {
-            match number(cost).ok_or(BadHash::Unknown)? {
-                cost @ 4..=DEAREST_BCRYPT => Ok(1000 << cost),
-                cost if cost > DEAREST_BCRYPT => Err(BadHash::TooDear),
-                _ => Err(BadHash::Unknown),
+            match number(cost).ok_or(PasswordHashError::UnknownFormat)? {
+                cost @ 4..=MAX_BCRYPT_COST => Ok(1000 << cost),
+                cost if cost > MAX_BCRYPT_COST => Err(PasswordHashError::TooExpensive),
+                _ => Err(PasswordHashError::UnknownFormat),
             }
         }
         [b"", b"1", _, digest] if whole(digest, 22) => Ok(1000),
@@ -186,12 +189,12 @@ fn cost_of_crypt(text: &[u8]) -> Result<u64, BadHash> {
                 [rounds, _] => rounds
                     .strip_prefix(b"rounds=")
                     .and_then(number)
-                    .ok_or(BadHash::Unknown)?,
-                _ => return Err(BadHash::Unknown),
+                    .ok_or(PasswordHashError::UnknownFormat)?,
+                _ => return Err(PasswordHashError::UnknownFormat),
             };
             match rounds {
-                ..=MOST_ROUNDS => Ok(4 * u64::from(rounds)),
-                _ => Err(BadHash::TooDear),
+                ..=MAX_SHA_CRYPT_ROUNDS => Ok(4 * u64::from(rounds)),
+                _ => Err(PasswordHashError::TooExpensive),
             }
         }
         // yescrypt, Debian's default since version 11, with its default memory of 16 MiB or less.
@@ -204,7 +207,7 @@ fn cost_of_crypt(text: &[u8]) -> Result<u64, BadHash> {
         ] if whole(digest, 43) => Ok(1 << 20),
         // Traditional DES: two characters of salt, eleven of the digest.
         [des] if whole(des, 13) => Ok(25),
-        _ => Err(BadHash::Unknown),
+        _ => Err(PasswordHashError::UnknownFormat),
     }
 }
 
@@ -238,7 +241,7 @@ fn apr1(password: &[u8], salt: &[u8]) -> [u8; 22] {
     let mut text = [0; 22];
     let mut put = |at: usize, mut bits: u32, count: usize| {
         for place in &mut text[at..at + count] {
-            *place = SIXTY_FOUR[(bits & 63) as usize];
+            *place = CRYPT_ALPHABET[(bits & 63) as usize];
             bits >>= 6;
         }
     };

@@ -41,7 +41,7 @@ const STORED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_form_takes_its_password_and_no_other() {
+fn password_hash_of_each_format_matches_its_password_only() {
     for (password, stored) in STORED {
         let hash =
             PasswordHash::parse(stored.as_bytes()).unwrap_or_else(|e| panic!("{stored}: {e}"));
@@ -53,7 +53,7 @@ fn each_form_takes_its_password_and_no_other() {
 }
 
 #[test]
-fn forms_and_costs_whose_checks_take_another_time_are_told_apart() {
+fn password_hashes_of_different_cost_are_distinguished() {
     let parse = |stored: &str| PasswordHash::parse(stored.as_bytes()).unwrap();
     let kinds = [
         "{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=",
@@ -74,37 +74,43 @@ fn forms_and_costs_whose_checks_take_another_time_are_told_apart() {
 }
 
 #[test]
-fn what_is_not_hashed_or_cut_short_or_too_dear_is_refused() {
+fn password_hash_that_is_plain_or_truncated_or_too_expensive_is_refused() {
     let digest = "GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm";
     for (text, why) in [
-        ("", BadHash::Unknown),
-        ("secret", BadHash::Unknown),
-        ("correct horse battery", BadHash::Unknown),
-        ("{SHA}", BadHash::Unknown),
-        ("{SHA}W8r/", BadHash::Unknown),
-        ("{SSHA}W8r/fyL/UzygmbNAjq2HbA67qac=", BadHash::Unknown),
-        ("$apr1$salt$", BadHash::Unknown),
+        ("", PasswordHashError::UnknownFormat),
+        ("secret", PasswordHashError::UnknownFormat),
+        ("correct horse battery", PasswordHashError::UnknownFormat),
+        ("{SHA}", PasswordHashError::UnknownFormat),
+        ("{SHA}W8r/", PasswordHashError::UnknownFormat),
+        (
+            "{SSHA}W8r/fyL/UzygmbNAjq2HbA67qac=",
+            PasswordHashError::UnknownFormat,
+        ),
+        ("$apr1$salt$", PasswordHashError::UnknownFormat),
         (
             "$apr1$saltsaltsalt$xsOgsKPmph4qMCOxofDPl0",
-            BadHash::Unknown,
+            PasswordHashError::UnknownFormat,
         ),
-        ("$2y$05$", BadHash::Unknown),
+        ("$2y$05$", PasswordHashError::UnknownFormat),
         // What a shell makes of a hash in double quotes.
-        ("y5/IrefufmAHJNs.jylXwRSZsUm", BadHash::Unknown),
-        ("$6$abcd$", BadHash::Unknown),
-        ("$6$abcd", BadHash::Unknown),
-        ("$1$", BadHash::Unknown),
-        ("*0", BadHash::Unknown),
-        ("!", BadHash::Unknown),
+        (
+            "y5/IrefufmAHJNs.jylXwRSZsUm",
+            PasswordHashError::UnknownFormat,
+        ),
+        ("$6$abcd$", PasswordHashError::UnknownFormat),
+        ("$6$abcd", PasswordHashError::UnknownFormat),
+        ("$1$", PasswordHashError::UnknownFormat),
+        ("*0", PasswordHashError::UnknownFormat),
+        ("!", PasswordHashError::UnknownFormat),
         (
             "$2y$03$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm",
-            BadHash::Unknown,
+            PasswordHashError::UnknownFormat,
         ),
-        (&format!("$2y$31${digest}"), BadHash::TooDear),
-        (&format!("$2y$15${digest}"), BadHash::TooDear),
+        (&format!("$2y$31${digest}"), PasswordHashError::TooExpensive),
+        (&format!("$2y$15${digest}"), PasswordHashError::TooExpensive),
         (
             "$5$rounds=999999999$abcd$mNyVEhiTWofI4vq8jXG48.pXZX1G1jxnS20uKhBl2WA",
-            BadHash::TooDear,
+            PasswordHashError::TooExpensive,
         ),
     ] {
         assert_eq!(PasswordHash::parse(text.as_bytes()), Err(why), "{text}");

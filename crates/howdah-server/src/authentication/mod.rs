@@ -18,10 +18,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::blocking::{self, Full};
-use crate::watched_file::{Unreadable, WatchedFile};
+use crate::blocking::{self, BlockingQueueFull};
+use crate::watched_file::{UnreadableFile, WatchedFile};
 use credentials::Credentials;
-use group_file::Groups;
+use group_file::UserGroups;
 use password_file::Passwords;
 
 /// The authentication that a request requires: password and group files, and which users are admitted.
@@ -29,13 +29,13 @@ use password_file::Passwords;
 pub struct Authentication {
     realm: Box<str>,
     passwords: Arc<WatchedFile<Passwords>>,
-    groups: Option<Arc<WatchedFile<Groups>>>,
-    admission: Admission,
+    groups: Option<Arc<WatchedFile<UserGroups>>>,
+    admission: AdmittedUsers,
 }
 
 /// Which users are admitted, of those whose password was right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum AdmittedUsers {
     /// All users (`valid-user`).
     ValidUser,
     /// These users.
@@ -43,34 +43,36 @@ pub enum Admission {
     /// Members of one of these groups.
     Groups(Vec<Box<[u8]>>),
     /// Users that at least one of these admits.
-    Any(Vec<Admission>),
+    Any(Vec<AdmittedUsers>),
     /// Users that all of these admit.
-    All(Vec<Admission>),
+    All(Vec<AdmittedUsers>),
     /// Users that this does not admit.
-    Not(Box<Admission>),
+    Not(Box<AdmittedUsers>),
 }
 
-impl Admission {
-    fn admits(&self, user: &[u8], groups: Option<&Groups>) -> bool {
+impl AdmittedUsers {
+    fn admits(&self, user: &[u8], groups: Option<&UserGroups>) -> bool {
         match self {
-            Admission::ValidUser => true,
-            Admission::Users(names) => names.iter().any(|name| **name == *user),
-            Admission::Groups(names) => {
-                groups.is_some_and(|groups| names.iter().any(|name| groups.has(name, user)))
+            AdmittedUsers::ValidUser => true,
+            AdmittedUsers::Users(names) => names.iter().any(|name| **name == *user),
+            AdmittedUsers::Groups(names) => {
+                groups.is_some_and(|groups| names.iter().any(|name| groups.is_member(name, user)))
             }
-            Admission::Any(of) => of.iter().any(|one| one.admits(user, groups)),
-            Admission::All(of) => of.iter().all(|one| one.admits(user, groups)),
-            Admission::Not(one) => !one.admits(user, groups),
+            AdmittedUsers::Any(of) => of.iter().any(|one| one.admits(user, groups)),
+            AdmittedUsers::All(of) => of.iter().all(|one| one.admits(user, groups)),
+            AdmittedUsers::Not(one) => !one.admits(user, groups),
         }
     }
 
     /// Returns whether the decision needs the group file.
     pub fn needs_groups(&self) -> bool {
         match self {
-            Admission::ValidUser | Admission::Users(_) => false,
-            Admission::Groups(_) => true,
-            Admission::Any(of) | Admission::All(of) => of.iter().any(Admission::needs_groups),
-            Admission::Not(one) => one.needs_groups(),
+            AdmittedUsers::ValidUser | AdmittedUsers::Users(_) => false,
+            AdmittedUsers::Groups(_) => true,
+            AdmittedUsers::Any(of) | AdmittedUsers::All(of) => {
+                of.iter().any(AdmittedUsers::needs_groups)
+            }
+            AdmittedUsers::Not(one) => one.needs_groups(),
         }
     }
 }
@@ -85,7 +87,7 @@ pub enum NotAuthenticated {
     /// The password was right, but the user is not among those admitted.
     NotAdmitted,
     /// A file cannot be read, so it is unknown which users are admitted.
-    Unreadable(Unreadable),
+    Unreadable(UnreadableFile),
     /// Too many passwords are being checked.
     Busy,
 }
@@ -102,14 +104,14 @@ impl fmt::Display for NotAuthenticated {
     }
 }
 
-impl From<Full> for NotAuthenticated {
-    fn from(_: Full) -> NotAuthenticated {
+impl From<BlockingQueueFull> for NotAuthenticated {
+    fn from(_: BlockingQueueFull) -> NotAuthenticated {
         NotAuthenticated::Busy
     }
 }
 
-impl From<Unreadable> for NotAuthenticated {
-    fn from(why: Unreadable) -> NotAuthenticated {
+impl From<UnreadableFile> for NotAuthenticated {
+    fn from(why: UnreadableFile) -> NotAuthenticated {
         NotAuthenticated::Unreadable(why)
     }
 }
@@ -120,12 +122,12 @@ impl Authentication {
         realm: &str,
         users: impl Into<PathBuf>,
         groups: Option<PathBuf>,
-        admission: Admission,
+        admission: AdmittedUsers,
     ) -> Authentication {
         Authentication {
             realm: realm.into(),
             passwords: Arc::new(WatchedFile::new(users, Passwords::parse)),
-            groups: groups.map(|path| Arc::new(WatchedFile::new(path, Groups::parse))),
+            groups: groups.map(|path| Arc::new(WatchedFile::new(path, UserGroups::parse))),
             admission,
         }
     }
@@ -154,7 +156,7 @@ impl Authentication {
     }
 
     /// Reads the files. Returns the lines that cannot be used, as text.
-    pub fn read(&self) -> Result<Vec<String>, Unreadable> {
+    pub fn read(&self) -> Result<Vec<String>, UnreadableFile> {
         let path = self.passwords.path().display();
         let passwords = self.passwords.read()?;
         let lines = passwords.unusable.iter();
@@ -176,12 +178,17 @@ impl Authentication {
     ) -> Result<Box<[u8]>, NotAuthenticated> {
         let credentials = authorization.and_then(Credentials::parse);
         let credentials = credentials.ok_or(NotAuthenticated::NoCredentials)?;
-        let passwords = current(&self.passwords, client).await?;
-        if !self.is_right(&passwords, &credentials, client).await? {
+        let passwords = current_content(&self.passwords, client).await?;
+        if !self
+            .verify_password(&passwords, &credentials, client)
+            .await?
+        {
             return Err(NotAuthenticated::WrongPassword);
         }
         let groups = match &self.groups {
-            Some(file) if self.admission.needs_groups() => Some(current(file, client).await?),
+            Some(file) if self.admission.needs_groups() => {
+                Some(current_content(file, client).await?)
+            }
             _ => None,
         };
         match self.admission.admits(&credentials.user, groups.as_deref()) {
@@ -200,41 +207,41 @@ impl Authentication {
         let Some(file) = self.groups.as_ref().filter(|_| !names.is_empty()) else {
             return Ok(Vec::new());
         };
-        let groups = current(file, client).await?;
-        let has = |name: &&Vec<u8>| groups.has(name, user);
+        let groups = current_content(file, client).await?;
+        let has = |name: &&Vec<u8>| groups.is_member(name, user);
         Ok(names.iter().filter(has).cloned().collect())
     }
 
-    async fn is_right(
+    async fn verify_password(
         &self,
         passwords: &Arc<Passwords>,
         credentials: &Credentials,
         client: Option<IpAddr>,
-    ) -> Result<bool, Full> {
-        let stored = passwords.of(&credentials.user);
+    ) -> Result<bool, BlockingQueueFull> {
+        let stored = passwords.stored(&credentials.user);
         // Known and unknown users are handled alike, so the time of the response does not show which users exist.
         let stand_in = passwords.stand_in(&credentials.user);
         let Some(checked) = stored.or(stand_in).cloned() else {
             return Ok(false);
         };
-        let mark = verified::mark(&checked, credentials);
-        let is_remembered = mark.as_ref().is_some_and(verified::is_known);
+        let mark = verified::verified_key(&checked, credentials);
+        let is_remembered = mark.as_ref().is_some_and(verified::is_verified);
         // A user who was removed from the file may get as a stand-in the hash that was their own.
         if is_remembered && stored.is_some() {
             return Ok(true);
         }
         let password = credentials.password.clone();
-        let matches = blocking::check(client, move || checked.matches(&password)).await?;
+        let matches = blocking::check_password(client, move || checked.matches(&password)).await?;
         let right = matches && stored.is_some();
         if let Some(mark) = mark.filter(|_| right) {
-            verified::keep(mark);
+            verified::remember(mark);
         }
         Ok(right)
     }
 }
 
 /// Returns the current content of a file; if it has changed, another thread reads it.
-async fn current<T: Send + Sync + 'static>(
+async fn current_content<T: Send + Sync + 'static>(
     file: &Arc<WatchedFile<T>>,
     client: Option<IpAddr>,
 ) -> Result<Arc<T>, NotAuthenticated> {
@@ -242,7 +249,7 @@ async fn current<T: Send + Sync + 'static>(
         Some(content) => Ok(content?),
         None => {
             let file = file.clone();
-            Ok(blocking::read(client, move || file.read()).await??)
+            Ok(blocking::read_file(client, move || file.read()).await??)
         }
     }
 }

@@ -11,14 +11,14 @@ use super::hash::PasswordHash;
 #[derive(Debug, Default)]
 pub struct Passwords {
     users: HashMap<Box<[u8]>, PasswordHash>,
-    kinds: Vec<Kind>,
+    kinds: Vec<PasswordKind>,
     /// Lines that cannot be used: their numbers, and why.
     pub unusable: Vec<(usize, String)>,
 }
 
 /// The passwords of a file whose check takes equally long.
 #[derive(Debug)]
-struct Kind {
+struct PasswordKind {
     /// The first one.
     sample: PasswordHash,
     /// A key made from the first password, so it is secret, and the same after a restart.
@@ -28,7 +28,7 @@ struct Kind {
 }
 
 /// How many bad lines are reported; a file of another kind has only bad ones.
-const MOST_REPORTED: usize = 10;
+const MAX_REPORTED_LINES: usize = 10;
 
 impl Passwords {
     /// Parses a file. A line that cannot be parsed admits no user and does not affect the other lines.
@@ -48,10 +48,10 @@ impl Passwords {
             match parsed {
                 Ok(_) if passwords.users.contains_key(user) => {}
                 Ok(hash) => {
-                    passwords.count(&hash);
+                    passwords.count_kind(&hash);
                     passwords.users.insert(user.into(), hash);
                 }
-                Err(why) if passwords.unusable.len() < MOST_REPORTED => {
+                Err(why) if passwords.unusable.len() < MAX_REPORTED_LINES => {
                     passwords.unusable.push((number + 1, why));
                 }
                 Err(_) => {}
@@ -61,15 +61,15 @@ impl Passwords {
     }
 
     /// Returns the stored password of a user.
-    pub(super) fn of(&self, user: &[u8]) -> Option<&PasswordHash> {
+    pub(super) fn stored(&self, user: &[u8]) -> Option<&PasswordHash> {
         self.users.get(user)
     }
 
-    fn count(&mut self, hash: &PasswordHash) {
+    fn count_kind(&mut self, hash: &PasswordHash) {
         let mut kinds = self.kinds.iter_mut();
         match kinds.find(|kind| kind.sample.takes_as_long_as(hash)) {
             Some(kind) => kind.users += 1,
-            None => self.kinds.push(Kind {
+            None => self.kinds.push(PasswordKind {
                 sample: hash.clone(),
                 key: Key::new(HMAC_SHA256, hash.as_bytes()),
                 users: 1,
@@ -88,7 +88,7 @@ impl Passwords {
     /// Each kind draws a time from the exponential distribution of its number of users, by a keyed hash of the name,
     /// and the earliest time wins. More users of one kind take names from the other kinds and change no other name.
     pub(super) fn stand_in(&self, user: &[u8]) -> Option<&PasswordHash> {
-        let draw = |kind: &Kind| -> f64 {
+        let draw = |kind: &PasswordKind| -> f64 {
             let mut first = [0; 8];
             first.copy_from_slice(&sign(&kind.key, user).as_ref()[..8]);
             // Between 0 and 1, both excluded.
@@ -106,17 +106,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_are_not_understood_admit_nobody_and_keep_nobody_out() {
+    fn password_file_lines_that_are_invalid_affect_no_other_line() {
         let file = b"\n# staff\r\nann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=:Ann, second floor\r\n\
             bob:plain text\nann:ab/G8gtZdMwak\nnobody\neve:$2y$05$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm";
         let passwords = Passwords::parse(file).unwrap();
-        assert!(passwords.of(b"ann").unwrap().matches(b"open sesame"));
-        assert!(passwords.of(b"bob").is_none());
-        assert!(passwords.of(b"nobody").is_none());
+        assert!(passwords.stored(b"ann").unwrap().matches(b"open sesame"));
+        assert!(passwords.stored(b"bob").is_none());
+        assert!(passwords.stored(b"nobody").is_none());
         let lines: Vec<usize> = passwords.unusable.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [4, 6]);
         let another_kind = Passwords::parse(&b"<?php\n".repeat(1000)).unwrap();
-        assert_eq!(another_kind.unusable.len(), MOST_REPORTED);
+        assert_eq!(another_kind.unusable.len(), MAX_REPORTED_LINES);
         assert!(another_kind.stand_in(b"ann").is_none());
     }
 
@@ -131,7 +131,7 @@ mod tests {
 
     /// Returns which of 1000 unknown names cost as much as a user with SHA-1.
     fn cheap(passwords: &Passwords) -> Vec<bool> {
-        let sample = passwords.of(b"c0").unwrap();
+        let sample = passwords.stored(b"c0").unwrap();
         let names = (0..1000).map(|n| format!("unknown{n}"));
         names
             .map(|name| passwords.stand_in(name.as_bytes()) == Some(sample))
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_users_cost_what_known_ones_do_and_each_the_same_every_time() {
+    fn unknown_users_cost_what_known_users_do_every_time() {
         let passwords = file(6, 2);
         let first = cheap(&passwords);
         let share = first.iter().filter(|cheap| **cheap).count();

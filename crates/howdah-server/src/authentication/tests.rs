@@ -32,11 +32,11 @@ fn any(names: &[&str]) -> Vec<Box<[u8]>> {
 }
 
 #[tokio::test]
-async fn a_right_password_names_the_user_and_a_changed_file_counts_at_once() {
+async fn authentication_names_the_user_and_a_changed_file_counts_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let users = dir.path().join("users");
     write(&users, ANN);
-    let demand = Authentication::new("r", &users, None, Admission::ValidUser);
+    let demand = Authentication::new("r", &users, None, AdmittedUsers::ValidUser);
     let none = demand.authenticate(None, None).await;
     assert_eq!(none, Err(NotAuthenticated::NoCredentials));
     for _ in 0..2 {
@@ -67,28 +67,31 @@ async fn a_right_password_names_the_user_and_a_changed_file_counts_at_once() {
 }
 
 #[tokio::test]
-async fn users_and_groups_say_who_is_admitted() {
+async fn authentication_admits_by_users_and_groups() {
     let dir = tempfile::tempdir().unwrap();
     let (users, groups) = (dir.path().join("users"), dir.path().join("groups"));
     write(&users, ANN);
     write(&groups, "staff: ann bob\n");
-    let staff = || Admission::Groups(any(&["staff"]));
+    let staff = || AdmittedUsers::Groups(any(&["staff"]));
     for (admission, admitted) in [
-        (Admission::ValidUser, true),
-        (Admission::Users(any(&["bob", "ann"])), true),
-        (Admission::Users(any(&["an"])), false),
+        (AdmittedUsers::ValidUser, true),
+        (AdmittedUsers::Users(any(&["bob", "ann"])), true),
+        (AdmittedUsers::Users(any(&["an"])), false),
         (staff(), true),
-        (Admission::Groups(any(&["admins"])), false),
+        (AdmittedUsers::Groups(any(&["admins"])), false),
         (
-            Admission::Any(vec![Admission::Users(any(&["bob"])), staff()]),
+            AdmittedUsers::Any(vec![AdmittedUsers::Users(any(&["bob"])), staff()]),
             true,
         ),
         (
-            Admission::All(vec![Admission::Users(any(&["bob"])), staff()]),
+            AdmittedUsers::All(vec![AdmittedUsers::Users(any(&["bob"])), staff()]),
             false,
         ),
         (
-            Admission::All(vec![Admission::ValidUser, Admission::Not(staff().into())]),
+            AdmittedUsers::All(vec![
+                AdmittedUsers::ValidUser,
+                AdmittedUsers::Not(staff().into()),
+            ]),
             false,
         ),
     ] {
@@ -114,8 +117,8 @@ async fn users_and_groups_say_who_is_admitted() {
 }
 
 #[test]
-fn a_realm_cannot_break_out_of_its_quotes() {
-    let demand = Authentication::new("a \"b\" \\ \r\nc", "/u", None, Admission::ValidUser);
+fn realm_cannot_break_out_of_its_quotes() {
+    let demand = Authentication::new("a \"b\" \\ \r\nc", "/u", None, AdmittedUsers::ValidUser);
     let expected = "Basic realm=\"a \\\"b\\\" \\\\ c\", charset=\"UTF-8\"";
     assert_eq!(demand.challenge(), expected);
 }

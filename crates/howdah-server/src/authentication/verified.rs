@@ -13,19 +13,19 @@ use super::credentials::Credentials;
 use super::hash::PasswordHash;
 
 /// How long verified credentials are remembered.
-const REMEMBERED: Duration = Duration::from_secs(300);
+const REMEMBERED_FOR: Duration = Duration::from_secs(300);
 /// The maximum number of entries in one part of the table. Beyond it the expired entries are removed, or else all
 /// entries of the part.
-const MOST: usize = 1024;
+const MAX_ENTRIES_PER_PART: usize = 1024;
 /// The number of parts with a lock of their own, so front threads seldom contend.
 const PARTS: usize = 16;
 
 /// The keyed hash of verified credentials.
-pub(super) type Mark = [u8; 32];
+pub(super) type VerifiedKey = [u8; 32];
 
 struct Verified {
     key: Option<Key>,
-    parts: [Mutex<HashMap<Mark, Instant>>; PARTS],
+    parts: [Mutex<HashMap<VerifiedKey, Instant>>; PARTS],
 }
 
 static VERIFIED: LazyLock<Verified> = LazyLock::new(|| {
@@ -40,13 +40,16 @@ static VERIFIED: LazyLock<Verified> = LazyLock::new(|| {
     }
 });
 
-fn part(mark: &Mark) -> MutexGuard<'static, HashMap<Mark, Instant>> {
+fn part(mark: &VerifiedKey) -> MutexGuard<'static, HashMap<VerifiedKey, Instant>> {
     let part = &VERIFIED.parts[usize::from(mark[0]) % PARTS];
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the hash of these credentials and the stored password; `None` if it cannot be computed.
-pub(super) fn mark(stored: &PasswordHash, credentials: &Credentials) -> Option<Mark> {
+pub(super) fn verified_key(
+    stored: &PasswordHash,
+    credentials: &Credentials,
+) -> Option<VerifiedKey> {
     // Only the last part may have a colon, so the text is unambiguous.
     let pair = [stored.as_bytes(), &credentials.user, &credentials.password].join(&b':');
     let tag = sign(VERIFIED.key.as_ref()?, &pair);
@@ -54,19 +57,19 @@ pub(super) fn mark(stored: &PasswordHash, credentials: &Credentials) -> Option<M
 }
 
 /// Returns whether the credentials were verified recently.
-pub(super) fn is_known(mark: &Mark) -> bool {
+pub(super) fn is_verified(mark: &VerifiedKey) -> bool {
     let part = part(mark);
     part.get(mark)
-        .is_some_and(|since| since.elapsed() < REMEMBERED)
+        .is_some_and(|since| since.elapsed() < REMEMBERED_FOR)
 }
 
 /// Remembers verified credentials.
-pub(super) fn keep(mark: Mark) {
+pub(super) fn remember(mark: VerifiedKey) {
     let mut part = part(&mark);
-    if part.len() >= MOST {
-        part.retain(|_, since| since.elapsed() < REMEMBERED);
+    if part.len() >= MAX_ENTRIES_PER_PART {
+        part.retain(|_, since| since.elapsed() < REMEMBERED_FOR);
     }
-    if part.len() >= MOST {
+    if part.len() >= MAX_ENTRIES_PER_PART {
         part.clear();
     }
     part.insert(mark, Instant::now());

@@ -4,7 +4,7 @@
 use howdah_cache::Object;
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::purge::{self, PurgeCommand};
-use howdah_proto::effect::Write;
+use howdah_proto::effect::WriteEffect;
 use serde::{Deserialize, Serialize};
 
 use super::explain::explain;
@@ -32,7 +32,7 @@ pub enum AdminCommand {
     Wrote {
         /// The only site whose pages are affected; `None` for all sites.
         site: Option<String>,
-        /// The reported writes ([`howdah_proto::effect::Write`]).
+        /// The reported writes ([`howdah_proto::effect::WriteEffect`]).
         writes: Vec<String>,
         /// The purges, in the syntax of `howdah_cache_purge()`.
         #[serde(default)]
@@ -64,7 +64,7 @@ pub enum AdminCommand {
 ///
 /// # Errors
 /// The text says why the command could not be executed, or that no other member of the fleet was notified.
-pub fn answer(
+pub fn execute_command(
     all_sites: &Sites,
     cache: Option<&PageCache>,
     command: &AdminCommand,
@@ -84,7 +84,7 @@ pub fn answer(
             soft,
         } => {
             let force = if *soft { Force::Soft } else { Force::Hard };
-            let done = purge_all_of(all_sites, cache, site.as_deref(), (*all, urls, tags), force);
+            let done = purge_selected(all_sites, cache, site.as_deref(), (*all, urls, tags), force);
             cache.wait_for_fleet().and(done)
         }
         AdminCommand::Wrote {
@@ -92,16 +92,16 @@ pub fn answer(
             writes,
             purges,
         } => {
-            let done = wrote(all_sites, cache, site.as_deref(), writes, purges);
+            let done = apply_outside_writes(all_sites, cache, site.as_deref(), writes, purges);
             cache.wait_for_fleet().and(done)
         }
         AdminCommand::Relayed { purges } => {
-            cache.purge_as_before(all_sites, purges);
+            cache.apply_predecessor_purges(all_sites, purges);
             // The previous process has run these scripts and is about to exit, so a fenced fleet is not reported to it.
             let _ = cache.wait_for_fleet();
             Ok(String::new())
         }
-        AdminCommand::Forget { member } => cache.forget(member),
+        AdminCommand::Forget { member } => cache.forget_member(member),
         AdminCommand::Explain { url, fields, json } => {
             explain(all_sites, cache, url, fields, *json)
         }
@@ -109,7 +109,7 @@ pub fn answer(
 }
 
 /// Returns the sites that a name or host selects, with their caches.
-fn sites<'c>(
+fn selected_sites<'c>(
     all_sites: &'c Sites,
     cache: &'c PageCache,
     name: Option<&str>,
@@ -136,7 +136,7 @@ fn sites<'c>(
     Ok(found)
 }
 
-fn purge_all_of(
+fn purge_selected(
     all_sites: &Sites,
     cache: &PageCache,
     site: Option<&str>,
@@ -145,10 +145,13 @@ fn purge_all_of(
 ) -> Result<String, String> {
     let mut asked = Vec::new();
     if all {
-        asked.push(purge::parse("*"));
+        asked.push(purge::parse_argument("*"));
     }
-    asked.extend(tags.iter().map(|tag| purge::parse(&format!("tag:{tag}"))));
-    asked.extend(urls.iter().map(|url| purge::parse(url)));
+    asked.extend(
+        tags.iter()
+            .map(|tag| purge::parse_argument(&format!("tag:{tag}"))),
+    );
+    asked.extend(urls.iter().map(|url| purge::parse_argument(url)));
     if asked.is_empty() {
         return Err("NothingToPurge: name URLs, tags or --all".to_owned());
     }
@@ -156,14 +159,14 @@ fn purge_all_of(
     let mut commands = Vec::new();
     for asked in asked {
         let asked = asked.map_err(|bad| bad.to_string())?;
-        let parts = sites(all_sites, cache, site, asked.host.as_deref())?;
+        let parts = selected_sites(all_sites, cache, site, asked.host.as_deref())?;
         let what = asked.what;
         commands.push((parts, PurgeCommand { what, force }));
     }
     // This is counted before anything is purged, so a page that is named twice is counted twice.
     let there: Vec<String> = commands
         .iter()
-        .map(|(parts, command)| in_memory(cache, parts, &command.what))
+        .map(|(parts, command)| describe_count_in_memory(cache, parts, &command.what))
         .collect();
     for (parts, command) in &commands {
         for (_, part) in &parts[1..] {
@@ -174,18 +177,24 @@ fn purge_all_of(
     let first = commands
         .iter()
         .map(|(parts, command)| (parts[0].1, command));
-    Ok(execute(first, &there))
+    Ok(purge_and_describe(first, &there))
 }
 
 /// Returns how many pages in memory will be purged, as text, because a mistyped path purges none. This inspects all
 /// pages in memory, so it must not run on a front thread.
-fn in_memory(cache: &PageCache, parts: &[(&Site, &SiteCache)], what: &Purge) -> String {
+fn describe_count_in_memory(
+    cache: &PageCache,
+    parts: &[(&Site, &SiteCache)],
+    what: &Purge,
+) -> String {
     let pages: usize = parts
         .iter()
         .map(|(site, part)| {
             let valid = |page: &Object| page.state(&part.generations, now()).is_some();
             cache.memory.count(|page| {
-                page.is_of(site.number()) && what.names(&page.url_key, &page.tags) && valid(page)
+                page.belongs_to_site(site.number())
+                    && what.concerns(&page.url_key, &page.tags)
+                    && valid(page)
             })
         })
         .sum();
@@ -197,7 +206,7 @@ fn in_memory(cache: &PageCache, parts: &[(&Site, &SiteCache)], what: &Purge) -> 
 }
 
 /// Carries out the purges and returns a description of them. `there` has a suffix for the description of each purge.
-pub(crate) fn execute<'a>(
+pub(crate) fn purge_and_describe<'a>(
     commands: impl Iterator<Item = (&'a SiteCache, &'a PurgeCommand)>,
     there: &[String],
 ) -> String {
@@ -224,27 +233,27 @@ pub(crate) fn execute<'a>(
 
 /// Invalidates pages because of writes that were made elsewhere, and by purges. If a site is given, the purges are for
 /// it whatever host a URL names, like those of a script.
-fn wrote(
+fn apply_outside_writes(
     all_sites: &Sites,
     cache: &PageCache,
     site: Option<&str>,
     writes: &[String],
     purges: &[String],
 ) -> Result<String, String> {
-    let parts = sites(all_sites, cache, site, None)?;
+    let parts = selected_sites(all_sites, cache, site, None)?;
     for (_, part) in &parts {
         for write in writes {
-            run_effects::written_elsewhere(part, write.as_bytes());
+            run_effects::apply_outside_write(part, write.as_bytes());
         }
     }
     let mut unheard = None;
     for word in purges {
         // PHP has checked the purge. A purge that cannot be parsed here purges more pages, never fewer.
-        let (host, what) = match purge::parse(word) {
+        let (host, what) = match purge::parse_argument(word) {
             Ok(asked) => (asked.host.filter(|_| site.is_none()), asked.what),
             Err(_) => (None, Purge::All),
         };
-        match sites(all_sites, cache, site, host.as_deref()) {
+        match selected_sites(all_sites, cache, site, host.as_deref()) {
             Ok(parts) => {
                 for (_, part) in parts {
                     part.purge(&what, Force::Hard);
@@ -257,6 +266,6 @@ fn wrote(
 }
 
 /// Returns a readable description of a write in the form of [`AdminCommand::Wrote`].
-pub fn in_words(write: &str) -> String {
-    run_effects::describe(&Write::parse(write.as_bytes()))
+pub fn describe_write(write: &str) -> String {
+    run_effects::describe(&WriteEffect::parse(write.as_bytes()))
 }

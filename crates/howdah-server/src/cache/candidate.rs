@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use howdah_cache::coalescer::{Leader, RenderOutcome};
-use howdah_cache::key::Key;
+use howdah_cache::key::PageKey;
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, ExecError, Head, Run, RunAround};
+use howdah_executor::{ExecError, RunEvent, RunWrapper, ScriptHead, ScriptRun};
 use howdah_http::message::RequestHead;
 
 use super::judge::JudgedHead;
@@ -21,10 +21,10 @@ use crate::site::{RouteInfo, Site};
 
 /// A response that is examined while a visitor receives it.
 #[derive(Debug)]
-pub struct Candidate {
+pub struct StoreCandidate {
     cache: Arc<PageCache>,
     site: Arc<Site>,
-    key: Box<Key>,
+    key: Box<PageKey>,
     /// The key of the variant, by the headers that the page was known to vary by.
     variant: Vec<u8>,
     /// Whether the request asks for a part of the page or sets conditions. A negative verdict then says nothing about
@@ -39,12 +39,12 @@ pub struct Candidate {
 #[derive(Debug, Default)]
 struct CandidateState {
     /// The key of the variant, including the headers that this response adds to `Vary`.
-    own: Option<Vec<u8>>,
+    own_variant: Option<Vec<u8>>,
     /// Completes the requests that wait for the verdict.
     leader: Option<Leader>,
-    head: Option<Head>,
+    head: Option<ScriptHead>,
     /// Whether the page may be stored, according to its head.
-    judged: Option<Result<Storable, Pass>>,
+    head_verdict: Option<Result<Storable, Pass>>,
     length: u64,
     /// Whether the script has ended without being cut off.
     ended: bool,
@@ -56,7 +56,7 @@ struct CandidateState {
 #[derive(Debug)]
 pub struct CandidateRequest {
     /// The cache key of the page's URL.
-    pub key: Box<Key>,
+    pub key: Box<PageKey>,
     /// The key of the variant, by the headers that the page is known to vary by.
     pub variant: Vec<u8>,
     /// Whether the request asks for a part of the page or sets conditions.
@@ -65,15 +65,15 @@ pub struct CandidateRequest {
     pub leader: Option<Leader>,
 }
 
-impl Candidate {
+impl StoreCandidate {
     /// Returns a candidate for the page of the run that `effects` observes.
     pub fn new(
         cache: &Arc<PageCache>,
         site: &Arc<Site>,
         asked: CandidateRequest,
         effects: &Arc<RunEffects>,
-    ) -> Arc<Candidate> {
-        Arc::new(Candidate {
+    ) -> Arc<StoreCandidate> {
+        Arc::new(StoreCandidate {
             cache: cache.clone(),
             site: site.clone(),
             key: asked.key,
@@ -97,8 +97,8 @@ impl Candidate {
     }
 
     /// Wraps a run to examine its events while they pass.
-    pub fn look_at(self: &Arc<Candidate>, run: Box<dyn Run>) -> Box<dyn Run> {
-        Box::new(Looked {
+    pub fn examine(self: &Arc<StoreCandidate>, run: Box<dyn ScriptRun>) -> Box<dyn ScriptRun> {
+        Box::new(ExaminedRun {
             run,
             candidate: self.clone(),
         })
@@ -109,44 +109,47 @@ impl Candidate {
     pub fn judge(&self, route: &RouteInfo, request: &RequestHead) -> Option<Pass> {
         let part = self.part()?;
         let mut state = self.lock();
-        if state.judged.is_none() {
+        if state.head_verdict.is_none() {
             let head = state.head.take()?;
             let judged = JudgedHead::new(&self.site, route, &head);
             let judged = judged.judge(part, self.requested, false);
             if let Ok(storable) = &judged {
                 let memory = &self.cache.memory;
-                let names = memory.varies_with(self.key.as_bytes(), storable.vary());
+                let names = memory.all_vary_names(self.key.as_bytes(), storable.vary_headers());
                 if !names.is_empty() {
-                    state.own = Some(lookup::variant(&self.key, &names, request));
+                    state.own_variant = Some(lookup::variant_key(&self.key, &names, request));
                 }
             }
-            state.judged = Some(judged);
-            self.settle(&mut state);
+            state.head_verdict = Some(judged);
+            self.report_verdict(&mut state);
         }
         if let Some(cause) = self.effects.forbidden() {
             return Some(cause.pass);
         }
-        match &state.judged {
+        match &state.head_verdict {
             Some(Err(why)) => Some(*why),
-            Some(Ok(storable)) => storable.allows(state.length).err(),
+            Some(Ok(storable)) => storable.check_length(state.length).err(),
             None => None,
         }
     }
 
     /// Reports the verdict once it is known.
-    fn settle(&self, state: &mut CandidateState) {
+    fn report_verdict(&self, state: &mut CandidateState) {
         let Some(part) = self.part() else { return };
         if state.settled {
             return;
         }
-        let verdict = match (&state.judged, self.effects.forbidden()) {
+        let verdict = match (&state.head_verdict, self.effects.forbidden()) {
             (_, Some(cause)) => Err(cause.pass),
             (Some(Err(why)), None) => Err(*why),
             (Some(Ok(storable)), None) if state.ended => {
-                let whole = storable.complete(state.length);
+                let whole = storable.check_complete(state.length);
                 whole.and_then(|()| {
                     let key = self.key.as_bytes();
-                    let learnt = self.cache.memory.learn(key, storable.vary());
+                    let learnt = self
+                        .cache
+                        .memory
+                        .add_vary_names(key, storable.vary_headers());
                     learnt.map(|_| ())
                 })
             }
@@ -155,67 +158,67 @@ impl Candidate {
         state.settled = true;
         let says_something = verdict.is_ok() || !self.conditional;
         if says_something {
-            let own = state.own.as_ref().filter(|_| verdict.is_ok());
+            let own = state.own_variant.as_ref().filter(|_| verdict.is_ok());
             let variant = own.unwrap_or(&self.variant);
             let admission = &self.cache.admission;
-            admission.answered(variant, part.epoch(), now(), verdict);
+            admission.note_response(variant, part.epoch(), now(), verdict);
             part.fitness.count(verdict);
             if let Err(why) = verdict {
                 let text = self.effects.forbidden().map(|cause| cause.text.clone());
                 let text = text.unwrap_or_else(|| "".into());
-                part.reasons.passed(&self.variant, why, &text);
+                part.reasons.record_unstored(&self.variant, why, &text);
             }
         }
         if let Some(leader) = state.leader.take() {
             leader.complete(match verdict {
                 Err(why) if says_something => RenderOutcome::Passed(why),
                 // The first waiting request starts a render.
-                _ => RenderOutcome::LookAgain,
+                _ => RenderOutcome::Retry,
             });
         }
     }
 
     /// Reports the verdict after the end of the run, however it ended.
-    pub fn over(&self, failed: bool) {
+    pub fn finish(&self, failed: bool) {
         let mut state = self.lock();
-        if failed && state.judged.is_none() {
-            state.judged = Some(Err(Pass::RunFailed));
+        if failed && state.head_verdict.is_none() {
+            state.head_verdict = Some(Err(Pass::RunFailed));
         }
-        self.settle(&mut state);
+        self.report_verdict(&mut state);
     }
 }
 
 /// If the visitor disconnects or the run is cut off, the next waiting request takes over.
-impl Drop for Candidate {
+impl Drop for StoreCandidate {
     fn drop(&mut self) {
         if let Some(leader) = self.lock().leader.take() {
-            leader.complete(RenderOutcome::LookAgain);
+            leader.complete(RenderOutcome::Retry);
         }
     }
 }
 
-struct Looked {
-    run: Box<dyn Run>,
-    candidate: Arc<Candidate>,
+struct ExaminedRun {
+    run: Box<dyn ScriptRun>,
+    candidate: Arc<StoreCandidate>,
 }
 
-impl RunAround for Looked {
-    fn inner(&self) -> &dyn Run {
+impl RunWrapper for ExaminedRun {
+    fn inner(&self) -> &dyn ScriptRun {
         &*self.run
     }
 
-    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         let event = std::task::ready!(self.run.poll_event(cx))?;
         let mut state = self.candidate.lock();
         match &event {
-            Event::Head(head) => state.head = Some(head.clone()),
-            Event::Body(bytes) => state.length += bytes.len() as u64,
-            Event::Effect => self.candidate.settle(&mut state),
-            Event::End => {
+            RunEvent::Head(head) => state.head = Some(head.clone()),
+            RunEvent::Body(bytes) => state.length += bytes.len() as u64,
+            RunEvent::Effect => self.candidate.report_verdict(&mut state),
+            RunEvent::End => {
                 state.ended = true;
-                self.candidate.settle(&mut state);
+                self.candidate.report_verdict(&mut state);
             }
-            Event::Informational(_) | Event::Flush => {}
+            RunEvent::Informational(_) | RunEvent::Flush => {}
         }
         drop(state);
         Poll::Ready(Ok(event))

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_site_has_one_generation_for_as_long_as_any_configuration_knows_it() {
+    fn carried_generations_are_shared_while_any_configuration_uses_them() {
         let all = CarriedGenerations::default();
         let first = all.generations("a");
         first.purge(&Purge::All, Force::Hard);

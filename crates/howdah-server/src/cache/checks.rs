@@ -10,28 +10,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use howdah_cache::Object;
-use howdah_cache::compare::{self, Likeness, Noise};
+use howdah_cache::compare::{self, Likeness, NonceNoise};
 use howdah_cache::key::target_of;
-use howdah_executor::{Event, ExecError, Head, Run, RunAround};
-use howdah_proto::level::Level;
+use howdah_executor::{ExecError, RunEvent, RunWrapper, ScriptHead, ScriptRun};
+use howdah_proto::level::LogLevel;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::{FieldLine, PageCache, SiteCache, now};
+use super::{OwnedHeader, PageCache, SiteCache, now};
 use crate::gather::Gathered;
 use crate::log::error::ErrorLog;
 use crate::script::head;
 
 /// A longer body, in bytes, is compared by another thread: otherwise the front thread's other visitors would wait.
-const SHORT: u64 = 64 << 10;
+const MAX_INLINE_COMPARE_BYTES: u64 = 64 << 10;
 
 /// The result of comparing a stored page with the application's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum CheckFinding {
     /// The application's response has the same bytes as the page.
     Same,
     /// Only words that look like nonces differ.
-    Noise(Noise),
+    Noise(NonceNoise),
     /// The page and the application's response differ; the text says where.
     Different(String),
     /// There is nothing to compare: a partial response, a 304, or a page that was purged meanwhile.
@@ -58,7 +58,7 @@ impl CheckKind {
 
 /// How often a site's pages were compared, by the result.
 #[derive(Debug, Default)]
-pub struct Checks {
+pub struct CacheChecks {
     would_hit: AtomicU64,
     would_miss: AtomicU64,
     same: AtomicU64,
@@ -88,9 +88,9 @@ pub struct ChecksStatus {
     pub last: String,
 }
 
-impl Checks {
+impl CacheChecks {
     /// Dry run: counts whether the cache would have served the page.
-    pub fn would(&self, hit: bool) {
+    pub fn count_dry_run(&self, hit: bool) {
         match hit {
             true => &self.would_hit,
             false => &self.would_miss,
@@ -99,7 +99,7 @@ impl Checks {
     }
 
     /// Returns whether this hit is the one in `one_in` that is checked; with 0 none is.
-    pub fn is_turn(&self, one_in: u64) -> bool {
+    pub fn is_due(&self, one_in: u64) -> bool {
         one_in > 0
             && self
                 .turn
@@ -108,30 +108,30 @@ impl Checks {
     }
 
     /// Counts a finding about a page, and logs a difference.
-    pub fn note(&self, finding: &Finding, way: CheckKind, page: &Object, log: &ErrorLog) {
+    pub fn record(&self, finding: &CheckFinding, way: CheckKind, page: &Object, log: &ErrorLog) {
         let counter = match finding {
-            Finding::Same => &self.same,
-            Finding::Noise(_) => &self.noise,
-            Finding::Different(_) => &self.different,
-            Finding::Unchecked => &self.unchecked,
+            CheckFinding::Same => &self.same,
+            CheckFinding::Noise(_) => &self.noise,
+            CheckFinding::Different(_) => &self.different,
+            CheckFinding::Unchecked => &self.unchecked,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let target = target_of(&page.url_key).escape_ascii();
         match finding {
-            Finding::Different(what) => {
+            CheckFinding::Different(what) => {
                 let age = page.freshness.age(now()) / 1000;
                 let text = format!("{target}: {what}; the page was stored {age} s ago");
-                log.problem(Level::Warning, way.name(), &text);
+                log.problem(LogLevel::Warning, way.name(), &text);
                 *lock(&self.last) = text;
             }
-            Finding::Noise(noise) => {
+            CheckFinding::Noise(noise) => {
                 let text = format!(
                     "{target}: {} words that look like nonces differ, {} bytes, the first at byte {}",
                     noise.words, noise.bytes, noise.first
                 );
-                log.problem(Level::Debug, way.name(), &text);
+                log.problem(LogLevel::Debug, way.name(), &text);
             }
-            Finding::Same | Finding::Unchecked => {}
+            CheckFinding::Same | CheckFinding::Unchecked => {}
         }
     }
 
@@ -155,25 +155,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Compares a stored page with a fresh one.
-pub async fn compare_pages(kept: &Arc<Object>, fresh: &Arc<Object>) -> Finding {
+pub async fn compare_pages(kept: &Arc<Object>, fresh: &Arc<Object>) -> CheckFinding {
     let (page, other) = (kept.clone(), fresh.clone());
     let look = move || {
         let lines = other.fields().map(|(n, v)| (n.to_vec(), v.to_vec()));
-        let lines: Vec<FieldLine> = lines.collect();
+        let lines: Vec<OwnedHeader> = lines.collect();
         compare(&page, other.status, &lines, &other.body)
     };
-    match fresh.body.len() as u64 > SHORT {
+    match fresh.body.len() as u64 > MAX_INLINE_COMPARE_BYTES {
         // The task fails only when the process exits.
         true => {
             let looked = tokio::task::spawn_blocking(look).await;
-            looked.unwrap_or(Finding::Unchecked)
+            looked.unwrap_or(CheckFinding::Unchecked)
         }
         false => look(),
     }
 }
 
 /// Compares a stored page with a fresh response to the same request.
-pub fn compare(page: &Object, status: u16, fields: &[FieldLine], body: &[u8]) -> Finding {
+pub fn compare(page: &Object, status: u16, fields: &[OwnedHeader], body: &[u8]) -> CheckFinding {
     let fresh = |name: &str| {
         let line = fields
             .iter()
@@ -181,34 +181,34 @@ pub fn compare(page: &Object, status: u16, fields: &[FieldLine], body: &[u8]) ->
         line.map(|(_, value)| &value[..])
     };
     if matches!(status, 206 | 304) || fresh("content-encoding") != page.field(b"content-encoding") {
-        return Finding::Unchecked;
+        return CheckFinding::Unchecked;
     }
     if status != page.status {
-        return Finding::Different(format!(
+        return CheckFinding::Different(format!(
             "the stored status is {}, the fresh one {status}",
             page.status
         ));
     }
     if fresh("set-cookie").is_some() {
-        return Finding::Different("the fresh answer sets a cookie".to_owned());
+        return CheckFinding::Different("the fresh answer sets a cookie".to_owned());
     }
     for name in ["Content-Type", "Location"] {
         if fresh(name) != page.field(name.as_bytes()) {
-            return Finding::Different(format!("{name} differs"));
+            return CheckFinding::Different(format!("{name} differs"));
         }
     }
-    match compare::bodies(&page.body, body) {
-        Likeness::Same => Finding::Same,
-        Likeness::Noise(noise) => Finding::Noise(noise),
+    match compare::compare_bodies(&page.body, body) {
+        Likeness::Same => CheckFinding::Same,
+        Likeness::Noise(noise) => CheckFinding::Noise(noise),
         Likeness::Different(place) => {
             let mut text = String::new();
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
                 "differs from byte {} (line {}): {} bytes stored, {} fresh",
-                place.first, place.line, place.kept, place.fresh
+                place.first, place.line, place.stored_bytes, place.fresh_bytes
             );
-            Finding::Different(text)
+            CheckFinding::Different(text)
         }
     }
 }
@@ -223,7 +223,7 @@ pub struct DryRun {
 
 #[derive(Debug, Default)]
 struct CopiedResponse {
-    head: Option<Head>,
+    head: Option<ScriptHead>,
     body: Gathered,
     length: u64,
     ended: bool,
@@ -240,7 +240,7 @@ impl DryRun {
     }
 
     /// Wraps a run to keep a copy of its response.
-    pub fn copy(self: &Arc<DryRun>, run: Box<dyn Run>) -> Box<dyn Run> {
+    pub fn copy(self: &Arc<DryRun>, run: Box<dyn ScriptRun>) -> Box<dyn ScriptRun> {
         Box::new(CopyingRun {
             run,
             dry_run: self.clone(),
@@ -249,11 +249,11 @@ impl DryRun {
 
     /// Compares the response with the stored page, after the run has ended.
     pub fn judge(self: Arc<DryRun>, cache: &Arc<PageCache>, site: u32, log: &Arc<ErrorLog>) {
-        let is_long = lock(&self.kept).length > SHORT;
+        let is_long = lock(&self.kept).length > MAX_INLINE_COMPARE_BYTES;
         let (cache, log) = (cache.clone(), log.clone());
         let look = move || {
             if let Some(part) = cache.site_by_number(site) {
-                self.look(part, &log);
+                self.compare_and_record(part, &log);
             }
         };
         match is_long {
@@ -262,7 +262,7 @@ impl DryRun {
         }
     }
 
-    fn look(&self, part: &SiteCache, log: &ErrorLog) {
+    fn compare_and_record(&self, part: &SiteCache, log: &ErrorLog) {
         let mut kept = lock(&self.kept);
         let body = std::mem::take(&mut kept.body).into_bytes();
         let valid = self.page.state(&part.generations, now()).is_some();
@@ -271,29 +271,29 @@ impl DryRun {
                 let status = head::instructions(head).status;
                 compare(&self.page, status, &head.headers, &body)
             }
-            _ => Finding::Unchecked,
+            _ => CheckFinding::Unchecked,
         };
         part.checks
-            .note(&finding, CheckKind::DryRun, &self.page, log);
+            .record(&finding, CheckKind::DryRun, &self.page, log);
     }
 }
 
 struct CopyingRun {
-    run: Box<dyn Run>,
+    run: Box<dyn ScriptRun>,
     dry_run: Arc<DryRun>,
 }
 
-impl RunAround for CopyingRun {
-    fn inner(&self) -> &dyn Run {
+impl RunWrapper for CopyingRun {
+    fn inner(&self) -> &dyn ScriptRun {
         &*self.run
     }
 
-    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         let event = std::task::ready!(self.run.poll_event(cx))?;
         let mut kept = lock(&self.dry_run.kept);
         match &event {
-            Event::Head(head) => kept.head = Some(head.clone()),
-            Event::Body(bytes) => {
+            RunEvent::Head(head) => kept.head = Some(head.clone()),
+            RunEvent::Body(bytes) => {
                 kept.length += bytes.len() as u64;
                 if kept.length <= self.dry_run.limit {
                     kept.body.push(bytes.clone());
@@ -301,7 +301,7 @@ impl RunAround for CopyingRun {
                     kept.body.clear();
                 }
             }
-            Event::End => kept.ended = true,
+            RunEvent::End => kept.ended = true,
             _ => {}
         }
         drop(kept);
@@ -314,10 +314,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_hit_in_so_many_is_checked_and_none_if_it_is_off() {
-        let checks = Checks::default();
-        let turns = (0..100).filter(|_| checks.is_turn(10)).count();
+    fn shadow_check_is_due_for_one_hit_in_so_many() {
+        let checks = CacheChecks::default();
+        let turns = (0..100).filter(|_| checks.is_due(10)).count();
         assert_eq!(turns, 10);
-        assert!((0..10).all(|_| !checks.is_turn(0)));
+        assert!((0..10).all(|_| !checks.is_due(0)));
     }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use howdah_cache::store::disk::{DiskUsage, Fault, Owner};
+use howdah_cache::store::disk::{DiskFault, DiskUsage, Owner};
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::EncodingConfig;
@@ -69,7 +69,7 @@ pub struct DiskStatus {
 
 impl DiskStatus {
     /// Returns the status of a directory that could not be opened because of this fault.
-    pub fn closed(path: &Path, fault: Fault) -> DiskStatus {
+    pub fn closed(path: &Path, fault: DiskFault) -> DiskStatus {
         DiskStatus {
             path: path.display().to_string(),
             condition: Some(fault.name().to_owned()),

@@ -3,15 +3,15 @@
 
 use std::fmt::Write as _;
 
-use howdah_cache::admission::Step;
-use howdah_cache::key::Key;
+use howdah_cache::admission::AdmissionStep;
+use howdah_cache::key::PageKey;
 use howdah_cache::policy::PageState;
 use howdah_cache::{Object, Pass};
 use howdah_http::message::RequestHead;
 
 use serde::Serialize;
 
-use super::fleet::FleetExplained;
+use super::fleet::FleetExplanation;
 use super::lookup::{self, Lookup, Variant};
 use super::{PageCache, SiteCache, now, subrequest};
 use crate::client_address::Client;
@@ -19,7 +19,7 @@ use crate::site::Sites;
 
 /// A description of what happens to a request.
 #[derive(Debug, Serialize)]
-pub(super) struct Explanation {
+pub(super) struct CacheExplanation {
     /// The site's name.
     pub site: String,
     /// The preset of the site's page cache; `None` if the cache is off.
@@ -28,7 +28,7 @@ pub(super) struct Explanation {
     pub lines: Vec<String>,
     /// What happens on the other members, which are asked only if the page cache is on here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fleet: Option<FleetExplained>,
+    pub fleet: Option<FleetExplanation>,
 }
 
 /// Explains what happens to a request for `url`, a path or a whole URL, with these header lines.
@@ -41,12 +41,12 @@ pub(super) fn explain(
 ) -> Result<String, String> {
     let mut explanation = explain_here(all_sites, cache, url, fields)?;
     if explanation.preset.is_some() {
-        explanation.fleet = cache.ask_fleet(url, fields);
+        explanation.fleet = cache.explain_on_fleet(url, fields);
     }
     if json {
         return serde_json::to_string_pretty(&explanation).map_err(|error| error.to_string());
     }
-    let Explanation {
+    let CacheExplanation {
         site,
         preset,
         lines,
@@ -57,14 +57,14 @@ pub(super) fn explain(
     };
     let mut out = format!("site {site}, preset {preset}\n");
     if let Some(fleet) = &fleet {
-        fleet.begin(&mut out);
+        fleet.write_leases(&mut out);
     }
     for line in lines {
         out += &line;
         out.push('\n');
     }
     if let Some(fleet) = &fleet {
-        fleet.end(&mut out);
+        fleet.write_answers(&mut out);
     }
     Ok(out)
 }
@@ -75,18 +75,18 @@ pub(super) fn explain_here(
     cache: &PageCache,
     url: &str,
     fields: &[String],
-) -> Result<Explanation, String> {
-    let (https, host, path) = parts(url)?;
+) -> Result<CacheExplanation, String> {
+    let (https, host, path) = split_url(url)?;
     let host = host.unwrap_or("localhost");
     let mut text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n");
     for field in fields {
         let _ = write!(text, "{field}\r\n");
     }
     text.push_str("\r\n");
-    let request = subrequest::parse(text.as_bytes())
+    let request = subrequest::parse_head(text.as_bytes())
         .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no valid request"))?;
     let (site, _) = all_sites.find_for_url(https, host.as_bytes());
-    let explanation = |preset, text: &str| Explanation {
+    let explanation = |preset, text: &str| CacheExplanation {
         site: site.config().name.clone(),
         preset,
         lines: text.lines().map(str::to_owned).collect(),
@@ -104,7 +104,7 @@ pub(super) fn explain_here(
         proxied: false,
     };
     let mut out = String::new();
-    let writes_matter = match lookup::look(cache, part, site, &request, &client, false) {
+    let writes_matter = match lookup::look_up(cache, part, site, &request, &client, false) {
         Lookup::Pass { why, cookie } => {
             let _ = writeln!(out, "bypasses the cache: {why}: {}", why.meaning());
             if let Some(cookie) = cookie {
@@ -113,10 +113,10 @@ pub(super) fn explain_here(
             false
         }
         Lookup::Page { page, state, .. } => {
-            stored(&mut out, &page, state);
+            describe_stored(&mut out, &page, state);
             true
         }
-        Lookup::None(key) => not_stored(&mut out, cache, part, &key, &request),
+        Lookup::None(key) => describe_missing(&mut out, cache, part, &key, &request),
     };
     if writes_matter {
         for write in part.reasons.writes() {
@@ -133,7 +133,7 @@ pub(super) fn explain_here(
 }
 
 /// Returns a URL's scheme, host and path; a path has neither scheme nor host.
-pub(crate) fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
+pub(crate) fn split_url(url: &str) -> Result<(bool, Option<&str>, &str), String> {
     if url.starts_with('/') {
         return Ok((false, None, url));
     }
@@ -150,7 +150,7 @@ pub(crate) fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
     Ok((https, Some(host), path))
 }
 
-fn stored(out: &mut String, page: &Object, state: PageState) {
+fn describe_stored(out: &mut String, page: &Object, state: PageState) {
     let at = now();
     let state = match state {
         PageState::Fresh => "fresh",
@@ -173,11 +173,11 @@ fn stored(out: &mut String, page: &Object, state: PageState) {
 
 /// Describes a page that is not stored. Returns whether it matters which writes invalidate pages; while the page could
 /// not be stored for another reason, it does not.
-fn not_stored(
+fn describe_missing(
     out: &mut String,
     cache: &PageCache,
     part: &SiteCache,
-    key: &Key,
+    key: &PageKey,
     request: &RequestHead,
 ) -> bool {
     let _ = writeln!(
@@ -185,11 +185,11 @@ fn not_stored(
         "not stored; PHP would see {}",
         key.target().escape_ascii()
     );
-    let variant = lookup::variant_of(cache, key, request);
+    let variant = lookup::selected_variant(cache, key, request);
     let last = variant
         .ok()
-        .and_then(|variant| prospects(out, cache, part, &variant));
-    if let Some(variants) = cache.memory.varies(key.as_bytes()) {
+        .and_then(|variant| describe_prospects(out, cache, part, &variant));
+    if let Some(variants) = cache.memory.variants(key.as_bytes()) {
         for name in variants.names() {
             let _ = writeln!(out, "varies by {}", name.escape_ascii());
         }
@@ -198,19 +198,19 @@ fn not_stored(
 }
 
 /// Describes from where a page that is not in memory may come. Returns why the page was last not stored.
-fn prospects(
+fn describe_prospects(
     out: &mut String,
     cache: &PageCache,
     part: &SiteCache,
     variant: &Variant,
 ) -> Option<Pass> {
-    if cache.memory.may_be_below(&variant.key, now()) {
+    if cache.memory.may_be_on_disk(&variant.key, now()) {
         out.push_str("it may be on disk; a request would check\n");
     }
-    if cache.coalescer.in_progress(&variant.key) {
+    if cache.coalescer.is_rendering(&variant.key) {
         out.push_str("it is being rendered\n");
     }
-    let last = part.reasons.why(&variant.key);
+    let last = part.reasons.last_unstored(&variant.key);
     if let Some(last) = &last {
         let ago = now().saturating_sub(last.at) / 1000;
         let (pass, meaning) = (last.pass, last.pass.meaning());
@@ -221,11 +221,11 @@ fn prospects(
     }
     let admission = &cache.admission;
     out.push_str(
-        match admission.step(&variant.key, part.epoch(), now(), None) {
-            Step::Render => "it is rendered for the cache at its next visit\n",
-            Step::Ask => "its next visitor's answer shows whether it can be stored\n",
-            Step::Pass(Pass::PassedBefore) => "it is not tried again yet\n",
-            Step::Pass(_) => "it is not tried until a visitor's answer could be stored\n",
+        match admission.decide(&variant.key, part.epoch(), now(), None) {
+            AdmissionStep::Render => "it is rendered for the cache at its next visit\n",
+            AdmissionStep::Observe => "its next visitor's answer shows whether it can be stored\n",
+            AdmissionStep::Pass(Pass::PassedBefore) => "it is not tried again yet\n",
+            AdmissionStep::Pass(_) => "it is not tried until a visitor's answer could be stored\n",
         },
     );
     last.map(|last| last.pass)

@@ -8,7 +8,7 @@ use howdah_cache::pass::PassCounters;
 use serde::{Deserialize, Serialize};
 
 /// The message is logged after this many responses of which none could be stored.
-const ENOUGH: u64 = 20;
+const MIN_RESPONSES_TO_REPORT: u64 = 20;
 
 /// The counters of visitors' own responses that were examined.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Fitness {
     fit: AtomicU64,
     unfit: AtomicU64,
     why: PassCounters,
-    said: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 /// The counters at one moment.
@@ -35,7 +35,7 @@ impl Fitness {
     pub fn count(&self, fit: Result<(), Pass>) {
         match fit {
             Ok(()) => self.fit.fetch_add(1, Ordering::Relaxed),
-            Err(why) if why.is_of_the_moment() => return,
+            Err(why) if why.is_temporary() => return,
             Err(why) => {
                 self.why.add(why);
                 self.unfit.fetch_add(1, Ordering::Relaxed)
@@ -44,13 +44,13 @@ impl Fitness {
     }
 
     /// Returns the message that no page of the site can be stored: once, when that has become clear.
-    pub fn news(&self) -> Option<String> {
+    pub fn take_message(&self) -> Option<String> {
         let unfit = self.unfit.load(Ordering::Relaxed);
-        if unfit < ENOUGH || self.said.load(Ordering::Relaxed) {
+        if unfit < MIN_RESPONSES_TO_REPORT || self.is_reported.load(Ordering::Relaxed) {
             return None;
         }
-        let text = self.status().in_words()?;
-        (!self.said.swap(true, Ordering::Relaxed)).then_some(text)
+        let text = self.status().message()?;
+        (!self.is_reported.swap(true, Ordering::Relaxed)).then_some(text)
     }
 
     /// Returns the current values of the counters.
@@ -58,15 +58,15 @@ impl Fitness {
         FitnessStatus {
             fit: self.fit.load(Ordering::Relaxed),
             unfit: self.unfit.load(Ordering::Relaxed),
-            why: self.why.sums(),
+            why: self.why.counts(),
         }
     }
 }
 
 impl FitnessStatus {
     /// Returns the message that no page of the site can be stored, if that is so.
-    pub fn in_words(&self) -> Option<String> {
-        if self.fit > 0 || self.unfit < ENOUGH {
+    pub fn message(&self) -> Option<String> {
+        if self.fit > 0 || self.unfit < MIN_RESPONSES_TO_REPORT {
             return None;
         }
         let mut why = self.why.clone();
@@ -85,19 +85,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_said_once_that_nothing_can_be_stored_and_not_of_a_site_of_which_something_can() {
+    fn fitness_message_is_returned_once_and_only_if_nothing_can_be_stored() {
         let site = Fitness::default();
-        for _ in 1..ENOUGH {
+        for _ in 1..MIN_RESPONSES_TO_REPORT {
             site.count(Err(Pass::SessionOpened));
             site.count(Err(Pass::RunFailed));
         }
-        assert_eq!(site.news(), None);
+        assert_eq!(site.take_message(), None);
         site.count(Err(Pass::SetCookie));
-        let said = site.news().unwrap();
+        let said = site.take_message().unwrap();
         assert!(said.contains("(SessionOpened 19, SetCookie 1)"), "{said}");
-        assert_eq!(site.news(), None);
-        assert!(site.status().in_words().is_some());
+        assert_eq!(site.take_message(), None);
+        assert!(site.status().message().is_some());
         site.count(Ok(()));
-        assert_eq!(site.status().in_words(), None);
+        assert_eq!(site.status().message(), None);
     }
 }

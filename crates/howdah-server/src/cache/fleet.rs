@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use howdah_cache::Pass;
-use howdah_cache::generation::{Force, Purge, Relay};
-use howdah_fleet::protocol::Entry;
-use howdah_fleet::{EVERYTHING, Fenced, Fleet, Text};
+use howdah_cache::generation::{Force, Purge, PurgeRelay};
+use howdah_fleet::protocol::LogEntry;
+use howdah_fleet::{EVERYTHING, Fenced, Fleet, InvalidationText};
 use serde::Serialize;
 
 use super::explain::explain_here;
@@ -23,7 +23,7 @@ use crate::site::Sites;
 
 /// What `howdah cache explain` reports about the fleet.
 #[derive(Debug, Serialize)]
-pub(super) struct FleetExplained {
+pub(super) struct FleetExplanation {
     /// This server's name.
     member: String,
     /// For how many seconds this server serves stored pages without Valkey; 0 if it serves none.
@@ -38,9 +38,9 @@ pub(super) struct FleetExplained {
     trouble: String,
 }
 
-impl FleetExplained {
+impl FleetExplanation {
     /// Writes which members may serve stored pages.
-    pub fn begin(&self, out: &mut String) {
+    pub fn write_leases(&self, out: &mut String) {
         // Writing to a string cannot fail.
         let _ = match self.lease_left > 0.0 {
             true => writeln!(
@@ -68,7 +68,7 @@ impl FleetExplained {
     }
 
     /// Writes what happens on the other members, each of which has pages of its own.
-    pub fn end(&self, out: &mut String) {
+    pub fn write_answers(&self, out: &mut String) {
         if let Some(why) = &self.unasked {
             // Writing to a string cannot fail.
             let _ = writeln!(out, "the other members could not be asked: {why}");
@@ -84,19 +84,19 @@ impl FleetExplained {
 
 /// Publishes the purges of a site.
 #[derive(Debug)]
-struct SiteRelay {
+struct FleetRelay {
     site: String,
     fleet: Arc<Fleet>,
 }
 
-impl Relay for SiteRelay {
-    fn purged(&self, what: &Purge, force: Force) {
-        self.fleet.publish(text(&self.site, what, force));
+impl PurgeRelay for FleetRelay {
+    fn relay_purge(&self, what: &Purge, force: Force) {
+        self.fleet.publish(purge_text(&self.site, what, force));
     }
 }
 
 /// Returns the text of a purge for the other members: force, kind, the key, tag or path in base64, and the site's name.
-pub(super) fn text(site: &str, what: &Purge, force: Force) -> Text {
+pub(super) fn purge_text(site: &str, what: &Purge, force: Force) -> InvalidationText {
     let force = match force {
         Force::Hard => "hard",
         Force::Soft => "soft",
@@ -115,13 +115,13 @@ pub(super) fn text(site: &str, what: &Purge, force: Force) -> Text {
 /// for callers that do not know the sites' rules.
 pub fn publish_everything(fleet: &Fleet, site: Option<&str>) {
     fleet.publish(match site {
-        Some(site) => text(site, &Purge::All, Force::Hard),
+        Some(site) => purge_text(site, &Purge::All, Force::Hard),
         None => EVERYTHING.into(),
     });
 }
 
 /// Parses the text of a purge; `None` if another version of Howdah has written it.
-pub(super) fn read(text: &str) -> Option<(&str, Purge, Force)> {
+pub(super) fn parse_purge(text: &str) -> Option<(&str, Purge, Force)> {
     let mut words = text.splitn(4, ' ');
     let force = match words.next()? {
         "hard" => Force::Hard,
@@ -149,26 +149,26 @@ pub struct UnknownSites(Mutex<HashSet<String>>);
 
 impl UnknownSites {
     /// The maximum number of names that are remembered.
-    const MOST: usize = 1000;
+    const MAX_REMEMBERED: usize = 1000;
 
     fn is_new(&self, site: &str) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.len() < UnknownSites::MOST && known.insert(site.to_owned())
+        known.len() < UnknownSites::MAX_REMEMBERED && known.insert(site.to_owned())
     }
 }
 
 impl PageCache {
     /// Carries out a purge that another member has published. Returns the name of a site that is not configured here,
     /// once. Such a purge applies to all sites, since the site may be configured here under another name.
-    pub fn apply(
+    pub fn apply_fleet_entry(
         &self,
         sites: &Sites,
-        entry: &Entry<Text>,
+        entry: &LogEntry<InvalidationText>,
         unknown: &UnknownSites,
     ) -> Option<String> {
         let purge = match entry {
-            Entry::Everything => None,
-            Entry::Purge(text) => read(text),
+            LogEntry::Everything => None,
+            LogEntry::Purge(text) => parse_purge(text),
         };
         let Some((site, what, force)) = purge else {
             self.purge_all_sites();
@@ -187,13 +187,13 @@ impl PageCache {
             .iter()
             .filter_map(|number| self.site_by_number(*number))
         {
-            part.generations.purge_here(&what, force);
+            part.generations.purge_locally(&what, force);
         }
         None
     }
 
     /// Removes a member from the fleet; the administrator vouches that it no longer runs.
-    pub(super) fn forget(&self, member: &str) -> Result<String, String> {
+    pub(super) fn forget_member(&self, member: &str) -> Result<String, String> {
         let Some(fleet) = &self.fleet else {
             return Err("NoFleet: [fleet] is not configured".to_owned());
         };
@@ -205,16 +205,20 @@ impl PageCache {
     }
 
     /// Asks the other members what would happen to a request there, and waits for them. `None` if there is no fleet.
-    pub(super) fn ask_fleet(&self, url: &str, fields: &[String]) -> Option<FleetExplained> {
+    pub(super) fn explain_on_fleet(
+        &self,
+        url: &str,
+        fields: &[String],
+    ) -> Option<FleetExplanation> {
         let fleet = self.fleet.as_ref()?;
         let question = serde_json::json!((url, fields)).to_string();
-        let (answers, unasked) = match fleet.ask(&question) {
+        let (answers, unasked) = match fleet.ask_members(&question) {
             Ok(answers) => (answers, None),
             Err(why) => (BTreeMap::new(), Some(why)),
         };
         let status = fleet.status();
         let others = status.others.into_iter();
-        Some(FleetExplained {
+        Some(FleetExplanation {
             answers: others
                 .map(|name| {
                     let answer = answers.get(&name).cloned();
@@ -230,7 +234,7 @@ impl PageCache {
     }
 
     /// Answers another member's question in one line.
-    pub fn answer_member(&self, sites: &Sites, question: &str) -> String {
+    pub fn explain_for_member(&self, sites: &Sites, question: &str) -> String {
         let Ok((url, fields)) = serde_json::from_str::<(String, Vec<String>)>(question) else {
             return "its version of Howdah is another".to_owned();
         };
@@ -253,7 +257,7 @@ impl PageCache {
 
     fn purge_all_sites(&self) {
         for generations in self.generations() {
-            generations.purge_here(&Purge::All, Force::Hard);
+            generations.purge_locally(&Purge::All, Force::Hard);
         }
     }
 
@@ -262,31 +266,33 @@ impl PageCache {
         let Some(fleet) = &self.fleet else {
             return Ok(());
         };
-        fleet.wait(fleet.last()).map_err(|Fenced| {
-            let failure = Failure::FleetFenced;
-            format!(
-                "{}: done here, and no other server has heard of it: {}",
-                failure.name(),
-                failure.message()
-            )
-        })
+        fleet
+            .block_until_confirmed(fleet.last_ticket())
+            .map_err(|Fenced| {
+                let failure = Failure::FleetFenced;
+                format!(
+                    "{}: done here, and no other server has heard of it: {}",
+                    failure.name(),
+                    failure.message()
+                )
+            })
     }
 }
 
 impl SiteCache {
     /// Publishes this site's purges to the fleet, if there is one.
-    pub(super) fn join(&mut self, site: &str, fleet: Option<&Arc<Fleet>>) {
+    pub(super) fn join_fleet(&mut self, site: &str, fleet: Option<&Arc<Fleet>>) {
         let relay = fleet.map(|fleet| {
-            let relay = SiteRelay {
+            let relay = FleetRelay {
                 site: site.to_owned(),
                 fleet: fleet.clone(),
             };
-            Arc::new(relay) as Arc<dyn Relay>
+            Arc::new(relay) as Arc<dyn PurgeRelay>
         });
-        self.generations.relay_to(relay);
+        self.generations.set_relay(relay);
         if fleet.is_some() {
             // Writes that happened while no process of this member ran are unknown.
-            self.generations.purge_here(&Purge::All, Force::Hard);
+            self.generations.purge_locally(&Purge::All, Force::Hard);
         }
         self.fleet = fleet.cloned();
     }
@@ -299,9 +305,9 @@ impl SiteCache {
     /// Returns a future that waits until all members have carried out the purges so far; `None` if there is no fleet.
     pub(super) fn confirmation_by_fleet(&self) -> Option<Confirmation> {
         let fleet = self.fleet.clone()?;
-        let last = fleet.last();
+        let last = fleet.last_ticket();
         Some(Box::pin(async move {
-            let confirmed = fleet.confirmed(last).await;
+            let confirmed = fleet.wait_until_confirmed(last).await;
             confirmed.map_err(|Fenced| Failure::FleetFenced)
         }))
     }
@@ -317,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_purge_is_read_as_it_was_written() {
+    fn purge_text_is_parsed_back() {
         let path = |exact| Purge::Path {
             text: b"/\xc3\xa4 b".to_vec(),
             exact,
@@ -330,10 +336,10 @@ mod tests {
             path(false),
         ] {
             for force in [Force::Hard, Force::Soft] {
-                let text = text("my site", &what, force);
-                assert_eq!(read(&text), Some(("my site", what.clone(), force)));
+                let text = purge_text("my site", &what, force);
+                assert_eq!(parse_purge(&text), Some(("my site", what.clone(), force)));
             }
         }
-        assert_eq!(read("hard all"), None);
+        assert_eq!(parse_purge("hard all"), None);
     }
 }

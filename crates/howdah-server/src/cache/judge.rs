@@ -1,14 +1,14 @@
 //! Turns a script's head into the form that the policy judges, and into the page that is stored.
 
 use bytes::Bytes;
-use howdah_cache::object::{Draft, Object};
-use howdah_cache::policy::response::{ResponseFacts, judge};
+use howdah_cache::object::{Object, ObjectDraft};
+use howdah_cache::policy::response::{ResponseFacts, decide_storable};
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::Head;
+use howdah_executor::ScriptHead;
 use howdah_http::message::ResponseHead;
 
-use super::collect::Collect;
-use super::{FieldLine, SiteCache, fields, now};
+use super::body_collector::BodyCollector;
+use super::{OwnedHeader, SiteCache, header_slices, now};
 use crate::script::head;
 use crate::site::{RouteInfo, Site};
 
@@ -20,18 +20,18 @@ pub struct JudgedHead {
     /// The reason phrase; empty if the script gave none.
     pub reason: Vec<u8>,
     /// The headers as clients get them, and the script's instructions to the server.
-    pub lines: Vec<FieldLine>,
+    pub lines: Vec<OwnedHeader>,
     /// Whether the program names a path of this server whose response replaces its own.
     pub local_redirect: bool,
     /// Whether a line of an `.htaccess` file about the response depends on the visitor.
-    pub is_for_some: bool,
+    pub varies_by_visitor: bool,
     /// When the head was received.
-    pub received: Millis,
+    pub received_at: Millis,
 }
 
 impl JudgedHead {
     /// Returns the head for the policy. The site's rules cannot hide a cookie from the policy.
-    pub fn new(site: &Site, route: &RouteInfo, script: &Head) -> JudgedHead {
+    pub fn new(site: &Site, route: &RouteInfo, script: &ScriptHead) -> JudgedHead {
         const TO_US: [&[u8]; 8] = [
             b"x-accel-expires",
             b"x-accel-redirect",
@@ -57,8 +57,8 @@ impl JudgedHead {
             reason: instructions.reason.to_vec(),
             lines,
             local_redirect: script.local_redirect,
-            is_for_some: route.is_for_some(),
-            received: now(),
+            varies_by_visitor: route.htaccess_varies_by_visitor(),
+            received_at: now(),
         }
     }
 
@@ -74,26 +74,27 @@ impl JudgedHead {
             // The response is that of another URL and is handled there.
             return Err(Pass::LocalRedirect);
         }
-        if self.is_for_some {
+        if self.varies_by_visitor {
             return Err(Pass::Htaccess);
         }
         let facts = ResponseFacts {
             status: self.status,
-            fields: &fields(&self.lines),
+            fields: &header_slices(&self.lines),
             authorized,
             requested,
-            received: self.received,
+            received: self.received_at,
             effect: None,
         };
-        judge(&facts, part.rules())
+        decide_storable(&facts, part.rules())
     }
 
     /// Gives a page without validators an entity tag made from its bytes, so a returning visitor gets a 304 from any
     /// application.
-    pub fn tag(&mut self, body: &Collect) {
-        let is_tag = |(name, _): &FieldLine| name.eq_ignore_ascii_case(b"etag");
+    pub fn add_entity_tag(&mut self, body: &BodyCollector) {
+        let is_tag = |(name, _): &OwnedHeader| name.eq_ignore_ascii_case(b"etag");
         if self.status == 200 && body.len() > 0 && !self.lines.iter().any(is_tag) {
-            self.lines.push((b"ETag".to_vec(), body.tag().into_bytes()));
+            self.lines
+                .push((b"ETag".to_vec(), body.entity_tag().into_bytes()));
         }
     }
 
@@ -105,10 +106,10 @@ impl JudgedHead {
         url_key: &[u8],
         born: u64,
     ) -> Result<Object, Pass> {
-        let draft = Draft {
+        let draft = ObjectDraft {
             status: self.status,
             reason: &self.reason,
-            fields: &fields(&self.lines),
+            fields: &header_slices(&self.lines),
             body,
             url_key,
             born,

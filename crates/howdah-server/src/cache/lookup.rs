@@ -4,19 +4,19 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use howdah_cache::key::{Key, QueryRules, Url};
-use howdah_cache::policy::{PageState, RequestGate, Scheme};
-use howdah_cache::store::Found;
+use howdah_cache::key::{PageKey, QueryRules, Url};
+use howdah_cache::policy::{CacheScheme, PageState, RequestGate};
+use howdah_cache::store::PageLookup;
 use howdah_cache::{Millis, Object, Pass};
-use howdah_http::message::{RequestHead, Version};
+use howdah_http::message::{HttpVersion, RequestHead};
 
-use super::{FieldLine, PageCache, SiteCache};
+use super::{OwnedHeader, PageCache, SiteCache};
 use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
 use crate::site::Site;
 
 /// The maximum length of a header value in a variant's key, in bytes.
-const MAX_VARY_VALUE: usize = 1024;
+const MAX_VARY_VALUE_BYTES: usize = 1024;
 
 /// The result of looking up a request's page in the cache.
 #[derive(Debug)]
@@ -32,10 +32,10 @@ pub enum Lookup {
         /// The time of the lookup.
         now: Millis,
         /// The key, if the page has to be rendered again.
-        key: Option<Box<Key>>,
+        key: Option<Box<PageKey>>,
     },
     /// The cache has no page under this key.
-    None(Box<Key>),
+    None(Box<PageKey>),
     /// The request bypasses the cache.
     Pass {
         /// Why the request bypasses the cache.
@@ -53,11 +53,11 @@ impl From<Pass> for Lookup {
 
 thread_local! {
     // Reused, so a hit allocates nothing for its key.
-    static KEY: RefCell<Key> = RefCell::default();
+    static KEY: RefCell<PageKey> = RefCell::default();
 }
 
 /// Looks up the page of a request.
-pub fn look(
+pub fn look_up(
     cache: &PageCache,
     part: &SiteCache,
     site: &Site,
@@ -72,10 +72,10 @@ pub fn look(
     };
     let mut gate = RequestGate::new(rules, request.method(), path.as_bytes(), has_body);
     for route in site.routes_behind_script(path.as_bytes()) {
-        gate.also_for(&route);
+        gate.check_path(&route);
     }
     for (name, value) in request.headers() {
-        gate.field(name, value);
+        gate.check_header(name, value);
     }
     if let Err(why) = gate.verdict() {
         return Lookup::Pass {
@@ -84,40 +84,40 @@ pub fn look(
         };
     }
     KEY.with_borrow_mut(|key| {
-        if let Err(why) = make(key, part, site, request, client) {
+        if let Err(why) = make_key(key, part, site, request, client) {
             return why.into();
         }
-        let rfc = rules.scheme == Scheme::Rfc;
-        if rfc && is_spelled_otherwise(key, request, client) {
+        let rfc = rules.scheme == CacheScheme::Rfc;
+        if rfc && is_spelled_differently(key, request, client) {
             return Pass::AmbiguousUrl.into();
         }
-        let variant = |names: &[Vec<u8>]| variant(key, names, request);
+        let variant = |names: &[Vec<u8>]| variant_key(key, names, request);
         let now = super::now();
         let memory = &cache.memory;
-        match memory.look(key.as_bytes(), variant, &part.generations, now) {
-            Found::Page(page, state) => Lookup::Page {
+        match memory.find(key.as_bytes(), variant, &part.generations, now) {
+            PageLookup::Page(page, state) => Lookup::Page {
                 page,
                 state,
                 conditional: gate.conditional,
                 now,
                 key: (state != PageState::Fresh).then(|| Box::new(key.clone())),
             },
-            Found::Nothing => Lookup::None(Box::new(key.clone())),
+            PageLookup::NotFound => Lookup::None(Box::new(key.clone())),
         }
     })
 }
 
 /// Returns whether a script would see another spelling of the URL than the key has. Under `rfc` the page of a visitor's
 /// own run is stored, and its links may repeat what the visitor wrote.
-fn is_spelled_otherwise(key: &Key, request: &RequestHead, client: &Client<'_>) -> bool {
+fn is_spelled_differently(key: &PageKey, request: &RequestHead, client: &Client<'_>) -> bool {
     let host = client.host.as_deref().or_else(|| request.header(b"host"));
-    !request.target().starts_with(b"/") || host != Some(key.host())
+    !request.target().starts_with(b"/") || host != Some(key.push_host())
 }
 
 /// Returns why, under `rfc`, the response to this request must not be stored for others: the script sees something that
 /// its links may repeat and that is not in the key. Responses that are already stored may be used for the request.
-pub fn shapes_its_response(request: &RequestHead, client: &Client<'_>) -> Option<Pass> {
-    if request.version() == Version::Http10 {
+pub fn reason_against_sharing(request: &RequestHead, client: &Client<'_>) -> Option<Pass> {
+    if request.version() == HttpVersion::Http10 {
         return Some(Pass::OldProtocol);
     }
     let names_another = |(name, value)| names_another_url(request, client, name, value);
@@ -198,8 +198,8 @@ fn names_another_url(
 }
 
 /// Makes the key of a request.
-fn make(
-    key: &mut Key,
+fn make_key(
+    key: &mut PageKey,
     part: &SiteCache,
     site: &Site,
     request: &RequestHead,
@@ -214,9 +214,9 @@ fn make(
         query: request.query(),
     };
     let query = QueryRules {
-        drop_tracking: rules.scheme == Scheme::CleanRoom,
+        drop_tracking: rules.scheme == CacheScheme::CleanRoom,
         ignored: &rules.ignore_query,
-        never: rules.preset.never_parameters,
+        excluded: rules.preset.never_parameters,
     };
     key.make(&url, &query)
 }
@@ -227,15 +227,15 @@ pub fn key_of(
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
-) -> Result<Box<Key>, Pass> {
-    let mut key = Box::<Key>::default();
-    make(&mut key, part, site, request, client)?;
+) -> Result<Box<PageKey>, Pass> {
+    let mut key = Box::<PageKey>::default();
+    make_key(&mut key, part, site, request, client)?;
     Ok(key)
 }
 
 /// Returns the key of a request's variant.
-pub fn variant(key: &Key, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
-    key.variant(names, |name, each| {
+pub fn variant_key(key: &PageKey, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
+    key.variant_key(names, |name, each| {
         for (own, value) in request.headers() {
             if own.eq_ignore_ascii_case(name) {
                 each(value);
@@ -248,14 +248,18 @@ pub fn variant(key: &Key, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
 #[derive(Debug, Default)]
 pub struct Variant {
     /// The headers that the page is known to vary by, with this request's values.
-    pub fields: Vec<FieldLine>,
+    pub fields: Vec<OwnedHeader>,
     /// The cache key of that variant.
     pub key: Vec<u8>,
 }
 
 /// Returns the variant that a request selects. A value that is too long for a key makes the request bypass the cache.
-pub fn variant_of(cache: &PageCache, key: &Key, request: &RequestHead) -> Result<Variant, Pass> {
-    let Some(variants) = cache.memory.varies(key.as_bytes()) else {
+pub fn selected_variant(
+    cache: &PageCache,
+    key: &PageKey,
+    request: &RequestHead,
+) -> Result<Variant, Pass> {
+    let Some(variants) = cache.memory.variants(key.as_bytes()) else {
         return Ok(Variant {
             fields: Vec::new(),
             key: key.as_bytes().to_vec(),
@@ -265,12 +269,12 @@ pub fn variant_of(cache: &PageCache, key: &Key, request: &RequestHead) -> Result
     for (name, value) in request.headers() {
         let own = name.to_ascii_lowercase();
         if variants.names().contains(&own) {
-            if value.len() > MAX_VARY_VALUE {
+            if value.len() > MAX_VARY_VALUE_BYTES {
                 return Err(Pass::VaryUnbounded);
             }
             fields.push((own, value.to_vec()));
         }
     }
-    let key = variant(key, variants.names(), request);
+    let key = variant_key(key, variants.names(), request);
     Ok(Variant { fields, key })
 }

@@ -3,13 +3,13 @@
 //!
 //! - [`candidate`]: learns from a visitor's own response whether its page could be stored; [`fitness`]: whether any
 //!   page of a site can.
-//! - [`collect`]: collects a body.
+//! - [`body_collector`]: collects a body.
 //! - [`vendor_headers`]: cache instructions in headers of other vendors.
 //! - [`disk`]: the owners of pages on disk.
 //! - [`lookup`]: looks up a page before the script runs, or says why the cache is bypassed.
-//! - [`protocol`]: purge requests over HTTP, and who may send them.
+//! - [`purge_protocol`]: purge requests over HTTP, and who may send them.
 //! - [`send`]: sends a stored page as a response.
-//! - [`fill`]: renders a page for the cache, with a request that the server makes itself.
+//! - [`render`]: renders a page for the cache, with a request that the server makes itself.
 //! - [`judge`]: a head as the policy reads it; [`subrequest`]: the requests that the server makes itself.
 //! - [`admin`]: purges for an administrator; [`explain`]: explanations.
 //! - [`carried_generations`]: what a reload hands over.
@@ -25,19 +25,19 @@
 //! sites' generations. The disk store is shared by all configurations of a process; a reload empties it as well.
 
 pub mod admin;
+mod body_collector;
 pub mod candidate;
 pub mod carried_generations;
 pub mod checks;
-mod collect;
 mod disk;
 pub(crate) mod explain;
-pub mod fill;
 pub mod fitness;
 pub mod fleet;
 pub mod judge;
 pub mod lookup;
-pub mod protocol;
+pub mod purge_protocol;
 pub mod reasons;
+pub mod render;
 pub mod run_effects;
 pub mod send;
 mod shared_renders;
@@ -55,12 +55,12 @@ use std::time::{Instant, SystemTime};
 use howdah_cache::admission::Admission;
 use howdah_cache::generation::{Force, Generations, Purge};
 use howdah_cache::pass::PassCounters;
-pub use howdah_cache::policy::{Rules, Scheme};
+pub use howdah_cache::policy::{CacheRules, CacheScheme};
 pub use howdah_cache::preset::{PRESETS, Preset};
-use howdah_cache::status::Verdict;
-use howdah_cache::store::Memory;
+use howdah_cache::status::CacheVerdict;
+use howdah_cache::store::MemoryStore;
 pub use howdah_cache::store::disk as disk_store;
-use howdah_cache::store::disk::{Disk, DiskSites};
+use howdah_cache::store::disk::{DiskSites, DiskStore};
 use howdah_cache::{Millis, coalescer::Coalescer};
 use howdah_fleet::{Fleet, FleetStatus};
 use serde::{Deserialize, Serialize};
@@ -73,12 +73,12 @@ use successor::Successor;
 
 pub use crate::cache_config::CacheConfig;
 use crate::encoding::EncodingConfig;
+use crate::sharded_counter::ShardedCounter;
 use crate::site::{Site, Sites};
-use crate::tally::Tally;
 
 /// After this many renders in a row that were not stored, a render is tried only when their number is a power of two:
 /// 16, 32, 64, 128 …
-const RARELY: u32 = 16;
+const TRY_RARELY_AFTER: u32 = 16;
 
 /// The page cache of one site: its configuration, purges and counters.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ pub struct SiteCache {
     pub generations: Arc<Generations>,
     // Every hit of every thread is counted here, so the counter must not share a cache line with the fields that all
     // threads read.
-    hits: Tally,
+    hits: ShardedCounter,
     stale: AtomicU64,
     stored: AtomicU64,
     passes: PassCounters,
@@ -100,27 +100,27 @@ pub struct SiteCache {
     /// The renders that the fleet's members share, if they do.
     shared_renders: Option<SharedRenders>,
     /// The generation at which this configuration started.
-    first: u64,
+    first_generation: u64,
     /// The number of changes of `.htaccess` files when the stored pages were made.
-    htaccess: AtomicU64,
+    htaccess_changes: AtomicU64,
     /// The number of renders for the cache, in a row, that were not stored or not tried.
-    unstored: AtomicU32,
+    unstored_renders: AtomicU32,
     /// The number of administrators' purges. Knowledge about pages from before the last purge no longer counts.
     epoch: AtomicU64,
     /// Whether visitors' own responses could be stored.
     pub fitness: fitness::Fitness,
     /// Why pages were not stored, and which writes invalidated pages, for `howdah cache explain`.
-    pub reasons: reasons::Reasons,
+    pub reasons: reasons::CacheReasons,
     /// Comparisons of stored pages with the application's current responses.
-    pub checks: checks::Checks,
+    pub checks: checks::CacheChecks,
 }
 
 impl SiteCache {
     /// Purges all pages if `.htaccess` files have changed since the last call, because each page has headers that they
     /// set. Returns whether it has done so. `changes` is `None` if it is unknown whether the files have changed.
-    pub fn is_outdated(&self, changes: Option<u64>) -> bool {
+    pub fn purge_if_htaccess_changed(&self, changes: Option<u64>) -> bool {
         let Some(changes) = changes else { return false };
-        if self.htaccess.swap(changes, Ordering::Relaxed) == changes {
+        if self.htaccess_changes.swap(changes, Ordering::Relaxed) == changes {
             return false;
         }
         self.generations.purge(&Purge::All, Force::Hard);
@@ -129,48 +129,48 @@ impl SiteCache {
 
     fn new(config: CacheConfig) -> SiteCache {
         SiteCache {
-            htaccess: AtomicU64::new(0),
+            htaccess_changes: AtomicU64::new(0),
             config,
             fleet: None,
             successor: Arc::default(),
             shared_renders: None,
-            first: 1,
+            first_generation: 1,
             generations: Arc::default(),
-            hits: Tally::default(),
+            hits: ShardedCounter::default(),
             stale: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             passes: PassCounters::default(),
-            unstored: AtomicU32::new(0),
+            unstored_renders: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
             fitness: fitness::Fitness::default(),
-            reasons: reasons::Reasons::default(),
-            checks: checks::Checks::default(),
+            reasons: reasons::CacheReasons::default(),
+            checks: checks::CacheChecks::default(),
         }
     }
 
     /// Returns the site's settings for the cache policy.
-    pub fn rules(&self) -> &Rules {
+    pub fn rules(&self) -> &CacheRules {
         &self.config.rules
     }
 
     /// Counts the result of a request.
-    pub fn count(&self, verdict: Verdict) {
+    pub fn count(&self, verdict: CacheVerdict) {
         match verdict {
-            Verdict::Hit { ttl } if ttl < 0 => &self.stale,
-            Verdict::Hit { .. } => return self.hits.add(),
-            Verdict::Stored { .. } | Verdict::Validated => &self.stored,
-            Verdict::Pass(why) => return self.passes.add(why),
+            CacheVerdict::Hit { ttl } if ttl < 0 => &self.stale,
+            CacheVerdict::Hit { .. } => return self.hits.increment(),
+            CacheVerdict::Stored { .. } | CacheVerdict::Validated => &self.stored,
+            CacheVerdict::Pass(why) => return self.passes.add(why),
         }
         .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns whether a render for the cache should be tried. Without this, an application that responds to clean
     /// requests differently than to visitors would render each page one time too many.
-    pub(crate) fn is_worth_a_try(&self) -> bool {
-        let unstored = self.unstored.load(Ordering::Relaxed);
-        unstored < RARELY
+    pub(crate) fn should_try_render(&self) -> bool {
+        let unstored = self.unstored_renders.load(Ordering::Relaxed);
+        unstored < TRY_RARELY_AFTER
             || self
-                .unstored
+                .unstored_renders
                 .fetch_add(1, Ordering::Relaxed)
                 .is_power_of_two()
     }
@@ -185,7 +185,7 @@ impl SiteCache {
     /// stored are tried again.
     pub(crate) fn purge(&self, what: &Purge, force: Force) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
-        self.unstored.store(0, Ordering::Relaxed);
+        self.unstored_renders.store(0, Ordering::Relaxed);
         self.generations.purge(what, force);
     }
 
@@ -193,17 +193,17 @@ impl SiteCache {
     fn hit_permille(&self) -> u64 {
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let hits = self.hits.sum() + n(&self.stale);
-        let passes: u64 = self.passes.sums().iter().map(|(_, n)| n).sum();
+        let passes: u64 = self.passes.counts().iter().map(|(_, n)| n).sum();
         (hits * 1000)
             .checked_div(hits + n(&self.stored) + passes)
             .unwrap_or(0)
     }
 
-    fn rendered(&self, stored: bool) {
+    fn record_render(&self, stored: bool) {
         if stored {
-            self.unstored.store(0, Ordering::Relaxed);
+            self.unstored_renders.store(0, Ordering::Relaxed);
         } else {
-            self.unstored.fetch_add(1, Ordering::Relaxed);
+            self.unstored_renders.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -212,7 +212,7 @@ impl SiteCache {
 #[derive(Debug)]
 pub struct PageCache {
     /// The store of pages in memory, with the disk below it if there is one.
-    pub memory: Memory,
+    pub memory: MemoryStore,
     /// The renders in progress, so that each page is rendered once at a time.
     pub coalescer: Coalescer,
     /// Decides which pages are rendered, by the responses that visitors got.
@@ -234,7 +234,7 @@ pub struct Stores {
     /// `cache.memory`: the maximum size of the pages in memory, in bytes.
     pub memory: u64,
     /// `cache.path`: pages on disk.
-    pub disk: Option<Arc<Disk>>,
+    pub disk: Option<Arc<DiskStore>>,
     /// The status of a disk store that is configured but could not be opened.
     pub closed_disk: Option<DiskStatus>,
     /// The generations that former configurations still use.
@@ -249,11 +249,11 @@ pub struct Stores {
 
 /// Returns the longest body that a cache with this much memory stores, in bytes: one page must not evict most others,
 /// and pages that are read from disk have to fit.
-fn longest_body(memory: u64) -> u64 {
+fn max_body_bytes(memory: u64) -> u64 {
     const USUAL: u64 = 8 << 20;
     (memory / 16)
         .max(USUAL)
-        .min(howdah_cache::store::memory::longest(memory))
+        .min(howdah_cache::store::memory::max_body_bytes(memory))
 }
 
 impl PageCache {
@@ -272,7 +272,7 @@ impl PageCache {
             let owners = disk::owners(sites, encoding);
             Arc::new(DiskSites::new(disk, &owners))
         });
-        let longest = longest_body(memory);
+        let longest = max_body_bytes(memory);
         let within = |mut config: CacheConfig| {
             config.rules.max_object = longest;
             SiteCache::new(config)
@@ -290,13 +290,13 @@ impl PageCache {
                     None => carried.generations(&site.config().name),
                 };
                 part.successor = successor.clone();
-                part.join(&site.config().name, fleet.as_ref());
+                part.join_fleet(&site.config().name, fleet.as_ref());
                 if let Some(fleet) = &fleet {
                     let owner = disk::owner(site, encoding);
                     let (release, generations) = (release.as_ref(), &part.generations);
                     part.shared_renders = SharedRenders::new(fleet, release, owner, generations);
                 }
-                part.first = part.generations.now();
+                part.first_generation = part.generations.now();
             }
         }
         parts.iter().flatten().next()?;
@@ -304,7 +304,7 @@ impl PageCache {
             fleet,
             successor,
             closed_disk,
-            memory: Memory::over(disk, memory, longest),
+            memory: MemoryStore::with_disk(disk, memory, longest),
             coalescer: Coalescer::default(),
             admission: Admission::default(),
             background: Arc::new(Semaphore::new(max_background_renders())),
@@ -343,8 +343,8 @@ impl PageCache {
                     hits: cache.hits.sum(),
                     stale: cache.stale.load(Ordering::Relaxed),
                     stored: cache.stored.load(Ordering::Relaxed),
-                    purges: cache.generations.now() - cache.first,
-                    passes: cache.passes.sums(),
+                    purges: cache.generations.now() - cache.first_generation,
+                    passes: cache.passes.counts(),
                     hit_permille: cache.hit_permille(),
                     dry_run: cache.config.dry_run,
                     shadow: cache.config.shadow,
@@ -416,7 +416,7 @@ fn max_background_renders() -> usize {
 }
 
 /// A header: name and value.
-pub type FieldLine = (Vec<u8>, Vec<u8>);
+pub type OwnedHeader = (Vec<u8>, Vec<u8>);
 
 /// Returns the time of the cache's clock.
 pub fn now() -> Millis {
@@ -447,7 +447,7 @@ impl SteadyClock {
 }
 
 /// Returns the headers of a response in the form that the policy reads.
-pub(crate) fn fields(head: &[FieldLine]) -> Vec<(&[u8], &[u8])> {
+pub(crate) fn header_slices(head: &[OwnedHeader]) -> Vec<(&[u8], &[u8])> {
     head.iter().map(|(n, v)| (&n[..], &v[..])).collect()
 }
 
@@ -456,7 +456,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_set_back_goes_on_and_one_set_forward_is_followed() {
+    fn steady_clock_ignores_steps_back_and_follows_steps_forward() {
         let clock = SteadyClock(AtomicU64::new(0));
         assert_eq!(clock.read(1_000_000, 0), 1_000_000);
         assert_eq!(clock.read(1_000_500, 500), 1_000_500);
@@ -466,18 +466,19 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_stores_nothing_is_tried_ever_more_rarely_and_one_success_ends_that() {
+    fn renders_are_tried_rarely_while_nothing_is_stored() {
         let site = SiteCache::new(CacheConfig::default());
-        for _ in 0..RARELY {
-            assert!(site.is_worth_a_try());
-            site.rendered(false);
+        for _ in 0..TRY_RARELY_AFTER {
+            assert!(site.should_try_render());
+            site.record_render(false);
         }
-        let tried = (16..=1024).filter(|_| site.is_worth_a_try()).count();
+        let tried = (16..=1024).filter(|_| site.should_try_render()).count();
         assert_eq!(tried, 7);
         site.purge(&Purge::All, Force::Hard);
-        assert!(site.is_worth_a_try());
-        site.unstored.store(RARELY, Ordering::Relaxed);
-        site.rendered(true);
-        assert!(site.is_worth_a_try());
+        assert!(site.should_try_render());
+        site.unstored_renders
+            .store(TRY_RARELY_AFTER, Ordering::Relaxed);
+        site.record_render(true);
+        assert!(site.should_try_render());
     }
 }

@@ -10,8 +10,8 @@ use crate::site::config::SiteConfig;
 use crate::testing::request;
 
 const SECRET: &str = "0123456789abcdef";
-const NEAR: &str = "192.0.2.7:5000";
-const FAR: &str = "198.51.100.7:5000";
+const ALLOWED_PEER: &str = "192.0.2.7:5000";
+const OTHER_PEER: &str = "198.51.100.7:5000";
 
 fn access() -> PurgeAccess {
     PurgeAccess {
@@ -39,11 +39,11 @@ fn ask_as(
     let request = request(method, target, &all);
     let peer = peer.map(|peer| peer.parse().unwrap());
     let client = TrustedProxies::default().client(peer, None, &request);
-    of(&part, &site, &request, &client)
+    purge_request(&part, &site, &request, &client)
 }
 
 fn ask(method: &str, target: &str, fields: &[(&str, &str)]) -> String {
-    match ask_as(access(), Some(NEAR), method, target, fields) {
+    match ask_as(access(), Some(ALLOWED_PEER), method, target, fields) {
         None => "none".to_owned(),
         Some(Err(why)) => why.name().to_owned(),
         Some(Ok(commands)) => {
@@ -58,7 +58,7 @@ fn ask(method: &str, target: &str, fields: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn every_plugins_request_is_understood() {
+fn purge_requests_of_every_plugin_are_understood() {
     for (method, target, fields, expected) in [
         ("PURGE", "/a/", &[][..], "/a/"),
         (
@@ -130,7 +130,7 @@ fn every_plugins_request_is_understood() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused_and_purges_nothing() {
+fn purge_request_that_is_not_understood_is_refused() {
     for (method, target, fields) in [
         ("PURGE", "/(a|b).*", &[][..]),
         ("PURGE", "/a", &[("X-Purge-Method", "regex")]),
@@ -153,40 +153,50 @@ fn what_is_not_understood_is_refused_and_purges_nothing() {
 }
 
 #[test]
-fn only_configured_addresses_and_who_knows_the_token_may_purge() {
+fn purge_is_limited_to_configured_addresses_and_token_holders() {
     let bearer = format!("Bearer {SECRET}");
     let wrong = format!("{}X", &SECRET[..15]);
     let twice = SECRET.repeat(2);
     let proxy = ("X-Forwarded-For", "192.0.2.7");
     for (access, peer, fields, may) in [
-        (access(), Some(NEAR), &[][..], true),
-        (access(), Some(FAR), &[], false),
+        (access(), Some(ALLOWED_PEER), &[][..], true),
+        (access(), Some(OTHER_PEER), &[], false),
         (access(), None, &[], false),
-        (access(), Some(FAR), &[("X-Purge-Token", SECRET)], true),
+        (
+            access(),
+            Some(OTHER_PEER),
+            &[("X-Purge-Token", SECRET)],
+            true,
+        ),
         (access(), None, &[("Authorization", &bearer[..])], true),
         // A valid address does not make up for a wrong token.
         (
             access(),
-            Some(NEAR),
+            Some(ALLOWED_PEER),
             &[("X-Purge-Token", &wrong[..])],
             false,
         ),
-        (access(), Some(FAR), &[("X-Purge-Token", &twice[..])], false),
-        (access(), Some(FAR), &[("X-Purge-Token", "")], false),
         (
             access(),
-            Some(FAR),
+            Some(OTHER_PEER),
+            &[("X-Purge-Token", &twice[..])],
+            false,
+        ),
+        (access(), Some(OTHER_PEER), &[("X-Purge-Token", "")], false),
+        (
+            access(),
+            Some(OTHER_PEER),
             &[("X-Purge-Token", &SECRET[..15])],
             false,
         ),
         // The address is that of a proxy that is not configured as trusted.
-        (access(), Some(NEAR), &[proxy], false),
-        (access(), Some(FAR), &[proxy], false),
+        (access(), Some(ALLOWED_PEER), &[proxy], false),
+        (access(), Some(OTHER_PEER), &[proxy], false),
         (PurgeAccess::default(), Some("127.0.0.1:1"), &[], false),
         (PurgeAccess::default(), None, &[], false),
         (
             PurgeAccess::default(),
-            Some(FAR),
+            Some(OTHER_PEER),
             &[("X-Purge-Token", SECRET)],
             false,
         ),
@@ -203,7 +213,7 @@ fn only_configured_addresses_and_who_knows_the_token_may_purge() {
 }
 
 #[test]
-fn a_token_is_long_enough_and_never_printed() {
+fn purge_token_is_long_enough_and_never_printed() {
     assert!(PurgeToken::new("short").unwrap_err().contains("openssl"));
     assert!(PurgeToken::new("with a space in it").is_err());
     let token = PurgeToken::new(SECRET).unwrap();

@@ -13,11 +13,11 @@ const MAX_PAGES: usize = 1024;
 const MAX_WRITES: usize = 16;
 /// The maximum number of cookie names that are remembered, and the maximum length of a name in characters.
 const MAX_COOKIES: usize = 16;
-const MAX_COOKIE: usize = 64;
+const MAX_COOKIE_NAME_CHARS: usize = 64;
 
 /// The recent history of a site for `howdah cache explain`.
 #[derive(Debug, Default)]
-pub struct Reasons {
+pub struct CacheReasons {
     inner: Mutex<Inner>,
     hasher: RandomState,
 }
@@ -26,16 +26,16 @@ pub struct Reasons {
 struct Inner {
     /// Reasons by the hashes of the variants' keys, because clients can make keys very long. Two keys with the same
     /// hash would show the wrong reason, which hardly ever happens.
-    passed: HashMap<u64, Passed>,
+    unstored: HashMap<u64, UnstoredReason>,
     /// The keys of `passed`, oldest first.
     order: VecDeque<u64>,
-    writes: VecDeque<Written>,
+    writes: VecDeque<WriteRecord>,
     cookies: Vec<(String, u64)>,
 }
 
 /// Why a page was last not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct UnstoredReason {
     /// The policy's reason.
     pub pass: Pass,
     /// What the script did, and where; empty if that is unknown.
@@ -46,7 +46,7 @@ pub struct Passed {
 
 /// A write that invalidated pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteRecord {
     /// The SQL verb, the table, and the place in the script.
     pub text: String,
     /// How often this write happened.
@@ -55,7 +55,7 @@ pub struct Written {
     pub at: Millis,
 }
 
-impl Reasons {
+impl CacheReasons {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,39 +65,39 @@ impl Reasons {
     }
 
     /// Records that a page was not stored. `variant` is its key, `text` describes the cause.
-    pub fn passed(&self, variant: &[u8], pass: Pass, text: &Arc<str>) {
-        let passed = Passed {
+    pub fn record_unstored(&self, variant: &[u8], pass: Pass, text: &Arc<str>) {
+        let passed = UnstoredReason {
             pass,
             text: text.clone(),
             at: super::now(),
         };
         let variant = self.hash(variant);
         let mut inner = self.lock();
-        if inner.passed.insert(variant, passed).is_some() {
+        if inner.unstored.insert(variant, passed).is_some() {
             return;
         }
         inner.order.push_back(variant);
         if inner.order.len() > MAX_PAGES
             && let Some(oldest) = inner.order.pop_front()
         {
-            inner.passed.remove(&oldest);
+            inner.unstored.remove(&oldest);
         }
     }
 
     /// Forgets why the page was not stored, because it has been stored now.
-    pub fn stored(&self, variant: &[u8]) {
-        self.lock().passed.remove(&self.hash(variant));
+    pub fn forget_unstored(&self, variant: &[u8]) {
+        self.lock().unstored.remove(&self.hash(variant));
     }
 
     /// Returns why the page was last not stored, unless it has been stored since.
-    pub fn why(&self, variant: &[u8]) -> Option<Passed> {
-        self.lock().passed.get(&self.hash(variant)).cloned()
+    pub fn last_unstored(&self, variant: &[u8]) -> Option<UnstoredReason> {
+        self.lock().unstored.get(&self.hash(variant)).cloned()
     }
 
     /// Counts a request that bypassed the cache because of an unknown cookie. If there are too many names, the one with
     /// the lowest count is replaced and leaves its count to the new name, so frequent names stay.
-    pub fn cookie(&self, name: &str) {
-        let name: String = name.chars().take(MAX_COOKIE).collect();
+    pub fn count_cookie(&self, name: &str) {
+        let name: String = name.chars().take(MAX_COOKIE_NAME_CHARS).collect();
         let mut inner = self.lock();
         let cookies = &mut inner.cookies;
         if let Some((_, times)) = cookies.iter_mut().find(|(known, _)| *known == name) {
@@ -117,12 +117,12 @@ impl Reasons {
     }
 
     /// Records that a write invalidated the site's pages.
-    pub fn written(&self, text: &str, at: Millis) {
+    pub fn record_write(&self, text: &str, at: Millis) {
         let mut inner = self.lock();
         let known = inner.writes.iter().position(|w| w.text == text);
         let mut write = known
             .and_then(|place| inner.writes.remove(place))
-            .unwrap_or_else(|| Written {
+            .unwrap_or_else(|| WriteRecord {
                 text: text.to_owned(),
                 times: 0,
                 at,
@@ -134,7 +134,7 @@ impl Reasons {
     }
 
     /// Returns the recent writes, the newest first.
-    pub fn writes(&self) -> Vec<Written> {
+    pub fn writes(&self) -> Vec<WriteRecord> {
         self.lock().writes.iter().cloned().collect()
     }
 }
@@ -144,31 +144,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_is_remembered_and_the_oldest_forgotten() {
-        let reasons = Reasons::default();
+    fn reasons_remember_the_newest_and_forget_the_oldest() {
+        let reasons = CacheReasons::default();
         for n in 0..=MAX_PAGES {
             let text = format!("at {n}").into();
-            reasons.passed(n.to_string().as_bytes(), Pass::SetCookie, &text);
+            reasons.record_unstored(n.to_string().as_bytes(), Pass::SetCookie, &text);
         }
-        assert_eq!(reasons.why(b"0"), None);
-        let known = reasons.why(b"1").unwrap();
+        assert_eq!(reasons.last_unstored(b"0"), None);
+        let known = reasons.last_unstored(b"1").unwrap();
         assert_eq!((known.pass, &*known.text), (Pass::SetCookie, "at 1"));
         for n in 0..40 {
-            reasons.written(&format!("INSERT t{}", n % 20), n);
+            reasons.record_write(&format!("INSERT t{}", n % 20), n);
         }
         let writes = reasons.writes();
         assert_eq!(writes.len(), MAX_WRITES);
         assert_eq!((&writes[0].text[..], writes[0].at), ("INSERT t19", 39));
-        reasons.written("INSERT t19", 41);
+        reasons.record_write("INSERT t19", 41);
         assert_eq!(reasons.writes()[0].times, writes[0].times + 1);
     }
 
     #[test]
-    fn cookies_that_come_often_stay_whatever_else_clients_make_up() {
-        let reasons = Reasons::default();
+    fn frequent_cookie_names_stay_whatever_else_clients_send() {
+        let reasons = CacheReasons::default();
         for n in 0..1000 {
-            reasons.cookie("colour");
-            reasons.cookie(&format!("junk {n}"));
+            reasons.count_cookie("colour");
+            reasons.count_cookie(&format!("junk {n}"));
         }
         let cookies = reasons.cookies();
         assert_eq!(cookies[0], ("colour".to_owned(), 1000));

@@ -11,31 +11,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use howdah_cache::generation::{Force, Purge, UnderWay};
+use howdah_cache::generation::{Force, Purge, WriteInProgress};
 use howdah_cache::noise;
 use howdah_cache::tags::Tags;
 use howdah_cache::{Pass, Storable, purge};
 use howdah_executor::EffectSink;
 use howdah_proto::effect;
-use howdah_proto::effect::CALLED;
+use howdah_proto::effect::CALLED_FUNCTIONS_COLUMN;
 
 use super::{PageCache, SiteCache};
 use crate::script::pump::Confirmation;
 use crate::site::Site;
 
 /// The maximum length of a cause's text, in bytes; usual file names fit.
-const MAX_CAUSE: usize = 1200;
+const MAX_CAUSE_BYTES: usize = 1200;
 
 /// The effects that PHP reports about a run in progress, applied to the site's cache.
 #[derive(Debug)]
 pub struct RunEffects {
     cache: Arc<PageCache>,
     site: u32,
-    wrote: AtomicBool,
+    has_written: AtomicBool,
     /// Whether the run has invalidated pages since the last call of [`RunEffects::confirmation`].
     unconfirmed: AtomicBool,
     /// Set while the run writes or may write: if the process dies meanwhile, the next one must not use older pages.
-    under_way: OnceLock<UnderWay>,
+    write_in_progress: OnceLock<WriteInProgress>,
     /// The first event that forbids storing the page.
     forbidden: OnceLock<Cause>,
     /// The form of the request, once it has been received.
@@ -69,9 +69,9 @@ impl RunEffects {
         Arc::new(RunEffects {
             cache: cache.clone(),
             site: site.number(),
-            wrote: AtomicBool::new(false),
+            has_written: AtomicBool::new(false),
             unconfirmed: AtomicBool::new(false),
-            under_way: OnceLock::new(),
+            write_in_progress: OnceLock::new(),
             forbidden: OnceLock::new(),
             form: OnceLock::new(),
             tags: Mutex::default(),
@@ -81,28 +81,28 @@ impl RunEffects {
     /// Records that the run may write. This must be called before the run starts.
     pub fn may_write(&self) {
         if let Some(part) = self.cache.site_by_number(self.site) {
-            self.under_way
-                .get_or_init(|| part.generations.write_begins());
+            self.write_in_progress
+                .get_or_init(|| part.generations.begin_write());
         }
     }
 
     /// Adds the tags that the script set with `howdah_cache_tag()` to a page that is to be stored.
-    pub fn tag(&self, storable: &mut Storable) -> Result<(), Pass> {
+    pub fn add_tags(&self, storable: &mut Storable) -> Result<(), Pass> {
         let tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tags = tags.as_slice().iter();
-        tags.try_for_each(|tag| storable.tag(tag))
+        tags.try_for_each(|tag| storable.add_tag(tag))
     }
 
     /// Carries out a purge by a script: pages of its own site, whatever host its URL names.
     fn purge(&self, part: &SiteCache, value: &[u8]) {
-        let asked = std::str::from_utf8(value).ok().map(purge::parse);
+        let asked = std::str::from_utf8(value).ok().map(purge::parse_argument);
         let what = match asked {
             Some(Ok(asked)) => asked.what,
             // PHP checks the text. A purge that cannot be parsed here purges more pages, never fewer.
             _ => Purge::All,
         };
         part.generations.purge(&what, Force::Hard);
-        self.made_old();
+        self.note_invalidation();
     }
 
     /// Returns the event that forbids storing the page, if there has been one.
@@ -112,7 +112,7 @@ impl RunEffects {
 
     /// Returns whether the run has announced a write that may change pages.
     pub fn has_written(&self) -> bool {
-        self.wrote.load(Ordering::SeqCst)
+        self.has_written.load(Ordering::SeqCst)
     }
 
     /// Invalidates pages again if the run has written. This is called before output of the run becomes visible, and
@@ -122,7 +122,7 @@ impl RunEffects {
         let part = self.cache.site_by_number(self.site);
         match part.filter(|part| self.has_written() && part.config.flush_on_write) {
             Some(part) => {
-                flush(part);
+                invalidate_site(part);
                 true
             }
             None => false,
@@ -130,7 +130,7 @@ impl RunEffects {
     }
 
     /// Records that the run, or its request, has invalidated pages.
-    pub fn made_old(&self) {
+    pub fn note_invalidation(&self) {
         self.unconfirmed.store(true, Ordering::SeqCst);
     }
 
@@ -151,21 +151,21 @@ impl RunEffects {
     }
 
     fn write(&self, part: &SiteCache, value: &[u8]) {
-        let write = effect::Write::parse(value);
+        let write = effect::WriteEffect::parse(value);
         if is_noise(part, &write) {
             return;
         }
         let text = describe(&write);
-        part.reasons.written(&text, super::now());
+        part.reasons.record_write(&text, super::now());
         self.forbid(Pass::DatabaseWrite, &text);
-        self.wrote.store(true, Ordering::SeqCst);
+        self.has_written.store(true, Ordering::SeqCst);
         self.may_write();
         // The other servers are notified when the run settles: before the response is sent, and at the latest when the
         // run ends.
         if part.config.flush_on_write {
-            part.generations.purge_here(&Purge::All, Force::Hard);
+            part.generations.purge_locally(&Purge::All, Force::Hard);
         }
-        self.made_old();
+        self.note_invalidation();
     }
 }
 
@@ -186,7 +186,7 @@ impl EffectSink for RunEffects {
             effect::WROTE => {
                 self.settle();
             }
-            effect::OUTSIDE => wrote_outside(part),
+            effect::OUTSIDE => apply_worker_write(part),
             effect::PURGE => self.purge(part, value),
             effect::TAG => {
                 let mut tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,8 +204,10 @@ impl EffectSink for RunEffects {
 }
 
 /// Returns the functions that a statement calls, if it writes only by way of them.
-fn called<'a>(write: &effect::Write<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    let functions = |(column, name)| (column == CALLED.as_bytes()).then_some(name);
+fn called_functions<'a>(
+    write: &effect::WriteEffect<'a>,
+) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let functions = |(column, name)| (column == CALLED_FUNCTIONS_COLUMN.as_bytes()).then_some(name);
     let none_but = write.table.is_none();
     write
         .values()
@@ -214,15 +216,17 @@ fn called<'a>(write: &effect::Write<'a>) -> impl Iterator<Item = &'a [u8]> + use
 }
 
 /// Returns whether a write changes no page of the site, according to its preset or to `cache_ignore_writes`.
-pub fn is_noise(part: &SiteCache, write: &effect::Write<'_>) -> bool {
+pub fn is_noise(part: &SiteCache, write: &effect::WriteEffect<'_>) -> bool {
     let patterns = &part.config.ignore_writes;
-    let ignored = |table| patterns.iter().any(|p| noise::matches(p, table));
+    let ignored = |table| patterns.iter().any(|p| noise::matches_pattern(p, table));
     let is_ignored = |function| {
-        let mut functions = patterns.iter().filter_map(|p| p.strip_suffix(CALLED));
-        functions.any(|pattern| noise::matches(pattern, function))
+        let mut functions = patterns
+            .iter()
+            .filter_map(|p| p.strip_suffix(CALLED_FUNCTIONS_COLUMN));
+        functions.any(|pattern| noise::matches_pattern(pattern, function))
     };
-    if called(write).next().is_some() {
-        return called(write).all(is_ignored);
+    if called_functions(write).next().is_some() {
+        return called_functions(write).all(is_ignored);
     }
     // The values are collected because the list of noise iterates over them more than once.
     let values: Vec<_> = write.values().collect();
@@ -231,33 +235,35 @@ pub fn is_noise(part: &SiteCache, write: &effect::Write<'_>) -> bool {
 }
 
 /// Invalidates pages because of a write by PHP that this server does not run, unless the write is noise.
-pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
-    let write = effect::Write::parse(value);
+pub fn apply_outside_write(part: &SiteCache, value: &[u8]) {
+    let write = effect::WriteEffect::parse(value);
     if !is_noise(part, &write) {
-        part.reasons.written(&describe(&write), super::now());
-        flush(part);
+        part.reasons.record_write(&describe(&write), super::now());
+        invalidate_site(part);
     }
 }
 
 /// Handles a write by a worker script outside of its requests. Pages are invalidated again, including this run's, which
 /// began before the write was known; its next page may be stored.
-fn wrote_outside(part: &SiteCache) {
+fn apply_worker_write(part: &SiteCache) {
     let text = "a worker script outside of its requests";
-    part.reasons.written(text, super::now());
-    flush(part);
+    part.reasons.record_write(text, super::now());
+    invalidate_site(part);
 }
 
 /// Invalidates every page of a site, if the site is configured for that.
-fn flush(part: &SiteCache) {
+fn invalidate_site(part: &SiteCache) {
     if part.config.flush_on_write {
         part.generations.purge(&Purge::All, Force::Hard);
     }
 }
 
 /// Returns the text that logs and `howdah cache explain` show for a write.
-pub fn describe(write: &effect::Write<'_>) -> String {
+pub fn describe(write: &effect::WriteEffect<'_>) -> String {
     let verb = readable(write.verb);
-    let functions: Vec<String> = called(write).map(|name| readable(name) + CALLED).collect();
+    let functions: Vec<String> = called_functions(write)
+        .map(|name| readable(name) + CALLED_FUNCTIONS_COLUMN)
+        .collect();
     let any = || match functions.is_empty() {
         true => "any table".to_owned(),
         false => functions.join(", "),
@@ -279,7 +285,7 @@ fn place(value: &[u8]) -> String {
 
 /// Returns bytes from a process as one line of text.
 fn readable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_CAUSE)]);
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_CAUSE_BYTES)]);
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()
@@ -290,9 +296,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_says_is_shown_on_one_line() {
-        let write = effect::Write::parse(b"/a\n.php:7\0INSERT\0t\x1b\0");
+    fn write_description_is_one_line() {
+        let write = effect::WriteEffect::parse(b"/a\n.php:7\0INSERT\0t\x1b\0");
         assert_eq!(describe(&write), "INSERT t? at /a?.php:7");
-        assert_eq!(describe(&effect::Write::parse(b"\0X\0\0")), "X any table");
+        assert_eq!(
+            describe(&effect::WriteEffect::parse(b"\0X\0\0")),
+            "X any table"
+        );
     }
 }

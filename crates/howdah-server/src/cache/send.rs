@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use howdah_cache::field::http_date;
-use howdah_cache::object::{CODINGS, Form};
-use howdah_cache::serve::{Conditions, Reply, reply};
-use howdah_cache::status::{Verdict, number};
+use howdah_cache::object::{CODING_COUNT, ResponseForm};
+use howdah_cache::serve::{PageReply, RequestConditions, reply};
+use howdah_cache::status::{CacheVerdict, append_number};
 use howdah_cache::{Millis, Object};
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_http::{Length, Responder};
+use howdah_http::{Responder, ResponseLength};
 
 use crate::encoding::negotiate;
-use crate::encoding::policy::{Facts, weakened};
-use crate::encoding::whole::{Plain, UnderWay};
+use crate::encoding::policy::{EncodingFacts, weakened};
+use crate::encoding::whole::{CompressionsInProgress, PlainBody};
 use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
 
 /// The request that a page is sent for.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct PageRequest<'a> {
     /// The request.
     pub request: &'a RequestHead,
     /// Whether the request has conditions or asks for a part.
@@ -31,59 +31,64 @@ pub struct Reader<'a> {
 
 /// Sends a page. If the form that the client needs takes too long to make on a front thread, returns the remaining
 /// work.
-pub fn page(
+pub fn send_page(
     page: &Arc<Object>,
-    verdict: Verdict,
-    reader: Reader<'_>,
+    verdict: CacheVerdict,
+    reader: PageRequest<'_>,
     encoding: &EncodingConfig,
     out: &mut Responder,
-) -> Option<Later> {
-    let Reader {
+) -> Option<PendingPage> {
+    let PageRequest {
         request,
         conditional,
         now,
     } = reader;
     if conditional {
-        let mut conditions = Conditions::default();
+        let mut conditions = RequestConditions::default();
         for (name, value) in request.headers() {
-            conditions.field(name, value);
+            conditions.add_header(name, value);
         }
         if request.method() == b"HEAD" {
             conditions.range = None;
         }
         let reply = reply(page, &conditions);
-        if reply != Reply::Full {
+        if reply != PageReply::Full {
             let mut lines = Vec::new();
-            extra(page, verdict, now, &mut lines);
-            short(page, reply, &lines, out);
+            push_response_lines(page, verdict, now, &mut lines);
+            send_partial_or_status(page, reply, &lines, out);
             return None;
         }
     }
-    let plain = plain(page, encoding);
+    let plain = plain_form(page, encoding);
     let accept = || request.header_all(b"accept-encoding");
     let coding = match plain.encodable {
-        true => negotiate::choose(accept(), &encoding.codings),
+        true => negotiate::choose_coding(accept(), &encoding.codings),
         false => None,
     };
     let Some(coding) = coding else {
         send(page, plain, verdict, now, out);
         return None;
     };
-    match page.made(place(coding)) {
+    match page.existing_form(form_index(coding)) {
         Some(form) => send(page, form, verdict, now, out),
         // The form is not made only for its length, which a HEAD response may omit (RFC 9110 §9.3.2).
         None if request.method() == b"HEAD" => {
-            let head = head(page, Some(coding), true, None);
-            out.begin_stored(page.status, &head, |out| extra(page, verdict, now, out), 0);
+            let head = form_head(page, Some(coding), true, None);
+            out.begin_stored(
+                page.status,
+                &head,
+                |out| push_response_lines(page, verdict, now, out),
+                0,
+            );
             out.end();
         }
-        None if page.body.len() <= stream::at_once(coding) => {
+        None if page.body.len() <= stream::max_inline_bytes(coding) => {
             // If there is not enough memory for a compressor, the plain form is correct as well.
             let coded = encode(page, coding).ok();
-            send(page, keep(page, coding, coded), verdict, now, out);
+            send(page, store_form(page, coding, coded), verdict, now, out);
         }
         None => {
-            return Some(Later {
+            return Some(PendingPage {
                 page: page.clone(),
                 verdict,
                 coding,
@@ -95,62 +100,71 @@ pub fn page(
 }
 
 /// A page whose encoded form is being made.
-pub struct Later {
+pub struct PendingPage {
     page: Arc<Object>,
-    verdict: Verdict,
+    verdict: CacheVerdict,
     coding: Coding,
     now: Millis,
 }
 
 /// The pages that are being compressed, by their address: the task that compresses a page keeps it alive.
-static UNDER_WAY: UnderWay<(usize, Coding)> = UnderWay::new();
+static PAGES_BEING_COMPRESSED: CompressionsInProgress<(usize, Coding)> =
+    CompressionsInProgress::new();
 
-impl Later {
+impl PendingPage {
     /// Sends the page when its encoded form is made, or the plain form if that takes too long.
-    pub async fn send(self, encoding: &EncodingConfig, out: &mut Responder) {
+    pub async fn send_form(self, encoding: &EncodingConfig, out: &mut Responder) {
         let (page, coding) = (self.page, self.coding);
         let (kept, plain) = (page.clone(), page.body.clone());
-        let keep = move |_: &Plain, coded: &Option<Bytes>| {
-            keep(&kept, coding, coded.clone());
+        let keep = move |_: &PlainBody, coded: &Option<Bytes>| {
+            store_form(&kept, coding, coded.clone());
         };
         let key = (Arc::as_ptr(&page) as usize, coding);
-        let plain = || Ok(Plain::Bytes(plain));
+        let plain = || Ok(PlainBody::Bytes(plain));
         // If there is not enough memory for a compressor, or compressing takes too long, the plain form is correct as
         // well.
-        let _ = UNDER_WAY.get(key, coding, plain, keep).await;
-        let made = page.made(place(coding));
-        let form = made.unwrap_or_else(|| self::plain(&page, encoding));
+        let _ = PAGES_BEING_COMPRESSED
+            .wait_for_form(key, coding, plain, keep)
+            .await;
+        let made = page.existing_form(form_index(coding));
+        let form = made.unwrap_or_else(|| self::plain_form(&page, encoding));
         send(&page, form, self.verdict, self.now, out);
     }
 }
 
 /// Returns the index of a coding among a page's forms; the plain form is the first.
-fn place(coding: Coding) -> usize {
+fn form_index(coding: Coding) -> usize {
     coding as usize + 1
 }
 
 /// Appends what each response adds to a form's head.
-fn extra(page: &Object, verdict: Verdict, now: Millis, out: &mut Vec<u8>) {
+fn push_response_lines(page: &Object, verdict: CacheVerdict, now: Millis, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Age: ");
-    number(out, (page.freshness.age(now) / 1000) as i64);
+    append_number(out, (page.freshness.age(now) / 1000) as i64);
     out.extend_from_slice(b"\r\n");
-    verdict.fields(out);
+    verdict.append_headers(out);
 }
 
-fn send(page: &Object, form: &Form, verdict: Verdict, now: Millis, out: &mut Responder) {
-    let extra = |out: &mut Vec<u8>| extra(page, verdict, now, out);
+fn send(
+    page: &Object,
+    form: &ResponseForm,
+    verdict: CacheVerdict,
+    now: Millis,
+    out: &mut Responder,
+) {
+    let extra = |out: &mut Vec<u8>| push_response_lines(page, verdict, now, out);
     out.begin_stored(page.status, &form.head, extra, form.body.len() as u64);
     out.push_shared(&form.body);
     out.end();
 }
 
 /// Sends a 304, 412, 206 or 416.
-fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
+fn send_partial_or_status(page: &Object, reply: PageReply, extra: &[u8], out: &mut Responder) {
     let status = match reply {
-        Reply::NotModified => 304,
-        Reply::PreconditionFailed => 412,
-        Reply::NotSatisfiable => 416,
-        Reply::Part { .. } | Reply::Full => 206,
+        PageReply::NotModified => 304,
+        PageReply::PreconditionFailed => 412,
+        PageReply::NotSatisfiable => 416,
+        PageReply::Part { .. } | PageReply::Full => 206,
     };
     let mut head = ResponseHead::new(status);
     let describes = |name: &[u8]| {
@@ -171,36 +185,36 @@ fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
     add_lines(&mut head, extra);
     let total = page.body.len();
     match reply {
-        Reply::Part { start, length } => {
+        PageReply::Part { start, length } => {
             let end = start + length;
             let range = format!("bytes {start}-{}/{total}", end - 1);
             head.header(b"Content-Range", range.as_bytes());
-            out.begin(&head, Length::Known(length));
+            out.begin(&head, ResponseLength::Known(length));
             out.push(page.body.slice(start as usize..end as usize));
         }
-        Reply::NotSatisfiable => {
+        PageReply::NotSatisfiable => {
             head.header(b"Content-Range", format!("bytes */{total}").as_bytes());
-            out.begin(&head, Length::Known(0));
+            out.begin(&head, ResponseLength::Known(0));
         }
-        _ => out.begin(&head, Length::NoBody),
+        _ => out.begin(&head, ResponseLength::NoBody),
     }
     out.end();
 }
 
 /// Returns the plain form, which also says whether clients may get the page encoded.
-fn plain<'a>(page: &'a Object, encoding: &EncodingConfig) -> &'a Form {
+fn plain_form<'a>(page: &'a Object, encoding: &EncodingConfig) -> &'a ResponseForm {
     page.form(0, || {
-        let mut facts = Facts {
+        let mut facts = EncodingFacts {
             status: page.status,
             length: Some(page.body.len() as u64),
-            ..Facts::default()
+            ..EncodingFacts::default()
         };
         for (name, value) in page.fields() {
-            facts.field(name, value);
+            facts.add_header(name, value);
         }
         let encodable = encoding.allows(&facts).is_ok();
-        Form {
-            head: head(page, None, encodable, Some(page.body.len())),
+        ResponseForm {
+            head: form_head(page, None, encodable, Some(page.body.len())),
             body: page.body.clone(),
             encodable,
         }
@@ -218,16 +232,16 @@ fn encode(page: &Object, coding: Coding) -> io::Result<Bytes> {
 /// Stores a page's encoded form. All encoded forms together are not longer than the plain one, so the encodings that
 /// clients ask for cannot multiply the memory of a page. Beyond that limit, and if there is no encoded form, clients
 /// get the plain one.
-fn keep(page: &Object, coding: Coding, coded: Option<Bytes>) -> &Form {
-    let others = (1..=CODINGS).filter_map(|at| page.made(at));
+fn store_form(page: &Object, coding: Coding, coded: Option<Bytes>) -> &ResponseForm {
+    let others = (1..=CODING_COUNT).filter_map(|at| page.existing_form(at));
     let others = others.filter(|form| form.body.len() != page.body.len());
     let taken: usize = others.map(|form| form.body.len()).sum();
     let whole = page.body.len();
     let coded = coded.filter(|coded| coded.len() < whole && taken + coded.len() <= whole);
-    page.form(place(coding), || {
+    page.form(form_index(coding), || {
         let body = coded.as_ref().unwrap_or(&page.body);
-        Form {
-            head: head(page, coded.as_ref().map(|_| coding), true, Some(body.len())),
+        ResponseForm {
+            head: form_head(page, coded.as_ref().map(|_| coding), true, Some(body.len())),
             body: body.clone(),
             encodable: true,
         }
@@ -236,14 +250,19 @@ fn keep(page: &Object, coding: Coding, coded: Option<Bytes>) -> &Form {
 
 /// Returns the status line and headers of a form, without the headers that differ for every response. The length may be
 /// unknown for a HEAD response.
-fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: Option<usize>) -> Bytes {
+fn form_head(
+    page: &Object,
+    coding: Option<Coding>,
+    encodable: bool,
+    length: Option<usize>,
+) -> Bytes {
     let mut out = Vec::with_capacity(page.lines.len() + 160);
     let reason = match &page.reason[..] {
         [] => howdah_http1::reason::reason_phrase(page.status).as_bytes(),
         reason => reason,
     };
     out.extend_from_slice(b"HTTP/1.1 ");
-    number(&mut out, i64::from(page.status));
+    append_number(&mut out, i64::from(page.status));
     out.push(b' ');
     out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
@@ -281,9 +300,9 @@ fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: Option<u
 }
 
 /// Adds the headers that describe the cache's decision to a script's head.
-pub fn add_status_fields(head: &mut ResponseHead, verdict: Verdict) {
+pub fn add_status_fields(head: &mut ResponseHead, verdict: CacheVerdict) {
     let mut lines = Vec::with_capacity(96);
-    verdict.fields(&mut lines);
+    verdict.append_headers(&mut lines);
     add_lines(head, &lines);
 }
 

@@ -12,16 +12,16 @@ use howdah_cache::generation::{Force, Generations, Purge};
 use howdah_cache::object::Object;
 use howdah_cache::policy::PageState;
 use howdah_cache::store::disk::Owner;
-use howdah_cache::store::disk::format::{self, What};
-use howdah_fleet::renders::{Answer, Lead, Renders};
-use howdah_fleet::{Fleet, Position, RenderOutcome as Outcome};
+use howdah_cache::store::disk::format::{self, RecordContent};
+use howdah_fleet::renders::{Lead, RenderDecision, Renders};
+use howdah_fleet::{Fleet, FleetRenderOutcome, LogPosition};
 
-use super::fill::RenderJob;
+use super::render::RenderJob;
 use super::subrequest::Subrequest;
 use super::{PageCache, SiteCache, lookup, now};
 
 /// A tag that no page has: its purge is an entry of the log that invalidates nothing.
-const LOADED: &[u8] = b"howdah: loaded";
+const CONFIGURATION_LOADED_TAG: &[u8] = b"howdah: loaded";
 
 /// What a site needs to share renders.
 #[derive(Debug)]
@@ -35,9 +35,9 @@ pub(super) struct SharedRenders {
 }
 
 /// How a page is obtained.
-pub(super) enum Asked {
+pub(super) enum RenderSource {
     /// Another member has rendered the page, and it is stored here.
-    Taken(Arc<Object>),
+    TakenFromMember(Arc<Object>),
     /// The page has to be rendered here; with a lead, on behalf of the other members as well.
     Render(Option<Lead>),
 }
@@ -53,7 +53,7 @@ impl SharedRenders {
     ) -> Option<SharedRenders> {
         let renders = fleet.renders()?.clone();
         let release = release?.clone();
-        generations.purge(&Purge::Tag(LOADED.to_vec()), Force::Hard);
+        generations.purge(&Purge::Tag(CONFIGURATION_LOADED_TAG.to_vec()), Force::Hard);
         Some(SharedRenders {
             fleet: fleet.clone(),
             renders,
@@ -63,36 +63,37 @@ impl SharedRenders {
     }
 
     /// Stores a page that another member has rendered.
-    fn take(
+    fn store_taken(
         &self,
         job: &RenderJob,
         part: &SiteCache,
-        began: &Position,
+        began: &LogPosition,
         bytes: Vec<u8>,
-    ) -> Result<Arc<Object>, Outcome> {
+    ) -> Result<Arc<Object>, FleetRenderOutcome> {
         let key = job.key.as_bytes();
-        let record = format::parse(&bytes.into()).map_err(|_| Outcome::RenderUnreadable)?;
-        let What::Page(page) = record.what else {
-            return Err(Outcome::RenderUnreadable);
+        let record =
+            format::parse(&bytes.into()).map_err(|_| FleetRenderOutcome::RenderUnreadable)?;
+        let RecordContent::Page(page) = record.content else {
+            return Err(FleetRenderOutcome::RenderUnreadable);
         };
         if record.owner != self.owner || record.key != without_site(key) {
-            return Err(Outcome::RenderUnreadable);
+            return Err(FleetRenderOutcome::RenderUnreadable);
         }
         if page.body.len() as u64 > part.rules().max_object {
-            return Err(Outcome::RenderTooLong);
+            return Err(FleetRenderOutcome::RenderTooLong);
         }
         let born = part.generations.now_if(|| self.fleet.is_within(began));
-        let born = born.ok_or(Outcome::RenderOutdated)?;
+        let born = born.ok_or(FleetRenderOutcome::RenderOutdated)?;
         let page = page.adopted(key, born, now());
         if page.state(&part.generations, now()) != Some(PageState::Fresh) {
-            return Err(Outcome::RenderUntimely);
+            return Err(FleetRenderOutcome::RenderUntimely);
         }
-        let variant = |names: &[Vec<u8>]| match Subrequest::clean(&job.key, &[], job.https) {
-            Some(clean) => lookup::variant(&job.key, names, &clean.request),
-            None => job.key.variant(names, |_, _| {}),
+        let variant = |names: &[Vec<u8>]| match Subrequest::clean_head(&job.key, &[], job.https) {
+            Some(clean) => lookup::variant_key(&job.key, names, &clean.request),
+            None => job.key.variant_key(names, |_, _| {}),
         };
-        let kept = job.cache.memory.keep(key, &[], variant, page);
-        kept.map_err(|_| Outcome::RenderUnreadable)
+        let kept = job.cache.memory.store(key, &[], variant, page);
+        kept.map_err(|_| FleetRenderOutcome::RenderUnreadable)
     }
 }
 
@@ -102,19 +103,23 @@ fn without_site(key: &[u8]) -> &[u8] {
 }
 
 /// Returns whether the page of this job has no variants.
-fn is_one(cache: &PageCache, job: &RenderJob) -> bool {
-    job.fields.is_empty() && cache.memory.varies(job.key.as_bytes()).is_none()
+fn has_no_variants(cache: &PageCache, job: &RenderJob) -> bool {
+    job.fields.is_empty() && cache.memory.variants(job.key.as_bytes()).is_none()
 }
 
 /// Asks the fleet for a page, and waits for the member that renders it: for one lease at most, and only while a request
 /// waits here.
-pub(super) async fn ask(job: &RenderJob, part: &SiteCache, leader: &Leader) -> Result<Asked, Pass> {
+pub(super) async fn take_or_lead(
+    job: &RenderJob,
+    part: &SiteCache,
+    leader: &Leader,
+) -> Result<RenderSource, Pass> {
     let Some(shared) = &part.shared_renders else {
-        return Ok(Asked::Render(None));
+        return Ok(RenderSource::Render(None));
     };
     let is_shared = job.visitor.is_none() && job.check_against.is_none();
-    if !is_shared || !part.may_serve() || !is_one(&job.cache, job) {
-        return Ok(Asked::Render(None));
+    if !is_shared || !part.may_serve() || !has_no_variants(&job.cache, job) {
+        return Ok(RenderSource::Render(None));
     }
     let find = async {
         let deadline = shared.renders.deadline();
@@ -125,27 +130,37 @@ pub(super) async fn ask(job: &RenderJob, part: &SiteCache, leader: &Leader) -> R
             };
             let Owner { site, policy } = &shared.owner;
             let (release, key) = (shared.release.as_bytes(), without_site(job.key.as_bytes()));
-            let version = format::VERSION.to_le_bytes();
-            let page = shared.renders.name(&[&version, site, policy, release, key]);
-            match shared.renders.ask(page, position, deadline).await {
-                Answer::Lead(lead) => return Asked::Render(Some(lead)),
-                Answer::Alone(_) => break,
-                Answer::Page(began, bytes) => match shared.take(job, part, &began, bytes) {
-                    Ok(page) => {
-                        shared.renders.count(Outcome::Taken);
-                        part.reasons.stored(&job.variant);
-                        return Asked::Taken(page);
+            let version = format::FORMAT_VERSION.to_le_bytes();
+            let page = shared
+                .renders
+                .page_name(&[&version, site, policy, release, key]);
+            match shared
+                .renders
+                .request_render(page, position, deadline)
+                .await
+            {
+                RenderDecision::Lead(lead) => return RenderSource::Render(Some(lead)),
+                RenderDecision::Alone(_) => break,
+                RenderDecision::Page(began, bytes) => {
+                    match shared.store_taken(job, part, &began, bytes) {
+                        Ok(page) => {
+                            shared.renders.count(FleetRenderOutcome::Taken);
+                            part.reasons.forget_unstored(&job.variant);
+                            return RenderSource::TakenFromMember(page);
+                        }
+                        Err(FleetRenderOutcome::RenderOutdated) => {
+                            shared.renders.count(FleetRenderOutcome::RenderOutdated)
+                        }
+                        Err(why) => {
+                            let target = String::from_utf8_lossy(job.key.target());
+                            shared.renders.count_failure(why, &target);
+                            break;
+                        }
                     }
-                    Err(Outcome::RenderOutdated) => shared.renders.count(Outcome::RenderOutdated),
-                    Err(why) => {
-                        let target = String::from_utf8_lossy(job.key.target());
-                        shared.renders.failed(why, &target);
-                        break;
-                    }
-                },
+                }
             }
         }
-        Asked::Render(None)
+        RenderSource::Render(None)
     };
     if job.background.is_some() {
         return Ok(find.await);
@@ -159,7 +174,7 @@ pub(super) async fn ask(job: &RenderJob, part: &SiteCache, leader: &Leader) -> R
 
 /// Passes on the result of a render that this member leads. A page that was invalidated meanwhile is left to the next
 /// member that asks.
-pub(super) fn settle<E>(
+pub(super) fn publish_result<E>(
     lead: Lead,
     job: &RenderJob,
     part: &SiteCache,
@@ -167,14 +182,14 @@ pub(super) fn settle<E>(
 ) {
     let page = match rendered {
         Ok(RenderOutcome::Stored(page)) => page,
-        Ok(_) if is_one(&job.cache, job) => return,
+        Ok(_) if has_no_variants(&job.cache, job) => return,
         Ok(_) | Err(_) => return lead.refuse(),
     };
     let shared = part.shared_renders.as_ref();
     let key = without_site(job.key.as_bytes());
     let parts = shared.and_then(|shared| format::encode_page(&shared.owner, key, key, page));
     match parts {
-        Some(parts) if is_one(&job.cache, job) => lead.give(parts),
+        Some(parts) if has_no_variants(&job.cache, job) => lead.share(parts),
         _ => lead.refuse(),
     }
 }

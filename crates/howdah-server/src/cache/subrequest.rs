@@ -3,17 +3,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use howdah_cache::key::Key;
+use howdah_cache::key::PageKey;
 use howdah_cache::object::Object;
-use howdah_http::message::{RequestHead, Version};
+use howdah_http::message::{HttpVersion, RequestHead};
 use howdah_http1::head::{self, HeadLimits};
 
-use super::FieldLine;
+use super::OwnedHeader;
 use crate::client_address::Client;
 
 /// The client address of renders for no particular visitor. This is an address for documentation (RFC 5737): the
 /// loopback address would give access to what applications reserve for the local machine.
-const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const CLEAN_CLIENT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 /// The `User-Agent` of these renders: applications treat it as a browser, and the site's owner can find it in a log.
 const USER_AGENT: &str = concat!(
     "Mozilla/5.0 (compatible; Howdah-Cache/",
@@ -21,7 +21,7 @@ const USER_AGENT: &str = concat!(
     ")"
 );
 /// Limits that all requests written by the server itself fit in.
-const LIMITS: HeadLimits = HeadLimits {
+const SUBREQUEST_LIMITS: HeadLimits = HeadLimits {
     request_line: 64 << 10,
     bytes: 256 << 10,
     fields: 64,
@@ -41,11 +41,11 @@ impl Subrequest {
     /// Returns a clean request: it contains nothing of a visitor, only what the page's key holds. `varied` has the
     /// headers that the page is known to vary by, with the values that it is rendered for. `None` if the head is too
     /// large.
-    pub fn clean(key: &Key, varied: &[FieldLine], https: bool) -> Option<Subrequest> {
+    pub fn clean_head(key: &PageKey, varied: &[OwnedHeader], https: bool) -> Option<Subrequest> {
         Some(Subrequest {
             request: clean(key, varied)?,
             client: Client {
-                address: Some(NOBODY),
+                address: Some(CLEAN_CLIENT_ADDRESS),
                 port: None,
                 https,
                 tls: None,
@@ -58,11 +58,11 @@ impl Subrequest {
     }
 }
 
-fn clean(key: &Key, varied: &[FieldLine]) -> Option<RequestHead> {
+fn clean(key: &PageKey, varied: &[OwnedHeader]) -> Option<RequestHead> {
     let mut text = b"GET ".to_vec();
     text.extend_from_slice(key.target());
     text.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-    text.extend_from_slice(key.host());
+    text.extend_from_slice(key.push_host());
     let varies = |name: &str| varied.iter().any(|(n, _)| n == name.as_bytes());
     if !varies("user-agent") {
         text.extend_from_slice(b"\r\nUser-Agent: ");
@@ -74,15 +74,15 @@ fn clean(key: &Key, varied: &[FieldLine]) -> Option<RequestHead> {
         );
     }
     for (name, value) in varied {
-        put(&mut text, name, value);
+        push_header(&mut text, name, value);
     }
     text.extend_from_slice(b"\r\n\r\n");
-    parse(&text)
+    parse_head(&text)
 }
 
 /// Returns a visitor's request for the whole page: without conditions, ranges and codings of the client, with the
 /// validators of the stored page. `None` if the head is too large.
-pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHead> {
+pub fn whole_page_head(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHead> {
     const LESS: [&[u8]; 7] = [
         b"range",
         b"if-range",
@@ -94,9 +94,9 @@ pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHe
     ];
     let mut text = Vec::new();
     // The text is parsed as HTTP/1.1; a request of HTTP/2 or HTTP/3 keeps its version.
-    let own = matches!(request.version(), Version::Http2 | Version::Http3);
+    let own = matches!(request.version(), HttpVersion::Http2 | HttpVersion::Http3);
     let version = match own {
-        true => Version::Http11,
+        true => HttpVersion::Http11,
         false => request.version(),
     };
     for part in [
@@ -110,35 +110,35 @@ pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHe
     }
     for (name, value) in request.headers() {
         if !LESS.iter().any(|n| name.eq_ignore_ascii_case(n)) {
-            put(&mut text, name, value);
+            push_header(&mut text, name, value);
         }
     }
     if let Some(page) = stored {
         if let Some(tag) = page.field(b"etag") {
-            put(&mut text, b"If-None-Match", tag);
+            push_header(&mut text, b"If-None-Match", tag);
         }
         if let Some(date) = page.field(b"last-modified") {
-            put(&mut text, b"If-Modified-Since", date);
+            push_header(&mut text, b"If-Modified-Since", date);
         }
     }
     text.extend_from_slice(b"\r\n\r\n");
     if !own {
-        return parse(&text);
+        return parse_head(&text);
     }
     let mut spans = Vec::new();
-    let parsed = head::parse(&text, &LIMITS, &mut spans).ok()??;
+    let parsed = head::parse(&text, &SUBREQUEST_LIMITS, &mut spans).ok()??;
     Some(parsed.into_head_of(request.version(), text, spans))
 }
 
-fn put(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+fn push_header(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     for part in [b"\r\n", name, b": ", value] {
         text.extend_from_slice(part);
     }
 }
 
 /// Parses the text of a head with the same parser as clients' requests.
-pub fn parse(text: &[u8]) -> Option<RequestHead> {
+pub fn parse_head(text: &[u8]) -> Option<RequestHead> {
     let mut spans = Vec::new();
-    let parsed = head::parse(text, &LIMITS, &mut spans).ok()??;
+    let parsed = head::parse(text, &SUBREQUEST_LIMITS, &mut spans).ok()??;
     Some(parsed.into_head(text, Vec::new(), spans))
 }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use howdah_cache::generation::{Force, Purge, Relay};
+use howdah_cache::generation::{Force, Purge, PurgeRelay};
 use howdah_cache::pass::Pass;
 use tokio::sync::watch;
 
@@ -15,20 +15,20 @@ use crate::script::pump::Confirmation;
 use crate::site::Sites;
 
 /// Passes a purge on: its number, which counts up from 1, and its text.
-pub type Send = Box<dyn Fn(u64, String) + std::marker::Send>;
+pub type SendPurge = Box<dyn Fn(u64, String) + std::marker::Send>;
 
 /// The process that takes over from this one. All configurations share one value.
 pub struct Successor {
     has_taken_over: AtomicBool,
-    outbox: Mutex<Outbox>,
+    outbox: Mutex<PurgeOutbox>,
     /// The successor has carried out all purges up to this number.
     confirmed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Outbox {
+struct PurgeOutbox {
     last: u64,
-    send: Option<Send>,
+    send: Option<SendPurge>,
 }
 
 impl Default for Successor {
@@ -52,12 +52,12 @@ impl std::fmt::Debug for Successor {
 }
 
 impl Successor {
-    fn outbox(&self) -> std::sync::MutexGuard<'_, Outbox> {
+    fn outbox(&self) -> std::sync::MutexGuard<'_, PurgeOutbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops serving stored pages. Purges are passed on by `send` once [`PageCache::hand_over`] has been called.
-    pub fn take_over(&self, send: Send) {
+    pub fn take_over(&self, send: SendPurge) {
         self.outbox().send = Some(send);
         self.has_taken_over.store(true, Ordering::SeqCst);
     }
@@ -68,7 +68,7 @@ impl Successor {
     }
 
     /// Records that there is no successor, or no longer one. No purge waits for it.
-    pub fn is_gone(&self) {
+    pub fn mark_gone(&self) {
         self.has_taken_over.store(true, Ordering::SeqCst);
         self.confirm(u64::MAX);
     }
@@ -88,19 +88,19 @@ impl Successor {
 
 /// Passes the purges of a site on to the successor.
 #[derive(Debug)]
-struct SiteRelay {
+struct SuccessorRelay {
     site: String,
     successor: Arc<Successor>,
 }
 
-impl Relay for SiteRelay {
-    fn purged(&self, what: &Purge, force: Force) {
+impl PurgeRelay for SuccessorRelay {
+    fn relay_purge(&self, what: &Purge, force: Force) {
         let mut outbox = self.successor.outbox();
         outbox.last += 1;
         if let Some(send) = &outbox.send {
             send(
                 outbox.last,
-                fleet::text(&self.site, what, force).to_string(),
+                fleet::purge_text(&self.site, what, force).to_string(),
             );
         }
     }
@@ -111,19 +111,19 @@ impl PageCache {
     pub fn hand_over(&self, sites: &Sites) {
         for site in sites.all() {
             if let Some(part) = self.site(site) {
-                let relay = SiteRelay {
+                let relay = SuccessorRelay {
                     site: site.config().name.clone(),
                     successor: self.successor.clone(),
                 };
-                part.generations.relay_to(Some(Arc::new(relay)));
+                part.generations.set_relay(Some(Arc::new(relay)));
             }
         }
     }
 
     /// Carries out the purges that the previous process has passed on.
-    pub(super) fn purge_as_before(&self, sites: &Sites, purges: &[String]) {
+    pub(super) fn apply_predecessor_purges(&self, sites: &Sites, purges: &[String]) {
         for purge in purges {
-            let Some((site, what, force)) = fleet::read(purge) else {
+            let Some((site, what, force)) = fleet::parse_purge(purge) else {
                 // The text is from another version.
                 self.invalidate_all();
                 continue;
@@ -147,7 +147,7 @@ impl SiteCache {
     }
 
     /// Returns why stored pages may not be served if [`SiteCache::may_serve`] returns false.
-    pub fn unserved(&self) -> Pass {
+    pub fn serving_refusal(&self) -> Pass {
         match self.successor.has_taken_over() {
             true => Pass::HandedOver,
             false => Pass::NoLease,

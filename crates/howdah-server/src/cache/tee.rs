@@ -6,32 +6,32 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use howdah_cache::Pass;
-use howdah_executor::{Event, ExecError, Run, RunAround};
+use howdah_executor::{ExecError, RunEvent, RunWrapper, ScriptRun};
 
 use super::run_effects::RunEffects;
 
 /// A run that passes its events on and copies the body.
-pub struct Tee {
-    inner: Box<dyn Run>,
-    first: Option<Event>,
-    kept: Option<Vec<u8>>,
+pub struct TeeRun {
+    inner: Box<dyn ScriptRun>,
+    first: Option<RunEvent>,
+    copied_body: Option<Vec<u8>>,
     limit: u64,
     ended: bool,
     effects: Option<Arc<RunEffects>>,
 }
 
-impl Tee {
+impl TeeRun {
     /// Passes on `first`, then the events of `inner`; copies up to `limit` bytes of the body (0: none).
     pub fn new(
-        inner: Box<dyn Run>,
-        first: Event,
+        inner: Box<dyn ScriptRun>,
+        first: RunEvent,
         limit: u64,
         effects: Option<Arc<RunEffects>>,
-    ) -> Tee {
-        Tee {
+    ) -> TeeRun {
+        TeeRun {
             inner,
             first: Some(first),
-            kept: (limit > 0).then(Vec::new),
+            copied_body: (limit > 0).then(Vec::new),
             limit,
             ended: false,
             effects,
@@ -47,33 +47,36 @@ impl Tee {
         {
             return Err(cause.pass);
         }
-        let whole = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;
+        let whole = self
+            .copied_body
+            .filter(|_| self.ended)
+            .ok_or(Pass::Incomplete)?;
         // The conversion keeps all of a vector's capacity.
         Ok(Bytes::from(whole.into_boxed_slice()))
     }
 
-    fn keep(&mut self, event: &Event) {
+    fn keep(&mut self, event: &RunEvent) {
         match event {
-            Event::Body(bytes) => {
+            RunEvent::Body(bytes) => {
                 let most = self.limit;
                 let fits = |kept: &Vec<u8>| (kept.len() + bytes.len()) as u64 <= most;
-                self.kept = self.kept.take().filter(fits);
-                if let Some(kept) = &mut self.kept {
+                self.copied_body = self.copied_body.take().filter(fits);
+                if let Some(kept) = &mut self.copied_body {
                     kept.extend_from_slice(bytes);
                 }
             }
-            Event::End => self.ended = true,
+            RunEvent::End => self.ended = true,
             _ => {}
         }
     }
 }
 
-impl RunAround for Tee {
-    fn inner(&self) -> &dyn Run {
+impl RunWrapper for TeeRun {
+    fn inner(&self) -> &dyn ScriptRun {
         &*self.inner
     }
 
-    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         if let Some(first) = self.first.take() {
             self.keep(&first);
             return Poll::Ready(Ok(first));

@@ -14,19 +14,19 @@ pub fn is_safe(method: &[u8]) -> bool {
 
 /// Carries out the purges in the headers of a response, on this site's pages alone. Any response may ask for purges,
 /// whatever its status and whether or not it is cached: plugins purge from the dashboard.
-pub fn purge<'a>(
+pub fn apply_purges<'a>(
     part: &SiteCache,
     is_safe: bool,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) {
-    for command in purge::of_response(fields, is_safe) {
+    for command in purge::response_purges(fields, is_safe) {
         part.generations.purge(&command.what, command.force);
     }
 }
 
 /// Carries out the purges of a response that is not stored, before its head is sent, and removes the headers that
 /// clients must not see. A stored page is kept without these headers.
-pub fn apply(part: &SiteCache, method: &[u8], head: &mut ResponseHead) {
+pub fn apply_and_remove(part: &SiteCache, method: &[u8], head: &mut ResponseHead) {
     let ours = |name: &[u8]| {
         let tags = !part.rules().keep_tags && is_tag_field(name);
         tags || tags::is_instruction(name)
@@ -40,7 +40,7 @@ pub fn apply(part: &SiteCache, method: &[u8], head: &mut ResponseHead) {
         }
     }
     if commands {
-        purge(part, is_safe(method), head.fields());
+        apply_purges(part, is_safe(method), head.fields());
     }
     for name in &found {
         head.remove(name);
@@ -48,7 +48,7 @@ pub fn apply(part: &SiteCache, method: &[u8], head: &mut ResponseHead) {
 }
 
 fn is_tag_field(name: &[u8]) -> bool {
-    tags::FIELDS
+    tags::TAG_HEADERS
         .iter()
         .any(|field| field.eq_ignore_ascii_case(name))
 }
@@ -56,7 +56,7 @@ fn is_tag_field(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{CacheConfig, Rules};
+    use crate::cache::{CacheConfig, CacheRules};
 
     fn head() -> ResponseHead {
         let mut head = ResponseHead::new(200);
@@ -73,19 +73,19 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_carried_out_and_clients_do_not_see_them() {
+    fn vendor_headers_are_carried_out_and_removed() {
         for keep_tags in [false, true] {
             let config = CacheConfig {
-                rules: Rules {
+                rules: CacheRules {
                     keep_tags,
-                    ..Rules::for_tests()
+                    ..CacheRules::for_tests()
                 },
                 ..CacheConfig::default()
             };
             let part = SiteCache::new(config);
             let before = part.generations.now();
             let mut head = head();
-            apply(&part, b"GET", &mut head);
+            apply_and_remove(&part, b"GET", &mut head);
             assert_eq!(part.generations.now(), before + 1);
             let kept = match keep_tags {
                 true => "Surrogate-Key: b\r\n",
@@ -97,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_invalidated_by_an_unsafe_method_only() {
+    fn cache_group_is_invalidated_by_unsafe_methods_only() {
         for (method, purges) in [("GET", 0), ("HEAD", 0), ("POST", 1), ("QUERY", 1)] {
             let part = SiteCache::new(CacheConfig::default());
             let before = part.generations.now();
             let mut head = ResponseHead::new(204);
             head.header(b"Cache-Group-Invalidation", b"\"a\"");
-            apply(&part, method.as_bytes(), &mut head);
+            apply_and_remove(&part, method.as_bytes(), &mut head);
             assert_eq!(part.generations.now(), before + purges, "{method}");
             assert!(!head.lines().is_empty(), "other caches get the field, too");
         }

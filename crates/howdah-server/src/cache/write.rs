@@ -3,7 +3,7 @@
 //! know which pages show what was written. Presets name the writes that change no page.
 
 use howdah_cache::generation::{Force, Purge};
-use howdah_cache::key::{Key, QueryRules, Url};
+use howdah_cache::key::{PageKey, QueryRules, Url};
 use howdah_cache::preset::FormBody;
 use howdah_http::message::RequestHead;
 
@@ -14,7 +14,7 @@ use crate::site::Site;
 
 /// What an unsafe request invalidates.
 #[derive(Debug)]
-pub struct Write {
+pub struct WriteInvalidation {
     /// Whether all pages are invalidated, and not only those of `keys`.
     everything: bool,
     /// The keys of the URL, with its query as sent and as a clean request sees it.
@@ -22,13 +22,13 @@ pub struct Write {
 }
 
 /// Returns what a request invalidates, if it writes.
-pub fn of(
+pub fn of_request(
     part: &SiteCache,
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
     form: FormBody<'_>,
-) -> Option<Write> {
+) -> Option<WriteInvalidation> {
     if !may_write(part, request) {
         return None;
     }
@@ -38,9 +38,9 @@ pub fn of(
         let path = UrlPath::parse(request.path());
         path.is_ok_and(|path| preset.is_noise(path.as_bytes(), query, form))
     };
-    Some(Write {
+    Some(WriteInvalidation {
         everything: part.config.flush_on_write && !is_noise(),
-        keys: keys(part, site, client, request.host(), request.path(), query),
+        keys: url_keys(part, site, client, request.host(), request.path(), query),
     })
 }
 
@@ -59,7 +59,7 @@ pub fn may_write(part: &SiteCache, request: &RequestHead) -> bool {
 }
 
 /// Returns the keys of a URL of a site.
-pub fn keys(
+pub fn url_keys(
     part: &SiteCache,
     site: &Site,
     client: &Client<'_>,
@@ -79,9 +79,9 @@ pub fn keys(
         let rules = QueryRules {
             drop_tracking,
             ignored: &part.rules().ignore_query,
-            never: &[],
+            excluded: &[],
         };
-        let mut key = Key::default();
+        let mut key = PageKey::default();
         if key.make(&url, &rules).is_ok() {
             keys.push(key.as_bytes().to_vec());
         }
@@ -90,11 +90,11 @@ pub fn keys(
     keys
 }
 
-impl Write {
+impl WriteInvalidation {
     /// Invalidates pages for a response of this status, before it is sent, so the writer never reads an older page, and
     /// again when the script has ended. A response with a client error means that nothing was written; after a server
     /// error something may have been.
-    pub fn happened(&self, part: &SiteCache, status: u16) {
+    pub fn apply(&self, part: &SiteCache, status: u16) {
         // RFC 9111 §4.4 requires this for the URL only after a non-error status.
         if (400..500).contains(&status) || (status >= 500 && !self.everything) {
             return;
@@ -109,9 +109,9 @@ impl Write {
         }
     }
 
-    /// Like [`Write::happened`], for the URL that `Location` or `Content-Location` names, if it has the same origin
+    /// Like [`WriteInvalidation::apply`], for the URL that `Location` or `Content-Location` names, if it has the same origin
     /// (RFC 9111 §4.4).
-    pub fn also(
+    pub fn apply_to_location(
         &self,
         part: &SiteCache,
         site: &Site,
@@ -146,7 +146,7 @@ impl Write {
         let path = &target[..mark.unwrap_or(target.len())];
         let path = if path.is_empty() { b"/" } else { path };
         let query = mark.map(|at| &target[at + 1..]);
-        for key in keys(part, site, client, host, path, query) {
+        for key in url_keys(part, site, client, host, path, query) {
             part.generations.purge(&Purge::Url(key), Force::Hard);
         }
     }

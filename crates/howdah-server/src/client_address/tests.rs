@@ -31,7 +31,7 @@ fn check(
 }
 
 #[test]
-fn the_rightmost_untrusted_address_is_the_client() {
+fn client_is_the_rightmost_untrusted_address() {
     let p = proxies();
     let xff = "X-Forwarded-For";
     check(
@@ -102,7 +102,7 @@ fn the_rightmost_untrusted_address_is_the_client() {
 }
 
 #[test]
-fn only_the_configured_header_family_is_read() {
+fn forwarded_headers_of_the_configured_family_only_are_read() {
     let mut p = proxies();
     let both = [
         ("X-Forwarded-For", "1.2.3.4"),
@@ -147,7 +147,7 @@ fn only_the_configured_header_family_is_read() {
 }
 
 #[test]
-fn the_host_needs_a_switch_of_its_own() {
+fn forwarded_host_needs_a_switch_of_its_own() {
     let mut p = proxies();
     let r = request("GET", "/", &[("X-Forwarded-Host", "evil.example:444")]);
     let peer = Some("10.0.0.1:1".parse().unwrap());
@@ -161,7 +161,7 @@ fn the_host_needs_a_switch_of_its_own() {
 }
 
 #[test]
-fn a_host_splits_into_name_and_port() {
+fn host_splits_into_name_and_port() {
     for (host, name, port) in [
         ("a.example", "a.example", None),
         ("a.example:81", "a.example", Some(81)),
@@ -179,7 +179,7 @@ fn a_host_splits_into_name_and_port() {
 }
 
 #[test]
-fn names_of_web_pages_are_not_this_machine() {
+fn host_of_a_web_page_is_not_this_machine() {
     for host in [
         "127.0.0.1:9180",
         "[::1]:9180",
@@ -188,7 +188,7 @@ fn names_of_web_pages_are_not_this_machine() {
         "LocalHost:1",
         "",
     ] {
-        assert!(is_this_machine(host.as_bytes()), "{host}");
+        assert!(is_loopback_or_literal_host(host.as_bytes()), "{host}");
     }
     for host in [
         "evil.example:9180",
@@ -196,6 +196,6 @@ fn names_of_web_pages_are_not_this_machine() {
         "localhost.evil.example",
         "\u{e9}:1",
     ] {
-        assert!(!is_this_machine(host.as_bytes()), "{host}");
+        assert!(!is_loopback_or_literal_host(host.as_bytes()), "{host}");
     }
 }

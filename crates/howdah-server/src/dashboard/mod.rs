@@ -15,61 +15,61 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use howdah_http::message::ResponseHead;
-use howdah_http::{ClientGone, Length, Responder};
+use howdah_http::{ClientGone, Responder, ResponseLength};
 use tokio::sync::watch;
 
 use crate::admin::ServerStatus;
 
 /// The time between two snapshots.
-const EVERY: Duration = Duration::from_secs(1);
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of open dashboards of a server; each is a connection.
-const DASHBOARDS: usize = 64;
+const MAX_DASHBOARDS: usize = 64;
 /// The maximum number of children of a pool in a snapshot; idle ones are omitted first.
-const CHILDREN: usize = 200;
+const MAX_SHOWN_CHILDREN: usize = 200;
 
-const POLICY: &[u8] =
+const CONTENT_SECURITY_POLICY: &[u8] =
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The server that a dashboard shows.
-pub trait Source: Send + Sync + 'static {
+pub trait SnapshotSource: Send + Sync + 'static {
     /// Returns the sender of the server's snapshots.
-    fn snapshots(&self) -> &Snapshots;
+    fn snapshots(&self) -> &SnapshotSender;
 
     /// Returns the server's current status, or why it is not available.
     fn snapshot(&self) -> impl Future<Output = Result<ServerStatus, String>> + Send;
 }
 
 /// The sender of snapshots to all open dashboards.
-pub struct Snapshots {
+pub struct SnapshotSender {
     events: watch::Sender<Bytes>,
-    taking: AtomicBool,
+    is_taking: AtomicBool,
 }
 
-impl Default for Snapshots {
-    fn default() -> Snapshots {
-        Snapshots {
+impl Default for SnapshotSender {
+    fn default() -> SnapshotSender {
+        SnapshotSender {
             events: watch::Sender::new(Bytes::new()),
-            taking: AtomicBool::new(false),
+            is_taking: AtomicBool::new(false),
         }
     }
 }
 
-impl Snapshots {
+impl SnapshotSender {
     /// Sends snapshots of `source` until the client disconnects.
-    pub(crate) async fn stream<S: Source>(source: &Arc<S>, out: &mut Responder) {
+    pub(crate) async fn stream<S: SnapshotSource>(source: &Arc<S>, out: &mut Responder) {
         let snapshots = source.snapshots();
-        if snapshots.events.receiver_count() >= DASHBOARDS {
-            let body = format!("TooManyDashboards: {DASHBOARDS} are open already\n");
+        if snapshots.events.receiver_count() >= MAX_DASHBOARDS {
+            let body = format!("TooManyDashboards: {MAX_DASHBOARDS} are open already\n");
             let mut head = ResponseHead::new(503);
             head.header(b"Content-Type", b"text/plain; charset=utf-8")
                 .header(b"Howdah-Error", b"TooManyDashboards")
                 .header(b"Retry-After", b"10");
-            return out.answer(&head, body);
+            return out.respond(&head, body);
         }
         let mut events = snapshots.events.subscribe();
-        if !snapshots.taking.swap(true, Ordering::AcqRel) {
-            tokio::spawn(take(source.clone()));
+        if !snapshots.is_taking.swap(true, Ordering::AcqRel) {
+            tokio::spawn(take_snapshots(source.clone()));
         } else {
             // The last snapshot is shown at once.
             events.mark_changed();
@@ -78,14 +78,14 @@ impl Snapshots {
         head.header(b"Content-Type", b"text/event-stream")
             .header(b"Cache-Control", b"no-store")
             .header(b"X-Accel-Buffering", b"no");
-        out.begin(&head, Length::Unknown);
+        out.begin(&head, ResponseLength::Unknown);
         // This ends when the client disconnects.
-        let Err(ClientGone) = send(&mut events, out).await;
+        let Err(ClientGone) = send_snapshots(&mut events, out).await;
         out.abort();
     }
 }
 
-async fn send(
+async fn send_snapshots(
     events: &mut watch::Receiver<Bytes>,
     out: &mut Responder,
 ) -> Result<Infallible, ClientGone> {
@@ -103,19 +103,19 @@ async fn send(
 }
 
 /// Takes snapshots while there are open dashboards.
-async fn take<S: Source>(source: Arc<S>) {
+async fn take_snapshots<S: SnapshotSource>(source: Arc<S>) {
     let snapshots = source.snapshots();
-    let mut ticks = tokio::time::interval(EVERY);
+    let mut ticks = tokio::time::interval(SNAPSHOT_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         if snapshots.events.receiver_count() == 0 {
             // Both are tasks of one thread: the next dashboard sees this value and starts again.
-            snapshots.taking.store(false, Ordering::Release);
+            snapshots.is_taking.store(false, Ordering::Release);
             return;
         }
         let event = match source.snapshot().await {
-            Ok(status) => event_of(status),
+            Ok(status) => snapshot_event(status),
             Err(why) => event("trouble", &serde_json::Value::from(why).to_string()),
         };
         snapshots.events.send_replace(event);
@@ -123,11 +123,11 @@ async fn take<S: Source>(source: Arc<S>) {
 }
 
 /// Returns a snapshot as an event. If a pool has very many children, some idle ones are omitted.
-fn event_of(mut status: ServerStatus) -> Bytes {
+fn snapshot_event(mut status: ServerStatus) -> Bytes {
     for pool in &mut status.pools {
-        if pool.children.len() > CHILDREN {
+        if pool.children.len() > MAX_SHOWN_CHILDREN {
             pool.children.sort_by_key(|child| child.state == "Idle");
-            pool.children.truncate(CHILDREN);
+            pool.children.truncate(MAX_SHOWN_CHILDREN);
         }
     }
     // This cannot fail: the type has only strings for keys, and finite numbers.
@@ -143,7 +143,7 @@ fn event(name: &str, json: &str) -> Bytes {
 }
 
 /// Returns a file of the page by its relative path. `acts` says whether the page has buttons.
-pub(crate) fn file(path: &[u8], acts: bool) -> Option<(ResponseHead, Bytes)> {
+pub(crate) fn page_file(path: &[u8], acts: bool) -> Option<(ResponseHead, Bytes)> {
     let (media_type, text) = match path {
         b"" => {
             let page = include_str!("page/index.html");
@@ -166,7 +166,7 @@ pub(crate) fn file(path: &[u8], acts: bool) -> Option<(ResponseHead, Bytes)> {
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", media_type.as_bytes())
         .header(b"Cache-Control", b"no-cache")
-        .header(b"Content-Security-Policy", POLICY)
+        .header(b"Content-Security-Policy", CONTENT_SECURITY_POLICY)
         .header(b"Referrer-Policy", b"no-referrer")
         .header(b"X-Content-Type-Options", b"nosniff");
     Some((head, text))
@@ -179,13 +179,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_has_the_busy_ones_of_very_many_children() {
+    fn snapshot_has_the_busy_ones_of_very_many_children() {
         let child = |index: u16| ChildRow {
             index,
             state: if index >= 900 { "Busy" } else { "Idle" }.to_owned(),
             ..ChildRow::default()
         };
-        let event = event_of(ServerStatus {
+        let event = snapshot_event(ServerStatus {
             pools: vec![PoolStatus {
                 children: (0..1000).map(child).collect(),
                 ..PoolStatus::default()
@@ -197,12 +197,12 @@ mod tests {
         let status: ServerStatus =
             serde_json::from_str(json.strip_suffix("\n\n").unwrap()).unwrap();
         let children = &status.pools[0].children;
-        assert_eq!(children.len(), CHILDREN);
+        assert_eq!(children.len(), MAX_SHOWN_CHILDREN);
         assert_eq!(children.iter().filter(|c| c.state == "Busy").count(), 100);
     }
 
     #[test]
-    fn the_page_has_nothing_inline_and_nothing_from_elsewhere() {
+    fn dashboard_page_has_nothing_inline_and_nothing_from_elsewhere() {
         let page = include_str!("page/index.html");
         for forbidden in [
             "<style",
@@ -221,12 +221,12 @@ mod tests {
         for forbidden in ["innerHTML", "eval(", "import(", "insertAdjacentHTML"] {
             assert!(!script.contains(forbidden), "{forbidden}");
         }
-        let (head, _) = file(b"", true).unwrap();
+        let (head, _) = page_file(b"", true).unwrap();
         assert!(
             head.fields()
                 .any(|(name, _)| name == b"Content-Security-Policy")
         );
-        assert!(file(b"", true).unwrap().1 != file(b"", false).unwrap().1);
-        assert!(file(b"../x", false).is_none());
+        assert!(page_file(b"", true).unwrap().1 != page_file(b"", false).unwrap().1);
+        assert!(page_file(b"../x", false).is_none());
     }
 }

@@ -5,15 +5,15 @@
 use std::sync::Arc;
 
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_http::{ConnInfo, Handler, RequestBody, Responder};
+use howdah_http::{ConnectionInfo, RequestBody, RequestHandler, Responder};
 
-use super::{Snapshots, Source};
+use super::{SnapshotSender, SnapshotSource};
 use crate::admin::ServerStatus;
 use crate::cache::admin::AdminCommand;
-use crate::client_address::is_this_machine;
+use crate::client_address::is_loopback_or_literal_host;
 
 /// The maximum size of a request body from the page, in bytes.
-const LONGEST: u64 = 16 << 10;
+const MAX_BODY_BYTES: u64 = 16 << 10;
 
 /// The server at the other end of the control socket. Each call may block until the server responds.
 pub trait Operator: Send + Sync + 'static {
@@ -26,29 +26,29 @@ pub trait Operator: Send + Sync + 'static {
 }
 
 /// Handles the requests of the page.
-pub struct Relay<O> {
+pub struct DashboardRelay<O> {
     /// The path of the page, without its slashes.
     secret: String,
-    shown: Arc<Shown<O>>,
+    shown: Arc<OperatedServer<O>>,
 }
 
-struct Shown<O> {
+struct OperatedServer<O> {
     operator: Arc<O>,
-    snapshots: Snapshots,
+    snapshots: SnapshotSender,
 }
 
-impl<O: Operator> Source for Shown<O> {
-    fn snapshots(&self) -> &Snapshots {
+impl<O: Operator> SnapshotSource for OperatedServer<O> {
+    fn snapshots(&self) -> &SnapshotSender {
         &self.snapshots
     }
 
     async fn snapshot(&self) -> Result<ServerStatus, String> {
-        ask(&self.operator, O::status).await
+        call_operator(&self.operator, O::status).await
     }
 }
 
 /// Calls the operator in a thread that may block.
-async fn ask<O: Operator, T: Send + 'static>(
+async fn call_operator<O: Operator, T: Send + 'static>(
     operator: &Arc<O>,
     question: impl FnOnce(&O) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -57,43 +57,43 @@ async fn ask<O: Operator, T: Send + 'static>(
     asked.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-impl<O: Operator> Relay<O> {
+impl<O: Operator> DashboardRelay<O> {
     /// Returns a relay whose page is at `/secret/`.
-    pub fn new(secret: String, operator: O) -> Relay<O> {
-        Relay {
+    pub fn new(secret: String, operator: O) -> DashboardRelay<O> {
+        DashboardRelay {
             secret,
-            shown: Arc::new(Shown {
+            shown: Arc::new(OperatedServer {
                 operator: Arc::new(operator),
-                snapshots: Snapshots::default(),
+                snapshots: SnapshotSender::default(),
             }),
         }
     }
 
     /// Returns the rest of the path, if the request has the right secret and host.
-    fn rest<'a>(&self, request: &'a RequestHead) -> Option<&'a [u8]> {
+    fn path_below_secret<'a>(&self, request: &'a RequestHead) -> Option<&'a [u8]> {
         let path = request.path().strip_prefix(b"/")?;
         let (given, rest) = path.split_at_checked(self.secret.len())?;
         // The comparison takes constant time, so its duration does not help to guess the secret.
         let same = aws_lc_rs::constant_time::verify_slices_are_equal(given, self.secret.as_bytes());
         same.ok()?;
-        is_this_machine(request.host()).then_some(())?;
+        is_loopback_or_literal_host(request.host()).then_some(())?;
         rest.strip_prefix(b"/")
     }
 
     async fn act(&self, rest: &[u8], body: &mut RequestBody) -> Result<String, String> {
-        body.set_limit(LONGEST);
+        body.set_limit(MAX_BODY_BYTES);
         let mut text = Vec::new();
         while let Some(piece) = body.next().await {
             text.extend_from_slice(&piece.map_err(|why| why.name().to_owned())?);
         }
         match rest {
-            b"reload" => ask(&self.shown.operator, O::reload).await,
+            b"reload" => call_operator(&self.shown.operator, O::reload).await,
             _ => {
                 let what: AdminCommand =
                     serde_json::from_slice(&text).map_err(|error| error.to_string())?;
                 match what {
                     AdminCommand::Purge { .. } => {
-                        ask(&self.shown.operator, |o| o.purge(what)).await
+                        call_operator(&self.shown.operator, |o| o.purge(what)).await
                     }
                     _ => Err("the dashboard only purges".to_owned()),
                 }
@@ -102,52 +102,52 @@ impl<O: Operator> Relay<O> {
     }
 }
 
-/// Returns whether the page itself sends the request: no other page can send JSON here, nor this `Origin`.
+/// Returns whether the page itself sends the request: no other page can send JSON here, nor this `LineOrigin`.
 fn is_from_the_page(request: &RequestHead) -> bool {
     let own = [b"http://", request.host()].concat();
     request.header(b"origin") == Some(&own[..])
         && request.header(b"content-type") == Some(b"application/json")
 }
 
-fn answer(out: &mut Responder, status: u16, text: String) {
+fn respond(out: &mut Responder, status: u16, text: String) {
     let mut head = ResponseHead::new(status);
     head.header(b"Content-Type", b"text/plain; charset=utf-8")
         .header(b"Cache-Control", b"no-store")
         .header(b"X-Content-Type-Options", b"nosniff");
-    out.answer(&head, text);
+    out.respond(&head, text);
 }
 
-impl<O: Operator> Handler for Relay<O> {
+impl<O: Operator> RequestHandler for DashboardRelay<O> {
     async fn handle<'a>(
         &'a self,
         request: &'a RequestHead,
-        _conn: &'a ConnInfo,
+        _conn: &'a ConnectionInfo,
         body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
-        let Some(rest) = self.rest(request) else {
-            return answer(
+        let Some(rest) = self.path_below_secret(request) else {
+            return respond(
                 out,
                 404,
                 "the address that howdah dashboard printed\n".to_owned(),
             );
         };
         match (request.method(), rest) {
-            (b"GET", b"events") => Snapshots::stream(&self.shown, out).await,
+            (b"GET", b"events") => SnapshotSender::stream(&self.shown, out).await,
             (b"POST", b"reload" | b"purge") => {
                 if !is_from_the_page(request) {
-                    return answer(out, 403, "only for the page itself\n".to_owned());
+                    return respond(out, 403, "only for the page itself\n".to_owned());
                 }
                 match self.act(rest, body).await {
-                    Ok(done) => answer(out, 200, done),
-                    Err(why) => answer(out, 409, why),
+                    Ok(done) => respond(out, 200, done),
+                    Err(why) => respond(out, 409, why),
                 }
             }
-            (b"GET" | b"HEAD", _) => match super::file(rest, true) {
-                Some((head, text)) => out.answer(&head, text),
-                None => answer(out, 404, "there is nothing here\n".to_owned()),
+            (b"GET" | b"HEAD", _) => match super::page_file(rest, true) {
+                Some((head, text)) => out.respond(&head, text),
+                None => respond(out, 404, "there is nothing here\n".to_owned()),
             },
-            _ => answer(out, 405, "GET, or POST of a button\n".to_owned()),
+            _ => respond(out, 405, "GET, or POST of a button\n".to_owned()),
         }
     }
 }

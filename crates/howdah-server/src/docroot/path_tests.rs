@@ -11,7 +11,7 @@ fn check(raw: &str, expected: Result<&str, Refusal>) {
 }
 
 #[test]
-fn ordinary_paths_stay_as_they_are_and_are_not_copied() {
+fn url_path_that_is_clean_is_not_copied() {
     for raw in [
         "/",
         "/index.php",
@@ -27,7 +27,7 @@ fn ordinary_paths_stay_as_they_are_and_are_not_copied() {
 }
 
 #[test]
-fn escapes_are_decoded_once() {
+fn url_path_is_decoded_once() {
     check("/a%20b", Ok("/a b"));
     check("/%41%2dz%7E", Ok("/A-z~"));
     check("/%252e%252e/x", Ok("/%2e%2e/x"));
@@ -38,7 +38,7 @@ fn escapes_are_decoded_once() {
 }
 
 #[test]
-fn bad_escapes_and_nul_are_refused() {
+fn url_path_with_bad_escape_or_nul_is_refused() {
     for raw in ["/%", "/%4", "/%zz", "/a%4/", "/%u002e", "/%%35%63", "/%+1"] {
         check(raw, Err(Refusal::BadEscape));
     }
@@ -49,7 +49,7 @@ fn bad_escapes_and_nul_are_refused() {
 }
 
 #[test]
-fn slashes_merge_and_dot_segments_go() {
+fn url_path_slashes_merge_and_dot_segments_are_removed() {
     check("//", Ok("/"));
     check("//evil.example/x", Ok("/evil.example/x"));
     check("/a//b///c", Ok("/a/b/c"));
@@ -65,7 +65,7 @@ fn slashes_merge_and_dot_segments_go() {
 }
 
 #[test]
-fn climbing_above_the_root_is_refused_in_every_spelling() {
+fn traversal_above_the_root_is_refused_in_every_spelling() {
     for raw in [
         "/..",
         "/../",
@@ -86,7 +86,7 @@ fn climbing_above_the_root_is_refused_in_every_spelling() {
 }
 
 #[test]
-fn what_only_looks_like_a_climb_is_a_name() {
+fn traversal_lookalikes_are_names() {
     // Double encoding, `..;` of servlet containers, overlong UTF-8, full-width dots, trailing dots.
     check("/%252e%252e%252fx", Ok("/%2e%2e%2fx"));
     check("/..;/x", Ok("/..;/x"));
@@ -100,7 +100,7 @@ fn what_only_looks_like_a_climb_is_a_name() {
 }
 
 #[test]
-fn backslashes_are_bytes_but_not_in_a_climb() {
+fn backslash_is_a_byte_but_not_in_a_traversal() {
     check("/a\\b", Ok("/a\\b"));
     check("/%5cevil", Ok("/\\evil"));
     for raw in [
@@ -115,14 +115,14 @@ fn backslashes_are_bytes_but_not_in_a_climb() {
 }
 
 #[test]
-fn a_target_that_is_no_path_is_refused() {
+fn url_path_must_begin_with_a_slash() {
     for raw in ["", "*", "index.php", "?x"] {
         check(raw, Err(Refusal::BadTarget));
     }
 }
 
 #[test]
-fn relative_has_no_slash_at_either_end() {
+fn relative_path_has_no_slash_at_either_end() {
     for (raw, relative, directory) in [
         ("/", "", true),
         ("/a", "a", false),
@@ -136,7 +136,7 @@ fn relative_has_no_slash_at_either_end() {
 }
 
 #[test]
-fn an_encoded_location_can_neither_split_a_header_nor_name_another_host() {
+fn encoded_location_can_neither_split_a_header_nor_name_another_host() {
     let mut out = Vec::new();
     encode_path(b"/\\evil.example/a b\r\nX: y\xff?#", &mut out);
     assert_eq!(out, b"/%5Cevil.example/a%20b%0D%0AX:%20y%FF%3F%23");

@@ -48,7 +48,7 @@ pub enum FileKind {
 
 /// The metadata of a file from `statx`: enough to know that two calls saw the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Meta {
+pub struct FileMeta {
     /// Whether it is a file, a directory or something else.
     pub kind: FileKind,
     /// The size in bytes.
@@ -61,9 +61,9 @@ pub struct Meta {
     pub inode: (u32, u32, u64),
 }
 
-impl Meta {
-    fn new(stat: &Statx) -> Meta {
-        Meta {
+impl FileMeta {
+    fn new(stat: &Statx) -> FileMeta {
+        FileMeta {
             kind: match u32::from(stat.stx_mode) & 0o170_000 {
                 0o100_000 => FileKind::File,
                 0o040_000 => FileKind::Directory,
@@ -77,8 +77,8 @@ impl Meta {
     }
 
     /// Returns the metadata of an open file.
-    pub(crate) fn of(file: &File) -> io::Result<Meta> {
-        Ok(Meta::new(&statx(file, b"", AtFlags::EMPTY_PATH)?))
+    pub(crate) fn of(file: &File) -> io::Result<FileMeta> {
+        Ok(FileMeta::new(&statx(file, b"", AtFlags::EMPTY_PATH)?))
     }
 }
 
@@ -104,7 +104,7 @@ impl RootDir {
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let meta = Meta::new(&statx(&dir, b"", AtFlags::EMPTY_PATH)?);
+        let meta = FileMeta::new(&statx(&dir, b"", AtFlags::EMPTY_PATH)?);
         if symlinks == Symlinks::Beneath {
             // This reports now, and not at the first request, that the kernel or a sandbox does not support openat2.
             open_beneath(&dir, b".", OFlags::PATH)?;
@@ -143,59 +143,59 @@ impl RootDir {
     }
 
     /// Whether `path` (the configured one, perhaps a link) still names this directory.
-    pub fn is_still(&self, path: &Path) -> bool {
+    pub fn is_at(&self, path: &Path) -> bool {
         statx(
             rustix::fs::CWD,
             path.as_os_str().as_bytes(),
             AtFlags::empty(),
         )
-        .is_ok_and(|stat| Meta::new(&stat).inode == self.inode)
+        .is_ok_and(|stat| FileMeta::new(&stat).inode == self.inode)
     }
 
     /// Returns the metadata of the file that a URL path names below this directory. If the last segment is a symbolic
     /// link, it is not followed.
-    pub(crate) fn stat_itself(&self, url_path: &[u8]) -> Result<Meta, Refusal> {
+    pub(crate) fn stat_nofollow(&self, url_path: &[u8]) -> Result<FileMeta, Refusal> {
         let relative = url_path.strip_prefix(b"/").unwrap_or(url_path);
         let relative = relative.strip_suffix(b"/").unwrap_or(relative);
         let stat = match relative {
             b"" => statx(&self.dir, b"", AtFlags::EMPTY_PATH),
             _ => statx(&self.dir, relative, AtFlags::SYMLINK_NOFOLLOW),
         };
-        Ok(Meta::new(&stat.map_err(refusal)?))
+        Ok(FileMeta::new(&stat.map_err(refusal_for)?))
     }
 
     /// Returns the metadata of a path of the file system.
-    pub(crate) fn stat_path(path: &[u8]) -> Result<Meta, Refusal> {
+    pub(crate) fn stat_path(path: &[u8]) -> Result<FileMeta, Refusal> {
         let stat = statx(rustix::fs::CWD, path, AtFlags::empty());
-        Ok(Meta::new(&stat.map_err(refusal)?))
+        Ok(FileMeta::new(&stat.map_err(refusal_for)?))
     }
 
     /// Returns the metadata of the file that `path` names below this directory.
-    pub fn stat(&self, path: &UrlPath<'_>) -> Result<Meta, Refusal> {
+    pub fn stat(&self, path: &UrlPath<'_>) -> Result<FileMeta, Refusal> {
         self.stat_relative(path.relative())
     }
 
     /// Like [`RootDir::stat`], for the result of [`UrlPath::relative`], or such a name with a plain suffix.
-    pub(crate) fn stat_relative(&self, relative: &[u8]) -> Result<Meta, Refusal> {
+    pub(crate) fn stat_relative(&self, relative: &[u8]) -> Result<FileMeta, Refusal> {
         let stat = match self.symlinks {
             Symlinks::Follow => {
                 let relative = if relative.is_empty() { b"." } else { relative };
-                statx(&self.dir, relative, AtFlags::empty()).map_err(refusal)?
+                statx(&self.dir, relative, AtFlags::empty()).map_err(refusal_for)?
             }
             Symlinks::Owner | Symlinks::Beneath => {
                 let found = self.open_at(relative, OFlags::PATH)?;
-                statx(&found, b"", AtFlags::EMPTY_PATH).map_err(refusal)?
+                statx(&found, b"", AtFlags::EMPTY_PATH).map_err(refusal_for)?
             }
         };
-        Ok(Meta::new(&stat))
+        Ok(FileMeta::new(&stat))
     }
 
     /// Opens a regular file for reading. The metadata comes from the open descriptor, so it describes exactly the file
     /// that is read.
-    pub(crate) fn open_file(&self, relative: &[u8]) -> Result<(File, Meta), Refusal> {
+    pub(crate) fn open_file(&self, relative: &[u8]) -> Result<(File, FileMeta), Refusal> {
         // With O_NONBLOCK, opening a pipe does not wait for its writer.
         let file = self.open_at(relative, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-        let meta = Meta::new(&statx(&file, b"", AtFlags::EMPTY_PATH).map_err(refusal)?);
+        let meta = FileMeta::new(&statx(&file, b"", AtFlags::EMPTY_PATH).map_err(refusal_for)?);
         match meta.kind {
             FileKind::File => Ok((File::from(file), meta)),
             FileKind::Directory => Err(Refusal::NoIndex),
@@ -208,14 +208,14 @@ impl RootDir {
         match self.symlinks {
             Symlinks::Follow => {
                 rustix::fs::openat(&self.dir, relative, flags | OFlags::CLOEXEC, Mode::empty())
-                    .map_err(refusal)
+                    .map_err(refusal_for)
             }
             Symlinks::Beneath => open_beneath(&self.dir, relative, flags).map_err(|error| {
                 // EXDEV: a link (or a mount race) leads out of the root. ELOOP: too many links, or a magic link.
                 if error == Errno::XDEV || error == Errno::LOOP {
                     Refusal::SymlinkEscape
                 } else {
-                    refusal(error)
+                    refusal_for(error)
                 }
             }),
             Symlinks::Owner => open_by_owner(&self.dir, relative, flags),
@@ -224,7 +224,7 @@ impl RootDir {
 }
 
 /// Reads exactly `len` bytes from the start of `file`; a shorter file is an error.
-pub(crate) fn read_all(file: &File, len: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn read_exact(file: &File, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
@@ -273,21 +273,21 @@ fn open_by_owner(root: &OwnedFd, relative: &[u8], flags: OFlags) -> Result<Owned
         };
         let next = match open(dir, segment, wanted | OFlags::NOFOLLOW) {
             // With O_PATH the link itself is opened; with other flags opening it fails.
-            Ok(fd) if !is_link(&rustix::fs::fstat(&fd).map_err(refusal)?) => fd,
+            Ok(fd) if !is_link(&rustix::fs::fstat(&fd).map_err(refusal_for)?) => fd,
             Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {
                 let link = rustix::fs::statat(dir, segment, AtFlags::SYMLINK_NOFOLLOW);
-                let link = link.map_err(refusal)?;
+                let link = link.map_err(refusal_for)?;
                 if !is_link(&link) {
                     return Err(Refusal::NotFound);
                 }
-                let target = open(dir, segment, wanted).map_err(refusal)?;
-                let owner = rustix::fs::fstat(&target).map_err(refusal)?.st_uid;
+                let target = open(dir, segment, wanted).map_err(refusal_for)?;
+                let owner = rustix::fs::fstat(&target).map_err(refusal_for)?.st_uid;
                 if owner != link.st_uid {
                     return Err(Refusal::SymlinkOwner);
                 }
                 target
             }
-            Err(error) => return Err(refusal(error)),
+            Err(error) => return Err(refusal_for(error)),
         };
         here = Some(next);
     }
@@ -299,7 +299,7 @@ fn is_link(stat: &rustix::fs::Stat) -> bool {
 }
 
 /// Returns the refusal for an error of a lookup.
-fn refusal(error: Errno) -> Refusal {
+fn refusal_for(error: Errno) -> Refusal {
     match error {
         // No file can have a name that is too long for the file system.
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Refusal::NotFound,

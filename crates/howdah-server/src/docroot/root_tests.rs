@@ -30,7 +30,7 @@ fn open(dir: &tempfile::TempDir, symlinks: Symlinks) -> RootDir {
 fn check(root: &RootDir, url: &str, expected: Result<&str, Refusal>) {
     let path = UrlPath::parse(url.as_bytes()).unwrap();
     let read = root.open_file(path.relative()).map(|(file, meta)| {
-        String::from_utf8(read_all(&file, meta.size as usize).unwrap()).unwrap()
+        String::from_utf8(read_exact(&file, meta.size as usize).unwrap()).unwrap()
     });
     assert_eq!(
         read,
@@ -48,7 +48,7 @@ fn check(root: &RootDir, url: &str, expected: Result<&str, Refusal>) {
 }
 
 #[test]
-fn files_are_found_below_the_root_under_every_policy() {
+fn root_dir_finds_files_under_every_symlink_policy() {
     let dir = tree();
     for symlinks in [Symlinks::Follow, Symlinks::Owner, Symlinks::Beneath] {
         let root = open(&dir, symlinks);
@@ -73,7 +73,7 @@ fn files_are_found_below_the_root_under_every_policy() {
 }
 
 #[test]
-fn links_that_lead_outside_are_followed_or_not_as_configured() {
+fn symlinks_that_lead_outside_follow_the_policy() {
     let dir = tree();
     for symlinks in [Symlinks::Follow, Symlinks::Owner] {
         let root = open(&dir, symlinks);
@@ -88,7 +88,7 @@ fn links_that_lead_outside_are_followed_or_not_as_configured() {
 }
 
 #[test]
-fn a_link_to_another_owners_file_is_refused_by_the_owner_policy() {
+fn symlink_to_another_owners_file_is_refused_by_the_owner_policy() {
     if !rustix::process::geteuid().is_root() {
         return; // only root can make a link of another owner
     }
@@ -110,7 +110,7 @@ fn a_link_to_another_owners_file_is_refused_by_the_owner_policy() {
 }
 
 #[test]
-fn a_pipe_or_socket_is_refused_at_once() {
+fn pipe_or_socket_is_refused_at_once() {
     let dir = tree();
     let pipe = dir.path().join("root/pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
@@ -123,7 +123,7 @@ fn a_pipe_or_socket_is_refused_at_once() {
 }
 
 #[test]
-fn a_moved_deployment_link_is_noticed_and_gets_a_new_real_path() {
+fn root_dir_notices_a_moved_deployment_link() {
     let dir = tempfile::tempdir().unwrap();
     for release in ["1", "2"] {
         fs::create_dir_all(dir.path().join("releases").join(release).join("public")).unwrap();
@@ -133,17 +133,17 @@ fn a_moved_deployment_link_is_noticed_and_gets_a_new_real_path() {
     let configured = link.join("public");
     let root = RootDir::open(&configured, Symlinks::Follow).unwrap();
     assert!(root.path().ends_with(b"/releases/1/public"));
-    assert!(root.is_still(&configured));
+    assert!(root.is_at(&configured));
     symlink("releases/2", dir.path().join("next")).unwrap();
     fs::rename(dir.path().join("next"), &link).unwrap();
-    assert!(!root.is_still(&configured));
+    assert!(!root.is_at(&configured));
     let next = RootDir::open(&configured, Symlinks::Follow).unwrap();
     assert!(next.path().ends_with(b"/releases/2/public"));
     assert_ne!(root.id(), next.id());
 }
 
 #[test]
-fn the_root_directory_itself_makes_no_double_slash() {
+fn root_dir_of_slash_has_no_double_slash() {
     let root = RootDir::open(Path::new("/"), Symlinks::Follow).unwrap();
     assert_eq!(root.path(), b"/");
     assert_eq!(root.file_name(b"/x.php"), b"/x.php");

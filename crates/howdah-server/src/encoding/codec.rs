@@ -72,7 +72,7 @@ impl Encoder {
 
     /// Returns the maximum number of plain bytes that will be compressed when `length` more are written and, if `all`
     /// is set, flushed.
-    pub fn work(&self, length: usize, all: bool) -> usize {
+    pub fn pending_work(&self, length: usize, all: bool) -> usize {
         let bytes = self.gathered + length;
         match self.kind {
             Compressor::Brotli(_) if !all && bytes < BROTLI_BLOCK => 0,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_length_gives_a_whole_stream_and_text_shrinks() {
+    fn encoder_with_known_length_makes_a_complete_stream() {
         let text = b"<p>The elephant carries the howdah.</p>\n".repeat(200);
         for coding in ALL {
             let length = Some(text.len() as u64);

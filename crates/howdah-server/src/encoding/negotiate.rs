@@ -36,7 +36,7 @@ impl Coding {
 }
 
 /// Parses a weight into thousandths. Returns `None` if it is not a `qvalue` (RFC 9110 §12.4.2).
-pub(crate) fn weight(text: &[u8]) -> Option<u16> {
+pub(crate) fn parse_weight(text: &[u8]) -> Option<u16> {
     let (whole, fraction) = match text {
         [whole] => (*whole, &[][..]),
         [whole, b'.', fraction @ ..] if fraction.len() <= 3 => (*whole, fraction),
@@ -60,7 +60,10 @@ pub(crate) fn weight(text: &[u8]) -> Option<u16> {
 /// Picks from `offered` (in the server's order of preference) the coding with the client's highest weight; among equals
 /// the server's order decides. Returns `None` if the response should be sent uncompressed, because the header is
 /// absent, names no supported coding, or prefers `identity`. A member that is not grammatical is skipped.
-pub fn choose<'a>(accept: impl Iterator<Item = &'a [u8]>, offered: &[Coding]) -> Option<Coding> {
+pub fn choose_coding<'a>(
+    accept: impl Iterator<Item = &'a [u8]>,
+    offered: &[Coding],
+) -> Option<Coding> {
     let mut named: [Option<u16>; 3] = [None; 3];
     let (mut any, mut identity) = (None, None);
     for member in accept.flat_map(|line| line.split(|b| *b == b',')) {
@@ -68,7 +71,7 @@ pub fn choose<'a>(accept: impl Iterator<Item = &'a [u8]>, offered: &[Coding]) ->
         let token = parts.next().unwrap_or_default();
         let q = match parts.next() {
             None => Some(1000),
-            Some([b'q' | b'Q', b'=', value @ ..]) => weight(value),
+            Some([b'q' | b'Q', b'=', value @ ..]) => parse_weight(value),
             Some(_) => None,
         };
         let Some(q) = q else { continue };
@@ -97,7 +100,7 @@ mod tests {
     use Coding::{Brotli, Gzip, Zstd};
 
     #[test]
-    fn the_clients_weights_go_before_the_servers_order() {
+    fn client_weights_precede_the_servers_order() {
         let ours = [Zstd, Brotli, Gzip];
         for (header, expected) in [
             ("gzip, deflate, br, zstd", Some(Zstd)),
@@ -120,14 +123,14 @@ mod tests {
             ("", None),
             ("gzipped", None),
         ] {
-            let got = choose([header.as_bytes()].into_iter(), &ours);
+            let got = choose_coding([header.as_bytes()].into_iter(), &ours);
             assert_eq!(got, expected, "{header:?}");
         }
-        assert_eq!(choose(std::iter::empty(), &ours), None);
+        assert_eq!(choose_coding(std::iter::empty(), &ours), None);
         assert_eq!(
-            choose([&b"br"[..], b"gzip"].into_iter(), &[Gzip, Brotli]),
+            choose_coding([&b"br"[..], b"gzip"].into_iter(), &[Gzip, Brotli]),
             Some(Gzip)
         );
-        assert_eq!(choose([&b"br"[..]].into_iter(), &[Gzip]), None);
+        assert_eq!(choose_coding([&b"br"[..]].into_iter(), &[Gzip]), None);
     }
 }

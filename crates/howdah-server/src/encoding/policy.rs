@@ -7,7 +7,7 @@ use super::negotiate::{self, Coding};
 
 /// The minimum length in bytes of a body that is compressed, if the length is known. A shorter response fits into one
 /// packet either way.
-pub const MIN_SIZE: u64 = 860;
+pub const MIN_ENCODED_BYTES: u64 = 860;
 
 /// The section `[compression]` of the configuration: which responses are compressed, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,13 +33,13 @@ pub enum NotEncoded {
     NoTransform,
     /// `Content-Type` is not a type that is compressed.
     Type,
-    /// The body is shorter than [`MIN_SIZE`].
+    /// The body is shorter than [`MIN_ENCODED_BYTES`].
     Small,
 }
 
 /// The parts of a response's header that decide whether it is compressed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Facts<'a> {
+pub struct EncodingFacts<'a> {
     /// The response's status code.
     pub status: u16,
     /// The value of `Content-Type`, if the response has one.
@@ -54,9 +54,9 @@ pub struct Facts<'a> {
     pub length: Option<u64>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> EncodingFacts<'a> {
     /// Takes one header into account.
-    pub fn field(&mut self, name: &[u8], value: &'a [u8]) {
+    pub fn add_header(&mut self, name: &[u8], value: &'a [u8]) {
         match name.len() {
             12 if name.eq_ignore_ascii_case(b"content-type") => self.content_type = Some(value),
             16 if name.eq_ignore_ascii_case(b"content-encoding") => self.content_encoding = true,
@@ -113,7 +113,7 @@ impl EncodingConfig {
 
     /// Whether this response would be compressed for a client that accepts it. `Ok` also means that the response varies
     /// by `Accept-Encoding`, whatever this client sent.
-    pub fn allows(&self, facts: &Facts<'_>) -> Result<(), NotEncoded> {
+    pub fn allows(&self, facts: &EncodingFacts<'_>) -> Result<(), NotEncoded> {
         if self.codings.is_empty() {
             return Err(NotEncoded::Off);
         }
@@ -143,7 +143,7 @@ impl EncodingConfig {
         if !is_text_type(media_type) && !listed() {
             return Err(NotEncoded::Type);
         }
-        if facts.length.is_some_and(|n| n < MIN_SIZE) {
+        if facts.length.is_some_and(|n| n < MIN_ENCODED_BYTES) {
             return Err(NotEncoded::Small);
         }
         Ok(())
@@ -160,7 +160,7 @@ pub fn apply(
 ) -> Option<Coding> {
     let choice = choose(head, request, config, length)?;
     let coding = choice.coding;
-    choice.say(head, coding.is_some());
+    choice.apply_to(head, coding.is_some());
     coding
 }
 
@@ -170,11 +170,11 @@ pub fn choose(
     request: &RequestHead,
     config: &EncodingConfig,
     length: Option<u64>,
-) -> Option<Choice> {
-    let facts = Facts {
+) -> Option<CodingChoice> {
+    let facts = EncodingFacts {
         status: head.status,
         length,
-        ..Facts::default()
+        ..EncodingFacts::default()
     };
     choice(head, request, config, facts)
 }
@@ -185,20 +185,20 @@ pub fn apply_to_not_modified(
     head: &mut ResponseHead,
     request: &RequestHead,
     config: &EncodingConfig,
-    facts: Facts<'_>,
+    facts: EncodingFacts<'_>,
 ) {
-    let facts = Facts {
+    let facts = EncodingFacts {
         status: 200,
         ..facts
     };
     if let Some(choice) = choice(head, request, config, facts) {
         let coded = choice.coding.is_some();
-        choice.say(head, coded);
+        choice.apply_to(head, coded);
     }
 }
 
 /// The coding chosen for a client, of a response that other clients may get in another form.
-pub struct Choice {
+pub struct CodingChoice {
     /// The coding that the client prefers; `None` to send the body uncompressed.
     pub coding: Option<Coding>,
     etag: Option<Vec<u8>>,
@@ -212,15 +212,18 @@ fn choice<'a>(
     head: &'a ResponseHead,
     request: &RequestHead,
     config: &EncodingConfig,
-    mut facts: Facts<'a>,
-) -> Option<Choice> {
+    mut facts: EncodingFacts<'a>,
+) -> Option<CodingChoice> {
     // A small response is never compressed, so its headers need no check.
-    if facts.length.is_some_and(|length| length < MIN_SIZE) {
+    if facts
+        .length
+        .is_some_and(|length| length < MIN_ENCODED_BYTES)
+    {
         return None;
     }
     let (mut etag, mut ranges, mut varies) = (None, false, false);
     for (name, value) in head.fields() {
-        facts.field(name, value);
+        facts.add_header(name, value);
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"etag") => etag = Some(value),
             4 if name.eq_ignore_ascii_case(b"vary") => {
@@ -234,8 +237,8 @@ fn choice<'a>(
         }
     }
     config.allows(&facts).ok()?;
-    let coding = negotiate::choose(request.header_all(b"accept-encoding"), &config.codings);
-    Some(Choice {
+    let coding = negotiate::choose_coding(request.header_all(b"accept-encoding"), &config.codings);
+    Some(CodingChoice {
         etag: etag.filter(|_| coding.is_some()).map(weakened),
         coding,
         ranges,
@@ -243,11 +246,11 @@ fn choice<'a>(
     })
 }
 
-impl Choice {
+impl CodingChoice {
     /// Edits the header: adds `Vary`, since other clients get another form. If the body is sent `coded`, it also sets
     /// `Content-Encoding`, weakens the entity tag, and removes `Accept-Ranges`, since offsets of the plain bytes are
     /// meaningless in coded ones. A 304 does not name its coding.
-    pub fn say(self, head: &mut ResponseHead, coded: bool) {
+    pub fn apply_to(self, head: &mut ResponseHead, coded: bool) {
         if let Some(coding) = self.coding.filter(|_| coded) {
             if let Some(etag) = self.etag {
                 head.remove(b"ETag").header(b"ETag", &etag);
@@ -284,13 +287,13 @@ mod tests {
         length: Option<u64>,
         expected: Result<(), NotEncoded>,
     ) {
-        let mut facts = Facts {
+        let mut facts = EncodingFacts {
             status,
             length,
-            ..Facts::default()
+            ..EncodingFacts::default()
         };
         for (name, value) in fields {
-            facts.field(name.as_bytes(), value.as_bytes());
+            facts.add_header(name.as_bytes(), value.as_bytes());
         }
         assert_eq!(
             EncodingConfig::all().allows(&facts),
@@ -300,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn only_text_that_nobody_encoded_or_forbade_is_compressed() {
+    fn encoding_applies_only_to_text_that_permits_it() {
         let html = ("Content-Type", "text/html; charset=UTF-8");
         check(200, &[html], None, Ok(()));
         check(404, &[html], Some(5000), Ok(()));
@@ -356,11 +359,11 @@ mod tests {
             codings: Vec::new(),
             ..EncodingConfig::all()
         };
-        assert_eq!(off.allows(&Facts::default()), Err(NotEncoded::Off));
+        assert_eq!(off.allows(&EncodingFacts::default()), Err(NotEncoded::Off));
     }
 
     #[test]
-    fn the_head_tells_what_was_done() {
+    fn encoding_edits_the_head() {
         use crate::testing::request;
         let html = ("Content-Type", "text/html");
         let check = |fields: &[(&str, &str)], accept: &str, length, lines: &str, coding| {
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strong_tag_is_weakened_and_a_weak_one_stays() {
+    fn weakened_tag_of_a_strong_and_a_weak_tag() {
         assert_eq!(weakened(b"\"a\""), b"W/\"a\"");
         assert_eq!(weakened(b"W/\"a\""), b"W/\"a\"");
     }

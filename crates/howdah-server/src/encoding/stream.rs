@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 
 use super::codec::Encoder;
 use super::negotiate::Coding;
-use super::worker::{self, SLICE, Work};
+use super::worker::{self, CompressionWork, SLICE_BYTES};
 
 /// Returns how many plain bytes are compressed at once on the calling thread: about a third of a millisecond of work.
-pub(crate) fn at_once(coding: Coding) -> usize {
+pub(crate) fn max_inline_bytes(coding: Coding) -> usize {
     match coding {
         Coding::Gzip => 32 << 10,
         Coding::Brotli => 12 << 10,
@@ -24,13 +24,13 @@ pub(crate) fn at_once(coding: Coding) -> usize {
 
 /// Whether a response of this length (if known) should be compressed. While the workers are too busy, a long one is
 /// better sent uncompressed.
-pub(crate) fn is_worth_waiting(coding: Coding, length: Option<u64>) -> bool {
-    length.is_some_and(|length| length <= at_once(coding) as u64) || !worker::is_busy()
+pub(crate) fn is_worth_encoding(coding: Coding, length: Option<u64>) -> bool {
+    length.is_some_and(|length| length <= max_inline_bytes(coding) as u64) || !worker::is_busy()
 }
 
 /// What the encoder does after the pieces.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum FlushMode {
     /// More pieces follow; the encoder may hold bytes back.
     More,
     /// Everything so far must be decodable.
@@ -43,9 +43,10 @@ pub(crate) enum Then {
 pub(crate) type CodedPieces = io::Result<(Option<Encoder>, Vec<u8>)>;
 
 /// Compresses `pieces`, and then continues, flushes or ends the stream as `then` says.
-pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encoding {
+pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: FlushMode) -> Encoding {
     let length: usize = pieces.iter().map(Bytes::len).sum();
-    let is_long = encoder.work(length, then != Then::More) > at_once(encoder.coding());
+    let is_long =
+        encoder.pending_work(length, then != FlushMode::More) > max_inline_bytes(encoder.coding());
     let mut piece = EncodingWork {
         encoder: Some(encoder),
         pieces,
@@ -55,13 +56,13 @@ pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encodi
         answer: None,
     };
     if !is_long {
-        return Encoding(EncodingState::Done(Some(Box::new(piece.all()))));
+        return Encoding(EncodingState::Done(Some(Box::new(piece.encode_all()))));
     }
     let (answer, coded) = oneshot::channel();
     piece.answer = Some(answer);
     // If there are no threads, the channel closes and the future returns an error.
     drop(worker::enqueue(Box::new(piece), length as u64));
-    Encoding(EncodingState::Elsewhere(coded))
+    Encoding(EncodingState::OnWorker(coded))
 }
 
 /// The compression of some pieces.
@@ -69,7 +70,7 @@ pub(crate) struct Encoding(EncodingState);
 
 enum EncodingState {
     Done(Option<Box<CodedPieces>>),
-    Elsewhere(oneshot::Receiver<CodedPieces>),
+    OnWorker(oneshot::Receiver<CodedPieces>),
 }
 
 impl Future for Encoding {
@@ -81,7 +82,7 @@ impl Future for Encoding {
             EncodingState::Done(coded) => {
                 Poll::Ready(coded.take().map_or_else(|| Err(gone()), |coded| *coded))
             }
-            EncodingState::Elsewhere(coded) => Pin::new(coded)
+            EncodingState::OnWorker(coded) => Pin::new(coded)
                 .poll(cx)
                 .map(|coded| coded.unwrap_or_else(|_| Err(gone()))),
         }
@@ -93,31 +94,31 @@ struct EncodingWork {
     pieces: Vec<Bytes>,
     /// The index of the current piece, and how many of its bytes are done.
     at: (usize, usize),
-    then: Then,
+    then: FlushMode,
     coded: Vec<u8>,
     answer: Option<oneshot::Sender<CodedPieces>>,
 }
 
 impl EncodingWork {
     /// Compresses a slice. Returns whether it was the last.
-    fn slice(&mut self) -> io::Result<bool> {
+    fn encode_slice(&mut self) -> io::Result<bool> {
         let Some(encoder) = &mut self.encoder else {
             return Ok(true);
         };
         if let Some(piece) = self.pieces.get(self.at.0) {
             let rest = &piece[self.at.1..];
-            let slice = &rest[..rest.len().min(SLICE)];
+            let slice = &rest[..rest.len().min(SLICE_BYTES)];
             self.coded.append(&mut encoder.write(slice)?);
             self.at = match slice.len() == rest.len() {
                 true => (self.at.0 + 1, 0),
                 false => (self.at.0, self.at.1 + slice.len()),
             };
-            return Ok(self.then == Then::More && self.at.0 == self.pieces.len());
+            return Ok(self.then == FlushMode::More && self.at.0 == self.pieces.len());
         }
         match self.then {
-            Then::More => {}
-            Then::Flush => self.coded.append(&mut encoder.flush()?),
-            Then::End => {
+            FlushMode::More => {}
+            FlushMode::Flush => self.coded.append(&mut encoder.flush()?),
+            FlushMode::End => {
                 if let Some(encoder) = self.encoder.take() {
                     self.coded.append(&mut encoder.finish()?);
                 }
@@ -126,18 +127,18 @@ impl EncodingWork {
         Ok(true)
     }
 
-    fn all(&mut self) -> CodedPieces {
-        while !self.slice()? {}
+    fn encode_all(&mut self) -> CodedPieces {
+        while !self.encode_slice()? {}
         Ok((self.encoder.take(), std::mem::take(&mut self.coded)))
     }
 }
 
-impl Work for EncodingWork {
+impl CompressionWork for EncodingWork {
     fn step(&mut self) -> bool {
         if self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) {
             return true;
         }
-        let coded = match self.slice() {
+        let coded = match self.encode_slice() {
             Ok(false) => return false,
             Ok(true) => Ok((self.encoder.take(), std::mem::take(&mut self.coded))),
             Err(error) => Err(error),

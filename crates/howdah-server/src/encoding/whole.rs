@@ -15,25 +15,25 @@ use tokio::sync::Notify;
 
 use super::codec::Encoder;
 use super::negotiate::Coding;
-use super::worker::{self, SLICE, Work};
+use super::worker::{self, CompressionWork, SLICE_BYTES};
 
 /// How long a response waits for its compressed form before it is sent uncompressed. Most forms are ready in 30 ms, and
 /// a client is better served by a quarter of the bytes; behind the work of many others it is not.
-const PATIENCE: Duration = Duration::from_millis(250);
+const MAX_FORM_WAIT: Duration = Duration::from_millis(250);
 
 /// A body to compress.
-pub(crate) enum Plain {
+pub(crate) enum PlainBody {
     /// Bytes that are in memory.
     Bytes(Bytes),
     /// This many bytes from the start of a file.
     File(File, u64),
 }
 
-impl Plain {
+impl PlainBody {
     fn len(&self) -> u64 {
         match self {
-            Plain::Bytes(bytes) => bytes.len() as u64,
-            Plain::File(_, len) => *len,
+            PlainBody::Bytes(bytes) => bytes.len() as u64,
+            PlainBody::File(_, len) => *len,
         }
     }
 }
@@ -43,12 +43,12 @@ type WholeForm = Option<Bytes>;
 
 /// The outcome of a compression, for all requests that wait for it.
 #[derive(Default)]
-struct Completion {
+struct CompressionOutcome {
     outcome: OnceLock<WholeForm>,
     completed: Notify,
 }
 
-impl Completion {
+impl CompressionOutcome {
     fn complete(&self, outcome: WholeForm) {
         // The first outcome counts.
         let _ = self.outcome.set(outcome);
@@ -67,41 +67,41 @@ impl Completion {
 }
 
 /// The bodies that are being compressed now, by a key that the caller chooses.
-pub(crate) struct UnderWay<K>(LazyLock<Mutex<HashMap<K, Arc<Completion>>>>);
+pub(crate) struct CompressionsInProgress<K>(LazyLock<Mutex<HashMap<K, Arc<CompressionOutcome>>>>);
 
-impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
-    pub(crate) const fn new() -> UnderWay<K> {
-        UnderWay(LazyLock::new(Mutex::default))
+impl<K: Copy + Eq + Hash + Send> CompressionsInProgress<K> {
+    pub(crate) const fn new() -> CompressionsInProgress<K> {
+        CompressionsInProgress(LazyLock::new(Mutex::default))
     }
 
-    fn words(&self) -> MutexGuard<'_, HashMap<K, Arc<Completion>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<CompressionOutcome>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for `key`'s body in `coding`, which is made from `plain` unless it is being made already. `keep` is called
     /// with the result, on another thread, before the entry is removed here. Returns `None` if the body is to be sent
     /// uncompressed, because that is shorter, or because too much is being compressed.
-    pub(crate) async fn get(
+    pub(crate) async fn wait_for_form(
         &'static self,
         key: K,
         coding: Coding,
-        plain: impl FnOnce() -> io::Result<Plain>,
-        keep: impl FnOnce(&Plain, &WholeForm) + Send + 'static,
+        plain: impl FnOnce() -> io::Result<PlainBody>,
+        keep: impl FnOnce(&PlainBody, &WholeForm) + Send + 'static,
     ) -> io::Result<WholeForm> {
         let completion = {
-            let mut words = self.words();
+            let mut words = self.lock();
             match words.get(&key) {
                 Some(completion) => completion.clone(),
                 None => {
                     let plain = plain()?;
                     let length = plain.len();
-                    let completion = Arc::<Completion>::default();
-                    let making = Making {
+                    let completion = Arc::<CompressionOutcome>::default();
+                    let making = WholeBodyWork {
                         encoder: Some(Encoder::new(coding, Some(length))?),
                         plain,
                         at: 0,
                         coded: Vec::new(),
-                        end: Some(Box::new(WholeEnding {
+                        end: Some(Box::new(WholeBodyEnd {
                             under_way: self,
                             key,
                             completion: completion.clone(),
@@ -111,32 +111,32 @@ impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
                     words.insert(key, completion.clone());
                     drop(words);
                     // Refused work is dropped, which completes its waiters.
-                    drop(worker::offer(Box::new(making), length));
+                    drop(worker::try_enqueue(Box::new(making), length));
                     completion
                 }
             }
         };
-        let waited = tokio::time::timeout(PATIENCE, completion.wait()).await;
+        let waited = tokio::time::timeout(MAX_FORM_WAIT, completion.wait()).await;
         Ok(waited.unwrap_or(None))
     }
 }
 
 /// Delivers the outcome of a compression.
-trait Ending: Send {
-    fn end(&mut self, plain: &Plain, outcome: WholeForm);
+trait CompressionEnd: Send {
+    fn end(&mut self, plain: &PlainBody, outcome: WholeForm);
 }
 
-type Keep = Box<dyn FnOnce(&Plain, &WholeForm) + Send>;
+type KeepForm = Box<dyn FnOnce(&PlainBody, &WholeForm) + Send>;
 
-struct WholeEnding<K: Copy + Eq + Hash + Send + 'static> {
-    under_way: &'static UnderWay<K>,
+struct WholeBodyEnd<K: Copy + Eq + Hash + Send + 'static> {
+    under_way: &'static CompressionsInProgress<K>,
     key: K,
-    completion: Arc<Completion>,
-    keep: Option<Keep>,
+    completion: Arc<CompressionOutcome>,
+    keep: Option<KeepForm>,
 }
 
-impl<K: Copy + Eq + Hash + Send> Ending for WholeEnding<K> {
-    fn end(&mut self, plain: &Plain, outcome: WholeForm) {
+impl<K: Copy + Eq + Hash + Send> CompressionEnd for WholeBodyEnd<K> {
+    fn end(&mut self, plain: &PlainBody, outcome: WholeForm) {
         if let Some(keep) = self.keep.take() {
             keep(plain, &outcome);
         }
@@ -144,32 +144,32 @@ impl<K: Copy + Eq + Hash + Send> Ending for WholeEnding<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash + Send + 'static> Drop for WholeEnding<K> {
+impl<K: Copy + Eq + Hash + Send + 'static> Drop for WholeBodyEnd<K> {
     fn drop(&mut self) {
-        self.under_way.words().remove(&self.key);
+        self.under_way.lock().remove(&self.key);
         self.completion.complete(None);
     }
 }
 
-struct Making {
+struct WholeBodyWork {
     encoder: Option<Encoder>,
-    plain: Plain,
+    plain: PlainBody,
     at: u64,
     coded: Vec<u8>,
-    end: Option<Box<dyn Ending>>,
+    end: Option<Box<dyn CompressionEnd>>,
 }
 
-impl Making {
+impl WholeBodyWork {
     /// Compresses the next slice. Returns true when everything is compressed.
     fn slice(&mut self) -> io::Result<bool> {
         let Some(encoder) = &mut self.encoder else {
             return Ok(true);
         };
         let length = self.plain.len();
-        let take = (length - self.at).min(SLICE as u64) as usize;
+        let take = (length - self.at).min(SLICE_BYTES as u64) as usize;
         let mut coded = match &self.plain {
-            Plain::Bytes(bytes) => encoder.write(&bytes[self.at as usize..][..take])?,
-            Plain::File(file, _) => {
+            PlainBody::Bytes(bytes) => encoder.write(&bytes[self.at as usize..][..take])?,
+            PlainBody::File(file, _) => {
                 let mut slice = vec![0; take];
                 file.read_exact_at(&mut slice, self.at)?;
                 encoder.write(&slice)?
@@ -187,7 +187,7 @@ impl Making {
     }
 }
 
-impl Work for Making {
+impl CompressionWork for WholeBodyWork {
     fn step(&mut self) -> bool {
         let outcome = match self.slice() {
             Ok(false) => return false,

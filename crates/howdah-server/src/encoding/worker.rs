@@ -9,48 +9,51 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use howdah_http::memory::{self, Pressure};
+use howdah_http::memory::{self, MemoryPressure};
 
 /// How many plain bytes are compressed before other work gets its turn: 2 ms of brotli.
-pub(super) const SLICE: usize = 64 << 10;
+pub(super) const SLICE_BYTES: usize = 64 << 10;
 /// How many plain bytes may wait, of bodies that need not be compressed: half a second of brotli.
-const MOST_WAITING: u64 = 16 << 20;
+const MAX_WAITING_BYTES: u64 = 16 << 20;
 /// When more plain bytes than this wait, scripts' pages are sent uncompressed: an eighth of a second of brotli.
-const BUSY: u64 = 4 << 20;
+const BUSY_THRESHOLD_BYTES: u64 = 4 << 20;
 
 /// Work that is done a slice at a time.
-pub(super) trait Work: Send {
+pub(super) trait CompressionWork: Send {
     /// Does one slice. Returns whether that was the last.
     fn step(&mut self) -> bool;
 }
 
 struct QueuedWork {
-    work: Box<dyn Work>,
+    work: Box<dyn CompressionWork>,
     length: u64,
 }
 
-struct Queue {
+struct WorkQueue {
     waiting: VecDeque<QueuedWork>,
     /// The number of bytes of waiting and current work.
     bytes: u64,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue {
+static QUEUE: Mutex<WorkQueue> = Mutex::new(WorkQueue {
     waiting: VecDeque::new(),
     bytes: 0,
 });
-static MORE: Condvar = Condvar::new();
+static WORK_ADDED: Condvar = Condvar::new();
 
-fn queue() -> MutexGuard<'static, Queue> {
+fn queue() -> MutexGuard<'static, WorkQueue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Submits `work` on `length` bytes. Returns it if too much is waiting.
-pub(super) fn offer(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work>> {
+pub(super) fn try_enqueue(
+    work: Box<dyn CompressionWork>,
+    length: u64,
+) -> Result<(), Box<dyn CompressionWork>> {
     let mut queue = queue();
     // A single body may be longer than the limit. While memory is short, no body is kept in two forms.
-    if memory::pressure() != Pressure::None
-        || queue.bytes > 0 && queue.bytes + length > MOST_WAITING
+    if memory::pressure() != MemoryPressure::None
+        || queue.bytes > 0 && queue.bytes + length > MAX_WAITING_BYTES
     {
         return Err(work);
     }
@@ -58,28 +61,31 @@ pub(super) fn offer(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work
 }
 
 /// Submits `work` on `length` bytes, however much is waiting. Returns it if there are no threads.
-pub(super) fn enqueue(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work>> {
+pub(super) fn enqueue(
+    work: Box<dyn CompressionWork>,
+    length: u64,
+) -> Result<(), Box<dyn CompressionWork>> {
     push(&mut queue(), QueuedWork { work, length })
 }
 
 /// Whether so much is waiting that a page is better sent uncompressed.
 pub(super) fn is_busy() -> bool {
-    queue().bytes > BUSY
+    queue().bytes > BUSY_THRESHOLD_BYTES
 }
 
-fn push(queue: &mut Queue, entry: QueuedWork) -> Result<(), Box<dyn Work>> {
-    if !start() {
+fn push(queue: &mut WorkQueue, entry: QueuedWork) -> Result<(), Box<dyn CompressionWork>> {
+    if !start_threads() {
         return Err(entry.work);
     }
     queue.bytes += entry.length;
     queue.waiting.push_back(entry);
-    MORE.notify_one();
+    WORK_ADDED.notify_one();
     Ok(())
 }
 
 /// Starts the threads when there is work for the first time: one for two cores, so PHP and the front keep the others.
 /// Returns whether there are any.
-fn start() -> bool {
+fn start_threads() -> bool {
     static STARTED: OnceLock<bool> = OnceLock::new();
     *STARTED.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -100,7 +106,11 @@ fn run() {
             loop {
                 match queue.waiting.pop_front() {
                     Some(entry) => break entry,
-                    None => queue = MORE.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                    None => {
+                        queue = WORK_ADDED
+                            .wait(queue)
+                            .unwrap_or_else(PoisonError::into_inner)
+                    }
                 }
             }
         };

@@ -4,27 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::Limit;
-use super::places::Places;
-use crate::tally::Tally;
+use super::ClientLimit;
+use super::permits::ClientPermits;
+use crate::sharded_counter::ShardedCounter;
 
 /// How many requests may wait for a PHP process, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    pub most: usize,
-    pub longest: Duration,
+pub(super) struct WaitLimits {
+    pub max_waiting: usize,
+    pub max_wait: Duration,
 }
 
-impl Patience {
+impl WaitLimits {
     /// For one client: a browser requests all parts of a page at once.
-    pub const OF_A_CLIENT: Patience = Patience {
-        most: 64,
-        longest: Duration::from_secs(10),
+    pub const PER_CLIENT: WaitLimits = WaitLimits {
+        max_waiting: 64,
+        max_wait: Duration::from_secs(10),
     };
     /// For all clients together that have left scripts running: the defaults of a pool's queue.
-    pub const OF_LEAVERS: Patience = Patience {
-        most: 1024,
-        longest: Duration::from_secs(30),
+    pub const ABANDONED_SCRIPTS: WaitLimits = WaitLimits {
+        max_waiting: 1024,
+        max_wait: Duration::from_secs(30),
     };
 }
 
@@ -43,29 +43,31 @@ pub struct MeterName {
 #[derive(Debug)]
 pub struct Meter {
     /// The limit.
-    pub limit: Arc<Limit>,
+    pub limit: Arc<ClientLimit>,
     /// A number that no other meter of the process has.
     pub(super) id: u64,
     /// The permits of clients' requests in progress, if the limit is about them.
-    pub(super) connections: Option<Arc<Places>>,
+    pub(super) connections: Option<Arc<ClientPermits>>,
     /// The permits of requests that have or wait for a PHP process, if the limit is about them.
-    pub(super) processes: Option<Arc<Places>>,
+    pub(super) processes: Option<Arc<ClientPermits>>,
     /// How long a request may wait for a PHP process.
-    pub longest_wait: Duration,
+    pub max_wait: Duration,
     /// The number of refused requests.
-    pub(super) refused: Tally,
+    pub(super) refused: ShardedCounter,
 }
 
 impl Meter {
-    pub(super) fn new(limit: Arc<Limit>, patience: Patience) -> Meter {
+    pub(super) fn new(limit: Arc<ClientLimit>, patience: WaitLimits) -> Meter {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Meter {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            connections: limit.connections.map(|most| Places::new(most, 0)),
-            processes: limit.processes.map(|most| Places::new(most, patience.most)),
-            longest_wait: patience.longest,
+            connections: limit.connections.map(|most| ClientPermits::new(most, 0)),
+            processes: limit
+                .processes
+                .map(|most| ClientPermits::new(most, patience.max_waiting)),
+            max_wait: patience.max_wait,
             limit,
-            refused: Tally::default(),
+            refused: ShardedCounter::default(),
         }
     }
 
@@ -77,7 +79,7 @@ impl Meter {
     /// Returns how many requests wait for a PHP process.
     pub fn waiting(&self) -> u64 {
         let processes = self.processes.as_ref();
-        processes.map_or(0, |places| places.count().1)
+        processes.map_or(0, |places| places.taken_and_waiting().1)
     }
 
     /// Returns how many requests were refused.

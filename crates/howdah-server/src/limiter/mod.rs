@@ -3,7 +3,7 @@
 //!
 //! - [`rate`]: the arithmetic of a rate; the caller passes the time.
 //! - `table`: the state of clients' rates, in bounded memory.
-//! - [`places`]: permits for requests in progress, and the requests that wait for a process.
+//! - [`permits`]: permits for requests in progress, and the requests that wait for a process.
 //! - [`meter`]: the counters of one limit, which outlive a reload.
 //!
 //! The algorithm is that of nginx' `limit_req` with `nodelay`: a leaky bucket that holds `burst` requests beyond the
@@ -11,7 +11,7 @@
 //! as with nginx.
 
 pub mod meter;
-pub mod places;
+pub mod permits;
 pub mod rate;
 mod table;
 
@@ -23,14 +23,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use howdah_http::network;
-use meter::{Meter, MeterName, Patience};
-use places::{Entry, Line, Place};
+use meter::{Meter, MeterName, WaitLimits};
+use permits::{ClientPermit, PermitQueue, PermitRequest};
 use rate::Rate;
-use table::Table;
+use table::ClientTable;
 
 /// The limit of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct ClientLimit {
     /// `limit`: the preset's name, if the limit selects its requests by a preset.
     pub preset: Option<&'static str>,
     /// `rate`, `burst`: how many requests a client may send in a time.
@@ -43,10 +43,17 @@ pub struct Limit {
     pub by: LimitBy,
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for ClientLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [Over::Rate, Over::Connections, Over::Processes];
-        let parts: Vec<_> = parts.iter().filter_map(|over| self.part(*over)).collect();
+        let parts = [
+            LimitPart::Rate,
+            LimitPart::Connections,
+            LimitPart::Processes,
+        ];
+        let parts: Vec<_> = parts
+            .iter()
+            .filter_map(|over| self.describe_part(*over))
+            .collect();
         if let Some(preset) = self.preset {
             write!(f, "limit {preset}, ")?;
         }
@@ -54,13 +61,13 @@ impl fmt::Display for Limit {
     }
 }
 
-impl Limit {
+impl ClientLimit {
     /// Returns one part of the limit as text, if the limit has that part.
-    pub fn part(&self, over: Over) -> Option<String> {
+    pub fn describe_part(&self, over: LimitPart) -> Option<String> {
         match over {
-            Over::Rate => Some(format!("rate {}", self.rate?)),
-            Over::Connections => Some(format!("connections {}", self.connections?)),
-            Over::Processes => Some(format!("processes {}", self.processes?)),
+            LimitPart::Rate => Some(format!("rate {}", self.rate?)),
+            LimitPart::Connections => Some(format!("connections {}", self.connections?)),
+            LimitPart::Processes => Some(format!("processes {}", self.processes?)),
         }
     }
 }
@@ -82,24 +89,24 @@ pub enum LimitBy {
 
 /// The value that identifies a client, according to the limit's [`LimitBy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shown<'a> {
+pub enum ClientIdentity<'a> {
     /// The client's address; `None` for a client on a unix socket.
     Address(Option<IpAddr>),
     /// The value of a header or cookie.
     Value(&'a [u8]),
     /// All clients are one.
-    Anybody,
+    Everyone,
 }
 
 impl LimitBy {
     /// Returns the identity of the client at this address.
-    pub fn at(&self, address: Option<IpAddr>) -> Shown<'static> {
+    pub fn client_at(&self, address: Option<IpAddr>) -> ClientIdentity<'static> {
         match self {
-            LimitBy::All => Shown::Anybody,
-            LimitBy::Network(v4, v6) => {
-                Shown::Address(address.map(|address| network::beginning(address, *v4, *v6)))
-            }
-            _ => Shown::Address(address.map(network::of_one_client)),
+            LimitBy::All => ClientIdentity::Everyone,
+            LimitBy::Network(v4, v6) => ClientIdentity::Address(
+                address.map(|address| network::network_address(address, *v4, *v6)),
+            ),
+            _ => ClientIdentity::Address(address.map(network::client_network)),
         }
     }
 }
@@ -111,7 +118,7 @@ pub struct ClientKey(u64);
 /// The state of all limits. All threads and all configurations of the process share one value.
 #[derive(Debug)]
 pub struct Limiter {
-    table: Table,
+    table: ClientTable,
     keys: RandomState,
     started: Instant,
     meters: Mutex<BTreeMap<MeterName, Weak<Meter>>>,
@@ -120,7 +127,7 @@ pub struct Limiter {
 impl Default for Limiter {
     fn default() -> Limiter {
         Limiter {
-            table: Table::new(table::CAPACITY),
+            table: ClientTable::new(table::MAX_CLIENTS),
             keys: RandomState::new(),
             started: Instant::now(),
             meters: Mutex::default(),
@@ -130,7 +137,7 @@ impl Default for Limiter {
 
 /// The part of a limit that a client exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum LimitPart {
     /// Too many requests in a time.
     Rate,
     /// Too many requests at once.
@@ -143,29 +150,34 @@ pub enum Over {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
     /// The part of the limit that the request exceeds.
-    pub over: Over,
+    pub over: LimitPart,
     /// How long to wait until the next request would pass; an estimate for all parts but the rate.
     pub wait: Duration,
     /// Whether the log has had no entry about this client for a while.
-    pub is_news: bool,
+    pub should_log: bool,
 }
 
 /// The result of asking for one of a client's PHP processes.
 #[derive(Debug)]
-pub enum Process {
+pub enum ProcessPermit {
     /// The request has a permit.
-    Free(Place),
+    Acquired(ClientPermit),
     /// Other requests of the same client have all permits, and the request waits.
-    Waits(Line),
+    Queued(PermitQueue),
 }
 
 impl Limiter {
     /// Returns the meter of this name: that of the previous configuration, if its limit is the same.
-    pub fn meter(&self, name: MeterName, limit: &Arc<Limit>) -> Arc<Meter> {
-        self.patient_meter(name, limit, Patience::OF_A_CLIENT)
+    pub fn meter(&self, name: MeterName, limit: &Arc<ClientLimit>) -> Arc<Meter> {
+        self.meter_with_wait_limits(name, limit, WaitLimits::PER_CLIENT)
     }
 
-    fn patient_meter(&self, name: MeterName, limit: &Arc<Limit>, patience: Patience) -> Arc<Meter> {
+    fn meter_with_wait_limits(
+        &self,
+        name: MeterName,
+        limit: &Arc<ClientLimit>,
+        patience: WaitLimits,
+    ) -> Arc<Meter> {
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         meters.retain(|_, meter| meter.strong_count() > 0);
         if let Some(meter) = meters.get(&name).and_then(Weak::upgrade) {
@@ -178,11 +190,11 @@ impl Limiter {
 
     /// Returns the meter of clients that disconnect while their scripts run in this pool. Together they get three
     /// quarters of its processes, so there is always one for other clients. `None` if the pool has only one process.
-    pub fn leavers(&self, pool: &str, processes: u32) -> Option<Arc<Meter>> {
+    pub fn abandon_meter(&self, pool: &str, processes: u32) -> Option<Arc<Meter>> {
         if processes < 2 {
             return None;
         }
-        let limit = Arc::new(Limit {
+        let limit = Arc::new(ClientLimit {
             preset: None,
             rate: None,
             connections: None,
@@ -194,11 +206,11 @@ impl Limiter {
             text: format!("leavers {pool} {limit}"),
             number: 0,
         };
-        Some(self.patient_meter(name, &limit, Patience::OF_LEAVERS))
+        Some(self.meter_with_wait_limits(name, &limit, WaitLimits::ABANDONED_SCRIPTS))
     }
 
     /// Returns the key of a client under a limit.
-    pub fn key(&self, meter: &Meter, client: Shown<'_>) -> ClientKey {
+    pub fn key(&self, meter: &Meter, client: ClientIdentity<'_>) -> ClientKey {
         ClientKey(self.keys.hash_one((meter.id, client)))
     }
 
@@ -208,13 +220,13 @@ impl Limiter {
             return Ok(());
         };
         let counted = self.table.count(key.0, rate, self.nanoseconds(now));
-        counted.inspect_err(|_| meter.refused.add())
+        counted.inspect_err(|_| meter.refused.increment())
     }
 
     /// Reverts [`Limiter::count`] for a request that was refused for another reason.
-    pub fn uncount(&self, meter: &Meter, key: ClientKey) {
+    pub fn revert_count(&self, meter: &Meter, key: ClientKey) {
         if let Some(rate) = &meter.limit.rate {
-            self.table.uncount(key.0, rate);
+            self.table.revert_count(key.0, rate);
         }
     }
 
@@ -222,18 +234,20 @@ impl Limiter {
     ///
     /// # Errors
     /// All permits of the client are in use.
-    pub fn connect(
+    pub fn acquire_connection(
         &self,
         meter: &Meter,
         key: ClientKey,
         now: Instant,
-    ) -> Result<Option<Place>, Limited> {
+    ) -> Result<Option<ClientPermit>, Limited> {
         let Some(places) = &meter.connections else {
             return Ok(None);
         };
-        match places.enter(key.0) {
-            Entry::Place(place) => Ok(Some(place)),
-            Entry::Waits(_) | Entry::Full => Err(self.full(meter, key, Over::Connections, now)),
+        match places.acquire(key.0) {
+            PermitRequest::Place(place) => Ok(Some(place)),
+            PermitRequest::Queued(_) | PermitRequest::Full => {
+                Err(self.refuse_without_permit(meter, key, LimitPart::Connections, now))
+            }
         }
     }
 
@@ -241,29 +255,37 @@ impl Limiter {
     ///
     /// # Errors
     /// The queue is full.
-    pub fn process(
+    pub fn acquire_process(
         &self,
         meter: &Meter,
         key: ClientKey,
         now: Instant,
-    ) -> Result<Option<Process>, Limited> {
+    ) -> Result<Option<ProcessPermit>, Limited> {
         let Some(places) = &meter.processes else {
             return Ok(None);
         };
-        match places.enter(key.0) {
-            Entry::Place(place) => Ok(Some(Process::Free(place))),
-            Entry::Waits(line) => Ok(Some(Process::Waits(line))),
-            Entry::Full => Err(self.full(meter, key, Over::Processes, now)),
+        match places.acquire(key.0) {
+            PermitRequest::Place(place) => Ok(Some(ProcessPermit::Acquired(place))),
+            PermitRequest::Queued(line) => Ok(Some(ProcessPermit::Queued(line))),
+            PermitRequest::Full => {
+                Err(self.refuse_without_permit(meter, key, LimitPart::Processes, now))
+            }
         }
     }
 
     /// Counts and returns the refusal of a request for which there is no permit.
-    pub fn full(&self, meter: &Meter, key: ClientKey, over: Over, now: Instant) -> Limited {
-        meter.refused.add();
+    pub fn refuse_without_permit(
+        &self,
+        meter: &Meter,
+        key: ClientKey,
+        over: LimitPart,
+        now: Instant,
+    ) -> Limited {
+        meter.refused.increment();
         Limited {
             over,
             wait: Duration::from_secs(1),
-            is_news: self.table.hear(key.0, self.nanoseconds(now)),
+            should_log: self.table.should_log(key.0, self.nanoseconds(now)),
         }
     }
 

@@ -10,13 +10,13 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     count: u32,
-    per: Per,
+    per: RatePeriod,
     burst: u32,
 }
 
 /// The period of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Per {
+enum RatePeriod {
     Second,
     Minute,
     Hour,
@@ -24,43 +24,43 @@ enum Per {
 
 /// The text is not a valid rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadRate;
+pub struct InvalidRate;
 
-impl fmt::Display for BadRate {
+impl fmt::Display for InvalidRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("expected requests a second, minute or hour: `10/s`, `30/m` or `100/h`")
     }
 }
 
-impl std::error::Error for BadRate {}
+impl std::error::Error for InvalidRate {}
 
 /// The maximum number of requests in a period, and the maximum burst.
-pub const MOST: u32 = 1_000_000;
+pub const MAX_RATE_AND_BURST: u32 = 1_000_000;
 
 impl FromStr for Rate {
-    type Err = BadRate;
+    type Err = InvalidRate;
 
     /// Parses `10/s`, or nginx' notation `10r/s`. By default as many requests as the number may come at once.
-    fn from_str(text: &str) -> Result<Rate, BadRate> {
-        let (count, per) = text.split_once('/').ok_or(BadRate)?;
+    fn from_str(text: &str) -> Result<Rate, InvalidRate> {
+        let (count, per) = text.split_once('/').ok_or(InvalidRate)?;
         let count = count.strip_suffix('r').unwrap_or(count);
         if !count.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(BadRate);
+            return Err(InvalidRate);
         }
-        let count = count.parse().map_err(|_| BadRate)?;
+        let count = count.parse().map_err(|_| InvalidRate)?;
         let per = match per {
-            "s" => Per::Second,
-            "m" => Per::Minute,
-            "h" => Per::Hour,
-            _ => return Err(BadRate),
+            "s" => RatePeriod::Second,
+            "m" => RatePeriod::Minute,
+            "h" => RatePeriod::Hour,
+            _ => return Err(InvalidRate),
         };
         match count {
-            1..=MOST => Ok(Rate {
+            1..=MAX_RATE_AND_BURST => Ok(Rate {
                 count,
                 per,
                 burst: count - 1,
             }),
-            _ => Err(BadRate),
+            _ => Err(InvalidRate),
         }
     }
 }
@@ -68,27 +68,27 @@ impl FromStr for Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per = match self.per {
-            Per::Second => 's',
-            Per::Minute => 'm',
-            Per::Hour => 'h',
+            RatePeriod::Second => 's',
+            RatePeriod::Minute => 'm',
+            RatePeriod::Hour => 'h',
         };
         write!(f, "{}/{per}, burst {}", self.count, self.burst)
     }
 }
 
 impl Rate {
-    /// Returns the same rate with another burst, at most [`MOST`].
+    /// Returns the same rate with another burst, at most [`MAX_RATE_AND_BURST`].
     pub fn with_burst(self, burst: u32) -> Rate {
-        let burst = burst.min(MOST);
+        let burst = burst.min(MAX_RATE_AND_BURST);
         Rate { burst, ..self }
     }
 
     /// Returns the interval of the rate in nanoseconds.
-    fn each(&self) -> u64 {
+    fn interval_nanos(&self) -> u64 {
         let seconds = match self.per {
-            Per::Second => 1,
-            Per::Minute => 60,
-            Per::Hour => 3600,
+            RatePeriod::Second => 1,
+            RatePeriod::Minute => 60,
+            RatePeriod::Hour => 3600,
         };
         seconds * 1_000_000_000 / u64::from(self.count)
     }
@@ -97,16 +97,16 @@ impl Rate {
     /// `clear_at`, or as an error how long it takes until a request passes.
     pub(super) fn pass(&self, clear_at: u64, now: u64) -> Result<u64, u64> {
         // This cannot overflow: at most an hour per request, and a million of them.
-        let latest = now + self.each() * u64::from(self.burst);
+        let latest = now + self.interval_nanos() * u64::from(self.burst);
         match clear_at.checked_sub(latest) {
             Some(wait @ 1..) => Err(wait),
-            _ => Ok(clear_at.max(now) + self.each()),
+            _ => Ok(clear_at.max(now) + self.interval_nanos()),
         }
     }
 
     /// Reverts a request: returns the earlier `clear_at`.
-    pub(super) fn back(&self, clear_at: u64) -> u64 {
-        clear_at.saturating_sub(self.each())
+    pub(super) fn revert(&self, clear_at: u64) -> u64 {
+        clear_at.saturating_sub(self.interval_nanos())
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_at_once_and_then_the_rate() {
+    fn rate_passes_a_burst_at_once_and_then_the_rate() {
         let t = |tenths: u64| 5 * SECOND + tenths * SECOND / 10;
         // nginx: rate=10r/s burst=20 nodelay lets 21 pass, then one every 100 ms.
         assert_eq!(passed("10r/s", Some(20), &[(t(0), 100)]), [21]);
@@ -160,31 +160,31 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_of_asking_far_too_often_passes_the_rate_and_the_burst() {
+    fn rate_passes_the_rate_and_the_burst_in_a_minute_of_too_many_requests() {
         let times: Vec<_> = (0..60_000).map(|ms| (ms * 1_000_000, 3)).collect();
         let sum: u32 = passed("7/s", Some(4), &times).iter().sum();
         assert_eq!(sum, 5 + 7 * 60 - 1);
     }
 
     #[test]
-    fn the_wait_is_exact() {
+    fn rate_wait_is_exact() {
         let rate = "5/m".parse::<Rate>().unwrap().with_burst(0);
         let clear_at = rate.pass(0, SECOND).unwrap();
         assert_eq!(rate.pass(clear_at, 3 * SECOND), Err(10 * SECOND));
         assert_eq!(rate.pass(clear_at, 13 * SECOND - 1), Err(1));
         assert!(rate.pass(clear_at, 13 * SECOND).is_ok());
-        assert_eq!(rate.pass(rate.back(clear_at), SECOND), Ok(clear_at));
+        assert_eq!(rate.pass(rate.revert(clear_at), SECOND), Ok(clear_at));
     }
 
     #[test]
-    fn a_clock_of_another_thread_may_be_a_little_behind() {
+    fn rate_tolerates_a_clock_that_is_a_little_behind() {
         let rate: Rate = "10/s".parse().unwrap();
         let clear_at = rate.pass(0, SECOND).unwrap();
         assert!(rate.pass(clear_at, SECOND - 5_000_000).is_ok());
     }
 
     #[test]
-    fn what_is_no_rate() {
+    fn rate_rejects_invalid_text() {
         for text in [
             "",
             "10",
@@ -199,7 +199,7 @@ mod tests {
             "1000001/s",
             "10rr/s",
         ] {
-            assert_eq!(text.parse::<Rate>(), Err(BadRate), "{text}");
+            assert_eq!(text.parse::<Rate>(), Err(InvalidRate), "{text}");
         }
         assert_eq!(
             "30/m".parse::<Rate>().unwrap().to_string(),

@@ -10,43 +10,43 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::rate::Rate;
-use super::{Limited, Over};
+use super::{LimitPart, Limited};
 
 /// The maximum number of clients: 24 bytes each, 6 MiB.
-pub(super) const CAPACITY: usize = 1 << 18;
+pub(super) const MAX_CLIENTS: usize = 1 << 18;
 /// The number of slots that a client may be in.
-const PLACES: usize = 8;
+const SLOTS_PER_SET: usize = 8;
 /// The number of parts with a lock of their own, so front threads seldom contend.
 const PARTS: usize = 64;
 /// The minimum time between two log entries about a client, in nanoseconds.
-const QUIET: u64 = 60_000_000_000;
+const LOG_INTERVAL_NANOS: u64 = 60_000_000_000;
 
 /// The state of a client under a limit. Times are nanoseconds since the table was made.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct ClientSlot {
     key: u64,
     /// The time from which the client's requests no longer count.
     clear_at: u64,
     /// The time until which there is no further log entry about the client.
-    quiet_until: u64,
+    no_log_until: u64,
 }
 
 /// The state of all clients of all limits.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ClientTable {
     /// Each part is empty until it is needed, since most servers have no limit.
-    parts: Box<[CachePadded<Mutex<Vec<Known>>>]>,
+    parts: Box<[CachePadded<Mutex<Vec<ClientSlot>>>]>,
     /// The number of slots of each part.
-    size: usize,
+    slots_per_part: usize,
     forgotten: AtomicU64,
 }
 
-impl Table {
+impl ClientTable {
     /// Returns a table with this many slots, rounded up to whole sets of all parts.
-    pub fn new(capacity: usize) -> Table {
-        Table {
+    pub fn new(capacity: usize) -> ClientTable {
+        ClientTable {
             parts: (0..PARTS).map(|_| CachePadded::default()).collect(),
-            size: capacity.div_ceil(PARTS * PLACES).max(1) * PLACES,
+            slots_per_part: capacity.div_ceil(PARTS * SLOTS_PER_SET).max(1) * SLOTS_PER_SET,
             forgotten: AtomicU64::new(0),
         }
     }
@@ -54,35 +54,35 @@ impl Table {
     /// Counts a request of a client, unless it exceeds the rate.
     pub fn count(&self, key: u64, rate: &Rate, now: u64) -> Result<(), Limited> {
         let mut part = self.part(key);
-        let known = self.find(&mut part, key, now);
+        let known = self.find_or_replace(&mut part, key, now);
         match rate.pass(known.clear_at, now) {
             Ok(clear_at) => {
                 known.clear_at = clear_at;
                 Ok(())
             }
             Err(wait) => Err(Limited {
-                over: Over::Rate,
+                over: LimitPart::Rate,
                 wait: Duration::from_nanos(wait),
-                is_news: known.is_news(now),
+                should_log: known.should_log(now),
             }),
         }
     }
 
     /// Reverts the count of a client's request.
-    pub fn uncount(&self, key: u64, rate: &Rate) {
+    pub fn revert_count(&self, key: u64, rate: &Rate) {
         let mut part = self.part(key);
         if let Some(known) = self
             .set(&mut part, key)
             .iter_mut()
             .find(|known| known.key == key)
         {
-            known.clear_at = rate.back(known.clear_at);
+            known.clear_at = rate.revert(known.clear_at);
         }
     }
 
     /// Returns whether a client should be logged now. The client is remembered if that replaces no client whose
     /// requests still count.
-    pub fn hear(&self, key: u64, now: u64) -> bool {
+    pub fn should_log(&self, key: u64, now: u64) -> bool {
         let mut part = self.part(key);
         let set = self.set(&mut part, key);
         if set
@@ -91,7 +91,7 @@ impl Table {
         {
             return true;
         }
-        self.find(&mut part, key, now).is_news(now)
+        self.find_or_replace(&mut part, key, now).should_log(now)
     }
 
     /// Returns how many clients were replaced while their requests still counted.
@@ -99,22 +99,27 @@ impl Table {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    fn part(&self, key: u64) -> MutexGuard<'_, Vec<Known>> {
+    fn part(&self, key: u64) -> MutexGuard<'_, Vec<ClientSlot>> {
         let part = &self.parts[(key >> 32) as usize % PARTS];
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         if part.is_empty() {
-            part.resize(self.size, Known::default());
+            part.resize(self.slots_per_part, ClientSlot::default());
         }
         part
     }
 
     /// Returns the slots that a client may be in.
-    fn set<'p>(&self, part: &'p mut [Known], key: u64) -> &'p mut [Known] {
-        let first = key as u32 as usize % (self.size / PLACES) * PLACES;
-        &mut part[first..first + PLACES]
+    fn set<'p>(&self, part: &'p mut [ClientSlot], key: u64) -> &'p mut [ClientSlot] {
+        let first = key as u32 as usize % (self.slots_per_part / SLOTS_PER_SET) * SLOTS_PER_SET;
+        &mut part[first..first + SLOTS_PER_SET]
     }
 
-    fn find<'p>(&self, part: &'p mut [Known], key: u64, now: u64) -> &'p mut Known {
+    fn find_or_replace<'p>(
+        &self,
+        part: &'p mut [ClientSlot],
+        key: u64,
+        now: u64,
+    ) -> &'p mut ClientSlot {
         let set = self.set(part, key);
         if let Some(at) = set.iter().position(|known| known.key == key) {
             return &mut set[at];
@@ -128,21 +133,21 @@ impl Table {
             self.forgotten.fetch_add(1, Ordering::Relaxed);
         }
         let (clear_at, quiet_until) = (0, 0);
-        set[at] = Known {
+        set[at] = ClientSlot {
             key,
             clear_at,
-            quiet_until,
+            no_log_until: quiet_until,
         };
         &mut set[at]
     }
 }
 
-impl Known {
+impl ClientSlot {
     /// Returns whether the client should be logged now; if so, it will not be logged again for a while.
-    fn is_news(&mut self, now: u64) -> bool {
-        let is_news = now >= self.quiet_until;
+    fn should_log(&mut self, now: u64) -> bool {
+        let is_news = now >= self.no_log_until;
         if is_news {
-            self.quiet_until = now + QUIET;
+            self.no_log_until = now + LOG_INTERVAL_NANOS;
         }
         is_news
     }
@@ -156,16 +161,16 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn bytes(table: &Table) -> usize {
-        let part = |part: &CachePadded<Mutex<Vec<Known>>>| {
-            part.lock().unwrap().capacity() * size_of::<Known>() + size_of_val(part)
+    fn bytes(table: &ClientTable) -> usize {
+        let part = |part: &CachePadded<Mutex<Vec<ClientSlot>>>| {
+            part.lock().unwrap().capacity() * size_of::<ClientSlot>() + size_of_val(part)
         };
         table.parts.iter().map(part).sum()
     }
 
     #[test]
-    fn a_million_addresses_take_bounded_memory_and_do_not_hide_who_is_over() {
-        let (table, keys) = (Table::new(CAPACITY), RandomState::new());
+    fn client_table_is_bounded_and_keeps_clients_over_their_limit() {
+        let (table, keys) = (ClientTable::new(MAX_CLIENTS), RandomState::new());
         assert!(
             bytes(&table) < 16 << 10,
             "nothing is taken before the first client"
@@ -190,16 +195,16 @@ mod tests {
         assert_eq!(refused, 1_000_000, "no guesser is forgotten");
         assert!(table.forgotten() > 700_000);
         assert!(
-            bytes(&table) <= 24 * CAPACITY + (16 << 10),
+            bytes(&table) <= 24 * MAX_CLIENTS + (16 << 10),
             "{}",
             bytes(&table)
         );
     }
 
     #[test]
-    fn who_has_nothing_against_them_goes_first_then_who_is_clear_first() {
+    fn client_table_replaces_clear_clients_first_then_the_one_clear_soonest() {
         // Each part has one set: keys that differ only above the 38th bit share it.
-        let table = Table::new(1);
+        let table = ClientTable::new(1);
         let key = |n: u64| n << 40;
         let rate = "1/s".parse::<Rate>().unwrap().with_burst(9);
         for n in 1..=8 {
@@ -218,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn the_log_hears_of_a_client_once_a_minute() {
-        let table = Table::new(CAPACITY);
+    fn client_table_logs_a_client_once_a_minute() {
+        let table = ClientTable::new(MAX_CLIENTS);
         let rate = "1/s".parse::<Rate>().unwrap();
         let mut heard = Vec::new();
         for now in (0..150).map(|n| SECOND + n * SECOND / 2) {
             if table
                 .count(7, &rate, now)
-                .is_err_and(|limited| limited.is_news)
+                .is_err_and(|limited| limited.should_log)
             {
                 heard.push(now / SECOND);
             }

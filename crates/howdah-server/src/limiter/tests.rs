@@ -1,8 +1,8 @@
 use super::*;
 
-fn limit(rate: &str, by: LimitBy) -> Arc<Limit> {
+fn limit(rate: &str, by: LimitBy) -> Arc<ClientLimit> {
     let rate = Some(rate.parse().unwrap());
-    Arc::new(Limit {
+    Arc::new(ClientLimit {
         preset: None,
         rate,
         connections: None,
@@ -17,7 +17,7 @@ fn named(site: &str, text: &str, number: usize) -> MeterName {
 }
 
 #[test]
-fn a_client_is_an_address_or_the_half_of_one_or_what_the_limit_says() {
+fn limit_identifies_a_client_by_address_prefix_or_value() {
     let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
     let network = LimitBy::Network(24, 48);
     for (by, one, other, same) in [
@@ -49,7 +49,7 @@ fn a_client_is_an_address_or_the_half_of_one_or_what_the_limit_says() {
         ),
     ] {
         assert_eq!(
-            by.at(address(one)) == by.at(address(other)),
+            by.client_at(address(one)) == by.client_at(address(other)),
             same,
             "{one} {other} by {by:?}"
         );
@@ -57,11 +57,11 @@ fn a_client_is_an_address_or_the_half_of_one_or_what_the_limit_says() {
 }
 
 #[test]
-fn a_limit_that_stays_the_same_keeps_what_is_counted() {
+fn limit_that_is_unchanged_by_a_reload_keeps_its_counts() {
     let limiter = Limiter::default();
     let ten = limit("2/h", LimitBy::Address);
     let now = limiter.started;
-    let client = LimitBy::Address.at("192.0.2.1".parse().ok());
+    let client = LimitBy::Address.client_at("192.0.2.1".parse().ok());
     let pass = |meter: &Meter| {
         limiter
             .count(meter, limiter.key(meter, client), now)
@@ -87,14 +87,14 @@ fn a_limit_that_stays_the_same_keeps_what_is_counted() {
 }
 
 #[test]
-fn what_is_taken_back_was_never_asked() {
+fn limit_count_that_is_reverted_does_not_count() {
     let limiter = Limiter::default();
     let meter = limiter.meter(named("a", "", 0), &limit("2/h", LimitBy::Address));
-    let key = limiter.key(&meter, Shown::Anybody);
+    let key = limiter.key(&meter, ClientIdentity::Everyone);
     let now = limiter.started + Duration::from_secs(9);
     for _ in 0..9 {
         assert!(limiter.count(&meter, key, now).is_ok());
-        limiter.uncount(&meter, key);
+        limiter.revert_count(&meter, key);
     }
     assert!(limiter.count(&meter, key, now).is_ok());
     assert!(limiter.count(&meter, key, now).is_ok());
@@ -102,10 +102,10 @@ fn what_is_taken_back_was_never_asked() {
 }
 
 #[test]
-fn threads_share_a_limit() {
+fn limit_is_shared_by_threads() {
     let limiter = Limiter::default();
     let meter = limiter.meter(named("a", "", 0), &limit("1000/h", LimitBy::All));
-    let key = limiter.key(&meter, Shown::Anybody);
+    let key = limiter.key(&meter, ClientIdentity::Everyone);
     let now = limiter.started;
     let passed = std::thread::scope(|scope| {
         let ask = || {
@@ -123,9 +123,9 @@ fn threads_share_a_limit() {
 }
 
 #[test]
-fn a_place_is_refused_by_name_and_the_log_hears_once() {
+fn limit_refuses_connections_by_name_and_logs_once() {
     let limiter = Limiter::default();
-    let limit = Arc::new(Limit {
+    let limit = Arc::new(ClientLimit {
         preset: None,
         rate: None,
         connections: Some(1),
@@ -134,23 +134,31 @@ fn a_place_is_refused_by_name_and_the_log_hears_once() {
     });
     assert_eq!(limit.to_string(), "connections 1, processes 2");
     let meter = limiter.meter(named("a", "", 0), &limit);
-    let key = limiter.key(&meter, Shown::Anybody);
+    let key = limiter.key(&meter, ClientIdentity::Everyone);
     let now = limiter.started;
-    let taken = limiter.connect(&meter, key, now).unwrap().unwrap();
+    let taken = limiter
+        .acquire_connection(&meter, key, now)
+        .unwrap()
+        .unwrap();
     let refused = |is_news| Limited {
-        over: Over::Connections,
+        over: LimitPart::Connections,
         wait: Duration::from_secs(1),
-        is_news,
+        should_log: is_news,
     };
     assert_eq!(
-        limiter.connect(&meter, key, now).unwrap_err(),
+        limiter.acquire_connection(&meter, key, now).unwrap_err(),
         refused(true)
     );
     assert_eq!(
-        limiter.connect(&meter, key, now).unwrap_err(),
+        limiter.acquire_connection(&meter, key, now).unwrap_err(),
         refused(false)
     );
     drop(taken);
-    assert!(limiter.connect(&meter, key, now).unwrap().is_some());
+    assert!(
+        limiter
+            .acquire_connection(&meter, key, now)
+            .unwrap()
+            .is_some()
+    );
     assert_eq!(meter.refused(), 2);
 }

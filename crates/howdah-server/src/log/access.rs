@@ -4,12 +4,12 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use howdah_cache::status::Verdict;
+use howdah_cache::status::CacheVerdict;
 use howdah_executor::RunTiming;
-use howdah_http::tls::Agreed;
+use howdah_http::tls::NegotiatedTls;
 
-use super::clock::Civil;
-use super::sink::Sink;
+use super::clock::UtcDateTime;
+use super::sink::LogSink;
 use super::{escape, message};
 use crate::traces::context::SpanContext;
 
@@ -44,7 +44,7 @@ pub struct AccessEntry<'a> {
     /// The protocol's version, such as `HTTP/1.1`.
     pub protocol: &'a str,
     /// What the TLS handshake agreed on, if the connection is encrypted.
-    pub tls: Option<&'a Agreed>,
+    pub tls: Option<&'a NegotiatedTls>,
     /// The requested host, with its port if one was given.
     pub host: &'a [u8],
     /// The site's name in the configuration.
@@ -62,7 +62,7 @@ pub struct AccessEntry<'a> {
     /// Process and queue time, for scripts.
     pub run: RunTiming,
     /// What the page cache did, if it is on.
-    pub cache: Option<Verdict>,
+    pub cache: Option<CacheVerdict>,
     /// Why the response of the script is not shared, if that is known.
     pub cache_cause: Option<&'a str>,
     /// The name of the failure.
@@ -75,7 +75,7 @@ pub struct AccessEntry<'a> {
 
 /// The access log of a server.
 pub struct AccessLog {
-    sink: Sink,
+    sink: LogSink,
     format: AccessFormat,
     /// Whether lines have fields for the journal.
     fields: bool,
@@ -84,7 +84,7 @@ pub struct AccessLog {
 impl AccessLog {
     /// Creates a log that writes lines of `format` into `sink`, with journal fields if `fields` is set
     /// ([`super::message`]).
-    pub fn new(sink: Sink, format: AccessFormat, fields: bool) -> AccessLog {
+    pub fn new(sink: LogSink, format: AccessFormat, fields: bool) -> AccessLog {
         AccessLog {
             sink,
             format,
@@ -93,7 +93,7 @@ impl AccessLog {
     }
 
     /// Returns the sink, for reopening and flushing.
-    pub fn sink(&self) -> &Sink {
+    pub fn sink(&self) -> &LogSink {
         &self.sink
     }
 
@@ -104,7 +104,7 @@ impl AccessLog {
             if self.fields {
                 // The fields precede the line's end.
                 out.pop();
-                entry.fields(out);
+                entry.append_journal_fields(out);
                 out.push(b'\n');
             }
         });
@@ -127,7 +127,7 @@ impl AccessEntry<'_> {
     }
 
     /// Appends the fields by which the journal can be searched.
-    fn fields(&self, out: &mut Vec<u8>) {
+    fn append_journal_fields(&self, out: &mut Vec<u8>) {
         let fields = [
             ("STATUS", Some(self.status().to_string())),
             ("SITE", Some(self.site.to_owned())),
@@ -140,7 +140,7 @@ impl AccessEntry<'_> {
         ];
         for (name, value) in fields {
             if let Some(value) = value {
-                message::field(out, name, &value);
+                message::append_field(out, name, &value);
             }
         }
     }
@@ -154,20 +154,20 @@ impl AccessEntry<'_> {
         out.extend_from_slice(b" - ");
         escape::word(out, self.user);
         out.extend_from_slice(b" [");
-        Civil::of(self.at).common_log(out);
+        UtcDateTime::of(self.at).common_log(out);
         out.extend_from_slice(b"] \"");
         escape::quoted(out, self.method);
         if !self.target.is_empty() {
             out.push(b' ');
             escape::quoted(out, self.target);
-            put(out, format_args!(" {}", self.protocol));
+            write_formatted(out, format_args!(" {}", self.protocol));
         }
-        put(out, format_args!("\" {} {}", self.status(), self.bytes));
+        write_formatted(out, format_args!("\" {} {}", self.status(), self.bytes));
     }
 
     fn client(&self, out: &mut Vec<u8>) {
         match self.client {
-            Some(address) => put(out, format_args!("{address}")),
+            Some(address) => write_formatted(out, format_args!("{address}")),
             None => out.extend_from_slice(b"unix:"),
         }
     }
@@ -187,26 +187,26 @@ impl AccessEntry<'_> {
     fn extra(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b" host=");
         escape::word(out, self.host);
-        put(
+        write_formatted(
             out,
             format_args!(" rt={:.6} qt=", self.duration.as_secs_f64()),
         );
         match self.run.queued {
-            Some(time) => put(out, format_args!("{:.6}", time.as_secs_f64())),
+            Some(time) => write_formatted(out, format_args!("{:.6}", time.as_secs_f64())),
             None => out.push(b'-'),
         }
         out.extend_from_slice(b" child=");
         match self.run.child {
-            Some(index) => put(out, format_args!("{index}")),
+            Some(index) => write_formatted(out, format_args!("{index}")),
             None => out.push(b'-'),
         }
         if let Some(verdict) = self.cache {
-            put(out, format_args!(" cache={}", verdict.word()));
-            if let Verdict::Pass(why) = verdict {
-                put(out, format_args!(":{why}"));
+            write_formatted(out, format_args!(" cache={}", verdict.label()));
+            if let CacheVerdict::Pass(why) = verdict {
+                write_formatted(out, format_args!(":{why}"));
             }
         }
-        put(
+        write_formatted(
             out,
             format_args!(" error={} id={}", self.error.unwrap_or("-"), self.id),
         );
@@ -214,13 +214,13 @@ impl AccessEntry<'_> {
 
     fn json(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":\"");
-        Civil::of(self.at).rfc3339(out);
+        UtcDateTime::of(self.at).rfc3339(out);
         out.extend_from_slice(b"\",\"client\":\"");
         self.client(out);
-        put(out, format_args!("\",\"id\":{}", self.id));
+        write_formatted(out, format_args!("\",\"id\":{}", self.id));
         if let Some(context) = self.trace {
             let (trace, span) = (context.trace(), context.span());
-            put(
+            write_formatted(
                 out,
                 format_args!(",\"trace_id\":\"{trace}\",\"span_id\":\"{span}\""),
             );
@@ -232,12 +232,12 @@ impl AccessEntry<'_> {
             ("target", self.target),
             ("protocol", self.protocol.as_bytes()),
         ] {
-            put(out, format_args!(",\"{name}\":"));
+            write_formatted(out, format_args!(",\"{name}\":"));
             escape::json(out, text);
         }
         if let Some(tls) = self.tls {
             let (protocol, cipher, resumed) = (tls.protocol, tls.cipher, tls.resumed);
-            put(
+            write_formatted(
                 out,
                 format_args!(
                     ",\"tls_protocol\":\"{protocol}\",\"tls_cipher\":\"{cipher}\",\"tls_resumed\":{resumed}"
@@ -246,23 +246,23 @@ impl AccessEntry<'_> {
         }
         let seconds = self.duration.as_secs_f64();
         let (status, bytes) = (self.status(), self.bytes);
-        put(
+        write_formatted(
             out,
             format_args!(",\"status\":{status},\"bytes\":{bytes},\"request_time\":{seconds:.6}"),
         );
         if let Some(time) = self.run.queued {
-            put(
+            write_formatted(
                 out,
                 format_args!(",\"queue_time\":{:.6}", time.as_secs_f64()),
             );
         }
         if let Some(index) = self.run.child {
-            put(out, format_args!(",\"child\":{index}"));
+            write_formatted(out, format_args!(",\"child\":{index}"));
         }
         if let Some(verdict) = self.cache {
-            put(out, format_args!(",\"cache\":\"{}\"", verdict.word()));
-            if let Verdict::Pass(why) = verdict {
-                put(out, format_args!(",\"cache_reason\":\"{why}\""));
+            write_formatted(out, format_args!(",\"cache\":\"{}\"", verdict.label()));
+            if let CacheVerdict::Pass(why) = verdict {
+                write_formatted(out, format_args!(",\"cache_reason\":\"{why}\""));
             }
         }
         if let Some(cause) = self.cache_cause {
@@ -277,7 +277,7 @@ impl AccessEntry<'_> {
             ("error", error),
         ] {
             if !text.is_empty() {
-                put(out, format_args!(",\"{name}\":"));
+                write_formatted(out, format_args!(",\"{name}\":"));
                 escape::json(out, text);
             }
         }
@@ -285,7 +285,7 @@ impl AccessEntry<'_> {
     }
 }
 
-fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+fn write_formatted(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     // Writing to memory cannot fail.
     let _ = out.write_fmt(text);
 }
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_is_what_its_readers_expect() {
+    fn access_formats_are_what_their_readers_expect() {
         let common =
             r#"192.0.2.7 - - [20/Nov/2026:19:13:29 +0000] "GET /a?b=\x22c HTTP/1.1" 200 512"#;
         let e = entry();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_of_basic_credentials_is_named() {
+    fn basic_user_is_read_from_the_header() {
         for (header, user) in [
             ("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Aladdin"),
             ("basic dGVzdDoxMjPCow==", "test"),

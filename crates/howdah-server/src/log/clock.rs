@@ -9,32 +9,32 @@ use jiff::tz::Offset;
 
 /// A date and time in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Civil(DateTime);
+pub struct UtcDateTime(DateTime);
 
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-impl Civil {
+impl UtcDateTime {
     /// Converts a time. Times before 1970 count as 1970, times after 9999 as the end of that year.
-    pub fn of(time: SystemTime) -> Civil {
+    pub fn of(time: SystemTime) -> UtcDateTime {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         let timestamp = Timestamp::new(seconds, since.subsec_nanos() as i32);
-        Civil(Offset::UTC.to_datetime(timestamp.unwrap_or(Timestamp::MAX)))
+        UtcDateTime(Offset::UTC.to_datetime(timestamp.unwrap_or(Timestamp::MAX)))
     }
 
     /// Appends the common log format: `20/Nov/2026:19:13:29 +0000`.
     pub fn common_log(&self, out: &mut Vec<u8>) {
         let month = MONTHS[self.0.month() as usize - 1];
-        two(out, self.0.day());
+        push_two_digits(out, self.0.day());
         out.push(b'/');
         out.extend_from_slice(month.as_bytes());
         out.push(b'/');
-        four(out, self.0.year());
+        push_four_digits(out, self.0.year());
         for part in [self.0.hour(), self.0.minute(), self.0.second()] {
             out.push(b':');
-            two(out, part);
+            push_two_digits(out, part);
         }
         out.extend_from_slice(b" +0000");
     }
@@ -47,7 +47,7 @@ impl Civil {
         let day = self.0.day();
         match day < 10 {
             true => out.extend_from_slice(&[b' ', b'0' + day.unsigned_abs()]),
-            false => two(out, day),
+            false => push_two_digits(out, day),
         }
         for (before, part) in [
             (b' ', self.0.hour()),
@@ -55,13 +55,13 @@ impl Civil {
             (b':', self.0.second()),
         ] {
             out.push(before);
-            two(out, part);
+            push_two_digits(out, part);
         }
     }
 
     /// Appends the format of RFC 3339: `2026-11-20T19:13:29.123Z`.
     pub fn rfc3339(&self, out: &mut Vec<u8>) {
-        four(out, self.0.year());
+        push_four_digits(out, self.0.year());
         for (before, part) in [
             (b'-', self.0.month()),
             (b'-', self.0.day()),
@@ -70,24 +70,24 @@ impl Civil {
             (b':', self.0.second()),
         ] {
             out.push(before);
-            two(out, part);
+            push_two_digits(out, part);
         }
         out.push(b'.');
         let milli = self.0.millisecond();
         out.push(b'0' + (milli / 100) as u8);
-        two(out, (milli % 100) as i8);
+        push_two_digits(out, (milli % 100) as i8);
         out.push(b'Z');
     }
 }
 
-fn two(out: &mut Vec<u8>, n: i8) {
+fn push_two_digits(out: &mut Vec<u8>, n: i8) {
     let n = n.unsigned_abs();
     out.extend_from_slice(&[b'0' + n / 10, b'0' + n % 10]);
 }
 
-fn four(out: &mut Vec<u8>, n: i16) {
-    two(out, (n / 100 % 100) as i8);
-    two(out, (n % 100) as i8);
+fn push_four_digits(out: &mut Vec<u8>, n: i16) {
+    push_two_digits(out, (n / 100 % 100) as i8);
+    push_two_digits(out, (n % 100) as i8);
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_become_dates() {
+    fn utc_date_time_formats_seconds() {
         for (seconds, common, rfc) in [
             (0, "01/Jan/1970:00:00:00 +0000", "1970-01-01T00:00:00.042Z"),
             (
@@ -116,7 +116,7 @@ mod tests {
                 "2100-02-28T23:59:59.042Z",
             ),
         ] {
-            let civil = Civil::of(UNIX_EPOCH + Duration::new(seconds, 42_000_000));
+            let civil = UtcDateTime::of(UNIX_EPOCH + Duration::new(seconds, 42_000_000));
             let (mut a, mut b) = (Vec::new(), Vec::new());
             civil.common_log(&mut a);
             civil.rfc3339(&mut b);

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The maximum length of a tag, like nginx'.
-const LONGEST_TAG: usize = 32;
+const MAX_TAG_BYTES: usize = 32;
 /// The default tag of messages.
-const TAG: &str = "howdah";
+const DEFAULT_TAG: &str = "howdah";
 
 /// The facilities by name (RFC 5424 §6.2.1). The index of each is its number.
 const FACILITIES: [&str; 24] = [
@@ -41,7 +41,7 @@ const FACILITIES: [&str; 24] = [
 
 /// A daemon that receives log messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Daemon {
+pub enum LogDaemon {
     /// A syslog daemon on this machine, by its socket.
     Local(PathBuf),
     /// A syslog daemon on another machine: host and port.
@@ -54,7 +54,7 @@ pub enum Daemon {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonTarget {
     /// The daemon that receives the messages.
-    pub daemon: Daemon,
+    pub daemon: LogDaemon,
     /// The number of the facility.
     pub facility: u8,
     /// The tag (identifier) of the messages.
@@ -74,7 +74,7 @@ impl fmt::Display for DaemonTargetError {
 impl DaemonTarget {
     /// Parses `syslog`, `syslog:server=unix:/dev/log,facility=local7,tag=howdah` (nginx' notation), `journald` or
     /// `journald:/path/of/the/socket`. Returns `None` if the text names something else, such as a file.
-    pub fn read(text: &str) -> Option<Result<DaemonTarget, DaemonTargetError>> {
+    pub fn parse(text: &str) -> Option<Result<DaemonTarget, DaemonTargetError>> {
         let (word, rest) = text.split_once(':').unwrap_or((text, ""));
         match word {
             "syslog" => Some(DaemonTarget::syslog(rest)),
@@ -84,7 +84,7 @@ impl DaemonTarget {
                     path => path,
                 };
                 Some(match path.starts_with('/') {
-                    true => Ok(DaemonTarget::to(Daemon::Journal(path.into()))),
+                    true => Ok(DaemonTarget::to(LogDaemon::Journal(path.into()))),
                     false => Err(DaemonTargetError(format!(
                         "the path of the journal's socket begins with `/`, found `{}`",
                         path.escape_debug()
@@ -95,16 +95,16 @@ impl DaemonTarget {
         }
     }
 
-    fn to(daemon: Daemon) -> DaemonTarget {
+    fn to(daemon: LogDaemon) -> DaemonTarget {
         DaemonTarget {
             daemon,
             facility: 3,
-            tag: TAG.to_owned(),
+            tag: DEFAULT_TAG.to_owned(),
         }
     }
 
     fn syslog(words: &str) -> Result<DaemonTarget, DaemonTargetError> {
-        let mut target = DaemonTarget::to(Daemon::Local("/dev/log".into()));
+        let mut target = DaemonTarget::to(LogDaemon::Local("/dev/log".into()));
         for word in words.split(',').map(str::trim).filter(|w| !w.is_empty()) {
             let wrong = |expected: &str| {
                 Err(DaemonTargetError(format!(
@@ -113,7 +113,7 @@ impl DaemonTarget {
                 )))
             };
             match word.split_once('=') {
-                Some(("server", address)) => match server(address) {
+                Some(("server", address)) => match parse_server(address) {
                     Some(daemon) => target.daemon = daemon,
                     None => return wrong("`server=unix:/path` or `server=HOST:PORT`"),
                 },
@@ -123,7 +123,7 @@ impl DaemonTarget {
                 },
                 Some(("tag", tag)) => {
                     let valid = |b: u8| b.is_ascii_alphanumeric() || b"_-./".contains(&b);
-                    if tag.is_empty() || tag.len() > LONGEST_TAG || !tag.bytes().all(valid) {
+                    if tag.is_empty() || tag.len() > MAX_TAG_BYTES || !tag.bytes().all(valid) {
                         return wrong("a tag of up to 32 letters, digits, `_`, `-`, `.` and `/`");
                     }
                     target.tag = tag.to_owned();
@@ -136,14 +136,14 @@ impl DaemonTarget {
 
     /// Whether lines should have fields after their text.
     pub fn takes_fields(&self) -> bool {
-        matches!(self.daemon, Daemon::Journal(_))
+        matches!(self.daemon, LogDaemon::Journal(_))
     }
 }
 
 /// Parses `unix:/path`, `host`, `host:port` or `[::1]:port`; the default port of syslog is 514.
-fn server(address: &str) -> Option<Daemon> {
+fn parse_server(address: &str) -> Option<LogDaemon> {
     if let Some(path) = address.strip_prefix("unix:") {
-        return path.starts_with('/').then(|| Daemon::Local(path.into()));
+        return path.starts_with('/').then(|| LogDaemon::Local(path.into()));
     }
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
@@ -151,7 +151,7 @@ fn server(address: &str) -> Option<Daemon> {
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let fits = !host.is_empty() && !host.contains(['/', ' ']) && port > 0;
-    fits.then(|| Daemon::Remote(host.to_owned(), port))
+    fits.then(|| LogDaemon::Remote(host.to_owned(), port))
 }
 
 #[cfg(test)]
@@ -159,9 +159,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_is_named_by_nginx_words() {
-        let is = |text: &str, daemon: Daemon, facility: u8, tag: &str| {
-            let target = DaemonTarget::read(text).unwrap().unwrap();
+    fn daemon_target_parses_nginx_notation() {
+        let is = |text: &str, daemon: LogDaemon, facility: u8, tag: &str| {
+            let target = DaemonTarget::parse(text).unwrap().unwrap();
             assert_eq!(target.daemon, daemon, "{text}");
             assert_eq!(
                 (target.facility, target.tag.as_str()),
@@ -169,14 +169,14 @@ mod tests {
                 "{text}"
             );
         };
-        is("syslog", Daemon::Local("/dev/log".into()), 3, "howdah");
+        is("syslog", LogDaemon::Local("/dev/log".into()), 3, "howdah");
         is(
             "syslog:server=unix:/run/log.sock,facility=local7,tag=shop",
-            Daemon::Local("/run/log.sock".into()),
+            LogDaemon::Local("/run/log.sock".into()),
             23,
             "shop",
         );
-        let remote = |host: &str, port| Daemon::Remote(host.to_owned(), port);
+        let remote = |host: &str, port| LogDaemon::Remote(host.to_owned(), port);
         is(
             "syslog:server=logs.example",
             remote("logs.example", 514),
@@ -186,10 +186,10 @@ mod tests {
         is("syslog:server=[::1]:5514", remote("::1", 5514), 3, "howdah");
         is("syslog:server=[::1]", remote("::1", 514), 3, "howdah");
         let journal = "/run/systemd/journal/socket";
-        is("journald", Daemon::Journal(journal.into()), 3, "howdah");
+        is("journald", LogDaemon::Journal(journal.into()), 3, "howdah");
         is(
             "journald:/tmp/j",
-            Daemon::Journal("/tmp/j".into()),
+            LogDaemon::Journal("/tmp/j".into()),
             3,
             "howdah",
         );
@@ -204,10 +204,10 @@ mod tests {
             "syslog:/dev/log",
             "journald:socket",
         ] {
-            assert!(DaemonTarget::read(wrong).unwrap().is_err(), "{wrong}");
+            assert!(DaemonTarget::parse(wrong).unwrap().is_err(), "{wrong}");
         }
         for file in ["/var/log/syslog", "syslog.log", "stderr", "journal"] {
-            assert_eq!(DaemonTarget::read(file), None, "{file}");
+            assert_eq!(DaemonTarget::parse(file), None, "{file}");
         }
     }
 }

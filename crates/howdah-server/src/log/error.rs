@@ -15,20 +15,20 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use howdah_executor::ScriptLog;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::request::RequestFrame;
 
-use super::clock::Civil;
-use super::repeats::Repeats;
-use super::sink::{LogTarget, Sink};
+use super::clock::UtcDateTime;
+use super::repeats::RepeatFilter;
+use super::sink::{LogSink, LogTarget};
 use super::{escape, message};
 use crate::traces::context::{SpanContext, parse_traceparent};
 
 /// How many bytes of one message are kept. A PHP process may send more at once, which belongs into its own logs; a line
 /// of this log should stay readable.
-const MAX_MESSAGE: usize = 8 << 10;
+const MAX_MESSAGE_BYTES: usize = 8 << 10;
 /// How many bytes of a request's target are kept.
-const MAX_TARGET: usize = 512;
+const MAX_TARGET_BYTES: usize = 512;
 
 /// How a line of the error log begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl ErrorStyle {
 
 /// The request that a line is about.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct RequestDetails<'a> {
     /// The request's method, as the client sent it.
     pub method: &'a [u8],
     /// The requested host.
@@ -69,14 +69,14 @@ pub struct About<'a> {
     pub trace: Option<&'a SpanContext>,
 }
 
-impl About<'_> {
+impl RequestDetails<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b" | ");
         escape::word(out, self.method);
         out.push(b' ');
         escape::quoted(out, self.host);
-        escape::quoted(out, &self.target[..self.target.len().min(MAX_TARGET)]);
-        if self.target.len() > MAX_TARGET {
+        escape::quoted(out, &self.target[..self.target.len().min(MAX_TARGET_BYTES)]);
+        if self.target.len() > MAX_TARGET_BYTES {
             out.extend_from_slice(b"...");
         }
         let mut tail = format!(" client={} id={}", self.client, self.id);
@@ -89,68 +89,68 @@ impl About<'_> {
 
 /// The part of the server that a line comes from.
 #[derive(Clone, Copy, Hash)]
-enum Origin<'a> {
+enum LineOrigin<'a> {
     Server,
     Pool(&'a str),
     Job(&'a str),
 }
 
-impl Origin<'_> {
+impl LineOrigin<'_> {
     /// Returns the key (in lower case) and the name, as they appear in the line and in the journal's field.
-    fn named(&self) -> Option<(&'static str, &str)> {
+    fn key_and_name(&self) -> Option<(&'static str, &str)> {
         match self {
-            Origin::Server => None,
-            Origin::Pool(name) => Some(("pool", name)),
-            Origin::Job(name) => Some(("job", name)),
+            LineOrigin::Server => None,
+            LineOrigin::Pool(name) => Some(("pool", name)),
+            LineOrigin::Job(name) => Some(("job", name)),
         }
     }
 }
 
 /// What a line is about. It is not part of the message that is compared for repeats.
 #[derive(Clone, Copy)]
-enum Subject<'a> {
+enum LineSubject<'a> {
     Server,
-    Request(&'a About<'a>),
+    Request(&'a RequestDetails<'a>),
     Connection(&'a str),
 }
 
 /// The error log of a server.
 pub struct ErrorLog {
-    sink: Sink,
+    sink: LogSink,
     /// How lines begin and end: an [`ErrorStyle`].
     style: AtomicU8,
-    /// The least severe [`Level`] that is written.
+    /// The least severe [`LogLevel`] that is written.
     level: AtomicU8,
     /// Whether requests are traced, in which case a script's lines contain the trace's number.
     traced: AtomicBool,
-    repeats: Mutex<Repeats>,
+    repeats: Mutex<RepeatFilter>,
 }
 
 impl ErrorLog {
     /// Creates a log that writes lines up to `level` into `sink`, which should have no delay: an error should be
     /// readable when it happens.
-    pub fn new(sink: Sink, style: ErrorStyle, level: Level) -> ErrorLog {
+    pub fn new(sink: LogSink, style: ErrorStyle, level: LogLevel) -> ErrorLog {
         ErrorLog {
             sink,
             style: AtomicU8::new(style as u8),
             level: AtomicU8::new(level as u8),
             traced: AtomicBool::new(false),
-            repeats: Mutex::new(Repeats::default()),
+            repeats: Mutex::new(RepeatFilter::default()),
         }
     }
 
     /// Returns the sink, for reopening and flushing.
-    pub fn sink(&self) -> &Sink {
+    pub fn sink(&self) -> &LogSink {
         &self.sink
     }
 
-    /// Continues at another target or with another level; see [`Sink::move_to`]. On an error nothing has changed.
-    pub fn change(
+    /// Continues at another target or with another level; see [`LogSink::move_to`]. On an error nothing has changed.
+    pub fn reconfigure(
         &self,
         target: &LogTarget,
         file: Option<File>,
         style: ErrorStyle,
-        level: Level,
+        level: LogLevel,
     ) -> io::Result<()> {
         self.sink.move_to(target.clone(), file)?;
         self.style.store(style as u8, Ordering::Relaxed);
@@ -164,60 +164,60 @@ impl ErrorLog {
     }
 
     /// Whether a message of that level would be written.
-    pub fn writes(&self, level: Level) -> bool {
+    pub fn is_enabled(&self, level: LogLevel) -> bool {
         level as u8 <= self.level.load(Ordering::Relaxed)
     }
 
     /// Logs a problem of the server itself, with its name and a sentence.
-    pub fn problem(&self, level: Level, name: &str, message: &str) {
+    pub fn problem(&self, level: LogLevel, name: &str, message: &str) {
         self.line(
             level,
             name,
-            Origin::Server,
+            LineOrigin::Server,
             message.as_bytes(),
-            Subject::Server,
+            LineSubject::Server,
         );
     }
 
     /// Logs a problem with one connection. `name` and `message` are the same for every connection; `details` are not:
     /// the client's address, and what it sent. However many connections have the problem, the log gets a few lines and
     /// their number.
-    pub fn connection(&self, level: Level, name: &str, message: &str, details: &str) {
-        let subject = Subject::Connection(details);
-        self.line(level, name, Origin::Server, message.as_bytes(), subject);
+    pub fn connection(&self, level: LogLevel, name: &str, message: &str, details: &str) {
+        let subject = LineSubject::Connection(details);
+        self.line(level, name, LineOrigin::Server, message.as_bytes(), subject);
     }
 
     /// Logs a message about a background job, or a line that it has printed, with a name and a sentence.
-    pub fn job(&self, job: &str, level: Level, name: &str, message: &str) {
+    pub fn job(&self, job: &str, level: LogLevel, name: &str, message: &str) {
         self.line(
             level,
             name,
-            Origin::Job(job),
+            LineOrigin::Job(job),
             message.as_bytes(),
-            Subject::Server,
+            LineSubject::Server,
         );
     }
 
     /// Logs a problem with one request, with its name and a sentence.
-    pub fn request(&self, level: Level, name: &str, message: &str, about: &About<'_>) {
+    pub fn request(&self, level: LogLevel, name: &str, message: &str, about: &RequestDetails<'_>) {
         self.line(
             level,
             name,
-            Origin::Server,
+            LineOrigin::Server,
             message.as_bytes(),
-            Subject::Request(about),
+            LineSubject::Request(about),
         );
     }
 
     fn line(
         &self,
-        level: Level,
+        level: LogLevel,
         name: &str,
-        origin: Origin<'_>,
+        origin: LineOrigin<'_>,
         message: &[u8],
-        subject: Subject<'_>,
+        subject: LineSubject<'_>,
     ) {
-        if !self.writes(level) {
+        if !self.is_enabled(level) {
             return;
         }
         let mut hasher = DefaultHasher::new();
@@ -225,7 +225,7 @@ impl ErrorLog {
         let now = Instant::now();
         let (told, admitted) = {
             let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
-            let told = repeats.expired(now);
+            let told = repeats.close_expired(now);
             let first = || {
                 let mut text = Vec::new();
                 escape::message(&mut text, message, 80);
@@ -233,40 +233,40 @@ impl ErrorLog {
             };
             (told, repeats.admit(hasher.finish(), now, first))
         };
-        self.tell_held_back(told);
+        self.write_repeats(told);
         if !admitted {
             return;
         }
         self.sink.append(|out| {
             self.begin(out, level);
             escape::word(out, name.as_bytes());
-            if let Some((key, name)) = origin.named() {
+            if let Some((key, name)) = origin.key_and_name() {
                 out.extend_from_slice(format!(" {key}=").as_bytes());
                 escape::word(out, name.as_bytes());
             }
             if !message.trim_ascii().is_empty() {
                 out.extend_from_slice(b": ");
-                escape::message(out, message, MAX_MESSAGE);
+                escape::message(out, message, MAX_MESSAGE_BYTES);
             }
             match subject {
-                Subject::Server => {}
-                Subject::Request(about) => about.write(out),
-                Subject::Connection(details) => {
+                LineSubject::Server => {}
+                LineSubject::Request(about) => about.write(out),
+                LineSubject::Connection(details) => {
                     out.extend_from_slice(b" | ");
-                    escape::message(out, details.as_bytes(), MAX_MESSAGE);
+                    escape::message(out, details.as_bytes(), MAX_MESSAGE_BYTES);
                 }
             }
             if self.style() == ErrorStyle::Journal {
-                fields(out, name, origin, subject);
+                append_journal_fields(out, name, origin, subject);
             }
             out.push(b'\n');
         });
     }
 
-    fn begin(&self, out: &mut Vec<u8>, level: Level) {
+    fn begin(&self, out: &mut Vec<u8>, level: LogLevel) {
         match self.style() {
             ErrorStyle::File => {
-                Civil::of(SystemTime::now()).rfc3339(out);
+                UtcDateTime::of(SystemTime::now()).rfc3339(out);
                 out.push(b' ');
             }
             ErrorStyle::Terminal => out.extend_from_slice(b"howdah: "),
@@ -282,10 +282,10 @@ impl ErrorLog {
         ErrorStyle::ALL[usize::from(self.style.load(Ordering::Relaxed))]
     }
 
-    fn tell_held_back(&self, told: Vec<(u32, String)>) {
+    fn write_repeats(&self, told: Vec<(u32, String)>) {
         for (count, first) in told {
             self.sink.append(|out| {
-                self.begin(out, Level::Notice);
+                self.begin(out, LogLevel::Notice);
                 out.extend_from_slice(format!("Repeated {count} times more: {first}\n").as_bytes());
             });
         }
@@ -293,15 +293,20 @@ impl ErrorLog {
 }
 
 /// Appends the fields by which the journal can be searched.
-fn fields(out: &mut Vec<u8>, name: &str, origin: Origin<'_>, subject: Subject<'_>) {
-    message::field(out, "NAME", name);
-    if let Some((key, name)) = origin.named() {
-        message::field(out, &key.to_ascii_uppercase(), name);
+fn append_journal_fields(
+    out: &mut Vec<u8>,
+    name: &str,
+    origin: LineOrigin<'_>,
+    subject: LineSubject<'_>,
+) {
+    message::append_field(out, "NAME", name);
+    if let Some((key, name)) = origin.key_and_name() {
+        message::append_field(out, &key.to_ascii_uppercase(), name);
     }
-    if let Subject::Request(about) = subject {
-        message::field(out, "REQUEST", &about.id.to_string());
+    if let LineSubject::Request(about) = subject {
+        message::append_field(out, "REQUEST", &about.id.to_string());
         if let Some(context) = about.trace {
-            message::field(out, "TRACE", &context.trace().to_string());
+            message::append_field(out, "TRACE", &context.trace().to_string());
         }
     }
 }
@@ -313,19 +318,26 @@ impl Drop for ErrorLog {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .drain();
-        self.tell_held_back(told);
+        self.write_repeats(told);
     }
 }
 
 impl ScriptLog for ErrorLog {
-    fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: Level, message: &[u8]) {
+    fn script(
+        &self,
+        pool: &str,
+        request: u64,
+        frame: &RequestFrame,
+        level: LogLevel,
+        message: &[u8],
+    ) {
         let value = |name| frame.variable(name).unwrap_or_default();
         let client = String::from_utf8_lossy(value("REMOTE_ADDR"));
         let traced = self.traced.load(Ordering::Relaxed);
         let context = traced
             .then(|| parse_traceparent(value("HTTP_TRACEPARENT")))
             .flatten();
-        let about = About {
+        let about = RequestDetails {
             method: value("REQUEST_METHOD"),
             host: value("HTTP_HOST"),
             target: value("REQUEST_URI"),
@@ -336,19 +348,19 @@ impl ScriptLog for ErrorLog {
         self.line(
             level,
             "php",
-            Origin::Pool(pool),
+            LineOrigin::Pool(pool),
             message,
-            Subject::Request(&about),
+            LineSubject::Request(&about),
         );
     }
 
-    fn pool(&self, pool: &str, level: Level, name: &str, message: &str) {
+    fn pool(&self, pool: &str, level: LogLevel, name: &str, message: &str) {
         self.line(
             level,
             name,
-            Origin::Pool(pool),
+            LineOrigin::Pool(pool),
             message.as_bytes(),
-            Subject::Server,
+            LineSubject::Server,
         );
     }
 }
@@ -360,14 +372,14 @@ mod tests {
 
     use howdah_proto::request::FrameBuilder;
 
-    use super::super::repeats::BURST;
+    use super::super::repeats::MAX_REPEATS;
     use super::*;
 
     fn written(name: &str, style: ErrorStyle, log: impl FnOnce(&ErrorLog)) -> String {
         let file = format!("howdah-error-{}-{name}.log", std::process::id());
         let path: PathBuf = std::env::temp_dir().join(file);
-        let sink = Sink::start("error", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
-        let error_log = ErrorLog::new(sink, style, Level::Notice);
+        let sink = LogSink::start("error", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+        let error_log = ErrorLog::new(sink, style, LogLevel::Notice);
         log(&error_log);
         drop(error_log);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -376,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_php_message_is_one_line_that_names_its_request() {
+    fn error_log_writes_a_php_message_as_one_line_with_its_request() {
         let text = written("php", ErrorStyle::Terminal, |log| {
             let mut frame = FrameBuilder::new(Vec::new());
             for (name, value) in [
@@ -389,9 +401,9 @@ mod tests {
             }
             let frame = frame.finish(None, 0).unwrap();
             let message = b"PHP Fatal error:  Uncaught E in /a.php:3\nStack trace:\n#0 {main}\n";
-            log.script("www", 17, &frame, Level::Error, message);
-            log.pool("www", Level::Error, "ChildDied", "signal 11");
-            log.problem(Level::Info, "Quiet", "not written");
+            log.script("www", 17, &frame, LogLevel::Error, message);
+            log.pool("www", LogLevel::Error, "ChildDied", "signal 11");
+            log.problem(LogLevel::Info, "Quiet", "not written");
         });
         assert_eq!(
             text,
@@ -402,14 +414,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_the_same_message_is_a_few_lines_and_a_count() {
+    fn error_log_counts_repeats_of_a_message() {
         let text = written("flood", ErrorStyle::File, |log| {
             for _ in 0..1000 {
-                log.problem(Level::Warning, "SpillFailed", "no space left");
+                log.problem(LogLevel::Warning, "SpillFailed", "no space left");
             }
         });
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), BURST as usize + 1, "{text}");
+        assert_eq!(lines.len(), MAX_REPEATS as usize + 1, "{text}");
         assert!(
             lines[0].ends_with("Z warning SpillFailed: no space left"),
             "{text}"
@@ -421,12 +433,12 @@ mod tests {
     }
 
     #[test]
-    fn connections_with_one_problem_are_a_few_lines_and_a_count() {
+    fn error_log_counts_repeats_across_connections() {
         let text = written("connections", ErrorStyle::Terminal, |log| {
             for port in 0..1000 {
                 let details = format!("client=192.0.2.7:{port} \n");
                 log.connection(
-                    Level::Warning,
+                    LogLevel::Warning,
                     "PingFlood",
                     "the connection was ended",
                     &details,
@@ -434,7 +446,7 @@ mod tests {
             }
         });
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), BURST as usize + 1, "{text}");
+        assert_eq!(lines.len(), MAX_REPEATS as usize + 1, "{text}");
         assert_eq!(
             lines[1],
             "howdah: warning PingFlood: the connection was ended | client=192.0.2.7:1"

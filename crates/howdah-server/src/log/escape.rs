@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_of_a_client_ends_a_field_or_a_line() {
+    fn escaping_keeps_fields_and_lines_intact() {
         let evil = b"a\" 200 1\n\x1b[2J\\\xff";
         assert_eq!(with(|o| quoted(o, evil)), r"a\x22 200 1\x0A\x1B[2J\x5C\xFF");
         assert_eq!(with(|o| word(o, b"a b")), r"a\x20b");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_php_message_keeps_its_letters_on_one_line() {
+    fn message_escaping_keeps_letters_on_one_line() {
         assert_eq!(
             with(|o| message(
                 o,

@@ -2,7 +2,7 @@
 //! over UDP (RFC 5424), and systemd's journal by its native protocol. Each line is one message.
 //!
 //! A line may begin with `<N>`, its severity by syslog's number; the default is 6. The text may be followed by fields,
-//! each preceded by [`FIELD`]: `NAME=value`. Only the journal receives them.
+//! each preceded by [`FIELD_SEPARATOR`]: `NAME=value`. Only the journal receives them.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -14,40 +14,40 @@ use std::time::{Duration, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::clock::Civil;
-use super::daemon::{Daemon, DaemonTarget};
+use super::clock::UtcDateTime;
+use super::daemon::{DaemonTarget, LogDaemon};
 
 /// The byte that precedes each field of a line. No log writes it as text.
-pub const FIELD: u8 = 0x1f;
+pub const FIELD_SEPARATOR: u8 = 0x1f;
 /// The maximum length of a message's text in bytes, which fits into a datagram. A longer text is cut and ends with
 /// `...`.
-pub const LONGEST: usize = 60 << 10;
+pub const MAX_TEXT_BYTES: usize = 60 << 10;
 /// How long to wait for a daemon that does not read. Its queue is then full, and lines are lost.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// The severity of lines that do not specify one: info.
-const PLAIN: u8 = 6;
+const DEFAULT_SEVERITY: u8 = 6;
 
 /// Appends a field to a line's text. `value` must not contain control characters.
-pub(super) fn field(out: &mut Vec<u8>, name: &str, value: &str) {
-    out.push(FIELD);
+pub(super) fn append_field(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.push(FIELD_SEPARATOR);
     for part in ["HOWDAH_", name, "=", value] {
         out.extend_from_slice(part.as_bytes());
     }
 }
 
-fn connect(daemon: &Daemon) -> io::Result<Socket> {
+fn connect(daemon: &LogDaemon) -> io::Result<DaemonSocket> {
     let of_path = |path: &PathBuf| {
         let connect = || {
             let socket = UnixDatagram::unbound()?;
             socket.connect(path)?;
             socket.set_nonblocking(true)?;
-            Ok(Socket::Unix(socket))
+            Ok(DaemonSocket::Unix(socket))
         };
-        connect().map_err(|error: io::Error| named(&path.display().to_string(), &error))
+        connect().map_err(|error: io::Error| with_context(&path.display().to_string(), &error))
     };
     match daemon {
-        Daemon::Local(path) | Daemon::Journal(path) => of_path(path),
-        Daemon::Remote(host, port) => {
+        LogDaemon::Local(path) | LogDaemon::Journal(path) => of_path(path),
+        LogDaemon::Remote(host, port) => {
             let connect = || {
                 let mut addresses = (host.as_str(), *port).to_socket_addrs()?;
                 let to = addresses.next().ok_or(io::ErrorKind::NotFound)?;
@@ -58,15 +58,15 @@ fn connect(daemon: &Daemon) -> io::Result<Socket> {
                 let socket = UdpSocket::bind(from)?;
                 socket.connect(to)?;
                 socket.set_nonblocking(true)?;
-                Ok(Socket::Udp(socket))
+                Ok(DaemonSocket::Udp(socket))
             };
-            connect().map_err(|error: io::Error| named(&format!("{host}:{port}"), &error))
+            connect().map_err(|error: io::Error| with_context(&format!("{host}:{port}"), &error))
         }
     }
 }
 
 /// Returns this machine's name, or `-` if it has none (RFC 5424 §6.2.4).
-fn host() -> String {
+fn host_name() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let name = read.unwrap_or_default().trim().to_owned();
     if name.is_empty() {
@@ -76,34 +76,34 @@ fn host() -> String {
     }
 }
 
-fn named(what: &str, error: &io::Error) -> io::Error {
+fn with_context(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-enum Socket {
+enum DaemonSocket {
     Unix(UnixDatagram),
     Udp(UdpSocket),
 }
 
-impl Socket {
+impl DaemonSocket {
     fn send(&self, message: &[u8]) -> io::Result<usize> {
         match self {
-            Socket::Unix(socket) => socket.send(message),
-            Socket::Udp(socket) => socket.send(message),
+            DaemonSocket::Unix(socket) => socket.send(message),
+            DaemonSocket::Udp(socket) => socket.send(message),
         }
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
-            Socket::Unix(socket) => socket.as_fd(),
-            Socket::Udp(socket) => socket.as_fd(),
+            DaemonSocket::Unix(socket) => socket.as_fd(),
+            DaemonSocket::Udp(socket) => socket.as_fd(),
         }
     }
 }
 
 /// Sends lines to a daemon.
-pub(super) struct Messages {
-    socket: Socket,
+pub(super) struct DaemonSender {
+    socket: DaemonSocket,
     target: DaemonTarget,
     /// The name of the log: `access` or `error`.
     log: &'static str,
@@ -111,14 +111,14 @@ pub(super) struct Messages {
     message: Vec<u8>,
 }
 
-impl Messages {
+impl DaemonSender {
     /// Connects to the daemon for the lines of `log`: `access` or `error`.
-    pub(super) fn open(target: &DaemonTarget, log: &'static str) -> io::Result<Messages> {
-        Ok(Messages {
+    pub(super) fn open(target: &DaemonTarget, log: &'static str) -> io::Result<DaemonSender> {
+        Ok(DaemonSender {
             socket: connect(&target.daemon)?,
             target: target.clone(),
             log,
-            host: host(),
+            host: host_name(),
             message: Vec::new(),
         })
     }
@@ -160,18 +160,20 @@ impl Messages {
             match self.socket.send(&self.message) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait()?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait_until_writable()?
+                }
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// Waits until the daemon has read something.
-    fn wait(&self) -> io::Result<()> {
+    fn wait_until_writable(&self) -> io::Result<()> {
         let descriptor = self.socket.descriptor();
         let mut polled = [PollFd::new(&descriptor, PollFlags::OUT)];
         let patience = Timespec {
-            tv_sec: PATIENCE.as_secs() as i64,
+            tv_sec: SEND_TIMEOUT.as_secs() as i64,
             tv_nsec: 0,
         };
         match poll(&mut polled, Some(&patience)) {
@@ -187,11 +189,11 @@ impl Messages {
     fn compose(&mut self, line: &[u8], now: SystemTime) {
         let (severity, line) = match line {
             [b'<', severity @ b'0'..=b'7', b'>', rest @ ..] => (severity - b'0', rest),
-            line => (PLAIN, line),
+            line => (DEFAULT_SEVERITY, line),
         };
-        let mut parts = line.split(|byte| *byte == FIELD);
+        let mut parts = line.split(|byte| *byte == FIELD_SEPARATOR);
         let whole = parts.next().unwrap_or_default();
-        let (text, cut) = match whole.get(..LONGEST) {
+        let (text, cut) = match whole.get(..MAX_TEXT_BYTES) {
             Some(text) => (text, &b"..."[..]),
             None => (whole, &b""[..]),
         };
@@ -201,17 +203,17 @@ impl Messages {
         let (priority, process) = (facility * 8 + severity, std::process::id());
         // Writing to memory cannot fail.
         match &self.target.daemon {
-            Daemon::Local(_) => {
+            LogDaemon::Local(_) => {
                 let _ = write!(out, "<{priority}>");
-                Civil::of(now).syslog(out);
+                UtcDateTime::of(now).syslog(out);
                 let _ = write!(out, " {tag}[{process}]: ");
             }
-            Daemon::Remote(..) => {
+            LogDaemon::Remote(..) => {
                 let _ = write!(out, "<{priority}>1 ");
-                Civil::of(now).rfc3339(out);
+                UtcDateTime::of(now).rfc3339(out);
                 let _ = write!(out, " {} {tag} {process} - - ", self.host);
             }
-            Daemon::Journal(_) => {
+            LogDaemon::Journal(_) => {
                 let _ = write!(
                     out,
                     "PRIORITY={severity}\nSYSLOG_FACILITY={facility}\nSYSLOG_IDENTIFIER={tag}\nHOWDAH_LOG={}\n",
@@ -237,13 +239,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_becomes_a_message_with_its_severity_and_for_the_journal_with_its_fields() {
+    fn message_has_the_lines_severity_and_for_the_journal_its_fields() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log.sock");
         let receiver = UnixDatagram::bind(&path).unwrap();
         let said = |text: &str, line: &[u8]| {
-            let target = DaemonTarget::read(text).unwrap().unwrap();
-            let mut messages = Messages::open(&target, "error").unwrap();
+            let target = DaemonTarget::parse(text).unwrap().unwrap();
+            let mut messages = DaemonSender::open(&target, "error").unwrap();
             messages.write(line).unwrap();
             let mut message = vec![0; 1 << 20];
             let length = receiver.recv(&mut message).unwrap();
@@ -270,22 +272,26 @@ mod tests {
             "PRIORITY=3\nSYSLOG_FACILITY=3\nSYSLOG_IDENTIFIER=howdah\nHOWDAH_LOG=error\n\
              HOWDAH_NAME=ChildDied\nMESSAGE=error ChildDied: x\n"
         );
-        let long = [vec![b'a'; LONGEST + 1], b"\x1fHOWDAH_STATUS=200\n".to_vec()].concat();
+        let long = [
+            vec![b'a'; MAX_TEXT_BYTES + 1],
+            b"\x1fHOWDAH_STATUS=200\n".to_vec(),
+        ]
+        .concat();
         let message = said(&journal, &long);
         assert!(message.contains("HOWDAH_STATUS=200\nMESSAGE=aaa"));
-        assert!(message.ends_with("aaa...\n") && message.len() < LONGEST + 200);
+        assert!(message.ends_with("aaa...\n") && message.len() < MAX_TEXT_BYTES + 200);
     }
 
     #[test]
-    fn a_daemon_that_does_not_read_costs_lines_and_one_that_is_back_gets_them() {
+    fn daemon_that_does_not_read_loses_lines_until_it_restarts() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log.sock");
         let text = format!("syslog:server=unix:{}", path.display());
-        let target = DaemonTarget::read(&text).unwrap().unwrap();
-        let gone = Messages::open(&target, "access").err().unwrap();
+        let target = DaemonTarget::parse(&text).unwrap().unwrap();
+        let gone = DaemonSender::open(&target, "access").err().unwrap();
         assert!(gone.to_string().contains("log.sock"), "{gone}");
         let receiver = UnixDatagram::bind(&path).unwrap();
-        let mut messages = Messages::open(&target, "access").unwrap();
+        let mut messages = DaemonSender::open(&target, "access").unwrap();
         let many = b"line\n".repeat(100_000);
         let (lost, error) = messages.write(&many).unwrap_err();
         assert!(lost > 90_000 && lost < 100_000, "{lost}");

@@ -22,4 +22,4 @@ pub mod sink;
 pub use access::{AccessEntry, AccessFormat, AccessLog};
 pub use daemon::DaemonTarget;
 pub use error::{ErrorLog, ErrorStyle};
-pub use sink::{LogTarget, News, Sink};
+pub use sink::{LogSink, LogTarget, SinkEvent};

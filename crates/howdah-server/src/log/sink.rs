@@ -1,6 +1,6 @@
 //! The destination of log lines: they go to memory first, then a thread of the sink writes them. A full disk, a stuck
-//! pipe or a slow terminal never makes a request wait; lines beyond [`MAX_BUFFERED`] are dropped and counted, and a
-//! watcher can be notified ([`Sink::watch`]). A line that a full disk cuts off is completed when there is room again.
+//! pipe or a slow terminal never makes a request wait; lines beyond [`MAX_BUFFERED_BYTES`] are dropped and counted, and a
+//! watcher can be notified ([`LogSink::watch`]). A line that a full disk cuts off is completed when there is room again.
 //! This module does not depend on the format of lines.
 //!
 //! Threads write to different buffers, so two front threads do not compete for one lock. Lines of different threads may
@@ -19,14 +19,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::daemon::DaemonTarget;
-use super::message::Messages;
+use super::message::DaemonSender;
 
 /// How many bytes a thread's buffer may hold while the writer is behind; at combined's 150 bytes a line that is 28 000
 /// lines.
-pub const MAX_BUFFERED: usize = 4 << 20;
+pub const MAX_BUFFERED_BYTES: usize = 4 << 20;
 /// A buffer of this size is written without waiting for the delay.
-const WRITE_SOON: usize = 64 << 10;
-const SHARDS: usize = 16;
+const WRITE_THRESHOLD_BYTES: usize = 64 << 10;
+const BUFFER_SHARDS: usize = 16;
 
 /// The target that a log is written to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,60 +47,62 @@ impl LogTarget {
         matches!(self, LogTarget::Daemon(target) if target.takes_fields())
     }
 
-    fn open(&self, log: &'static str) -> io::Result<Output> {
+    fn open(&self, log: &'static str) -> io::Result<LogOutput> {
         Ok(match self {
             LogTarget::File(path) => {
                 use std::os::unix::fs::OpenOptionsExt;
                 let mut options = OpenOptions::new();
                 options.append(true).create(true).mode(0o640);
-                Output::File(options.open(path)?)
+                LogOutput::File(options.open(path)?)
             }
-            LogTarget::Stdout => Output::Stdout,
-            LogTarget::Stderr => Output::Stderr,
-            LogTarget::Daemon(target) => Output::Daemon(Box::new(Messages::open(target, log)?)),
+            LogTarget::Stdout => LogOutput::Stdout,
+            LogTarget::Stderr => LogOutput::Stderr,
+            LogTarget::Daemon(target) => {
+                LogOutput::Daemon(Box::new(DaemonSender::open(target, log)?))
+            }
         })
     }
 }
 
-enum Output {
+enum LogOutput {
     File(File),
     Stdout,
     Stderr,
-    Daemon(Box<Messages>),
+    Daemon(Box<DaemonSender>),
 }
 
-impl Output {
+impl LogOutput {
     /// Writes some of the bytes, like write(2).
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let written = rustix::io::retry_on_intr(|| match self {
-            Output::File(file) => rustix::io::write(file, bytes),
-            Output::Stdout => rustix::io::write(io::stdout().as_fd(), bytes),
-            Output::Stderr => rustix::io::write(io::stderr().as_fd(), bytes),
-            // A daemon receives whole lines; see `Pen::write`.
-            Output::Daemon(_) => Err(rustix::io::Errno::INVAL),
+            LogOutput::File(file) => rustix::io::write(file, bytes),
+            LogOutput::Stdout => rustix::io::write(io::stdout().as_fd(), bytes),
+            LogOutput::Stderr => rustix::io::write(io::stderr().as_fd(), bytes),
+            // A daemon receives whole lines; see `OutputWriter::write`.
+            LogOutput::Daemon(_) => Err(rustix::io::Errno::INVAL),
         });
         Ok(written?)
     }
 }
 
 /// Writes lines to an output.
-struct Pen {
-    output: Output,
+struct OutputWriter {
+    output: LogOutput,
     /// The end of a line that could be written only in part.
     rest: Vec<u8>,
 }
 
-impl Pen {
+impl OutputWriter {
     /// Writes whole lines. The error contains the number of lines that are lost. A line that is cut off is not lost:
     /// its end is kept and written first the next time.
     fn write(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
-        if let Output::Daemon(messages) = &mut self.output {
+        if let LogOutput::Daemon(messages) = &mut self.output {
             return messages.write(lines);
         }
         let rest = std::mem::take(&mut self.rest);
         if let Err((at, error)) = self.write_all(&rest) {
             self.rest = rest[at..].to_vec();
-            return Err((count(lines), error));
+            return Err((count_lines(lines), error));
         }
         self.write_all(lines).map_err(|(at, error)| {
             let mut left = &lines[at..];
@@ -110,7 +112,7 @@ impl Pen {
                 self.rest = cut_off.to_vec();
                 left = others;
             }
-            (count(left), error)
+            (count_lines(left), error)
         })
     }
 
@@ -128,65 +130,65 @@ impl Pen {
     }
 }
 
-fn count(lines: &[u8]) -> u64 {
+fn count_lines(lines: &[u8]) -> u64 {
     lines.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// A change in whether lines can be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum SinkEvent {
     /// Lines are lost from now on.
     Losing {
         /// Why lines are lost: the error of a write, or that the log is written too slowly.
         why: String,
     },
     /// Lines are written again.
-    WorksAgain {
+    Recovered {
         /// How many lines were lost meanwhile.
         lost: u64,
     },
 }
 
-type Watcher = Box<dyn Fn(News) + Send + Sync>;
+type SinkWatcher = Box<dyn Fn(SinkEvent) + Send + Sync>;
 
-struct Shared {
+struct SinkState {
     log: &'static str,
     delay: Duration,
-    shards: [Mutex<Vec<u8>>; SHARDS],
+    shards: [Mutex<Vec<u8>>; BUFFER_SHARDS],
     /// The writer sleeps until a line, a request or the stop flag wakes it.
     asleep: AtomicBool,
     stopping: AtomicBool,
     dropped: AtomicU64,
     /// Set while lines are lost and the watcher has been notified.
     losing: AtomicBool,
-    watcher: OnceLock<Watcher>,
+    watcher: OnceLock<SinkWatcher>,
     /// Requests to the writer and their outcome; `done` is notified of the outcome.
-    orders: Mutex<WriterRequests>,
+    requests: Mutex<WriterRequests>,
     done: Condvar,
 }
 
 /// The target that the writer continues with when the log is reopened.
-enum Reopen {
+enum ReopenTarget {
     /// The same target, opened again.
-    Again,
+    Same,
     /// This file, which is the same target and already open.
-    In(File),
+    File(File),
     /// Another target, with its file if that is already open.
-    At(LogTarget, Option<File>),
+    Other(LogTarget, Option<File>),
 }
 
 #[derive(Default)]
 struct WriterRequests {
-    flush_asked: u64,
-    flush_done: u64,
-    reopen: Option<Reopen>,
+    flushes_requested: u64,
+    flushes_done: u64,
+    reopen: Option<ReopenTarget>,
     reopened: u64,
     reopen_result: Option<io::Error>,
 }
 
 /// A log's buffers and its writer. Dropping the sink writes the remaining lines.
-pub struct Sink {
-    shared: Arc<Shared>,
+pub struct LogSink {
+    shared: Arc<SinkState>,
     writer: Thread,
     join: Option<JoinHandle<()>>,
 }
@@ -201,19 +203,19 @@ fn shard_of_this_thread() -> usize {
     thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
     MINE.with(|mine| {
         mine.get().unwrap_or_else(|| {
-            let index = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let index = NEXT.fetch_add(1, Ordering::Relaxed) % BUFFER_SHARDS;
             mine.set(Some(index));
             index
         })
     })
 }
 
-impl Sink {
+impl LogSink {
     /// Opens the target and starts the writer. Lines are written within `delay`, or at once if it is zero. A daemon
     /// receives `log` as the name of the log.
-    pub fn start(log: &'static str, target: LogTarget, delay: Duration) -> io::Result<Sink> {
+    pub fn start(log: &'static str, target: LogTarget, delay: Duration) -> io::Result<LogSink> {
         let output = target.open(log)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SinkState {
             log,
             delay,
             shards: std::array::from_fn(|_| Mutex::new(Vec::new())),
@@ -222,14 +224,14 @@ impl Sink {
             dropped: AtomicU64::new(0),
             losing: AtomicBool::new(false),
             watcher: OnceLock::new(),
-            orders: Mutex::new(WriterRequests::default()),
+            requests: Mutex::new(WriterRequests::default()),
             done: Condvar::new(),
         });
         let theirs = Arc::clone(&shared);
         let join = std::thread::Builder::new()
             .name("howdah-log".into())
             .spawn(move || write_loop(&theirs, target, output))?;
-        Ok(Sink {
+        Ok(LogSink {
             shared,
             writer: join.thread().clone(),
             join: Some(join),
@@ -240,15 +242,16 @@ impl Sink {
     pub fn append(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let soon = {
             let mut buffer = lock(&self.shared.shards[shard_of_this_thread()]);
-            if buffer.len() >= MAX_BUFFERED {
+            if buffer.len() >= MAX_BUFFERED_BYTES {
                 drop(buffer);
                 self.shared
-                    .lose(1, || "it is written too slowly".to_owned());
+                    .count_lost(1, || "it is written too slowly".to_owned());
                 return;
             }
             let before = buffer.len();
             write(&mut buffer);
-            self.shared.delay.is_zero() || (before < WRITE_SOON && buffer.len() >= WRITE_SOON)
+            self.shared.delay.is_zero()
+                || (before < WRITE_THRESHOLD_BYTES && buffer.len() >= WRITE_THRESHOLD_BYTES)
         };
         // SeqCst pairs with the writer, which first sets `asleep` and then checks the buffers again.
         if soon || self.shared.asleep.load(Ordering::SeqCst) {
@@ -258,11 +261,11 @@ impl Sink {
 
     /// Waits until all lines that were appended before have been written (or have failed to be).
     pub fn flush(&self) {
-        let mut orders = lock(&self.shared.orders);
-        orders.flush_asked += 1;
-        let mine = orders.flush_asked;
+        let mut orders = lock(&self.shared.requests);
+        orders.flushes_requested += 1;
+        let mine = orders.flushes_requested;
         self.writer.unpark();
-        while orders.flush_done < mine && !self.writer_is_gone() {
+        while orders.flushes_done < mine && !self.writer_is_gone() {
             let waited = self
                 .shared
                 .done
@@ -274,22 +277,22 @@ impl Sink {
     /// Opens the target again by its path, after a log rotation has moved the file away (SIGUSR1). On an error the old
     /// file stays in use.
     pub fn reopen(&self) -> io::Result<()> {
-        self.order_reopen(Reopen::Again)
+        self.request_reopen(ReopenTarget::Same)
     }
 
     /// Continues in `file`, for a server that is no longer permitted to open its own logs.
     pub fn reopen_as(&self, file: File) -> io::Result<()> {
-        self.order_reopen(Reopen::In(file))
+        self.request_reopen(ReopenTarget::File(file))
     }
 
     /// Continues at another target. `file` is that target if it is already open. On an error the old target stays in
     /// use.
     pub fn move_to(&self, target: LogTarget, file: Option<File>) -> io::Result<()> {
-        self.order_reopen(Reopen::At(target, file))
+        self.request_reopen(ReopenTarget::Other(target, file))
     }
 
-    fn order_reopen(&self, how: Reopen) -> io::Result<()> {
-        let mut orders = lock(&self.shared.orders);
+    fn request_reopen(&self, how: ReopenTarget) -> io::Result<()> {
+        let mut orders = lock(&self.shared.requests);
         orders.reopen = Some(how);
         let before = orders.reopened;
         self.writer.unpark();
@@ -308,7 +311,7 @@ impl Sink {
 
     /// Calls `watcher` when lines begin to be lost, from any thread, and when they are written again. The watcher must
     /// not block. Only the first watcher that is set is used.
-    pub fn watch(&self, watcher: impl Fn(News) + Send + Sync + 'static) {
+    pub fn watch(&self, watcher: impl Fn(SinkEvent) + Send + Sync + 'static) {
         let _ = self.shared.watcher.set(Box::new(watcher));
     }
 
@@ -322,7 +325,7 @@ impl Sink {
     }
 }
 
-impl Drop for Sink {
+impl Drop for LogSink {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.writer.unpark();
@@ -333,13 +336,13 @@ impl Drop for Sink {
     }
 }
 
-impl Shared {
-    fn lose(&self, lines: u64, why: impl FnOnce() -> String) {
+impl SinkState {
+    fn count_lost(&self, lines: u64, why: impl FnOnce() -> String) {
         self.dropped.fetch_add(lines, Ordering::Relaxed);
         if !self.losing.swap(true, Ordering::Relaxed)
             && let Some(tell) = self.watcher.get()
         {
-            tell(News::Losing { why: why() });
+            tell(SinkEvent::Losing { why: why() });
         }
     }
 
@@ -351,31 +354,36 @@ impl Shared {
             let lost = dropped - *told;
             *told = dropped;
             if let Some(tell) = self.watcher.get() {
-                tell(News::WorksAgain { lost });
+                tell(SinkEvent::Recovered { lost });
             }
         }
     }
 }
 
 /// Continues in another file, or in one of the same name.
-fn reopen(shared: &Shared, how: Reopen, target: &mut LogTarget, pen: &mut Pen) -> io::Result<()> {
+fn reopen(
+    shared: &SinkState,
+    how: ReopenTarget,
+    target: &mut LogTarget,
+    pen: &mut OutputWriter,
+) -> io::Result<()> {
     let (at, file) = match how {
-        Reopen::Again => (target.clone(), None),
-        Reopen::In(file) => (target.clone(), Some(file)),
-        Reopen::At(other, file) => (other, file),
+        ReopenTarget::Same => (target.clone(), None),
+        ReopenTarget::File(file) => (target.clone(), Some(file)),
+        ReopenTarget::Other(other, file) => (other, file),
     };
-    let output = file.map_or_else(|| at.open(shared.log), |f| Ok(Output::File(f)))?;
+    let output = file.map_or_else(|| at.open(shared.log), |f| Ok(LogOutput::File(f)))?;
     if !pen.rest.is_empty() {
         // The beginning of that line is in the other file.
         shared.dropped.fetch_add(1, Ordering::Relaxed);
     }
     let rest = Vec::new();
-    (*pen, *target) = (Pen { output, rest }, at);
+    (*pen, *target) = (OutputWriter { output, rest }, at);
     Ok(())
 }
 
-fn write_loop(shared: &Shared, mut target: LogTarget, output: Output) {
-    let mut pen = Pen {
+fn write_loop(shared: &SinkState, mut target: LogTarget, output: LogOutput) {
+    let mut pen = OutputWriter {
         output,
         rest: Vec::new(),
     };
@@ -385,7 +393,7 @@ fn write_loop(shared: &Shared, mut target: LogTarget, output: Output) {
         // These are read before the buffers are emptied, so the buffers contain everything that was appended before the
         // request.
         let stopping = shared.stopping.load(Ordering::SeqCst);
-        let flush = lock(&shared.orders).flush_asked;
+        let flush = lock(&shared.requests).flushes_requested;
         let (mut wrote, mut failed) = (false, false);
         for shard in &shared.shards {
             std::mem::swap(&mut *lock(shard), &mut lines);
@@ -395,23 +403,23 @@ fn write_loop(shared: &Shared, mut target: LogTarget, output: Output) {
             wrote = true;
             if let Err((lost, error)) = pen.write(&lines) {
                 failed = true;
-                shared.lose(lost, || error.to_string());
+                shared.count_lost(lost, || error.to_string());
             }
             lines.clear();
-            if lines.capacity() > 2 * WRITE_SOON {
+            if lines.capacity() > 2 * WRITE_THRESHOLD_BYTES {
                 lines = Vec::new();
             }
         }
         if wrote && !failed {
             shared.recovered(&mut told);
         }
-        let mut orders = lock(&shared.orders);
+        let mut orders = lock(&shared.requests);
         if let Some(how) = orders.reopen.take() {
             orders.reopen_result = reopen(shared, how, &mut target, &mut pen).err();
             orders.reopened += 1;
         }
-        orders.flush_done = orders.flush_done.max(flush);
-        let more_asked = orders.flush_asked > flush;
+        orders.flushes_done = orders.flushes_done.max(flush);
+        let more_asked = orders.flushes_requested > flush;
         drop(orders);
         shared.done.notify_all();
         if stopping {
@@ -444,10 +452,10 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_many_threads_all_arrive_whole_also_across_a_rotation() {
+    fn sink_writes_all_lines_of_many_threads_across_a_rotation() {
         let dir = scratch("rotate");
         let path = dir.join("access.log");
-        let sink = Sink::start(
+        let sink = LogSink::start(
             "access",
             LogTarget::File(path.clone()),
             Duration::from_secs(60),
@@ -478,21 +486,21 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_cannot_be_opened_is_told_and_a_full_one_only_loses_lines() {
+    fn sink_reports_an_unopenable_target_and_counts_lines_lost_on_a_full_one() {
         let missing = PathBuf::from("/nonexistent/howdah.log");
-        assert!(Sink::start("access", LogTarget::File(missing), Duration::ZERO).is_err());
+        assert!(LogSink::start("access", LogTarget::File(missing), Duration::ZERO).is_err());
         let full = LogTarget::File(PathBuf::from("/dev/full"));
-        let sink = Sink::start("access", full, Duration::from_secs(60)).unwrap();
+        let sink = LogSink::start("access", full, Duration::from_secs(60)).unwrap();
         sink.append(|b| b.extend_from_slice(b"one\ntwo\n"));
         sink.flush();
         assert_eq!(sink.dropped(), 2);
     }
 
     #[test]
-    fn a_log_moves_to_another_target_between_two_lines_or_stays() {
+    fn move_to_switches_between_two_lines_or_keeps_the_target() {
         let dir = scratch("move");
         let (old, new) = (dir.join("old.log"), dir.join("new.log"));
-        let sink = Sink::start(
+        let sink = LogSink::start(
             "access",
             LogTarget::File(old.clone()),
             Duration::from_secs(60),
@@ -515,10 +523,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_reopening_keeps_the_old_file() {
+    fn reopen_failure_keeps_the_old_file() {
         let dir = scratch("gone");
         let path = dir.join("a.log");
-        let sink = Sink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+        let sink = LogSink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
         let kept = dir.with_extension("moved");
         std::fs::rename(&dir, &kept).unwrap();
         assert!(sink.reopen().is_err());
@@ -546,10 +554,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_finished_when_there_is_room_again() {
+    fn cut_off_line_is_completed_when_there_is_room_again() {
         let (reader, writer) = full_pipe();
-        let mut pen = Pen {
-            output: Output::File(writer),
+        let mut pen = OutputWriter {
+            output: LogOutput::File(writer),
             rest: Vec::new(),
         };
         let (lost, _) = pen.write(b"first\nsecond\n").unwrap_err();
@@ -575,10 +583,10 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_when_lines_begin_to_be_lost_and_when_that_is_over() {
+    fn watcher_is_notified_of_lost_lines_and_of_recovery() {
         let dir = scratch("news");
         let full = LogTarget::File(PathBuf::from("/dev/full"));
-        let sink = Sink::start("access", full, Duration::from_secs(60)).unwrap();
+        let sink = LogSink::start("access", full, Duration::from_secs(60)).unwrap();
         let news = Arc::new(Mutex::new(Vec::new()));
         let heard = news.clone();
         sink.watch(move |what| heard.lock().unwrap().push(what));
@@ -593,7 +601,7 @@ mod tests {
             sink.flush();
         }
         let news = news.lock().unwrap().clone();
-        let [News::Losing { why }, News::WorksAgain { lost: 6 }] = &news[..] else {
+        let [SinkEvent::Losing { why }, SinkEvent::Recovered { lost: 6 }] = &news[..] else {
             panic!("{news:?}");
         };
         assert!(why.contains("No space left"), "{why}");

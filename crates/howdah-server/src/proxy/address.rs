@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use howdah_executor::fastcgi::address::{self, Address, AddressError};
+use howdah_executor::fastcgi::address::{self, AddressError, BackendAddress};
 use http::uri::PathAndQuery;
 
 /// The address of a server, and the protocol that it speaks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
     /// Host and port, or socket.
-    pub address: Address,
+    pub address: BackendAddress,
     /// The protocol that it speaks.
-    pub speaks: Speaks,
+    pub protocol: ServerProtocol,
 }
 
 /// The protocol that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Speaks {
+pub enum ServerProtocol {
     /// HTTP/1.1 (`http://`, `unix:`).
     Http1,
     /// HTTP/1.1 over TLS (`https://`), with the host of the address as the TLS server name.
@@ -37,11 +37,11 @@ pub struct WeightedServer {
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = &self.address;
-        match (address, self.speaks) {
-            (Address::Unix(_), _) => write!(f, "{address}"),
-            (_, Speaks::Http1) => write!(f, "http://{address}"),
-            (_, Speaks::Https) => write!(f, "https://{address}"),
-            (_, Speaks::H2c) => write!(f, "h2c://{address}"),
+        match (address, self.protocol) {
+            (BackendAddress::Unix(_), _) => write!(f, "{address}"),
+            (_, ServerProtocol::Http1) => write!(f, "http://{address}"),
+            (_, ServerProtocol::Https) => write!(f, "https://{address}"),
+            (_, ServerProtocol::H2c) => write!(f, "h2c://{address}"),
         }
     }
 }
@@ -80,12 +80,12 @@ impl fmt::Display for ServerAddressError {
 pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let text = text.trim();
     if text.starts_with("unix:") {
-        return read(text, Speaks::Http1);
+        return parse_backends(text, ServerProtocol::Http1);
     }
     let schemes = [
-        ("http://", Speaks::Http1, 80),
-        ("https://", Speaks::Https, 443),
-        ("h2c://", Speaks::H2c, 80),
+        ("http://", ServerProtocol::Http1, 80),
+        ("https://", ServerProtocol::Https, 443),
+        ("h2c://", ServerProtocol::H2c, 80),
     ];
     let found = schemes
         .into_iter()
@@ -104,7 +104,7 @@ pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
         true => String::new(),
         false => format!(":{port}"),
     };
-    read(&format!("{authority}{port} {words}"), speaks)
+    parse_backends(&format!("{authority}{port} {words}"), speaks)
 }
 
 /// Parses a URL with a path: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify` (in nginx' notation).
@@ -126,12 +126,15 @@ pub fn parse_url(text: &str) -> Result<(Vec<WeightedServer>, PathAndQuery), Serv
     Ok((parse(server)?, path))
 }
 
-fn read(text: &str, speaks: Speaks) -> Result<Vec<WeightedServer>, ServerAddressError> {
+fn parse_backends(
+    text: &str,
+    speaks: ServerProtocol,
+) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let backends = address::parse(text).map_err(ServerAddressError::Address)?;
-    let server = |backend: address::Backend| WeightedServer {
+    let server = |backend: address::FastCgiBackend| WeightedServer {
         at: ServerAddress {
             address: backend.address,
-            speaks,
+            protocol: speaks,
         },
         weight: backend.weight,
     };
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_read_as_people_write_them() {
+    fn server_addresses_are_parsed() {
         let is = |text: &str, expected: &[&str]| {
             let shown: Vec<_> = parse(text)
                 .unwrap()
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_have_a_path() {
+    fn server_urls_have_a_path() {
         for (text, server, path) in [
             (
                 "http://127.0.0.1:9091/verify?a=b",
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_is_told_apart() {
+    fn server_address_errors_are_distinguished() {
         let is = |text: &str, why| assert_eq!(parse(text), Err(why), "{text}");
         is("127.0.0.1:3000", ServerAddressError::Scheme);
         is("", ServerAddressError::Scheme);

@@ -11,43 +11,43 @@ use howdah_executor::ExecError;
 use http::{Request, Response, Uri, header};
 use hyper::body::Incoming;
 
-use super::Proxy;
-use super::connections::{self, Sender};
-use super::server::{self, Place, Server};
+use super::ServerGroup;
+use super::connections::{self, RequestSender};
+use super::server::{self, BusyGuard, UpstreamServer};
 use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
 /// A server's response, or its beginning.
-pub(super) struct Answered {
+pub(super) struct UpstreamResponse {
     pub(super) response: Response<Incoming>,
-    pub(super) connection: Sender,
-    pub(super) place: Place,
+    pub(super) connection: RequestSender,
+    pub(super) place: BusyGuard,
 }
 
 /// The server that currently has the request.
-pub(super) type Asked = Arc<Mutex<Option<Arc<Server>>>>;
+pub(super) type CurrentServer = Arc<Mutex<Option<Arc<UpstreamServer>>>>;
 
 /// Sends the request to one server after the other until one responds.
 pub(super) async fn exchange(
-    proxy: Arc<Proxy>,
+    proxy: Arc<ServerGroup>,
     template: Request<()>,
     upload: Upload,
-    asked: Asked,
+    asked: CurrentServer,
     log: Arc<ErrorLog>,
-) -> Result<Answered, ExecError> {
+) -> Result<UpstreamResponse, ExecError> {
     let repeatable =
         upload.is_none() && matches!(template.method().as_str(), "GET" | "HEAD" | "OPTIONS");
     let mut body = upload;
     let mut tried = Vec::new();
     let mut last = String::new();
     let mut repeated = false;
-    'server: while let Some(place) = proxy.choose(&tried) {
+    'server: while let Some(place) = proxy.choose_server(&tried) {
         let server = place.0.clone();
         *asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
         loop {
             let kept = match repeated {
                 true => None,
-                false => connections::take_kept(&server),
+                false => connections::take_idle(&server),
             };
             let was_kept = kept.is_some();
             let mut connection = match kept {
@@ -56,20 +56,20 @@ pub(super) async fn exchange(
                     Ok(connection) => connection,
                     Err(why) => {
                         last = format!("{}: {why}", server.at);
-                        server::tell(&log, server.failed(&why.to_string()));
+                        server::log_event(&log, server.note_unreachable(&why.to_string()));
                         tried.push(server.id);
                         continue 'server;
                     }
                 },
             };
-            if let Sender::Http2(shared) = &connection {
-                connections::keep(&server, Sender::Http2(shared.clone()));
+            if let RequestSender::Http2(shared) = &connection {
+                connections::keep_idle(&server, RequestSender::Http2(shared.clone()));
             }
-            let request = fit(&template, connection.is_http2()).map(|()| body);
+            let request = adapt_to_version(&template, connection.is_http2()).map(|()| body);
             match connection.send(request).await {
                 Ok(response) => {
-                    server::tell(&log, server.answered());
-                    return Ok(Answered {
+                    server::log_event(&log, server.note_response());
+                    return Ok(UpstreamResponse {
                         response,
                         connection,
                         place,
@@ -77,17 +77,17 @@ pub(super) async fn exchange(
                 }
                 Err(unanswered) => {
                     if connection.is_http2() {
-                        connections::forget(&server);
+                        connections::forget_http2(&server);
                     }
                     let error = unanswered.error;
                     match unanswered.unsent {
                         Some(unsent) => body = unsent.into_body(),
-                        None if was_kept && repeatable && ended_early(&error) => {
+                        None if was_kept && repeatable && ended_before_response(&error) => {
                             body = Upload::none()
                         }
                         None => {
-                            server.broke_off();
-                            return Err(failure(&error, false));
+                            server.note_broken();
+                            return Err(exec_error(&error, false));
                         }
                     }
                     if was_kept {
@@ -95,7 +95,7 @@ pub(super) async fn exchange(
                         continue;
                     }
                     last = format!("{}: {error}", server.at);
-                    server::tell(&log, server.failed(&error.to_string()));
+                    server::log_event(&log, server.note_unreachable(&error.to_string()));
                     tried.push(server.id);
                     continue 'server;
                 }
@@ -106,7 +106,7 @@ pub(super) async fn exchange(
 }
 
 /// Adapts the request to the connection's HTTP version: HTTP/2 names the host in the URI.
-pub(super) fn fit(template: &Request<()>, http2: bool) -> Request<()> {
+pub(super) fn adapt_to_version(template: &Request<()>, http2: bool) -> Request<()> {
     let mut request = template.clone();
     if !http2 {
         return request;
@@ -132,13 +132,13 @@ pub(super) fn fit(template: &Request<()>, http2: bool) -> Request<()> {
 }
 
 /// Whether the connection ended before the first byte of the response.
-fn ended_early(error: &hyper::Error) -> bool {
+fn ended_before_response(error: &hyper::Error) -> bool {
     error.is_incomplete_message() || error.is_closed() || error.is_canceled()
 }
 
 /// Returns the failure for an error of the connection.
-pub(super) fn failure(error: &hyper::Error, answering: bool) -> ExecError {
-    match error.is_parse() || is_garbled(error) {
+pub(super) fn exec_error(error: &hyper::Error, answering: bool) -> ExecError {
+    match error.is_parse() || has_invalid_framing(error) {
         true => ExecError::BackendInvalid {
             message: match error.source() {
                 Some(why) => format!("{error}: {why}"),
@@ -150,7 +150,7 @@ pub(super) fn failure(error: &hyper::Error, answering: bool) -> ExecError {
 }
 
 /// Whether the framing of the body is invalid: the chunks of HTTP/1.1, or the frames of HTTP/2.
-fn is_garbled(error: &hyper::Error) -> bool {
+fn has_invalid_framing(error: &hyper::Error) -> bool {
     let Some(why) = error.source() else {
         return false;
     };

@@ -10,7 +10,7 @@ fn head(text: &str) -> RequestHead {
 
 fn sent(text: &str, path: &str, client: &Client<'_>) -> Request<()> {
     let request = head(text);
-    super::request(&Outgoing {
+    super::build_request(&OutgoingRequest {
         request: &request,
         client,
         peer: Some([192, 0, 2, 1].into()),
@@ -26,12 +26,12 @@ fn visitor() -> Client<'static> {
     Client {
         address: Some([192, 0, 2, 1].into()),
         https: true,
-        ..crate::client_address::UNKNOWN.clone()
+        ..crate::client_address::UNKNOWN_CLIENT.clone()
     }
 }
 
 #[test]
-fn the_path_is_the_clients_where_it_says_what_the_rules_saw() {
+fn outgoing_path_is_the_clients_if_the_rules_saw_the_same() {
     for (raw, path, expected) in [
         ("/a/b?x=1&y", "/a/b", "/a/b?x=1&y"),
         ("/%61/b%2Fc?%zz", "/a/b/c", "/%61/b%2Fc?%zz"),
@@ -56,7 +56,7 @@ fn the_path_is_the_clients_where_it_says_what_the_rules_saw() {
 }
 
 #[test]
-fn what_a_client_claims_of_itself_stays_here() {
+fn claims_of_a_client_are_not_forwarded() {
     let text = "GET / HTTP/1.1\r\nHost: example.org:8443\r\nConnection: close, X-Private\r\nX-Private: 1\r\n\
         X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-Proto: ftp\r\nX-Forwarded-Prefix: /x\r\nForwarded: for=2.2.2.2\r\n\
         X-Real-IP: 3.3.3.3\r\nProxy: evil\r\nX_Forwarded_For: 4.4.4.4\r\nTE: trailers\r\nExpect: 100-continue\r\n\
@@ -86,7 +86,7 @@ fn what_a_client_claims_of_itself_stays_here() {
 }
 
 #[test]
-fn trusted_proxies_lists_are_continued() {
+fn forwarded_for_continues_the_list_of_trusted_proxies() {
     let client = Client {
         address: Some([198, 51, 100, 7].into()),
         proxied: true,
@@ -102,7 +102,7 @@ fn trusted_proxies_lists_are_continued() {
 }
 
 #[test]
-fn websocket_is_asked_for_by_get() {
+fn websocket_is_requested_by_get() {
     let ask = "Host: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n";
     let request = sent(&format!("GET /ws HTTP/1.1\r\n{ask}"), "/ws", &visitor());
     assert_eq!(request.headers()["connection"], "Upgrade");
@@ -118,10 +118,10 @@ fn websocket_is_asked_for_by_get() {
 }
 
 #[test]
-fn a_request_that_comes_again_and_again_is_a_loop() {
+fn proxy_loop_is_detected_by_via() {
     let via = "Via: 1.1 Howdah, 1.1 Howdah\r\n".repeat(5);
     let request = head(&format!("GET / HTTP/1.1\r\nHost: h\r\n{via}\r\n"));
-    let refused = super::request(&Outgoing {
+    let refused = super::build_request(&OutgoingRequest {
         request: &request,
         client: &visitor(),
         peer: None,

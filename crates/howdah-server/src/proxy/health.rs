@@ -4,49 +4,49 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use howdah_executor::fastcgi::address::Address;
+use howdah_executor::fastcgi::address::BackendAddress;
 use http::Request;
 
 use super::connections;
-use super::exchange::fit;
-use super::server::{Server, tell};
+use super::exchange::adapt_to_version;
+use super::server::{UpstreamServer, log_event};
 use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
 /// The interval of health checks while the server is down.
-const STEP: Duration = Duration::from_secs(1);
+const DOWN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval while it is up, as a multiple of the one above.
-const STEPS: u32 = 5;
+const UP_INTERVAL_FACTOR: u32 = 5;
 /// How long the response to a health check may take.
-const ANSWER: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts the health checks of a server with the first request to it. They continue while a configuration contains the
 /// server. Call it on a front thread.
-pub(super) fn watch(server: &Arc<Server>, log: &Arc<ErrorLog>) {
-    if let Some(path) = &server.asked_for
-        && !server.watched.swap(true, Ordering::Relaxed)
+pub(super) fn start_checks(server: &Arc<UpstreamServer>, log: &Arc<ErrorLog>) {
+    if let Some(path) = &server.health_path
+        && !server.is_checked.swap(true, Ordering::Relaxed)
     {
-        let task = ask_again_and_again(Arc::downgrade(server), path.clone(), log.clone());
-        tokio::spawn(howdah_http::turn::measured("asking a proxied server", task));
+        let task = check_repeatedly(Arc::downgrade(server), path.clone(), log.clone());
+        tokio::spawn(howdah_http::turn::measure("asking a proxied server", task));
     }
 }
 
-async fn ask_again_and_again(server: Weak<Server>, path: Box<str>, log: Arc<ErrorLog>) {
+async fn check_repeatedly(server: Weak<UpstreamServer>, path: Box<str>, log: Arc<ErrorLog>) {
     loop {
         let Some(asked) = server.upgrade() else {
             return;
         };
-        let outcome = tokio::time::timeout(ANSWER, ask(&asked, &path)).await;
-        let news = asked.examined(outcome.unwrap_or_else(|_| {
+        let outcome = tokio::time::timeout(CHECK_TIMEOUT, check_once(&asked, &path)).await;
+        let news = asked.note_health_check(outcome.unwrap_or_else(|_| {
             Err(format!(
                 "no answer to GET {path} within {} s",
-                ANSWER.as_secs()
+                CHECK_TIMEOUT.as_secs()
             ))
         }));
-        tell(&log, news);
+        log_event(&log, news);
         drop(asked);
-        for _ in 0..STEPS {
-            tokio::time::sleep(STEP).await;
+        for _ in 0..UP_INTERVAL_FACTOR {
+            tokio::time::sleep(DOWN_CHECK_INTERVAL).await;
             if !server.upgrade().is_some_and(|server| server.is_up()) {
                 break;
             }
@@ -54,11 +54,11 @@ async fn ask_again_and_again(server: Weak<Server>, path: Box<str>, log: Arc<Erro
     }
 }
 
-async fn ask(server: &Arc<Server>, path: &str) -> Result<(), String> {
+async fn check_once(server: &Arc<UpstreamServer>, path: &str) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut sender = connections::connect(server).await.map_err(|e| text(&e))?;
     let host = match &server.at.address {
-        Address::Unix(_) => "localhost".to_owned(),
+        BackendAddress::Unix(_) => "localhost".to_owned(),
         address => address.to_string(),
     };
     let request = Request::get(path)
@@ -66,7 +66,7 @@ async fn ask(server: &Arc<Server>, path: &str) -> Result<(), String> {
         .header("User-Agent", "Howdah (health check)")
         .body(())
         .map_err(|e| text(&e))?;
-    let request = fit(&request, sender.is_http2()).map(|()| Upload::none());
+    let request = adapt_to_version(&request, sender.is_http2()).map(|()| Upload::none());
     let answer = sender.send(request).await;
     let answer = answer.map_err(|failed| text(&failed.error))?;
     match answer.status().as_u16() {

@@ -7,7 +7,7 @@
 //!   Of a rule's servers that are up, the least busy one gets a request.
 //! - [`connections`]: connections that each front thread keeps for the next request; `tls`: the certificate authorities
 //!   that they trust.
-//! - [`fields`]: the request as it is sent.
+//! - [`outgoing_request`]: the request as it is sent.
 //! - [`upload`]: its body; `exchange`: sends it to one of the servers; [`run`]: turns the response into events, like a
 //!   script's; `silence`: the timeout.
 //! - [`tunnel`]: WebSocket: bytes in both directions.
@@ -15,11 +15,11 @@
 pub mod address;
 mod connections;
 mod exchange;
-pub mod fields;
 mod health;
-pub mod known;
+pub mod outgoing_request;
 pub mod run;
 pub mod server;
+pub mod server_registry;
 mod silence;
 mod tls;
 pub mod tunnel;
@@ -29,61 +29,68 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use address::{Speaks, WeightedServer};
-use server::{Place, Server};
+use address::{ServerProtocol, WeightedServer};
+use server::{BusyGuard, UpstreamServer};
 
 /// The servers that a rule's requests are forwarded to.
 #[derive(Debug)]
-pub struct Proxy {
-    servers: Vec<Member>,
+pub struct ServerGroup {
+    servers: Vec<ServerGroupMember>,
     /// `proxy_timeout`: how long a server may be silent.
     timeout: Duration,
     /// Determines where the search for the least busy server begins.
-    turn: AtomicUsize,
+    next_first: AtomicUsize,
 }
 
 /// A server, and its share of the rule's requests.
 #[derive(Debug)]
-struct Member {
-    server: Arc<Server>,
+struct ServerGroupMember {
+    server: Arc<UpstreamServer>,
     weight: u32,
 }
 
-impl Proxy {
+impl ServerGroup {
     /// Creates a group of `servers`, of which there is at least one. `health` is the path that health checks request.
-    pub fn new(servers: Vec<WeightedServer>, timeout: Duration, health: Option<&str>) -> Proxy {
-        if servers.iter().any(|it| it.at.speaks == Speaks::Https) {
+    pub fn new(
+        servers: Vec<WeightedServer>,
+        timeout: Duration,
+        health: Option<&str>,
+    ) -> ServerGroup {
+        if servers
+            .iter()
+            .any(|it| it.at.protocol == ServerProtocol::Https)
+        {
             tls::reload();
         }
-        let member = |server: WeightedServer| Member {
-            server: known::server(server.at, health),
+        let member = |server: WeightedServer| ServerGroupMember {
+            server: server_registry::find_or_create(server.at, health),
             weight: server.weight.max(1),
         };
-        Proxy {
+        ServerGroup {
             servers: servers.into_iter().map(member).collect(),
             timeout,
-            turn: AtomicUsize::new(0),
+            next_first: AtomicUsize::new(0),
         }
     }
 
     /// Returns the servers, as configured.
-    pub fn servers(&self) -> Vec<&Server> {
+    pub fn servers(&self) -> Vec<&UpstreamServer> {
         self.servers.iter().map(|member| &*member.server).collect()
     }
 
     /// Returns the least busy server that is up, or one that is down if none is up. Returns `None` if all have been
     /// `tried`.
-    fn choose(&self, tried: &[u64]) -> Option<Place> {
+    fn choose_server(&self, tried: &[u64]) -> Option<BusyGuard> {
         let count = self.servers.len();
-        let first = self.turn.fetch_add(1, Ordering::Relaxed) % count;
+        let first = self.next_first.fetch_add(1, Ordering::Relaxed) % count;
         let others = (0..count).map(|step| &self.servers[(first + step) % count]);
         let best = others
             .filter(|member| !tried.contains(&member.server.id))
-            .min_by_key(|Member { server, weight }| {
+            .min_by_key(|ServerGroupMember { server, weight }| {
                 let share = u64::from(server.busy()) * 100 / u64::from(*weight);
                 (!server.is_up(), share)
             })?;
-        Some(Place::at(&best.server))
+        Some(BusyGuard::acquire(&best.server))
     }
 }
 
@@ -92,24 +99,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_busy_server_that_is_up_gets_the_request() {
+    fn least_busy_server_that_is_up_is_chosen() {
         let texts = ["http://chosen:1-2", "http://chosen:3 weight=2"];
         let servers = texts.iter().flat_map(|t| address::parse(t).unwrap());
-        let proxy = Proxy::new(servers.collect(), Duration::from_secs(60), None);
+        let proxy = ServerGroup::new(servers.collect(), Duration::from_secs(60), None);
         let server = |at: usize| &proxy.servers[at].server;
-        let places: Vec<_> = (0..8).filter_map(|_| proxy.choose(&[])).collect();
+        let places: Vec<_> = (0..8).filter_map(|_| proxy.choose_server(&[])).collect();
         let busy: Vec<_> = proxy.servers().iter().map(|s| s.busy()).collect();
         assert_eq!(busy, [2, 2, 4]);
         drop(places);
         assert!(proxy.servers().iter().all(|s| s.busy() == 0));
-        server(2).failed("refused");
-        server(0).failed("refused");
+        server(2).note_unreachable("refused");
+        server(0).note_unreachable("refused");
         for _ in 0..5 {
-            assert_eq!(proxy.choose(&[]).unwrap().0.id, server(1).id);
+            assert_eq!(proxy.choose_server(&[]).unwrap().0.id, server(1).id);
         }
-        let down = proxy.choose(&[server(1).id]).unwrap();
+        let down = proxy.choose_server(&[server(1).id]).unwrap();
         assert!(!down.0.is_up(), "better than nobody");
         let all: Vec<_> = proxy.servers().iter().map(|s| s.id).collect();
-        assert!(proxy.choose(&all).is_none());
+        assert!(proxy.choose_server(&all).is_none());
     }
 }

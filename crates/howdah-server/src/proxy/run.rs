@@ -7,34 +7,34 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+use howdah_executor::{ExecError, RunEvent, RunTiming, ScriptHead, ScriptRun};
 use howdah_proto::response::{is_field_value, is_token};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::mpsc;
 
-use super::Proxy;
-use super::connections::{self, Sender};
-use super::exchange::{Answered, Asked, exchange, failure};
+use super::ServerGroup;
+use super::connections::{self, RequestSender};
+use super::exchange::{CurrentServer, UpstreamResponse, exchange, exec_error};
 use super::health;
-use super::server::Place;
-use super::silence::Silence;
+use super::server::BusyGuard;
+use super::silence::SilenceTimeout;
 use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
 /// The maximum number of interim responses that wait for the client; more are dropped.
-const MOST_INTERIM: usize = 8;
+const MAX_INTERIM_RESPONSES: usize = 8;
 /// How long a stream of events or a WebSocket may be silent.
-pub(super) const LONG_SILENCE: Duration = Duration::from_secs(3600);
+pub(super) const MAX_STREAM_SILENCE: Duration = Duration::from_secs(3600);
 
-enum State {
-    Exchanging(Pin<Box<dyn Future<Output = Result<Answered, ExecError>> + Send>>),
-    Head(Box<Answered>),
+enum ProxyRunState {
+    Exchanging(Pin<Box<dyn Future<Output = Result<UpstreamResponse, ExecError>> + Send>>),
+    Head(Box<UpstreamResponse>),
     Body {
         body: Incoming,
-        connection: Sender,
-        place: Place,
+        connection: RequestSender,
+        place: BusyGuard,
         unflushed: bool,
     },
     Over,
@@ -42,41 +42,41 @@ enum State {
 
 /// A request to a server.
 pub struct ProxyRun {
-    state: State,
-    asked: Asked,
-    interim: mpsc::Receiver<Head>,
-    silence: Silence,
+    state: ProxyRunState,
+    current_server: CurrentServer,
+    interim: mpsc::Receiver<ScriptHead>,
+    silence: SilenceTimeout,
 }
 
 /// A WebSocket that the server has accepted.
-pub struct Switched {
+pub struct AcceptedWebSocket {
     /// The header of the response.
-    pub head: Head,
+    pub head: ScriptHead,
     pub(super) upgrade: OnUpgrade,
     /// Counts the server as busy with it while it lasts.
-    pub(super) _place: Place,
+    pub(super) _place: BusyGuard,
 }
 
 /// The result of a WebSocket handshake.
-pub enum Agreement {
+pub enum WebSocketHandshake {
     /// The server has accepted; bytes pass in both directions from now on.
-    Switched(Box<Switched>),
+    Accepted(Box<AcceptedWebSocket>),
     /// Any other response, which the run provides.
-    Answer,
+    OrdinaryResponse,
 }
 
-impl Proxy {
+impl ServerGroup {
     /// Sends a request, whose URI consists of path and query. Call it on a front thread.
     pub fn start(
-        self: &Arc<Proxy>,
+        self: &Arc<ServerGroup>,
         mut request: Request<()>,
         upload: Upload,
         log: &Arc<ErrorLog>,
     ) -> ProxyRun {
         for member in &self.servers {
-            health::watch(&member.server, log);
+            health::start_checks(&member.server, log);
         }
-        let (to, interim) = mpsc::channel(MOST_INTERIM);
+        let (to, interim) = mpsc::channel(MAX_INTERIM_RESPONSES);
         hyper::ext::on_informational(&mut request, move |response| {
             let status = response.status();
             if status != StatusCode::CONTINUE && status != StatusCode::SWITCHING_PROTOCOLS {
@@ -85,67 +85,75 @@ impl Proxy {
             }
         });
         let progress = upload.progress();
-        let asked = Asked::default();
+        let asked = CurrentServer::default();
         let exchange = exchange(self.clone(), request, upload, asked.clone(), log.clone());
         ProxyRun {
-            state: State::Exchanging(Box::pin(exchange)),
-            asked,
+            state: ProxyRunState::Exchanging(Box::pin(exchange)),
+            current_server: asked,
             interim,
-            silence: Silence::new(self.timeout, progress),
+            silence: SilenceTimeout::new(self.timeout, progress),
         }
     }
 }
 
 impl ProxyRun {
     /// Resolves when the server has responded, or has failed to.
-    fn poll_answered(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExecError>> {
-        let State::Exchanging(exchange) = &mut self.state else {
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExecError>> {
+        let ProxyRunState::Exchanging(exchange) = &mut self.state else {
             return Poll::Ready(Ok(()));
         };
         let Poll::Ready(answered) = exchange.as_mut().poll(cx) else {
             return self.poll_silence(cx);
         };
-        self.silence.is_over();
-        self.state = State::Over;
-        Poll::Ready(answered.map(|answered| self.state = State::Head(Box::new(answered))))
+        self.silence.end_wait();
+        self.state = ProxyRunState::Over;
+        Poll::Ready(answered.map(|answered| self.state = ProxyRunState::Head(Box::new(answered))))
     }
 
     /// Resolves when the server has responded to a request for WebSocket.
-    pub fn poll_agreement(&mut self, cx: &mut Context<'_>) -> Poll<Result<Agreement, ExecError>> {
-        std::task::ready!(self.poll_answered(cx))?;
-        Poll::Ready(Ok(match std::mem::replace(&mut self.state, State::Over) {
-            State::Head(mut answered) if is_websocket(&answered.response) => {
-                let head = head_of(answered.response.status(), answered.response.headers());
-                Agreement::Switched(Box::new(Switched {
-                    head,
-                    upgrade: hyper::upgrade::on(&mut answered.response),
-                    _place: answered.place,
-                }))
-            }
-            other => {
-                self.state = other;
-                Agreement::Answer
-            }
-        }))
+    pub fn poll_websocket_handshake(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<WebSocketHandshake, ExecError>> {
+        std::task::ready!(self.poll_response(cx))?;
+        Poll::Ready(Ok(
+            match std::mem::replace(&mut self.state, ProxyRunState::Over) {
+                ProxyRunState::Head(mut answered) if is_websocket(&answered.response) => {
+                    let head = head_of(answered.response.status(), answered.response.headers());
+                    WebSocketHandshake::Accepted(Box::new(AcceptedWebSocket {
+                        head,
+                        upgrade: hyper::upgrade::on(&mut answered.response),
+                        _place: answered.place,
+                    }))
+                }
+                other => {
+                    self.state = other;
+                    WebSocketHandshake::OrdinaryResponse
+                }
+            },
+        ))
     }
 
     fn poll_silence<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, ExecError>> {
         std::task::ready!(self.silence.poll(cx));
-        self.broke_off();
+        self.fail();
         Poll::Ready(Err(ExecError::BackendTimeout))
     }
 
-    fn broke_off(&mut self) {
-        self.state = State::Over;
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+    fn fail(&mut self) {
+        self.state = ProxyRunState::Over;
+        let asked = self
+            .current_server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = &*asked {
-            server.broke_off();
+            server.note_broken();
         }
     }
 
     /// Returns the header of the response.
-    fn begin(&mut self, answered: Answered) -> Result<Event, ExecError> {
-        let Answered {
+    fn begin(&mut self, answered: UpstreamResponse) -> Result<RunEvent, ExecError> {
+        let UpstreamResponse {
             response,
             connection,
             place,
@@ -157,67 +165,70 @@ impl ProxyRun {
         }
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         if content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream")) {
-            self.silence.patience = self.silence.patience.max(LONG_SILENCE);
+            self.silence.limit = self.silence.limit.max(MAX_STREAM_SILENCE);
         }
-        self.state = State::Body {
+        self.state = ProxyRunState::Body {
             body,
             connection,
             place,
             unflushed: false,
         };
-        Ok(Event::Head(head_of(parts.status, &parts.headers)))
+        Ok(RunEvent::Head(head_of(parts.status, &parts.headers)))
     }
 }
 
-impl Run for ProxyRun {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
-        if matches!(self.state, State::Exchanging(_) | State::Head(_)) {
-            let answered = self.poll_answered(cx);
+impl ScriptRun for ProxyRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
+        if matches!(
+            self.state,
+            ProxyRunState::Exchanging(_) | ProxyRunState::Head(_)
+        ) {
+            let answered = self.poll_response(cx);
             if let Poll::Ready(Err(failure)) = answered {
                 return Poll::Ready(Err(failure));
             }
             // Interim responses that arrived before the header are passed on before it.
             if let Poll::Ready(Some(head)) = self.interim.poll_recv(cx) {
-                return Poll::Ready(Ok(Event::Informational(head)));
+                return Poll::Ready(Ok(RunEvent::Informational(head)));
             }
             std::task::ready!(answered)?;
         }
         match &mut self.state {
-            State::Body {
+            ProxyRunState::Body {
                 body, unflushed, ..
             } => match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.silence.is_over();
+                    self.silence.end_wait();
                     *unflushed = true;
                     // Trailers are not passed on.
                     let piece = frame.into_data().unwrap_or_default();
-                    Poll::Ready(Ok(Event::Body(piece)))
+                    Poll::Ready(Ok(RunEvent::Body(piece)))
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    let failure = failure(&error, true);
-                    self.broke_off();
+                    let failure = exec_error(&error, true);
+                    self.fail();
                     Poll::Ready(Err(failure))
                 }
                 Poll::Ready(None) => {
-                    if let State::Body {
+                    if let ProxyRunState::Body {
                         connection, place, ..
-                    } = std::mem::replace(&mut self.state, State::Over)
+                    } = std::mem::replace(&mut self.state, ProxyRunState::Over)
                         && !connection.is_http2()
                     {
-                        connections::keep(&place.0, connection);
+                        connections::keep_idle(&place.0, connection);
                     }
-                    Poll::Ready(Ok(Event::End))
+                    Poll::Ready(Ok(RunEvent::End))
                 }
                 // The client may need what the server has sent so far, so nothing is held back while the server is
                 // silent.
                 Poll::Pending if *unflushed => {
                     *unflushed = false;
-                    Poll::Ready(Ok(Event::Flush))
+                    Poll::Ready(Ok(RunEvent::Flush))
                 }
                 Poll::Pending => self.poll_silence(cx),
             },
-            _ => match std::mem::replace(&mut self.state, State::Over) {
-                State::Head(answered) => Poll::Ready(self.begin(*answered)),
+            _ => match std::mem::replace(&mut self.state, ProxyRunState::Over) {
+                ProxyRunState::Head(answered) => Poll::Ready(self.begin(*answered)),
                 _ => Poll::Ready(Err(ExecError::BackendClosed { answering: true })),
             },
         }
@@ -236,20 +247,20 @@ fn is_websocket(response: &Response<Incoming>) -> bool {
 
 /// Returns the response header in the form of a script's, without the headers that its `Connection` lists (RFC 9110
 /// §7.6.1).
-fn head_of(status: StatusCode, headers: &HeaderMap) -> Head {
+fn head_of(status: StatusCode, headers: &HeaderMap) -> ScriptHead {
     let listed: Vec<&[u8]> = headers
         .get_all(header::CONNECTION)
         .iter()
         .flat_map(|value| value.as_bytes().split(|b| *b == b','))
         .map(<[u8]>::trim_ascii)
         .collect();
-    let mut head = Head {
+    let mut head = ScriptHead {
         status: status.as_u16(),
-        ..Head::default()
+        ..ScriptHead::default()
     };
     for (name, value) in headers {
         let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
-        // `Status` sets the status in CGI. From an HTTP server it would change the status that the server has sent.
+        // `StatusPage` sets the status in CGI. From an HTTP server it would change the status that the server has sent.
         let is_listed = listed.iter().any(|other| name.eq_ignore_ascii_case(other));
         if is_listed || name == b"status" {
             continue;

@@ -6,42 +6,42 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use serde::{Deserialize, Serialize};
 
 use super::address::ServerAddress;
 use crate::log::error::ErrorLog;
 
 /// How long a server that could not be reached gets no requests.
-const REST: Duration = Duration::from_secs(10);
+const RETRY_UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// A server that requests are forwarded to.
 #[derive(Debug)]
-pub struct Server {
+pub struct UpstreamServer {
     /// Distinguishes its connections from those of all other servers.
     pub(super) id: u64,
     /// The address of the server.
     pub at: ServerAddress,
     /// `proxy_health`: the path that health checks request.
-    pub(super) asked_for: Option<Box<str>>,
+    pub(super) health_path: Option<Box<str>>,
     /// Whether its health checks have been started.
-    pub(super) watched: AtomicBool,
+    pub(super) is_checked: AtomicBool,
     busy: AtomicU32,
     pub(super) kept: AtomicU32,
     pub(super) connects: AtomicU64,
     requests: AtomicU64,
     failures: AtomicU64,
-    health: Mutex<Health>,
+    health: Mutex<ServerHealth>,
 }
 
 #[derive(Debug, Default)]
-struct Health {
+struct ServerHealth {
     /// The server could not be reached and gets no requests until then.
     down_until: Option<Instant>,
     /// The last health check failed.
-    sick: bool,
+    failed_check: bool,
     /// When the log reported that the server is down, and why it is.
-    told_down: Option<(Instant, String)>,
+    reported_down: Option<(Instant, String)>,
 }
 
 /// The status of a proxied server at one moment.
@@ -71,14 +71,14 @@ pub struct ServerRow {
     pub failures: u64,
 }
 
-impl Server {
-    pub(super) fn new(at: ServerAddress, asked_for: Option<Box<str>>) -> Server {
+impl UpstreamServer {
+    pub(super) fn new(at: ServerAddress, asked_for: Option<Box<str>>) -> UpstreamServer {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Server {
+        UpstreamServer {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             at,
-            asked_for,
-            watched: AtomicBool::new(false),
+            health_path: asked_for,
+            is_checked: AtomicBool::new(false),
             busy: AtomicU32::new(0),
             kept: AtomicU32::new(0),
             connects: AtomicU64::new(0),
@@ -88,7 +88,7 @@ impl Server {
         }
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
+    fn health(&self) -> MutexGuard<'_, ServerHealth> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,13 +105,13 @@ impl Server {
     /// Returns its current status.
     pub(super) fn row(&self) -> ServerRow {
         let health = self.health();
-        let (state, since, why) = match (&health.told_down, health.is_up()) {
+        let (state, since, why) = match (&health.reported_down, health.is_up()) {
             (Some((since, why)), false) => ("Down", since.elapsed().as_secs_f64(), why.clone()),
             _ => ("Up", 0.0, String::new()),
         };
         ServerRow {
             address: self.at.to_string(),
-            health: self.asked_for.as_deref().unwrap_or_default().to_owned(),
+            health: self.health_path.as_deref().unwrap_or_default().to_owned(),
             state: state.to_owned(),
             since,
             why,
@@ -124,65 +124,65 @@ impl Server {
     }
 
     /// Notes that the server could not be reached.
-    pub(super) fn failed(&self, why: &str) -> Option<News> {
-        self.broke_off();
+    pub(super) fn note_unreachable(&self, why: &str) -> Option<ServerEvent> {
+        self.note_broken();
         let mut health = self.health();
-        health.down_until = Some(Instant::now() + REST);
-        health.tell_down(&self.at, why)
+        health.down_until = Some(Instant::now() + RETRY_UNREACHABLE_AFTER);
+        health.report_down(&self.at, why)
     }
 
     /// Notes that a request to it failed, which does not mean that it is down.
-    pub(super) fn broke_off(&self) {
+    pub(super) fn note_broken(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that it has answered a request.
-    pub(super) fn answered(&self) -> Option<News> {
+    pub(super) fn note_response(&self) -> Option<ServerEvent> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut health = self.health();
         health.down_until = None;
-        match health.sick {
+        match health.failed_check {
             true => None,
-            false => health.tell_up(&self.at),
+            false => health.report_up(&self.at),
         }
     }
 
     /// Notes the outcome of a health check.
-    pub(super) fn examined(&self, outcome: Result<(), String>) -> Option<News> {
+    pub(super) fn note_health_check(&self, outcome: Result<(), String>) -> Option<ServerEvent> {
         let mut health = self.health();
-        health.sick = outcome.is_err();
+        health.failed_check = outcome.is_err();
         match outcome {
             Ok(()) => {
                 health.down_until = None;
-                health.tell_up(&self.at)
+                health.report_up(&self.at)
             }
-            Err(why) => health.tell_down(&self.at, &why),
+            Err(why) => health.report_down(&self.at, &why),
         }
     }
 }
 
-impl Health {
+impl ServerHealth {
     fn is_up(&self) -> bool {
         let rests = |until: Instant| until > Instant::now();
-        !self.sick && !self.down_until.is_some_and(rests)
+        !self.failed_check && !self.down_until.is_some_and(rests)
     }
 
-    fn tell_down(&mut self, at: &ServerAddress, why: &str) -> Option<News> {
-        if let Some((_, known)) = &mut self.told_down {
+    fn report_down(&mut self, at: &ServerAddress, why: &str) -> Option<ServerEvent> {
+        if let Some((_, known)) = &mut self.reported_down {
             why.clone_into(known);
             return None;
         }
-        self.told_down = Some((Instant::now(), why.to_owned()));
-        Some(News {
-            level: Level::Error,
+        self.reported_down = Some((Instant::now(), why.to_owned()));
+        Some(ServerEvent {
+            level: LogLevel::Error,
             name: "BackendDown",
             message: format!("{at}: {why}"),
         })
     }
 
-    fn tell_up(&mut self, at: &ServerAddress) -> Option<News> {
-        self.told_down.take().map(|_| News {
-            level: Level::Notice,
+    fn report_up(&mut self, at: &ServerAddress) -> Option<ServerEvent> {
+        self.reported_down.take().map(|_| ServerEvent {
+            level: LogLevel::Notice,
             name: "BackendUp",
             message: format!("{at}: the backend answers again"),
         })
@@ -191,14 +191,14 @@ impl Health {
 
 /// A message for the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct News {
-    level: Level,
+pub(super) struct ServerEvent {
+    level: LogLevel,
     name: &'static str,
     message: String,
 }
 
 /// Logs the message, if there is one.
-pub(super) fn tell(log: &ErrorLog, news: Option<News>) {
+pub(super) fn log_event(log: &ErrorLog, news: Option<ServerEvent>) {
     if let Some(news) = news {
         log.problem(news.level, news.name, &news.message);
     }
@@ -206,16 +206,16 @@ pub(super) fn tell(log: &ErrorLog, news: Option<News>) {
 
 /// Counts a request as handled by a server until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(pub(super) Arc<Server>);
+pub(super) struct BusyGuard(pub(super) Arc<UpstreamServer>);
 
-impl Place {
-    pub(super) fn at(server: &Arc<Server>) -> Place {
+impl BusyGuard {
+    pub(super) fn acquire(server: &Arc<UpstreamServer>) -> BusyGuard {
         server.busy.fetch_add(1, Ordering::Relaxed);
-        Place(server.clone())
+        BusyGuard(server.clone())
     }
 }
 
-impl Drop for Place {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
@@ -227,22 +227,22 @@ mod tests {
     use crate::proxy::address;
 
     #[test]
-    fn coming_and_going_is_told_once() {
+    fn server_health_changes_are_reported_once() {
         let at = address::parse("http://a:1").unwrap().remove(0).at;
-        let server = Server::new(at, Some("/up".into()));
-        let name = |news: Option<News>| news.map(|news| (news.name, news.message));
+        let server = UpstreamServer::new(at, Some("/up".into()));
+        let name = |news: Option<ServerEvent>| news.map(|news| (news.name, news.message));
         let down = Some(("BackendDown", "http://a:1: refused".to_owned()));
-        assert_eq!(name(server.failed("refused")), down);
-        assert_eq!(server.failed("refused"), None);
-        assert!(name(server.answered()).is_some_and(|(name, _)| name == "BackendUp"));
-        assert_eq!(server.answered(), None);
+        assert_eq!(name(server.note_unreachable("refused")), down);
+        assert_eq!(server.note_unreachable("refused"), None);
+        assert!(name(server.note_response()).is_some_and(|(name, _)| name == "BackendUp"));
+        assert_eq!(server.note_response(), None);
         assert!(
             server
-                .examined(Err("GET /up is answered 500".to_owned()))
+                .note_health_check(Err("GET /up is answered 500".to_owned()))
                 .is_some()
         );
         assert!(!server.is_up());
-        assert_eq!(server.answered(), None);
+        assert_eq!(server.note_response(), None);
         assert!(!server.is_up(), "it says so itself");
         let row = server.row();
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
             ("Down", "GET /up is answered 500")
         );
         assert_eq!((row.requests, row.failures), (3, 2));
-        assert!(server.examined(Ok(())).is_some());
+        assert!(server.note_health_check(Ok(())).is_some());
         assert!(server.is_up());
     }
 }

@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-use super::upload::Progress;
+use super::upload::UploadProgress;
 
 /// Measures how long a server is silent. The time counts only while the front waits for the server: not while the
 /// client has to read what is queued, and not while the server waits for the client's body.
-pub(super) struct Silence {
-    pub(super) patience: Duration,
-    progress: Arc<Progress>,
+pub(super) struct SilenceTimeout {
+    pub(super) limit: Duration,
+    progress: Arc<UploadProgress>,
     taken: u64,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
 }
 
-impl Silence {
-    pub(super) fn new(patience: Duration, progress: Arc<Progress>) -> Silence {
-        Silence {
-            patience,
+impl SilenceTimeout {
+    pub(super) fn new(patience: Duration, progress: Arc<UploadProgress>) -> SilenceTimeout {
+        SilenceTimeout {
+            limit: patience,
             progress,
             taken: 0,
             timer: None,
@@ -31,13 +31,13 @@ impl Silence {
     }
 
     /// Ends the wait, because the server has sent something.
-    pub(super) fn is_over(&mut self) {
+    pub(super) fn end_wait(&mut self) {
         self.waiting = false;
     }
 
     /// Resolves when the silence has lasted too long. To be polled while the front waits for the server.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let patience = self.patience;
+        let patience = self.limit;
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));

@@ -12,16 +12,17 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// The TLS configuration, or why there is none.
-type Trust = Result<Arc<ClientConfig>, String>;
+type TlsConfigResult = Result<Arc<ClientConfig>, String>;
 
-static TRUST: LazyLock<ArcSwap<Trust>> = LazyLock::new(|| ArcSwap::from_pointee(load()));
+static TLS_CONFIG: LazyLock<ArcSwap<TlsConfigResult>> =
+    LazyLock::new(|| ArcSwap::from_pointee(load()));
 
 /// Reads the certificate authorities again. Called for each configuration with such a server.
 pub(super) fn reload() {
-    TRUST.store(Arc::new(load()));
+    TLS_CONFIG.store(Arc::new(load()));
 }
 
-fn load() -> Trust {
+fn load() -> TlsConfigResult {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     let (trusted, _) = roots.add_parsable_certificates(found.certs);
@@ -47,7 +48,7 @@ pub(super) async fn connect<S>(host: &str, stream: S) -> io::Result<TlsStream<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let config = Arc::clone(&TRUST.load());
+    let config = Arc::clone(&TLS_CONFIG.load());
     let config = config.as_ref().clone().map_err(io::Error::other)?;
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     TlsConnector::from(config).connect(name, stream).await

@@ -14,48 +14,48 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::run::{LONG_SILENCE, Switched};
+use super::run::{AcceptedWebSocket, MAX_STREAM_SILENCE};
 use crate::failure::Failure;
 
 /// How many bytes may wait for a slow client. Beyond that nothing is read from the server.
-const MOST_QUEUED: usize = 256 << 10;
+const MAX_QUEUED_BYTES: usize = 256 << 10;
 /// How many bytes are read at once.
-const PIECE: usize = 16 << 10;
+const READ_CHUNK_BYTES: usize = 16 << 10;
 
 /// The connection to the server.
-type Backend = TokioIo<hyper::upgrade::Upgraded>;
+type ServerStream = TokioIo<hyper::upgrade::Upgraded>;
 
 /// The state of a tunnel, in both directions.
-struct Tunnel {
-    backend: Backend,
+struct WebSocketTunnel {
+    backend: ServerStream,
     /// Bytes from the client that have not been written to the server yet.
     pending: Bytes,
     /// The client has ended its side.
     client_ended: bool,
     /// The server has been notified of that.
-    told: bool,
+    end_forwarded: bool,
     idle: Pin<Box<Sleep>>,
 }
 
 /// Passes bytes on until the end. The response has begun with 101.
-pub async fn pass_on(
-    switched: Switched,
+pub async fn run_tunnel(
+    switched: AcceptedWebSocket,
     body: &mut RequestBody,
     out: &mut Responder,
 ) -> Result<(), Failure> {
-    let Switched {
+    let AcceptedWebSocket {
         upgrade, _place, ..
     } = switched;
     let Ok(backend) = upgrade.await else {
         out.abort();
         return Ok(());
     };
-    let mut tunnel = Tunnel {
+    let mut tunnel = WebSocketTunnel {
         backend: TokioIo::new(backend),
         pending: Bytes::new(),
         client_ended: false,
-        told: false,
-        idle: Box::pin(tokio::time::sleep(LONG_SILENCE)),
+        end_forwarded: false,
+        idle: Box::pin(tokio::time::sleep(MAX_STREAM_SILENCE)),
     };
     let ended = poll_fn(|cx| tunnel.poll(cx, body, out)).await;
     if ended.is_ok() {
@@ -64,7 +64,7 @@ pub async fn pass_on(
     ended
 }
 
-impl Tunnel {
+impl WebSocketTunnel {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -79,8 +79,8 @@ impl Tunnel {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let up = self.poll_up(cx, body);
-            let down = self.poll_down(cx, out);
+            let up = self.poll_client_to_server(cx, body);
+            let down = self.poll_server_to_client(cx, out);
             let flushed = match out.queued() {
                 0 => Poll::Pending,
                 _ => out.poll_flush(cx),
@@ -94,14 +94,21 @@ impl Tunnel {
                 // queued.
                 (_, Poll::Ready(Ok(0) | Err(_))) => return Poll::Ready(Ok(())),
                 (Poll::Pending, Poll::Pending) if flushed.is_pending() => return Poll::Pending,
-                _ => self.idle.as_mut().reset(Instant::now() + LONG_SILENCE),
+                _ => self
+                    .idle
+                    .as_mut()
+                    .reset(Instant::now() + MAX_STREAM_SILENCE),
             }
         }
     }
 
     /// Passes bytes from the client to the server.
-    fn poll_up(&mut self, cx: &mut Context<'_>, body: &mut RequestBody) -> Poll<io::Result<()>> {
-        if self.told {
+    fn poll_client_to_server(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut RequestBody,
+    ) -> Poll<io::Result<()>> {
+        if self.end_forwarded {
             return Poll::Pending;
         }
         if self.pending.is_empty() && !self.client_ended {
@@ -118,7 +125,7 @@ impl Tunnel {
         if self.pending.is_empty() {
             // An error means that the server is gone, which reading shows as well.
             let told = backend.poll_shutdown(cx).map(|_| Ok(()));
-            self.told = told.is_ready();
+            self.end_forwarded = told.is_ready();
             return told;
         }
         match backend.poll_write(cx, &self.pending) {
@@ -129,7 +136,7 @@ impl Tunnel {
             Poll::Ready(Err(_)) => {
                 // The server is gone, which reading shows as well.
                 self.pending.clear();
-                self.told = true;
+                self.end_forwarded = true;
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => Poll::Pending,
@@ -137,11 +144,15 @@ impl Tunnel {
     }
 
     /// Passes bytes from the server to the client. Returns how many, or 0 at the end.
-    fn poll_down(&mut self, cx: &mut Context<'_>, out: &mut Responder) -> Poll<io::Result<usize>> {
-        if out.queued() >= allowance(out.share(MOST_QUEUED)) {
+    fn poll_server_to_client(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Responder,
+    ) -> Poll<io::Result<usize>> {
+        if out.queued() >= allowance(out.memory_share(MAX_QUEUED_BYTES)) {
             return Poll::Pending;
         }
-        let mut room = [std::mem::MaybeUninit::uninit(); PIECE];
+        let mut room = [std::mem::MaybeUninit::uninit(); READ_CHUNK_BYTES];
         let mut buf = ReadBuf::uninit(&mut room);
         match Pin::new(&mut self.backend).poll_read(cx, &mut buf) {
             Poll::Ready(Ok(())) => {

@@ -16,11 +16,11 @@ use tokio::sync::mpsc;
 use howdah_http::BodyKind;
 
 /// A piece of the body, or the notice that no more will come.
-type Arrived = Result<Bytes, BodyCutOff>;
+type UploadChunk = Result<Bytes, BodyCutOff>;
 
 /// The state that both ends of a body share.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct UploadProgress {
     /// The whole body has been forwarded.
     complete: AtomicBool,
     /// The connection to the server waits for the client.
@@ -29,9 +29,9 @@ pub struct Progress {
     taken: AtomicU64,
 }
 
-impl Progress {
+impl UploadProgress {
     /// Marks the whole body as forwarded.
-    pub fn complete(&self) {
+    pub fn mark_complete(&self) {
         self.complete.store(true, Ordering::Relaxed);
     }
 
@@ -48,10 +48,10 @@ impl Progress {
 /// The receiving end of a body, which hyper reads.
 #[derive(Debug)]
 pub struct Upload {
-    from: Option<mpsc::Receiver<Arrived>>,
+    from: Option<mpsc::Receiver<UploadChunk>>,
     /// The number of bytes still to come, if the client has announced a length.
-    left: Option<u64>,
-    progress: Arc<Progress>,
+    remaining: Option<u64>,
+    progress: Arc<UploadProgress>,
 }
 
 impl Upload {
@@ -59,16 +59,16 @@ impl Upload {
     pub fn none() -> Upload {
         Upload {
             from: None,
-            left: Some(0),
+            remaining: Some(0),
             progress: Arc::default(),
         }
     }
 
     /// Creates an upload for a body of this kind, whose pieces arrive through `from`.
-    pub fn new(from: mpsc::Receiver<Arrived>, kind: BodyKind) -> Upload {
+    pub fn new(from: mpsc::Receiver<UploadChunk>, kind: BodyKind) -> Upload {
         Upload {
             from: Some(from),
-            left: match kind {
+            remaining: match kind {
                 BodyKind::None => Some(0),
                 BodyKind::Length(length) => Some(length),
                 BodyKind::Chunked => None,
@@ -78,7 +78,7 @@ impl Upload {
     }
 
     /// Returns the shared state of the body.
-    pub fn progress(&self) -> Arc<Progress> {
+    pub fn progress(&self) -> Arc<UploadProgress> {
         self.progress.clone()
     }
 
@@ -118,8 +118,8 @@ impl Body for Upload {
                 this.progress
                     .taken
                     .fetch_add(piece.len() as u64, Ordering::Relaxed);
-                this.left = this
-                    .left
+                this.remaining = this
+                    .remaining
                     .map(|left| left.saturating_sub(piece.len() as u64));
                 Some(Ok(Frame::data(piece)))
             }
@@ -129,11 +129,11 @@ impl Body for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.from.is_none() || self.left == Some(0)
+        self.from.is_none() || self.remaining == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.left {
+        match self.remaining {
             Some(left) => SizeHint::with_exact(left),
             None => SizeHint::default(),
         }

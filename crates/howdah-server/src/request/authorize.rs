@@ -9,31 +9,31 @@
 use std::future::poll_fn;
 
 use bytes::Bytes;
-use howdah_executor::{Event, Head, Role, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{RunEvent, ScriptBody, ScriptHead, ScriptRequest, ScriptRole, ScriptRun};
 use howdah_htaccess::{Demand, Login};
 use howdah_http::BodyKind;
 use howdah_http::message::ResponseHead;
 use howdah_http::network;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 
-use super::context::{RequestContext, Response};
+use super::context::{RequestContext, ResponseInProgress};
 use super::script;
 use crate::authentication::{Authentication, NotAuthenticated};
-use crate::cache::tee::Tee;
+use crate::cache::tee::TeeRun;
 use crate::docroot::path::UrlPath;
 use crate::failure::Failure;
-use crate::proxy::fields::{self, Outgoing};
+use crate::proxy::outgoing_request::{self, OutgoingRequest};
 use crate::proxy::upload::Upload;
 use crate::script::frame::{self, BodyLength, ScriptNames};
-use crate::script::granted::may_be_granted;
+use crate::script::granted_variables::may_be_granted;
 use crate::site::RouteInfo;
 use crate::site::config::{AuthRequest, Authorizer, RuleAction};
 use crate::site::htaccess::HtaccessLogin;
-use crate::traces::recording::RunBy;
+use crate::traces::recording::RunnerKind;
 
 /// How many bytes of the body of a guard's 200 response are read and discarded, which allows the connection to be
 /// reused.
-const MOST_IGNORED: usize = 64 << 10;
+const MAX_DISCARDED_BODY_BYTES: usize = 64 << 10;
 
 /// Variables for a script, by name.
 pub(super) type GrantedVariables = Vec<(Vec<u8>, Vec<u8>)>;
@@ -43,14 +43,14 @@ pub(super) enum Permission {
     /// All guards allow the request, and have set these variables.
     Granted(GrantedVariables),
     /// A guard has responded in place of the site.
-    Answered,
+    Refused,
 }
 
 /// Asks the guards one after the other, in the order of the rules.
-pub(super) async fn ask(
+pub(super) async fn check_permission(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
-    response: &mut Response<'_>,
+    response: &mut ResponseInProgress<'_>,
 ) -> Result<Permission, Failure> {
     let mut granted = GrantedVariables::new();
     if let Some(HtaccessLogin::User(user)) = route.login.as_deref() {
@@ -60,18 +60,18 @@ pub(super) async fn ask(
         match guard {
             RuleAction::Authenticate(demand) => authenticate(ctx, demand, &mut granted).await?,
             RuleAction::Authorize(authorizer) => {
-                for path in paths_to_ask_about(ctx)? {
-                    let run = start(ctx, authorizer, &path)?;
-                    if !is_allowed(ctx, route, run, None, &mut granted, response).await? {
-                        return Ok(Permission::Answered);
+                for path in paths_to_authorize(ctx)? {
+                    let run = start_authorizer(ctx, authorizer, &path)?;
+                    if !guard_allows(ctx, route, run, None, &mut granted, response).await? {
+                        return Ok(Permission::Refused);
                     }
                 }
             }
             RuleAction::AuthRequest(server) => {
-                for path in paths_to_ask_about(ctx)? {
-                    let run = send(ctx, server, &path)?;
-                    if !is_allowed(ctx, route, run, Some(server), &mut granted, response).await? {
-                        return Ok(Permission::Answered);
+                for path in paths_to_authorize(ctx)? {
+                    let run = start_auth_request(ctx, server, &path)?;
+                    if !guard_allows(ctx, route, run, Some(server), &mut granted, response).await? {
+                        return Ok(Permission::Refused);
                     }
                 }
             }
@@ -82,7 +82,7 @@ pub(super) async fn ask(
 }
 
 /// Returns the client's cleaned path, preceded by the routes that an application may derive from it.
-fn paths_to_ask_about(ctx: RequestContext<'_>) -> Result<Vec<Vec<u8>>, Failure> {
+fn paths_to_authorize(ctx: RequestContext<'_>) -> Result<Vec<Vec<u8>>, Failure> {
     let path = UrlPath::parse(ctx.request.path()).map_err(|refusal| Failure::Refused {
         refusal,
         status: refusal.status(),
@@ -95,20 +95,20 @@ fn paths_to_ask_about(ctx: RequestContext<'_>) -> Result<Vec<Vec<u8>>, Failure> 
 
 /// Waits for the decision of one guard. Returns false if it refuses the request; the client has then received its
 /// response.
-async fn is_allowed(
+async fn guard_allows(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
-    mut run: Box<dyn Run>,
+    mut run: Box<dyn ScriptRun>,
     server: Option<&AuthRequest>,
     granted: &mut GrantedVariables,
-    response: &mut Response<'_>,
+    response: &mut ResponseInProgress<'_>,
 ) -> Result<bool, Failure> {
     if let Some(recording) = &mut response.record.recording {
-        recording.begin_run(RunBy::Guard);
+        recording.begin_run(RunnerKind::Guard);
     }
     let mut head = loop {
         match poll_fn(|cx| run.poll_event(cx)).await {
-            Ok(Event::Head(head)) => break head,
+            Ok(RunEvent::Head(head)) => break head,
             Ok(_) => {}
             Err(error) => return Err(Failure::Run(error)),
         }
@@ -121,21 +121,27 @@ async fn is_allowed(
         // The client follows the redirect itself, and its next request is checked again.
         head.local_redirect = false;
         let edit = |head: &mut ResponseHead| ctx.site.edit_headers(route, head);
-        let mut answer = Tee::new(run, Event::Head(head), 0, None);
-        let ended =
-            script::pass_on(ctx, &mut answer, script::Edit::of(&edit), None, response).await;
-        script::finish(ctx, ended, &[], script::Edit::of(&edit), response).await?;
+        let mut answer = TeeRun::new(run, RunEvent::Head(head), 0, None);
+        let ended = script::relay_response(
+            ctx,
+            &mut answer,
+            script::ResponseEdit::of(&edit),
+            None,
+            response,
+        )
+        .await;
+        script::finish_response(ctx, ended, &[], script::ResponseEdit::of(&edit), response).await?;
         return Ok(false);
     }
     match server {
-        Some(server) => take_variables(server, &head, granted),
-        None => grant(ctx, &head, granted),
+        Some(server) => set_server_variables(server, &head, granted),
+        None => add_authorizer_variables(ctx, &head, granted),
     }
     let mut ignored = 0;
-    while ignored <= MOST_IGNORED {
+    while ignored <= MAX_DISCARDED_BODY_BYTES {
         match poll_fn(|cx| run.poll_event(cx)).await {
-            Ok(Event::End) => break,
-            Ok(Event::Body(bytes)) => ignored += Bytes::len(&bytes),
+            Ok(RunEvent::End) => break,
+            Ok(RunEvent::Body(bytes)) => ignored += Bytes::len(&bytes),
             Ok(_) => {}
             Err(error) => return Err(Failure::Run(error)),
         }
@@ -147,12 +153,12 @@ async fn is_allowed(
 }
 
 /// Sends a server the authorization request for a cleaned path.
-fn send(
+fn start_auth_request(
     ctx: RequestContext<'_>,
     server: &AuthRequest,
     path: &[u8],
-) -> Result<Box<dyn Run>, Failure> {
-    let outgoing = Outgoing {
+) -> Result<Box<dyn ScriptRun>, Failure> {
+    let outgoing = OutgoingRequest {
         request: ctx.request,
         client: ctx.client,
         peer: ctx.conn.peer.map(|peer| peer.ip()),
@@ -161,7 +167,7 @@ fn send(
         body: BodyKind::None,
         websocket: false,
     };
-    let request = fields::authorization(&outgoing, &server.path)?;
+    let request = outgoing_request::build_authorization_request(&outgoing, &server.path)?;
     let log = &ctx.front.error_log;
     let run = server.proxy.start(request, Upload::none(), log);
     Ok(Box::new(run))
@@ -169,7 +175,7 @@ fn send(
 
 /// Sets the variables that are configured to come from headers of the server's response. A variable whose header is
 /// missing is removed.
-fn take_variables(server: &AuthRequest, head: &Head, granted: &mut GrantedVariables) {
+fn set_server_variables(server: &AuthRequest, head: &ScriptHead, granted: &mut GrantedVariables) {
     for (variable, field) in &server.variables {
         let is_it = |name: &[u8]| name.eq_ignore_ascii_case(field.as_bytes());
         let value = head.headers.iter().find(|(name, _)| is_it(name));
@@ -181,12 +187,15 @@ fn take_variables(server: &AuthRequest, head: &Head, granted: &mut GrantedVariab
 }
 
 /// Checks the client's user and password for rules of `.htaccess` files.
-pub(super) async fn log_in(ctx: RequestContext<'_>, demand: &Demand) -> Result<Login, Failure> {
+pub(super) async fn check_login(
+    ctx: RequestContext<'_>,
+    demand: &Demand,
+) -> Result<Login, Failure> {
     let Some(asked) = ctx.site.live_authentication(demand) else {
         return Ok(Login::Failed);
     };
     let field = ctx.request.header(b"authorization");
-    let client = ctx.client.address.map(network::of_one_client);
+    let client = ctx.client.address.map(network::client_network);
     match asked.authenticate(field, client).await {
         Ok(user) => {
             let groups = asked.groups_of(&user, &demand.groups, client).await;
@@ -201,7 +210,7 @@ pub(super) async fn log_in(ctx: RequestContext<'_>, demand: &Demand) -> Result<L
         Err(NotAuthenticated::Busy) => Err(Failure::AuthenticationBusy),
         Err(NotAuthenticated::Unreadable(why)) => {
             let why = why.to_string();
-            ctx.note(Level::Warning, "PasswordFileUnreadable", &why);
+            ctx.log_note(LogLevel::Warning, "PasswordFileUnreadable", &why);
             Ok(Login::Failed)
         }
         Err(_) => Ok(Login::Refused),
@@ -215,7 +224,7 @@ pub(super) async fn authenticate(
     granted: &mut GrantedVariables,
 ) -> Result<(), Failure> {
     let field = ctx.request.header(b"authorization");
-    let client = ctx.client.address.map(network::of_one_client);
+    let client = ctx.client.address.map(network::client_network);
     let user = demand.authenticate(field, client).await;
     let user = user.map_err(|why| match why {
         NotAuthenticated::Unreadable(why) => {
@@ -240,9 +249,13 @@ fn grant_user(user: &[u8], granted: &mut GrantedVariables) {
 }
 
 /// Adds the variables that an authorizer's response header sets.
-fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
+fn add_authorizer_variables(
+    ctx: RequestContext<'_>,
+    head: &ScriptHead,
+    granted: &mut GrantedVariables,
+) {
     for (name, value) in &head.headers {
-        let Some(name) = variable_of(name) else {
+        let Some(name) = granted_variable_name(name) else {
             continue;
         };
         if !may_be_granted(name) {
@@ -250,7 +263,7 @@ fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
                 "the authorizer's variable {} was dropped: the server sets it, or its name is invalid",
                 name.escape_ascii()
             );
-            ctx.note(Level::Warning, "AuthorizerVariable", &message);
+            ctx.log_note(LogLevel::Warning, "AuthorizerVariable", &message);
             continue;
         }
         granted.retain(|(known, _)| known != name);
@@ -260,13 +273,13 @@ fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
 
 /// Starts an authorizer. Its `REQUEST_URI` consists of `path`, cleaned of dot segments, and the query. The executor
 /// removes the variables that an authorizer does not receive (FastCGI §6.3).
-fn start(
+fn start_authorizer(
     ctx: RequestContext<'_>,
     authorizer: &Authorizer,
     path: &[u8],
-) -> Result<Box<dyn Run>, Failure> {
+) -> Result<Box<dyn ScriptRun>, Failure> {
     let root = ctx.site.root();
-    let uri = fields::clean_target(path, ctx.request.query());
+    let uri = outgoing_request::clean_target(path, ctx.request.query());
     let names = ScriptNames {
         request_uri: Some(&uri),
         script_filename: authorizer.script.as_bytes(),
@@ -292,16 +305,16 @@ fn start(
         frame,
         body: ScriptBody::Empty,
         id: ctx.id,
-        role: Role::Authorizer,
+        role: ScriptRole::Authorizer,
         client: None,
         effects: None,
-        held: None,
+        drop_at_end: None,
     };
     ctx.service().authorize(authorizer, request)
 }
 
 /// Returns the variable name in a header `Variable-NAME`, or `None` for other headers.
-fn variable_of(field: &[u8]) -> Option<&[u8]> {
+fn granted_variable_name(field: &[u8]) -> Option<&[u8]> {
     const PREFIX: &[u8] = b"variable-";
     let (prefix, name) = field.split_at_checked(PREFIX.len())?;
     prefix.eq_ignore_ascii_case(PREFIX).then_some(name)
@@ -312,12 +325,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_named_by_its_field() {
+    fn granted_variable_name_is_taken_from_the_header() {
         assert_eq!(
-            variable_of(b"Variable-AUTH_METHOD"),
+            granted_variable_name(b"Variable-AUTH_METHOD"),
             Some(&b"AUTH_METHOD"[..])
         );
-        assert_eq!(variable_of(b"variable-x"), Some(&b"x"[..]));
-        assert_eq!(variable_of(b"Content-Type"), None);
+        assert_eq!(granted_variable_name(b"variable-x"), Some(&b"x"[..]));
+        assert_eq!(granted_variable_name(b"Content-Type"), None);
     }
 }

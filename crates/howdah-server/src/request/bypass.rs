@@ -6,18 +6,18 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_cache::preset::FormBody;
-use howdah_cache::status::Verdict;
-use howdah_executor::{EffectSink, Run, ScriptBody};
+use howdah_cache::status::CacheVerdict;
+use howdah_executor::{EffectSink, ScriptBody, ScriptRun};
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 
-use super::context::{RequestContext, Response};
+use super::context::{RequestContext, ResponseInProgress};
 use super::script::LocalRedirect;
-use crate::cache::candidate::{self, Candidate};
+use crate::cache::candidate::{self, StoreCandidate};
 use crate::cache::checks::DryRun;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::add_status_fields;
-use crate::cache::write::{self, Write};
+use crate::cache::write::{self, WriteInvalidation};
 use crate::cache::{PageCache, SiteCache, vendor_headers};
 use crate::failure::Failure;
 use crate::script::pump::Confirmation;
@@ -56,9 +56,9 @@ pub(super) struct BypassContext<'a> {
     /// The name of the cookie that is the reason.
     cookie: Option<Box<str>>,
     /// The verdict for the access log and the counters, once it is final.
-    verdict: OnceLock<Verdict>,
+    verdict: OnceLock<CacheVerdict>,
     effects: Arc<RunEffects>,
-    candidate: Option<Arc<Candidate>>,
+    candidate: Option<Arc<StoreCandidate>>,
     dry_run: Option<Arc<DryRun>>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> BypassContext<'a> {
         (cache, part): (&'a Arc<PageCache>, &'a SiteCache),
         route: &'a RouteInfo,
         bypass: Bypass,
-        response: &mut Response<'_>,
+        response: &mut ResponseInProgress<'_>,
     ) -> BypassContext<'a> {
         let effects = RunEffects::new(cache, ctx.site);
         response.record.effects = Some(effects.clone());
@@ -78,10 +78,10 @@ impl<'a> BypassContext<'a> {
             candidate,
             dry_run,
         } = bypass;
-        let candidate = candidate.map(|page| Candidate::new(cache, ctx.site, *page, &effects));
+        let candidate = candidate.map(|page| StoreCandidate::new(cache, ctx.site, *page, &effects));
         let cookie = cookie.map(|name| name.escape_ascii().to_string().into_boxed_str());
         if let Some(name) = cookie.as_ref().filter(|_| why == Pass::UnknownCookie) {
-            part.reasons.cookie(name);
+            part.reasons.count_cookie(name);
         }
         response.record.cookie.clone_from(&cookie);
         if write::may_write(part, ctx.request) {
@@ -107,7 +107,7 @@ impl<'a> BypassContext<'a> {
     }
 
     /// Keeps a small form body, which shows the page cache whether the request writes.
-    pub fn note_form(&self, body: &ScriptBody) {
+    pub fn record_form(&self, body: &ScriptBody) {
         if let ScriptBody::Memory(bytes) = body
             && is_form(self.ctx.request)
         {
@@ -117,9 +117,9 @@ impl<'a> BypassContext<'a> {
     }
 
     /// Wraps the run so that the cache can observe it.
-    pub fn observe(&self, mut run: Box<dyn Run>) -> Box<dyn Run> {
+    pub fn observe(&self, mut run: Box<dyn ScriptRun>) -> Box<dyn ScriptRun> {
         if let Some(candidate) = &self.candidate {
-            run = candidate.look_at(run);
+            run = candidate.examine(run);
         }
         if let Some(dry_run) = &self.dry_run {
             run = dry_run.copy(run);
@@ -129,18 +129,18 @@ impl<'a> BypassContext<'a> {
 
     /// Returns the reason why the request bypasses the cache: the one that its response showed, or else the one that
     /// the request shows. The first call counts it.
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> CacheVerdict {
         *self.verdict.get_or_init(|| {
             let candidate = self.candidate.as_ref();
             let shown = candidate.and_then(|page| page.judge(self.route, self.ctx.request));
-            let verdict = Verdict::Pass(shown.unwrap_or(self.why));
+            let verdict = CacheVerdict::Pass(shown.unwrap_or(self.why));
             self.part.count(verdict);
             verdict
         })
     }
 
     /// Returns what the run writes, as far as its request tells. Called after the body has been received.
-    fn write(&self) -> Option<Write> {
+    fn write(&self) -> Option<WriteInvalidation> {
         let RequestContext {
             request,
             client,
@@ -150,11 +150,11 @@ impl<'a> BypassContext<'a> {
         let has_body = request.header(b"content-length").is_some()
             || request.header(b"transfer-encoding").is_some();
         let form = match self.effects.form.get() {
-            Some(form) => FormBody::Read(form),
-            None if has_body => FormBody::Unread,
+            Some(form) => FormBody::UrlEncoded(form),
+            None if has_body => FormBody::NotInspected,
             None => FormBody::Absent,
         };
-        write::of(self.part, site, request, client, form)
+        write::of_request(self.part, site, request, client, form)
     }
 
     /// Edits the response's header before it is sent, and invalidates what the run has changed: the client that wrote
@@ -162,36 +162,36 @@ impl<'a> BypassContext<'a> {
     pub fn edit_head(&self, head: &mut ResponseHead) {
         let RequestContext { request, site, .. } = self.ctx;
         let before = self.part.generations.now();
-        vendor_headers::apply(self.part, request.method(), head);
+        vendor_headers::apply_and_remove(self.part, request.method(), head);
         site.edit_headers(self.route, head);
         add_status_fields(head, self.verdict());
         let is_all_old = self.effects.settle();
-        if let Some(cause) = self.cause() {
+        if let Some(cause) = self.visible_cause() {
             let text = cause.replace(|c: char| !c.is_ascii(), "?");
             head.header(b"Howdah-Cache-Cause", text.as_bytes());
         }
         if !is_all_old && let Some(write) = self.write() {
-            self.wrote(&write, head);
+            self.invalidate_write(&write, head);
         }
         // This may include another request's write. Waiting for its confirmation then does no harm.
         if self.part.generations.now() != before {
-            self.effects.made_old();
+            self.effects.note_invalidation();
         }
     }
 
     /// Invalidates what the request says that it writes.
-    fn wrote(&self, write: &Write, head: &ResponseHead) {
+    fn invalidate_write(&self, write: &WriteInvalidation, head: &ResponseHead) {
         let RequestContext {
             request,
             client,
             site,
             ..
         } = self.ctx;
-        write.happened(self.part, head.status);
+        write.apply(self.part, head.status);
         for (name, value) in head.fields() {
             let names = |known: &[u8]| name.eq_ignore_ascii_case(known);
             if head.status < 400 && (names(b"location") || names(b"content-location")) {
-                write.also(self.part, site, client, request, value);
+                write.apply_to_location(self.part, site, client, request, value);
             }
         }
     }
@@ -203,7 +203,7 @@ impl<'a> BypassContext<'a> {
     }
 
     /// Describes why the request bypassed the cache. Only administrators may see it, because it can contain file names.
-    fn cause(&self) -> Option<String> {
+    fn visible_cause(&self) -> Option<String> {
         let status = self.ctx.config.settings.status.as_ref()?;
         if !status.allows(self.ctx.request, self.ctx.client) {
             return None;
@@ -217,25 +217,25 @@ impl<'a> BypassContext<'a> {
 
     /// Takes into account what the run wrote after its header, or before it failed. Returns the confirmation to wait
     /// for before anything else is sent.
-    pub fn after(
+    pub fn finish(
         self,
         answered: &Result<Option<LocalRedirect>, Failure>,
-        response: &mut Response<'_>,
+        response: &mut ResponseInProgress<'_>,
     ) -> Option<Confirmation> {
         let failure = answered.as_ref().err();
         let before = self.part.generations.now();
         let is_all_old = self.effects.settle();
         if let Some(candidate) = &self.candidate {
-            candidate.over(failure.is_some_and(|failure| *failure != Failure::ClientGone));
+            candidate.finish(failure.is_some_and(|failure| *failure != Failure::ClientGone));
         }
         if !is_all_old && let Some(write) = self.write() {
-            write.happened(self.part, failure.map_or(200, Failure::status));
+            write.apply(self.part, failure.map_or(200, Failure::status));
         }
         response.record.cache = Some(self.verdict());
         let (site, log) = (self.ctx.site, &self.ctx.front.error_log);
-        if let Some(text) = self.part.fitness.news() {
+        if let Some(text) = self.part.fitness.take_message() {
             let text = format!("site {}: {text}", site.config().name);
-            log.problem(Level::Notice, "NothingStorable", &text);
+            log.problem(LogLevel::Notice, "NothingStorable", &text);
         }
         if let Some(dry_run) = self.dry_run {
             dry_run.judge(self.cache, site.number(), log);
@@ -243,7 +243,7 @@ impl<'a> BypassContext<'a> {
         let is_old_news = self.part.generations.now() == before;
         if !matches!(answered, Ok(None)) && !is_old_news {
             // An error page or another path's response is yet to be sent.
-            self.effects.made_old();
+            self.effects.note_invalidation();
         }
         self.effects.confirmation()
     }

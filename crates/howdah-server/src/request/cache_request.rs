@@ -8,63 +8,63 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use howdah_cache::Pass;
-use howdah_cache::admission::{SEEN_WITHIN, Step};
+use howdah_cache::admission::{AdmissionStep, SECOND_VISIT_WITHIN};
 use howdah_cache::coalescer::{Follower, Join, Leader, RenderOutcome};
-use howdah_cache::key::Key;
+use howdah_cache::key::PageKey;
 use howdah_cache::object::Object;
-use howdah_cache::policy::{PageState, Scheme};
-use howdah_cache::status::Verdict;
-use howdah_cache::store::Found;
+use howdah_cache::policy::{CacheScheme, PageState};
+use howdah_cache::status::CacheVerdict;
+use howdah_cache::store::PageLookup;
 use howdah_http::Responder;
 
 use super::bypass::Bypass;
-use super::context::{RequestContext, Response};
-use super::hit::{Hit, is_conditional};
+use super::cache_hit::{CacheHit, is_conditional};
+use super::context::{RequestContext, ResponseInProgress};
 use super::limits;
 use super::script::LocalRedirect;
 use crate::cache::candidate;
-use crate::cache::fill::{self, RenderJob};
 use crate::cache::lookup::{self, Variant};
+use crate::cache::render::{self, RenderJob};
 use crate::cache::{PageCache, SiteCache, now};
 use crate::failure::Failure;
 use crate::site::{RouteInfo, ScriptTarget};
 
 /// How often a request looks for the page before it bypasses the cache.
-const LOOKS: usize = 4;
+const MAX_LOOKUPS: usize = 4;
 
 /// A request for which the cache has no fresh page.
 pub(super) struct CacheRequest<'a> {
     pub ctx: RequestContext<'a>,
     pub cache: &'a Arc<PageCache>,
     pub part: &'a SiteCache,
-    pub key: Box<Key>,
+    pub key: Box<PageKey>,
     /// The page that was found, which is too old to be served as it is.
     pub stale: Option<(Arc<Object>, PageState)>,
     pub conditional: bool,
 }
 
 /// The result of trying to answer a request from the cache.
-pub(super) enum Answered {
+pub(super) enum CacheOutcome {
     /// The response has been sent.
-    Yes,
+    Served,
     /// The script handles the request without the cache.
-    No(Bypass),
+    Bypassed(Bypass),
     /// The program names another path of this server, whose response is to be sent instead.
-    Elsewhere(LocalRedirect),
+    LocalRedirect(LocalRedirect),
 }
 
 /// How to obtain a page that was not found.
-pub(super) enum Plan {
+pub(super) enum RenderPlan {
     /// Render the page for the cache.
     Render(Variant),
     /// Examine the response that the visitor gets. Other requests wait for the result.
-    Ask(Variant),
+    Observe(Variant),
     /// The visitor gets a personal response, which may show that the page can be stored.
     Pass(Bypass),
 }
 
 /// The result of one attempt to get the page.
-enum Attempt {
+enum RenderAttempt {
     /// The page has been looked for, waited for or rendered. `collapsed` means by another request.
     Ended {
         outcome: RenderOutcome,
@@ -73,11 +73,14 @@ enum Attempt {
     /// This request has to store its own response (`cache = "rfc"`).
     Store(Leader),
     /// No further attempt is needed.
-    Over(Answered),
+    Finished(CacheOutcome),
 }
 
 /// Waits until a render completes or the client disconnects.
-async fn completed(follower: Follower, out: &mut Responder) -> Result<RenderOutcome, Failure> {
+async fn wait_for_render(
+    follower: Follower,
+    out: &mut Responder,
+) -> Result<RenderOutcome, Failure> {
     let mut completed = pin!(follower.wait());
     poll_fn(|cx| {
         if let Poll::Ready(outcome) = completed.as_mut().poll(cx) {
@@ -97,7 +100,7 @@ impl<'a> CacheRequest<'a> {
         ctx: RequestContext<'a>,
         cache: &'a Arc<PageCache>,
         part: &'a SiteCache,
-        key: Box<Key>,
+        key: Box<PageKey>,
     ) -> CacheRequest<'a> {
         CacheRequest {
             ctx,
@@ -110,15 +113,15 @@ impl<'a> CacheRequest<'a> {
     }
 
     pub fn variant(&self) -> Result<Variant, Pass> {
-        lookup::variant_of(self.cache, &self.key, self.ctx.request)
+        lookup::selected_variant(self.cache, &self.key, self.ctx.request)
     }
 
     pub fn is_rfc(&self) -> bool {
-        self.part.rules().scheme == Scheme::Rfc
+        self.part.rules().scheme == CacheScheme::Rfc
     }
 
     /// Returns the job that renders this request's page.
-    pub fn job(&self, variant: Variant) -> RenderJob {
+    pub fn render_job(&self, variant: Variant) -> RenderJob {
         RenderJob {
             service: self.ctx.service().clone(),
             cache: self.cache.clone(),
@@ -153,15 +156,16 @@ impl<'a> CacheRequest<'a> {
     }
 
     /// Returns what is known about the page. Under `rfc` the visitor's own response is the one that is stored.
-    pub fn step(&self, variant: &Variant) -> Step {
+    pub fn admission_step(&self, variant: &Variant) -> AdmissionStep {
         if self.is_rfc() {
-            return Step::Render;
+            return AdmissionStep::Render;
         }
         // A stale page has been stored before, so it needs no second request for it.
-        let within = (self.key.query().is_some() && self.stale.is_none()).then_some(SEEN_WITHIN);
+        let within =
+            (self.key.query().is_some() && self.stale.is_none()).then_some(SECOND_VISIT_WITHIN);
         let admission = &self.cache.admission;
-        match admission.step(&variant.key, self.part.epoch(), now(), within) {
-            Step::Ask if self.stale.is_some() => Step::Render,
+        match admission.decide(&variant.key, self.part.epoch(), now(), within) {
+            AdmissionStep::Observe if self.stale.is_some() => AdmissionStep::Render,
             step => step,
         }
     }
@@ -172,24 +176,24 @@ impl<'a> CacheRequest<'a> {
         mut self,
         route: &RouteInfo,
         target: &ScriptTarget,
-        response: &mut Response<'_>,
-    ) -> Result<Answered, Failure> {
-        if self.stale.is_none() && self.look_on_disk(response).await {
-            return Ok(Answered::Yes);
+        response: &mut ResponseInProgress<'_>,
+    ) -> Result<CacheOutcome, Failure> {
+        if self.stale.is_none() && self.serve_from_disk(response).await {
+            return Ok(CacheOutcome::Served);
         }
-        for attempt in 0..LOOKS {
-            if attempt > 0 && self.look_again(response) {
-                return Ok(Answered::Yes);
+        for attempt in 0..MAX_LOOKUPS {
+            if attempt > 0 && self.serve_from_memory(response) {
+                return Ok(CacheOutcome::Served);
             }
             if !self.part.may_serve() {
-                return Ok(Answered::No(self.part.unserved().into()));
+                return Ok(CacheOutcome::Bypassed(self.part.serving_refusal().into()));
             }
             let (outcome, collapsed) = match self.attempt(response).await? {
-                Attempt::Ended { outcome, collapsed } => (outcome, collapsed),
-                Attempt::Store(leader) => {
+                RenderAttempt::Ended { outcome, collapsed } => (outcome, collapsed),
+                RenderAttempt::Store(leader) => {
                     return self.store_response(route, target, leader, response).await;
                 }
-                Attempt::Over(answered) => return Ok(answered),
+                RenderAttempt::Finished(answered) => return Ok(answered),
             };
             match outcome {
                 // Under `rfc` the leader's page may be another variant than this request's.
@@ -198,110 +202,121 @@ impl<'a> CacheRequest<'a> {
                     if matches!(state, Some(PageState::Fresh | PageState::Grace))
                         && self.part.may_serve()
                     {
-                        self.deliver(&page, Verdict::Stored { collapsed }, response);
-                        return Ok(Answered::Yes);
+                        self.deliver(&page, CacheVerdict::Stored { collapsed }, response);
+                        return Ok(CacheOutcome::Served);
                     }
                 }
-                RenderOutcome::Stored(_) | RenderOutcome::LookAgain => {}
+                RenderOutcome::Stored(_) | RenderOutcome::Retry => {}
                 RenderOutcome::Passed(why) => {
                     if why.is_failure() && self.serve_stale(response) {
-                        return Ok(Answered::Yes);
+                        return Ok(CacheOutcome::Served);
                     }
-                    return Ok(Answered::No(match self.variant() {
+                    return Ok(CacheOutcome::Bypassed(match self.variant() {
                         Ok(variant) => self.bypass(why, variant, None),
                         Err(_) => why.into(),
                     }));
                 }
             }
         }
-        Ok(Answered::No(Pass::OutdatedRender.into()))
+        Ok(CacheOutcome::Bypassed(Pass::OutdatedRender.into()))
     }
 
-    async fn attempt(&mut self, response: &mut Response<'_>) -> Result<Attempt, Failure> {
+    async fn attempt(
+        &mut self,
+        response: &mut ResponseInProgress<'_>,
+    ) -> Result<RenderAttempt, Failure> {
         match self.plan() {
-            Plan::Render(variant) => self.render(variant, response).await,
-            Plan::Ask(variant) => self.ask(variant, response).await,
-            Plan::Pass(bypass) => Ok(Attempt::Over(Answered::No(bypass))),
+            RenderPlan::Render(variant) => self.render(variant, response).await,
+            RenderPlan::Observe(variant) => self.observe_response(variant, response).await,
+            RenderPlan::Pass(bypass) => Ok(RenderAttempt::Finished(CacheOutcome::Bypassed(bypass))),
         }
     }
 
     /// Has the visitor's own response examined, or waits for the verdict on another visitor's.
-    async fn ask(&self, variant: Variant, response: &mut Response<'_>) -> Result<Attempt, Failure> {
+    async fn observe_response(
+        &self,
+        variant: Variant,
+        response: &mut ResponseInProgress<'_>,
+    ) -> Result<RenderAttempt, Failure> {
         let bypass = match self.cache.coalescer.join(&variant.key) {
             // Another visitor's response may have been judged between the lookup and `join`.
-            Join::Leader(leader) if !matches!(self.step(&variant), Step::Ask) => {
-                leader.complete(RenderOutcome::LookAgain);
-                return Ok(Attempt::Ended {
-                    outcome: RenderOutcome::LookAgain,
+            Join::Leader(leader)
+                if !matches!(self.admission_step(&variant), AdmissionStep::Observe) =>
+            {
+                leader.complete(RenderOutcome::Retry);
+                return Ok(RenderAttempt::Ended {
+                    outcome: RenderOutcome::Retry,
                     collapsed: false,
                 });
             }
             Join::Leader(leader) => self.bypass(Pass::NotYetAdmitted, variant, Some(leader)),
-            Join::Follower(follower) => match completed(follower, response.out).await? {
+            Join::Follower(follower) => match wait_for_render(follower, response.out).await? {
                 RenderOutcome::Passed(why) => self.bypass(why, variant, None),
-                RenderOutcome::Stored(_) | RenderOutcome::LookAgain => {
-                    return Ok(Attempt::Ended {
-                        outcome: RenderOutcome::LookAgain,
+                RenderOutcome::Stored(_) | RenderOutcome::Retry => {
+                    return Ok(RenderAttempt::Ended {
+                        outcome: RenderOutcome::Retry,
                         collapsed: true,
                     });
                 }
             },
         };
-        Ok(Attempt::Over(Answered::No(bypass)))
+        Ok(RenderAttempt::Finished(CacheOutcome::Bypassed(bypass)))
     }
 
     /// Has the page rendered, or waits for the request that renders it.
     async fn render(
         &mut self,
         variant: Variant,
-        response: &mut Response<'_>,
-    ) -> Result<Attempt, Failure> {
+        response: &mut ResponseInProgress<'_>,
+    ) -> Result<RenderAttempt, Failure> {
         let leader = match self.cache.coalescer.join(&variant.key) {
             Join::Leader(leader) => leader,
             Join::Follower(follower) => {
-                return Ok(Attempt::Ended {
-                    outcome: completed(follower, response.out).await?,
+                return Ok(RenderAttempt::Ended {
+                    outcome: wait_for_render(follower, response.out).await?,
                     collapsed: true,
                 });
             }
         };
         if self.is_rfc() {
             return Ok(match self.ctx.request.method() {
-                b"HEAD" => Attempt::Over(Answered::No(Pass::NotYetAdmitted.into())),
-                _ => Attempt::Store(leader),
+                b"HEAD" => {
+                    RenderAttempt::Finished(CacheOutcome::Bypassed(Pass::NotYetAdmitted.into()))
+                }
+                _ => RenderAttempt::Store(leader),
             });
         }
         // The page may have been stored between the lookup and `join`.
         let stale = self.stale.clone();
-        if self.look_again(response) {
-            leader.complete(RenderOutcome::LookAgain);
-            return Ok(Attempt::Over(Answered::Yes));
+        if self.serve_from_memory(response) {
+            leader.complete(RenderOutcome::Retry);
+            return Ok(RenderAttempt::Finished(CacheOutcome::Served));
         }
         self.stale = self.stale.take().or(stale);
         let follower = leader.follower();
         let job = RenderJob {
-            held: limits::take_process(response),
-            ..self.job(variant)
+            held: limits::take_process_permits(response),
+            ..self.render_job(variant)
         };
-        fill::start(job, leader);
-        Ok(Attempt::Ended {
-            outcome: completed(follower, response.out).await?,
+        render::spawn_render(job, leader);
+        Ok(RenderAttempt::Ended {
+            outcome: wait_for_render(follower, response.out).await?,
             collapsed: false,
         })
     }
 
     /// Serves a page that is on disk and not in memory. A page that is too old to be served as it is is kept in
     /// `stale`, to be served if PHP fails, or to be validated.
-    async fn look_on_disk(&mut self, response: &mut Response<'_>) -> bool {
+    async fn serve_from_disk(&mut self, response: &mut ResponseInProgress<'_>) -> bool {
         let memory = &self.cache.memory;
         if memory.disk().is_none() {
             return false;
         }
         let request = self.ctx.request;
-        let variant = |names: &[Vec<u8>]| lookup::variant(&self.key, names, request);
+        let variant = |names: &[Vec<u8>]| lookup::variant_key(&self.key, names, request);
         let generations = &self.part.generations;
-        let found = memory.fetch(self.key.as_bytes(), variant, generations, now());
-        let Found::Page(page, state) = found.await else {
+        let found = memory.find_on_disk(self.key.as_bytes(), variant, generations, now());
+        let PageLookup::Page(page, state) = found.await else {
             return false;
         };
         if !self.part.may_serve() {
@@ -313,7 +328,7 @@ impl<'a> CacheRequest<'a> {
             PageState::Fresh => {}
             PageState::IfError | PageState::Stale => return false,
         }
-        let hit = Hit {
+        let hit = CacheHit {
             page: &page,
             conditional: is_conditional(request),
             now: now(),
@@ -323,60 +338,60 @@ impl<'a> CacheRequest<'a> {
     }
 
     /// Decides how to obtain the page.
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> RenderPlan {
         let variant = match self.variant() {
             Ok(variant) => variant,
-            Err(why) => return Plan::Pass(why.into()),
+            Err(why) => return RenderPlan::Pass(why.into()),
         };
-        if let Some(why) = self.must_not_be_stored() {
-            return Plan::Pass(why.into());
+        if let Some(why) = self.storing_forbidden_by() {
+            return RenderPlan::Pass(why.into());
         }
         let request = self.ctx.request;
-        let why = match self.step(&variant) {
-            Step::Pass(why) => why,
+        let why = match self.admission_step(&variant) {
+            AdmissionStep::Pass(why) => why,
             // The responses to these requests say nothing, or only sometimes something, about the page.
-            Step::Ask if request.method() == b"HEAD" || is_conditional(request) => {
+            AdmissionStep::Observe if request.method() == b"HEAD" || is_conditional(request) => {
                 Pass::NotYetAdmitted
             }
-            Step::Ask => return Plan::Ask(variant),
-            Step::Render if self.stale.is_none() && !self.is_worth_a_try() => {
+            AdmissionStep::Observe => return RenderPlan::Observe(variant),
+            AdmissionStep::Render if self.stale.is_none() && !self.is_rendering_worthwhile() => {
                 Pass::SiteRarelyStores
             }
-            Step::Render => return Plan::Render(variant),
+            AdmissionStep::Render => return RenderPlan::Render(variant),
         };
-        Plan::Pass(self.bypass(why, variant, None))
+        RenderPlan::Pass(self.bypass(why, variant, None))
     }
 
     /// Returns why the response to the visitor's own request must not be stored, whatever it says. Only under `rfc` is
     /// it that request which renders the page.
-    pub fn must_not_be_stored(&self) -> Option<Pass> {
+    pub fn storing_forbidden_by(&self) -> Option<Pass> {
         let RequestContext {
             request, client, ..
         } = self.ctx;
         self.is_rfc()
-            .then(|| lookup::shapes_its_response(request, client))
+            .then(|| lookup::reason_against_sharing(request, client))
             .flatten()
     }
 
-    fn is_worth_a_try(&self) -> bool {
-        self.is_rfc() || self.part.is_worth_a_try()
+    fn is_rendering_worthwhile(&self) -> bool {
+        self.is_rfc() || self.part.should_try_render()
     }
 
-    fn look_again(&mut self, response: &mut Response<'_>) -> bool {
+    fn serve_from_memory(&mut self, response: &mut ResponseInProgress<'_>) -> bool {
         let request = self.ctx.request;
-        let variant = |names: &[Vec<u8>]| lookup::variant(&self.key, names, request);
+        let variant = |names: &[Vec<u8>]| lookup::variant_key(&self.key, names, request);
         let memory = &self.cache.memory;
-        let found = memory.look(self.key.as_bytes(), variant, &self.part.generations, now());
+        let found = memory.find(self.key.as_bytes(), variant, &self.part.generations, now());
         match found {
-            Found::Page(page, PageState::Fresh) if self.part.may_serve() => {
-                self.deliver(&page, Verdict::Stored { collapsed: true }, response);
+            PageLookup::Page(page, PageState::Fresh) if self.part.may_serve() => {
+                self.deliver(&page, CacheVerdict::Stored { collapsed: true }, response);
                 true
             }
-            Found::Page(page, state) => {
+            PageLookup::Page(page, state) => {
                 self.stale = Some((page, state));
                 false
             }
-            Found::Nothing => {
+            PageLookup::NotFound => {
                 self.stale = None;
                 false
             }
@@ -384,7 +399,7 @@ impl<'a> CacheRequest<'a> {
     }
 
     /// Serves a page after its lifetime because it could not be rendered, if that is allowed.
-    pub fn serve_stale(&self, response: &mut Response<'_>) -> bool {
+    pub fn serve_stale(&self, response: &mut ResponseInProgress<'_>) -> bool {
         let Some((page, _)) = &self.stale else {
             return false;
         };
@@ -394,7 +409,7 @@ impl<'a> CacheRequest<'a> {
             None | Some(PageState::Stale) => false,
             Some(_) if !self.part.may_serve() => false,
             Some(state) => {
-                let hit = Hit {
+                let hit = CacheHit {
                     page,
                     conditional: self.conditional,
                     now,
@@ -405,8 +420,13 @@ impl<'a> CacheRequest<'a> {
         }
     }
 
-    pub fn deliver(&self, page: &Arc<Object>, verdict: Verdict, response: &mut Response<'_>) {
-        let hit = Hit {
+    pub fn deliver(
+        &self,
+        page: &Arc<Object>,
+        verdict: CacheVerdict,
+        response: &mut ResponseInProgress<'_>,
+    ) {
+        let hit = CacheHit {
             page,
             conditional: self.conditional || is_conditional(self.ctx.request),
             now: now(),

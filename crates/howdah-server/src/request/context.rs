@@ -2,27 +2,27 @@
 
 use std::sync::Arc;
 
-use howdah_cache::status::Verdict;
+use howdah_cache::status::CacheVerdict;
 use howdah_executor::RunTiming;
 use howdah_http::message::RequestHead;
-use howdah_http::{ConnInfo, Responder};
-use howdah_proto::level::Level;
+use howdah_http::{ConnectionInfo, Responder};
+use howdah_proto::level::LogLevel;
 
 use super::Front;
-use super::limits::Counted;
+use super::limits::AppliedLimits;
 use crate::cache::run_effects::RunEffects;
-use crate::cache::send::Later;
+use crate::cache::send::PendingPage;
 use crate::cache::{PageCache, SiteCache};
 use crate::client_address::Client;
 use crate::failure::Failure;
-use crate::log::error::About;
+use crate::log::error::RequestDetails;
 use crate::server_config::ServerConfig;
 use crate::site::Site;
-use crate::site::condition::Requested;
+use crate::site::condition::RuleRequest;
 use crate::site::htaccess::Live;
 use crate::site::visitor::Visitor;
 use crate::site_service::SiteService;
-use crate::traces::Traced;
+use crate::traces::TracedRequest;
 use crate::traces::recording::Recording;
 
 /// A request, and everything that is needed to handle it.
@@ -33,8 +33,8 @@ pub(super) struct RequestContext<'a> {
     pub site: &'a Arc<Site>,
     pub request: &'a RequestHead,
     /// The trace that the request belongs to, if requests are traced.
-    pub traced: Option<&'a Traced>,
-    pub conn: &'a ConnInfo,
+    pub traced: Option<&'a TracedRequest>,
+    pub conn: &'a ConnectionInfo,
     pub client: &'a Client<'a>,
     /// The number of the request in the logs.
     pub id: u64,
@@ -52,8 +52,8 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Returns the request as a site's rules see it.
-    pub fn asked(self) -> Requested<'a> {
-        Requested {
+    pub fn requested(self) -> RuleRequest<'a> {
+        RuleRequest {
             head: self.request,
             visitor: self.visitor(),
         }
@@ -71,16 +71,16 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Writes a line about this request into the error log.
-    pub fn note(self, level: Level, name: &str, message: &str) {
+    pub fn log_note(self, level: LogLevel, name: &str, message: &str) {
         let log = &self.front.error_log;
-        if !log.writes(level) {
+        if !log.is_enabled(level) {
             return;
         }
         let client = match self.client.address {
             Some(address) => address.to_string(),
             None => "unix:".to_owned(),
         };
-        let about = About {
+        let about = RequestDetails {
             method: self.request.method(),
             host: self.request.host(),
             target: self.request.target(),
@@ -93,22 +93,22 @@ impl<'a> RequestContext<'a> {
 }
 
 /// A response in progress.
-pub(super) struct Response<'r> {
+pub(super) struct ResponseInProgress<'r> {
     /// The connection to the client.
     pub out: &'r mut Responder,
-    pub record: Record,
+    pub record: RequestRecord,
 }
 
 /// What is logged about a request at its end.
 #[derive(Default)]
-pub(super) struct Record {
+pub(super) struct RequestRecord {
     pub run: RunTiming,
     /// Boxed because every idle connection reserves the room for this record.
     pub failure: Option<Box<Failure>>,
     /// The limits under which the request was counted.
-    pub limits: Option<Box<Counted>>,
+    pub limits: Option<Box<AppliedLimits>>,
     /// What the page cache did, if the site has enabled it.
-    pub cache: Option<Verdict>,
+    pub cache: Option<CacheVerdict>,
     /// The side effects of the run, if the site has enabled the page cache.
     pub effects: Option<Arc<RunEffects>>,
     /// The name of the cookie because of which the request bypassed the page cache.
@@ -116,12 +116,12 @@ pub(super) struct Record {
     /// What the site's `.htaccess` files say about the response.
     pub live: Option<Arc<Live>>,
     /// The stored page that is the response, if its coded form has yet to be made.
-    pub later: Option<Box<Later>>,
+    pub later: Option<Box<PendingPage>>,
     /// What is recorded for a trace.
     pub recording: Option<Box<Recording>>,
 }
 
-impl Record {
+impl RequestRecord {
     /// Describes why the request bypassed the page cache.
     pub fn cache_cause(&self) -> Option<String> {
         let effects = self.effects.as_ref();
@@ -129,7 +129,7 @@ impl Record {
             return Some(cause.to_string());
         }
         match (self.cache, &self.cookie) {
-            (Some(Verdict::Pass(why)), Some(cookie)) => Some(format!("{why}: {cookie}")),
+            (Some(CacheVerdict::Pass(why)), Some(cookie)) => Some(format!("{why}: {cookie}")),
             _ => None,
         }
     }

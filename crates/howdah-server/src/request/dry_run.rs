@@ -15,7 +15,7 @@ use crate::cache::{PageCache, SiteCache};
 
 /// Returns why the request bypasses the cache, which is a reason of its own or the dry run, and what its response is
 /// compared with.
-pub(super) fn look(
+pub(super) fn simulate(
     ctx: RequestContext<'_>,
     cache: &Arc<PageCache>,
     part: &SiteCache,
@@ -25,7 +25,7 @@ pub(super) fn look(
         stale,
         ..CacheRequest::new(ctx, cache, part, key)
     };
-    let missed = match lookup::look(cache, part, ctx.site, ctx.request, ctx.client, has_body) {
+    let missed = match lookup::look_up(cache, part, ctx.site, ctx.request, ctx.client, has_body) {
         Lookup::Pass { why, cookie } => {
             return Bypass {
                 cookie,
@@ -35,7 +35,7 @@ pub(super) fn look(
         Lookup::Page {
             page, state, key, ..
         } if matches!(state, PageState::Fresh | PageState::Grace) => {
-            part.checks.would(true);
+            part.checks.count_dry_run(true);
             if let Some(key) = key {
                 miss(key, Some((page.clone(), state))).refresh_in_background();
             }
@@ -51,10 +51,10 @@ pub(super) fn look(
         Lookup::None(key) => Some(miss(key, None)),
     };
     if let Some(missed) = missed
-        && let Err(bypass) = missed.render_for_next()
+        && let Err(bypass) = missed.render_for_next_visitor()
     {
         return bypass;
     }
-    part.checks.would(false);
+    part.checks.count_dry_run(false);
     Pass::DryRun.into()
 }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use howdah_cache::status::Verdict;
+use howdah_cache::status::CacheVerdict;
 use howdah_http::Responder;
-use howdah_http::message::Version;
+use howdah_http::message::HttpVersion;
 
 use super::Front;
-use super::context::{Record, RequestContext};
+use super::context::{RequestContext, RequestRecord};
 use crate::failure::Failure;
-use crate::traces::recording::{Recorded, Recording, state, text};
+use crate::traces::recording::{RecordedRequest, Recording, bounded_state, bounded_text};
 
 impl Front {
     /// Sends the spans of a request. It is marked cold because most requests are not recorded.
@@ -17,7 +17,7 @@ impl Front {
     pub(super) fn export(
         &self,
         ctx: RequestContext<'_>,
-        record: &Record,
+        record: &RequestRecord,
         recording: Recording,
         out: &Responder,
         (began, duration): (Instant, Duration),
@@ -28,32 +28,32 @@ impl Front {
         let request = ctx.request;
         let cache = record.cache.map(|verdict| {
             let why = match verdict {
-                Verdict::Pass(why) => record.cache_cause().or_else(|| Some(why.to_string())),
+                CacheVerdict::Pass(why) => record.cache_cause().or_else(|| Some(why.to_string())),
                 _ => None,
             };
-            (verdict.word(), why)
+            (verdict.label(), why)
         });
         let host = ctx.client.host.as_deref();
-        traces.exporter().send(Box::new(Recorded {
+        traces.exporter().send(Box::new(RecordedRequest {
             context: traced.context,
             parent: traced.parent,
-            state: state(&traced.state),
+            state: bounded_state(&traced.state),
             began,
             duration,
             ended: SystemTime::now(),
             recording,
-            method: text(request.method()),
-            path: text(request.path()),
-            host: text(host.unwrap_or_else(|| request.host())),
+            method: bounded_text(request.method()),
+            path: bounded_text(request.path()),
+            host: bounded_text(host.unwrap_or_else(|| request.host())),
             https: ctx.client.https,
             version: match request.version() {
-                Version::Http10 => "1.0",
-                Version::Http11 => "1.1",
-                Version::Http2 => "2",
-                Version::Http3 => "3",
+                HttpVersion::Http10 => "1.0",
+                HttpVersion::Http11 => "1.1",
+                HttpVersion::Http2 => "2",
+                HttpVersion::Http3 => "3",
             },
             client: ctx.client.address,
-            user_agent: text(request.header(b"user-agent").unwrap_or_default()),
+            user_agent: bounded_text(request.header(b"user-agent").unwrap_or_default()),
             status: out.status(),
             bytes: out.body_bytes_sent(),
             site: ctx.site.config().name.as_str().into(),

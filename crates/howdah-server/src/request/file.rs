@@ -6,26 +6,26 @@ use std::io;
 
 use bytes::Bytes;
 use howdah_http::message::ResponseHead;
-use howdah_http::{Length, Responder, SendFileError};
+use howdah_http::{Responder, ResponseLength, SendFileError};
 use howdah_proto::response::is_field_value;
 
 use super::context::RequestContext;
-use crate::docroot::root::{Meta, read_all};
-use crate::encoding::policy::{self, Choice, Facts};
-use crate::encoding::whole::Plain;
+use crate::docroot::root::{FileMeta, read_exact};
+use crate::encoding::policy::{self, CodingChoice, EncodingFacts};
+use crate::encoding::whole::PlainBody;
 use crate::encoding::{Coding, Encoder, stream};
 use crate::failure::Failure;
 use crate::refusal::Refusal;
 use crate::respond;
 use crate::site::RouteInfo;
 use crate::site::htaccess::{Document, Live};
-use crate::static_file::{BodyPiece, StaticAnswer, StaticBody, StaticPlan, coded};
+use crate::static_file::{BodyPiece, StaticBody, StaticPlan, StaticResponse, coded_cache};
 
 /// Files up to this size are compressed while they are sent. Larger files should be stored next to their compressed
 /// form, which costs nothing to send.
-const COMPRESS_UP_TO: u64 = 1 << 20;
+const MAX_COMPRESSED_FILE_BYTES: u64 = 1 << 20;
 /// A file that is longer than this is not used as an error page.
-const MAX_ERROR_PAGE: u64 = 1 << 20;
+const MAX_ERROR_PAGE_BYTES: u64 = 1 << 20;
 
 /// Sends a file's response with the site's rules applied.
 pub(super) async fn answer(
@@ -35,7 +35,7 @@ pub(super) async fn answer(
     out: &mut Responder,
 ) -> Result<(), Failure> {
     let mut answer = plan
-        .answer(ctx.request)
+        .respond(ctx.request)
         .map_err(|refusal| Failure::Refused {
             status: refusal.status(),
             refusal,
@@ -50,29 +50,29 @@ pub(super) async fn answer(
 }
 
 /// Sends a file's response without further changes.
-pub(super) async fn send_body(answer: StaticAnswer, out: &mut Responder) -> Result<(), Failure> {
+pub(super) async fn send_body(answer: StaticResponse, out: &mut Responder) -> Result<(), Failure> {
     let length = answer.body.len();
     match answer.body {
-        StaticBody::Empty => out.begin(&answer.head, Length::NoBody),
+        StaticBody::Empty => out.begin(&answer.head, ResponseLength::NoBody),
         StaticBody::Bytes(bytes) => {
-            out.begin(&answer.head, Length::Known(length));
+            out.begin(&answer.head, ResponseLength::Known(length));
             out.push(bytes);
         }
         StaticBody::File { file, offset, len } => {
-            out.begin(&answer.head, Length::Known(length));
+            out.begin(&answer.head, ResponseLength::Known(length));
             Box::pin(out.send_file(&file, offset, len))
                 .await
-                .map_err(failure)?;
+                .map_err(send_file_failure)?;
         }
         StaticBody::Multipart { file, pieces } => {
-            out.begin(&answer.head, Length::Known(length));
+            out.begin(&answer.head, ResponseLength::Known(length));
             for piece in pieces {
                 match piece {
                     BodyPiece::Text(text) => out.push(text),
                     BodyPiece::Range { offset, len } => {
                         Box::pin(out.send_file(&file, offset, len))
                             .await
-                            .map_err(failure)?;
+                            .map_err(send_file_failure)?;
                     }
                 }
             }
@@ -82,7 +82,7 @@ pub(super) async fn send_body(answer: StaticAnswer, out: &mut Responder) -> Resu
     Ok(())
 }
 
-fn failure(error: SendFileError) -> Failure {
+fn send_file_failure(error: SendFileError) -> Failure {
     match error {
         SendFileError::ClientGone => Failure::ClientGone,
         SendFileError::FileTooShort | SendFileError::File(_) => Failure::Refused {
@@ -97,23 +97,23 @@ fn failure(error: SendFileError) -> Failure {
 /// work if the form has yet to be made.
 fn compress(
     ctx: RequestContext<'_>,
-    answer: &mut StaticAnswer,
-) -> Result<Option<Missing>, Failure> {
+    answer: &mut StaticResponse,
+) -> Result<Option<PendingEncoding>, Failure> {
     let config = &ctx.config.settings.encoding;
     if let Some(unsent) = answer.unsent.take() {
-        if unsent.size <= COMPRESS_UP_TO {
-            let facts = Facts {
+        if unsent.size <= MAX_COMPRESSED_FILE_BYTES {
+            let facts = EncodingFacts {
                 content_type: Some(&unsent.content_type),
                 content_encoding: unsent.coded,
                 length: Some(unsent.size),
-                ..Facts::default()
+                ..EncodingFacts::default()
             };
             policy::apply_to_not_modified(&mut answer.head, ctx.request, config, facts);
         }
         return Ok(None);
     }
     let length = answer.body.len();
-    if length > COMPRESS_UP_TO {
+    if length > MAX_COMPRESSED_FILE_BYTES {
         return Ok(None);
     }
     let choice = policy::choose(&answer.head, ctx.request, config, Some(length));
@@ -121,15 +121,15 @@ fn compress(
         return Ok(None);
     };
     let is_head = ctx.request.method() == b"HEAD";
-    let form = match (choice.coding, answer.whole()) {
-        (Some(coding), Some(meta)) => match form_at_once(answer, &meta, coding, is_head)? {
+    let form = match (choice.coding, answer.whole_file_meta()) {
+        (Some(coding), Some(meta)) => match ready_form(answer, &meta, coding, is_head)? {
             FileForm::Plain => None,
             FileForm::Coded(bytes) => Some(StaticBody::Bytes(bytes)),
             // The form is not made only for the length in a HEAD response, which HTTP permits to be omitted (RFC 9110
             // §9.3.2).
-            FileForm::Missing if is_head => Some(StaticBody::Empty),
-            FileForm::Missing => {
-                return Ok(Some(Missing {
+            FileForm::NotReady if is_head => Some(StaticBody::Empty),
+            FileForm::NotReady => {
+                return Ok(Some(PendingEncoding {
                     choice,
                     meta,
                     coding,
@@ -138,35 +138,35 @@ fn compress(
         },
         _ => None,
     };
-    settle(answer, choice, form);
+    set_encoded_body(answer, choice, form);
     Ok(None)
 }
 
-fn settle(answer: &mut StaticAnswer, choice: Choice, form: Option<StaticBody>) {
-    choice.say(&mut answer.head, form.is_some());
+fn set_encoded_body(answer: &mut StaticResponse, choice: CodingChoice, form: Option<StaticBody>) {
+    choice.apply_to(&mut answer.head, form.is_some());
     if let Some(body) = form {
         answer.body = body;
     }
 }
 
 /// A coded form that takes too long to make on a front thread.
-struct Missing {
-    choice: Choice,
-    meta: Meta,
+struct PendingEncoding {
+    choice: CodingChoice,
+    meta: FileMeta,
     coding: Coding,
 }
 
-impl Missing {
+impl PendingEncoding {
     /// Waits for the form. If that takes too long, the body is sent uncompressed.
-    async fn make(self, answer: &mut StaticAnswer) {
+    async fn make(self, answer: &mut StaticResponse) {
         let (meta, coding) = (self.meta, self.coding);
-        let made = coded::make(meta, coding, || plain(&answer.body)).await;
+        let made = coded_cache::make_form(meta, coding, || uncompressed_body(&answer.body)).await;
         // Memory or descriptors may have run out. The uncompressed body is a correct response as well.
         let form = made.unwrap_or_default();
-        if let (Some(entry), Some(form)) = (&answer.kept, &form) {
+        if let (Some(entry), Some(form)) = (&answer.cached, &form) {
             entry.coded.put(coding, form.clone());
         }
-        settle(answer, self.choice, form.map(StaticBody::Bytes));
+        set_encoded_body(answer, self.choice, form.map(StaticBody::Bytes));
     }
 }
 
@@ -177,21 +177,21 @@ enum FileForm {
     /// The compressed bytes of the file.
     Coded(Bytes),
     /// The form takes too long to make on a front thread.
-    Missing,
+    NotReady,
 }
 
 /// Returns the form of a whole file if it is in memory or takes no time to make.
-fn form_at_once(
-    answer: &StaticAnswer,
-    meta: &Meta,
+fn ready_form(
+    answer: &StaticResponse,
+    meta: &FileMeta,
     coding: Coding,
     is_head: bool,
 ) -> Result<FileForm, Failure> {
-    if let (Some(entry), StaticBody::Bytes(bytes)) = (&answer.kept, &answer.body) {
+    if let (Some(entry), StaticBody::Bytes(bytes)) = (&answer.cached, &answer.body) {
         if let Some(form) = entry.coded.ready(coding) {
             return Ok(FileForm::Coded(form));
         }
-        if !is_head && bytes.len() <= stream::at_once(coding) {
+        if !is_head && bytes.len() <= stream::max_inline_bytes(coding) {
             let encode = || {
                 let mut encoder = Encoder::new(coding, Some(bytes.len() as u64))?;
                 let mut coded = encoder.write(bytes)?;
@@ -204,19 +204,19 @@ fn form_at_once(
                 .map_err(|e| Failure::EncoderFailed(e.to_string()));
         }
     }
-    Ok(match coded::ready(meta, coding) {
+    Ok(match coded_cache::cached_form(meta, coding) {
         Some(Some(form)) => FileForm::Coded(form),
         Some(None) => FileForm::Plain,
-        None => FileForm::Missing,
+        None => FileForm::NotReady,
     })
 }
 
 /// Returns the bytes of a whole file in a form that another thread can use.
-fn plain(body: &StaticBody) -> io::Result<Plain> {
+fn uncompressed_body(body: &StaticBody) -> io::Result<PlainBody> {
     Ok(match body {
-        StaticBody::Bytes(bytes) => Plain::Bytes(bytes.clone()),
-        StaticBody::File { file, len, .. } => Plain::File(file.try_clone()?, *len),
-        StaticBody::Empty | StaticBody::Multipart { .. } => Plain::Bytes(Bytes::new()),
+        StaticBody::Bytes(bytes) => PlainBody::Bytes(bytes.clone()),
+        StaticBody::File { file, len, .. } => PlainBody::File(file.try_clone()?, *len),
+        StaticBody::Empty | StaticBody::Multipart { .. } => PlainBody::Bytes(Bytes::new()),
     })
 }
 
@@ -244,33 +244,33 @@ pub(super) fn configured_page(
         }
         // This applies to a script as well: none is run for an error page, since running one may just have failed.
         Some(Document::Local(path)) => std::str::from_utf8(&path).ok().and_then(|name| {
-            let opened = ctx.site.error_document(name, ctx.asked());
-            page(failure, name, opened)
+            let opened = ctx.site.error_document(name, ctx.requested());
+            open_error_page(failure, name, opened)
         }),
         Some(Document::Remote(_)) | None => None,
     };
     named.or_else(|| {
         let mut pages = ctx.site.config().error_pages.iter();
         let (_, name) = pages.find(|(status, _)| *status == failure.status())?;
-        page(failure, name, ctx.site.error_page(name, ctx.request))
+        open_error_page(failure, name, ctx.site.error_page(name, ctx.request))
     })
 }
 
-fn page(
+fn open_error_page(
     failure: &Failure,
     name: &str,
-    opened: Option<(File, Meta)>,
+    opened: Option<(File, FileMeta)>,
 ) -> Option<(ResponseHead, Bytes)> {
     let (file, meta) = opened?;
-    if meta.size > MAX_ERROR_PAGE {
+    if meta.size > MAX_ERROR_PAGE_BYTES {
         return None;
     }
-    let page = read_all(&file, meta.size as usize).ok()?;
+    let page = read_exact(&file, meta.size as usize).ok()?;
     Some((page_head(failure, content_type(name)), Bytes::from(page)))
 }
 
 fn page_head(failure: &Failure, content_type: &str) -> ResponseHead {
-    let mut head = respond::head(failure);
+    let mut head = respond::failure_head(failure);
     head.header(b"Content-Type", content_type.as_bytes());
     head
 }

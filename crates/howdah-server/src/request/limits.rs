@@ -13,31 +13,33 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use howdah_executor::Held;
+use howdah_executor::DropAtEnd;
 use howdah_http::Responder;
 use howdah_http::network;
 use howdah_http::turn;
 
-use super::context::{RequestContext, Response};
+use super::context::{RequestContext, ResponseInProgress};
 use crate::failure::Failure;
 use crate::limiter::meter::Meter;
-use crate::limiter::places::{Line, Place};
-use crate::limiter::{ClientKey, LimitBy, Limited, Limiter, Over, Process, Shown};
+use crate::limiter::permits::{ClientPermit, PermitQueue};
+use crate::limiter::{
+    ClientIdentity, ClientKey, LimitBy, LimitPart, Limited, Limiter, ProcessPermit,
+};
 use crate::site::ScriptTarget;
 use crate::site::condition::cookies;
 
 /// The log message about a request that found no permit among those of clients that disconnect while their scripts run.
-const FOR_LEAVERS: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";
+const ABANDONING_CLIENT_MESSAGE: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";
 
 /// The log message about a request whose client has too many scripts bail out.
-const FOR_BAILOUTS: &str = "PHP has bailed out of more than ten scripts of its client a second (memory or time exhausted, a fatal error), and each costs a process";
+const BAILOUT_MESSAGE: &str = "PHP has bailed out of more than ten scripts of its client a second (memory or time exhausted, a fatal error), and each costs a process";
 
 /// The limits under which a request has been counted.
 #[derive(Default)]
-pub(super) struct Counted {
+pub(super) struct AppliedLimits {
     limits: Vec<CountedLimit>,
     /// The process permits for the coming run.
-    processes: Vec<Place>,
+    processes: Vec<ClientPermit>,
 }
 
 struct CountedLimit {
@@ -46,11 +48,11 @@ struct CountedLimit {
     meter: Arc<Meter>,
     key: ClientKey,
     /// Released when the request has been answered.
-    _connection: Option<Place>,
+    _connection: Option<ClientPermit>,
 }
 
-impl Counted {
-    fn has(&self, meter: &Arc<Meter>) -> bool {
+impl AppliedLimits {
+    fn contains(&self, meter: &Arc<Meter>) -> bool {
         self.limits
             .iter()
             .any(|limit| Arc::ptr_eq(&limit.meter, meter))
@@ -60,7 +62,7 @@ impl Counted {
     fn uncount(&mut self, limiter: &Limiter) {
         self.processes.clear();
         for limit in self.limits.drain(..) {
-            limiter.uncount(&limit.meter, limit.key);
+            limiter.revert_count(&limit.meter, limit.key);
         }
     }
 }
@@ -69,23 +71,25 @@ impl Counted {
 pub(super) fn count(
     ctx: RequestContext<'_>,
     rules: impl Iterator<Item = usize>,
-    response: &mut Response<'_>,
+    response: &mut ResponseInProgress<'_>,
 ) -> Result<(), Failure> {
     let limiter = &ctx.config.settings.limiter;
-    let now = turn::recently();
+    let now = turn::recent_time();
     for rule in rules {
         let Some(meter) = ctx.service().meter(rule) else {
             continue;
         };
         let counted = response.record.limits.get_or_insert_default();
-        if counted.has(meter) {
+        if counted.contains(meter) {
             continue;
         }
-        let key = limiter.key(meter, who(ctx, &meter.limit.by));
-        let entered = limiter.connect(meter, key, now).and_then(|connection| {
-            limiter.count(meter, key, now)?;
-            Ok(connection)
-        });
+        let key = limiter.key(meter, client_identity(ctx, &meter.limit.by));
+        let entered = limiter
+            .acquire_connection(meter, key, now)
+            .and_then(|connection| {
+                limiter.count(meter, key, now)?;
+                Ok(connection)
+            });
         match entered {
             Ok(connection) => counted.limits.push(CountedLimit {
                 rule: Some(rule),
@@ -95,7 +99,7 @@ pub(super) fn count(
             }),
             Err(limited) => {
                 counted.uncount(limiter);
-                return Err(failure(ctx, Some(rule), meter, limited));
+                return Err(limit_failure(ctx, Some(rule), meter, limited));
             }
         }
     }
@@ -103,12 +107,12 @@ pub(super) fn count(
 }
 
 /// Whether a request needs a permit of its client for a PHP process and does not have it yet.
-pub(super) fn wants_process(
+pub(super) fn needs_process_permit(
     ctx: RequestContext<'_>,
     target: &ScriptTarget,
-    response: &mut Response<'_>,
+    response: &mut ResponseInProgress<'_>,
 ) -> bool {
-    count_leaver(ctx, target, response);
+    count_abandoning_client(ctx, target, response);
     let counted = response.record.limits.as_ref();
     counted.is_some_and(|counted| {
         let mut limits = counted.limits.iter();
@@ -117,7 +121,7 @@ pub(super) fn wants_process(
 }
 
 /// Refuses the request of a client whose scripts PHP has bailed out of too often, except for a request that comes
-/// through a proxy as in [`count_leaver`].
+/// through a proxy as in [`count_abandoning_client`].
 ///
 /// # Errors
 /// 429 `ClientLimited`.
@@ -128,11 +132,11 @@ pub(super) fn check_bailouts(
     let Some(address) = ctx.client.address else {
         return Ok(());
     };
-    let client = network::of_one_client(address);
-    match ctx.service().executor(target).bailouts_of(client) {
+    let client = network::client_network(address);
+    match ctx.service().executor(target).too_many_bailouts(client) {
         Some(too_many) if !is_of_unknown_proxy(ctx, address) => Err(Failure::ClientLimited {
-            retry_after: seconds(too_many.wait),
-            news: too_many.is_news.then(|| FOR_BAILOUTS.into()),
+            retry_after: retry_after_seconds(too_many.wait),
+            news: too_many.is_first.then(|| BAILOUT_MESSAGE.into()),
         }),
         _ => Ok(()),
     }
@@ -141,11 +145,11 @@ pub(super) fn check_bailouts(
 /// Whether the address is that of a proxy in a private network which `trusted_proxies` does not name. Many clients
 /// share such an address.
 fn is_of_unknown_proxy(ctx: RequestContext<'_>, address: IpAddr) -> bool {
-    network::is_private(address) && ctx.client.is_strangers(ctx.request)
+    network::is_private(address) && ctx.client.came_through_untrusted_proxy(ctx.request)
 }
 
 /// Returns a wait in the unit of `Retry-After`: whole seconds, at least one.
-fn seconds(wait: Duration) -> u32 {
+fn retry_after_seconds(wait: Duration) -> u32 {
     let seconds = wait.as_millis().div_ceil(1000).max(1);
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
@@ -153,35 +157,39 @@ fn seconds(wait: Duration) -> u32 {
 /// Counts the request of a client that disconnects while its scripts run under the limit of such clients. Requests that
 /// come through a proxy on a private address which `trusted_proxies` does not name are exempt, because they may come
 /// from different clients.
-fn count_leaver(ctx: RequestContext<'_>, target: &ScriptTarget, response: &mut Response<'_>) {
+fn count_abandoning_client(
+    ctx: RequestContext<'_>,
+    target: &ScriptTarget,
+    response: &mut ResponseInProgress<'_>,
+) {
     let Some(address) = ctx.client.address else {
         return;
     };
-    let client = network::of_one_client(address);
-    let Some(meter) = ctx.service().leavers(target, client) else {
+    let client = network::client_network(address);
+    let Some(meter) = ctx.service().abandon_limit(target, client) else {
         return;
     };
     if is_of_unknown_proxy(ctx, address) {
         return;
     }
     let counted = response.record.limits.get_or_insert_default();
-    if !counted.has(meter) {
+    if !counted.contains(meter) {
         let limiter = &ctx.config.settings.limiter;
         counted.limits.push(CountedLimit {
             rule: None,
             meter: meter.clone(),
-            key: limiter.key(meter, Shown::Anybody),
+            key: limiter.key(meter, ClientIdentity::Everyone),
             _connection: None,
         });
     }
 }
 
-/// Waits until the client may have another PHP process; see [`wants_process`]. `watch` is true if the whole request has
+/// Waits until the client may have another PHP process; see [`needs_process_permit`]. `watch` is true if the whole request has
 /// arrived, so the wait ends when the client disconnects.
-pub(super) async fn wait_for_process(
+pub(super) async fn wait_for_process_permit(
     ctx: RequestContext<'_>,
     watch: bool,
-    response: &mut Response<'_>,
+    response: &mut ResponseInProgress<'_>,
 ) -> Result<(), Failure> {
     let limiter = &ctx.config.settings.limiter;
     let Some(counted) = &mut response.record.limits else {
@@ -193,13 +201,18 @@ pub(super) async fn wait_for_process(
     let mut refused = None;
     for limit in &counted.limits {
         let (meter, key) = (&limit.meter, limit.key);
-        let place = match limiter.process(meter, key, turn::recently()) {
+        let place = match limiter.acquire_process(meter, key, turn::recent_time()) {
             Ok(None) => continue,
-            Ok(Some(Process::Free(place))) => Ok(place),
-            Ok(Some(Process::Waits(line))) => {
-                match wait(line, meter.longest_wait, watch, response.out).await? {
+            Ok(Some(ProcessPermit::Acquired(place))) => Ok(place),
+            Ok(Some(ProcessPermit::Queued(line))) => {
+                match wait_for_permit(line, meter.max_wait, watch, response.out).await? {
                     Some(place) => Ok(place),
-                    None => Err(limiter.full(meter, key, Over::Processes, turn::recently())),
+                    None => Err(limiter.refuse_without_permit(
+                        meter,
+                        key,
+                        LimitPart::Processes,
+                        turn::recent_time(),
+                    )),
                 }
             }
             Err(limited) => Err(limited),
@@ -207,7 +220,7 @@ pub(super) async fn wait_for_process(
         match place {
             Ok(place) => places.push(place),
             Err(limited) => {
-                refused = Some(failure(ctx, limit.rule, meter, limited));
+                refused = Some(limit_failure(ctx, limit.rule, meter, limited));
                 break;
             }
         }
@@ -225,19 +238,19 @@ pub(super) async fn wait_for_process(
 }
 
 /// Returns the permits for the run to hold while it has the process.
-pub(super) fn take_process(response: &mut Response<'_>) -> Option<Held> {
+pub(super) fn take_process_permits(response: &mut ResponseInProgress<'_>) -> Option<DropAtEnd> {
     let counted = response.record.limits.as_mut()?;
     let places = std::mem::take(&mut counted.processes);
-    (!places.is_empty()).then(|| Box::new(places) as Held)
+    (!places.is_empty()).then(|| Box::new(places) as DropAtEnd)
 }
 
 /// Waits for a permit. Returns `None` if that took too long.
-async fn wait(
-    line: Line,
+async fn wait_for_permit(
+    line: PermitQueue,
     longest: Duration,
     watch: bool,
     out: &mut Responder,
-) -> Result<Option<Place>, Failure> {
+) -> Result<Option<ClientPermit>, Failure> {
     let mut line = pin!(tokio::time::timeout(longest, line));
     poll_fn(|cx| {
         if let Poll::Ready(place) = line.as_mut().poll(cx) {
@@ -252,7 +265,7 @@ async fn wait(
 }
 
 /// Returns the property of the request that identifies its client.
-fn who<'a>(ctx: RequestContext<'a>, by: &'a LimitBy) -> Shown<'a> {
+fn client_identity<'a>(ctx: RequestContext<'a>, by: &'a LimitBy) -> ClientIdentity<'a> {
     let request = ctx.request;
     let value = match by {
         LimitBy::Header(name) => request.header(name.as_bytes()),
@@ -260,34 +273,34 @@ fn who<'a>(ctx: RequestContext<'a>, by: &'a LimitBy) -> Shown<'a> {
         _ => None,
     };
     match value {
-        None | Some(b"") => by.at(ctx.client.address),
-        Some(value) => Shown::Value(value),
+        None | Some(b"") => by.client_at(ctx.client.address),
+        Some(value) => ClientIdentity::Value(value),
     }
 }
 
-fn failure(
+fn limit_failure(
     ctx: RequestContext<'_>,
     rule: Option<usize>,
     meter: &Meter,
     limited: Limited,
 ) -> Failure {
-    let news = limited.is_news.then(|| {
+    let news = limited.should_log.then(|| {
         let Some(rule) = rule else {
-            return FOR_LEAVERS.into();
+            return ABANDONING_CLIENT_MESSAGE.into();
         };
         let line = ctx.site.config().rules[rule].line;
         let line = line.map_or_else(String::new, |line| format!(" of line {line}"));
-        let part = meter.limit.part(limited.over).unwrap_or_default();
+        let part = meter.limit.describe_part(limited.over).unwrap_or_default();
         let mut text = format!("over the limit{line}: {part}");
         let by_address = matches!(meter.limit.by, LimitBy::Address | LimitBy::Network(..));
-        if by_address && ctx.client.is_strangers(ctx.request) {
+        if by_address && ctx.client.came_through_untrusted_proxy(ctx.request) {
             text +=
                 "; a proxy that trusted_proxies does not name sends this, and counts as one client";
         }
         text.into()
     });
     Failure::ClientLimited {
-        retry_after: seconds(limited.wait),
+        retry_after: retry_after_seconds(limited.wait),
         news,
     }
 }

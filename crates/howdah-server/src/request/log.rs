@@ -6,17 +6,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use howdah_executor::RunTiming;
 use howdah_http::turn;
-use howdah_http::{ConnInfo, Http2Error, Http3Error, Notice, Responder};
-use howdah_proto::level::Level;
+use howdah_http::{ConnectionInfo, ConnectionNotice, Http2Error, Http3Error, Responder};
+use howdah_proto::level::LogLevel;
 
 use super::Front;
-use super::context::{Record, RequestContext};
+use super::context::{RequestContext, RequestRecord};
 use crate::failure::Failure;
 use crate::log::access::{AccessEntry, basic_user};
 
 /// The message about a connection that is closed because its client floods it or breaks the protocol.
-const ENDED: &str = "the connection was ended";
-const REPORT: &str = "a request failed; please report this";
+const CONNECTION_ENDED_MESSAGE: &str = "the connection was ended";
+const BUG_REPORT_MESSAGE: &str = "a request failed; please report this";
 
 impl Front {
     /// Counts a request that has been answered, and writes its line into the access log. Returns how long the request
@@ -24,13 +24,13 @@ impl Front {
     pub(super) fn log_request(
         &self,
         ctx: RequestContext<'_>,
-        record: &Record,
+        record: &RequestRecord,
         out: &Responder,
         since: Instant,
     ) -> Duration {
         let duration = turn::now().duration_since(since);
         let (status, bytes) = (out.status(), out.body_bytes_sent());
-        self.counters.finished(status, bytes, duration);
+        self.counters.count_finished(status, bytes, duration);
         let Some(log) = &ctx.config.settings.access_log else {
             return duration;
         };
@@ -62,18 +62,19 @@ impl Front {
     }
 
     /// Counts and logs a request that was refused before it could be parsed.
-    fn log_refused(&self, conn: &ConnInfo, status: u16, name: &'static str, line: &[u8]) {
+    fn log_refused(&self, conn: &ConnectionInfo, status: u16, name: &'static str, line: &[u8]) {
         let line = line.trim_ascii_end();
-        self.counters.failed(name);
-        self.counters.started();
-        self.counters.finished(status, 0, Duration::ZERO);
+        self.counters.count_failure(name);
+        self.counters.count_started();
+        self.counters.count_finished(status, 0, Duration::ZERO);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let client = conn.peer.map(|peer| peer.ip().to_canonical());
-        if self.error_log.writes(Level::Info) {
+        if self.error_log.is_enabled(LogLevel::Info) {
             let text = client.map_or_else(|| "unix:".to_owned(), |client| client.to_string());
             let line = String::from_utf8_lossy(line);
             let details = format!("{line} client={text} id={id}");
-            self.error_log.connection(Level::Info, name, "", &details);
+            self.error_log
+                .connection(LogLevel::Info, name, "", &details);
         }
         if let Some(log) = &self.config.load().settings.access_log {
             log.write(&AccessEntry {
@@ -102,62 +103,74 @@ impl Front {
     }
 
     /// Counts and logs what a listener or a connection reports.
-    pub(super) fn log_notice(&self, notice: &Notice<'_>) {
+    pub(super) fn log_notice(&self, notice: &ConnectionNotice<'_>) {
         let log = &self.error_log;
-        let client = |conn: &ConnInfo| match conn.peer {
+        let client = |conn: &ConnectionInfo| match conn.peer {
             Some(peer) => format!("client={peer}"),
             None => "client=unix:".to_owned(),
         };
         match notice {
-            Notice::Refused { conn, why, line } => {
+            ConnectionNotice::Refused { conn, why, line } => {
                 self.log_refused(conn, why.status(), why.name(), line);
             }
-            Notice::BadProxyHeader { conn, why } => {
-                self.counters.failed("BadProxyHeader");
-                log.connection(Level::Warning, "BadProxyHeader", why, &client(conn));
+            ConnectionNotice::BadProxyHeader { conn, why } => {
+                self.counters.count_failure("BadProxyHeader");
+                log.connection(LogLevel::Warning, "BadProxyHeader", why, &client(conn));
             }
-            Notice::Handshake { agreed } => self.counters.handshake(agreed),
+            ConnectionNotice::Handshake { agreed } => self.counters.count_handshake(agreed),
             // Caused by scanners and by clients that disconnect, so it is counted but not logged.
-            Notice::HandshakeFailed { why, .. } => self.counters.failed(why.name()),
-            Notice::Http2Ended { conn, why, detail } => {
-                self.counters.failed(why.name());
+            ConnectionNotice::HandshakeFailed { why, .. } => {
+                self.counters.count_failure(why.name())
+            }
+            ConnectionNotice::Http2Ended { conn, why, detail } => {
+                self.counters.count_failure(why.name());
                 let level = match why {
                     // Caused by scanners and by faulty clients.
-                    Http2Error::Http2Protocol => Level::Debug,
-                    _ => Level::Warning,
+                    Http2Error::Http2Protocol => LogLevel::Debug,
+                    _ => LogLevel::Warning,
                 };
                 let details = format!("{} {detail}", client(conn));
-                log.connection(level, why.name(), ENDED, &details);
+                log.connection(level, why.name(), CONNECTION_ENDED_MESSAGE, &details);
             }
-            Notice::Http3Ended { conn, why, detail } => {
-                self.counters.failed(why.name());
+            ConnectionNotice::Http3Ended { conn, why, detail } => {
+                self.counters.count_failure(why.name());
                 let level = match why {
-                    Http3Error::Http3Protocol => Level::Debug,
-                    _ => Level::Warning,
+                    Http3Error::Http3Protocol => LogLevel::Debug,
+                    _ => LogLevel::Warning,
                 };
                 let details = format!("{} {detail}", client(conn));
-                log.connection(level, why.name(), ENDED, &details);
+                log.connection(level, why.name(), CONNECTION_ENDED_MESSAGE, &details);
             }
-            Notice::NoMemory { conn } => self.log_refused(conn, 503, "MemoryLimit", b""),
-            Notice::HandlerPanicked { conn } => {
-                self.counters.failed("HandlerPanicked");
-                log.connection(Level::Critical, "HandlerPanicked", REPORT, &client(conn));
+            ConnectionNotice::NoMemory { conn } => self.log_refused(conn, 503, "MemoryLimit", b""),
+            ConnectionNotice::HandlerPanicked { conn } => {
+                self.counters.count_failure("HandlerPanicked");
+                log.connection(
+                    LogLevel::Critical,
+                    "HandlerPanicked",
+                    BUG_REPORT_MESSAGE,
+                    &client(conn),
+                );
             }
-            Notice::NoAnswer { conn } => {
-                self.counters.failed("NoAnswer");
-                log.connection(Level::Critical, "NoAnswer", REPORT, &client(conn));
+            ConnectionNotice::NoAnswer { conn } => {
+                self.counters.count_failure("NoAnswer");
+                log.connection(
+                    LogLevel::Critical,
+                    "NoAnswer",
+                    BUG_REPORT_MESSAGE,
+                    &client(conn),
+                );
             }
-            Notice::AcceptFailed { listener, error } => {
-                self.counters.failed("AcceptFailed");
+            ConnectionNotice::AcceptFailed { listener, error } => {
+                self.counters.count_failure("AcceptFailed");
                 let message = format!("{listener}: {error}; raise RLIMIT_NOFILE if this lasts");
-                log.problem(Level::Error, "AcceptFailed", &message);
+                log.problem(LogLevel::Error, "AcceptFailed", &message);
             }
-            Notice::TooManyConnections { limit } => {
-                self.counters.failed("TooManyConnections");
+            ConnectionNotice::TooManyConnections { limit } => {
+                self.counters.count_failure("TooManyConnections");
                 let message = format!(
                     "{limit} connections are open; each new one replaces the longest silent one"
                 );
-                log.problem(Level::Warning, "TooManyConnections", &message);
+                log.problem(LogLevel::Warning, "TooManyConnections", &message);
             }
         }
     }

@@ -9,16 +9,16 @@ use howdah_executor::ExecError;
 use howdah_http::message::ResponseHead;
 use howdah_http::{BodyKind, RequestBody};
 
-use super::context::{RequestContext, Response};
-use super::script::{Edit, LocalRedirect, Upload, finish, pass_on};
+use super::context::{RequestContext, ResponseInProgress};
+use super::script::{BodyForwarding, LocalRedirect, ResponseEdit, finish_response, relay_response};
 use crate::failure::Failure;
-use crate::proxy::fields::{self, Outgoing};
-use crate::proxy::run::{Agreement, ProxyRun};
+use crate::proxy::outgoing_request::{self, OutgoingRequest};
+use crate::proxy::run::{ProxyRun, WebSocketHandshake};
 use crate::proxy::{tunnel, upload};
 use crate::respond;
 use crate::script::{body, head};
 use crate::site::{ProxyTarget, RouteInfo};
-use crate::traces::recording::RunBy;
+use crate::traces::recording::RunnerKind;
 
 /// Forwards the request to the server and sends the response.
 pub(super) async fn answer(
@@ -26,77 +26,85 @@ pub(super) async fn answer(
     route: &RouteInfo,
     target: Box<ProxyTarget>,
     body: &mut RequestBody,
-    response: &mut Response<'_>,
+    response: &mut ResponseInProgress<'_>,
 ) -> Result<Option<LocalRedirect>, Failure> {
     let log = &ctx.front.error_log;
-    let websocket = body.expected() == BodyKind::None && fields::asks_for_websocket(ctx.request);
-    let request = fields::request(&Outgoing {
+    let websocket =
+        body.delimiter() == BodyKind::None && outgoing_request::asks_for_websocket(ctx.request);
+    let request = outgoing_request::build_request(&OutgoingRequest {
         request: ctx.request,
         client: ctx.client,
         peer: ctx.conn.peer.map(|peer| peer.ip()),
         path: &target.path,
         query: target.query.as_deref().or_else(|| ctx.request.query()),
-        body: body.expected(),
+        body: body.delimiter(),
         websocket,
     })?;
     if websocket {
         let mut run = target.proxy.start(request, upload::Upload::none(), log);
-        if let Some(switched) = agree(&mut run, response).await? {
-            let head = head::informational(&switched.head);
+        if let Some(switched) = await_websocket_handshake(&mut run, response).await? {
+            let head = head::informational_for_client(&switched.head);
             response.out.switch_protocols(&head, b"websocket");
             body.switch_protocols();
-            tunnel::pass_on(*switched, body, response.out).await?;
+            tunnel::run_tunnel(*switched, body, response.out).await?;
             return Ok(None);
         }
-        return answer_by(ctx, route, run, None, response).await;
+        return relay_server_response(ctx, route, run, None, response).await;
     }
-    if body.expected() == BodyKind::None {
+    if body.delimiter() == BodyKind::None {
         let run = target.proxy.start(request, upload::Upload::none(), log);
-        return answer_by(ctx, route, run, None, response).await;
+        return relay_server_response(ctx, route, run, None, response).await;
     }
     body.set_limit(ctx.service().body_limit);
     let (to, from) = body::channel();
-    let sent = upload::Upload::new(from, body.expected());
+    let sent = upload::Upload::new(from, body.delimiter());
     let progress = sent.progress();
     let handing_on = async move {
         // This sender keeps the channel open until it is known how the body ended.
         let open = to.clone();
-        let outcome = body::hand_on(body, Bytes::new(), to).await;
+        let outcome = body::forward(body, Bytes::new(), to).await;
         if outcome.is_ok() && body.is_done() {
-            progress.complete();
+            progress.mark_complete();
         }
         drop(open);
         outcome
     };
     let run = target.proxy.start(request, sent, log);
-    answer_by(ctx, route, run, Some(Upload::new(handing_on)), response).await
+    relay_server_response(
+        ctx,
+        route,
+        run,
+        Some(BodyForwarding::new(handing_on)),
+        response,
+    )
+    .await
 }
 
 /// Passes the server's response on.
-async fn answer_by(
+async fn relay_server_response(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
     mut run: ProxyRun,
-    upload: Option<Upload<'_>>,
-    response: &mut Response<'_>,
+    upload: Option<BodyForwarding<'_>>,
+    response: &mut ResponseInProgress<'_>,
 ) -> Result<Option<LocalRedirect>, Failure> {
     if let Some(recording) = &mut response.record.recording {
-        recording.begin_run(RunBy::Server);
+        recording.begin_run(RunnerKind::Server);
     }
     let edit = |head: &mut ResponseHead| {
-        respond::number(head, ctx.id);
+        respond::add_request_number(head, ctx.id);
         ctx.site.edit_headers(route, head);
     };
-    let ended = pass_on(ctx, &mut run, Edit::of(&edit), upload, response).await;
-    finish(ctx, ended, &[], Edit::of(&edit), response).await
+    let ended = relay_response(ctx, &mut run, ResponseEdit::of(&edit), upload, response).await;
+    finish_response(ctx, ended, &[], ResponseEdit::of(&edit), response).await
 }
 
 /// Waits for the server's response to a WebSocket handshake. Returns `None` if it is an ordinary response.
-async fn agree(
+async fn await_websocket_handshake(
     run: &mut ProxyRun,
-    response: &mut Response<'_>,
-) -> Result<Option<Box<crate::proxy::run::Switched>>, Failure> {
-    let agreed = poll_fn(|cx| match run.poll_agreement(cx) {
+    response: &mut ResponseInProgress<'_>,
+) -> Result<Option<Box<crate::proxy::run::AcceptedWebSocket>>, Failure> {
+    let agreed = poll_fn(|cx| match run.poll_websocket_handshake(cx) {
         Poll::Ready(agreed) => Poll::Ready(agreed.map_err(Failure::Run)),
         Poll::Pending => match response.out.poll_client_gone(cx) {
             Poll::Ready(()) => Poll::Ready(Err(Failure::ClientGone)),
@@ -107,7 +115,7 @@ async fn agree(
         },
     });
     Ok(match agreed.await? {
-        Agreement::Switched(switched) => Some(switched),
-        Agreement::Answer => None,
+        WebSocketHandshake::Accepted(switched) => Some(switched),
+        WebSocketHandshake::OrdinaryResponse => None,
     })
 }

@@ -6,40 +6,40 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use howdah_executor::{Head, Role, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{ScriptBody, ScriptHead, ScriptRequest, ScriptRole, ScriptRun};
 use howdah_http::memory::allowance;
 use howdah_http::message::ResponseHead;
 use howdah_http::network;
 use howdah_http::{BodyKind, RequestBody, Responder};
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 
 use super::bypass::BypassContext;
-use super::context::{RequestContext, Response};
+use super::context::{RequestContext, ResponseInProgress};
 use super::{file, limits};
 use crate::failure::Failure;
 use crate::respond;
-use crate::script::body::{self, BODY_MEMORY, BodyPolicy, Received};
+use crate::script::abandoned_request::{AbandonedRequest, runs_without_client};
+use crate::script::body::{self, BODY_MEMORY_BYTES, BodyPolicy, ReceivedBody};
 use crate::script::frame::{BodyLength, script_frame};
 use crate::script::head::{self, SendFile};
-use crate::script::left_behind::{LeftBehind, is_for_its_effect};
-use crate::script::pump::{Confirm, Ended, Pump};
-use crate::script::streams::StreamPlace;
-use crate::site::{Refused, RouteInfo, ScriptTarget};
-use crate::traces::recording::RunBy;
+use crate::script::pump::{ConfirmationSource, Pump, ResponseOutcome};
+use crate::script::stream_permits::StreamPermit;
+use crate::site::{RefusedAccess, RouteInfo, ScriptTarget};
+use crate::traces::recording::RunnerKind;
 
 /// What happens to a response's header before it is sent.
 #[derive(Clone, Copy)]
-pub(super) struct Edit<'a> {
+pub(super) struct ResponseEdit<'a> {
     /// Edits the header by the site's rules.
     pub head: &'a (dyn Fn(&mut ResponseHead) + Sync),
     /// Returns the confirmation to wait for after the edit, if the site has a page cache.
-    pub confirmation: Option<Confirm<'a>>,
+    pub confirmation: Option<ConfirmationSource<'a>>,
 }
 
-impl<'a> Edit<'a> {
+impl<'a> ResponseEdit<'a> {
     /// Creates an edit without a confirmation.
-    pub fn of(head: &'a (dyn Fn(&mut ResponseHead) + Sync)) -> Edit<'a> {
-        Edit {
+    pub fn of(head: &'a (dyn Fn(&mut ResponseHead) + Sync)) -> ResponseEdit<'a> {
+        ResponseEdit {
             head,
             confirmation: None,
         }
@@ -57,27 +57,27 @@ pub(super) async fn answer(
     target: &ScriptTarget,
     bypass: Option<&BypassContext<'_>>,
     body: &mut RequestBody,
-    response: &mut Response<'_>,
+    response: &mut ResponseInProgress<'_>,
 ) -> Result<Option<LocalRedirect>, Failure> {
     // The share is held while the run reads the file.
     let (script_body, length, _share, upload) = match receive(ctx, target, body).await? {
-        Received::Whole(script_body, length, share) => (script_body, length, share, None),
-        Received::Arriving(first, length, place) => {
+        ReceivedBody::Whole(script_body, length, share) => (script_body, length, share, None),
+        ReceivedBody::Arriving(first, length, place) => {
             let (to, from) = body::channel();
-            let upload = Upload {
-                handing_on: Box::pin(body::hand_on(body, first, to)),
+            let upload = BodyForwarding {
+                handing_on: Box::pin(body::forward(body, first, to)),
                 _place: place,
             };
             (ScriptBody::Stream(from), length, None, Some(upload))
         }
     };
     if let Some(bypass) = bypass {
-        bypass.note_form(&script_body);
+        bypass.record_form(&script_body);
     }
-    if limits::wants_process(ctx, target, response) {
+    if limits::needs_process_permit(ctx, target, response) {
         // Boxed because every connection reserves memory for the largest state of this future.
-        let watch = upload.is_none() && !is_for_its_effect(ctx.request.method());
-        Box::pin(limits::wait_for_process(ctx, watch, response)).await?;
+        let watch = upload.is_none() && !runs_without_client(ctx.request.method());
+        Box::pin(limits::wait_for_process_permit(ctx, watch, response)).await?;
     }
     let service = ctx.service();
     let frame = script_frame(
@@ -93,40 +93,40 @@ pub(super) async fn answer(
         body: script_body,
         id: ctx.id,
         role: match target.program {
-            true => Role::Program,
-            false => Role::Responder,
+            true => ScriptRole::Program,
+            false => ScriptRole::Responder,
         },
-        client: ctx.client.address.map(network::of_one_client),
+        client: ctx.client.address.map(network::client_network),
         effects: bypass.map(BypassContext::effects),
-        held: limits::take_process(response),
+        drop_at_end: limits::take_process_permits(response),
     };
     if let Some(recording) = &mut response.record.recording {
-        recording.begin_run(pool_of(ctx, target));
+        recording.begin_run(runner_of(ctx, target));
     }
     let mut run = service.start(target, request);
     if let Some(bypass) = bypass {
         run = bypass.observe(run);
     }
     let edit = |head: &mut ResponseHead| {
-        respond::number(head, ctx.id);
+        respond::add_request_number(head, ctx.id);
         match bypass {
             Some(bypass) => bypass.edit_head(head),
             None => ctx.site.edit_headers(route, head),
         }
     };
     let confirmation = || bypass.and_then(BypassContext::confirmation);
-    let edit = Edit {
+    let edit = ResponseEdit {
         head: &edit,
         confirmation: bypass.is_some().then_some(&confirmation),
     };
-    let ended = pass_on(ctx, &mut *run, edit, upload, response).await;
-    finish(ctx, ended, &target.permitted, edit, response).await
+    let ended = relay_response(ctx, &mut *run, edit, upload, response).await;
+    finish_response(ctx, ended, &target.permitting_rules, edit, response).await
 }
 
 /// Returns the pool that runs a script, for a trace.
-pub(super) fn pool_of(ctx: RequestContext<'_>, target: &ScriptTarget) -> RunBy {
+pub(super) fn runner_of(ctx: RequestContext<'_>, target: &ScriptTarget) -> RunnerKind {
     let service = ctx.service();
-    RunBy::Pool {
+    RunnerKind::Pool {
         pool: service.pool_name(target).into(),
         mode: service.executor(target).mode(),
     }
@@ -137,26 +137,26 @@ async fn receive(
     ctx: RequestContext<'_>,
     target: &ScriptTarget,
     body: &mut RequestBody,
-) -> Result<Received, Failure> {
-    if body.expected() == BodyKind::None {
+) -> Result<ReceivedBody, Failure> {
+    if body.delimiter() == BodyKind::None {
         let length = match ctx.request.header(b"content-length") {
             Some(_) => BodyLength::Known(0),
             None => BodyLength::None,
         };
-        return Ok(Received::Whole(ScriptBody::Empty, length, None));
+        return Ok(ReceivedBody::Whole(ScriptBody::Empty, length, None));
     }
     let service = ctx.service();
     let settings = &ctx.config.settings;
     let of_files = target.apache.as_ref().and_then(|apache| apache.body_limit);
     let policy = BodyPolicy {
-        memory: allowance(BODY_MEMORY),
+        memory: allowance(BODY_MEMORY_BYTES),
         directory: &settings.buffers.directory,
         room: &settings.spill_room,
         limit: service.body_limit.min(of_files.unwrap_or(u64::MAX)),
         buffering: ctx.site.config().request_buffering,
         streams: service.streams(target),
         progress_name: &service.progress_name,
-        unknown_length: service.executor(target).takes_unknown_length(),
+        unknown_length: service.executor(target).accepts_unknown_length(),
     };
     // Boxed because every connection reserves memory for the largest state of this future, and most requests have no
     // body.
@@ -164,18 +164,18 @@ async fn receive(
 }
 
 /// A body that is forwarded while the response comes back: a script may respond before it has read everything.
-pub(super) struct Upload<'a> {
+pub(super) struct BodyForwarding<'a> {
     handing_on: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>,
     /// Released when the whole body has been forwarded.
-    _place: Option<StreamPlace>,
+    _place: Option<StreamPermit>,
 }
 
-impl<'a> Upload<'a> {
+impl<'a> BodyForwarding<'a> {
     /// Creates an upload whose body the future `handing_on` forwards.
     pub(super) fn new(
         handing_on: impl Future<Output = Result<(), Failure>> + Send + 'a,
-    ) -> Upload<'a> {
-        Upload {
+    ) -> BodyForwarding<'a> {
+        BodyForwarding {
             handing_on: Box::pin(handing_on),
             _place: None,
         }
@@ -184,28 +184,28 @@ impl<'a> Upload<'a> {
 
 /// Passes the events of a run on until the response has ended. `upload` is set while the request's body is still
 /// arriving.
-pub(super) fn pass_on<'a>(
+pub(super) fn relay_response<'a>(
     ctx: RequestContext<'a>,
-    run: &'a mut dyn Run,
-    edit: Edit<'a>,
-    mut upload: Option<Upload<'a>>,
-    response: &'a mut Response<'_>,
-) -> impl Future<Output = Ended> {
+    run: &'a mut dyn ScriptRun,
+    edit: ResponseEdit<'a>,
+    mut upload: Option<BodyForwarding<'a>>,
+    response: &'a mut ResponseInProgress<'_>,
+) -> impl Future<Output = ResponseOutcome> {
     // This is not an async function, because its arguments would then take up room twice in every connection.
     let mut pump = Pump::new(&ctx.config.pump, ctx.request, edit.head, upload.is_none());
     pump.confirmation = edit.confirmation;
-    if is_for_its_effect(ctx.request.method()) {
-        pump.run_without_client(LeftBehind::by(
-            ctx.client.address.map(network::of_one_client),
+    if runs_without_client(ctx.request.method()) {
+        pump.run_without_client(AbandonedRequest::of_client(
+            ctx.client.address.map(network::client_network),
         ));
     }
     poll_fn(move |cx| {
         let ended = match poll_upload(&mut upload, &mut pump, cx) {
-            Err(failure) => Ended::Failed(failure),
+            Err(failure) => ResponseOutcome::Failed(failure),
             Ok(()) => {
                 let polled = pump.poll(cx, run, &mut *response.out);
                 if let Some(recording) = &mut response.record.recording
-                    && response.out.began()
+                    && response.out.has_begun()
                 {
                     recording.first_byte();
                 }
@@ -223,7 +223,7 @@ pub(super) fn pass_on<'a>(
 }
 
 fn poll_upload(
-    upload: &mut Option<Upload<'_>>,
+    upload: &mut Option<BodyForwarding<'_>>,
     pump: &mut Pump<'_>,
     cx: &mut Context<'_>,
 ) -> Result<(), Failure> {
@@ -240,34 +240,34 @@ fn poll_upload(
 
 /// Completes a response after its run has ended: reports the failure, sends the file that the script has named, or
 /// returns the path whose response is to be sent.
-pub(super) async fn finish(
+pub(super) async fn finish_response(
     ctx: RequestContext<'_>,
-    ended: Ended,
+    ended: ResponseOutcome,
     permitted: &[usize],
-    edit: Edit<'_>,
-    response: &mut Response<'_>,
+    edit: ResponseEdit<'_>,
+    response: &mut ResponseInProgress<'_>,
 ) -> Result<Option<LocalRedirect>, Failure> {
     match ended {
-        Ended::Complete => Ok(None),
-        Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
-        Ended::SendFile(head) => {
+        ResponseOutcome::Complete => Ok(None),
+        ResponseOutcome::Failed(failure) | ResponseOutcome::CutOff(failure) => Err(failure),
+        ResponseOutcome::SendFile(head) => {
             // Boxed because every connection reserves memory for the largest state of this future.
             let sent = send_file(ctx, permitted, &head, edit, response.out);
             Box::pin(sent).await.map(|()| None)
         }
-        Ended::LocalRedirect(target) => Ok(Some(LocalRedirect(target))),
+        ResponseOutcome::LocalRedirect(target) => Ok(Some(LocalRedirect(target))),
     }
 }
 
 fn note_repairs(ctx: RequestContext<'_>, pump: &Pump<'_>) {
-    if pump.was_cut() {
+    if pump.was_truncated() {
         let message = "the script wrote more than its Content-Length; the rest was cut off";
-        ctx.note(Level::Warning, "LengthMismatch", message);
+        ctx.log_note(LogLevel::Warning, "LengthMismatch", message);
     }
     if pump.rejected() > 0 {
         let message =
             "header lines of the script were dropped: invalid names or control characters";
-        ctx.note(Level::Warning, "HeaderRejected", message);
+        ctx.log_note(LogLevel::Warning, "HeaderRejected", message);
     }
 }
 
@@ -276,7 +276,7 @@ fn note_spill_error(ctx: RequestContext<'_>, pump: &mut Pump<'_>) {
         let message = format!(
             "cannot store the response for a slow client in limits.spill_directory ({error}); the script waits for the client"
         );
-        ctx.note(Level::Warning, error.name(), &message);
+        ctx.log_note(LogLevel::Warning, error.name(), &message);
     }
 }
 
@@ -284,8 +284,8 @@ fn note_spill_error(ctx: RequestContext<'_>, pump: &mut Pump<'_>) {
 async fn send_file(
     ctx: RequestContext<'_>,
     permitted: &[usize],
-    script: &Head,
-    edit: Edit<'_>,
+    script: &ScriptHead,
+    edit: ResponseEdit<'_>,
     out: &mut Responder,
 ) -> Result<(), Failure> {
     let instructions = head::instructions(script);
@@ -297,25 +297,26 @@ async fn send_file(
     let plan = match instructions.send_file {
         Some(SendFile::AccelRedirect(target)) => {
             ctx.site
-                .accel_redirect(target, ctx.asked(), permitted, content_type)
+                .accel_redirect(target, ctx.requested(), permitted, content_type)
         }
-        Some(SendFile::Sendfile(name)) => {
-            ctx.site.sendfile(name, content_type).map_err(Refused::from)
-        }
+        Some(SendFile::Sendfile(name)) => ctx
+            .site
+            .sendfile(name, content_type)
+            .map_err(RefusedAccess::from),
         None => return Ok(()),
     };
-    let refused = |refused: Refused| Failure::Refused {
+    let refused = |refused: RefusedAccess| Failure::Refused {
         status: refused.status,
         refusal: refused.refusal,
         allow: None,
     };
     let mut answer = plan
-        .and_then(|plan| Ok(plan.answer(ctx.request)?))
+        .and_then(|plan| Ok(plan.respond(ctx.request)?))
         .map_err(refused)?;
     if answer.head.status == 200 && instructions.status != 200 {
         answer.head.status = instructions.status;
     }
-    head::merge(&mut answer.head, script);
+    head::merge_script_headers(&mut answer.head, script);
     (edit.head)(&mut answer.head);
     if let Some(confirmation) = edit.confirmation.and_then(|confirmation| confirmation()) {
         confirmation.await?;

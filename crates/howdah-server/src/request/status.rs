@@ -10,7 +10,7 @@ use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_http::{memory, turn};
 
 use super::Front;
-use crate::admin::{self, Bounded, ServerStatus, StatusForm, Turns};
+use crate::admin::{self, ServerStatus, StatusForm, TurnsStatus, UsageAndLimit};
 use crate::proxy;
 
 impl Front {
@@ -18,7 +18,7 @@ impl Front {
     pub fn status(&self) -> ServerStatus {
         let config = self.config();
         let sums = self.counters.sums();
-        let bounds = crate::admin::counters::BUCKETS
+        let bounds = crate::admin::counters::LATENCY_BUCKETS_SECONDS
             .into_iter()
             .map(Some)
             .chain([None]);
@@ -32,18 +32,18 @@ impl Front {
                 .get()
                 .map(|counts| counts())
                 .unwrap_or_default(),
-            memory: Bounded {
+            memory: UsageAndLimit {
                 used: memory::used(),
                 limit: memory::limit().unwrap_or(u64::MAX),
             },
-            spilled: Bounded {
+            spilled: UsageAndLimit {
                 used: config.settings.spill_room.used(),
                 limit: config.settings.spill_room.limit(),
             },
             requests: sums.started,
             requests_active: sums.started.saturating_sub(sums.finished),
             bytes_sent: sums.bytes,
-            turns: Turns::of(&turn::record()),
+            turns: TurnsStatus::from_record(&turn::turn_statistics()),
             request_seconds: sums.seconds,
             durations: bounds.zip(sums.buckets).collect(),
             statuses: sums.statuses,
@@ -72,8 +72,8 @@ impl Front {
                 .map(|traces| traces.exporter().counts()),
             pools: self.pools(),
             status_listener: None,
-            proxied: proxy::known::rows(),
-            jobs: admin::jobs::rows(),
+            proxied: proxy::server_registry::rows(),
+            jobs: admin::jobs::shown_jobs(),
             limits: config.limits(),
             cache: config
                 .cache
@@ -86,7 +86,7 @@ impl Front {
     pub fn pools(&self) -> Vec<PoolStatus> {
         let config = self.config();
         let status = |pool: &Arc<dyn Executor>| PoolStatus {
-            max_children: pool.processes().unwrap_or_default(),
+            max_children: pool.max_processes().unwrap_or_default(),
             ..pool.status()
         };
         config.pools.iter().map(status).collect()
@@ -94,11 +94,11 @@ impl Front {
 
     /// Responds with the status page.
     pub(super) fn status_page(&self, request: &RequestHead, out: &mut Responder) {
-        let form = StatusForm::of(request);
+        let form = StatusForm::requested_by(request);
         let text = form.write(&self.status());
         let mut head = ResponseHead::new(200);
         head.header(b"Content-Type", form.content_type().as_bytes());
         head.header(b"Cache-Control", b"no-store");
-        out.answer(&head, text);
+        out.respond(&head, text);
     }
 }

@@ -7,32 +7,34 @@ use std::sync::Arc;
 use howdah_cache::coalescer::{Leader, RenderOutcome};
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::object::Object;
-use howdah_cache::status::Verdict;
+use howdah_cache::status::CacheVerdict;
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, ExecError, Held, Role, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{
+    DropAtEnd, ExecError, RunEvent, ScriptBody, ScriptRequest, ScriptRole, ScriptRun,
+};
 use howdah_http::Responder;
 use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_http::network;
 
-use super::cache_request::{Answered, CacheRequest};
-use super::context::{RequestContext, Response};
+use super::cache_request::{CacheOutcome, CacheRequest};
+use super::context::{RequestContext, ResponseInProgress};
 use super::{limits, script};
 use crate::cache::judge::JudgedHead;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::add_status_fields;
-use crate::cache::subrequest::whole;
-use crate::cache::tee::Tee;
-use crate::cache::{FieldLine, fields, lookup, now, vendor_headers};
+use crate::cache::subrequest::whole_page_head;
+use crate::cache::tee::TeeRun;
+use crate::cache::{OwnedHeader, header_slices, lookup, now, vendor_headers};
 use crate::failure::Failure;
 use crate::respond;
 use crate::script::frame::{BodyLength, script_frame};
 use crate::script::head;
-use crate::script::pump::Ended;
+use crate::script::pump::ResponseOutcome;
 use crate::site::{RouteInfo, ScriptTarget};
 
 /// The script's run, and what is known about the page before the script responds.
-struct Begun {
-    run: Box<dyn Run>,
+struct StartedRun {
+    run: Box<dyn ScriptRun>,
     effects: Arc<RunEffects>,
     /// The request for the whole page.
     request: RequestHead,
@@ -49,44 +51,44 @@ impl CacheRequest<'_> {
         route: &RouteInfo,
         target: &ScriptTarget,
         leader: Leader,
-        response: &mut Response<'_>,
-    ) -> Result<Answered, Failure> {
+        response: &mut ResponseInProgress<'_>,
+    ) -> Result<CacheOutcome, Failure> {
         let validated = self.stale.as_ref().map(|(page, _)| &**page);
-        let Some(request) = whole(self.ctx.request, validated) else {
-            return Ok(Answered::No(Pass::HeadTooLarge.into()));
+        let Some(request) = whole_page_head(self.ctx.request, validated) else {
+            return Ok(CacheOutcome::Bypassed(Pass::HeadTooLarge.into()));
         };
         if let Some(recording) = &mut response.record.recording {
-            recording.begin_run(script::pool_of(self.ctx, target));
+            recording.begin_run(script::runner_of(self.ctx, target));
         }
-        let mut begun = self.begin(request, target, limits::take_process(response))?;
+        let mut begun = self.start_run(request, target, limits::take_process_permits(response))?;
         let first = match first_event(&mut *begun.run, response.out).await {
             Ok(first) => first,
             Err(_) if self.serve_stale(response) => {
                 leader.complete(RenderOutcome::Passed(Pass::RunFailed));
-                return Ok(Answered::Yes);
+                return Ok(CacheOutcome::Served);
             }
             Err(error) => return Err(Failure::Run(error)),
         };
         let mut judged = None;
-        if let Event::Head(head) = &first {
+        if let RunEvent::Head(head) = &first {
             let head = JudgedHead::new(self.ctx.site, route, head);
-            let answered = self.answer_from_store(&head, &mut begun, response).await;
+            let answered = self.serve_stored(&head, &mut begun, response).await;
             if let Some(outcome) = answered {
                 leader.complete(outcome);
-                return Ok(Answered::Yes);
+                return Ok(CacheOutcome::Served);
             }
             judged = Some(head);
         }
-        self.pass_on(begun, (first, judged), route, leader, response)
+        self.relay_and_store(begun, (first, judged), route, leader, response)
             .await
     }
 
-    fn begin(
+    fn start_run(
         &self,
         request: RequestHead,
         target: &ScriptTarget,
-        held: Option<Held>,
-    ) -> Result<Begun, Failure> {
+        held: Option<DropAtEnd>,
+    ) -> Result<StartedRun, Failure> {
         let RequestContext {
             client, conn, id, ..
         } = self.ctx;
@@ -108,13 +110,13 @@ impl CacheRequest<'_> {
                 frame,
                 body: ScriptBody::Empty,
                 id,
-                role: Role::Responder,
-                client: client.address.map(network::of_one_client),
+                role: ScriptRole::Responder,
+                client: client.address.map(network::client_network),
                 effects: Some(effects.clone()),
-                held,
+                drop_at_end: held,
             },
         );
-        Ok(Begun {
+        Ok(StartedRun {
             run,
             effects,
             request,
@@ -124,28 +126,28 @@ impl CacheRequest<'_> {
     }
 
     /// Serves the stored page if the response header says that it is still valid or that the script has failed.
-    async fn answer_from_store(
+    async fn serve_stored(
         &self,
         head: &JudgedHead,
-        begun: &mut Begun,
-        response: &mut Response<'_>,
+        begun: &mut StartedRun,
+        response: &mut ResponseInProgress<'_>,
     ) -> Option<RenderOutcome> {
         if let (304, Some((page, _))) = (head.status, &self.stale) {
             let page = self.freshen(page, head, begun);
             while !matches!(
                 poll_fn(|cx| begun.run.poll_event(cx)).await,
-                Ok(Event::End) | Err(_)
+                Ok(RunEvent::End) | Err(_)
             ) {}
             response.record.run = begun.run.timing();
-            self.deliver(&page, Verdict::Validated, response);
-            return Some(RenderOutcome::LookAgain);
+            self.deliver(&page, CacheVerdict::Validated, response);
+            return Some(RenderOutcome::Retry);
         }
         let failed = head.status >= 500 && self.serve_stale(response);
         failed.then_some(RenderOutcome::Passed(Pass::ServerError))
     }
 
     /// Decides whether the response may be stored, as far as its header and its run tell.
-    fn judge(&self, head: Option<&JudgedHead>, begun: &Begun) -> Result<Storable, Pass> {
+    fn judge(&self, head: Option<&JudgedHead>, begun: &StartedRun) -> Result<Storable, Pass> {
         let Some(head) = head else {
             return Err(Pass::RunFailed);
         };
@@ -158,89 +160,89 @@ impl CacheRequest<'_> {
     }
 
     /// Passes the response on to the visitor, and stores it if that is allowed.
-    async fn pass_on(
+    async fn relay_and_store(
         &self,
-        begun: Begun,
-        (first, head): (Event, Option<JudgedHead>),
+        begun: StartedRun,
+        (first, head): (RunEvent, Option<JudgedHead>),
         route: &RouteInfo,
         leader: Leader,
-        response: &mut Response<'_>,
-    ) -> Result<Answered, Failure> {
+        response: &mut ResponseInProgress<'_>,
+    ) -> Result<CacheOutcome, Failure> {
         let ctx = self.ctx;
         let judged = self.judge(head.as_ref(), &begun);
         let (verdict, limit, leader) = match &judged {
             Ok(_) => {
-                let stored = Verdict::Stored { collapsed: false };
+                let stored = CacheVerdict::Stored { collapsed: false };
                 (stored, self.part.rules().max_object, Some(leader))
             }
             Err(why) => {
                 // Requests that wait for this response are released at once, because they will not get it. The reason
                 // is not remembered either: trying again renders nothing twice.
                 leader.complete(RenderOutcome::Passed(*why));
-                (Verdict::Pass(*why), 0, None)
+                (CacheVerdict::Pass(*why), 0, None)
             }
         };
         self.part.count(verdict);
         response.record.cache = Some(verdict);
         let effects = begun.effects.clone();
         let edit = |head: &mut ResponseHead| {
-            respond::number(head, ctx.id);
+            respond::add_request_number(head, ctx.id);
             let before = self.part.generations.now();
-            vendor_headers::apply(self.part, ctx.request.method(), head);
+            vendor_headers::apply_and_remove(self.part, ctx.request.method(), head);
             effects.settle();
             if self.part.generations.now() != before {
-                effects.made_old();
+                effects.note_invalidation();
             }
             ctx.site.edit_headers(route, head);
             add_status_fields(head, verdict);
         };
         let confirmation = || effects.confirmation();
-        let edit = script::Edit {
+        let edit = script::ResponseEdit {
             head: &edit,
             confirmation: Some(&confirmation),
         };
-        let mut tee = Tee::new(begun.run, first, limit, Some(effects.clone()));
-        let ended = script::pass_on(ctx, &mut tee, edit, None, response).await;
+        let mut tee = TeeRun::new(begun.run, first, limit, Some(effects.clone()));
+        let ended = script::relay_response(ctx, &mut tee, edit, None, response).await;
         effects.settle();
-        if matches!(ended, Ended::Complete)
+        if matches!(ended, ResponseOutcome::Complete)
             && let (Ok(mut storable), Some(head), Some(leader)) = (judged, head, leader)
-            && effects.tag(&mut storable).is_ok()
+            && effects.add_tags(&mut storable).is_ok()
         {
             let page = tee.body().and_then(|body| {
                 let page = head.page(&storable, body, self.key.as_bytes(), begun.born)?;
-                self.keep(&storable, &begun.request, page)
+                self.store_page(&storable, &begun.request, page)
             });
             leader.complete(match page {
                 Ok(page) => RenderOutcome::Stored(page),
                 Err(why) => RenderOutcome::Passed(why),
             });
         }
-        let finished = script::finish(ctx, ended, &[], edit, response);
+        let finished = script::finish_response(ctx, ended, &[], edit, response);
         Ok(match Box::pin(finished).await? {
-            None => Answered::Yes,
-            Some(to) => Answered::Elsewhere(to),
+            None => CacheOutcome::Served,
+            Some(to) => CacheOutcome::LocalRedirect(to),
         })
     }
 
-    fn keep(
+    fn store_page(
         &self,
         storable: &Storable,
         request: &RequestHead,
         page: Object,
     ) -> Result<Arc<Object>, Pass> {
-        let key = |names: &[Vec<u8>]| lookup::variant(&self.key, names, request);
+        let key = |names: &[Vec<u8>]| lookup::variant_key(&self.key, names, request);
         let memory = &self.cache.memory;
-        memory.keep(self.key.as_bytes(), storable.vary(), key, page)
+        memory.store(self.key.as_bytes(), storable.vary_headers(), key, page)
     }
 
     /// Returns the stored page updated with the headers of a 304 (RFC 9111 §4.3.4). A page that may no longer be stored
     /// is served this once.
-    fn freshen(&self, page: &Arc<Object>, update: &JudgedHead, begun: &Begun) -> Arc<Object> {
+    fn freshen(&self, page: &Arc<Object>, update: &JudgedHead, begun: &StartedRun) -> Arc<Object> {
         let named = |name: &[u8]| {
             let mut lines = update.lines.iter();
             lines.any(|(n, _)| n.eq_ignore_ascii_case(name))
         };
-        let mut lines: Vec<FieldLine> = page
+        let mut lines: Vec<OwnedHeader> = page
             .fields()
             .filter(|(name, _)| !named(name))
             .map(|(n, v)| (n.to_vec(), v.to_vec()))
@@ -252,14 +254,14 @@ impl CacheRequest<'_> {
             reason: Vec::new(),
             lines,
             local_redirect: false,
-            is_for_some: update.is_for_some,
-            received: update.received,
+            varies_by_visitor: update.varies_by_visitor,
+            received_at: update.received_at,
         };
         let authorized = self.ctx.request.header(b"authorization").is_some();
         match whole.judge(self.part, begun.requested, authorized) {
             Ok(storable) => {
-                let fresh = page.freshened(&storable, &fields(&update.lines), begun.born);
-                self.keep(&storable, self.ctx.request, fresh)
+                let fresh = page.revalidated(&storable, &header_slices(&update.lines), begun.born);
+                self.store_page(&storable, self.ctx.request, fresh)
                     .unwrap_or_else(|_| page.clone())
             }
             Err(_) => {
@@ -272,12 +274,14 @@ impl CacheRequest<'_> {
 }
 
 /// Returns the first event of a run that determines the response.
-async fn first_event(run: &mut dyn Run, out: &mut Responder) -> Result<Event, ExecError> {
+async fn first_event(run: &mut dyn ScriptRun, out: &mut Responder) -> Result<RunEvent, ExecError> {
     loop {
         match poll_fn(|cx| run.poll_event(cx)).await? {
-            Event::Informational(early) => out.informational(&head::informational(&early)),
+            RunEvent::Informational(early) => {
+                out.informational(&head::informational_for_client(&early))
+            }
             // There is nothing to pass on yet: the header comes with one of the script's next events.
-            Event::Flush | Event::Effect => {}
+            RunEvent::Flush | RunEvent::Effect => {}
             event => return Ok(event),
         }
     }

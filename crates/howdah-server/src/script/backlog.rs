@@ -19,25 +19,25 @@ use super::wait::ScriptWait;
 use crate::failure::Failure;
 
 /// How many bytes are taken from the file at once. The queue is refilled when it holds less than that.
-const REFILL: usize = 64 << 10;
+const REFILL_BYTES: usize = 64 << 10;
 
 /// Returns how many bytes are taken from the file at once. When memory is short, all streams of a connection share that
 /// amount.
-pub fn refill(out: &impl ResponseSink) -> usize {
-    match allowance(REFILL) {
-        REFILL => REFILL,
-        little => out.share(little).max(LEAST_REFILL),
+pub fn refill_bytes(out: &impl ResponseSink) -> usize {
+    match allowance(REFILL_BYTES) {
+        REFILL_BYTES => REFILL_BYTES,
+        little => out.share(little).max(MIN_REFILL_BYTES),
     }
 }
 
 /// The minimum that is taken from a file at once.
-const LEAST_REFILL: usize = 2 << 10;
+const MIN_REFILL_BYTES: usize = 2 << 10;
 
 /// How long a client may take to read everything that is in memory, once that memory is full, before the file is used.
 /// A client on the same machine or network takes less, and it does no harm if a PHP process waits that long. Mere
 /// progress does not count: a client at 10 MB/s makes some progress all the time, and would occupy the process for the
 /// whole download.
-const PATIENCE: Duration = Duration::from_millis(20);
+const SPILL_DELAY: Duration = Duration::from_millis(20);
 
 /// The output of one response that waits for the client, in the queue and in a file.
 pub struct Backlog<'a> {
@@ -57,13 +57,13 @@ enum Spill {
     /// The client keeps up, so there is no file.
     No,
     /// They are appended to the file, or queued after it. Boxed because every connection reserves the room for a pump.
-    Yes(Box<Spilled>),
+    Yes(Box<SpilledOutput>),
     /// There is no file: it is disabled, or it cannot be created.
     Never,
 }
 
 /// Output on its way through a file.
-struct Spilled {
+struct SpilledOutput {
     file: SpillFile,
     /// Pieces that did not fit on the disk. They follow the file's content.
     after: VecDeque<Bytes>,
@@ -96,7 +96,7 @@ impl<'a> Backlog<'a> {
     }
 
     /// Whether bytes wait outside of the response's queue.
-    pub fn is_in_file(&self) -> bool {
+    pub fn is_spilling(&self) -> bool {
         matches!(self.spill, Spill::Yes(_))
     }
 
@@ -112,7 +112,7 @@ impl<'a> Backlog<'a> {
     }
 
     /// Notes that the client has read everything in the queue.
-    pub fn queue_is_taken(&mut self) {
+    pub fn queue_drained(&mut self) {
         self.stalled = None;
     }
 
@@ -121,7 +121,7 @@ impl<'a> Backlog<'a> {
         if bytes.is_empty() {
             return;
         }
-        self.make_file_under_pressure(bytes.len(), out);
+        self.spill_under_pressure(bytes.len(), out);
         match &mut self.spill {
             // After a piece that did not fit on the disk, all further pieces follow that piece in memory.
             Spill::Yes(spilled) if !spilled.after.is_empty() => spilled.after.push_back(bytes),
@@ -137,21 +137,21 @@ impl<'a> Backlog<'a> {
 
     /// When memory is short, moves a piece that does not fit next to the queued output to a file. This includes the
     /// last piece, after which [`Backlog::room`] is not called any more: a complete response waits for its client, too.
-    fn make_file_under_pressure(&mut self, more: usize, out: &impl ResponseSink) {
+    fn spill_under_pressure(&mut self, more: usize, out: &impl ResponseSink) {
         let room = allowance(usize::MAX);
         if !matches!(self.spill, Spill::No) || out.queued().saturating_add(more) <= room {
             return;
         }
-        self.make_file();
+        self.create_file();
     }
 
     /// Creates the file for further output. Returns whether there is one.
-    fn make_file(&mut self) -> bool {
+    fn create_file(&mut self) -> bool {
         self.stalled = None;
         match SpillFile::create(&self.config.buffers.directory, &self.config.room) {
             Ok(file) => {
                 let after = VecDeque::new();
-                self.spill = Spill::Yes(Box::new(Spilled { file, after }));
+                self.spill = Spill::Yes(Box::new(SpilledOutput { file, after }));
                 true
             }
             // The script then waits for the client, which is slower but correct.
@@ -173,7 +173,7 @@ impl<'a> Backlog<'a> {
             return Ok(());
         };
         out.set_min_rate(self.config.room.min_rate());
-        let refill = refill(out);
+        let refill = refill_bytes(out);
         while out.queued() < refill {
             let piece = if spilled.file.pending() > 0 {
                 let failed = |e: std::io::Error| Failure::SpillFailed(e.to_string());
@@ -198,14 +198,14 @@ impl<'a> Backlog<'a> {
         out: &impl ResponseSink,
         unbuffered: bool,
     ) -> Room {
-        let room = self.look_for_room(cx, out, unbuffered);
+        let room = self.find_room(cx, out, unbuffered);
         if let (Room::Yes, Some(waits)) = (&room, &mut self.waits) {
-            waits.over();
+            waits.end();
         }
         room
     }
 
-    fn look_for_room(
+    fn find_room(
         &mut self,
         cx: &mut Context<'_>,
         out: &impl ResponseSink,
@@ -226,11 +226,11 @@ impl<'a> Backlog<'a> {
             Spill::No => {
                 let stalled = self
                     .stalled
-                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(PATIENCE)));
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(SPILL_DELAY)));
                 if stalled.as_mut().poll(cx).is_pending() {
                     return Room::Perhaps;
                 }
-                match self.make_file() {
+                match self.create_file() {
                     true => Room::Yes,
                     false => Room::No,
                 }
@@ -246,9 +246,9 @@ impl<'a> Backlog<'a> {
 
     /// Simulates that memory was full and that the file is on a full disk.
     #[cfg(test)]
-    pub fn fill_a_full_disk(&mut self) {
+    pub fn simulate_full_disk(&mut self) {
         let (file, after) = (SpillFile::full(), VecDeque::new());
-        self.spill = Spill::Yes(Box::new(Spilled { file, after }));
+        self.spill = Spill::Yes(Box::new(SpilledOutput { file, after }));
     }
 }
 

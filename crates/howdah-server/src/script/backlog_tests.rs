@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::pump::{Ended, Pump};
-use super::super::rig::{END, FakeClient, FakeScript, Rig, body, head_event};
+use super::super::pump::{Pump, ResponseOutcome};
+use super::super::pump_rig::{END, FakeClient, FakeScript, PumpRig, body, head_event};
 use super::super::{spill, wait};
 use super::*;
 
@@ -33,9 +33,14 @@ fn slow() -> FakeClient {
 }
 
 /// Lets the client read the rest in pieces of 30 kB.
-fn take_the_rest(rig: &Rig, pump: &mut Pump<'_>, script: &mut FakeScript, client: &mut FakeClient) {
+fn take_the_rest(
+    rig: &PumpRig,
+    pump: &mut Pump<'_>,
+    script: &mut FakeScript,
+    client: &mut FakeClient,
+) {
     for _ in 0..100 {
-        if rig.turns(pump, script, client, 1).is_some() {
+        if rig.poll_turns(pump, script, client, 1).is_some() {
             return;
         }
         client.window += 30_000;
@@ -44,18 +49,24 @@ fn take_the_rest(rig: &Rig, pump: &mut Pump<'_>, script: &mut FakeScript, client
 }
 
 #[test]
-fn a_slow_client_frees_the_child_and_gets_every_byte_in_order() {
-    let rig = Rig::new(&[]);
+fn slow_client_frees_the_process_and_gets_every_byte_in_order() {
+    let rig = PumpRig::new(&[]);
     let piece = |n: usize| vec![(n % 251) as u8; 50_000];
     let pieces: Vec<_> = (0..16).map(piece).collect();
     let (mut script, mut client) = (writes(pieces.clone()), slow());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
     // Memory is full; the client still has a moment to read.
-    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(
+        rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+            .is_none()
+    );
     assert!(!script.0.is_empty(), "the script waits at first");
-    rig.pass(PATIENCE);
+    rig.advance_clock(SPILL_DELAY);
     // Then the rest goes to the file, and the script is done.
-    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(
+        rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+            .is_none()
+    );
     assert!(
         script.0.is_empty(),
         "the script is through although the client has {} bytes",
@@ -71,22 +82,28 @@ fn a_slow_client_frees_the_child_and_gets_every_byte_in_order() {
 }
 
 #[test]
-fn beyond_the_file_and_without_one_the_script_waits() {
+fn script_waits_beyond_the_spill_file_and_without_one() {
     let cases = [
         (300_000u64, std::env::temp_dir(), true),
         (0, std::env::temp_dir(), false),
         (1 << 20, PathBuf::from("/nonexistent"), false),
     ];
     for (spill, directory, file) in cases {
-        let mut rig = Rig::new(&[]);
+        let mut rig = PumpRig::new(&[]);
         rig.config.buffers.response_spill = spill;
         rig.config.buffers.directory = directory;
         let (mut script, mut client) = (writes_many(40), slow());
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
-        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        assert!(
+            rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+                .is_none()
+        );
         let before = script.0.len();
-        rig.pass(PATIENCE);
-        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        rig.advance_clock(SPILL_DELAY);
+        assert!(
+            rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+                .is_none()
+        );
         assert_eq!(script.0.len() < before, file, "spill {spill}");
         assert!(!script.0.is_empty(), "the script waits");
         let told = pump.take_spill_error().is_some();
@@ -96,62 +113,83 @@ fn beyond_the_file_and_without_one_the_script_waits() {
         );
         client.window = usize::MAX;
         assert!(matches!(
-            rig.turns(&mut pump, &mut script, &mut client, 99),
-            Some(Ended::Complete)
+            rig.poll_turns(&mut pump, &mut script, &mut client, 99),
+            Some(ResponseOutcome::Complete)
         ));
         assert_eq!(client.all().len(), 2_000_000);
     }
 }
 
 #[test]
-fn a_client_the_script_waits_for_must_take_enough() {
-    let mut rig = Rig::new(&[]);
+fn slow_client_is_disconnected_while_the_script_waits() {
+    let mut rig = PumpRig::new(&[]);
     rig.config.buffers.response_spill = 0;
     let (mut script, mut client) = (writes_many(400), FakeClient::default());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
-    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(
+        rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+            .is_none()
+    );
     // Just enough is read in the first window, less in the second.
     for (takes, goes_on) in [(2_700_000, true), (100_000, false)] {
         for _ in 0..10 {
             client.window += takes / 10;
-            assert!(rig.turns(&mut pump, &mut script, &mut client, 9).is_none());
-            rig.pass(wait::WINDOW / 10);
+            assert!(
+                rig.poll_turns(&mut pump, &mut script, &mut client, 9)
+                    .is_none()
+            );
+            rig.advance_clock(wait::RATE_WINDOW / 10);
         }
-        let ended = rig.turns(&mut pump, &mut script, &mut client, 9);
+        let ended = rig.poll_turns(&mut pump, &mut script, &mut client, 9);
         assert_eq!(ended.is_none(), goes_on, "{takes}: {ended:?}");
-        let slow = matches!(ended, Some(Ended::CutOff(Failure::ClientTooSlow)));
+        let slow = matches!(ended, Some(ResponseOutcome::CutOff(Failure::ClientTooSlow)));
         assert_eq!((slow, client.aborted), (!goes_on, !goes_on));
     }
 }
 
 #[test]
-fn a_client_whose_answer_is_in_a_file_must_be_faster_while_files_are_short_of_room() {
-    for (limit, rate) in [(u64::MAX, 0), (1_200_000, spill::BUSY_RATE)] {
-        let rig = Rig::new(&[]);
+fn spilled_response_needs_a_faster_client_while_room_is_short() {
+    for (limit, rate) in [(u64::MAX, 0), (1_200_000, spill::BUSY_MIN_BYTES_PER_SECOND)] {
+        let rig = PumpRig::new(&[]);
         rig.config.room.set_limit(limit);
         let (mut script, mut client) = (writes_many(20), FakeClient::default());
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
-        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
-        rig.pass(PATIENCE);
-        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        assert!(
+            rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+                .is_none()
+        );
+        rig.advance_clock(SPILL_DELAY);
+        assert!(
+            rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+                .is_none()
+        );
         assert!(script.0.is_empty());
         client.window = 1000;
-        assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+        assert!(
+            rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+                .is_none()
+        );
         assert_eq!(client.min_rate, rate);
     }
 }
 
 #[test]
-fn a_full_disk_makes_the_script_wait_and_loses_nothing() {
-    let rig = Rig::new(&[]);
+fn full_disk_makes_the_script_wait_and_loses_nothing() {
+    let rig = PumpRig::new(&[]);
     let piece = |n: usize| vec![n as u8; 50_000];
     let (mut script, mut client) = (writes((0..20).map(piece)), slow());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
-    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(
+        rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+            .is_none()
+    );
     // Memory is full; otherwise the empty file would be given up at once.
-    assert!(client.queued() >= REFILL);
-    pump.backlog.fill_a_full_disk();
-    assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
+    assert!(client.queued() >= REFILL_BYTES);
+    pump.backlog.simulate_full_disk();
+    assert!(
+        rig.poll_turns(&mut pump, &mut script, &mut client, 5)
+            .is_none()
+    );
     assert!(script.0.len() > 10, "the script waits");
     let why = pump.take_spill_error().expect("the log is told why");
     assert_eq!(why.name(), "SpillFailed");

@@ -6,7 +6,7 @@
 //! is passed on as it arrives (`request_buffering = "off"`), a PHP process waits for the client, which some scripts
 //! want. Under `auto` that happens only for a multipart body that begins with PHP's upload progress field, since
 //! progress that starts at 100 % is useless. Any client can send that field, so only a few processes of a pool may be
-//! used in this way ([`super::streams`]).
+//! used in this way ([`super::stream_permits`]).
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -21,16 +21,16 @@ use tokio::sync::mpsc;
 
 use super::frame::BodyLength;
 use super::spill::{SpillFile, SpillRoom, SpillShare};
-use super::streams::{StreamPlace, Streams};
+use super::stream_permits::{StreamPermit, StreamPermits};
 use crate::failure::Failure;
 use crate::gather::Gathered;
 use crate::site::config::RequestBuffering;
 
 /// How many bytes of a request body are kept in memory: forms fit, uploads go to a file.
-pub const BODY_MEMORY: usize = 64 << 10;
+pub const BODY_MEMORY_BYTES: usize = 64 << 10;
 
 /// The maximum number of pieces between client and run when a body is passed on as it arrives.
-const PIECES_UNDER_WAY: usize = 4;
+const MAX_PIECES_IN_FLIGHT: usize = 4;
 
 /// How much of a request body is kept in memory, and where the rest goes.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub struct BodyPolicy<'a> {
     /// Whether the body is collected before the script starts, or passed on as it arrives.
     pub buffering: RequestBuffering,
     /// Limits how many bodies may be passed on as they arrive under `auto`.
-    pub streams: &'a Arc<Streams>,
+    pub streams: &'a Arc<StreamPermits>,
     /// The value of `session.upload_progress.name` of the site.
     pub progress_name: &'a [u8],
     /// Whether the executor accepts a body whose length is not known yet. Otherwise such a body is received completely
@@ -60,20 +60,20 @@ pub const PROGRESS_NAME: &[u8] = b"PHP_SESSION_UPLOAD_PROGRESS";
 
 /// The state of a body when the script can be started.
 #[derive(Debug)]
-pub enum Received {
+pub enum ReceivedBody {
     /// The body is complete. The file's share is held during the run. Boxed because every connection reserves memory
     /// for the largest state of its future.
     Whole(ScriptBody, BodyLength, Option<Box<SpillShare>>),
     /// The body is still arriving; these are its first bytes. Under `auto` it holds a permit until all of it has
     /// arrived.
-    Arriving(Bytes, BodyLength, Option<StreamPlace>),
+    Arriving(Bytes, BodyLength, Option<StreamPermit>),
 }
 
 /// A piece on its way to a run, or the notice that no more will come.
-pub type Arrived = Result<Bytes, BodyCutOff>;
+pub type BodyChunk = Result<Bytes, BodyCutOff>;
 
 /// The source of a body: [`RequestBody`], or a list in tests.
-pub trait Incoming {
+pub trait IncomingBody {
     /// How the request delimits the body.
     fn expected(&self) -> BodyKind;
     /// Makes more bytes than this an error.
@@ -84,9 +84,9 @@ pub trait Incoming {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
 }
 
-impl Incoming for RequestBody {
+impl IncomingBody for RequestBody {
     fn expected(&self) -> BodyKind {
-        RequestBody::expected(self)
+        RequestBody::delimiter(self)
     }
 
     fn set_limit(&mut self, max: u64) {
@@ -102,7 +102,7 @@ impl Incoming for RequestBody {
     }
 }
 
-async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Failure> {
+async fn next_piece(body: &mut impl IncomingBody) -> Result<Option<Bytes>, Failure> {
     let next = poll_fn(|cx| body.poll_next(cx)).await.transpose();
     next.map_err(|error| match error {
         BodyError::ClientGone => Failure::ClientGone,
@@ -114,9 +114,9 @@ async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Failure> {
 /// is read if its length was announced.
 pub async fn receive(
     request: &RequestHead,
-    body: &mut impl Incoming,
+    body: &mut impl IncomingBody,
     policy: &BodyPolicy<'_>,
-) -> Result<Received, Failure> {
+) -> Result<ReceivedBody, Failure> {
     let announced = match body.expected() {
         BodyKind::None => {
             // `Content-Length: 0` is a body of known length, so PHP gets the variable.
@@ -124,7 +124,7 @@ pub async fn receive(
                 Some(_) => BodyLength::Known(0),
                 None => BodyLength::None,
             };
-            return Ok(Received::Whole(ScriptBody::Empty, length, None));
+            return Ok(ReceivedBody::Whole(ScriptBody::Empty, length, None));
         }
         BodyKind::Length(n) => BodyLength::Known(n),
         BodyKind::Chunked => BodyLength::Unknown,
@@ -133,40 +133,40 @@ pub async fn receive(
     let announced_enough = policy.unknown_length || announced != BodyLength::Unknown;
     if policy.buffering == RequestBuffering::Off && announced_enough {
         // The first piece is awaited here, so 413 and a broken start precede the run.
-        let first = next(body).await?;
-        return Ok(Received::Arriving(
+        let first = next_piece(body).await?;
+        return Ok(ReceivedBody::Arriving(
             first.unwrap_or_default(),
             announced,
             None,
         ));
     }
-    in_memory(request, body, policy, announced).await
+    receive_in_memory(request, body, policy, announced).await
 }
 
-async fn in_memory(
+async fn receive_in_memory(
     request: &RequestHead,
-    body: &mut impl Incoming,
+    body: &mut impl IncomingBody,
     policy: &BodyPolicy<'_>,
     announced: BodyLength,
-) -> Result<Received, Failure> {
+) -> Result<ReceivedBody, Failure> {
     let mut gathered = Gathered::default();
-    while let Some(piece) = next(body).await? {
+    while let Some(piece) = next_piece(body).await? {
         gathered.push(piece);
         if gathered.len() > policy.memory {
             let start = gathered.into_bytes();
             if policy.buffering == RequestBuffering::Auto
                 && (policy.unknown_length || announced != BodyLength::Unknown)
-                && wants_progress(request, &start, policy.progress_name)
-                && let Some(place) = policy.streams.take()
+                && asks_for_upload_progress(request, &start, policy.progress_name)
+                && let Some(place) = policy.streams.try_acquire()
             {
-                return Ok(Received::Arriving(start, announced, Some(place)));
+                return Ok(ReceivedBody::Arriving(start, announced, Some(place)));
             }
-            return in_file(body, policy, start).await;
+            return receive_in_file(body, policy, start).await;
         }
     }
     let whole = gathered.into_bytes();
     let length = BodyLength::Known(whole.len() as u64);
-    Ok(Received::Whole(
+    Ok(ReceivedBody::Whole(
         match whole.is_empty() {
             true => ScriptBody::Empty,
             false => ScriptBody::Memory(whole),
@@ -176,20 +176,20 @@ async fn in_memory(
     ))
 }
 
-async fn in_file(
-    body: &mut impl Incoming,
+async fn receive_in_file(
+    body: &mut impl IncomingBody,
     policy: &BodyPolicy<'_>,
     start: Bytes,
-) -> Result<Received, Failure> {
+) -> Result<ReceivedBody, Failure> {
     let mut spill = SpillFile::create(policy.directory, policy.room)?;
     spill.append(&start)?;
     drop(start);
-    while let Some(piece) = next(body).await? {
+    while let Some(piece) = next_piece(body).await? {
         spill.append(&piece)?;
         body.set_min_rate(policy.room.min_rate());
     }
     let (file, length, share) = spill.into_file();
-    Ok(Received::Whole(
+    Ok(ReceivedBody::Whole(
         ScriptBody::File(file, length),
         BodyLength::Known(length),
         Some(Box::new(share)),
@@ -198,7 +198,7 @@ async fn in_file(
 
 /// Whether the beginning of a multipart body contains PHP's upload progress field, which has to precede the files to
 /// have an effect (PHP manual, "Session Upload Progress").
-fn wants_progress(request: &RequestHead, start: &[u8], name: &[u8]) -> bool {
+fn asks_for_upload_progress(request: &RequestHead, start: &[u8], name: &[u8]) -> bool {
     const MULTIPART: &[u8] = b"multipart/form-data";
     let multipart = request.header(b"content-type").is_some_and(|value| {
         value.len() >= MULTIPART.len() && value[..MULTIPART.len()].eq_ignore_ascii_case(MULTIPART)
@@ -212,10 +212,10 @@ fn wants_progress(request: &RequestHead, start: &[u8], name: &[u8]) -> bool {
 
 /// Forwards a body as it arrives, until it ends or the run stops reading. It runs concurrently with the run. An error
 /// reaches both the script, as a truncated body, and the caller.
-pub async fn hand_on(
-    body: &mut impl Incoming,
+pub async fn forward(
+    body: &mut impl IncomingBody,
     first: Bytes,
-    to: mpsc::Sender<Arrived>,
+    to: mpsc::Sender<BodyChunk>,
 ) -> Result<(), Failure> {
     if !first.is_empty() && to.send(Ok(first)).await.is_err() {
         return Ok(());
@@ -225,7 +225,7 @@ pub async fn hand_on(
         let Ok(place) = to.reserve().await else {
             return Ok(());
         };
-        match next(body).await {
+        match next_piece(body).await {
             Ok(Some(piece)) => place.send(Ok(piece)),
             Ok(None) => return Ok(()),
             Err(failure) => {
@@ -236,9 +236,9 @@ pub async fn hand_on(
     }
 }
 
-/// Creates the channel between [`hand_on`] and a run.
-pub fn channel() -> (mpsc::Sender<Arrived>, mpsc::Receiver<Arrived>) {
-    mpsc::channel(PIECES_UNDER_WAY)
+/// Creates the channel between [`forward`] and a run.
+pub fn channel() -> (mpsc::Sender<BodyChunk>, mpsc::Receiver<BodyChunk>) {
+    mpsc::channel(MAX_PIECES_IN_FLIGHT)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io::Read;
 use super::*;
 use crate::testing::{block_on, request};
 
-struct Pieces {
+struct BodyPieces {
     kind: BodyKind,
     left: VecDeque<Result<Bytes, BodyError>>,
     limit: u64,
@@ -14,9 +14,9 @@ struct Pieces {
     min_rate: u32,
 }
 
-impl Pieces {
-    fn new(kind: BodyKind, pieces: &[&[u8]]) -> Pieces {
-        Pieces {
+impl BodyPieces {
+    fn new(kind: BodyKind, pieces: &[&[u8]]) -> BodyPieces {
+        BodyPieces {
             kind,
             left: pieces
                 .iter()
@@ -29,7 +29,7 @@ impl Pieces {
     }
 }
 
-impl Incoming for Pieces {
+impl IncomingBody for BodyPieces {
     fn expected(&self) -> BodyKind {
         self.kind
     }
@@ -63,9 +63,9 @@ fn no_bound() -> &'static Arc<SpillRoom> {
     &ROOM
 }
 
-fn no_streams() -> &'static Arc<Streams> {
-    static NONE: std::sync::LazyLock<Arc<Streams>> =
-        std::sync::LazyLock::new(|| Streams::of(Some(0)));
+fn no_streams() -> &'static Arc<StreamPermits> {
+    static NONE: std::sync::LazyLock<Arc<StreamPermits>> =
+        std::sync::LazyLock::new(|| StreamPermits::for_pool(Some(0)));
     &NONE
 }
 
@@ -91,7 +91,7 @@ fn post(content_type: &str) -> RequestHead {
 }
 
 #[test]
-fn small_bodies_stay_in_memory_and_large_ones_go_to_a_file() {
+fn body_stays_in_memory_if_small_and_goes_to_a_file_if_large() {
     let directory = std::env::temp_dir();
     let policy = policy(&directory);
     let long = [b'x'; 60];
@@ -102,9 +102,9 @@ fn small_bodies_stay_in_memory_and_large_ones_go_to_a_file() {
         (&[&long, &long], 120, true),
     ];
     for (pieces, length, file) in cases {
-        let mut body = Pieces::new(BodyKind::Chunked, pieces);
+        let mut body = BodyPieces::new(BodyKind::Chunked, pieces);
         let received = block_on(receive(&post("text/plain"), &mut body, &policy)).unwrap();
-        let Received::Whole(whole, known, _) = received else {
+        let ReceivedBody::Whole(whole, known, _) = received else {
             panic!("arriving")
         };
         assert_eq!(known, BodyLength::Known(length as u64));
@@ -126,7 +126,7 @@ fn small_bodies_stay_in_memory_and_large_ones_go_to_a_file() {
 }
 
 #[test]
-fn no_body_and_an_empty_body_are_told_apart() {
+fn body_absent_and_empty_are_distinguished() {
     let directory = std::env::temp_dir();
     for (fields, expected) in [
         (&[("Host", "h")][..], BodyLength::None),
@@ -135,48 +135,48 @@ fn no_body_and_an_empty_body_are_told_apart() {
             BodyLength::Known(0),
         ),
     ] {
-        let mut body = Pieces::new(BodyKind::None, &[]);
+        let mut body = BodyPieces::new(BodyKind::None, &[]);
         let r = request("POST", "/", fields);
         let received = block_on(receive(&r, &mut body, &policy(&directory))).unwrap();
         assert!(
-            matches!(received, Received::Whole(ScriptBody::Empty, l, _) if l == expected),
+            matches!(received, ReceivedBody::Whole(ScriptBody::Empty, l, _) if l == expected),
             "{received:?}"
         );
     }
 }
 
 #[test]
-fn the_limit_holds_before_and_while_reading() {
+fn body_limit_holds_before_and_while_reading() {
     let directory = std::env::temp_dir();
     let policy = BodyPolicy {
         limit: 150,
         ..policy(&directory)
     };
     let piece = [b'x'; 60];
-    let mut announced = Pieces::new(BodyKind::Length(151), &[&piece]);
+    let mut announced = BodyPieces::new(BodyKind::Length(151), &[&piece]);
     let error = block_on(receive(&post("a/b"), &mut announced, &policy)).unwrap_err();
     assert_eq!(
         (error, announced.left.len()),
         (Failure::Body(BodyError::TooLarge), 1)
     );
-    let mut chunked = Pieces::new(BodyKind::Chunked, &[&piece, &piece, &piece]);
+    let mut chunked = BodyPieces::new(BodyKind::Chunked, &[&piece, &piece, &piece]);
     let error = block_on(receive(&post("a/b"), &mut chunked, &policy)).unwrap_err();
     assert_eq!(error, Failure::Body(BodyError::TooLarge));
 }
 
 #[test]
-fn a_spill_directory_that_takes_nothing_is_a_named_failure() {
+fn spill_directory_error_is_a_named_failure() {
     let policy = BodyPolicy {
         memory: 1,
         ..policy(Path::new("/nonexistent/spill"))
     };
-    let mut body = Pieces::new(BodyKind::Length(4), &[b"abcd"]);
+    let mut body = BodyPieces::new(BodyKind::Length(4), &[b"abcd"]);
     let error = block_on(receive(&post("a/b"), &mut body, &policy)).unwrap_err();
     assert_eq!((error.name(), error.status()), ("SpillFailed", 507));
 }
 
 #[test]
-fn only_an_upload_that_asks_for_progress_goes_through_as_it_arrives() {
+fn body_streams_only_for_upload_progress() {
     let directory = std::env::temp_dir();
     let progress =
         b"--b\r\nContent-Disposition: form-data; name=\"PHP_SESSION_UPLOAD_PROGRESS\"\r\n\r\n1\r\n";
@@ -200,16 +200,16 @@ fn only_an_upload_that_asks_for_progress_goes_through_as_it_arrives() {
         ("text/plain", RequestBuffering::Auto, false),
         ("text/plain", RequestBuffering::Off, true),
     ] {
-        let streams = Streams::of(None);
+        let streams = StreamPermits::for_pool(None);
         let policy = BodyPolicy {
             buffering,
             streams: &streams,
             ..policy(&directory)
         };
-        let mut body = Pieces::new(BodyKind::Length(180), &[&progress[..], &rest]);
+        let mut body = BodyPieces::new(BodyKind::Length(180), &[&progress[..], &rest]);
         let received = block_on(receive(&post(content_type), &mut body, &policy)).unwrap();
         assert_eq!(
-            matches!(received, Received::Arriving(..)),
+            matches!(received, ReceivedBody::Arriving(..)),
             arriving,
             "{content_type} {buffering:?}"
         );
@@ -217,37 +217,37 @@ fn only_an_upload_that_asks_for_progress_goes_through_as_it_arrives() {
 }
 
 #[test]
-fn where_enough_processes_wait_for_clients_progress_is_received_first() {
+fn body_is_buffered_when_no_stream_permit_is_free() {
     let directory = std::env::temp_dir();
     let field = b"name=\"PHP_SESSION_UPLOAD_PROGRESS\"";
     let rest = [b'x'; 100];
-    let streams = Streams::of(Some(2));
+    let streams = StreamPermits::for_pool(Some(2));
     let policy = BodyPolicy {
         streams: &streams,
         ..policy(&directory)
     };
     let receive = || {
-        let mut body = Pieces::new(BodyKind::Length(134), &[&field[..], &rest]);
+        let mut body = BodyPieces::new(BodyKind::Length(134), &[&field[..], &rest]);
         let request = post("multipart/form-data; boundary=b");
         block_on(receive(&request, &mut body, &policy)).unwrap()
     };
     let arriving = receive();
-    assert!(matches!(arriving, Received::Arriving(..)));
+    assert!(matches!(arriving, ReceivedBody::Arriving(..)));
     assert!(matches!(
         receive(),
-        Received::Whole(ScriptBody::File(..), ..)
+        ReceivedBody::Whole(ScriptBody::File(..), ..)
     ));
     drop(arriving);
-    assert!(matches!(receive(), Received::Arriving(..)));
+    assert!(matches!(receive(), ReceivedBody::Arriving(..)));
 }
 
 #[test]
-fn a_body_cut_off_on_its_way_reaches_script_and_caller() {
+fn body_cut_off_reaches_script_and_caller() {
     let (to, mut from) = channel();
-    let mut body = Pieces::new(BodyKind::Length(9), &[b"abc"]);
+    let mut body = BodyPieces::new(BodyKind::Length(9), &[b"abc"]);
     body.left.push_back(Err(BodyError::ClientGone));
     let first = Bytes::from_static(b"0");
-    let outcome = block_on(hand_on(&mut body, first, to));
+    let outcome = block_on(forward(&mut body, first, to));
     assert_eq!(outcome, Err(Failure::ClientGone));
     let mut seen = Vec::new();
     while let Some(piece) = block_on(from.recv()) {
@@ -264,28 +264,28 @@ fn a_body_cut_off_on_its_way_reaches_script_and_caller() {
 }
 
 #[test]
-fn a_run_that_is_over_ends_the_handing_on() {
+fn body_forwarding_ends_with_the_run() {
     let (to, from) = channel();
     drop(from);
-    let mut body = Pieces::new(BodyKind::Length(9), &[b"abc", b"def"]);
-    assert_eq!(block_on(hand_on(&mut body, Bytes::new(), to)), Ok(()));
+    let mut body = BodyPieces::new(BodyKind::Length(9), &[b"abc", b"def"]);
+    assert_eq!(block_on(forward(&mut body, Bytes::new(), to)), Ok(()));
 }
 
 #[test]
-fn a_body_in_one_byte_pieces_is_the_body() {
+fn body_in_one_byte_pieces_is_complete() {
     let directory = std::env::temp_dir();
     let bytes: Vec<u8> = (0..90).collect();
     let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
-    let mut body = Pieces::new(BodyKind::Length(90), &pieces);
+    let mut body = BodyPieces::new(BodyKind::Length(90), &pieces);
     let received = block_on(receive(&post("a/b"), &mut body, &policy(&directory))).unwrap();
-    let Received::Whole(ScriptBody::Memory(whole), BodyLength::Known(90), _) = received else {
+    let ReceivedBody::Whole(ScriptBody::Memory(whole), BodyLength::Known(90), _) = received else {
         panic!("{received:?}");
     };
     assert_eq!(whole, bytes);
 }
 
 #[test]
-fn a_body_that_does_not_fit_with_the_others_is_refused_by_name_and_gives_its_room_back() {
+fn body_beyond_the_spill_room_is_refused_and_releases_its_room() {
     let directory = std::env::temp_dir();
     let room = Arc::new(SpillRoom::default());
     room.set_limit(300);
@@ -296,18 +296,18 @@ fn a_body_that_does_not_fit_with_the_others_is_refused_by_name_and_gives_its_roo
     let receive = |length: usize| {
         let bytes = vec![b'x'; length];
         let pieces: Vec<&[u8]> = bytes.chunks(50).collect();
-        let mut body = Pieces::new(BodyKind::Length(length as u64), &pieces);
+        let mut body = BodyPieces::new(BodyKind::Length(length as u64), &pieces);
         block_on(receive(&post("a/b"), &mut body, &policy))
     };
-    let mut steady = Pieces::new(BodyKind::Length(150), &[&[b'x'; 150]]);
+    let mut steady = BodyPieces::new(BodyKind::Length(150), &[&[b'x'; 150]]);
     drop(block_on(super::receive(&post("a/b"), &mut steady, &policy)).unwrap());
     assert_eq!(steady.min_rate, 0, "half of the room is free");
     let bytes = [b'x'; 110];
-    let mut late = Pieces::new(BodyKind::Length(220), &[&bytes, &bytes]);
+    let mut late = BodyPieces::new(BodyKind::Length(220), &[&bytes, &bytes]);
     drop(block_on(super::receive(&post("a/b"), &mut late, &policy)).unwrap());
     assert_eq!(
         late.min_rate,
-        crate::script::spill::BUSY_RATE,
+        crate::script::spill::BUSY_MIN_BYTES_PER_SECOND,
         "less than half is free"
     );
     let one = receive(200).unwrap();

@@ -9,25 +9,25 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use crate::encoding::Encoder;
-use crate::encoding::stream::{self, Encoding, Then};
+use crate::encoding::stream::{self, Encoding, FlushMode};
 
 /// The compression of one response.
-pub struct Coder {
+pub struct ResponseCoder {
     /// `None` while a piece is compressed, and after the last one.
     encoder: Option<Encoder>,
-    under_way: Option<(Encoding, Then)>,
+    under_way: Option<(Encoding, FlushMode)>,
     pieces: Vec<Bytes>,
-    then: Then,
+    then: FlushMode,
 }
 
-impl Coder {
+impl ResponseCoder {
     /// Creates the compression of a response with this encoder.
-    pub fn new(encoder: Encoder) -> Coder {
-        Coder {
+    pub fn new(encoder: Encoder) -> ResponseCoder {
+        ResponseCoder {
             encoder: Some(encoder),
             under_way: None,
             pieces: Vec::new(),
-            then: Then::More,
+            then: FlushMode::More,
         }
     }
 
@@ -37,7 +37,7 @@ impl Coder {
     }
 
     /// Sets what follows the bytes taken so far.
-    pub fn then(&mut self, then: Then) {
+    pub fn set_flush_mode(&mut self, then: FlushMode) {
         self.then = then;
     }
 
@@ -45,8 +45,8 @@ impl Coder {
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<(Bytes, bool)>>> {
         let (encoding, then) = match (&mut self.under_way, self.encoder.take()) {
             (Some(under_way), _) => under_way,
-            (None, Some(encoder)) if !self.pieces.is_empty() || self.then != Then::More => {
-                let then = std::mem::replace(&mut self.then, Then::More);
+            (None, Some(encoder)) if !self.pieces.is_empty() || self.then != FlushMode::More => {
+                let then = std::mem::replace(&mut self.then, FlushMode::More);
                 let pieces = std::mem::take(&mut self.pieces);
                 let encoding = stream::encode(encoder, pieces, then);
                 self.under_way.insert((encoding, then))
@@ -60,7 +60,7 @@ impl Coder {
         self.under_way = None;
         Poll::Ready(Some(encoded.map(|(encoder, coded)| {
             self.encoder = encoder;
-            (Bytes::from(coded), then == Then::End)
+            (Bytes::from(coded), then == FlushMode::End)
         })))
     }
 }

@@ -26,8 +26,8 @@ use std::sync::OnceLock;
 
 use howdah_htaccess::Table;
 use howdah_http::message::RequestHead;
-use howdah_proto::request::{FrameBuilder, FrameError, IniKind, RequestFrame};
-use howdah_proto::variables::{HeaderFate, Var, header_fate, header_variable_name};
+use howdah_proto::request::{FrameBuilder, IniKind, RequestFrame, RequestFrameError};
+use howdah_proto::variables::{HeaderMapping, Var, header_mapping, header_variable_name};
 
 use crate::client_address::{Client, split_host};
 use crate::docroot::path::UrlPath;
@@ -92,7 +92,7 @@ pub fn script_frame(
     site: &SiteVariables,
     target: &ScriptTarget,
     body: BodyLength,
-) -> Result<RequestFrame, FrameError> {
+) -> Result<RequestFrame, RequestFrameError> {
     let script = &target.script;
     let translated = script.path_translated();
     // Apache's value is the client's decoded path. It was found valid when the request was routed.
@@ -107,7 +107,7 @@ pub fn script_frame(
         document_root: script.document_root(),
         query: target.query.as_deref(),
         redirect_url: redirect_url.map(UrlPath::as_bytes),
-        granted: &target.granted,
+        granted: &target.granted_variables,
         apache: target.apache.as_deref(),
     };
     let buffer = Vec::with_capacity(FRAME_CAPACITY);
@@ -124,10 +124,10 @@ pub fn build(
     script: &ScriptNames<'_>,
     site: &SiteVariables,
     body: BodyLength,
-) -> Result<RequestFrame, FrameError> {
+) -> Result<RequestFrame, RequestFrameError> {
     let mut frame = FrameBuilder::new(buffer);
     if site.effects {
-        frame.ask_for_effects();
+        frame.request_effects();
     }
     let apache = script.apache;
     let method = apache.and_then(|apache| apache.method);
@@ -167,19 +167,19 @@ pub fn build(
     let status = apache.and_then(|apache| apache.status).unwrap_or(200);
     frame.var(
         Var::RedirectStatus,
-        Digits::new(u64::from(status)).as_bytes(),
+        DecimalDigits::new(u64::from(status)).as_bytes(),
     );
-    addresses(&mut frame, request, client, local, site);
+    add_address_variables(&mut frame, request, client, local, site);
     if let Some(length) = body.known() {
         if body != BodyLength::None {
-            frame.var(Var::ContentLength, Digits::new(length).as_bytes());
+            frame.var(Var::ContentLength, DecimalDigits::new(length).as_bytes());
         }
-        headers(&mut frame, request, client, script);
-        variables(&mut frame, request, client, site, script);
+        add_header_variables(&mut frame, request, client, script);
+        add_site_variables(&mut frame, request, client, site, script);
         return frame.finish(Some(length), site.number);
     }
-    headers(&mut frame, request, client, script);
-    variables(&mut frame, request, client, site, script);
+    add_header_variables(&mut frame, request, client, script);
+    add_site_variables(&mut frame, request, client, site, script);
     frame.finish(None, site.number)
 }
 
@@ -204,7 +204,7 @@ impl BodyLength {
     }
 }
 
-fn addresses(
+fn add_address_variables(
     frame: &mut FrameBuilder,
     request: &RequestHead,
     client: &Client<'_>,
@@ -213,10 +213,10 @@ fn addresses(
 ) {
     let host = client.host.as_deref().unwrap_or_else(|| request.host());
     let (asked, host_port) = split_host(host);
-    let mut text = Text { bytes: [0; 48] };
-    let own = own_name(&site.hosts, asked);
+    let mut text = AddressText { bytes: [0; 48] };
+    let own = site_name_for(&site.hosts, asked);
     if own.is_some() {
-        frame.has_own_name();
+        frame.set_own_name();
     }
     if let Some(name) = own.or((!asked.is_empty()).then_some(asked)) {
         frame.var(Var::ServerName, name);
@@ -232,14 +232,20 @@ fn addresses(
         Some(local) if !client.proxied => local.port(),
         _ => host_port.unwrap_or(standard),
     };
-    frame.var(Var::ServerPort, Digits::new(u64::from(port)).as_bytes());
+    frame.var(
+        Var::ServerPort,
+        DecimalDigits::new(u64::from(port)).as_bytes(),
+    );
     if let Some(address) = client.address {
         frame.var(Var::RemoteAddr, text.of(address));
     } else {
         frame.var(Var::RemoteAddr, b"unix:");
     }
     if let Some(port) = client.port {
-        frame.var(Var::RemotePort, Digits::new(u64::from(port)).as_bytes());
+        frame.var(
+            Var::RemotePort,
+            DecimalDigits::new(u64::from(port)).as_bytes(),
+        );
     }
     if client.https {
         frame.var(Var::RequestScheme, b"https");
@@ -255,7 +261,7 @@ fn addresses(
 
 /// Returns the site's name for this request: `asked`, if it is one of `hosts`; otherwise the first of `hosts` that is a
 /// full name. Returns `None` if there is no such name.
-fn own_name<'h>(hosts: &'h [HostPattern], asked: &'h [u8]) -> Option<&'h [u8]> {
+fn site_name_for<'h>(hosts: &'h [HostPattern], asked: &'h [u8]) -> Option<&'h [u8]> {
     let bare = asked.strip_suffix(b".").unwrap_or(asked);
     let is_asked = |host: &HostPattern| match host {
         HostPattern::Exact(name) => bare.eq_ignore_ascii_case(name.as_bytes()),
@@ -273,7 +279,7 @@ fn own_name<'h>(hosts: &'h [HostPattern], asked: &'h [u8]) -> Option<&'h [u8]> {
     })
 }
 
-fn headers(
+fn add_header_variables(
     frame: &mut FrameBuilder,
     request: &RequestHead,
     client: &Client<'_>,
@@ -281,14 +287,14 @@ fn headers(
 ) {
     let mut name_buffer = Vec::new();
     if let Some(edited) = script.apache.and_then(|apache| apache.headers.as_ref()) {
-        return edited_headers(frame, edited, &mut name_buffer);
+        return add_edited_headers(frame, edited, &mut name_buffer);
     }
     // Filled, and allocated, only if a name occurs more than once.
     let mut parts: Vec<&[u8]> = Vec::new();
     for (at, (name, value)) in request.headers().enumerate() {
-        match header_fate(name) {
-            HeaderFate::Pass => {}
-            HeaderFate::OwnVariable => {
+        match header_mapping(name) {
+            HeaderMapping::Pass => {}
+            HeaderMapping::OwnVariable => {
                 let is_type = name.len() == b"content-type".len();
                 let first = || request.header(name).is_some_and(|v| std::ptr::eq(v, value));
                 if is_type && first() {
@@ -296,16 +302,16 @@ fn headers(
                 }
                 continue;
             }
-            HeaderFate::DropProxy | HeaderFate::DropAlias => continue,
+            HeaderMapping::DropProxy | HeaderMapping::DropAlias => continue,
         }
-        if name.eq_ignore_ascii_case(b"transfer-encoding") || speaks_for_a_cache(name) {
+        if name.eq_ignore_ascii_case(b"transfer-encoding") || announces_litespeed_cache(name) {
             continue;
         }
         let same = |other: &[u8]| other.len() == name.len() && other.eq_ignore_ascii_case(name);
         if request.headers().take(at).any(|(other, _)| same(other)) {
             continue;
         }
-        let known = known_header(name);
+        let known = known_header_variable(name);
         let value = match known {
             Some(Var::HttpHost) => client.host.as_deref().unwrap_or_else(|| request.host()),
             _ => value,
@@ -342,26 +348,29 @@ fn headers(
     }
 }
 
-/// Like [`headers`], for a request header that `RequestHeader` lines have changed. Only the first header of a name is
+/// Like [`add_header_variables`], for a request header that `RequestHeader` lines have changed. Only the first header of a name is
 /// used.
-fn edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mut Vec<u8>) {
+fn add_edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mut Vec<u8>) {
     let mut seen: Vec<&[u8]> = Vec::new();
     for (name, value) in edited.iter() {
         let is_type = name.eq_ignore_ascii_case(b"content-type");
-        match header_fate(name) {
-            HeaderFate::Pass => {}
-            HeaderFate::OwnVariable if is_type => {
+        match header_mapping(name) {
+            HeaderMapping::Pass => {}
+            HeaderMapping::OwnVariable if is_type => {
                 frame.var(Var::ContentType, value);
                 continue;
             }
             _ => continue,
         }
         let again = seen.iter().any(|known| known.eq_ignore_ascii_case(name));
-        if again || name.eq_ignore_ascii_case(b"transfer-encoding") || speaks_for_a_cache(name) {
+        if again
+            || name.eq_ignore_ascii_case(b"transfer-encoding")
+            || announces_litespeed_cache(name)
+        {
             continue;
         }
         seen.push(name);
-        match known_header(name) {
+        match known_header_variable(name) {
             Some(var) => frame.var(var, value),
             None => {
                 header_variable_name(name, name_buffer);
@@ -373,7 +382,7 @@ fn edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mut Ve
 
 /// Whether a header announces a LiteSpeed cache in front of PHP. Plugins believe any client that sends one, and leave
 /// holes in the page for the cache to fill (lscache_wp, litespeed-cache.php).
-fn speaks_for_a_cache(name: &[u8]) -> bool {
+fn announces_litespeed_cache(name: &[u8]) -> bool {
     match name.len() {
         9 => name.eq_ignore_ascii_case(b"x-lscache"),
         10 => name.eq_ignore_ascii_case(b"x-litemage"),
@@ -382,7 +391,7 @@ fn speaks_for_a_cache(name: &[u8]) -> bool {
     }
 }
 
-fn variables(
+fn add_site_variables(
     frame: &mut FrameBuilder,
     request: &RequestHead,
     client: &Client<'_>,
@@ -451,7 +460,7 @@ fn may_be_set(
 
 /// Returns the known variable for a header without building its name first: the known names are grouped by length once,
 /// and few have the same length.
-fn known_header(name: &[u8]) -> Option<Var> {
+fn known_header_variable(name: &[u8]) -> Option<Var> {
     const PREFIX: &str = "HTTP_";
     static BY_LENGTH: OnceLock<Vec<Vec<Var>>> = OnceLock::new();
     let by_length = BY_LENGTH.get_or_init(|| {
@@ -475,11 +484,11 @@ fn known_header(name: &[u8]) -> Option<Var> {
 }
 
 /// The text of an address, written without an allocation; for IPv4, the common case, also without the formatter.
-struct Text {
+struct AddressText {
     bytes: [u8; 48],
 }
 
-impl Text {
+impl AddressText {
     fn of(&mut self, address: IpAddr) -> &[u8] {
         let mut used = 0;
         match address {
@@ -489,7 +498,7 @@ impl Text {
                         self.bytes[used] = b'.';
                         used += 1;
                     }
-                    let digits = Digits::new(u64::from(octet));
+                    let digits = DecimalDigits::new(u64::from(octet));
                     let digits = digits.as_bytes();
                     self.bytes[used..used + digits.len()].copy_from_slice(digits);
                     used += digits.len();
@@ -508,14 +517,14 @@ impl Text {
 }
 
 /// Decimal digits, written without an allocation.
-struct Digits {
+struct DecimalDigits {
     bytes: [u8; 20],
     start: usize,
 }
 
-impl Digits {
-    fn new(mut n: u64) -> Digits {
-        let mut digits = Digits {
+impl DecimalDigits {
+    fn new(mut n: u64) -> DecimalDigits {
+        let mut digits = DecimalDigits {
             bytes: [0; 20],
             start: 20,
         };

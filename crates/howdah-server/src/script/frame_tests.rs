@@ -48,7 +48,7 @@ fn check(map: &BTreeMap<String, String>, expected: &[(&str, &str)], absent: &[&s
 }
 
 #[test]
-fn a_plain_get_has_exactly_these_variables() {
+fn frame_of_a_plain_get_has_exactly_these_variables() {
     let r = request(
         "GET",
         "/index.php?a=b%20c",
@@ -84,7 +84,7 @@ fn a_plain_get_has_exactly_these_variables() {
 }
 
 #[test]
-fn path_info_and_rewrites_show_as_apache_shows_them() {
+fn path_info_and_rewrite_variables_match_apache() {
     let r = request("GET", "/index.php/a%2Fb?x", &[("Host", "h")]);
     let names = ScriptNames {
         request_uri: None,
@@ -160,7 +160,7 @@ fn headers_are_folded_joined_and_dropped_by_rule() {
 }
 
 #[test]
-fn a_body_of_unknown_length_has_none_and_an_empty_one_zero() {
+fn content_length_is_absent_if_unknown_and_zero_if_empty() {
     let r = request(
         "POST",
         "/",
@@ -185,7 +185,7 @@ fn a_body_of_unknown_length_has_none_and_an_empty_one_zero() {
 }
 
 #[test]
-fn behind_a_trusted_proxy_the_clients_side_is_what_shows() {
+fn trusted_proxy_yields_the_clients_variables() {
     let proxies = TrustedProxies {
         networks: vec!["192.0.2.0/24".parse().unwrap()],
         host: true,
@@ -238,7 +238,7 @@ fn behind_a_trusted_proxy_the_clients_side_is_what_shows() {
 }
 
 #[test]
-fn the_absolute_form_names_the_host() {
+fn http_host_comes_from_the_absolute_form() {
     let r = request(
         "GET",
         "http://real.example/a?b",
@@ -257,7 +257,7 @@ fn the_absolute_form_names_the_host() {
 }
 
 #[test]
-fn settings_of_the_site_travel_with_the_frame() {
+fn site_settings_are_in_the_frame() {
     let r = request("GET", "/", &[("Host", "h")]);
     let client = TrustedProxies::default().client(None, None, &r);
     let site = SiteVariables {
@@ -292,27 +292,31 @@ fn settings_of_the_site_travel_with_the_frame() {
 }
 
 #[test]
-fn every_known_header_is_found_by_its_name_in_any_case() {
+fn known_header_variable_is_found_in_any_case() {
     for var in Var::ALL {
         let Some(header) = var.name().strip_prefix("HTTP_") else {
             continue;
         };
         let header = header.replace('_', "-");
-        assert_eq!(known_header(header.as_bytes()), Some(*var), "{header}");
         assert_eq!(
-            known_header(header.to_lowercase().as_bytes()),
+            known_header_variable(header.as_bytes()),
+            Some(*var),
+            "{header}"
+        );
+        assert_eq!(
+            known_header_variable(header.to_lowercase().as_bytes()),
             Some(*var),
             "{header}"
         );
     }
-    assert_eq!(known_header(b"hos_"), None);
-    assert_eq!(known_header(b"x-wp_nonce"), None);
-    assert_eq!(known_header(b""), None);
+    assert_eq!(known_header_variable(b"hos_"), None);
+    assert_eq!(known_header_variable(b"x-wp_nonce"), None);
+    assert_eq!(known_header_variable(b""), None);
 }
 
 #[test]
-fn too_much_for_a_frame_is_an_error_not_a_cut() {
-    let long = "x".repeat(howdah_proto::request::MAX_FRAME);
+fn frame_too_large_is_an_error() {
+    let long = "x".repeat(howdah_proto::request::MAX_FRAME_BYTES);
     let r = request("GET", "/", &[("Host", "h"), ("X-Long", &long)]);
     let client = TrustedProxies::default().client(None, None, &r);
     let site = SiteVariables::default();
@@ -325,12 +329,12 @@ fn too_much_for_a_frame_is_an_error_not_a_cut() {
         &site,
         BodyLength::None,
     );
-    assert_eq!(built, Err(FrameError::TooLarge));
+    assert_eq!(built, Err(RequestFrameError::TooLarge));
 }
 
 #[test]
-fn addresses_are_written_as_the_standard_library_writes_them() {
-    let mut text = Text { bytes: [0; 48] };
+fn address_text_matches_the_standard_library() {
+    let mut text = AddressText { bytes: [0; 48] };
     for address in [
         "0.0.0.0",
         "127.0.0.1",
@@ -343,7 +347,7 @@ fn addresses_are_written_as_the_standard_library_writes_them() {
 }
 
 #[test]
-fn nobody_makes_himself_a_cache_in_front_of_php() {
+fn litespeed_cache_headers_of_clients_are_dropped() {
     let fields = [
         ("Host", "h"),
         ("X-LSCACHE", "on"),
@@ -364,7 +368,7 @@ fn nobody_makes_himself_a_cache_in_front_of_php() {
 }
 
 #[test]
-fn a_client_chooses_among_a_sites_names_and_invents_none() {
+fn server_name_is_one_of_the_sites_names() {
     let hosts = |names: &[&str]| -> Vec<HostPattern> {
         let parse = |name: &&str| HostPattern::parse(name).unwrap();
         names.iter().map(parse).collect()
@@ -384,13 +388,13 @@ fn a_client_chooses_among_a_sites_names_and_invents_none() {
         (&[], "any.test", None),
     ] {
         let hosts = hosts(names);
-        let found = own_name(&hosts, asked.as_bytes());
+        let found = site_name_for(&hosts, asked.as_bytes());
         assert_eq!(found, expected.map(str::as_bytes), "{names:?} {asked}");
     }
 }
 
 #[test]
-fn an_authorizers_variable_is_the_requests_and_goes_before_the_sites_environment() {
+fn granted_variable_overrides_the_sites_environment() {
     let r = request("GET", "/", &[("Host", "h")]);
     let client = TrustedProxies::default().client(None, None, &r);
     let environment = |name: &str| {

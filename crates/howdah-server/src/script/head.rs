@@ -1,7 +1,7 @@
 //! Turns a script's response header into the client's: decides which headers are passed on and which are instructions
 //! to the server. The functions are pure; `pump.rs` handles the bytes of the body.
 
-use howdah_executor::Head;
+use howdah_executor::ScriptHead;
 
 use howdah_http::message::{ResponseHead, describes_content};
 
@@ -40,14 +40,14 @@ impl SendFile<'_> {
 }
 
 /// Returns the value of the first `Location` in a script's header.
-pub fn location(head: &Head) -> Option<&[u8]> {
+pub fn location(head: &ScriptHead) -> Option<&[u8]> {
     let is = |name: &[u8]| name.eq_ignore_ascii_case(b"location");
     let found = head.headers.iter().find(|(name, _)| is(name))?;
     Some(&found.1)
 }
 
 /// Reads what a script's header instructs the server to do.
-pub fn instructions(head: &Head) -> Instructions<'_> {
+pub fn instructions(head: &ScriptHead) -> Instructions<'_> {
     let mut instructions = Instructions {
         status: head.status,
         reason: &head.reason,
@@ -61,7 +61,7 @@ pub fn instructions(head: &Head) -> Instructions<'_> {
             10 if is(b"x-sendfile") => instructions.send_file = Some(SendFile::Sendfile(value)),
             14 if is(b"content-length") => {
                 lengths += 1;
-                instructions.announced = decimal(value);
+                instructions.announced = parse_decimal(value);
             }
             16 if is(b"x-accel-redirect") => {
                 instructions.send_file = Some(SendFile::AccelRedirect(value))
@@ -83,7 +83,7 @@ pub fn instructions(head: &Head) -> Instructions<'_> {
     instructions
 }
 
-fn decimal(value: &[u8]) -> Option<u64> {
+fn parse_decimal(value: &[u8]) -> Option<u64> {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value)
         .ok()
@@ -101,7 +101,7 @@ fn status_field(value: &[u8]) -> Option<(u16, &[u8])> {
 
 /// Whether a header is not passed on to the client: those of one connection (RFC 9110 §7.6.1), those that the
 /// connection writes itself, and instructions to the server.
-fn stays_here(name: &[u8]) -> bool {
+fn is_not_forwarded(name: &[u8]) -> bool {
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
     match name.len() {
         2 => is(b"te"),
@@ -119,7 +119,7 @@ fn stays_here(name: &[u8]) -> bool {
 }
 
 /// Returns the header for the client, before the site's rules and compression.
-pub fn for_client(head: &Head, instructions: &Instructions<'_>) -> ResponseHead {
+pub fn for_client(head: &ScriptHead, instructions: &Instructions<'_>) -> ResponseHead {
     let mut out = ResponseHead::new(instructions.status);
     if !instructions.reason.is_empty() {
         out.reason = Some(instructions.reason.to_vec());
@@ -131,7 +131,11 @@ pub fn for_client(head: &Head, instructions: &Instructions<'_>) -> ResponseHead 
             .map(|(name, value)| name.len() + value.len() + 4)
             .sum::<usize>(),
     );
-    for (name, value) in head.headers.iter().filter(|(name, _)| !stays_here(name)) {
+    for (name, value) in head
+        .headers
+        .iter()
+        .filter(|(name, _)| !is_not_forwarded(name))
+    {
         out.header(name, value);
     }
     out
@@ -154,7 +158,7 @@ fn describes_body(name: &[u8]) -> bool {
 
 /// Adds a script's headers to those of the file that it named. The file's own headers (its type, validators, ranges)
 /// take precedence.
-pub fn merge(file: &mut ResponseHead, script: &Head) {
+pub fn merge_script_headers(file: &mut ResponseHead, script: &ScriptHead) {
     let own: Vec<Vec<u8>> = file
         .fields()
         .map(|(name, _)| name.to_ascii_lowercase())
@@ -163,19 +167,19 @@ pub fn merge(file: &mut ResponseHead, script: &Head) {
         // The response varies by the headers that either of them names.
         let may_repeat = name.eq_ignore_ascii_case(b"vary");
         let is_new = may_repeat || !own.contains(&name.to_ascii_lowercase());
-        if is_new && !stays_here(name) && !describes_body(name) {
+        if is_new && !is_not_forwarded(name) && !describes_body(name) {
             file.header(name, value);
         }
     }
 }
 
 /// Returns a 1xx header for the client.
-pub fn informational(head: &Head) -> ResponseHead {
+pub fn informational_for_client(head: &ScriptHead) -> ResponseHead {
     let mut out = ResponseHead::new(head.status);
     for (name, value) in &head.headers {
         // A 1xx response has no content, so headers that describe it are dropped (RFC 9110 §15.2). The other headers
         // are filtered as for any response.
-        if !stays_here(name) && !describes_content(name) {
+        if !is_not_forwarded(name) && !describes_content(name) {
             out.header(name, value);
         }
     }
@@ -185,16 +189,16 @@ pub fn informational(head: &Head) -> ResponseHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::rig::script_head as script;
+    use crate::script::pump_rig::script_head as script;
 
-    fn check(head: &Head, status: u16, lines: &str) {
+    fn check(head: &ScriptHead, status: u16, lines: &str) {
         let out = for_client(head, &instructions(head));
         let got = String::from_utf8(out.lines().to_vec()).unwrap();
         assert_eq!((out.status, got.as_str()), (status, lines));
     }
 
     #[test]
-    fn fields_of_the_connection_and_instructions_stay_here() {
+    fn connection_headers_and_instructions_are_not_forwarded() {
         let head = script(
             201,
             &[
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_field_counts_where_no_status_was_set() {
+    fn status_header_applies_if_no_status_was_set() {
         check(&script(200, &[("Status", "404 Gone Fishing")]), 404, "");
         check(&script(301, &[("Status", "404")]), 301, "");
         for bad in ["99 x", "4040", "abc", "", "100"] {
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn two_lengths_or_a_strange_one_are_none() {
+    fn content_length_is_ignored_if_repeated_or_invalid() {
         for fields in [
             &[("Content-Length", "5"), ("content-length", "5")][..],
             &[("Content-Length", "+5")],
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_hint_carries_its_links_only() {
+    fn informational_head_carries_only_its_links() {
         let head = script(
             103,
             &[
@@ -265,7 +269,7 @@ mod tests {
                 ("Connection", "x"),
             ],
         );
-        let out = informational(&head);
+        let out = informational_for_client(&head);
         assert_eq!(
             (out.status, out.lines()),
             (103, &b"Link: </a.css>; rel=preload\r\n"[..])
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_speaks_for_itself_and_the_script_adds() {
+    fn merge_keeps_the_files_headers_and_adds_the_scripts() {
         let mut file = ResponseHead::new(200);
         file.header(b"Content-Type", b"image/png")
             .header(b"ETag", b"\"f\"");
@@ -286,7 +290,7 @@ mod tests {
                 ("Cache-Control", "private"),
             ],
         );
-        merge(&mut file, &head);
+        merge_script_headers(&mut file, &head);
         let lines = std::str::from_utf8(file.lines()).unwrap();
         assert_eq!(
             lines,
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_is_an_order() {
+    fn send_file_headers_are_instructions() {
         assert_eq!(
             instructions(&script(200, &[("X-Accel-Redirect", "/f")])).send_file,
             Some(SendFile::AccelRedirect(b"/f"))

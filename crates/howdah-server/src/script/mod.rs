@@ -1,28 +1,28 @@
 //! Turns a request into a script request, and a run into a response.
 //!
 //! - [`frame`]: the meta-variables.
-//! - [`granted`]: variables that guards set.
+//! - [`granted_variables`]: variables that guards set.
 //! - [`body`]: the request body, whole or as it arrives.
 //! - [`pump`]: turns the events of a run into a response; [`coder`]: compresses it; [`backlog`]: holds the output that
 //!   the client has not read yet; [`response_sink`]: the connection to the client.
 //! - [`head`]: turns the script's response header into the client's.
 //! - [`spill`]: files for what does not fit into memory.
-//! - [`streams`]: limits how many processes may read bodies that are still arriving.
-//! - [`left_behind`]: requests that run although their clients have disconnected.
+//! - [`stream_permits`]: limits how many processes may read bodies that are still arriving.
+//! - [`abandoned_request`]: requests that run although their clients have disconnected.
 //! - [`wait`]: limits how long a script waits for its client.
 
+pub mod abandoned_request;
 mod backlog;
 pub mod body;
 mod coder;
 pub mod frame;
-pub mod granted;
+pub mod granted_variables;
 pub mod head;
-pub mod left_behind;
 pub mod pump;
 pub mod pump_config;
-pub mod response_sink;
 #[cfg(test)]
-mod rig;
+mod pump_rig;
+pub mod response_sink;
 pub mod spill;
-pub mod streams;
+pub mod stream_permits;
 pub mod wait;

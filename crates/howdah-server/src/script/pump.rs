@@ -1,5 +1,5 @@
 //! Turns a run's events into a response. The response is held until its length is known or the script flushes, then
-//! passed on, compressed on the way ([`Coder`]). Output that the client cannot read fast enough is moved to the
+//! passed on, compressed on the way ([`ResponseCoder`]). Output that the client cannot read fast enough is moved to the
 //! [`Backlog`], which frees the PHP process. This module does not depend on sockets or processes: both sides are
 //! traits.
 //!
@@ -16,36 +16,36 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use howdah_executor::{Event, Head, Run};
+use howdah_executor::{RunEvent, ScriptHead, ScriptRun};
 use howdah_http::memory::allowance;
 use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_http::turn;
-use howdah_http::{ClientGone, Length};
+use howdah_http::{ClientGone, ResponseLength};
 
+use super::abandoned_request::AbandonedRequest;
 use super::backlog::{self, Backlog, Room};
-use super::coder::Coder;
+use super::coder::ResponseCoder;
 use super::head;
-use super::left_behind::LeftBehind;
 use super::pump_config::PumpConfig;
 use super::response_sink::ResponseSink;
 use super::spill::SpillError;
-use crate::encoding::stream::{self, Then};
+use crate::encoding::stream::{self, FlushMode};
 use crate::encoding::{Coding, Encoder, policy};
 use crate::failure::Failure;
 use crate::gather::Gathered;
 
 /// How many queued bytes are sent without a flush.
-const SEND_AT: usize = 64 << 10;
+const SEND_THRESHOLD_BYTES: usize = 64 << 10;
 /// How many bytes are moved before other tasks of the thread get their turn.
-const TURN: usize = 1 << 20;
+const MAX_TURN_BYTES: usize = 1 << 20;
 
 /// How a response ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum ResponseOutcome {
     /// The response was sent, or is queued for sending.
     Complete,
     /// The script named a file to send in place of its body; nothing has been sent.
-    SendFile(Head),
+    SendFile(ScriptHead),
     /// The program names a path of this server whose response is to be sent instead (RFC 3875 §6.2.2); nothing has been
     /// sent.
     LocalRedirect(Vec<u8>),
@@ -61,10 +61,10 @@ pub enum Ended {
 pub type Confirmation = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
 /// Returns the confirmation to wait for before an edited header is sent, if one is needed.
-pub type Confirm<'a> = &'a (dyn Fn() -> Option<Confirmation> + Sync);
+pub type ConfirmationSource<'a> = &'a (dyn Fn() -> Option<Confirmation> + Sync);
 
 /// A header that is sent once the writes of its script have been confirmed.
-struct Waiting {
+struct UnconfirmedHead {
     head: ResponseHead,
     confirmation: Confirmation,
     /// Whether the response is complete.
@@ -78,16 +78,16 @@ pub struct Pump<'a> {
     /// Edits the header by the site's rules.
     edit: &'a (dyn Fn(&mut ResponseHead) + Sync),
     /// Returns the confirmation to wait for after the edit.
-    pub confirmation: Option<Confirm<'a>>,
-    waiting: Option<Box<Waiting>>,
+    pub confirmation: Option<ConfirmationSource<'a>>,
+    waiting: Option<Box<UnconfirmedHead>>,
     /// Whether this pump checks for the client's disconnection (not while its body is being read).
     watch_client: bool,
     /// Set if the request is run even if its client disconnects before a process has started on it.
-    left_behind: Option<LeftBehind>,
+    abandoned: Option<AbandonedRequest>,
     /// The client's header until the response begins.
     head: Option<ResponseHead>,
     /// The script's header, if it names what is sent in place of its body.
-    replaced: Option<Head>,
+    replaced: Option<ScriptHead>,
     held: Gathered,
     began: bool,
     announced: Option<u64>,
@@ -96,20 +96,20 @@ pub struct Pump<'a> {
     written: u64,
     unbuffered: bool,
     /// Boxed because every idle connection reserves the room for it.
-    coder: Option<Box<Coder>>,
+    coder: Option<Box<ResponseCoder>>,
     /// Set while a complete response is compressed before it is sent.
-    whole: Option<Box<Whole>>,
+    whole: Option<Box<CompleteResponse>>,
     want_flush: bool,
-    through: bool,
+    is_done: bool,
     pub(super) backlog: Backlog<'a>,
     /// The script wrote more than it announced.
-    cut: bool,
+    was_truncated: bool,
     /// The number of header lines of the script that cannot be sent.
     rejected: u32,
 }
 
 /// A response that is complete.
-struct Whole {
+struct CompleteResponse {
     head: ResponseHead,
     announced: Option<u64>,
     coded: bool,
@@ -130,7 +130,7 @@ impl<'a> Pump<'a> {
             confirmation: None,
             waiting: None,
             watch_client,
-            left_behind: None,
+            abandoned: None,
             head: None,
             replaced: None,
             held: Gathered::default(),
@@ -142,16 +142,16 @@ impl<'a> Pump<'a> {
             coder: None,
             whole: None,
             want_flush: false,
-            through: false,
+            is_done: false,
             backlog: Backlog::new(config),
-            cut: false,
+            was_truncated: false,
             rejected: 0,
         }
     }
 
     /// Whether the script wrote more than its announced length, and the excess was cut off. The caller logs it.
-    pub fn was_cut(&self) -> bool {
-        self.cut
+    pub fn was_truncated(&self) -> bool {
+        self.was_truncated
     }
 
     /// Returns how many header lines of the script were dropped because their name or value cannot be sent. The caller
@@ -167,8 +167,8 @@ impl<'a> Pump<'a> {
     }
 
     /// Has the request run even if its client disconnects before a process has started on it.
-    pub fn run_without_client(&mut self, left_behind: LeftBehind) {
-        self.left_behind = Some(left_behind);
+    pub fn run_without_client(&mut self, left_behind: AbandonedRequest) {
+        self.abandoned = Some(left_behind);
     }
 
     /// Checks for the client's disconnection from now on, because its body has been read.
@@ -180,58 +180,60 @@ impl<'a> Pump<'a> {
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        run: &mut dyn Run,
+        run: &mut dyn ScriptRun,
         out: &mut impl ResponseSink,
-    ) -> Poll<Ended> {
+    ) -> Poll<ResponseOutcome> {
         let mut moved = 0;
         loop {
-            if moved > TURN || moved > 0 && turn::is_over() {
+            if moved > MAX_TURN_BYTES || moved > 0 && turn::is_over() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             if let Err(failure) = self.backlog.refill(out, &mut moved) {
                 out.abort();
-                return Poll::Ready(Ended::CutOff(failure));
+                return Poll::Ready(ResponseOutcome::CutOff(failure));
             }
             if let Some(waiting) = &mut self.waiting {
                 let confirmed = ready!(waiting.confirmation.as_mut().poll(cx));
                 let sent = match confirmed {
-                    Ok(()) => self.confirmed(out),
-                    Err(failure) => Err(Ended::Failed(failure)),
+                    Ok(()) => self.send_confirmed(out),
+                    Err(failure) => Err(ResponseOutcome::Failed(failure)),
                 };
                 if let Err(ended) = sent {
                     return Poll::Ready(ended);
                 }
             }
-            if let Err(ended) = ready!(self.code(cx, out)) {
+            if let Err(ended) = ready!(self.poll_coder(cx, out)) {
                 return Poll::Ready(ended);
             }
-            let spilling = self.backlog.is_in_file();
-            if self.through && !spilling {
+            let spilling = self.backlog.is_spilling();
+            if self.is_done && !spilling {
                 out.end();
-                return Poll::Ready(Ended::Complete);
+                return Poll::Ready(ResponseOutcome::Complete);
             }
             // This applies even before the header: responses to earlier pipelined requests may fill the queue.
             if self.want_flush
                 || spilling
-                || out.queued() >= allowance(SEND_AT.min(self.config.response_memory))
+                || out.queued() >= allowance(SEND_THRESHOLD_BYTES.min(self.config.response_memory))
             {
                 match out.poll_flush(cx) {
                     Poll::Ready(Ok(())) => {
                         self.want_flush = false;
-                        self.backlog.queue_is_taken();
+                        self.backlog.queue_drained();
                         if spilling {
                             continue;
                         }
                     }
                     Poll::Ready(Err(ClientGone)) => {
-                        return Poll::Ready(Ended::CutOff(Failure::ClientGone));
+                        return Poll::Ready(ResponseOutcome::CutOff(Failure::ClientGone));
                     }
-                    Poll::Pending if spilling && out.queued() < backlog::refill(out) => continue,
+                    Poll::Pending if spilling && out.queued() < backlog::refill_bytes(out) => {
+                        continue;
+                    }
                     Poll::Pending => {}
                 }
             }
-            if self.through {
+            if self.is_done {
                 return Poll::Pending;
             }
             match self.backlog.room(cx, out, self.unbuffered) {
@@ -240,7 +242,7 @@ impl<'a> Pump<'a> {
                 Room::No => {
                     ready!(self.backlog.poll_too_slow(out, cx));
                     out.abort();
-                    return Poll::Ready(Ended::CutOff(Failure::ClientTooSlow));
+                    return Poll::Ready(ResponseOutcome::CutOff(Failure::ClientTooSlow));
                 }
             }
             match run.poll_event(cx) {
@@ -252,17 +254,17 @@ impl<'a> Pump<'a> {
                 Poll::Ready(Err(error)) => {
                     let failure = Failure::Run(error);
                     if !self.began {
-                        return Poll::Ready(Ended::Failed(failure));
+                        return Poll::Ready(ResponseOutcome::Failed(failure));
                     }
                     out.abort();
-                    return Poll::Ready(Ended::CutOff(failure));
+                    return Poll::Ready(ResponseOutcome::CutOff(failure));
                 }
                 Poll::Pending => {
                     if self.watch_client
                         && out.poll_client_gone(cx).is_ready()
                         && !self.stays_in_queue(cx, run)
                     {
-                        return Poll::Ready(Ended::CutOff(Failure::ClientGone));
+                        return Poll::Ready(ResponseOutcome::CutOff(Failure::ClientGone));
                     }
                     return Poll::Pending;
                 }
@@ -271,24 +273,24 @@ impl<'a> Pump<'a> {
     }
 
     /// Whether the request of a client that has disconnected continues to wait for a process.
-    fn stays_in_queue(&mut self, cx: &mut Context<'_>, run: &dyn Run) -> bool {
-        let left_behind = self.left_behind.as_mut();
-        !run.is_claimed() && left_behind.is_some_and(|left_behind| left_behind.stays(cx))
+    fn stays_in_queue(&mut self, cx: &mut Context<'_>, run: &dyn ScriptRun) -> bool {
+        let left_behind = self.abandoned.as_mut();
+        !run.is_claimed() && left_behind.is_some_and(|left_behind| left_behind.stays_queued(cx))
     }
 
     fn event(
         &mut self,
-        event: Event,
+        event: RunEvent,
         has_own_status: bool,
         out: &mut impl ResponseSink,
         moved: &mut usize,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ResponseOutcome> {
         match event {
-            Event::Informational(head) => {
-                out.informational(&head::informational(&head));
+            RunEvent::Informational(head) => {
+                out.informational(&head::informational_for_client(&head));
                 Ok(())
             }
-            Event::Head(head) => {
+            RunEvent::Head(head) => {
                 let instructions = head::instructions(&head);
                 self.announced = instructions.announced;
                 self.ends_with_header = matches!(instructions.status, 204 | 304);
@@ -303,35 +305,39 @@ impl<'a> Pump<'a> {
                 }
                 Ok(())
             }
-            Event::Body(bytes) => {
+            RunEvent::Body(bytes) => {
                 *moved += bytes.len();
                 self.body(bytes, out)
             }
             // The page cache handles this event.
-            Event::Effect => Ok(()),
-            Event::Flush => {
+            RunEvent::Effect => Ok(()),
+            RunEvent::Flush => {
                 if self.replaced.is_some() {
                     return Ok(());
                 }
                 self.begin(out)?;
                 if let Some(coder) = &mut self.coder {
-                    coder.then(Then::Flush);
+                    coder.set_flush_mode(FlushMode::Flush);
                 }
                 self.want_flush = true;
                 Ok(())
             }
-            Event::End => self.end(out),
+            RunEvent::End => self.end(out),
         }
     }
 
-    fn body(&mut self, mut bytes: Bytes, out: &mut impl ResponseSink) -> Result<(), Ended> {
+    fn body(
+        &mut self,
+        mut bytes: Bytes,
+        out: &mut impl ResponseSink,
+    ) -> Result<(), ResponseOutcome> {
         if self.replaced.is_some() {
             return Ok(());
         }
         if let Some(announced) = self.announced {
             let room = announced - self.written;
             if bytes.len() as u64 > room {
-                self.cut = true;
+                self.was_truncated = true;
                 bytes.truncate(room as usize);
             }
         }
@@ -348,28 +354,28 @@ impl<'a> Pump<'a> {
             return Ok(());
         }
         self.want_flush |= self.unbuffered;
-        self.plain(bytes, out);
+        self.push_plain(bytes, out);
         Ok(())
     }
 
     /// Sends the header, unless that has been done, with the length that the script announced or none.
-    fn begin(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
+    fn begin(&mut self, out: &mut impl ResponseSink) -> Result<(), ResponseOutcome> {
         let Some(mut head) = self.head.take() else {
             return Ok(());
         };
         (self.edit)(&mut head);
-        match self.wait(head, false) {
+        match self.hold_until_confirmed(head, false) {
             Some(head) => self.send_head(head, out),
             None => Ok(()),
         }
     }
 
     /// Returns the header if it may be sent at once. Otherwise stores it until its confirmation.
-    fn wait(&mut self, head: ResponseHead, whole: bool) -> Option<ResponseHead> {
+    fn hold_until_confirmed(&mut self, head: ResponseHead, whole: bool) -> Option<ResponseHead> {
         let Some(confirmation) = self.confirmation.and_then(|confirmation| confirmation()) else {
             return Some(head);
         };
-        self.waiting = Some(Box::new(Waiting {
+        self.waiting = Some(Box::new(UnconfirmedHead {
             head,
             confirmation,
             whole,
@@ -378,17 +384,17 @@ impl<'a> Pump<'a> {
     }
 
     /// Sends the header after the script's writes have been confirmed.
-    fn confirmed(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
+    fn send_confirmed(&mut self, out: &mut impl ResponseSink) -> Result<(), ResponseOutcome> {
         let Some(waiting) = self.waiting.take() else {
             return Ok(());
         };
         if waiting.whole {
-            return self.code_whole(waiting.head, out);
+            return self.encode_complete(waiting.head, out);
         }
         self.send_head(waiting.head, out)?;
         // The header may have been sent because of a flush.
         if let Some(coder) = &mut self.coder {
-            coder.then(Then::Flush);
+            coder.set_flush_mode(FlushMode::Flush);
         }
         Ok(())
     }
@@ -397,24 +403,28 @@ impl<'a> Pump<'a> {
         &mut self,
         mut head: ResponseHead,
         out: &mut impl ResponseSink,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ResponseOutcome> {
         let coding = self.coding(&mut head, self.announced);
         let length = match (coding, self.announced) {
             _ if head.status == 304 => self.length_of_not_modified(),
-            (None, Some(announced)) => Length::Known(announced),
-            _ => Length::Unknown,
+            (None, Some(announced)) => ResponseLength::Known(announced),
+            _ => ResponseLength::Unknown,
         };
         if let Some(coding) = coding.filter(|_| !self.has_no_content()) {
             // The length is not passed to the encoder, because the script has only announced it.
             match Encoder::new(coding, None) {
-                Ok(encoder) => self.coder = Some(Box::new(Coder::new(encoder))),
-                Err(error) => return Err(Ended::Failed(Failure::EncoderFailed(error.to_string()))),
+                Ok(encoder) => self.coder = Some(Box::new(ResponseCoder::new(encoder))),
+                Err(error) => {
+                    return Err(ResponseOutcome::Failed(Failure::EncoderFailed(
+                        error.to_string(),
+                    )));
+                }
             }
         }
         out.begin(&head, length);
         self.began = true;
         for bytes in std::mem::take(&mut self.held).into_pieces() {
-            self.plain(bytes, out);
+            self.push_plain(bytes, out);
         }
         Ok(())
     }
@@ -423,14 +433,14 @@ impl<'a> Pump<'a> {
     fn coding(&self, head: &mut ResponseHead, length: Option<u64>) -> Option<Coding> {
         let choice = policy::choose(head, self.request, &self.config.encoding, length)?;
         let worth =
-            |coding: &Coding| self.has_no_content() || stream::is_worth_waiting(*coding, length);
+            |coding: &Coding| self.has_no_content() || stream::is_worth_encoding(*coding, length);
         let coding = choice.coding.filter(worth);
-        choice.say(head, coding.is_some());
+        choice.apply_to(head, coding.is_some());
         coding
     }
 
     /// Takes uncompressed bytes of a response that has begun.
-    fn plain(&mut self, bytes: Bytes, out: &mut impl ResponseSink) {
+    fn push_plain(&mut self, bytes: Bytes, out: &mut impl ResponseSink) {
         match &mut self.coder {
             Some(coder) => coder.push(bytes),
             None => self.backlog.push(bytes, out),
@@ -438,50 +448,50 @@ impl<'a> Pump<'a> {
     }
 
     /// Compresses pending output. No other event is requested meanwhile.
-    fn code(
+    fn poll_coder(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut impl ResponseSink,
-    ) -> Poll<Result<(), Ended>> {
+    ) -> Poll<Result<(), ResponseOutcome>> {
         while let Some(coder) = &mut self.coder
             && let Some(coded) = ready!(coder.poll(cx))
         {
             let whole = self.whole.take();
             match (coded, whole) {
-                (Ok((bytes, _)), Some(whole)) => self.send_whole(*whole, vec![bytes], out)?,
+                (Ok((bytes, _)), Some(whole)) => self.send_complete(*whole, vec![bytes], out)?,
                 (Ok((bytes, is_last)), None) => {
                     self.backlog.push(bytes, out);
-                    self.through |= is_last;
+                    self.is_done |= is_last;
                 }
                 (Err(error), whole) => {
                     let failure = Failure::EncoderFailed(error.to_string());
                     if whole.is_some() {
-                        return Poll::Ready(Err(Ended::Failed(failure)));
+                        return Poll::Ready(Err(ResponseOutcome::Failed(failure)));
                     }
                     out.abort();
-                    return Poll::Ready(Err(Ended::CutOff(failure)));
+                    return Poll::Ready(Err(ResponseOutcome::CutOff(failure)));
                 }
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    fn end(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
+    fn end(&mut self, out: &mut impl ResponseSink) -> Result<(), ResponseOutcome> {
         if !self.began {
-            return self.whole(out);
+            return self.finish_complete(out);
         }
         let missing = match self.announced {
             Some(announced) if !self.has_no_content() && self.written < announced => announced,
             _ => {
                 match &mut self.coder {
-                    Some(coder) => coder.then(Then::End),
-                    None => self.through = true,
+                    Some(coder) => coder.set_flush_mode(FlushMode::End),
+                    None => self.is_done = true,
                 }
                 return Ok(());
             }
         };
         out.abort();
-        Err(Ended::CutOff(Failure::LengthMismatch {
+        Err(ResponseOutcome::CutOff(Failure::LengthMismatch {
             announced: missing,
             written: self.written,
         }))
@@ -494,35 +504,38 @@ impl<'a> Pump<'a> {
     }
 
     /// Handles a response that is complete and of which nothing has been sent.
-    fn whole(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
+    fn finish_complete(&mut self, out: &mut impl ResponseSink) -> Result<(), ResponseOutcome> {
         if let Some(script) = self.replaced.take() {
             return Err(match head::location(&script) {
-                Some(target) if script.local_redirect => Ended::LocalRedirect(target.to_vec()),
-                _ => Ended::SendFile(script),
+                Some(target) if script.local_redirect => {
+                    ResponseOutcome::LocalRedirect(target.to_vec())
+                }
+                _ => ResponseOutcome::SendFile(script),
             });
         }
         let Some(mut head) = self.head.take() else {
             let missing = howdah_executor::ExecError::ResponseMissing;
-            return Err(Ended::Failed(Failure::Run(missing)));
+            return Err(ResponseOutcome::Failed(Failure::Run(missing)));
         };
         (self.edit)(&mut head);
-        match self.wait(head, true) {
-            Some(head) => self.code_whole(head, out),
+        match self.hold_until_confirmed(head, true) {
+            Some(head) => self.encode_complete(head, out),
             None => Ok(()),
         }
     }
 
     /// Returns the length for a 304. It is that of the response which the client has stored, not of what came with the
     /// 304 (RFC 9110 §8.6): caches would take a zero for the length of their stored response.
-    fn length_of_not_modified(&self) -> Length {
-        self.announced.map_or(Length::NoBody, Length::Known)
+    fn length_of_not_modified(&self) -> ResponseLength {
+        self.announced
+            .map_or(ResponseLength::NoBody, ResponseLength::Known)
     }
 
-    fn code_whole(
+    fn encode_complete(
         &mut self,
         mut head: ResponseHead,
         out: &mut impl ResponseSink,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ResponseOutcome> {
         let no_content = self.has_no_content();
         // The body is not sent. Its length is that of the response to a GET, if the script announced it.
         let length = if no_content {
@@ -531,7 +544,7 @@ impl<'a> Pump<'a> {
             Some(self.written)
         };
         let coding = self.coding(&mut head, length);
-        let whole = Whole {
+        let whole = CompleteResponse {
             head,
             announced: self.announced,
             coded: coding.is_some(),
@@ -540,24 +553,24 @@ impl<'a> Pump<'a> {
         match coding {
             Some(coding) if !no_content => {
                 let encoder = Encoder::new(coding, length)
-                    .map_err(|e| Ended::Failed(Failure::EncoderFailed(e.to_string())))?;
-                let mut coder = Coder::new(encoder);
+                    .map_err(|e| ResponseOutcome::Failed(Failure::EncoderFailed(e.to_string())))?;
+                let mut coder = ResponseCoder::new(encoder);
                 held.into_iter().for_each(|piece| coder.push(piece));
-                coder.then(Then::End);
+                coder.set_flush_mode(FlushMode::End);
                 self.coder = Some(Box::new(coder));
                 self.whole = Some(Box::new(whole));
                 Ok(())
             }
-            _ => self.send_whole(whole, held, out),
+            _ => self.send_complete(whole, held, out),
         }
     }
 
-    fn send_whole(
+    fn send_complete(
         &mut self,
-        whole: Whole,
+        whole: CompleteResponse,
         pieces: Vec<Bytes>,
         out: &mut impl ResponseSink,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ResponseOutcome> {
         let no_content = self.has_no_content();
         let announced = whole
             .announced
@@ -565,10 +578,12 @@ impl<'a> Pump<'a> {
             .unwrap_or(self.written);
         let length = match (no_content, whole.announced) {
             _ if whole.head.status == 304 => self.length_of_not_modified(),
-            (true, Some(announced)) if !whole.coded => Length::Known(announced),
-            (true, _) => Length::Unknown,
-            (false, _) if announced > self.written => Length::Known(announced),
-            (false, _) => Length::Known(pieces.iter().map(|piece| piece.len() as u64).sum()),
+            (true, Some(announced)) if !whole.coded => ResponseLength::Known(announced),
+            (true, _) => ResponseLength::Unknown,
+            (false, _) if announced > self.written => ResponseLength::Known(announced),
+            (false, _) => {
+                ResponseLength::Known(pieces.iter().map(|piece| piece.len() as u64).sum())
+            }
         };
         out.begin(&whole.head, length);
         self.began = true;
@@ -578,12 +593,12 @@ impl<'a> Pump<'a> {
         if announced > self.written {
             out.abort();
             let written = self.written;
-            return Err(Ended::CutOff(Failure::LengthMismatch {
+            return Err(ResponseOutcome::CutOff(Failure::LengthMismatch {
                 announced,
                 written,
             }));
         }
-        self.through = true;
+        self.is_done = true;
         Ok(())
     }
 }

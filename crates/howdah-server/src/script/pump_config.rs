@@ -7,17 +7,17 @@ use super::spill::SpillRoom;
 use crate::encoding::EncodingConfig;
 
 /// How many bytes of a response are held back until its length is known. Nearly every page is shorter.
-pub const HOLD: usize = 64 << 10;
+pub const MAX_HELD_BYTES: usize = 64 << 10;
 
 /// How many bytes of output are kept in memory for a client that is slower than the script. The rest goes to a file.
-pub const RESPONSE_MEMORY: usize = 256 << 10;
+pub const RESPONSE_MEMORY_BYTES: usize = 256 << 10;
 
 /// Where request bodies and output wait for slow clients: the options of `limits`. `Default` is the blank form that the
 /// options fill in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Buffers {
+pub struct BufferLimits {
     /// `limits.response_spill`: the maximum size of the file in bytes. Beyond it the script waits while the client
-    /// reads at [`super::wait::RATE`] or faster. 0 disables the file.
+    /// reads at [`super::wait::MIN_BYTES_PER_SECOND`] or faster. 0 disables the file.
     pub response_spill: u64,
     /// `limits.spill_directory`: the directory in which these files are created. They have no names.
     pub directory: PathBuf,
@@ -26,12 +26,12 @@ pub struct Buffers {
 /// The settings for buffering responses.
 #[derive(Clone, Debug)]
 pub struct PumpConfig {
-    /// How many bytes are held back until the length is known: [`HOLD`], or less in tests.
+    /// How many bytes are held back until the length is known: [`MAX_HELD_BYTES`], or less in tests.
     pub hold: usize,
-    /// How many bytes of output are kept in memory for a slow client: [`RESPONSE_MEMORY`], or less in tests.
+    /// How many bytes of output are kept in memory for a slow client: [`RESPONSE_MEMORY_BYTES`], or less in tests.
     pub response_memory: usize,
     /// The file for the rest.
-    pub buffers: Buffers,
+    pub buffers: BufferLimits,
     /// Limits the total size of all files.
     pub room: Arc<SpillRoom>,
     /// When and how well responses are compressed.

@@ -6,16 +6,18 @@ use howdah_executor::ExecError;
 use howdah_proto::control::Exit;
 
 use super::super::head::SendFile;
-use super::super::rig::{END, FLUSH, FakeClient, FakeScript, Rig, WAIT, body, eager, head_event};
+use super::super::pump_rig::{
+    END, FLUSH, FakeClient, FakeScript, PumpRig, WAIT, body, eager_client, head_event,
+};
 use std::sync::Arc;
 
 use super::*;
 use crate::testing::request;
 
 #[test]
-fn a_page_that_is_not_flushed_goes_out_once_with_its_length() {
-    let rig = Rig::new(&[]);
-    let mut client = eager();
+fn unflushed_page_is_sent_once_with_its_length() {
+    let rig = PumpRig::new(&[]);
+    let mut client = eager_client();
     let events = vec![
         head_event(&[("X-A", "1")]),
         body(b"hello "),
@@ -25,11 +27,15 @@ fn a_page_that_is_not_flushed_goes_out_once_with_its_length() {
     ];
     assert!(matches!(
         rig.run(events, &mut client),
-        Some(Ended::Complete)
+        Some(ResponseOutcome::Complete)
     ));
     assert_eq!(
         client.heads,
-        [(200, "X-A: 1\r\n".to_owned(), Some(Length::Known(11)))]
+        [(
+            200,
+            "X-A: 1\r\n".to_owned(),
+            Some(ResponseLength::Known(11))
+        )]
     );
     assert_eq!(
         (client.all().as_slice(), client.flushes, client.ended),
@@ -38,9 +44,9 @@ fn a_page_that_is_not_flushed_goes_out_once_with_its_length() {
 }
 
 #[test]
-fn a_flush_passes_everything_on_at_once() {
-    let rig = Rig::new(&[]);
-    let mut client = eager();
+fn flush_passes_everything_on_at_once() {
+    let rig = PumpRig::new(&[]);
+    let mut client = eager_client();
     let mut script = FakeScript(
         vec![
             head_event(&[]),
@@ -55,20 +61,23 @@ fn a_flush_passes_everything_on_at_once() {
         .into(),
     );
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
-    assert!(rig.turns(&mut pump, &mut script, &mut client, 1).is_none());
+    assert!(
+        rig.poll_turns(&mut pump, &mut script, &mut client, 1)
+            .is_none()
+    );
     assert_eq!((client.heads.len(), client.body.as_slice()), (1, &b"a"[..]));
-    assert_eq!(client.heads[0].2, Some(Length::Unknown));
+    assert_eq!(client.heads[0].2, Some(ResponseLength::Unknown));
     assert!(matches!(
-        rig.turns(&mut pump, &mut script, &mut client, 5),
-        Some(Ended::Complete)
+        rig.poll_turns(&mut pump, &mut script, &mut client, 5),
+        Some(ResponseOutcome::Complete)
     ));
     assert_eq!(client.all(), b"ab");
 }
 
 #[test]
-fn more_than_is_held_goes_on_without_a_flush() {
-    let rig = Rig::new(&[]);
-    let mut client = eager();
+fn response_beyond_the_hold_is_sent_without_a_flush() {
+    let rig = PumpRig::new(&[]);
+    let mut client = eager_client();
     let events = vec![
         head_event(&[]),
         body(&[b'x'; 999]),
@@ -81,16 +90,20 @@ fn more_than_is_held_goes_on_without_a_flush() {
 }
 
 #[test]
-fn interim_heads_go_first() {
-    let rig = Rig::new(&[]);
-    let mut client = eager();
-    let hint = Head {
+fn interim_heads_are_sent_first() {
+    let rig = PumpRig::new(&[]);
+    let mut client = eager_client();
+    let hint = ScriptHead {
         status: 103,
         headers: vec![(b"Link".to_vec(), b"</a>".to_vec())],
-        ..Head::default()
+        ..ScriptHead::default()
     };
     rig.run(
-        vec![Some(Ok(Event::Informational(hint))), head_event(&[]), END()],
+        vec![
+            Some(Ok(RunEvent::Informational(hint))),
+            head_event(&[]),
+            END(),
+        ],
         &mut client,
     );
     let statuses: Vec<_> = client.heads.iter().map(|h| h.0).collect();
@@ -98,18 +111,18 @@ fn interim_heads_go_first() {
 }
 
 #[test]
-fn a_length_the_script_announced_is_held_it_to() {
-    let rig = Rig::new(&[]);
+fn announced_length_is_enforced() {
+    let rig = PumpRig::new(&[]);
     let five = [("Content-Length", "5")];
-    let mut client = eager();
+    let mut client = eager_client();
     assert!(matches!(
         rig.run(vec![head_event(&five), body(b"hello"), END()], &mut client),
-        Some(Ended::Complete)
+        Some(ResponseOutcome::Complete)
     ));
-    assert_eq!(client.heads[0].2, Some(Length::Known(5)));
+    assert_eq!(client.heads[0].2, Some(ResponseLength::Known(5)));
     // The body is longer than announced, so it is cut.
     for flush in [WAIT(), FLUSH()] {
-        let mut client = eager();
+        let mut client = eager_client();
         let events = vec![
             head_event(&five),
             flush,
@@ -118,16 +131,23 @@ fn a_length_the_script_announced_is_held_it_to() {
             END(),
         ];
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
-        let ended = rig.turns(&mut pump, &mut FakeScript(events.into()), &mut client, 9);
-        assert!(matches!(ended, Some(Ended::Complete)), "{ended:?}");
+        let ended = rig.poll_turns(&mut pump, &mut FakeScript(events.into()), &mut client, 9);
+        assert!(
+            matches!(ended, Some(ResponseOutcome::Complete)),
+            "{ended:?}"
+        );
         assert_eq!(
-            (client.all().as_slice(), pump.was_cut(), client.aborted),
+            (
+                client.all().as_slice(),
+                pump.was_truncated(),
+                client.aborted
+            ),
             (&b"hello"[..], true, false)
         );
     }
     // The body is too short, so the client must see that something is missing.
     for flush in [WAIT(), FLUSH()] {
-        let mut client = eager();
+        let mut client = eager_client();
         let ended = rig.run(
             vec![head_event(&five), body(b"hel"), flush, END()],
             &mut client,
@@ -135,7 +155,7 @@ fn a_length_the_script_announced_is_held_it_to() {
         assert!(
             matches!(
                 ended,
-                Some(Ended::CutOff(Failure::LengthMismatch {
+                Some(ResponseOutcome::CutOff(Failure::LengthMismatch {
                     announced: 5,
                     written: 3
                 }))
@@ -147,78 +167,80 @@ fn a_length_the_script_announced_is_held_it_to() {
 }
 
 #[test]
-fn a_head_request_keeps_the_announced_length_and_needs_no_body() {
-    let mut rig = Rig::new(&[]);
+fn head_request_keeps_the_announced_length_and_needs_no_body() {
+    let mut rig = PumpRig::new(&[]);
     rig.request = request("HEAD", "/", &[]);
-    let mut client = eager();
+    let mut client = eager_client();
     let ended = rig.run(
         vec![head_event(&[("Content-Length", "5")]), END()],
         &mut client,
     );
-    assert!(matches!(ended, Some(Ended::Complete)));
-    assert_eq!(client.heads[0].2, Some(Length::Known(5)));
-    let mut client = eager();
+    assert!(matches!(ended, Some(ResponseOutcome::Complete)));
+    assert_eq!(client.heads[0].2, Some(ResponseLength::Known(5)));
+    let mut client = eager_client();
     rig.run(vec![head_event(&[]), END()], &mut client);
-    assert_eq!(client.heads[0].2, Some(Length::Unknown));
+    assert_eq!(client.heads[0].2, Some(ResponseLength::Unknown));
 }
 
 #[test]
-fn a_failure_before_the_first_byte_can_be_answered_later_ones_cut_the_response() {
-    let rig = Rig::new(&[]);
+fn failure_before_the_first_byte_allows_an_error_page_and_later_cuts_the_response() {
+    let rig = PumpRig::new(&[]);
     let died = || Some(Err(ExecError::ChildDied(Exit::Signal(9))));
     for events in [vec![died()], vec![head_event(&[]), body(b"part"), died()]] {
-        let mut client = eager();
+        let mut client = eager_client();
         let ended = rig.run(events, &mut client);
         assert!(
             matches!(
                 ended,
-                Some(Ended::Failed(Failure::Run(ExecError::ChildDied(_))))
+                Some(ResponseOutcome::Failed(Failure::Run(ExecError::ChildDied(
+                    _
+                ))))
             ),
             "{ended:?}"
         );
         assert_eq!((client.heads.len(), client.aborted), (0, false));
     }
-    let mut client = eager();
+    let mut client = eager_client();
     let ended = rig.run(
         vec![head_event(&[]), body(b"part"), FLUSH(), died()],
         &mut client,
     );
     assert!(
-        matches!(ended, Some(Ended::CutOff(Failure::Run(_)))),
+        matches!(ended, Some(ResponseOutcome::CutOff(Failure::Run(_)))),
         "{ended:?}"
     );
     assert!(client.aborted && !client.ended);
 }
 
 #[test]
-fn a_client_that_leaves_ends_the_run() {
-    let rig = Rig::new(&[]);
+fn client_disconnect_ends_the_run() {
+    let rig = PumpRig::new(&[]);
     for events in [vec![], vec![head_event(&[]), body(b"x"), FLUSH()]] {
         let mut client = FakeClient {
             gone: true,
-            ..eager()
+            ..eager_client()
         };
         let ended = rig.run(events, &mut client);
         assert!(
-            matches!(ended, Some(Ended::CutOff(Failure::ClientGone))),
+            matches!(ended, Some(ResponseOutcome::CutOff(Failure::ClientGone))),
             "{ended:?}"
         );
     }
 }
 
 #[test]
-fn compressed_pages_have_their_own_length_and_flushes_pass_through() {
-    let rig = Rig::new(&[("Accept-Encoding", "gzip")]);
+fn compressed_page_has_its_own_length_and_flushes_pass_through() {
+    let rig = PumpRig::new(&[("Accept-Encoding", "gzip")]);
     let html = [("Content-Type", "text/html"), ("Content-Length", "4000")];
     let page = b"<p>elephant</p>\n".repeat(250);
     for flush in [WAIT(), FLUSH()] {
-        let mut client = eager();
+        let mut client = eager_client();
         let whole = flush.is_none();
         let mut config = rig.config.clone();
         config.hold = 10_000;
-        let rig = Rig {
+        let rig = PumpRig {
             config,
-            ..Rig::new(&[("Accept-Encoding", "gzip")])
+            ..PumpRig::new(&[("Accept-Encoding", "gzip")])
         };
         let events = vec![
             head_event(&html),
@@ -229,13 +251,13 @@ fn compressed_pages_have_their_own_length_and_flushes_pass_through() {
         ];
         assert!(matches!(
             rig.run(events, &mut client),
-            Some(Ended::Complete)
+            Some(ResponseOutcome::Complete)
         ));
         let coded = client.all();
         let expected = if whole {
-            Length::Known(coded.len() as u64)
+            ResponseLength::Known(coded.len() as u64)
         } else {
-            Length::Unknown
+            ResponseLength::Unknown
         };
         assert_eq!(client.heads[0].2, Some(expected));
         assert!(
@@ -274,7 +296,7 @@ fn decoded(coding: &str, coded: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_order() {
+fn compression_on_another_thread_is_complete_and_in_order() {
     let text: Vec<u8> = (0..40_000u32)
         .flat_map(|n| format!("{n:x} elephants\n").into_bytes())
         .collect();
@@ -282,7 +304,7 @@ fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_or
     for coding in ["gzip", "br", "zstd"] {
         // The body is held until it is complete; begun when the hold is reached; begun and flushed in the middle.
         for (hold, flush) in [(1 << 20, false), (100_000, false), (1 << 20, true)] {
-            let mut rig = Rig::new(&[("Accept-Encoding", coding)]);
+            let mut rig = PumpRig::new(&[("Accept-Encoding", coding)]);
             (rig.config.hold, rig.config.response_memory) = (hold, 1 << 20);
             let mut events = vec![head_event(&[("Content-Type", "text/html")])];
             for (number, piece) in text.chunks(70_000).enumerate() {
@@ -292,7 +314,7 @@ fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_or
                 }
             }
             events.push(END());
-            let (mut client, mut script) = (eager(), FakeScript(events.into()));
+            let (mut client, mut script) = (eager_client(), FakeScript(events.into()));
             let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
             let _inside = rig.runtime.enter();
             let waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -304,7 +326,10 @@ fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_or
                 }
                 waited += 1;
             };
-            assert!(matches!(ended, Ended::Complete), "{coding} {hold}");
+            assert!(
+                matches!(ended, ResponseOutcome::Complete),
+                "{coding} {hold}"
+            );
             assert!(
                 client.heads[0]
                     .1
@@ -322,8 +347,8 @@ fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_or
 
 #[test]
 fn unbuffered_responses_pass_piece_by_piece() {
-    let rig = Rig::new(&[]);
-    let mut client = eager();
+    let rig = PumpRig::new(&[]);
+    let mut client = eager_client();
     let events = vec![
         head_event(&[("X-Accel-Buffering", "no")]),
         body(b"a"),
@@ -335,16 +360,16 @@ fn unbuffered_responses_pass_piece_by_piece() {
 }
 
 #[test]
-fn a_named_file_replaces_the_body() {
-    let rig = Rig::new(&[]);
-    let mut client = eager();
+fn send_file_replaces_the_body() {
+    let rig = PumpRig::new(&[]);
+    let mut client = eager_client();
     let events = vec![
         head_event(&[("X-Accel-Redirect", "/files/a")]),
         body(b"ignored"),
         FLUSH(),
         END(),
     ];
-    let Some(Ended::SendFile(head)) = rig.run(events, &mut client) else {
+    let Some(ResponseOutcome::SendFile(head)) = rig.run(events, &mut client) else {
         panic!("no file")
     };
     let named = head::instructions(&head).send_file;
@@ -353,14 +378,14 @@ fn a_named_file_replaces_the_body() {
 }
 
 #[test]
-fn the_sites_rules_edit_the_head() {
-    let rig = Rig::new(&[]);
-    let mut client = eager();
+fn head_is_edited_by_the_sites_rules() {
+    let rig = PumpRig::new(&[]);
+    let mut client = eager_client();
     let edit = |head: &mut ResponseHead| {
         head.header(b"X-Rule", b"1");
     };
     let mut pump = Pump::new(&rig.config, &rig.request, &edit, true);
     let mut script = FakeScript(vec![head_event(&[]), END()].into());
-    rig.turns(&mut pump, &mut script, &mut client, 3);
+    rig.poll_turns(&mut pump, &mut script, &mut client, 3);
     assert_eq!(client.heads[0].1, "X-Rule: 1\r\n");
 }

@@ -5,14 +5,14 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use howdah_http::message::ResponseHead;
-use howdah_http::{ClientGone, Length, Responder};
+use howdah_http::{ClientGone, Responder, ResponseLength};
 
 /// The connection to the client of a response: [`Responder`], or a list in tests.
 pub trait ResponseSink {
     /// See [`Responder::informational`].
     fn informational(&mut self, head: &ResponseHead);
     /// See [`Responder::begin`].
-    fn begin(&mut self, head: &ResponseHead, length: Length);
+    fn begin(&mut self, head: &ResponseHead, length: ResponseLength);
     /// See [`Responder::push`].
     fn push(&mut self, bytes: Bytes);
     /// See [`Responder::queued`].
@@ -37,7 +37,7 @@ impl ResponseSink for Responder {
     fn informational(&mut self, head: &ResponseHead) {
         Responder::informational(self, head);
     }
-    fn begin(&mut self, head: &ResponseHead, length: Length) {
+    fn begin(&mut self, head: &ResponseHead, length: ResponseLength) {
         Responder::begin(self, head, length);
     }
     fn push(&mut self, bytes: Bytes) {
@@ -47,10 +47,10 @@ impl ResponseSink for Responder {
         Responder::queued(self)
     }
     fn share(&self, bytes: usize) -> usize {
-        Responder::share(self, bytes)
+        Responder::memory_share(self, bytes)
     }
     fn taken(&self) -> u64 {
-        Responder::taken(self)
+        Responder::bytes_taken(self)
     }
     fn set_min_rate(&mut self, rate: u32) {
         Responder::set_min_rate(self, rate);

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use howdah_os::files::random_word;
+use howdah_os::files::random_hex;
 
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 
 /// The rate in bytes per second that a client with a file must sustain while more than half of the room is used; a slow
 /// phone does. Otherwise clients that have filled the room could keep it full with 240 bytes a second for each file.
-pub const BUSY_RATE: u32 = 16 << 10;
+pub const BUSY_MIN_BYTES_PER_SECOND: u32 = 16 << 10;
 
 /// Why bytes cannot be kept in a file.
 #[derive(Debug, IntoStaticStr)]
@@ -105,12 +105,12 @@ impl SpillRoom {
     /// Returns the rate in bytes per second that a client with a file must sustain, beyond what is configured.
     pub fn min_rate(&self) -> u32 {
         match self.used() > self.limit() / 2 {
-            true => BUSY_RATE,
+            true => BUSY_MIN_BYTES_PER_SECOND,
             false => 0,
         }
     }
 
-    fn take(&self, bytes: u64) -> bool {
+    fn reserve(&self, bytes: u64) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
         self.used
@@ -128,7 +128,7 @@ pub struct SpillShare {
 
 impl SpillShare {
     fn grow(&mut self, bytes: u64) -> bool {
-        let granted = self.room.take(bytes);
+        let granted = self.room.reserve(bytes);
         if granted {
             self.bytes += bytes;
         }
@@ -159,7 +159,7 @@ pub struct SpillFile {
 impl SpillFile {
     /// Creates a file in `directory`.
     pub fn create(directory: &Path, room: &Arc<SpillRoom>) -> Result<SpillFile, SpillError> {
-        let file = unnamed(directory).map_err(SpillError::Failed)?;
+        let file = create_unnamed(directory).map_err(SpillError::Failed)?;
         Ok(SpillFile::of(file, room))
     }
 
@@ -231,20 +231,20 @@ impl SpillFile {
 
 /// Creates a file without a name: with `O_TMPFILE`, or where the file system does not support that (overlayfs before
 /// 6.3, NFS), a file that is unlinked at once.
-fn unnamed(directory: &Path) -> io::Result<File> {
+fn create_unnamed(directory: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
         Ok(fd) => return Ok(File::from(fd)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) if directory.is_dir() => {}
         Err(error) => return Err(error.into()),
     }
-    unlinked(directory)
+    create_unlinked(directory)
 }
 
 /// Creates a file with a random name and unlinks it. With a predictable name, a file that a killed process left behind,
 /// or another user of `/tmp`, could prevent a process with the same id from creating any.
-fn unlinked(directory: &Path) -> io::Result<File> {
-    let path = directory.join(format!("howdah-spill-{}", random_word()?));
+fn create_unlinked(directory: &Path) -> io::Result<File> {
+    let path = directory.join(format!("howdah-spill-{}", random_hex()?));
     let mut options = OpenOptions::new();
     let file = options
         .read(true)
@@ -258,12 +258,12 @@ fn unlinked(directory: &Path) -> io::Result<File> {
 
 /// Creates the spill directory with access for this user alone, if it is missing, and checks that a file can be written
 /// there. A problem is therefore reported at start, not at the first large upload.
-pub fn prepare(directory: &Path) -> io::Result<()> {
+pub fn prepare_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
-    unnamed(directory)?.write_all_at(b"x", 0)
+    create_unnamed(directory)?.write_all_at(b"x", 0)
 }
 
 #[cfg(test)]
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_in_order_and_an_emptied_file_shrinks() {
+    fn spill_file_returns_bytes_in_order_and_shrinks_when_emptied() {
         let mut spill = SpillFile::create(&std::env::temp_dir(), &Arc::default()).unwrap();
         for round in 0..3 {
             spill.append(b"hello ").unwrap();
@@ -287,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_no_name_and_a_bad_directory_is_an_error() {
+    fn spill_file_has_no_name_and_a_bad_directory_is_an_error() {
         let directory = std::env::temp_dir().join(format!("howdah-spill-{}", std::process::id()));
-        prepare(&directory).unwrap();
+        prepare_directory(&directory).unwrap();
         let spill = SpillFile::create(&directory, &Arc::default()).unwrap();
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
         drop(spill);
@@ -298,18 +298,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_killed_process_of_the_same_number_left_is_in_nobodys_way() {
+    fn spill_file_is_created_beside_files_of_a_killed_process() {
         let directory = tempfile::tempdir().unwrap();
         for number in 0..100 {
             let name = format!("howdah-spill-{}-{number}", std::process::id());
             std::fs::write(directory.path().join(name), "left").unwrap();
         }
-        unlinked(directory.path()).unwrap();
+        create_unlinked(directory.path()).unwrap();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 100);
     }
 
     #[test]
-    fn all_files_together_take_no_more_than_they_may() {
+    fn spill_room_limits_all_files_together() {
         let room = Arc::new(SpillRoom::default());
         room.set_limit(10);
         let file = || SpillFile::create(&std::env::temp_dir(), &room).unwrap();

@@ -13,9 +13,9 @@ use tokio::time::{Instant, Sleep};
 /// How many bytes a second a client must read while a script waits for it: 2 Mbit/s. A faster client gets what a script
 /// writes beyond a full file within its `request_terminate_timeout`. A slower one would not, and would occupy the PHP
 /// process until then.
-pub const RATE: u64 = 256 << 10;
+pub const MIN_BYTES_PER_SECOND: u64 = 256 << 10;
 /// The time over which that rate is measured.
-pub const WINDOW: Duration = Duration::from_secs(10);
+pub const RATE_WINDOW: Duration = Duration::from_secs(10);
 
 /// Measures how fast a client reads a response while its script waits.
 #[derive(Debug, Default)]
@@ -37,24 +37,24 @@ impl ScriptWait {
     pub fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<()> {
         let before = self.taken_before.get_or_insert(taken);
         self.since.get_or_insert_with(Instant::now);
-        let left = WINDOW.saturating_sub(self.waited);
+        let left = RATE_WINDOW.saturating_sub(self.waited);
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(left)));
         loop {
             ready!(timer.as_mut().poll(cx));
-            if taken - *before < RATE * WINDOW.as_secs() {
+            if taken - *before < MIN_BYTES_PER_SECOND * RATE_WINDOW.as_secs() {
                 return Poll::Ready(());
             }
             let now = Instant::now();
             *before = taken;
             (self.waited, self.since) = (Duration::ZERO, Some(now));
-            timer.as_mut().reset(now + WINDOW);
+            timer.as_mut().reset(now + RATE_WINDOW);
         }
     }
 
     /// Ends the wait, because the script continues.
-    pub fn over(&mut self) {
+    pub fn end(&mut self) {
         if let Some(since) = self.since.take() {
             self.waited += since.elapsed();
             // The next wait sets the timer for the rest of the window.
@@ -67,7 +67,7 @@ impl ScriptWait {
 mod tests {
     use super::*;
 
-    const ENOUGH: u64 = RATE * 10;
+    const ENOUGH: u64 = MIN_BYTES_PER_SECOND * 10;
 
     async fn too_slow_within(wait: &mut ScriptWait, taken: u64, seconds: u64) -> bool {
         let waiting = std::future::poll_fn(|cx| wait.poll(taken, cx));
@@ -76,15 +76,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_too_slow_after_a_window() {
+    async fn script_wait_ends_after_a_window_without_progress() {
         let mut wait = ScriptWait::default();
         let begun = Instant::now();
         assert!(too_slow_within(&mut wait, 5, 60).await);
-        assert_eq!(begun.elapsed(), WINDOW);
+        assert_eq!(begun.elapsed(), RATE_WINDOW);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_enough_goes_on() {
+    async fn script_wait_continues_with_enough_progress() {
         let mut wait = ScriptWait::default();
         for window in 0..20 {
             assert!(!too_slow_within(&mut wait, window * ENOUGH, 9).await);
@@ -93,19 +93,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn room_for_a_moment_does_not_begin_another_window() {
+    async fn script_wait_window_survives_a_moment_of_room() {
         let mut wait = ScriptWait::default();
         assert!(!too_slow_within(&mut wait, 0, 6).await);
-        wait.over();
+        wait.end();
         assert!(too_slow_within(&mut wait, 1000, 5).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_a_script_takes_is_not_its_clients() {
+    async fn script_wait_counts_only_waiting_time() {
         let mut wait = ScriptWait::default();
         for _ in 0..3 {
             assert!(!too_slow_within(&mut wait, 0, 3).await);
-            wait.over();
+            wait.end();
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         assert!(too_slow_within(&mut wait, 0, 2).await, "3 * 3 s are over");

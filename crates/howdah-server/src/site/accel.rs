@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Site;
-use super::access::{Named, Purpose, Refused, Wanted};
-use super::condition::Requested;
+use super::access::{AccessCheck, NamedBy, Purpose, RefusedAccess};
+use super::condition::RuleRequest;
 use super::config::SiteConfig;
-use super::mistake::ConfigError;
+use super::config_error::ConfigError;
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::{FileKind, RootDir, Symlinks};
 use crate::refusal::Refusal;
@@ -20,17 +20,20 @@ use crate::static_file::StaticPlan;
 
 /// An internal location whose root has been opened.
 #[derive(Debug)]
-pub(super) struct Internal {
+pub(super) struct InternalRoot {
     prefix: String,
     root: Arc<RootDir>,
 }
 
-pub(super) fn open_internal(config: &SiteConfig, errors: &mut Vec<ConfigError>) -> Vec<Internal> {
-    let mut internal: Vec<Internal> = config
+pub(super) fn open_internal(
+    config: &SiteConfig,
+    errors: &mut Vec<ConfigError>,
+) -> Vec<InternalRoot> {
+    let mut internal: Vec<InternalRoot> = config
         .internal
         .iter()
         .filter_map(|location| {
-            open(&location.root, errors).map(|root| Internal {
+            open(&location.root, errors).map(|root| InternalRoot {
                 prefix: location.prefix.clone(),
                 root,
             })
@@ -41,7 +44,10 @@ pub(super) fn open_internal(config: &SiteConfig, errors: &mut Vec<ConfigError>) 
     internal
 }
 
-pub(super) fn open_roots(config: &SiteConfig, errors: &mut Vec<ConfigError>) -> Vec<Arc<RootDir>> {
+pub(super) fn open_sendfile_roots(
+    config: &SiteConfig,
+    errors: &mut Vec<ConfigError>,
+) -> Vec<Arc<RootDir>> {
     let roots = config.sendfile_roots.iter();
     roots.filter_map(|root| open(root, errors)).collect()
 }
@@ -68,10 +74,10 @@ impl Site {
     pub fn accel_redirect(
         &self,
         target: &[u8],
-        asked: Requested<'_>,
+        asked: RuleRequest<'_>,
         permitted: &[usize],
         content_type: Option<&[u8]>,
-    ) -> Result<StaticPlan, Refused> {
+    ) -> Result<StaticPlan, RefusedAccess> {
         let end = target.iter().position(|b| *b == b'?');
         // A malformed target is the script's mistake, not the client's.
         let path = UrlPath::parse(&target[..end.unwrap_or(target.len())])
@@ -79,7 +85,7 @@ impl Site {
         let bytes = path.as_bytes();
         for location in &self.internal {
             if let Some(rest) = bytes.strip_prefix(location.prefix.as_bytes()) {
-                return Ok(self.accelerated(&location.root, rest, content_type)?);
+                return Ok(self.accelerated_plan(&location.root, rest, content_type)?);
             }
         }
         // `/x.php/` must not be checked as a directory and opened as the file.
@@ -87,15 +93,15 @@ impl Site {
             return Err(Refusal::NotFound.into());
         }
         let root = self.root();
-        self.admit(Wanted {
+        self.admit(AccessCheck {
             root: &root,
             path: bytes,
             purpose: Purpose::Send,
-            named: Named::ByScript { permitted },
-            asked: Some(asked),
+            named: NamedBy::ByScript { permitted },
+            request: Some(asked),
             query: None,
         })?;
-        Ok(self.accelerated(&root, path.relative(), content_type)?)
+        Ok(self.accelerated_plan(&root, path.relative(), content_type)?)
     }
 
     /// Returns the file of `X-Sendfile: FILE`: an absolute file name below a directory of `[site.sendfile]`.
@@ -113,14 +119,14 @@ impl Site {
                 let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
                 let rest = path.as_bytes().strip_prefix(prefix);
                 if let Some(rest) = rest.and_then(|rest| rest.strip_prefix(b"/")) {
-                    return self.accelerated(root, rest, content_type);
+                    return self.accelerated_plan(root, rest, content_type);
                 }
             }
         }
         Err(Refusal::SendfileOutside)
     }
 
-    fn accelerated(
+    fn accelerated_plan(
         &self,
         root: &Arc<RootDir>,
         relative: &[u8],
@@ -189,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn accel_targets_are_internal_files_or_files_of_the_site() {
+    fn accel_redirect_targets_are_internal_files_or_files_of_the_site() {
         let (_dir, site) = site();
-        let head = crate::site::words::request("GET", "h", "/download.php").unwrap();
+        let head = crate::site::description::build_request("GET", "h", "/download.php").unwrap();
         for (target, expected) in [
             ("/protected/b.pdf", Ok("b.pdf")),
             ("/protected/b.pdf?x=1", Ok("b.pdf")),
@@ -214,7 +220,12 @@ mod tests {
             ("/.env", Err(Refusal::DotFile)),
             ("http://x/", Err(Refusal::SendfileOutside)),
         ] {
-            let plan = site.accel_redirect(target.as_bytes(), Requested::anybody(&head), &[], None);
+            let plan = site.accel_redirect(
+                target.as_bytes(),
+                RuleRequest::without_client(&head),
+                &[],
+                None,
+            );
             let found = plan.map(|plan| String::from_utf8(plan.relative).unwrap());
             let found = found.map_err(|refused| refused.refusal);
             assert_eq!(found, expected.map(str::to_owned), "{target}");

@@ -7,7 +7,7 @@
 //! (`[site.sendfile]`). They exist to hold files that no URL leads to, so the site's refusals, which are about URLs,
 //! say nothing about them.
 //!
-//! A new kind of refusal belongs in [`Site::admit`], where [`Wanted`] has everything that such a check can need: the
+//! A new kind of refusal belongs in [`Site::admit`], where [`AccessCheck`] has everything that such a check can need: the
 //! root, the path below it, and what is to be done with the file.
 
 use std::fs::File;
@@ -16,21 +16,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use howdah_http::message::RequestHead;
-use howdah_http1::hidden::{self, without_coding};
+use howdah_http1::hidden::{self, without_compression_suffix};
 
 use super::Site;
-use super::condition::Requested;
-use super::config::{Htaccess, Rule, RuleAction, SiteConfig};
+use super::condition::RuleRequest;
+use super::config::{HtaccessMode, RuleAction, SiteConfig, SiteRule};
 use super::htaccess::{Closed, PathQuery};
 use super::script::is_script_name;
-use super::trace::Step;
+use super::trace::TraceStep;
 use crate::docroot::path::UrlPath;
-use crate::docroot::root::{Meta, RootDir};
+use crate::docroot::root::{FileMeta, RootDir};
 use crate::refusal::Refusal;
 
 /// A file that is about to be sent, run or executed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct AccessCheck<'a> {
     /// The root that the file is below.
     pub root: &'a Arc<RootDir>,
     /// The URL path of the file below the root: clean, decoded, beginning with a slash, without
@@ -39,9 +39,9 @@ pub(crate) struct Wanted<'a> {
     /// Whether the file is sent or run.
     pub purpose: Purpose,
     /// What named the path; this determines which checks the path has already passed.
-    pub named: Named<'a>,
+    pub named: NamedBy<'a>,
     /// The request; `None` for an error page, which is used for many requests.
-    pub asked: Option<Requested<'a>>,
+    pub request: Option<RuleRequest<'a>>,
     /// The query that goes with the path.
     pub query: Option<&'a [u8]>,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Purpose {
 
 /// What named a path, and therefore which checks have already been made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Named<'a> {
+pub(crate) enum NamedBy<'a> {
     /// The client named exactly this path: `deny`, the rules and the list of names that are never sent have been
     /// checked for it.
     ByClient,
@@ -83,16 +83,16 @@ pub(crate) enum Named<'a> {
 
 /// A refusal with the status of its response, which is usually the refusal's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedAccess {
     /// Why the file is not sent or run.
     pub refusal: Refusal,
     /// The status of the response.
     pub status: u16,
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Refused {
-        Refused {
+impl From<Refusal> for RefusedAccess {
+    fn from(refusal: Refusal) -> RefusedAccess {
+        RefusedAccess {
             refusal,
             status: refusal.status(),
         }
@@ -104,7 +104,7 @@ impl Site {
     ///
     /// # Errors
     /// The file must not be sent or run; the error has the reason and the status of the response.
-    pub(crate) fn admit(&self, wanted: Wanted<'_>) -> Result<(), Refused> {
+    pub(crate) fn admit(&self, wanted: AccessCheck<'_>) -> Result<(), RefusedAccess> {
         self.admit_or_ask(wanted)
             .map(|_| ())
             .map_err(Closed::without_login)
@@ -114,51 +114,51 @@ impl Site {
     /// or the password that they demand.
     pub(in crate::site) fn admit_or_ask(
         &self,
-        wanted: Wanted<'_>,
+        wanted: AccessCheck<'_>,
     ) -> Result<Option<Box<[u8]>>, Closed> {
         let path = wanted.path;
-        let note = |step: &dyn Fn() -> Step| {
-            if let Some(asked) = wanted.asked {
+        let note = |step: &dyn Fn() -> TraceStep| {
+            if let Some(asked) = wanted.request {
                 asked.note(step);
             }
         };
         let not_admitted = |refusal: Refusal| {
-            note(&|| Step::NotAdmitted {
+            note(&|| TraceStep::NotAdmitted {
                 path: path.to_vec(),
                 refusal: refusal.name(),
             });
         };
-        if !matches!(wanted.named, Named::ByClient) {
+        if !matches!(wanted.named, NamedBy::ByClient) {
             self.admit_name(path, wanted.purpose)
                 .inspect_err(|refused| not_admitted(refused.refusal))
                 .map_err(Closed::from)?;
             if self.denies(path) {
-                if let Some(asked) = wanted.asked {
+                if let Some(asked) = wanted.request {
                     self.note_denial(asked, path);
                 }
-                return Err(Refused::from(Refusal::Denied).into());
+                return Err(RefusedAccess::from(Refusal::Denied).into());
             }
         }
         let user = self.admit_by_htaccess(&wanted)?;
         let rules = &self.config.rules;
-        let conditions_hold = |rule: &Rule| {
+        let conditions_hold = |rule: &SiteRule| {
             let hold = |asked| rule.conditions.hold(asked, path, &self.constants);
-            wanted.asked.is_none_or(hold)
+            wanted.request.is_none_or(hold)
         };
         let refused_by = match wanted.named {
-            Named::ByClient | Named::BySite => 0..0,
-            Named::InFrontOfPathInfo { rules: asked } => 0..asked,
-            Named::ByDirectory { from } => from..rules.len(),
-            Named::ByHtaccess => 0..rules.len(),
-            Named::ByScript { permitted } => {
+            NamedBy::ByClient | NamedBy::BySite => 0..0,
+            NamedBy::InFrontOfPathInfo { rules: asked } => 0..asked,
+            NamedBy::ByDirectory { from } => from..rules.len(),
+            NamedBy::ByHtaccess => 0..rules.len(),
+            NamedBy::ByScript { permitted } => {
                 let guards = |number: &&usize| {
                     let rule = &rules[**number];
                     rule.pattern.is_match(path) && conditions_hold(rule)
                 };
-                let mut guarding = self.guards.iter().filter(guards);
+                let mut guarding = self.guard_rules.iter().filter(guards);
                 if !guarding.all(|number| permitted.contains(number)) {
                     not_admitted(Refusal::NotAuthorized);
-                    return Err(Refused::from(Refusal::NotAuthorized).into());
+                    return Err(RefusedAccess::from(Refusal::NotAuthorized).into());
                 }
                 0..rules.len()
             }
@@ -170,11 +170,11 @@ impl Site {
                 && rule.pattern.is_match(path)
                 && conditions_hold(rule)
             {
-                if let Some(asked) = wanted.asked {
+                if let Some(asked) = wanted.request {
                     asked.note_rule(number, path, None);
                 }
                 let refusal = Refusal::Denied;
-                return Err(Refused { refusal, status }.into());
+                return Err(RefusedAccess { refusal, status }.into());
             }
         }
         Ok(user)
@@ -182,34 +182,34 @@ impl Site {
 
     /// Checks the `.htaccess` files, except for the path that the request itself names: that path has been checked
     /// together with what follows it (`ask_htaccess_of_request`).
-    fn admit_by_htaccess(&self, wanted: &Wanted<'_>) -> Result<Option<Box<[u8]>>, Closed> {
-        if self.config.htaccess == Htaccess::On {
+    fn admit_by_htaccess(&self, wanted: &AccessCheck<'_>) -> Result<Option<Box<[u8]>>, Closed> {
+        if self.config.htaccess == HtaccessMode::On {
             // Everything else was found by way of the `.htaccess` files; a name given by a script was not.
-            let (Named::ByScript { .. }, Purpose::Send, Some(asked)) =
-                (wanted.named, wanted.purpose, wanted.asked)
+            let (NamedBy::ByScript { .. }, Purpose::Send, Some(asked)) =
+                (wanted.named, wanted.purpose, wanted.request)
             else {
                 return Ok(None);
             };
             return match self.live_admits(wanted.root, asked.head, wanted.path) {
                 true => Ok(None),
-                false => Err(Refused::from(Refusal::HtaccessDenied).into()),
+                false => Err(RefusedAccess::from(Refusal::HtaccessDenied).into()),
             };
         }
         let hides = match wanted.named {
-            Named::ByClient | Named::InFrontOfPathInfo { .. } => return Ok(None),
-            Named::BySite | Named::ByDirectory { .. } | Named::ByHtaccess => false,
-            Named::ByScript { .. } => true,
+            NamedBy::ByClient | NamedBy::InFrontOfPathInfo { .. } => return Ok(None),
+            NamedBy::BySite | NamedBy::ByDirectory { .. } | NamedBy::ByHtaccess => false,
+            NamedBy::ByScript { .. } => true,
         };
         self.ask_htaccess(&PathQuery {
             root: wanted.root,
             path: wanted.path,
-            requested: wanted.asked,
+            requested: wanted.request,
             query: wanted.query,
             redirected: true,
             hides,
         })
         .inspect_err(|closed| {
-            if let Some(asked) = wanted.asked {
+            if let Some(asked) = wanted.request {
                 asked.note(|| closed.step());
             }
         })
@@ -217,48 +217,54 @@ impl Site {
 
     /// Opens a page of `error_pages`; `None` if it does not exist or is denied. As with nginx and Apache the page is a
     /// file like any other: no client sees a file behind a `deny` by provoking an error.
-    pub(crate) fn error_page(&self, name: &str, head: &RequestHead) -> Option<(File, Meta)> {
-        self.open_page(name, head, Named::BySite, None)
+    pub(crate) fn error_page(&self, name: &str, head: &RequestHead) -> Option<(File, FileMeta)> {
+        self.open_error_page(name, head, NamedBy::BySite, None)
     }
 
     /// Like [`Site::error_page`], for the file that an `ErrorDocument` names: the rules apply to it, and if one of them
     /// requires authentication or authorization, the page is not sent.
-    pub(crate) fn error_document(&self, name: &str, asked: Requested<'_>) -> Option<(File, Meta)> {
-        let named = Named::ByScript { permitted: &[] };
-        self.open_page(name, asked.head, named, Some(asked))
+    pub(crate) fn error_document(
+        &self,
+        name: &str,
+        asked: RuleRequest<'_>,
+    ) -> Option<(File, FileMeta)> {
+        let named = NamedBy::ByScript { permitted: &[] };
+        self.open_error_page(name, asked.head, named, Some(asked))
     }
 
-    fn open_page(
+    fn open_error_page(
         &self,
         name: &str,
         head: &RequestHead,
-        named: Named<'_>,
-        asked: Option<Requested<'_>>,
-    ) -> Option<(File, Meta)> {
+        named: NamedBy<'_>,
+        asked: Option<RuleRequest<'_>>,
+    ) -> Option<(File, FileMeta)> {
         let path = error_page_path(name);
         let path = UrlPath::from_decoded(&path).ok()?;
         if path.is_directory() {
             return None;
         }
         let root = self.root();
-        let wanted = Wanted {
+        let wanted = AccessCheck {
             root: &root,
             path: path.as_bytes(),
             purpose: Purpose::Send,
             named,
-            asked,
+            request: asked,
             query: None,
         };
         self.admit(wanted).ok()?;
-        if self.config.htaccess == Htaccess::On && !self.live_admits(&root, head, path.as_bytes()) {
+        if self.config.htaccess == HtaccessMode::On
+            && !self.live_admits(&root, head, path.as_bytes())
+        {
             return None;
         }
         root.open_file(path.relative()).ok()
     }
 
     /// Checks a path by its name and the configuration alone. Hidden segments are refused for scripts as well.
-    fn admit_name(&self, path: &[u8], purpose: Purpose) -> Result<(), Refused> {
-        if self.holds_passwords(path) {
+    fn admit_name(&self, path: &[u8], purpose: Purpose) -> Result<(), RefusedAccess> {
+        if self.is_password_file(path) {
             return Err(Refusal::PasswordFile.into());
         }
         if purpose == Purpose::Run {
@@ -274,14 +280,14 @@ impl Site {
     }
 
     /// Returns why a path is never sent, by its name alone. The search treats such a path as one where nothing exists.
-    pub(super) fn hidden(&self, path: &[u8]) -> Option<Refusal> {
-        match self.holds_passwords(path) {
+    pub(super) fn hidden_refusal(&self, path: &[u8]) -> Option<Refusal> {
+        match self.is_password_file(path) {
             true => Some(Refusal::PasswordFile),
             false => hidden_name(&self.config, path),
         }
     }
 
-    pub(super) fn holds_passwords(&self, path: &[u8]) -> bool {
+    pub(super) fn is_password_file(&self, path: &[u8]) -> bool {
         self.password_files.iter().any(|file| file == path)
             || self.htaccess.files.holds_passwords(path)
     }
@@ -291,11 +297,11 @@ impl Site {
     }
 
     /// Records that `deny` refuses a path, and by which pattern.
-    pub(super) fn note_denial(&self, asked: Requested<'_>, path: &[u8]) {
+    pub(super) fn note_denial(&self, asked: RuleRequest<'_>, path: &[u8]) {
         asked.note(|| {
             let mut patterns = self.config.deny.iter();
             let pattern = patterns.find(|pattern| pattern.is_match(path));
-            Step::Denied {
+            TraceStep::Denied {
                 path: path.to_vec(),
                 pattern: pattern.map(ToString::to_string).unwrap_or_default(),
             }
@@ -343,7 +349,8 @@ fn is_denied(config: &SiteConfig, path: &[u8]) -> bool {
 }
 
 fn hidden_name(config: &SiteConfig, path: &[u8]) -> Option<Refusal> {
-    let hidden = hidden::hidden_segment(path).or_else(|| hidden::never_sent(last_segment(path)))?;
+    let hidden =
+        hidden::hidden_segment(path).or_else(|| hidden::hidden_file_name(last_segment(path)))?;
     let exposed = config.expose.iter().any(|pattern| pattern.is_match(path));
     (!exposed).then(|| hidden.into())
 }
@@ -351,7 +358,7 @@ fn hidden_name(config: &SiteConfig, path: &[u8]) -> Option<Refusal> {
 /// Like [`hidden_name`], and also refuses the source of programs that the site runs: scripts by the site's own
 /// extensions, compressed or not, and every path that a `cgi` rule matches. `expose` does not apply to these.
 fn name_refusal(config: &SiteConfig, path: &[u8]) -> Option<Refusal> {
-    let name = without_coding(last_segment(path));
+    let name = without_compression_suffix(last_segment(path));
     let program = || {
         config
             .rules

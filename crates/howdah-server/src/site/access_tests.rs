@@ -1,10 +1,10 @@
 use std::fs;
 
-use super::super::config::{Authorizer, FrontController, InternalLocation, Rule};
-use super::super::pattern::Pattern;
-use super::super::template::Template;
-use super::super::words::request;
-use super::super::{Action, ConfigError};
+use super::super::config::{Authorizer, FrontController, InternalLocation, SiteRule};
+use super::super::description::build_request;
+use super::super::pattern::PathPattern;
+use super::super::template::RuleTemplate;
+use super::super::{ConfigError, RouteAction};
 use super::*;
 
 /// Returns a site with at least one path that is closed by each kind of refusal.
@@ -35,12 +35,12 @@ fn site(
     ] {
         fs::write(dir.path().join(file), file).unwrap();
     }
-    let rule = |prefix: &str, action| Rule::new(Pattern::prefix(prefix).unwrap(), action);
+    let rule = |prefix: &str, action| SiteRule::new(PathPattern::prefix(prefix).unwrap(), action);
     let mut config = SiteConfig::for_tests("s", dir.path());
     config.php_extensions.push(".html".into());
-    config.expose = vec![Pattern::glob("**.phpbak").unwrap()];
+    config.expose = vec![PathPattern::glob("**.phpbak").unwrap()];
     config.deny = ["/private/**", "/cgi-bin/secret.pl", "/d/index.php"]
-        .map(|glob| Pattern::glob(glob).unwrap())
+        .map(|glob| PathPattern::glob(glob).unwrap())
         .to_vec();
     let authorizer = Authorizer {
         pool: "guard".into(),
@@ -50,17 +50,20 @@ fn site(
         rule("/members", RuleAction::Authorize(authorizer)),
         rule("/closed", RuleAction::Deny(404)),
         rule("/cgi-bin/", RuleAction::Cgi("programs".into())),
-        rule("/to", RuleAction::Rewrite(Template::parse("$1").unwrap())),
+        rule(
+            "/to",
+            RuleAction::Rewrite(RuleTemplate::parse("$1").unwrap()),
+        ),
     ];
     change(&mut config);
     (dir, Site::new(config, 0))
 }
 
 fn by_script(site: &Site, target: &str, permitted: &[usize]) -> Result<String, (Refusal, u16)> {
-    let head = request("GET", "h", "/script.php").unwrap();
+    let head = build_request("GET", "h", "/script.php").unwrap();
     let plan = site.accel_redirect(
         target.as_bytes(),
-        Requested::anybody(&head),
+        RuleRequest::without_client(&head),
         permitted,
         None,
     );
@@ -69,7 +72,7 @@ fn by_script(site: &Site, target: &str, permitted: &[usize]) -> Result<String, (
 }
 
 #[test]
-fn a_script_has_nothing_sent_that_a_client_is_refused() {
+fn accel_redirect_sends_nothing_that_a_client_is_refused() {
     use Refusal::{Denied, DotFile, NotAuthorized, NotFound, ProgramSource};
     let (_dir, site) = site(|_| {});
     let site = site.unwrap();
@@ -99,7 +102,7 @@ fn a_script_has_nothing_sent_that_a_client_is_refused() {
 }
 
 #[test]
-fn every_way_a_client_has_leads_through_the_same_check() {
+fn access_check_applies_to_every_way_to_a_file() {
     let (_dir, site) = site(|_| {});
     let site = site.unwrap();
     for (target, expected) in [
@@ -123,16 +126,16 @@ fn every_way_a_client_has_leads_through_the_same_check() {
         ("/index.php/private/s.php", "403 Denied"),
         ("/index.php/a/s.php", "run"),
     ] {
-        let head = request("GET", "h", target).unwrap();
+        let head = build_request("GET", "h", target).unwrap();
         assert_eq!(in_words(site.route(&head).action), expected, "{target}");
     }
 }
 
-fn in_words(action: Action) -> String {
+fn in_words(action: RouteAction) -> String {
     match action {
-        Action::Static(_) => "200".to_owned(),
-        Action::Script(_) => "run".to_owned(),
-        Action::Refused {
+        RouteAction::Static(_) => "200".to_owned(),
+        RouteAction::Script(_) => "run".to_owned(),
+        RouteAction::Refused {
             status, refusal, ..
         } => format!("{status} {refusal}"),
         other => format!("{other:?}"),
@@ -142,8 +145,8 @@ fn in_words(action: Action) -> String {
 /// Returns a site whose `.htaccess` files lead to paths that its rules close.
 fn led_by_files(change: impl FnOnce(&mut SiteConfig)) -> (tempfile::TempDir, Site) {
     let (dir, site) = site(|config| {
-        config.htaccess = Htaccess::On;
-        let path = |path: &str, action| Rule::new(Pattern::exact(path).unwrap(), action);
+        config.htaccess = HtaccessMode::On;
+        let path = |path: &str, action| SiteRule::new(PathPattern::exact(path).unwrap(), action);
         let mut posted = path("/up/u.php", RuleAction::Deny(403));
         posted.conditions.methods = vec!["POST".into()];
         let index = path("/index.php", RuleAction::Deny(410));
@@ -159,7 +162,7 @@ fn led_by_files(change: impl FnOnce(&mut SiteConfig)) -> (tempfile::TempDir, Sit
 }
 
 #[test]
-fn what_an_htaccess_file_leads_to_is_refused_as_to_a_client() {
+fn htaccess_targets_are_refused_like_client_paths() {
     let (_dir, site) = led_by_files(|_| {});
     for (asked, expected) in [
         ("GET /a.css-led", "200"),
@@ -179,25 +182,25 @@ fn what_an_htaccess_file_leads_to_is_refused_as_to_a_client() {
         ("GET /to/closed/c.php-led", "404 Denied"),
     ] {
         let (method, target) = asked.split_once(' ').unwrap();
-        let head = request(method, "h", target).unwrap();
+        let head = build_request(method, "h", target).unwrap();
         assert_eq!(in_words(site.route(&head).action), expected, "{asked}");
     }
-    let head = request("GET", "h", "/members/m.txt-led").unwrap();
+    let head = build_request("GET", "h", "/members/m.txt-led").unwrap();
     let route = site.route(&head);
-    assert_eq!(route.info.guarding_rules(), [0], "an authorizer is asked");
+    assert_eq!(route.info.guard_rules(), [0], "an authorizer is asked");
     for (document, is_sent) in [
         ("/a.css", true),
         ("/closed/c.txt", false),
         ("/members/m.txt", false),
         ("/private/s.txt", false),
     ] {
-        let opened = site.error_document(document, Requested::anybody(&head));
+        let opened = site.error_document(document, RuleRequest::without_client(&head));
         assert_eq!(opened.is_some(), is_sent, "{document}");
     }
 }
 
 #[test]
-fn the_sites_front_controller_answers_although_clients_may_not_name_it() {
+fn front_controller_runs_although_clients_may_not_name_it() {
     let (_dir, site) = led_by_files(|config| {
         config.front_controller = Some(FrontController {
             script: "/index.php".into(),
@@ -211,13 +214,13 @@ fn the_sites_front_controller_answers_although_clients_may_not_name_it() {
         ("/index.php", "410 Denied"),
         ("/index.php/info", "410 Denied"),
     ] {
-        let head = request("GET", "h", target).unwrap();
+        let head = build_request("GET", "h", target).unwrap();
         assert_eq!(in_words(site.route(&head).action), expected, "{target}");
     }
 }
 
 #[test]
-fn an_error_page_is_a_file_like_any_other() {
+fn error_page_is_checked_like_any_other_file() {
     for (page, expected) in [
         ("a.css", None),
         ("/a.css", None),
@@ -230,7 +233,7 @@ fn an_error_page_is_a_file_like_any_other() {
         let (_dir, site) = site(|config| config.error_pages = vec![(404, page.to_owned())]);
         let found = match site {
             Ok(site) => {
-                let asked = request("GET", "h", "/").unwrap();
+                let asked = build_request("GET", "h", "/").unwrap();
                 assert!(site.error_page(page, &asked).is_some(), "{page}");
                 None
             }
@@ -244,7 +247,7 @@ fn an_error_page_is_a_file_like_any_other() {
 }
 
 #[test]
-fn what_the_administrator_opens_beside_the_site_is_not_the_sites_to_refuse() {
+fn sendfile_directories_are_not_subject_to_the_sites_refusals() {
     let (dir, site) = site(|config| {
         config.internal = vec![InternalLocation {
             prefix: "/protected/".into(),
@@ -272,8 +275,8 @@ fn path_translated_names_nothing_that_is_closed() {
         ("/cgi-bin/a.pl/members/m.txt", false),
         ("/cgi-bin/a.pl/.env", false),
     ] {
-        let head = request("GET", "h", target).unwrap();
-        let Action::Script(found) = site.route(&head).action else {
+        let head = build_request("GET", "h", target).unwrap();
+        let RouteAction::Script(found) = site.route(&head).action else {
             panic!("{target}");
         };
         assert!(!found.script.path_info().is_empty(), "{target}");
@@ -286,8 +289,8 @@ fn path_translated_names_nothing_that_is_closed() {
 }
 
 #[test]
-fn a_password_file_that_an_htaccess_file_names_is_never_sent() {
-    let (dir, site) = site(|config| config.htaccess = Htaccess::On);
+fn password_file_that_an_htaccess_file_names_is_never_sent() {
+    let (dir, site) = site(|config| config.htaccess = HtaccessMode::On);
     let site = site.unwrap();
     let at = |name: &str| dir.path().join(name);
     fs::write(at("up/users"), "owner:hash").unwrap();
@@ -298,10 +301,10 @@ fn a_password_file_that_an_htaccess_file_names_is_never_sent() {
         at("d/linked").display()
     );
     fs::write(at(".htaccess"), names).unwrap();
-    let head = |target| request("GET", "h", target).unwrap();
+    let head = |target| build_request("GET", "h", target).unwrap();
     for target in ["/up/users", "/up/groups", "/d/linked", "/to/up/users"] {
         let action = site.route(&head(target)).action;
-        let Action::Refused { refusal, .. } = action else {
+        let RouteAction::Refused { refusal, .. } = action else {
             panic!("{target}: {action:?}");
         };
         assert_eq!(refusal, Refusal::PasswordFile, "{target}");
@@ -310,10 +313,10 @@ fn a_password_file_that_an_htaccess_file_names_is_never_sent() {
     // No other file is treated as a password file.
     assert!(matches!(
         site.route(&head("/a.css")).action,
-        Action::Static(_)
+        RouteAction::Static(_)
     ));
     // An editor that rewrites `.htaccess` removes the line for a moment: the password file stays closed.
     fs::write(at(".htaccess"), "").unwrap();
     let action = site.route(&head("/up/users")).action;
-    assert!(matches!(action, Action::Refused { .. }), "{action:?}");
+    assert!(matches!(action, RouteAction::Refused { .. }), "{action:?}");
 }

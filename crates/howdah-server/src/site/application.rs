@@ -92,7 +92,7 @@ impl Application {
     }
 
     /// Returns the verb for "is in", `lies` or `lie`, because `plain PHP files` is a plural.
-    pub fn lies(self) -> &'static str {
+    pub fn location_verb(self) -> &'static str {
         match self {
             Application::PlainPhp | Application::Files => "lie",
             _ => "lies",

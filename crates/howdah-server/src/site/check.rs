@@ -3,10 +3,10 @@
 use howdah_proto::response::is_field_value;
 
 use super::access::error_page_refusal;
-use super::config::{Rule, RuleAction, SiteConfig, TryFile};
-use super::mistake::ConfigError;
+use super::config::{RuleAction, SiteConfig, SiteRule, TryFile};
+use super::config_error::ConfigError;
 use super::redirect_check;
-use super::template::Template;
+use super::template::RuleTemplate;
 use crate::docroot::path::UrlPath;
 
 /// Returns all mistakes of `config` that can be found without opening a file, except those of its rules
@@ -75,10 +75,10 @@ fn check_value(value: &str, errors: &mut Vec<ConfigError>) {
 }
 
 /// Returns all mistakes of a rule that can be found without opening a file.
-pub fn check_rule(rule: &Rule) -> Vec<ConfigError> {
+pub fn check_rule(rule: &SiteRule) -> Vec<ConfigError> {
     let mut found = Vec::new();
     let errors = &mut found;
-    let mut template = |to: &Template| {
+    let mut template = |to: &RuleTemplate| {
         if let Err(error) = to.check(&rule.pattern) {
             errors.push(ConfigError::Template(error));
         }

@@ -6,41 +6,41 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use howdah_http::message::RequestHead;
-use howdah_http::network::Network;
+use howdah_http::network::AddressBlock;
 use howdah_proto::variables::Var;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::network_file::NetworkFile;
-use super::pattern::{Pattern, PatternError};
+use super::pattern::{PathPattern, PatternError};
 use super::visitor::Visitor;
 use crate::client_address::Client;
 
 /// The maximum size of a compiled expression, in bytes.
-const REGEX_SIZE: usize = 1 << 20;
+const MAX_REGEX_BYTES: usize = 1 << 20;
 /// How many parameters or cookies of a request are inspected; PHP's `max_input_vars`.
-const MOST_PAIRS: usize = 1000;
+const MAX_INSPECTED_PAIRS: usize = 1000;
 
 /// A request as the rules see it.
 #[derive(Clone, Copy, Debug)]
-pub struct Requested<'a> {
+pub struct RuleRequest<'a> {
     /// Method, target and headers, as the client sent them.
     pub head: &'a RequestHead,
     /// Who sends it.
     pub visitor: Visitor<'a>,
 }
 
-impl<'a> Requested<'a> {
+impl<'a> RuleRequest<'a> {
     /// Returns a request of an unknown visitor.
-    pub fn anybody(head: &'a RequestHead) -> Requested<'a> {
-        Requested {
+    pub fn without_client(head: &'a RequestHead) -> RuleRequest<'a> {
+        RuleRequest {
             head,
             visitor: Visitor::default(),
         }
     }
 
     /// The same request, without noting its steps.
-    pub(super) fn untraced(self) -> Requested<'a> {
-        Requested {
+    pub(super) fn untraced(self) -> RuleRequest<'a> {
+        RuleRequest {
             visitor: Visitor {
                 trace: None,
                 ..self.visitor
@@ -52,45 +52,45 @@ impl<'a> Requested<'a> {
 
 /// The conditions of a rule, in addition to its path.
 #[derive(Clone, Debug, Default)]
-pub struct Conditions {
+pub struct RuleConditions {
     /// `methods`: the allowed methods; empty for any.
     pub methods: Vec<String>,
     /// `query`: parameters.
-    pub query: Vec<(String, Test)>,
+    pub query: Vec<(String, ValueTest)>,
     /// `cookie`: cookies.
-    pub cookie: Vec<(String, Test)>,
+    pub cookie: Vec<(String, ValueTest)>,
     /// `header`: request headers.
-    pub header: Vec<(String, Test)>,
+    pub header: Vec<(String, ValueTest)>,
     /// `env`: variables.
-    pub env: Vec<(String, Test)>,
+    pub env: Vec<(String, ValueTest)>,
     /// `from`, `from_file`: where the client is; `None` for anywhere.
-    pub from: Option<From>,
+    pub from: Option<ClientAddresses>,
     /// `not`: exceptions, of which none may apply.
-    pub not: Vec<Exception>,
+    pub not: Vec<RuleException>,
 }
 
 /// An exception: requests that a rule does not apply to.
 #[derive(Clone, Debug)]
-pub struct Exception {
+pub struct RuleException {
     /// `path` | `prefix` | `glob` | `regex`; `None` for any path.
-    pub pattern: Option<Pattern>,
+    pub pattern: Option<PathPattern>,
     /// The conditions, all of which must hold for the exception to apply.
-    pub conditions: Conditions,
+    pub conditions: RuleConditions,
 }
 
 /// The client addresses that a rule applies to. One match is enough.
 #[derive(Clone, Debug, Default)]
-pub struct From {
+pub struct ClientAddresses {
     /// Networks that the address may be in.
-    pub networks: Vec<Network>,
+    pub networks: Vec<AddressBlock>,
     /// Whether a client on a unix socket, which has no address, matches.
     pub unix: bool,
     /// A list of networks in a file that the address may be in.
     pub file: Option<Arc<NetworkFile>>,
 }
 
-impl From {
-    fn has(&self, client: &Client<'_>) -> bool {
+impl ClientAddresses {
+    fn contains_client(&self, client: &Client<'_>) -> bool {
         let Some(address) = client.address else {
             return self.unix;
         };
@@ -106,7 +106,7 @@ impl From {
 
 /// A test of a value.
 #[derive(Clone, Debug)]
-pub enum Test {
+pub enum ValueTest {
     /// `""`: the value is missing or empty.
     Absent,
     /// `"*"`: the value is present and not empty.
@@ -115,12 +115,12 @@ pub enum Test {
     Matches(Regex),
 }
 
-impl Test {
+impl ValueTest {
     /// Parses a test: a text in which `*` matches any text, `~ EXPRESSION`, or `~* EXPRESSION` for any case.
-    pub fn parse(text: &str) -> Result<Test, PatternError> {
+    pub fn parse(text: &str) -> Result<ValueTest, PatternError> {
         let (expression, any_case) = match (text, text.strip_prefix("~*"), text.strip_prefix('~')) {
-            ("", ..) => return Ok(Test::Absent),
-            ("*", ..) => return Ok(Test::Present),
+            ("", ..) => return Ok(ValueTest::Absent),
+            ("*", ..) => return Ok(ValueTest::Present),
             (_, Some(expression), _) => (Cow::Borrowed(expression.trim_start()), true),
             (_, _, Some(expression)) => (Cow::Borrowed(expression.trim_start()), false),
             _ => {
@@ -133,27 +133,27 @@ impl Test {
             .unicode(false)
             .case_insensitive(any_case)
             .dot_matches_new_line(true)
-            .size_limit(REGEX_SIZE)
+            .size_limit(MAX_REGEX_BYTES)
             .build();
         let regex = regex.map_err(|why| PatternError::BadRegex(why.to_string()))?;
-        Ok(Test::Matches(regex))
+        Ok(ValueTest::Matches(regex))
     }
 
-    /// Returns whether one of the values satisfies the test; for [`Test::Absent`], whether all of them are empty.
+    /// Returns whether one of the values satisfies the test; for [`ValueTest::Absent`], whether all of them are empty.
     fn holds<'v>(&self, mut values: impl Iterator<Item = Cow<'v, [u8]>>) -> bool {
         match self {
-            Test::Absent => values.all(|value| value.is_empty()),
-            Test::Present => values.any(|value| !value.is_empty()),
-            Test::Matches(regex) => values.any(|value| regex.is_match(&value)),
+            ValueTest::Absent => values.all(|value| value.is_empty()),
+            ValueTest::Present => values.any(|value| !value.is_empty()),
+            ValueTest::Matches(regex) => values.any(|value| regex.is_match(&value)),
         }
     }
 }
 
-impl Conditions {
+impl RuleConditions {
     /// Returns whether the conditions depend on more than the key of a stored page contains, that is, on who requests
     /// the page and not only on which page it is. Parameters count, because the key omits those that do not change a
     /// page.
-    pub fn ask_who(&self) -> bool {
+    pub fn depend_on_client(&self) -> bool {
         let has = |method: &str| self.methods.iter().any(|known| known == method);
         self.from.is_some()
             || !self.cookie.is_empty()
@@ -161,8 +161,8 @@ impl Conditions {
             || !self.query.is_empty()
             // One stored page is used for both methods.
             || has("GET") != has("HEAD")
-            || self.env.iter().any(|(name, _)| differs(name))
-            || self.not.iter().any(|except| except.conditions.ask_who())
+            || self.env.iter().any(|(name, _)| varies_by_client(name))
+            || self.not.iter().any(|except| except.conditions.depend_on_client())
     }
 
     /// Returns the lists of networks that the conditions use.
@@ -182,42 +182,47 @@ impl Conditions {
     }
 
     /// Returns whether the conditions allow this method.
-    pub(super) fn have_method(&self, method: &[u8]) -> bool {
+    pub(super) fn allow_method(&self, method: &[u8]) -> bool {
         self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == method)
     }
 
     /// Returns whether all conditions hold for this request, whose path is now `path`. `constants` are variables that
     /// are the same for all requests.
-    pub fn hold(&self, asked: Requested<'_>, path: &[u8], constants: &[(String, String)]) -> bool {
-        self.why_not(asked, path, constants).is_none()
+    pub fn hold(
+        &self,
+        asked: RuleRequest<'_>,
+        path: &[u8],
+        constants: &[(String, String)],
+    ) -> bool {
+        self.first_failed(asked, path, constants).is_none()
     }
 
     /// Returns the name of the first condition that does not hold; `None` if all of them hold.
-    pub fn why_not(
+    pub fn first_failed(
         &self,
-        asked: Requested<'_>,
+        asked: RuleRequest<'_>,
         path: &[u8],
         constants: &[(String, String)],
     ) -> Option<&'static str> {
         let (head, client) = (asked.head, asked.visitor.client);
-        if !self.have_method(head.method()) {
+        if !self.allow_method(head.method()) {
             return Some("methods");
         }
         if let Some(from) = &self.from
-            && !from.has(client)
+            && !from.contains_client(client)
         {
             return Some(match from.file {
                 Some(_) => "from_file",
                 None => "from",
             });
         }
-        let header = |(name, test): &(String, Test)| {
+        let header = |(name, test): &(String, ValueTest)| {
             test.holds(head.header_all(name.as_bytes()).map(Cow::Borrowed))
         };
-        let query = |(name, test): &(String, Test)| test.holds(parameters(head, name));
+        let query = |(name, test): &(String, ValueTest)| test.holds(parameters(head, name));
         let cookie =
-            |(name, test): &(String, Test)| test.holds(cookies(head, name).map(Cow::Borrowed));
-        let env = |(name, test): &(String, Test)| {
+            |(name, test): &(String, ValueTest)| test.holds(cookies(head, name).map(Cow::Borrowed));
+        let env = |(name, test): &(String, ValueTest)| {
             test.holds(variable(asked, name, constants).into_iter())
         };
         if !self.header.iter().all(header) {
@@ -232,7 +237,7 @@ impl Conditions {
         if !self.env.iter().all(env) {
             return Some("env");
         }
-        let excepted = |except: &Exception| {
+        let excepted = |except: &RuleException| {
             let pattern = except.pattern.as_ref();
             pattern.is_none_or(|pattern| pattern.is_sure_match(path))
                 && except.conditions.hold(asked, path, constants)
@@ -245,7 +250,7 @@ impl Conditions {
 /// and ` a` are `a`.
 fn parameters<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     let pairs = head.query().unwrap_or_default().split(|b| *b == b'&');
-    pairs.take(MOST_PAIRS).filter_map(move |pair| {
+    pairs.take(MAX_INSPECTED_PAIRS).filter_map(move |pair| {
         let equals = pair.iter().position(|b| *b == b'=');
         let (key, value) = pair.split_at(equals.unwrap_or(pair.len()));
         is_named(&decoded(key), name).then(|| decoded(value.get(1..).unwrap_or_default()))
@@ -265,7 +270,7 @@ pub(crate) fn cookies<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator
     let pairs = head
         .header_all(b"cookie")
         .flat_map(|line| line.split(|b| *b == b';'));
-    pairs.take(MOST_PAIRS).filter_map(move |pair| {
+    pairs.take(MAX_INSPECTED_PAIRS).filter_map(move |pair| {
         let pair = pair.trim_ascii();
         let equals = pair.iter().position(|b| *b == b'=')?;
         is_named(&pair[..equals], name).then_some(&pair[equals + 1..])
@@ -295,7 +300,7 @@ fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Returns whether a variable's value may differ between requests for the same stored page.
-fn differs(name: &str) -> bool {
+fn varies_by_client(name: &str) -> bool {
     match Var::from_name(name.as_bytes()) {
         Some(Var::Https | Var::RequestScheme) => false,
         Some(_) => true,
@@ -305,7 +310,7 @@ fn differs(name: &str) -> bool {
 
 /// Returns the value of a variable: from the request's connection, else from the constants.
 fn variable<'a>(
-    asked: Requested<'a>,
+    asked: RuleRequest<'a>,
     name: &str,
     constants: &'a [(String, String)],
 ) -> Option<Cow<'a, [u8]>> {

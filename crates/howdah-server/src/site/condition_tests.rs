@@ -1,24 +1,24 @@
 //! Conditions one by one, and combined.
 
 use super::*;
-use crate::client_address::UNKNOWN;
+use crate::client_address::UNKNOWN_CLIENT;
 use crate::testing::request;
 
-fn test(text: &str) -> Test {
-    Test::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
+fn test(text: &str) -> ValueTest {
+    ValueTest::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
 }
 
-fn one(name: &str, text: &str) -> Vec<(String, Test)> {
+fn one(name: &str, text: &str) -> Vec<(String, ValueTest)> {
     vec![(name.to_owned(), test(text))]
 }
 
-fn hold(conditions: &Conditions, target: &str, fields: &[(&str, &str)]) -> bool {
+fn hold(conditions: &RuleConditions, target: &str, fields: &[(&str, &str)]) -> bool {
     let head = request("GET", target, fields);
-    conditions.hold(Requested::anybody(&head), b"/", &[])
+    conditions.hold(RuleRequest::without_client(&head), b"/", &[])
 }
 
 #[test]
-fn a_test_is_a_text_with_stars_or_an_expression() {
+fn value_test_is_a_text_with_stars_or_an_expression() {
     for (text, value, expected) in [
         ("bot", "bot", true),
         ("bot", "robot", false),
@@ -39,15 +39,15 @@ fn a_test_is_a_text_with_stars_or_an_expression() {
         assert_eq!(test(text).holds(values), expected, "{text} {value}");
     }
     for bad in ["~ (", "~*[", "~ (a{1000}){1000}"] {
-        assert!(Test::parse(bad).is_err(), "{bad}");
+        assert!(ValueTest::parse(bad).is_err(), "{bad}");
     }
 }
 
 #[test]
-fn a_parameter_is_named_as_php_names_it_and_compared_decoded() {
-    let author = Conditions {
+fn query_parameter_is_named_as_in_php_and_compared_decoded() {
+    let author = RuleConditions {
         query: one("author", "~ ^[0-9]+$"),
-        ..Conditions::default()
+        ..RuleConditions::default()
     };
     for (target, expected) in [
         ("/?author=1", true),
@@ -64,20 +64,20 @@ fn a_parameter_is_named_as_php_names_it_and_compared_decoded() {
     ] {
         assert_eq!(hold(&author, target, &[]), expected, "{target}");
     }
-    let without = Conditions {
+    let without = RuleConditions {
         query: one("q", ""),
-        ..Conditions::default()
+        ..RuleConditions::default()
     };
     assert!(hold(&without, "/?q=", &[]) && hold(&without, "/", &[]));
     assert!(!hold(&without, "/?q=&q=x", &[]));
 }
 
 #[test]
-fn cookies_and_fields_count_wherever_they_stand() {
-    let both = Conditions {
+fn conditions_find_cookies_and_headers_at_any_position() {
+    let both = RuleConditions {
         cookie: one("beta", "on"),
         header: one("X-Api", "*"),
-        ..Conditions::default()
+        ..RuleConditions::default()
     };
     let fields = [("Cookie", "a=b; beta=on"), ("x-api", ""), ("X-API", "1")];
     assert!(hold(&both, "/", &fields));
@@ -87,17 +87,17 @@ fn cookies_and_fields_count_wherever_they_stand() {
         "/",
         &[("Cookie", "xbeta=on;beta=off"), ("X-Api", "1")]
     ));
-    assert!(both.ask_who() && !Conditions::default().ask_who());
+    assert!(both.depend_on_client() && !RuleConditions::default().depend_on_client());
 }
 
 #[test]
-fn an_address_counts_as_resolved_and_none_is_nowhere() {
-    let from = Conditions {
-        from: Some(From {
+fn conditions_use_the_resolved_client_address() {
+    let from = RuleConditions {
+        from: Some(ClientAddresses {
             networks: vec!["10.0.0.0/8".parse().unwrap()],
-            ..From::default()
+            ..ClientAddresses::default()
         }),
-        ..Conditions::default()
+        ..RuleConditions::default()
     };
     let head = request("GET", "/", &[]);
     for (address, expected) in [
@@ -108,9 +108,9 @@ fn an_address_counts_as_resolved_and_none_is_nowhere() {
     ] {
         let client = Client {
             address: address.map(|text| text.parse().unwrap()),
-            ..UNKNOWN.clone()
+            ..UNKNOWN_CLIENT.clone()
         };
-        let asked = Requested {
+        let asked = RuleRequest {
             head: &head,
             visitor: Visitor {
                 client: &client,
@@ -119,18 +119,18 @@ fn an_address_counts_as_resolved_and_none_is_nowhere() {
         };
         assert_eq!(from.hold(asked, b"/", &[]), expected, "{address:?}");
         assert_eq!(
-            from.why_not(asked, b"/", &[]),
+            from.first_failed(asked, b"/", &[]),
             (!expected).then_some("from")
         );
     }
 }
 
 #[test]
-fn variables_are_the_connections_then_the_constants() {
+fn condition_variables_are_the_connections_then_the_constants() {
     let constants = [("APP_ENV".to_owned(), "staging".to_owned())];
-    let env = |name, text| Conditions {
+    let env = |name, text| RuleConditions {
         env: one(name, text),
-        ..Conditions::default()
+        ..RuleConditions::default()
     };
     let head = request("GET", "/", &[]);
     for (name, text, expected) in [
@@ -141,31 +141,31 @@ fn variables_are_the_connections_then_the_constants() {
         ("REQUEST_SCHEME", "http", true),
         ("SERVER_PROTOCOL", "HTTP/1.1", true),
     ] {
-        let holds = env(name, text).hold(Requested::anybody(&head), b"/", &constants);
+        let holds = env(name, text).hold(RuleRequest::without_client(&head), b"/", &constants);
         assert_eq!(holds, expected, "{name} {text}");
     }
 }
 
 #[test]
-fn all_must_hold_and_none_of_the_exceptions() {
-    let rule = Conditions {
+fn conditions_must_all_hold_and_no_exception() {
+    let rule = RuleConditions {
         methods: vec!["GET".to_owned(), "POST".to_owned()],
         header: one("User-Agent", "~* bot"),
         not: vec![
-            Exception {
-                pattern: Some(Pattern::prefix("/open").unwrap()),
-                conditions: Conditions::default(),
+            RuleException {
+                pattern: Some(PathPattern::prefix("/open").unwrap()),
+                conditions: RuleConditions::default(),
             },
-            Exception {
+            RuleException {
                 pattern: None,
-                conditions: Conditions {
+                conditions: RuleConditions {
                     header: one("User-Agent", "*Googlebot*"),
                     cookie: one("pass", "1"),
-                    ..Conditions::default()
+                    ..RuleConditions::default()
                 },
             },
         ],
-        ..Conditions::default()
+        ..RuleConditions::default()
     };
     for (method, path, agent, cookie, why) in [
         ("GET", "/x", "BadBot", "", None),
@@ -179,8 +179,8 @@ fn all_must_hold_and_none_of_the_exceptions() {
         ("GET", "/x", "BadBot", "pass=1", None),
     ] {
         let head = request(method, path, &[("User-Agent", agent), ("Cookie", cookie)]);
-        let found = rule.why_not(Requested::anybody(&head), path.as_bytes(), &[]);
+        let found = rule.first_failed(RuleRequest::without_client(&head), path.as_bytes(), &[]);
         assert_eq!(found, why, "{method} {path} {agent} {cookie}");
     }
-    assert!(rule.ask_who());
+    assert!(rule.depend_on_client());
 }

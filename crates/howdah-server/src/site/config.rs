@@ -9,16 +9,16 @@ use std::sync::Arc;
 use howdah_proto::response::{is_field_value, is_token};
 use http::uri::PathAndQuery;
 
-use super::condition::Conditions;
-use super::mistake::ConfigError;
+use super::condition::RuleConditions;
+use super::config_error::ConfigError;
 use super::network_file::NetworkFile;
-use super::pattern::Pattern;
-use super::template::Template;
+use super::pattern::PathPattern;
+use super::template::RuleTemplate;
 use crate::authentication::Authentication;
 pub use crate::cache_config::CacheConfig;
 use crate::docroot::root::Symlinks;
-use crate::limiter::Limit;
-use crate::proxy::Proxy;
+use crate::limiter::ClientLimit;
+use crate::proxy::ServerGroup;
 
 /// One `[[site]]` of the configuration, checked but not yet opened.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct SiteConfig {
     /// `root`: the directory that is served.
     pub root: PathBuf,
     /// `htaccess`: how `.htaccess` files are treated.
-    pub htaccess: Htaccess,
+    pub htaccess: HtaccessMode,
     /// `symlinks`: what links below the root may point to.
     pub symlinks: Symlinks,
     /// `index`: the file names that are tried in a directory, in order.
@@ -53,11 +53,11 @@ pub struct SiteConfig {
     /// `php_extensions`: the extensions of scripts, with the dot.
     pub php_extensions: Vec<String>,
     /// `deny`: paths that are never sent or run, whatever led there.
-    pub deny: Vec<Pattern>,
+    pub deny: Vec<PathPattern>,
     /// `expose`: paths that are sent although their name is on the list of names that are never sent (`hidden.rs`).
-    pub expose: Vec<Pattern>,
+    pub expose: Vec<PathPattern>,
     /// `[[site.rule]]`, in order.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<SiteRule>,
     /// `cache_control` and `type` of `[[site.rule]]`: the first match determines how a file is sent.
     pub static_rules: Vec<StaticRule>,
     /// `[site.types]`: media types by extension (without dot, lower case), which take precedence over the built-in
@@ -99,7 +99,7 @@ impl SiteConfig {
     /// Returns the numbers of the rules that limit clients.
     pub(super) fn limits(&self) -> impl Iterator<Item = usize> {
         let rules = self.rules.iter().enumerate();
-        let limits = |rule: &Rule| matches!(rule.action, RuleAction::Limit(_));
+        let limits = |rule: &SiteRule| matches!(rule.action, RuleAction::Limit(_));
         rules.filter_map(move |(number, rule)| limits(rule).then_some(number))
     }
 
@@ -120,7 +120,7 @@ impl SiteConfig {
     /// Returns whether a rewrite or `try_files` may lead to scripts that neither the path nor the front controller
     /// names.
     pub(super) fn leads_to_other_scripts(&self) -> bool {
-        let rewrites = |rule: &Rule| matches!(rule.action, RuleAction::Rewrite(_));
+        let rewrites = |rule: &SiteRule| matches!(rule.action, RuleAction::Rewrite(_));
         self.rules.iter().any(rewrites)
             || self
                 .try_files
@@ -139,19 +139,19 @@ impl SiteConfig {
             pool: "www".to_owned(),
             php_extensions: vec![".php".to_owned()],
             max_body_size: 1 << 30,
-            ..SiteConfig::blank(name, root)
+            ..SiteConfig::empty(name, root)
         }
     }
 
     /// Returns an empty configuration, which the options fill in.
-    pub fn blank(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
+    pub fn empty(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
         SiteConfig {
             name: name.into(),
             hosts: Vec::new(),
             listen: Vec::new(),
             https_port: None,
             root: root.into(),
-            htaccess: Htaccess::Deny,
+            htaccess: HtaccessMode::Deny,
             symlinks: Symlinks::Follow,
             index: Vec::new(),
             try_files: Vec::new(),
@@ -182,7 +182,7 @@ impl SiteConfig {
 
 /// How Apache's `.htaccess` files are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Htaccess {
+pub enum HtaccessMode {
     /// `on`: they decide about every request, as under Apache.
     On,
     /// `deny`: paths that they deny are refused; the rest of them is ignored.
@@ -249,7 +249,7 @@ pub enum TryFile {
     /// `$uri/`: the path as a directory with an index file.
     Directory,
     /// A path made from a template (`/cache$uri.html`, `/index.php?$query`): a file or script.
-    Target(Template),
+    Target(RuleTemplate),
     /// `=404`: this status. Entries after it are never reached.
     Status(u16),
 }
@@ -267,9 +267,9 @@ impl TryFile {
                         _ => Err(ConfigError::BadStatus(status.to_owned(), "400 to 599")),
                     };
                 }
-                let template = Template::parse(text).map_err(ConfigError::Template)?;
+                let template = RuleTemplate::parse(text).map_err(ConfigError::Template)?;
                 template
-                    .check(&Pattern::Exact(Vec::new()))
+                    .check(&PathPattern::Exact(Vec::new()))
                     .map_err(ConfigError::Template)?;
                 if !text.starts_with('/') && !text.starts_with("$uri") {
                     return Err(ConfigError::RelativeTarget(text.to_owned()));
@@ -317,11 +317,11 @@ pub enum RequestBuffering {
 
 /// A rule: what to do with which requests.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub struct SiteRule {
     /// `path` | `prefix` | `glob` | `regex`
-    pub pattern: Pattern,
+    pub pattern: PathPattern,
     /// Conditions on the request, in addition to its path.
-    pub conditions: Conditions,
+    pub conditions: RuleConditions,
     /// `if_missing`: the rule applies only if the path names no file, script or directory with an index.
     pub if_missing: bool,
     /// What the rule does with a request that matches.
@@ -332,12 +332,12 @@ pub struct Rule {
     pub line: Option<usize>,
 }
 
-impl Rule {
+impl SiteRule {
     /// Returns a rule for all requests to paths that match.
-    pub fn new(pattern: Pattern, action: RuleAction) -> Rule {
-        Rule {
+    pub fn new(pattern: PathPattern, action: RuleAction) -> SiteRule {
+        SiteRule {
             pattern,
-            conditions: Conditions::default(),
+            conditions: RuleConditions::default(),
             if_missing: false,
             action,
             file: None,
@@ -346,13 +346,13 @@ impl Rule {
     }
 
     /// Returns whether the rule gives different clients different responses for the same page.
-    pub(super) fn is_personal(&self) -> bool {
-        self.conditions.ask_who() && !self.action.is_guard()
+    pub(super) fn varies_response_by_client(&self) -> bool {
+        self.conditions.depend_on_client() && !self.action.is_guard()
     }
 
     /// Returns whether the route of a request depends on who sends it.
-    pub(super) fn asks_who(&self) -> bool {
-        self.conditions.ask_who() && !matches!(self.action, RuleAction::Limit(_))
+    pub(super) fn depends_on_client(&self) -> bool {
+        self.conditions.depend_on_client() && !matches!(self.action, RuleAction::Limit(_))
     }
 }
 
@@ -365,11 +365,11 @@ pub enum RuleAction {
         /// The status code of the redirect.
         status: u16,
         /// The target of the redirect, a path or a URL.
-        to: Template,
+        to: RuleTemplate,
     },
     /// `rewrite = TARGET`: continues with this path (and query) in place of the request's; later rules see the new
     /// path. The request's query is appended to the target's own.
-    Rewrite(Template),
+    Rewrite(RuleTemplate),
     /// `deny = STATUS`: 403, 404 or 410.
     Deny(u16),
     /// `return = STATUS`, `body`, `type`
@@ -388,7 +388,7 @@ pub enum RuleAction {
     /// sent.
     Cgi(Arc<str>),
     /// `proxy = URL`: the request is passed to another server, whatever lies at the path.
-    Proxy(Arc<Proxy>),
+    Proxy(Arc<ServerGroup>),
     /// `authorizer = POOL`: a FastCGI authorizer decides whether the request is permitted.
     Authorize(Authorizer),
     /// `auth_request = URL`: another server decides whether the request is permitted.
@@ -398,7 +398,7 @@ pub enum RuleAction {
     /// `set_header`, `add_header`; later rules still apply.
     Header(HeaderEdit),
     /// `rate` and the related options: how much one client may request. Several rules may share one limit.
-    Limit(Arc<Limit>),
+    Limit(Arc<ClientLimit>),
 }
 
 impl RuleAction {
@@ -415,7 +415,7 @@ impl RuleAction {
 #[derive(Debug)]
 pub struct AuthRequest {
     /// `auth_request`: the server.
-    pub proxy: Arc<Proxy>,
+    pub proxy: Arc<ServerGroup>,
     /// Path and query of the subrequest.
     pub path: PathAndQuery,
     /// `auth_request_set`: variables for the script, and the response headers that they come from.
@@ -478,7 +478,7 @@ impl HeaderEdit {
 #[derive(Clone, Debug)]
 pub struct StaticRule {
     /// `path` | `prefix` | `glob` | `regex`
-    pub pattern: Pattern,
+    pub pattern: PathPattern,
     /// `cache_control`: the header's value.
     pub cache_control: Option<String>,
     /// `type`: the `Content-Type`, in place of the built-in one.

@@ -3,26 +3,26 @@
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
-use super::pattern::Pattern;
+use super::pattern::PathPattern;
 
 /// The maximum size of the compiled patterns, in bytes for each of them.
-const SIZE: usize = 1 << 20;
+const MAX_BYTES_PER_PATTERN: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) enum Denials {
     /// All patterns in one automaton.
     Together(RegexSet),
     /// Single patterns, because the common automaton would be too large.
-    OneByOne(Vec<Pattern>),
+    OneByOne(Vec<PathPattern>),
 }
 
 impl Denials {
-    pub(super) fn new(patterns: &[Pattern]) -> Denials {
-        let texts = patterns.iter().map(Pattern::expression);
+    pub(super) fn new(patterns: &[PathPattern]) -> Denials {
+        let texts = patterns.iter().map(PathPattern::to_regex);
         let set = RegexSetBuilder::new(texts)
             .unicode(false)
             .dot_matches_new_line(true)
-            .size_limit(SIZE * patterns.len().max(1))
+            .size_limit(MAX_BYTES_PER_PATTERN * patterns.len().max(1))
             .build();
         match set {
             Ok(set) => Denials::Together(set),
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn together_they_match_what_each_matches() {
+    fn denials_match_what_each_pattern_matches() {
         let patterns = [
-            Pattern::exact("/a.b/c+").unwrap(),
-            Pattern::prefix("/p(1)").unwrap(),
-            Pattern::prefix("/é/").unwrap(),
-            Pattern::glob("/up/**.ph*").unwrap(),
-            Pattern::glob("*.log").unwrap(),
-            Pattern::regex("^/user/.*\\.(?:md|ya?ml)$").unwrap(),
+            PathPattern::exact("/a.b/c+").unwrap(),
+            PathPattern::prefix("/p(1)").unwrap(),
+            PathPattern::prefix("/é/").unwrap(),
+            PathPattern::glob("/up/**.ph*").unwrap(),
+            PathPattern::glob("*.log").unwrap(),
+            PathPattern::regex("^/user/.*\\.(?:md|ya?ml)$").unwrap(),
         ];
         let together = Denials::new(&patterns);
         assert!(matches!(together, Denials::Together(_)));

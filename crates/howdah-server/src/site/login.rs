@@ -2,16 +2,16 @@
 //! requests of the applications' own forms and of common clients: an application may accept a password in other
 //! requests.
 
-use super::condition::{Conditions, Test};
-use super::pattern::Pattern;
+use super::condition::{RuleConditions, ValueTest};
+use super::pattern::PathPattern;
 
 /// A regular expression for the path, and optionally a parameter with a test of its value.
-type Place = (&'static str, Option<(&'static str, &'static str)>);
+type LoginRequest = (&'static str, Option<(&'static str, &'static str)>);
 
-const INDEX: &str = r"/(index\.php)?$";
-const ANY: &str = "^/";
+const INDEX_PATH: &str = r"/(index\.php)?$";
+const ANY_PATH: &str = "^/";
 
-const PLACES: &[Place] = &[
+const LOGIN_REQUESTS: &[LoginRequest] = &[
     // WordPress.
     (r"(?i)/(wp-login|xmlrpc)\.php$", None),
     // Laravel, Symfony, Drupal, Nextcloud, Kirby, Grav, TYPO3, Moodle, Magento, and most others.
@@ -27,40 +27,43 @@ const PLACES: &[Place] = &[
     (r"(?i)/integration/(admin|customer)/token/?$", None),
     // MediaWiki, by path or parameter. Wikis in other languages also accept this name.
     (r"(?i)/special:user_?login(/.*)?$", None),
-    (ANY, Some(("title", "~* ^special:user[_ ]?login"))),
+    (ANY_PATH, Some(("title", "~* ^special:user[_ ]?login"))),
     // Joomla's administration names a component in all its other requests.
     (r"(?i)/administrator/(index\.php)?$", Some(("option", ""))),
     // phpMyAdmin; OpenCart.
-    (INDEX, Some(("route", "~* ^(/|(account|common)/login)$"))),
+    (
+        INDEX_PATH,
+        Some(("route", "~* ^(/|(account|common)/login)$")),
+    ),
     // phpBB.
     (r"/ucp\.php$", Some(("mode", "login"))),
     // DokuWiki.
-    (ANY, Some(("do", "login"))),
+    (ANY_PATH, Some(("do", "login"))),
     // Roundcube.
-    (INDEX, Some(("_task", "login"))),
+    (INDEX_PATH, Some(("_task", "login"))),
     // Matomo.
-    (INDEX, Some(("module", "Login"))),
+    (INDEX_PATH, Some(("module", "Login"))),
     // PrestaShop.
     (
-        INDEX,
+        INDEX_PATH,
         Some(("controller", "~* ^(adminlogin|authentication)$")),
     ),
     // Drupal and Backdrop without clean URLs.
-    (INDEX, Some(("q", "~* ^/?user/login"))),
+    (INDEX_PATH, Some(("q", "~* ^/?user/login"))),
 ];
 
 /// Returns the paths and conditions of log-in requests, each for a rule of its own.
-pub fn requests() -> impl Iterator<Item = (Pattern, Conditions)> {
-    PLACES.iter().map(|(path, parameter)| {
-        let pattern = Pattern::regex(path).expect("a test parses the table");
+pub fn login_requests() -> impl Iterator<Item = (PathPattern, RuleConditions)> {
+    LOGIN_REQUESTS.iter().map(|(path, parameter)| {
+        let pattern = PathPattern::regex(path).expect("a test parses the table");
         let test = |(name, test): &(&str, &str)| {
-            let test = Test::parse(test).expect("a test parses the table");
+            let test = ValueTest::parse(test).expect("a test parses the table");
             ((*name).to_owned(), test)
         };
-        let conditions = Conditions {
+        let conditions = RuleConditions {
             methods: vec!["POST".to_owned()],
             query: parameter.iter().map(test).collect(),
-            ..Conditions::default()
+            ..RuleConditions::default()
         };
         (pattern, conditions)
     })
@@ -69,21 +72,21 @@ pub fn requests() -> impl Iterator<Item = (Pattern, Conditions)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::condition::Requested;
-    use crate::site::words::request;
+    use crate::site::condition::RuleRequest;
+    use crate::site::description::build_request;
 
     fn is_login(text: &str) -> bool {
         let (method, target) = text.split_once(' ').unwrap();
-        let head = request(method, "h", target).unwrap();
-        let (asked, path) = (Requested::anybody(&head), head.path());
-        let counts = |(pattern, conditions): (Pattern, Conditions)| {
+        let head = build_request(method, "h", target).unwrap();
+        let (asked, path) = (RuleRequest::without_client(&head), head.path());
+        let counts = |(pattern, conditions): (PathPattern, RuleConditions)| {
             pattern.is_match(path) && conditions.hold(asked, path, &[])
         };
-        requests().any(counts)
+        login_requests().any(counts)
     }
 
     #[test]
-    fn log_in_requests_of_known_applications_count() {
+    fn login_requests_of_known_applications_count() {
         for target in [
             "/wp-login.php",
             "/blog/wp-login.php?action=lostpassword",
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_send_after_that_does_not_count() {
+    fn login_limit_ignores_requests_after_the_login() {
         for target in [
             "/",
             "/index.php",

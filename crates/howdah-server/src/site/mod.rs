@@ -1,7 +1,7 @@
 //! Sites: selects the site for a host, the route that a request takes there, and the file or script that the route
 //! leads to. Nothing in this module sends a response or runs a script.
 //!
-//! - [`config`]: the configuration of a site; [`check`], [`mistake`]: the mistakes in it.
+//! - [`config`]: the configuration of a site; [`check`], [`config_error`]: the mistakes in it.
 //! - `access`: the one access check for everything that is sent or run, whatever named it.
 //! - [`condition`], [`network_file`]: the conditions of rules, in addition to the request's path.
 //! - `sites`: selects a site by listener and host.
@@ -23,14 +23,15 @@ mod behind_script;
 pub mod check;
 pub mod condition;
 pub mod config;
+pub mod config_error;
 mod denials;
+pub mod description;
 pub mod htaccess;
-mod known;
+mod known_applications;
 pub mod login;
-pub mod mistake;
 pub mod network_file;
 pub mod pattern;
-mod placed;
+mod placement;
 pub mod recognise;
 mod redirect_check;
 pub mod route;
@@ -44,16 +45,15 @@ pub mod subfolder;
 pub mod template;
 pub mod trace;
 pub mod visitor;
-pub mod words;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-pub use access::Refused;
+pub use access::RefusedAccess;
 pub use config::SiteConfig;
-pub use mistake::ConfigError;
-pub use route::{Action, ProxyTarget, Route, RouteInfo, ScriptTarget};
+pub use config_error::ConfigError;
+pub use route::{ProxyTarget, Route, RouteAction, RouteInfo, ScriptTarget};
 pub use script::ScriptPath;
 pub use sites::Sites;
 
@@ -62,7 +62,7 @@ use crate::docroot::root::RootDir;
 
 /// How often symbolic links in a site's root are checked. A deployment that moves a link takes effect by itself, at no
 /// measurable cost, and PHP's caches see the new real paths.
-const ROOT_INTERVAL: Duration = Duration::from_secs(1);
+const ROOT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A site whose directories are open and which can route requests.
 #[derive(Debug)]
@@ -71,19 +71,19 @@ pub struct Site {
     number: u32,
     root: RwLock<Arc<RootDir>>,
     /// When the root was last checked, in milliseconds of [`monotonic`].
-    root_seen: AtomicU64,
+    root_checked_at: AtomicU64,
     front_controller: Option<UrlPath<'static>>,
-    serving: serve::Serving,
+    serving: serve::StaticServing,
     denials: denials::Denials,
-    internal: Vec<accel::Internal>,
+    internal: Vec<accel::InternalRoot>,
     sendfile_roots: Vec<Arc<RootDir>>,
     htaccess: htaccess::HtaccessState,
     /// Numbers of the rules that require authentication or authorization before a response.
-    guards: Vec<usize>,
+    guard_rules: Vec<usize>,
     /// Numbers of the rules that limit clients.
-    limits: Vec<usize>,
+    limit_rules: Vec<usize>,
     /// Whether the result of some rule's conditions depends on who sends a request.
-    asks_who: bool,
+    depends_on_client: bool,
     /// Variables that are the same for all requests: `[site.env]`, then the server's own.
     constants: Vec<(String, String)>,
     /// URL paths of password files below the root, by the name in the configuration and by the real path.
@@ -126,21 +126,21 @@ impl Site {
         let front_controller = front_controller
             .and_then(|controller| UrlPath::from_decoded(controller.script.as_bytes()).ok());
         let internal = accel::open_internal(&config, &mut errors);
-        let sendfile_roots = accel::open_roots(&config, &mut errors);
+        let sendfile_roots = accel::open_sendfile_roots(&config, &mut errors);
         match root {
             Some(root) if errors.is_empty() => Ok(Site {
                 number,
                 root: RwLock::new(Arc::new(root)),
-                root_seen: AtomicU64::new(monotonic().as_millis() as u64),
+                root_checked_at: AtomicU64::new(monotonic().as_millis() as u64),
                 front_controller,
-                serving: serve::Serving::new(&config),
+                serving: serve::StaticServing::new(&config),
                 denials: denials::Denials::new(&config.deny),
                 internal,
                 sendfile_roots,
                 htaccess: htaccess::HtaccessState::default(),
-                guards: config.guards().collect(),
-                limits: config.limits().collect(),
-                asks_who: config.rules.iter().any(|rule| rule.asks_who()),
+                guard_rules: config.guards().collect(),
+                limit_rules: config.limits().collect(),
+                depends_on_client: config.rules.iter().any(|rule| rule.depends_on_client()),
                 constants: [&config.env[..], &config.server_env].concat(),
                 password_files: access::password_files(&config),
                 config,
@@ -156,16 +156,16 @@ impl Site {
 
     /// Returns whether the conditions of some rule depend on who sends a request. If so, the URL alone does not
     /// determine the response.
-    pub(crate) fn asks_who(&self) -> bool {
-        self.asks_who
+    pub(crate) fn depends_on_client(&self) -> bool {
+        self.depends_on_client
     }
 
     /// Returns new problems of the network lists. Each problem is returned once.
-    pub(crate) fn network_file_news(&self) -> Vec<String> {
-        let may_have = self.asks_who || !self.limits.is_empty();
+    pub(crate) fn new_network_file_problems(&self) -> Vec<String> {
+        let may_have = self.depends_on_client || !self.limit_rules.is_empty();
         let files = may_have.then(|| self.config.network_files());
         let files = files.into_iter().flatten();
-        files.filter_map(|file| file.news()).collect()
+        files.filter_map(|file| file.take_new_problem()).collect()
     }
 
     /// Returns the number of the site: its position in the configuration, from 0.
@@ -183,17 +183,17 @@ impl Site {
     /// Like [`Site::root`]; `now` is a time of the clock of [`monotonic`].
     pub fn root_at(&self, now: Duration) -> Arc<RootDir> {
         let now = now.as_millis() as u64;
-        let seen = self.root_seen.load(Ordering::Relaxed);
-        let due = now >= seen.saturating_add(ROOT_INTERVAL.as_millis() as u64);
+        let seen = self.root_checked_at.load(Ordering::Relaxed);
+        let due = now >= seen.saturating_add(ROOT_CHECK_INTERVAL.as_millis() as u64);
         // One thread checks the root; the others use the current one meanwhile.
         if due
             && self
-                .root_seen
+                .root_checked_at
                 .compare_exchange(seen, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
             let current = self.current_root();
-            if current.is_still(&self.config.root) {
+            if current.is_at(&self.config.root) {
                 return current;
             }
             if let Ok(next) = RootDir::open(&self.config.root, self.config.symlinks) {
@@ -206,15 +206,15 @@ impl Site {
         self.current_root()
     }
 
-    /// Freezes the root until [`Site::release_root`]. This is used while the configuration's successor is being
+    /// Freezes the root until [`Site::unfreeze_root`]. This is used while the configuration's successor is being
     /// started, which is then the first to show a new root.
-    pub fn hold_root(&self) {
-        self.root_seen.store(u64::MAX, Ordering::Relaxed);
+    pub fn freeze_root(&self) {
+        self.root_checked_at.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// Resumes the regular checks of the root.
-    pub fn release_root(&self) {
-        self.root_seen.store(0, Ordering::Relaxed);
+    pub fn unfreeze_root(&self) {
+        self.root_checked_at.store(0, Ordering::Relaxed);
     }
 
     fn current_root(&self) -> Arc<RootDir> {

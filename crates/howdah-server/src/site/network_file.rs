@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use howdah_http::network::Network;
+use howdah_http::network::AddressBlock;
 
 use super::monotonic;
 use crate::blocking;
-use crate::watched_file::{Unreadable, WatchedFile};
+use crate::watched_file::{UnreadableFile, WatchedFile};
 
 /// How often the file is checked, in milliseconds.
-const INTERVAL: u64 = 1000;
+const CHECK_INTERVAL_MILLIS: u64 = 1000;
 /// How many bad lines are reported; a file of another kind has only bad ones.
-const MOST_REPORTED: usize = 5;
+const MAX_REPORTED_LINES: usize = 5;
 
 /// The networks of a file, sorted for searching.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,9 +42,9 @@ impl Networks {
                 continue;
             }
             let text = String::from_utf8_lossy(text);
-            match text.parse::<Network>() {
+            match text.parse::<AddressBlock>() {
                 Ok(network) => networks.push(network),
-                Err(why) if mistakes.len() < MOST_REPORTED => {
+                Err(why) if mistakes.len() < MAX_REPORTED_LINES => {
                     mistakes.push(format!(
                         "line {}: `{}`: {why}",
                         number + 1,
@@ -62,7 +62,7 @@ impl Networks {
         Ok(networks)
     }
 
-    fn push(&mut self, network: Network) {
+    fn push(&mut self, network: AddressBlock) {
         match network.range() {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
                 self.v4.push((first.to_bits(), last.to_bits()));
@@ -108,15 +108,15 @@ pub struct NetworkFile {
     file: WatchedFile<Networks>,
     networks: ArcSwap<Networks>,
     /// When the file was last checked, in milliseconds of [`monotonic`].
-    seen: AtomicU64,
-    problem: Mutex<Problem>,
+    checked_at: AtomicU64,
+    problem: Mutex<NetworkFileProblem>,
 }
 
 /// The current problem of the file, and whether it has yet to be reported.
 #[derive(Debug, Default)]
-struct Problem {
+struct NetworkFileProblem {
     text: Option<String>,
-    news: bool,
+    is_unreported: bool,
 }
 
 impl NetworkFile {
@@ -125,18 +125,18 @@ impl NetworkFile {
         NetworkFile {
             file: WatchedFile::new(path.as_ref(), Networks::parse),
             networks: ArcSwap::default(),
-            seen: AtomicU64::new(0),
+            checked_at: AtomicU64::new(0),
             problem: Mutex::default(),
         }
     }
 
     /// Reads the file, if it has changed.
-    pub fn read(&self) -> Result<(), Unreadable> {
+    pub fn read(&self) -> Result<(), UnreadableFile> {
         let read = self.file.read();
         let text = read.as_ref().err().map(ToString::to_string);
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if problem.text != text {
-            problem.news = text.is_some();
+            problem.is_unreported = text.is_some();
             problem.text = text;
         }
         drop(problem);
@@ -147,26 +147,30 @@ impl NetworkFile {
     /// Returns whether the address is in the list. If the file has changed, another thread is asked to read it.
     pub fn contains(self: &Arc<Self>, address: IpAddr) -> bool {
         let now = monotonic().as_millis() as u64;
-        let seen = self.seen.load(Ordering::Relaxed);
+        let seen = self.checked_at.load(Ordering::Relaxed);
         // One thread checks the file; the others use the current list meanwhile.
         let look = |seen| {
             let (set, fetched) = (Ordering::Relaxed, Ordering::Relaxed);
-            self.seen.compare_exchange(seen, now, set, fetched).is_ok()
+            self.checked_at
+                .compare_exchange(seen, now, set, fetched)
+                .is_ok()
         };
-        if now >= seen + INTERVAL && look(seen) && self.file.unchanged().is_none() {
+        if now >= seen + CHECK_INTERVAL_MILLIS && look(seen) && self.file.unchanged().is_none() {
             let file = self.clone();
             // If the reading threads are too busy, the next check is in a second. `news` returns the problems of the
             // file.
-            let _ = blocking::offer_reading(move || drop(file.read()));
+            let _ = blocking::enqueue_file_read(move || drop(file.read()));
         }
         self.networks.load().contains(address)
     }
 
     /// Returns the problem of the file; each problem is returned once.
-    pub fn news(&self) -> Option<String> {
+    pub fn take_new_problem(&self) -> Option<String> {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         let text = problem.text.clone();
-        std::mem::take(&mut problem.news).then_some(text).flatten()
+        std::mem::take(&mut problem.is_unreported)
+            .then_some(text)
+            .flatten()
     }
 }
 
@@ -175,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_what_its_networks_have() {
+    fn network_list_contains_the_addresses_of_its_networks() {
         let file = b"# bad neighbours\r\n192.0.2.0/24\n192.0.3.0/24 # beside it\n 10.1.2.3 \n\n\
             2001:db8::/32\n0.0.0.0\n255.255.255.255\n192.0.2.128/25\n::ffff:198.51.100.7";
         let networks = Networks::parse(file).unwrap();
@@ -208,23 +212,23 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_network_is_a_mistake_with_its_number() {
+    fn network_list_reports_invalid_lines_by_number() {
         let why = Networks::parse(b"10.0.0.0/8\n10.0.0.1/8\nevil.example\n").unwrap_err();
         assert!(
             why.contains("line 2: ") && why.contains("line 3: `evil.example`"),
             "{why}"
         );
         let many = Networks::parse(&b"deny all;\n".repeat(1000)).unwrap_err();
-        assert_eq!(many.matches("line").count(), MOST_REPORTED);
+        assert_eq!(many.matches("line").count(), MAX_REPORTED_LINES);
     }
 
     #[test]
-    fn while_a_file_is_wrong_the_list_before_it_counts() {
+    fn network_file_keeps_its_list_while_the_file_is_invalid() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = Arc::new(NetworkFile::new(&path));
         assert!(file.read().is_err());
-        assert!(file.news().is_some() && file.news().is_none());
+        assert!(file.take_new_problem().is_some() && file.take_new_problem().is_none());
         std::fs::write(&path, "10.0.0.0/8\n").unwrap();
         file.read().unwrap();
         let address = "10.0.0.1".parse().unwrap();
@@ -232,10 +236,10 @@ mod tests {
         std::fs::write(&path, "nonsense\n").unwrap();
         assert!(file.read().is_err());
         assert!(file.contains(address));
-        assert!(file.news().unwrap().contains("nonsense"));
+        assert!(file.take_new_problem().unwrap().contains("nonsense"));
         std::fs::write(&path, "").unwrap();
         file.read().unwrap();
         assert!(!file.contains(address));
-        assert!(file.news().is_none());
+        assert!(file.take_new_problem().is_none());
     }
 }

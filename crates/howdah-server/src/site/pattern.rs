@@ -16,7 +16,7 @@ use regex::bytes::{Captures, Regex, RegexBuilder};
 
 /// A pattern for the paths that a rule applies to.
 #[derive(Clone, Debug)]
-pub enum Pattern {
+pub enum PathPattern {
     /// This path and no other.
     Exact(Vec<u8>),
     /// This path and all below it. `/admin` matches `/admin` and `/admin/x` but not `/administrator` (unlike nginx's
@@ -53,21 +53,21 @@ impl fmt::Display for PatternError {
 impl std::error::Error for PatternError {}
 
 /// The maximum size of a compiled expression, in bytes.
-const REGEX_SIZE: usize = 1 << 20;
+const MAX_REGEX_BYTES: usize = 1 << 20;
 
-impl Pattern {
+impl PathPattern {
     /// Returns a pattern that matches this path and no other.
-    pub fn exact(text: &str) -> Result<Pattern, PatternError> {
-        rooted(text).map(|path| Pattern::Exact(path.to_vec()))
+    pub fn exact(text: &str) -> Result<PathPattern, PatternError> {
+        require_leading_slash(text).map(|path| PathPattern::Exact(path.to_vec()))
     }
 
     /// Returns a pattern that matches this path and all paths below it.
-    pub fn prefix(text: &str) -> Result<Pattern, PatternError> {
-        rooted(text).map(|path| Pattern::Prefix(path.to_vec()))
+    pub fn prefix(text: &str) -> Result<PathPattern, PatternError> {
+        require_leading_slash(text).map(|path| PathPattern::Prefix(path.to_vec()))
     }
 
     /// Returns a glob pattern. Without a leading slash it may match below any directory: `*.log` is `/**/*.log`.
-    pub fn glob(text: &str) -> Result<Pattern, PatternError> {
+    pub fn glob(text: &str) -> Result<PathPattern, PatternError> {
         let mut regex = String::from("^");
         if !text.starts_with('/') {
             regex.push_str("/(?:.*/)?");
@@ -91,72 +91,74 @@ impl Pattern {
             }
         }
         regex.push('$');
-        compile(&regex).map(|regex| Pattern::Glob(regex, text.into()))
+        compile(&regex).map(|regex| PathPattern::Glob(regex, text.into()))
     }
 
     /// Returns a pattern that is a regular expression.
-    pub fn regex(text: &str) -> Result<Pattern, PatternError> {
+    pub fn regex(text: &str) -> Result<PathPattern, PatternError> {
         let expression = RuleExpression::new(text).map_err(PatternError::BadRegex)?;
-        Ok(Pattern::Regex(Box::new(expression)))
+        Ok(PathPattern::Regex(Box::new(expression)))
     }
 
     /// Returns a regular expression that matches the same paths.
-    pub(super) fn expression(&self) -> String {
+    pub(super) fn to_regex(&self) -> String {
         let escaped = |bytes: &[u8]| regex::escape(&String::from_utf8_lossy(bytes));
         match self {
-            Pattern::Exact(path) => format!("^{}$", escaped(path)),
-            Pattern::Prefix(prefix) if prefix.ends_with(b"/") => format!("^{}", escaped(prefix)),
-            Pattern::Prefix(prefix) => format!("^{}(?:/|$)", escaped(prefix)),
-            Pattern::Glob(regex, _) => regex.as_str().to_owned(),
-            Pattern::Regex(expression) => expression.as_str().to_owned(),
+            PathPattern::Exact(path) => format!("^{}$", escaped(path)),
+            PathPattern::Prefix(prefix) if prefix.ends_with(b"/") => {
+                format!("^{}", escaped(prefix))
+            }
+            PathPattern::Prefix(prefix) => format!("^{}(?:/|$)", escaped(prefix)),
+            PathPattern::Glob(regex, _) => regex.as_str().to_owned(),
+            PathPattern::Regex(expression) => expression.as_str().to_owned(),
         }
     }
 
     /// Returns the name of the rule option for this kind of pattern.
-    pub fn key(&self) -> &'static str {
+    pub fn option_name(&self) -> &'static str {
         match self {
-            Pattern::Exact(_) => "path",
-            Pattern::Prefix(_) => "prefix",
-            Pattern::Glob(..) => "glob",
-            Pattern::Regex(_) => "regex",
+            PathPattern::Exact(_) => "path",
+            PathPattern::Prefix(_) => "prefix",
+            PathPattern::Glob(..) => "glob",
+            PathPattern::Regex(_) => "regex",
         }
     }
 
     /// Returns the number of numbered captures of a match.
-    pub fn groups(&self) -> usize {
+    pub fn capture_count(&self) -> usize {
         match self {
-            Pattern::Exact(_) => 0,
-            Pattern::Prefix(_) => 1,
-            Pattern::Glob(regex, _) => regex.captures_len() - 1,
-            Pattern::Regex(expression) => expression.groups_len() - 1,
+            PathPattern::Exact(_) => 0,
+            PathPattern::Prefix(_) => 1,
+            PathPattern::Glob(regex, _) => regex.captures_len() - 1,
+            PathPattern::Regex(expression) => expression.groups_len() - 1,
         }
     }
 
     /// Returns whether the pattern has a capture of that name.
-    pub fn has_name(&self, name: &str) -> bool {
+    pub fn has_capture(&self, name: &str) -> bool {
         match self {
-            Pattern::Exact(_) | Pattern::Prefix(_) | Pattern::Glob(..) => false,
-            Pattern::Regex(expression) => expression.group_of(name).is_some(),
+            PathPattern::Exact(_) | PathPattern::Prefix(_) | PathPattern::Glob(..) => false,
+            PathPattern::Regex(expression) => expression.group_of(name).is_some(),
         }
     }
 
     /// Returns whether the pattern matches `path`. If that is unknown, the result is true.
     pub fn is_match(&self, path: &[u8]) -> bool {
-        self.decide(path).unwrap_or(true)
+        self.try_match(path).unwrap_or(true)
     }
 
     /// Returns whether the pattern certainly matches `path`; exceptions use this. If that is unknown, the result is
     /// false.
     pub fn is_sure_match(&self, path: &[u8]) -> bool {
-        self.decide(path).unwrap_or(false)
+        self.try_match(path).unwrap_or(false)
     }
 
-    fn decide(&self, path: &[u8]) -> Result<bool, LimitReached> {
+    fn try_match(&self, path: &[u8]) -> Result<bool, LimitReached> {
         match self {
-            Pattern::Exact(exact) => Ok(path == &exact[..]),
-            Pattern::Prefix(prefix) => Ok(strip_segments(path, prefix).is_some()),
-            Pattern::Glob(regex, _) => Ok(regex.is_match(path)),
-            Pattern::Regex(expression) => expression.is_match(path),
+            PathPattern::Exact(exact) => Ok(path == &exact[..]),
+            PathPattern::Prefix(prefix) => Ok(strip_segments(path, prefix).is_some()),
+            PathPattern::Glob(regex, _) => Ok(regex.is_match(path)),
+            PathPattern::Regex(expression) => expression.is_match(path),
         }
     }
 
@@ -164,16 +166,19 @@ impl Pattern {
     ///
     /// # Errors
     /// The expression reached its limit, so it is unknown whether it matches.
-    pub fn captures<'p>(&'p self, path: &'p [u8]) -> Result<Option<Match<'p>>, LimitReached> {
+    pub fn captures<'p>(
+        &'p self,
+        path: &'p [u8],
+    ) -> Result<Option<PatternMatch<'p>>, LimitReached> {
         Ok(match self {
-            Pattern::Exact(exact) => (path == &exact[..]).then_some(Match::Whole(path)),
-            Pattern::Prefix(prefix) => {
-                strip_segments(path, prefix).map(|rest| Match::Rest { path, rest })
+            PathPattern::Exact(exact) => (path == &exact[..]).then_some(PatternMatch::Whole(path)),
+            PathPattern::Prefix(prefix) => {
+                strip_segments(path, prefix).map(|rest| PatternMatch::Rest { path, rest })
             }
-            Pattern::Glob(regex, _) => regex.captures(path).map(Match::Stars),
-            Pattern::Regex(expression) => {
+            PathPattern::Glob(regex, _) => regex.captures(path).map(PatternMatch::Stars),
+            PathPattern::Regex(expression) => {
                 let groups = expression.groups(path)?;
-                groups.map(|groups| Match::Groups {
+                groups.map(|groups| PatternMatch::Groups {
                     path,
                     groups,
                     expression,
@@ -184,18 +189,18 @@ impl Pattern {
 }
 
 /// Writes the pattern as in the configuration of a rule: `prefix "/admin"`.
-impl fmt::Display for Pattern {
+impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Pattern::Exact(path) | Pattern::Prefix(path) => String::from_utf8_lossy(path),
-            Pattern::Glob(_, text) => (&**text).into(),
-            Pattern::Regex(expression) => expression.as_str().into(),
+            PathPattern::Exact(path) | PathPattern::Prefix(path) => String::from_utf8_lossy(path),
+            PathPattern::Glob(_, text) => (&**text).into(),
+            PathPattern::Regex(expression) => expression.as_str().into(),
         };
-        write!(f, "{} \"{}\"", self.key(), text.escape_debug())
+        write!(f, "{} \"{}\"", self.option_name(), text.escape_debug())
     }
 }
 
-fn rooted(text: &str) -> Result<&[u8], PatternError> {
+fn require_leading_slash(text: &str) -> Result<&[u8], PatternError> {
     if text.starts_with('/') {
         Ok(text.as_bytes())
     } else {
@@ -207,7 +212,7 @@ fn compile(text: &str) -> Result<Regex, PatternError> {
     RegexBuilder::new(text)
         .unicode(false)
         .dot_matches_new_line(true)
-        .size_limit(REGEX_SIZE)
+        .size_limit(MAX_REGEX_BYTES)
         .build()
         .map_err(|error| PatternError::BadRegex(error.to_string()))
 }
@@ -220,7 +225,7 @@ fn strip_segments<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
 
 /// What a pattern captured of the path, for the variables of a target.
 #[derive(Debug)]
-pub enum Match<'p> {
+pub enum PatternMatch<'p> {
     /// The pattern matched and has only `$0`.
     Whole(&'p [u8]),
     /// `$0`, and what follows the prefix as `$1`.
@@ -243,14 +248,16 @@ pub enum Match<'p> {
     },
 }
 
-impl<'p> Match<'p> {
+impl<'p> PatternMatch<'p> {
     /// Returns the capture of that number; empty if it took no part in the match.
-    pub fn number(&self, number: usize) -> &'p [u8] {
+    pub fn capture(&self, number: usize) -> &'p [u8] {
         match (self, number) {
-            (Match::Whole(path), 0) | (Match::Rest { path, .. }, 0) => path,
-            (Match::Rest { rest, .. }, 1) => rest,
-            (Match::Stars(stars), _) => stars.get(number).map_or(b"", |found| found.as_bytes()),
-            (Match::Groups { path, groups, .. }, _) => {
+            (PatternMatch::Whole(path), 0) | (PatternMatch::Rest { path, .. }, 0) => path,
+            (PatternMatch::Rest { rest, .. }, 1) => rest,
+            (PatternMatch::Stars(stars), _) => {
+                stars.get(number).map_or(b"", |found| found.as_bytes())
+            }
+            (PatternMatch::Groups { path, groups, .. }, _) => {
                 let range = groups.get(number).and_then(Option::clone);
                 range.and_then(|range| path.get(range)).unwrap_or_default()
             }
@@ -259,11 +266,11 @@ impl<'p> Match<'p> {
     }
 
     /// Returns the capture of that name; empty if it took no part in the match.
-    pub fn name(&self, name: &str) -> &'p [u8] {
+    pub fn named_capture(&self, name: &str) -> &'p [u8] {
         match self {
-            Match::Groups { expression, .. } => expression
+            PatternMatch::Groups { expression, .. } => expression
                 .group_of(name)
-                .map_or(b"", |number| self.number(number)),
+                .map_or(b"", |number| self.capture(number)),
             _ => b"",
         }
     }
@@ -273,13 +280,13 @@ impl<'p> Match<'p> {
 mod tests {
     use super::*;
 
-    fn check(pattern: Result<Pattern, PatternError>, path: &str, expected: Option<&[&str]>) {
+    fn check(pattern: Result<PathPattern, PatternError>, path: &str, expected: Option<&[&str]>) {
         let pattern = pattern.unwrap();
         let found = pattern.captures(path.as_bytes()).unwrap();
         assert_eq!(found.is_some(), pattern.is_match(path.as_bytes()));
         let found = found.map(|found| {
-            (1..=pattern.groups())
-                .map(|n| String::from_utf8_lossy(found.number(n)).into_owned())
+            (1..=pattern.capture_count())
+                .map(|n| String::from_utf8_lossy(found.capture(n)).into_owned())
                 .collect::<Vec<_>>()
         });
         let expected = expected.map(|list| list.iter().map(|s| (*s).to_owned()).collect());
@@ -287,67 +294,71 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_end_where_segments_do() {
-        check(Pattern::prefix("/admin"), "/admin", Some(&[""]));
-        check(Pattern::prefix("/admin"), "/admin/x", Some(&["/x"]));
-        check(Pattern::prefix("/admin"), "/administrator", None);
+    fn prefix_ends_at_a_segment_boundary() {
+        check(PathPattern::prefix("/admin"), "/admin", Some(&[""]));
+        check(PathPattern::prefix("/admin"), "/admin/x", Some(&["/x"]));
+        check(PathPattern::prefix("/admin"), "/administrator", None);
         check(
-            Pattern::prefix("/wiki/"),
+            PathPattern::prefix("/wiki/"),
             "/wiki/Main_Page",
             Some(&["Main_Page"]),
         );
-        check(Pattern::prefix("/"), "/x", Some(&["x"]));
+        check(PathPattern::prefix("/"), "/x", Some(&["x"]));
     }
 
     #[test]
-    fn globs_know_segments() {
-        check(Pattern::glob("/img/*.png"), "/img/a.png", Some(&["a"]));
-        check(Pattern::glob("/img/*.png"), "/img/a/b.png", None);
+    fn glob_stars_respect_segments() {
+        check(PathPattern::glob("/img/*.png"), "/img/a.png", Some(&["a"]));
+        check(PathPattern::glob("/img/*.png"), "/img/a/b.png", None);
         check(
-            Pattern::glob("/up/**.php"),
+            PathPattern::glob("/up/**.php"),
             "/up/2024/x.php",
             Some(&["2024/x"]),
         );
-        check(Pattern::glob("/up/**/*.php"), "/up/x.php", Some(&["", "x"]));
         check(
-            Pattern::glob("/up/**/*.php"),
+            PathPattern::glob("/up/**/*.php"),
+            "/up/x.php",
+            Some(&["", "x"]),
+        );
+        check(
+            PathPattern::glob("/up/**/*.php"),
             "/up/a/b/x.php",
             Some(&["a/b", "x"]),
         );
-        check(Pattern::glob("*.log"), "/a/b/x.log", Some(&["x"]));
-        check(Pattern::glob("*.log"), "/x.log", Some(&["x"]));
-        check(Pattern::glob("*.log"), "/x.log/y", None);
-        check(Pattern::glob("/a?c"), "/abc", Some(&[]));
-        check(Pattern::glob("/a?c"), "/a/c", None);
-        check(Pattern::glob("/a.c"), "/abc", None);
-        check(Pattern::glob("/x/**"), "/x/a\nb", Some(&["a\nb"]));
+        check(PathPattern::glob("*.log"), "/a/b/x.log", Some(&["x"]));
+        check(PathPattern::glob("*.log"), "/x.log", Some(&["x"]));
+        check(PathPattern::glob("*.log"), "/x.log/y", None);
+        check(PathPattern::glob("/a?c"), "/abc", Some(&[]));
+        check(PathPattern::glob("/a?c"), "/a/c", None);
+        check(PathPattern::glob("/a.c"), "/abc", None);
+        check(PathPattern::glob("/x/**"), "/x/a\nb", Some(&["a\nb"]));
     }
 
     #[test]
-    fn expressions_see_the_whole_path() {
-        check(Pattern::regex("^/u/([0-9]+)$"), "/u/42", Some(&["42"]));
-        check(Pattern::regex("^/u/([0-9]+)$"), "/u/42\n", None);
-        check(Pattern::regex("\\.php$"), "/x.php\n.jpg", None);
-        check(Pattern::regex("^/a.b$"), "/a\nb", Some(&[]));
-        check(Pattern::regex("^/é$"), "/é", Some(&[]));
+    fn regex_matches_the_whole_path() {
+        check(PathPattern::regex("^/u/([0-9]+)$"), "/u/42", Some(&["42"]));
+        check(PathPattern::regex("^/u/([0-9]+)$"), "/u/42\n", None);
+        check(PathPattern::regex("\\.php$"), "/x.php\n.jpg", None);
+        check(PathPattern::regex("^/a.b$"), "/a\nb", Some(&[]));
+        check(PathPattern::regex("^/é$"), "/é", Some(&[]));
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_pattern_is_refused() {
         assert!(matches!(
-            Pattern::exact("x"),
+            PathPattern::exact("x"),
             Err(PatternError::NoLeadingSlash(_))
         ));
         assert!(matches!(
-            Pattern::prefix(""),
+            PathPattern::prefix(""),
             Err(PatternError::NoLeadingSlash(_))
         ));
         assert!(matches!(
-            Pattern::regex("("),
+            PathPattern::regex("("),
             Err(PatternError::BadRegex(_))
         ));
         assert!(matches!(
-            Pattern::regex("a{1000}{1000}"),
+            PathPattern::regex("a{1000}{1000}"),
             Err(PatternError::BadRegex(_))
         ));
     }

@@ -13,9 +13,9 @@ pub use super::application::Application;
 use super::application::exists;
 use super::config::{RuleAction, SiteConfig};
 use super::htaccess::catch_all;
-use super::known::{KNOWN, KnownApplication, WEB_DIRECTORIES};
-use super::placed::Placed;
-use super::subfolder::{self, Below};
+use super::known_applications::{KNOWN_APPLICATIONS, KnownApplication, WEB_DIRECTORIES};
+use super::placement::ApplicationPlacement;
+use super::subfolder::{self, SubfolderApplication};
 
 /// The application that was recognised in a directory, and how to serve it.
 #[derive(Clone, Debug)]
@@ -27,20 +27,20 @@ pub struct Recognised {
     /// The choice in one sentence.
     pub sentence: String,
     /// Applications in subfolders.
-    pub below: Vec<Below>,
+    pub subfolders: Vec<SubfolderApplication>,
     /// Patterns of paths that are refused: globs, and regular expressions, which begin with `^`.
-    pub refused: Vec<String>,
+    pub refused_patterns: Vec<String>,
     /// What the rules do, one line each.
     pub rules: Vec<String>,
     /// What the server did not inspect, one sentence each.
-    pub left_out: Vec<String>,
+    pub not_inspected: Vec<String>,
 }
 
 impl Recognised {
     /// Adds to `site`, whose configuration a user has written, the refusals of the application. Its code and content,
     /// for which its front controller would answer, go to the site's front controller if there is one, and are denied
     /// otherwise.
-    pub fn close(&self, site: &mut SiteConfig) {
+    pub fn apply_denials_to(&self, site: &mut SiteConfig) {
         site.deny.extend(self.config.deny.iter().cloned());
         for rule in &self.config.rules {
             if rule.if_missing || !matches!(rule.action, RuleAction::Rewrite(_)) {
@@ -54,19 +54,23 @@ impl Recognised {
     }
 
     /// Returns the choices line by line, for the user who starts the server.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn report_lines(&self) -> Vec<String> {
         let mut lines = vec![self.sentence.clone()];
-        let below = self.below.iter().map(|below| format!("  {below}"));
+        let below = self.subfolders.iter().map(|below| format!("  {below}"));
         lines.extend(below);
         lines.extend(self.rules.iter().map(|rule| format!("  {rule}")));
-        if !self.refused.is_empty() {
-            lines.push(match self.refused.len() {
+        if !self.refused_patterns.is_empty() {
+            lines.push(match self.refused_patterns.len() {
                 1 => "  1 pattern of paths is refused:".to_owned(),
                 many => format!("  {many} patterns of paths are refused:"),
             });
-            lines.extend(wrapped(&self.refused));
+            lines.extend(wrapped(&self.refused_patterns));
         }
-        lines.extend(self.left_out.iter().map(|left_out| format!("  {left_out}")));
+        lines.extend(
+            self.not_inspected
+                .iter()
+                .map(|left_out| format!("  {left_out}")),
+        );
         lines
     }
 }
@@ -92,12 +96,12 @@ fn wrapped(words: &[String]) -> Vec<String> {
 /// # Errors
 /// The directory cannot be read.
 pub fn application(directory: &Path) -> io::Result<Application> {
-    let (_, application, _) = find(&whole(directory)?);
+    let (_, application, _) = find(&readable_absolute_path(directory)?);
     Ok(application)
 }
 
 /// Returns an absolute path of a directory that can be read.
-fn whole(directory: &Path) -> io::Result<PathBuf> {
+fn readable_absolute_path(directory: &Path) -> io::Result<PathBuf> {
     // A link keeps its name: a deployment that moves the link is followed, and the site keeps its name.
     let directory = match directory.file_name() {
         Some(_) => std::path::absolute(directory)?,
@@ -113,46 +117,46 @@ fn whole(directory: &Path) -> io::Result<PathBuf> {
 /// # Errors
 /// The directory cannot be read.
 pub fn recognise(directory: &Path, usual: SiteConfig) -> io::Result<Recognised> {
-    let directory = whole(directory)?;
+    let directory = readable_absolute_path(directory)?;
     let (known, application, root) = find(&directory);
     let mut config = SiteConfig {
         name: name(&directory),
         root: root.clone(),
         ..usual
     };
-    let mut placed = Placed::at_the_root(&mut config);
+    let mut placed = ApplicationPlacement::at_the_root(&mut config);
     if let Some(known) = known {
-        placed.known(known);
+        placed.add_known(known);
     }
     match application {
         Application::Joomla if root.join("api/index.php").is_file() => {
-            placed.missing_to("/api/", "/api/index.php");
+            placed.rewrite_missing_below("/api/", "/api/index.php");
         }
-        Application::Framework => placed.controller("/index.php", false),
+        Application::Framework => placed.set_front_controller("/index.php", false),
         _ => {}
     }
     let (mut refused, mut rules) = (placed.refused, placed.rules);
     let mut left_out = Vec::new();
-    let below = subfolder::add(&mut config, &mut refused, &mut rules, &mut left_out);
+    let below = subfolder::add_applications(&mut config, &mut refused, &mut rules, &mut left_out);
     if application == Application::FrontController {
         // This rule comes after those of the folders, because it matches every path.
-        let mut placed = Placed::at_the_root(&mut config);
-        placed.catch_all(catch_all::of(&root, ""));
+        let mut placed = ApplicationPlacement::at_the_root(&mut config);
+        placed.add_catch_all(catch_all::of(&root, ""));
         rules.append(&mut placed.rules);
     }
     Ok(Recognised {
         application,
         sentence: sentence(application, &directory, &config),
         config,
-        below,
-        refused,
+        subfolders: below,
+        refused_patterns: refused,
         rules,
-        left_out,
+        not_inspected: left_out,
     })
 }
 
 fn find(directory: &Path) -> (Option<&'static KnownApplication>, Application, PathBuf) {
-    for known in KNOWN {
+    for known in KNOWN_APPLICATIONS {
         for web in known.web {
             let root = directory.join(web);
             // The files are looked for in the project's directory, and in the web directory too, as Drupal needs it.

@@ -5,7 +5,7 @@ use super::tests::{check, check_in, recognised, tree};
 use super::*;
 
 #[test]
-fn flat_file_applications_show_no_content() {
+fn recognised_flat_file_applications_show_no_content() {
     check(
         &[
             "index.php",
@@ -99,7 +99,7 @@ fn flat_file_applications_show_no_content() {
 }
 
 #[test]
-fn a_mail_client_shows_no_attachments_and_no_messages() {
+fn recognised_mail_client_shows_no_attachments_and_no_messages() {
     check(
         &[
             "index.php",
@@ -134,7 +134,7 @@ fn a_mail_client_shows_no_attachments_and_no_messages() {
 }
 
 #[test]
-fn backdrop_and_older_drupals_run_no_uploads_and_show_no_source() {
+fn recognised_backdrop_and_older_drupals_run_no_uploads_and_show_no_source() {
     check(
         &[
             "index.php",
@@ -187,7 +187,7 @@ fn backdrop_and_older_drupals_run_no_uploads_and_show_no_source() {
 }
 
 #[test]
-fn what_wordpress_plugins_close_by_an_htaccess_alone_is_closed() {
+fn recognised_wordpress_denies_directories_that_plugins_protect_by_htaccess() {
     check(
         &[
             "index.php",
@@ -220,7 +220,7 @@ fn what_wordpress_plugins_close_by_an_htaccess_alone_is_closed() {
 }
 
 #[test]
-fn information_files_of_dokuwiki_are_closed() {
+fn recognised_dokuwiki_denies_information_files() {
     check(
         &[
             "doku.php",
@@ -244,7 +244,7 @@ fn information_files_of_dokuwiki_are_closed() {
 const NO_FILE: &str = "RewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d\n";
 
 #[test]
-fn a_front_controller_may_have_any_name() {
+fn recognised_front_controller_may_have_any_name() {
     check(
         &[
             "yourls-loader.php",
@@ -282,7 +282,7 @@ fn a_front_controller_may_have_any_name() {
 }
 
 #[test]
-fn front_controllers_below_a_folder_are_found_and_get_what_they_want() {
+fn recognised_front_controllers_in_subfolders_are_configured() {
     let dir = tree(&[
         "index.html",
         "kanboard/index.php",
@@ -335,7 +335,7 @@ fn front_controllers_below_a_folder_are_found_and_get_what_they_want() {
         ],
     );
     let found = recognised(dir.path()).unwrap();
-    let lines = found.lines().join("\n");
+    let lines = found.report_lines().join("\n");
     for line in [
         "found Kirby in /kirby",
         "found a PHP application with one front controller in /kanboard",
@@ -348,16 +348,16 @@ fn front_controllers_below_a_folder_are_found_and_get_what_they_want() {
 }
 
 #[test]
-fn what_is_said_is_said_in_proper_numbers() {
+fn recognised_report_uses_singular_and_plural() {
     let dir = tree(&["artisan", "public/index.php"]);
     let found = recognised(dir.path()).unwrap();
-    let lines = found.lines();
+    let lines = found.report_lines();
     assert_eq!(
         lines[1..],
         ["  1 pattern of paths is refused:", "    /storage/**.ph*"]
     );
     let dir = tree(&["doku.php", "inc/x.php", "lib/exe/x.php"]);
-    let lines = recognised(dir.path()).unwrap().lines();
+    let lines = recognised(dir.path()).unwrap().report_lines();
     assert_eq!(lines[1], "  8 patterns of paths are refused:");
     assert!(
         lines.iter().all(|line| line.chars().count() <= 160),
@@ -368,6 +368,6 @@ fn what_is_said_is_said_in_proper_numbers() {
         (Application::Files, "lie"),
         (Application::WordPress, "lies"),
     ] {
-        assert_eq!(application.lies(), lies);
+        assert_eq!(application.location_verb(), lies);
     }
 }

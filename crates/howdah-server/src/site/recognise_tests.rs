@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::super::{Action, Site};
+use super::super::{RouteAction, Site};
 use super::*;
 use crate::testing::request;
 
@@ -55,7 +55,7 @@ pub(super) fn check_in(
         let route = site.route(&request("GET", url, &[("Host", "h")]));
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let got = match route.action {
-            Action::Script(target) => {
+            RouteAction::Script(target) => {
                 let script = &target.script;
                 let line = format!(
                     "script {} {}",
@@ -64,9 +64,9 @@ pub(super) fn check_in(
                 );
                 line.trim_end().to_owned()
             }
-            Action::Static(plan) => format!("file {}", text(&plan.relative)),
-            Action::Refused { status, .. } => status.to_string(),
-            Action::Redirect { location, .. } => format!("to {}", text(&location)),
+            RouteAction::Static(plan) => format!("file {}", text(&plan.relative)),
+            RouteAction::Refused { status, .. } => status.to_string(),
+            RouteAction::Redirect { location, .. } => format!("to {}", text(&location)),
             other => format!("{other:?}"),
         };
         assert_eq!(got, *expected, "{application} {url}");
@@ -74,7 +74,7 @@ pub(super) fn check_in(
 }
 
 #[test]
-fn wordpress() {
+fn recognises_wordpress() {
     check(
         &[
             "index.php",
@@ -124,7 +124,7 @@ fn wordpress() {
 }
 
 #[test]
-fn mediawiki_with_short_urls() {
+fn recognises_mediawiki_with_short_urls() {
     check(
         &[
             "index.php",
@@ -162,7 +162,7 @@ fn mediawiki_with_short_urls() {
 }
 
 #[test]
-fn laravel_from_the_project_and_from_its_public_directory() {
+fn recognises_laravel_from_the_project_and_from_its_public_directory() {
     let dir = tree(&[
         "artisan",
         "composer.json",
@@ -195,7 +195,7 @@ fn laravel_from_the_project_and_from_its_public_directory() {
 }
 
 #[test]
-fn symfony() {
+fn recognises_symfony() {
     check(
         &["bin/console", "public/index.php", "public/bundles/x/a.js"],
         Application::Symfony,
@@ -208,7 +208,7 @@ fn symfony() {
 }
 
 #[test]
-fn drupal_alone_and_in_a_composer_project() {
+fn recognises_drupal_alone_and_in_a_composer_project() {
     let files = [
         "core/lib/Drupal.php",
         "core/install.php",
@@ -241,7 +241,7 @@ fn drupal_alone_and_in_a_composer_project() {
 }
 
 #[test]
-fn nextcloud() {
+fn recognises_nextcloud() {
     check(
         &[
             "occ",
@@ -272,7 +272,7 @@ fn nextcloud() {
 }
 
 #[test]
-fn joomla_and_phpbb_and_the_rest() {
+fn recognises_joomla_and_phpbb_and_the_rest() {
     check(
         &[
             "index.php",
@@ -341,7 +341,7 @@ fn joomla_and_phpbb_and_the_rest() {
 }
 
 #[test]
-fn unknown_applications() {
+fn recognises_unknown_applications() {
     check(
         &["composer.json", "public/index.php", "src/x.php"],
         Application::Framework,
@@ -389,7 +389,7 @@ fn unknown_applications() {
     not(feature = "packages"),
     ignore = "needs wordpress, mediawiki and phpmyadmin"
 )]
-fn debians_packages() {
+fn recognises_debian_packages() {
     for (path, application) in [
         ("/usr/share/wordpress", Application::WordPress),
         ("/var/lib/mediawiki", Application::MediaWiki),
@@ -402,7 +402,7 @@ fn debians_packages() {
 }
 
 #[test]
-fn a_link_that_deployments_move_keeps_its_name() {
+fn recognised_link_keeps_its_name() {
     let dir = tree(&["releases/1/index.php"]);
     let link = dir.path().join("current");
     std::os::unix::fs::symlink("releases/1", &link).unwrap();
@@ -414,14 +414,14 @@ fn a_link_that_deployments_move_keeps_its_name() {
 }
 
 #[test]
-fn what_cannot_be_looked_into_is_an_error() {
+fn recognise_fails_for_an_unreadable_directory() {
     let dir = tree(&["file"]);
     assert!(recognised(&dir.path().join("none")).is_err());
     assert!(recognised(&dir.path().join("file")).is_err());
 }
 
 #[test]
-fn magento() {
+fn recognises_magento() {
     check(
         &[
             "bin/magento",
@@ -452,7 +452,7 @@ fn magento() {
 }
 
 #[test]
-fn applications_in_subfolders_get_what_they_get_at_the_root() {
+fn recognised_applications_in_subfolders_get_what_they_get_at_the_root() {
     check(
         &[
             "index.html",
@@ -491,8 +491,8 @@ fn applications_in_subfolders_get_what_they_get_at_the_root() {
         "blog/wp-includes/x.php",
         "a/b/wp-login.php",
     ]);
-    let found = super::super::subfolder::below(dir.path());
-    let blog = super::super::subfolder::Below {
+    let found = super::super::subfolder::applications_below(dir.path());
+    let blog = super::super::subfolder::SubfolderApplication {
         application: Application::WordPress,
         folder: "blog".to_owned(),
     };

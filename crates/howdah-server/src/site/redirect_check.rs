@@ -3,14 +3,14 @@
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
-use super::condition::Conditions;
-use super::config::Rule;
-use super::mistake::ConfigError;
-use super::pattern::Pattern;
-use super::template::{Template, TemplatePiece, Values};
+use super::condition::RuleConditions;
+use super::config::SiteRule;
+use super::config_error::ConfigError;
+use super::pattern::PathPattern;
+use super::template::{RuleTemplate, TemplatePiece, TemplateValues};
 
 /// Adds the mistakes in the target of a redirect to `errors`.
-pub(super) fn check(rule: &Rule, to: &Template, errors: &mut Vec<ConfigError>) {
+pub(super) fn check(rule: &SiteRule, to: &RuleTemplate, errors: &mut Vec<ConfigError>) {
     if let Some(variable) = variable_in_host(to, &rule.pattern) {
         errors.push(ConfigError::OpenRedirect {
             target: to.to_string(),
@@ -23,7 +23,7 @@ pub(super) fn check(rule: &Rule, to: &Template, errors: &mut Vec<ConfigError>) {
 }
 
 /// Returns the variable by which a client could choose the host of the target.
-fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
+fn variable_in_host(to: &RuleTemplate, pattern: &PathPattern) -> Option<String> {
     let mut pieces = to.pieces().iter().peekable();
     let mut host = match pieces.peek() {
         Some(TemplatePiece::Text(text)) => {
@@ -34,7 +34,7 @@ fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
         }
         // The target begins with this variable, so the variable has to be a path.
         Some(piece) if !begins_with_slash(piece, pattern) && **piece != TemplatePiece::Host => {
-            return Some(Template::name_of(piece));
+            return Some(RuleTemplate::variable_text(piece));
         }
         _ => return None,
     };
@@ -49,11 +49,11 @@ fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
                 let begins_label = host.is_empty() || host.ends_with('.');
                 let followed = matches!(pieces.peek(), Some(TemplatePiece::Text(text)) if text.starts_with(b"."));
                 // `https://$1.example.org/`, where the capture matches only the characters of a label.
-                if begins_label && followed && is_of_a_label(piece, pattern) {
+                if begins_label && followed && is_host_label(piece, pattern) {
                     host.push('h');
                     continue;
                 }
-                return Some(Template::name_of(piece));
+                return Some(RuleTemplate::variable_text(piece));
             }
         }
     }
@@ -80,17 +80,17 @@ fn authority(text: &str) -> Option<&str> {
 }
 
 /// Returns whether the value of a variable always begins with a slash or is empty.
-fn begins_with_slash(piece: &TemplatePiece, pattern: &Pattern) -> bool {
+fn begins_with_slash(piece: &TemplatePiece, pattern: &PathPattern) -> bool {
     match piece {
         TemplatePiece::Uri | TemplatePiece::RequestUri => true,
         TemplatePiece::Number(0) => match pattern {
-            Pattern::Exact(_) | Pattern::Prefix(_) => true,
-            Pattern::Glob(..) | Pattern::Regex(_) => {
+            PathPattern::Exact(_) | PathPattern::Prefix(_) => true,
+            PathPattern::Glob(..) | PathPattern::Regex(_) => {
                 parsed(pattern).is_some_and(|hir| starts_with_slash(&hir))
             }
         },
-        TemplatePiece::Number(1) if matches!(pattern, Pattern::Prefix(_)) => {
-            matches!(pattern, Pattern::Prefix(prefix) if !prefix.ends_with(b"/"))
+        TemplatePiece::Number(1) if matches!(pattern, PathPattern::Prefix(_)) => {
+            matches!(pattern, PathPattern::Prefix(prefix) if !prefix.ends_with(b"/"))
         }
         piece => {
             let inside = capture(piece, pattern);
@@ -100,22 +100,22 @@ fn begins_with_slash(piece: &TemplatePiece, pattern: &Pattern) -> bool {
 }
 
 /// Returns whether the value can only be a part of one label of a host name.
-fn is_of_a_label(piece: &TemplatePiece, pattern: &Pattern) -> bool {
+fn is_host_label(piece: &TemplatePiece, pattern: &PathPattern) -> bool {
     capture(piece, pattern).is_some_and(|hir| {
-        has_only(&hir, &|byte| {
+        matches_only(&hir, &|byte| {
             byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
         })
     })
 }
 
-fn parsed(pattern: &Pattern) -> Option<Hir> {
+fn parsed(pattern: &PathPattern) -> Option<Hir> {
     let mut parser = regex_syntax::ParserBuilder::new();
     let parser = parser.unicode(false).utf8(false).dot_matches_new_line(true);
-    parser.build().parse(&pattern.expression()).ok()
+    parser.build().parse(&pattern.to_regex()).ok()
 }
 
 /// Returns whether the capture directly follows `^`: it begins at the start of the path, with a slash.
-fn is_at_the_start(piece: &TemplatePiece, pattern: &Pattern) -> bool {
+fn is_at_the_start(piece: &TemplatePiece, pattern: &PathPattern) -> bool {
     let Some(whole) = parsed(pattern) else {
         return false;
     };
@@ -133,7 +133,7 @@ fn is_at_the_start(piece: &TemplatePiece, pattern: &Pattern) -> bool {
 }
 
 /// Returns the expression inside the capture that a variable names.
-fn capture(piece: &TemplatePiece, pattern: &Pattern) -> Option<Hir> {
+fn capture(piece: &TemplatePiece, pattern: &PathPattern) -> Option<Hir> {
     fn find(hir: &Hir, is_it: &dyn Fn(u32, Option<&str>) -> bool) -> Option<Hir> {
         match hir.kind() {
             HirKind::Capture(group) if is_it(group.index, group.name.as_deref()) => {
@@ -160,7 +160,7 @@ fn capture(piece: &TemplatePiece, pattern: &Pattern) -> Option<Hir> {
 fn starts_with_slash(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Literal(literal) => literal.0.first() == Some(&b'/'),
-        HirKind::Class(_) => has_only(hir, &|byte| byte == b'/'),
+        HirKind::Class(_) => matches_only(hir, &|byte| byte == b'/'),
         HirKind::Capture(group) => starts_with_slash(&group.sub),
         // An optional part may be missing, and the value then begins with whatever follows it.
         HirKind::Repetition(repeated) => repeated.min > 0 && starts_with_slash(&repeated.sub),
@@ -174,7 +174,7 @@ fn starts_with_slash(hir: &Hir) -> bool {
 }
 
 /// Returns whether an expression matches only these bytes.
-fn has_only(hir: &Hir, fits: &dyn Fn(u8) -> bool) -> bool {
+fn matches_only(hir: &Hir, fits: &dyn Fn(u8) -> bool) -> bool {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => true,
         HirKind::Literal(literal) => literal.0.iter().all(|byte| fits(*byte)),
@@ -184,17 +184,17 @@ fn has_only(hir: &Hir, fits: &dyn Fn(u8) -> bool) -> bool {
         HirKind::Class(Class::Unicode(class)) => class.iter().all(|range| {
             range.end().is_ascii() && (range.start()..=range.end()).all(|letter| fits(letter as u8))
         }),
-        HirKind::Capture(group) => has_only(&group.sub, fits),
-        HirKind::Repetition(repeated) => has_only(&repeated.sub, fits),
+        HirKind::Capture(group) => matches_only(&group.sub, fits),
+        HirKind::Repetition(repeated) => matches_only(&repeated.sub, fits),
         HirKind::Concat(all) | HirKind::Alternation(all) => {
-            all.iter().all(|part| has_only(part, fits))
+            all.iter().all(|part| matches_only(part, fits))
         }
     }
 }
 
 /// Returns whether the redirect leads to the path that it is for. Conditions may end such a loop, so only a redirect
 /// without conditions is judged, by an example path.
-fn leads_to_itself(rule: &Rule, to: &Template) -> bool {
+fn leads_to_itself(rule: &SiteRule, to: &RuleTemplate) -> bool {
     if !to.literal_start().starts_with(b"/")
         || rule.if_missing
         || !is_unconditional(&rule.conditions)
@@ -202,14 +202,16 @@ fn leads_to_itself(rule: &Rule, to: &Template) -> bool {
         return false;
     }
     let path = match &rule.pattern {
-        Pattern::Exact(path) => path.clone(),
-        Pattern::Prefix(prefix) => [prefix.strip_suffix(b"/").unwrap_or(prefix), b"/x/y"].concat(),
-        Pattern::Glob(..) | Pattern::Regex(_) => b"/x/y".to_vec(),
+        PathPattern::Exact(path) => path.clone(),
+        PathPattern::Prefix(prefix) => {
+            [prefix.strip_suffix(b"/").unwrap_or(prefix), b"/x/y"].concat()
+        }
+        PathPattern::Glob(..) | PathPattern::Regex(_) => b"/x/y".to_vec(),
     };
     let Ok(Some(captures)) = rule.pattern.captures(&path) else {
         return false;
     };
-    let location = to.expand_location(&Values {
+    let location = to.expand_location(&TemplateValues {
         captures: &captures,
         uri: &path,
         query: None,
@@ -220,8 +222,8 @@ fn leads_to_itself(rule: &Rule, to: &Template) -> bool {
 }
 
 /// Returns whether there are no conditions at all.
-fn is_unconditional(conditions: &Conditions) -> bool {
-    let Conditions {
+fn is_unconditional(conditions: &RuleConditions) -> bool {
+    let RuleConditions {
         methods,
         query,
         cookie,
@@ -242,27 +244,27 @@ mod tests {
     use super::*;
     use crate::site::config::RuleAction;
 
-    fn mistakes(pattern: Pattern, to: &str) -> Vec<String> {
-        let to = Template::parse(to).unwrap();
+    fn mistakes(pattern: PathPattern, to: &str) -> Vec<String> {
+        let to = RuleTemplate::parse(to).unwrap();
         let action = RuleAction::Redirect {
             status: 301,
             to: to.clone(),
         };
         let mut errors = Vec::new();
-        check(&Rule::new(pattern, action), &to, &mut errors);
+        check(&SiteRule::new(pattern, action), &to, &mut errors);
         errors.iter().map(ToString::to_string).collect()
     }
 
-    fn prefix(text: &str) -> Pattern {
-        Pattern::prefix(text).unwrap()
+    fn prefix(text: &str) -> PathPattern {
+        PathPattern::prefix(text).unwrap()
     }
 
-    fn regex(text: &str) -> Pattern {
-        Pattern::regex(text).unwrap()
+    fn regex(text: &str) -> PathPattern {
+        PathPattern::regex(text).unwrap()
     }
 
     #[test]
-    fn no_client_chooses_the_host() {
+    fn redirect_host_is_never_chosen_by_the_client() {
         for (pattern, to) in [
             (prefix("/"), "https://shop.test$1"),
             (prefix("/api/"), "//shop.test$1"),
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_begins_with_a_slash_or_is_a_label_may_stand_behind_a_host() {
+    fn redirect_variable_with_slash_or_label_is_allowed_behind_a_host() {
         for (pattern, to) in [
             (prefix("/"), "https://shop.test/$1"),
             (prefix("/old"), "https://shop.test$1"),
@@ -317,11 +319,11 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_onto_its_own_path_is_a_mistake() {
+    fn redirect_to_its_own_path_is_a_mistake() {
         for (pattern, to) in [
             (prefix("/"), "/$1"),
             (prefix("/a"), "/a$1"),
-            (Pattern::exact("/a").unwrap(), "/a"),
+            (PathPattern::exact("/a").unwrap(), "/a"),
             (regex("^/(.*)$"), "/$1"),
         ] {
             let said = mistakes(pattern.clone(), to);

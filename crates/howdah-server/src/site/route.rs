@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use howdah_http::message::RequestHead;
 
-use super::access::Named;
-use super::condition::Requested;
+use super::access::NamedBy;
+use super::condition::RuleRequest;
 use super::htaccess::{HtaccessLogin, Live};
 use super::script::ScriptPath;
 use super::visitor::Visitor;
 use crate::docroot::path::UrlPath;
-use crate::proxy::Proxy;
+use crate::proxy::ServerGroup;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 use howdah_cache::Pass;
@@ -20,7 +20,7 @@ use howdah_htaccess::{Demand, Table};
 #[derive(Debug)]
 pub struct Route {
     /// What the server does with the request.
-    pub action: Action,
+    pub action: RouteAction,
     /// The information that goes with the action.
     pub info: RouteInfo,
 }
@@ -30,19 +30,19 @@ pub struct Route {
 #[derive(Debug, Default)]
 pub struct RouteInfo {
     /// The refusal of a file that is never sent, if the search continued past it: for the log.
-    pub passed_over: Option<Refusal>,
+    pub skipped_refusal: Option<Refusal>,
     /// The line of an `.htaccess` file that has refused the path, or rewritten it.
-    pub because: Option<Box<str>>,
+    pub htaccess_line: Option<Box<str>>,
     /// Whether the client uses HTTPS.
     pub https: bool,
     /// Whether a rule matched that applies to some visitors only, so the response is not the same for everyone.
-    pub personal: bool,
+    pub varies_by_visitor: bool,
     /// Numbers of the header rules that matched.
-    pub(super) edits: Vec<usize>,
+    pub(super) header_rules: Vec<usize>,
     /// Numbers of the rules that require authentication or authorization first, in order.
-    pub(super) guards: Vec<usize>,
+    pub(super) guard_rules: Vec<usize>,
     /// Numbers of the rules that limit the client.
-    pub(super) limits: Vec<usize>,
+    pub(super) limit_rules: Vec<usize>,
     /// The password that `.htaccess` files demand, where they only refuse requests.
     pub login: Option<Box<HtaccessLogin>>,
     /// The result of the `.htaccess` files, if they decide about the whole request.
@@ -52,7 +52,7 @@ pub struct RouteInfo {
 impl RouteInfo {
     /// Returns whether authentication or authorization is required before the action.
     pub fn needs_permission(&self) -> bool {
-        !self.guards.is_empty() || self.login.is_some()
+        !self.guard_rules.is_empty() || self.login.is_some()
     }
 
     /// The password that `.htaccess` files demand before anything else is decided.
@@ -71,42 +71,44 @@ impl RouteInfo {
     }
 
     /// Returns whether `.htaccess` files depend on the visitor, so the response may differ between visitors.
-    pub fn is_for_some(&self) -> bool {
+    pub fn htaccess_varies_by_visitor(&self) -> bool {
         self.live
             .as_ref()
             .is_some_and(|live| !live.is_for_everybody())
     }
 
     /// Returns whether every visitor takes this route for the page, without authentication or authorization.
-    pub(crate) fn is_for_everybody(&self, action: &Action) -> bool {
-        matches!(action, Action::Script(_)) && !self.personal && !self.needs_permission()
+    pub(crate) fn is_same_for_everyone(&self, action: &RouteAction) -> bool {
+        matches!(action, RouteAction::Script(_))
+            && !self.varies_by_visitor
+            && !self.needs_permission()
     }
 
     /// Returns the numbers of the rules that limit the client, for all paths that the request has led to.
-    pub(crate) fn limits(&self) -> &[usize] {
-        &self.limits
+    pub(crate) fn limit_rules(&self) -> &[usize] {
+        &self.limit_rules
     }
 
     /// Returns the numbers of the rules that require authentication or authorization.
-    pub fn guarding_rules(&self) -> &[usize] {
-        &self.guards
+    pub fn guard_rules(&self) -> &[usize] {
+        &self.guard_rules
     }
 
     /// Returns why the page cache may not store the response, by its route alone.
-    pub(crate) fn keeps_from_cache(&self) -> Option<Pass> {
+    pub(crate) fn cache_pass_reason(&self) -> Option<Pass> {
         if self.needs_permission() {
             return Some(Pass::Authorization);
         }
-        if self.personal {
+        if self.varies_by_visitor {
             return Some(Pass::Rule);
         }
-        self.is_for_some().then_some(Pass::Htaccess)
+        self.htaccess_varies_by_visitor().then_some(Pass::Htaccess)
     }
 }
 
 /// What the server does with a request.
 #[derive(Debug)]
-pub enum Action {
+pub enum RouteAction {
     /// Sends a file; the method is GET or HEAD.
     Static(StaticPlan),
     /// Runs a script, whatever the method.
@@ -149,7 +151,7 @@ pub enum Action {
 #[derive(Debug)]
 pub struct ProxyTarget {
     /// The proxy, which chooses the server and keeps connections to it.
-    pub proxy: Arc<Proxy>,
+    pub proxy: Arc<ServerGroup>,
     /// The path after all rewrites, cleaned.
     pub path: Vec<u8>,
     /// The query, if a rewrite has changed it; `None` for the request's own.
@@ -171,10 +173,10 @@ pub struct ScriptTarget {
     /// Whether the script is a program of a `cgi` rule, which is executed directly.
     pub program: bool,
     /// Variables for the script that authorizers have set. The router leaves this empty.
-    pub granted: Box<[(Vec<u8>, Vec<u8>)]>,
+    pub granted_variables: Box<[(Vec<u8>, Vec<u8>)]>,
     /// Numbers of the rules whose authentication or authorization has allowed the request. The router leaves this
     /// empty.
-    pub permitted: Box<[usize]>,
+    pub permitting_rules: Box<[usize]>,
     /// What `.htaccess` files set for the script, if they decide about the whole request.
     pub apache: Option<Box<ApacheRequest>>,
 }
@@ -200,13 +202,13 @@ pub struct ApacheRequest {
     pub body_limit: Option<u64>,
 }
 
-impl Action {
-    pub(super) fn refused(refusal: Refusal) -> Action {
-        Action::refused_with(refusal, refusal.status())
+impl RouteAction {
+    pub(super) fn refused(refusal: Refusal) -> RouteAction {
+        RouteAction::refused_with(refusal, refusal.status())
     }
 
-    pub(super) fn refused_with(refusal: Refusal, status: u16) -> Action {
-        Action::Refused {
+    pub(super) fn refused_with(refusal: Refusal, status: u16) -> RouteAction {
+        RouteAction::Refused {
             status,
             refusal,
             allow: None,
@@ -215,7 +217,7 @@ impl Action {
 }
 
 /// The state of a request while it is routed: rules change path and query.
-pub(super) struct Walk<'r> {
+pub(super) struct RoutingState<'r> {
     pub(super) head: &'r RequestHead,
     pub(super) visitor: Visitor<'r>,
     pub(super) path: UrlPath<'r>,
@@ -230,10 +232,10 @@ pub(super) struct Walk<'r> {
     pub(super) pool: Option<Arc<str>>,
 }
 
-impl<'r> Walk<'r> {
+impl<'r> RoutingState<'r> {
     /// Returns the request as conditions see it.
-    pub(super) fn asked(&self) -> Requested<'r> {
-        Requested {
+    pub(super) fn rule_request(&self) -> RuleRequest<'r> {
+        RuleRequest {
             head: self.head,
             visitor: self.visitor,
         }
@@ -244,16 +246,16 @@ impl<'r> Walk<'r> {
     }
 
     /// Returns what named `found`, if the first `rules` rules have been applied to the path.
-    pub(super) fn named(&self, found: &[u8], rules: usize) -> Named<'static> {
+    pub(super) fn named_by(&self, found: &[u8], rules: usize) -> NamedBy<'static> {
         let path = self.path.as_bytes();
         if self.rewritten {
-            Named::BySite
+            NamedBy::BySite
         } else if path == found {
-            Named::ByClient
+            NamedBy::ByClient
         } else if path.starts_with(found) {
-            Named::InFrontOfPathInfo { rules }
+            NamedBy::InFrontOfPathInfo { rules }
         } else {
-            Named::BySite
+            NamedBy::BySite
         }
     }
 }

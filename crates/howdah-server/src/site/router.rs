@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use howdah_http::message::RequestHead;
 
-use super::access::{Named, Purpose, Wanted};
-use super::condition::Requested;
-use super::config::Htaccess;
+use super::access::{AccessCheck, NamedBy, Purpose};
+use super::condition::RuleRequest;
+use super::config::HtaccessMode;
 use super::htaccess::{Closed, PathQuery};
-use super::route::{Action, Route, RouteInfo, ScriptTarget, Walk};
+use super::route::{Route, RouteAction, RouteInfo, RoutingState, ScriptTarget};
 use super::script::ScriptPath;
-use super::search::{FileView, Found, Searched};
+use super::search::{FileView, PathLookup, SearchResult};
 use super::visitor::Visitor;
 use super::{Site, monotonic};
 use crate::docroot::path::{UrlPath, encode_path};
@@ -45,16 +45,16 @@ impl Site {
     pub fn route_at(&self, head: &RequestHead, visitor: Visitor<'_>, now: Duration) -> Route {
         if head.path() == b"*" && head.method() == b"OPTIONS" {
             return Route {
-                action: Action::Options {
+                action: RouteAction::Options {
                     allow: FILE_METHODS,
                 },
                 info: RouteInfo::default(),
             };
         }
         match UrlPath::parse(head.path()) {
-            Ok(path) => self.route_path(head, path, visitor, &self.tree_at(now)),
+            Ok(path) => self.route_path(head, path, visitor, &self.file_view_at(now)),
             Err(refusal) => Route {
-                action: Action::refused(refusal),
+                action: RouteAction::refused(refusal),
                 info: RouteInfo::default(),
             },
         }
@@ -63,28 +63,28 @@ impl Site {
     /// Returns whether an `.htaccess` file refuses this request or makes the response depend on who sends it, so no
     /// client may receive a stored page for it.
     pub(crate) fn is_closed_by_htaccess(&self, head: &RequestHead, visitor: Visitor<'_>) -> bool {
-        if self.config.htaccess == Htaccess::Off {
+        if self.config.htaccess == HtaccessMode::Off {
             return false;
         }
         let Ok(path) = UrlPath::parse(head.path()) else {
             return false;
         };
-        let tree = self.tree_at(monotonic());
-        if self.config.htaccess == Htaccess::On {
+        let tree = self.file_view_at(monotonic());
+        if self.config.htaccess == HtaccessMode::On {
             let Route { action, info } = self.route_path(head, path, visitor, &tree);
             let everybody = info.live.is_some_and(|live| live.is_for_everybody());
-            return !(everybody && matches!(action, Action::Script(_)));
+            return !(everybody && matches!(action, RouteAction::Script(_)));
         }
         if !self.htaccess_may_refuse(&tree.root, &path) {
             return false;
         }
         let Route { action, info } = self.route_path(head, path, visitor, &tree);
         info.login.is_some()
-            || matches!(action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
+            || matches!(action, RouteAction::Refused { refusal, .. } if refusal.is_from_htaccess())
     }
 
     /// Returns the view of the files for a request that is routed at `now`.
-    pub(super) fn tree_at(&self, now: Duration) -> FileView {
+    pub(super) fn file_view_at(&self, now: Duration) -> FileView {
         FileView {
             root: self.root_at(now),
             now,
@@ -100,7 +100,7 @@ impl Site {
         tree: &FileView,
     ) -> Route {
         let routes = self.routes_behind_script(path.as_bytes());
-        let walk = Walk {
+        let walk = RoutingState {
             head,
             visitor,
             routes,
@@ -111,55 +111,60 @@ impl Site {
             pool: None,
         };
         let mut info = RouteInfo::default();
-        let asked = walk.asked();
-        let action = self.walk(walk, &mut info, tree);
-        self.guard_what_was_found(asked, &action, &mut info);
+        let asked = walk.rule_request();
+        let action = self.apply_rules_and_search(walk, &mut info, tree);
+        self.note_guards_of_found(asked, &action, &mut info);
         Route { action, info }
     }
 
-    fn walk(&self, mut walk: Walk<'_>, info: &mut RouteInfo, tree: &FileView) -> Action {
+    fn apply_rules_and_search(
+        &self,
+        mut walk: RoutingState<'_>,
+        info: &mut RouteInfo,
+        tree: &FileView,
+    ) -> RouteAction {
         if let Some(denied) = self.denied(&walk, true) {
             return denied;
         }
-        self.guard(walk.path.as_bytes(), walk.asked(), info);
+        self.note_guards(walk.path.as_bytes(), walk.rule_request(), info);
         for (number, rule) in self.config.rules.iter().enumerate() {
-            if let Some(action) = self.apply(number, rule, tree, &mut walk, info) {
+            if let Some(action) = self.apply_rule(number, rule, tree, &mut walk, info) {
                 return action;
             }
         }
-        if self.config.htaccess == Htaccess::On {
+        if self.config.htaccess == HtaccessMode::On {
             return self.live(tree, &walk, info);
         }
         let mut found = self.search(tree, &walk, info);
         match self.ask_htaccess_of_request(tree, &walk, &found) {
             Ok(user) => info.note_user(user),
             Err(closed) => {
-                walk.asked().note(|| closed.step());
+                walk.rule_request().note(|| closed.step());
                 if closed.refused.refusal != Refusal::HtaccessHidden {
                     return closed.action(info);
                 }
-                info.because = closed.because;
+                info.htaccess_line = closed.because;
                 // The file that was found must not be sent, so the request is routed as if the file did not exist.
-                found = self.controlled(tree, &walk, closed.refused.refusal, info);
+                found = self.front_controller_for(tree, &walk, closed.refused.refusal, info);
             }
         }
         match self.admit_found(tree, &walk, &found) {
             Ok(user) => {
                 info.note_user(user);
-                self.finish(found, walk)
+                self.action_for(found, walk)
             }
             Err(closed) => closed.action(info),
         }
     }
 
     /// Refuses the request if a pattern of `deny` matches a route behind a script or, with `path`, the path itself.
-    pub(super) fn denied(&self, walk: &Walk<'_>, path: bool) -> Option<Action> {
+    pub(super) fn denied(&self, walk: &RoutingState<'_>, path: bool) -> Option<RouteAction> {
         let path = path.then_some(&walk.path);
         let paths = path.into_iter().map(UrlPath::as_bytes);
         let mut paths = paths.chain(walk.routes.iter().map(Vec::as_slice));
         let denied = paths.find(|path| self.denies(path))?;
-        self.note_denial(walk.asked(), denied);
-        Some(Action::refused(Refusal::Denied))
+        self.note_denial(walk.rule_request(), denied);
+        Some(RouteAction::refused(Refusal::Denied))
     }
 
     /// Checks the `.htaccess` files on the paths that the request names: the client's own path, and the path that rules
@@ -167,19 +172,21 @@ impl Site {
     fn ask_htaccess_of_request(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
-        found: &Searched,
+        walk: &RoutingState<'_>,
+        found: &SearchResult,
     ) -> Result<Option<Box<[u8]>>, Closed> {
         let path = walk.path.as_bytes();
         let hides = match found {
-            Searched::Here(Found::File(plan)) => path[1..] == plan.relative[..],
-            Searched::Here(Found::Script(script)) => path.starts_with(script.script_name()),
+            SearchResult::AtPath(PathLookup::File(plan)) => path[1..] == plan.relative[..],
+            SearchResult::AtPath(PathLookup::Script(script)) => {
+                path.starts_with(script.script_name())
+            }
             _ => false,
         };
         let query = PathQuery {
             root: &tree.root,
             path,
-            requested: Some(walk.asked()),
+            requested: Some(walk.rule_request()),
             query: walk.query(),
             redirected: false,
             hides,
@@ -203,128 +210,134 @@ impl Site {
     fn admit_found(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
-        found: &Searched,
+        walk: &RoutingState<'_>,
+        found: &SearchResult,
     ) -> Result<Option<Box<[u8]>>, Closed> {
         match found {
-            Searched::Other(script, _) => self.admit_script(tree, walk, script, Named::BySite),
-            Searched::Here(Found::Script(script)) => {
-                let named = self.named(walk, script.script_name());
+            SearchResult::OtherScript(script, _) => {
+                self.admit_script(tree, walk, script, NamedBy::BySite)
+            }
+            SearchResult::AtPath(PathLookup::Script(script)) => {
+                let named = self.named_by(walk, script.script_name());
                 self.admit_script(tree, walk, script, named)
             }
-            Searched::Here(Found::File(plan)) => {
+            SearchResult::AtPath(PathLookup::File(plan)) => {
                 // Usually this is the path itself; the path of an index file is longer.
                 let path = match walk.path.as_bytes()[1..] == plan.relative[..] {
                     true => Cow::Borrowed(walk.path.as_bytes()),
                     false => Cow::Owned([b"/", &plan.relative[..]].concat()),
                 };
-                self.admit_or_ask(Wanted {
+                self.admit_or_ask(AccessCheck {
                     root: &plan.root,
                     path: &path,
                     purpose: Purpose::Send,
-                    named: self.named(walk, &path),
-                    asked: Some(walk.asked()),
+                    named: self.named_by(walk, &path),
+                    request: Some(walk.rule_request()),
                     query: walk.query(),
                 })
             }
-            Searched::Here(_) | Searched::Status(_) => Ok(None),
+            SearchResult::AtPath(_) | SearchResult::Status(_) => Ok(None),
         }
     }
 
     /// Returns what named the path that was found below the root.
-    fn named(&self, walk: &Walk<'_>, found: &[u8]) -> Named<'static> {
+    fn named_by(&self, walk: &RoutingState<'_>, found: &[u8]) -> NamedBy<'static> {
         let directory = walk.path.is_directory().then(|| walk.path.as_bytes());
         let is_index =
             directory.is_some_and(|path| found.len() > path.len() && found.starts_with(path));
         let controls = |controller: &UrlPath<'_>| controller.as_bytes() == found;
         match is_index && !self.front_controller.as_ref().is_some_and(controls) {
-            true => Named::ByDirectory {
+            true => NamedBy::ByDirectory {
                 from: walk.rules_before,
             },
-            false => walk.named(found, self.config.rules.len()),
+            false => walk.named_by(found, self.config.rules.len()),
         }
     }
 
     pub(super) fn admit_script(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
+        walk: &RoutingState<'_>,
         script: &ScriptPath,
-        named: Named<'_>,
+        named: NamedBy<'_>,
     ) -> Result<Option<Box<[u8]>>, Closed> {
-        self.admit_or_ask(Wanted {
+        self.admit_or_ask(AccessCheck {
             root: &tree.root,
             path: script.script_name(),
             purpose: Purpose::Run,
             named,
-            asked: Some(walk.asked()),
+            request: Some(walk.rule_request()),
             query: walk.query(),
         })
     }
 
     /// Removes `PATH_TRANSLATED` from a script if the client may not have the file that it names, because programs open
     /// that file. A file behind an authorizer is also withheld, since no authorizer has been asked yet.
-    pub(super) fn judge_translation(&self, script: ScriptPath, asked: Requested<'_>) -> ScriptPath {
+    pub(super) fn withhold_path_translated(
+        &self,
+        script: ScriptPath,
+        asked: RuleRequest<'_>,
+    ) -> ScriptPath {
         if script.path_info().is_empty() {
             return script;
         }
-        let admitted = self.admit(Wanted {
+        let admitted = self.admit(AccessCheck {
             root: script.root(),
             path: script.path_info(),
             purpose: Purpose::Run,
-            named: Named::ByScript { permitted: &[] },
-            asked: Some(asked.untraced()),
+            named: NamedBy::ByScript { permitted: &[] },
+            request: Some(asked.untraced()),
             query: None,
         });
         match admitted {
             Ok(()) => script,
-            Err(_) => script.untranslated(),
+            Err(_) => script.without_path_translated(),
         }
     }
 
-    fn finish(&self, found: Searched, walk: Walk<'_>) -> Action {
+    fn action_for(&self, found: SearchResult, walk: RoutingState<'_>) -> RouteAction {
         match found {
-            Searched::Status(status) => Action::refused_with(Refusal::Returned, status),
-            Searched::Other(script, query) => Action::Script(ScriptTarget {
-                script: self.judge_translation(script, walk.asked()),
+            SearchResult::Status(status) => RouteAction::refused_with(Refusal::Returned, status),
+            SearchResult::OtherScript(script, query) => RouteAction::Script(ScriptTarget {
+                script: self.withhold_path_translated(script, walk.rule_request()),
                 query: query.or(walk.query),
                 redirected: true,
                 pool: walk.pool,
                 program: false,
-                granted: Box::default(),
-                permitted: Box::default(),
+                granted_variables: Box::default(),
+                permitting_rules: Box::default(),
                 apache: None,
             }),
-            Searched::Here(Found::Script(script)) => Action::Script(ScriptTarget {
-                script: self.judge_translation(script, walk.asked()),
+            SearchResult::AtPath(PathLookup::Script(script)) => RouteAction::Script(ScriptTarget {
+                script: self.withhold_path_translated(script, walk.rule_request()),
                 query: walk.query,
                 redirected: walk.rewritten,
                 pool: walk.pool,
                 program: false,
-                granted: Box::default(),
-                permitted: Box::default(),
+                granted_variables: Box::default(),
+                permitting_rules: Box::default(),
                 apache: None,
             }),
-            Searched::Here(Found::File(plan)) => match walk.head.method() {
-                b"GET" | b"HEAD" => Action::Static(plan),
-                b"OPTIONS" => Action::Options {
+            SearchResult::AtPath(PathLookup::File(plan)) => match walk.head.method() {
+                b"GET" | b"HEAD" => RouteAction::Static(plan),
+                b"OPTIONS" => RouteAction::Options {
                     allow: FILE_METHODS,
                 },
-                _ => Action::Refused {
+                _ => RouteAction::Refused {
                     status: Refusal::MethodNotAllowed.status(),
                     refusal: Refusal::MethodNotAllowed,
                     allow: Some(FILE_METHODS),
                 },
             },
-            Searched::Here(Found::NeedsSlash) => to_the_slash(&walk),
-            Searched::Here(Found::Absent(refusal)) => Action::refused(refusal),
+            SearchResult::AtPath(PathLookup::NeedsSlash) => redirect_to_directory(&walk),
+            SearchResult::AtPath(PathLookup::Absent(refusal)) => RouteAction::refused(refusal),
         }
     }
 }
 
 /// Redirects `/dir` to `/dir/`, with the query. A cleaned path begins with one slash and `encode_path` leaves no
 /// backslash, so the target never names another host. Methods other than GET and HEAD are preserved by status 308.
-fn to_the_slash(walk: &Walk<'_>) -> Action {
+fn redirect_to_directory(walk: &RoutingState<'_>) -> RouteAction {
     let mut location = Vec::new();
     encode_path(walk.path.as_bytes(), &mut location);
     location.push(b'/');
@@ -336,7 +349,7 @@ fn to_the_slash(walk: &Walk<'_>) -> Action {
         b"GET" | b"HEAD" => 301,
         _ => 308,
     };
-    Action::Redirect { status, location }
+    RouteAction::Redirect { status, location }
 }
 
 #[cfg(test)]

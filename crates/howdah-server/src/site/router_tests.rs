@@ -4,14 +4,16 @@ use std::fs;
 
 use howdah_http::message::ResponseHead;
 
-use super::super::condition::Conditions;
-use super::super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig, TryFile};
-use super::super::pattern::Pattern;
-use super::super::template::Template;
+use super::super::condition::RuleConditions;
+use super::super::config::{
+    FrontController, HeaderEdit, RuleAction, SiteConfig, SiteRule, TryFile,
+};
+use super::super::pattern::PathPattern;
+use super::super::template::RuleTemplate;
 use super::*;
 use crate::testing::request;
 
-struct Fixture {
+struct RouterFixture {
     _dir: tempfile::TempDir,
     site: Site,
 }
@@ -37,7 +39,7 @@ const FILES: &[&str] = &[
     "p.jpg",
 ];
 
-fn fixture(change: impl FnOnce(&mut SiteConfig)) -> Fixture {
+fn fixture(change: impl FnOnce(&mut SiteConfig)) -> RouterFixture {
     let dir = tempfile::tempdir().unwrap();
     for file in FILES {
         let path = dir.path().join(file);
@@ -47,15 +49,15 @@ fn fixture(change: impl FnOnce(&mut SiteConfig)) -> Fixture {
     let mut config = SiteConfig::for_tests("test", dir.path());
     change(&mut config);
     let site = Site::new(config, 0).unwrap();
-    Fixture { _dir: dir, site }
+    RouterFixture { _dir: dir, site }
 }
 
-fn show(action: &Action) -> String {
+fn show(action: &RouteAction) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match action {
-        Action::Static(plan) => format!("file {}", text(&plan.relative)),
-        Action::Proxy(target) => format!("proxy {}", text(&target.path)),
-        Action::Script(target) => {
+        RouteAction::Static(plan) => format!("file {}", text(&plan.relative)),
+        RouteAction::Proxy(target) => format!("proxy {}", text(&target.path)),
+        RouteAction::Script(target) => {
             let mut line = format!("script {}", text(target.script.script_name()));
             if !target.script.path_info().is_empty() {
                 line += &format!(" info {}", text(target.script.path_info()));
@@ -68,9 +70,9 @@ fn show(action: &Action) -> String {
             }
             line
         }
-        Action::Redirect { status, location } => format!("{status} {}", text(location)),
-        Action::Return { status, body, .. } => format!("return {status} {body}"),
-        Action::Refused {
+        RouteAction::Redirect { status, location } => format!("{status} {}", text(location)),
+        RouteAction::Return { status, body, .. } => format!("return {status} {body}"),
+        RouteAction::Refused {
             status,
             refusal,
             allow,
@@ -78,11 +80,11 @@ fn show(action: &Action) -> String {
             assert_eq!(allow.is_some(), *status == 405);
             format!("{status} {refusal}")
         }
-        Action::Options { allow } => format!("options {allow}"),
+        RouteAction::Options { allow } => format!("options {allow}"),
     }
 }
 
-impl Fixture {
+impl RouterFixture {
     fn route(&self, line: &str) -> Route {
         let (method, target) = line.split_once(' ').unwrap_or(("GET", line));
         self.site
@@ -96,12 +98,12 @@ impl Fixture {
     }
 }
 
-fn rule(pattern: Pattern, action: RuleAction) -> Rule {
-    Rule::new(pattern, action)
+fn rule(pattern: PathPattern, action: RuleAction) -> SiteRule {
+    SiteRule::new(pattern, action)
 }
 
-fn template(text: &str) -> Template {
-    Template::parse(text).unwrap()
+fn template(text: &str) -> RuleTemplate {
+    RuleTemplate::parse(text).unwrap()
 }
 
 fn front(path_info: bool) -> Option<FrontController> {
@@ -139,7 +141,7 @@ fn files_scripts_and_directories() {
 }
 
 #[test]
-fn what_is_never_sent_is_refused_by_name() {
+fn names_that_are_never_sent_are_refused() {
     fixture(|_| {}).check(&[
         ("/.env", "404 DotFile"),
         ("/.git/config", "404 DotFile"),
@@ -154,7 +156,7 @@ fn what_is_never_sent_is_refused_by_name() {
         ("/%zz", "400 BadEscape"),
         ("/..%5cx", "400 BackslashTraversal"),
     ]);
-    fixture(|config| config.expose = vec![Pattern::glob("/backup.sql").unwrap()])
+    fixture(|config| config.expose = vec![PathPattern::glob("/backup.sql").unwrap()])
         .check(&[("/backup.sql", "file backup.sql"), ("/.env", "404 DotFile")]);
 }
 
@@ -174,7 +176,7 @@ fn methods_of_files() {
 }
 
 #[test]
-fn the_front_controller_gets_what_is_no_file() {
+fn front_controller_gets_requests_that_name_no_file() {
     let site = fixture(|config| config.front_controller = front(false));
     site.check(&[
         ("/2024/hello/?p=1", "script /index.php redirected"),
@@ -189,8 +191,11 @@ fn the_front_controller_gets_what_is_no_file() {
         ("/index.php/x", "script /index.php info /x"),
         ("/../x", "400 AboveRoot"),
     ]);
-    assert_eq!(site.route("/.env").info.passed_over, Some(Refusal::DotFile));
-    assert_eq!(site.route("/x").info.passed_over, None);
+    assert_eq!(
+        site.route("/.env").info.skipped_refusal,
+        Some(Refusal::DotFile)
+    );
+    assert_eq!(site.route("/x").info.skipped_refusal, None);
     fixture(|config| config.front_controller = front(true)).check(&[
         ("/a/b%20c/", "script /index.php info /a/b c/ redirected"),
         ("/index.php/x", "script /index.php info /x"),
@@ -198,7 +203,7 @@ fn the_front_controller_gets_what_is_no_file() {
 }
 
 #[test]
-fn a_missing_front_controller_is_not_found() {
+fn front_controller_that_is_missing_is_not_found() {
     fixture(|config| {
         config.front_controller = Some(FrontController {
             script: "/gone.php".into(),
@@ -262,15 +267,15 @@ fn rewrites_change_path_and_query_for_what_follows() {
     let site = fixture(|config| {
         config.rules = vec![
             rule(
-                Pattern::regex("^/wiki/(.+)$").unwrap(),
+                PathPattern::regex("^/wiki/(.+)$").unwrap(),
                 RuleAction::Rewrite(template("/index.php?title=$1")),
             ),
             rule(
-                Pattern::prefix("/old/").unwrap(),
+                PathPattern::prefix("/old/").unwrap(),
                 RuleAction::Rewrite(template("/d/$1")),
             ),
             rule(
-                Pattern::exact("/d/gone").unwrap(),
+                PathPattern::exact("/d/gone").unwrap(),
                 RuleAction::Return {
                     status: 410,
                     content_type: "text/plain".into(),
@@ -278,7 +283,7 @@ fn rewrites_change_path_and_query_for_what_follows() {
                 },
             ),
             rule(
-                Pattern::prefix("/up").unwrap(),
+                PathPattern::prefix("/up").unwrap(),
                 RuleAction::Rewrite(template("/d/../..$1")),
             ),
         ];
@@ -300,12 +305,12 @@ fn rewrites_change_path_and_query_for_what_follows() {
 }
 
 #[test]
-fn rules_for_what_is_missing_leave_files_alone() {
+fn if_missing_rules_leave_files_alone() {
     fixture(|config| {
-        config.rules = vec![Rule {
+        config.rules = vec![SiteRule {
             if_missing: true,
             ..rule(
-                Pattern::prefix("/wiki/").unwrap(),
+                PathPattern::prefix("/wiki/").unwrap(),
                 RuleAction::Rewrite(template("/index.php")),
             )
         }];
@@ -331,11 +336,11 @@ fn redirects_keep_the_query_and_the_host() {
     };
     fixture(|config| {
         config.rules = vec![
-            redirect(Pattern::prefix("/blog/").unwrap(), 301, "/$1"),
-            redirect(Pattern::prefix("/raw").unwrap(), 308, "$1"),
-            redirect(Pattern::prefix("/q").unwrap(), 302, "/new?a=$1"),
+            redirect(PathPattern::prefix("/blog/").unwrap(), 301, "/$1"),
+            redirect(PathPattern::prefix("/raw").unwrap(), 308, "$1"),
+            redirect(PathPattern::prefix("/q").unwrap(), 302, "/new?a=$1"),
             redirect(
-                Pattern::exact("/www").unwrap(),
+                PathPattern::exact("/www").unwrap(),
                 301,
                 "https://www.$host$request_uri",
             ),
@@ -357,26 +362,32 @@ fn redirects_keep_the_query_and_the_host() {
 fn deny_holds_for_the_file_whatever_path_led_there() {
     let site = fixture(|config| {
         config.deny = vec![
-            Pattern::glob("/d/**.php").unwrap(),
-            Pattern::glob("/d/index.html").unwrap(),
+            PathPattern::glob("/d/**.php").unwrap(),
+            PathPattern::glob("/d/index.html").unwrap(),
         ];
         config.rules = vec![
             rule(
-                Pattern::exact("/alias").unwrap(),
+                PathPattern::exact("/alias").unwrap(),
                 RuleAction::Rewrite(template("/d/x.php")),
             ),
             rule(
-                Pattern::exact("/to-s/").unwrap(),
+                PathPattern::exact("/to-s/").unwrap(),
                 RuleAction::Rewrite(template("/s/")),
             ),
-            rule(Pattern::glob("/s/*.php").unwrap(), RuleAction::Deny(404)),
-            rule(Pattern::exact("/index.php").unwrap(), RuleAction::Deny(403)),
-            Rule {
-                conditions: Conditions {
+            rule(
+                PathPattern::glob("/s/*.php").unwrap(),
+                RuleAction::Deny(404),
+            ),
+            rule(
+                PathPattern::exact("/index.php").unwrap(),
+                RuleAction::Deny(403),
+            ),
+            SiteRule {
+                conditions: RuleConditions {
                     methods: vec!["DELETE".into()],
-                    ..Conditions::default()
+                    ..RuleConditions::default()
                 },
-                ..rule(Pattern::prefix("/").unwrap(), RuleAction::Deny(403))
+                ..rule(PathPattern::prefix("/").unwrap(), RuleAction::Deny(403))
             },
         ];
         config.front_controller = front(false);
@@ -402,8 +413,12 @@ fn deny_holds_for_the_file_whatever_path_led_there() {
 #[test]
 fn header_rules_are_applied_to_the_response() {
     let site = fixture(|config| {
-        let edit =
-            |pattern: &str, edit| rule(Pattern::glob(pattern).unwrap(), RuleAction::Header(edit));
+        let edit = |pattern: &str, edit| {
+            rule(
+                PathPattern::glob(pattern).unwrap(),
+                RuleAction::Header(edit),
+            )
+        };
         config.rules = vec![
             edit(
                 "*.css",
@@ -428,7 +443,7 @@ fn header_rules_are_applied_to_the_response() {
 }
 
 #[test]
-fn hostile_lengths_are_plain_misses() {
+fn paths_of_hostile_length_are_not_found() {
     let site = fixture(|_| {});
     for target in [
         "/x".repeat(4000),

@@ -3,21 +3,22 @@
 use howdah_http::message::ResponseHead;
 
 use super::Site;
-use super::access::Refused;
-use super::condition::Requested;
-use super::config::{HeaderEdit, Rule, RuleAction};
+use super::access::RefusedAccess;
+use super::condition::RuleRequest;
+use super::config::{HeaderEdit, RuleAction, SiteRule};
 use super::htaccess::{Closed, PathQuery};
-use super::route::{Action, ProxyTarget, RouteInfo, ScriptTarget, Walk};
+use super::route::{ProxyTarget, RouteAction, RouteInfo, RoutingState, ScriptTarget};
 use super::script::ScriptPath;
 use super::search::FileView;
-use super::template::Values;
+use super::template::TemplateValues;
 use crate::docroot::path::UrlPath;
 use crate::refusal::Refusal;
 
 impl Site {
     /// Changes a response's headers according to the matched rules and `hsts`.
     pub fn edit_headers(&self, info: &RouteInfo, head: &mut ResponseHead) {
-        self.edits(info).for_each(|edit| apply_edit(edit, head));
+        self.header_edits(info)
+            .for_each(|edit| apply_edit(edit, head));
         if let Some(live) = &info.live {
             live.edit(self, head, false);
         }
@@ -29,7 +30,7 @@ impl Site {
     /// Adds the headers of the rules for the client's path to an error response of the server's own, because security
     /// headers belong on every response. Headers about the lifetime and the content of a page are skipped, because they
     /// describe the page that the client did not get.
-    pub(crate) fn edit_error_headers(&self, asked: Requested<'_>, head: &mut ResponseHead) {
+    pub(crate) fn edit_error_headers(&self, asked: RuleRequest<'_>, head: &mut ResponseHead) {
         use HeaderEdit::{Add, Set, Unset};
         const OF_PAGES: [&str; 6] = [
             "cache-control",
@@ -51,7 +52,7 @@ impl Site {
             let is_of_pages = OF_PAGES
                 .iter()
                 .any(|known| name.eq_ignore_ascii_case(known));
-            if rule.if_missing || is_of_pages || !self.is_for(rule, asked, path.as_bytes()) {
+            if rule.if_missing || is_of_pages || !self.rule_applies(rule, asked, path.as_bytes()) {
                 continue;
             }
             apply_edit(edit, head);
@@ -59,8 +60,11 @@ impl Site {
     }
 
     /// Returns the header changes of the matched rules, in order.
-    pub(crate) fn edits<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s HeaderEdit> {
-        let edits = info.edits.iter();
+    pub(crate) fn header_edits<'s>(
+        &'s self,
+        info: &'s RouteInfo,
+    ) -> impl Iterator<Item = &'s HeaderEdit> {
+        let edits = info.header_rules.iter();
         edits.filter_map(|number| match &self.config.rules[*number].action {
             RuleAction::Header(edit) => Some(edit),
             _ => None,
@@ -81,16 +85,16 @@ impl Site {
 
     /// Records the rules for this path that require authentication or authorization, and those that limit clients. This
     /// is called for the client's path, for each path that a rule rewrites it to, and for the file or script that is
-    /// found ([`Site::guard_what_was_found`]). A guarded path is therefore guarded whatever leads to it, and the order
+    /// found ([`Site::note_guards_of_found`]). A guarded path is therefore guarded whatever leads to it, and the order
     /// of the rules does not matter. A route behind a script counts like its path.
-    pub(super) fn guard(&self, path: &[u8], asked: Requested<'_>, info: &mut RouteInfo) {
-        if self.guards.is_empty() && self.limits.is_empty() {
+    pub(super) fn note_guards(&self, path: &[u8], asked: RuleRequest<'_>, info: &mut RouteInfo) {
+        if self.guard_rules.is_empty() && self.limit_rules.is_empty() {
             return;
         }
         let routes = self.routes_behind_script(path);
         for (numbers, noted) in [
-            (&self.guards, &mut info.guards),
-            (&self.limits, &mut info.limits),
+            (&self.guard_rules, &mut info.guard_rules),
+            (&self.limit_rules, &mut info.limit_rules),
         ] {
             for &number in numbers {
                 let rule = &self.config.rules[number];
@@ -108,8 +112,8 @@ impl Site {
     }
 
     /// Returns the numbers of the rules that limit requests for this path; empty for a path that is refused anyway.
-    pub(crate) fn limits_of(&self, asked: Requested<'_>) -> impl Iterator<Item = usize> {
-        let path = match self.limits.is_empty() {
+    pub(crate) fn limit_rules_of(&self, asked: RuleRequest<'_>) -> impl Iterator<Item = usize> {
+        let path = match self.limit_rules.is_empty() {
             true => None,
             false => UrlPath::parse(asked.head.path()).ok(),
         };
@@ -120,86 +124,102 @@ impl Site {
                 self.matched_path(rule, asked, path.as_bytes(), &routes)
                     .is_some()
             };
-            self.limits.iter().copied().filter(is_for)
+            self.limit_rules.iter().copied().filter(is_for)
         })
     }
 
-    /// Records the guards of the file that was found; see [`Site::guard`].
-    pub(super) fn guard_what_was_found(
+    /// Records the guards of the file that was found; see [`Site::note_guards`].
+    pub(super) fn note_guards_of_found(
         &self,
-        asked: Requested<'_>,
-        action: &Action,
+        asked: RuleRequest<'_>,
+        action: &RouteAction,
         info: &mut RouteInfo,
     ) {
-        if self.guards.is_empty() && self.limits.is_empty() {
+        if self.guard_rules.is_empty() && self.limit_rules.is_empty() {
             return;
         }
         let name = match action {
-            Action::Script(target) => target.script.script_name().to_vec(),
-            Action::Static(plan) => [b"/", &plan.relative[..]].concat(),
+            RouteAction::Script(target) => target.script.script_name().to_vec(),
+            RouteAction::Static(plan) => [b"/", &plan.relative[..]].concat(),
             _ => return,
         };
-        self.guard(&name, asked, info);
+        self.note_guards(&name, asked, info);
     }
 
     /// Returns whether a rule applies to this request, whose path is now `path`, apart from `if_missing`.
-    pub(super) fn is_for(&self, rule: &Rule, asked: Requested<'_>, path: &[u8]) -> bool {
+    pub(super) fn rule_applies(
+        &self,
+        rule: &SiteRule,
+        asked: RuleRequest<'_>,
+        path: &[u8],
+    ) -> bool {
         // The method is checked first: most limits are about one method, and expressions cost more.
-        rule.conditions.have_method(asked.head.method())
-            && self.why_not_for(rule, asked, path).is_none()
+        rule.conditions.allow_method(asked.head.method())
+            && self.first_failed_option(rule, asked, path).is_none()
     }
 
     /// Returns the path for which a rule applies to this request: the path itself, or one of the routes behind its
     /// script.
     fn matched_path<'p>(
         &self,
-        rule: &Rule,
-        asked: Requested<'_>,
+        rule: &SiteRule,
+        asked: RuleRequest<'_>,
         path: &'p [u8],
         routes: &'p [Vec<u8>],
     ) -> Option<&'p [u8]> {
-        if self.is_for(rule, asked, path) {
+        if self.rule_applies(rule, asked, path) {
             return Some(path);
         }
         let mut routes = routes.iter().map(Vec::as_slice);
-        routes.find(|route| self.is_for_route(rule, asked, path, route))
+        routes.find(|route| self.rule_applies_to_route(rule, asked, path, route))
     }
 
     /// Returns whether a rule applies to the route behind the script that `path` names, apart from `if_missing`. If the
     /// pattern matches the path itself, the rule has decided about the request already, exceptions included.
-    fn is_for_route(&self, rule: &Rule, asked: Requested<'_>, path: &[u8], route: &[u8]) -> bool {
-        !rule.pattern.is_match(path) && self.is_for(rule, asked, route)
+    fn rule_applies_to_route(
+        &self,
+        rule: &SiteRule,
+        asked: RuleRequest<'_>,
+        path: &[u8],
+        route: &[u8],
+    ) -> bool {
+        !rule.pattern.is_match(path) && self.rule_applies(rule, asked, route)
     }
 
     /// Returns the option that keeps a rule from applying to this request, apart from `if_missing`.
-    fn why_not_for(&self, rule: &Rule, asked: Requested<'_>, path: &[u8]) -> Option<&'static str> {
+    fn first_failed_option(
+        &self,
+        rule: &SiteRule,
+        asked: RuleRequest<'_>,
+        path: &[u8],
+    ) -> Option<&'static str> {
         match rule.pattern.is_match(path) {
-            true => rule.conditions.why_not(asked, path, &self.constants),
-            false => Some(rule.pattern.key()),
+            true => rule.conditions.first_failed(asked, path, &self.constants),
+            false => Some(rule.pattern.option_name()),
         }
     }
 
     /// Returns the actions that authenticate or authorize the request before the route is taken, in the order of the
     /// rules.
     pub fn guards<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s RuleAction> {
-        let rules = info.guards.iter();
+        let rules = info.guard_rules.iter();
         rules.map(|number| &self.config.rules[*number].action)
     }
 
     /// Applies one rule. Returns an action if the rule decides about the request.
-    pub(super) fn apply(
+    pub(super) fn apply_rule(
         &self,
         number: usize,
-        rule: &Rule,
+        rule: &SiteRule,
         tree: &FileView,
-        walk: &mut Walk<'_>,
+        walk: &mut RoutingState<'_>,
         info: &mut RouteInfo,
-    ) -> Option<Action> {
-        let asked = walk.asked();
+    ) -> Option<RouteAction> {
+        let asked = walk.rule_request();
         // Limits are counted before routing, or recorded by `guard`, if they apply to this request.
         if let RuleAction::Limit(_) = rule.action {
             if asked.visitor.trace.is_some()
-                && let Some(why_not) = self.why_not_for(rule, asked, walk.path.as_bytes())
+                && let Some(why_not) = self.first_failed_option(rule, asked, walk.path.as_bytes())
             {
                 asked.note_rule(number, walk.path.as_bytes(), Some(why_not));
             }
@@ -208,11 +228,11 @@ impl Site {
         if let RuleAction::Header(_) = rule.action
             && !rule.if_missing
         {
-            let why_not = self.why_not_for(rule, asked, walk.path.as_bytes());
+            let why_not = self.first_failed_option(rule, asked, walk.path.as_bytes());
             asked.note_rule(number, walk.path.as_bytes(), why_not);
             if why_not.is_none() {
-                info.edits.push(number);
-                info.personal |= rule.is_personal();
+                info.header_rules.push(number);
+                info.varies_by_visitor |= rule.varies_response_by_client();
             }
             return None;
         }
@@ -221,17 +241,17 @@ impl Site {
         }
         let path = walk.path.as_bytes().to_vec();
         let Ok(captures) = rule.pattern.captures(&path) else {
-            let why_not = rule.conditions.why_not(asked, &path, &self.constants);
+            let why_not = rule.conditions.first_failed(asked, &path, &self.constants);
             asked.note_rule(number, &path, why_not);
             return why_not
                 .is_none()
-                .then(|| Action::refused(Refusal::RuleUndecided));
+                .then(|| RouteAction::refused(Refusal::RuleUndecided));
         };
         let Some(captures) = captures else {
-            asked.note_rule(number, &path, Some(rule.pattern.key()));
+            asked.note_rule(number, &path, Some(rule.pattern.option_name()));
             return None;
         };
-        let mut why_not = rule.conditions.why_not(asked, &path, &self.constants);
+        let mut why_not = rule.conditions.first_failed(asked, &path, &self.constants);
         if why_not.is_none() && rule.if_missing && !self.is_missing(tree, &walk.path) {
             why_not = Some("if_missing");
         }
@@ -242,8 +262,8 @@ impl Site {
         if why_not.is_some() {
             return None;
         }
-        info.personal |= rule.is_personal();
-        let values = Values {
+        info.varies_by_visitor |= rule.varies_response_by_client();
+        let values = TemplateValues {
             captures: &captures,
             uri: &path,
             query: walk.query(),
@@ -256,7 +276,7 @@ impl Site {
                 None
             }
             RuleAction::Header(_) => {
-                info.edits.push(number);
+                info.header_rules.push(number);
                 None
             }
             // These are recorded by `guard`, whatever their position.
@@ -264,33 +284,33 @@ impl Site {
             | RuleAction::AuthRequest(_)
             | RuleAction::Authenticate(_)
             | RuleAction::Limit(_) => None,
-            RuleAction::Cgi(pool) => Some(match self.program(number, tree, walk, info) {
-                Ok(script) => Action::Script(ScriptTarget {
+            RuleAction::Cgi(pool) => Some(match self.cgi_program(number, tree, walk, info) {
+                Ok(script) => RouteAction::Script(ScriptTarget {
                     script,
                     query: walk.query.take(),
                     redirected: walk.rewritten,
                     pool: Some(pool.clone()),
                     program: true,
-                    granted: Box::default(),
-                    permitted: Box::default(),
+                    granted_variables: Box::default(),
+                    permitting_rules: Box::default(),
                     apache: None,
                 }),
                 Err(closed) => closed.action(info),
             }),
-            RuleAction::Proxy(proxy) => Some(Action::Proxy(Box::new(ProxyTarget {
+            RuleAction::Proxy(proxy) => Some(RouteAction::Proxy(Box::new(ProxyTarget {
                 proxy: proxy.clone(),
                 path,
                 query: walk.query.take(),
             }))),
-            RuleAction::Deny(status) => Some(Action::refused_with(Refusal::Denied, *status)),
+            RuleAction::Deny(status) => Some(RouteAction::refused_with(Refusal::Denied, *status)),
             RuleAction::Return {
                 status,
                 content_type,
                 body,
             } => Some(if body.is_empty() && *status >= 400 {
-                Action::refused_with(Refusal::Returned, *status)
+                RouteAction::refused_with(Refusal::Returned, *status)
             } else {
-                Action::Return {
+                RouteAction::Return {
                     status: *status,
                     content_type: content_type.clone(),
                     body: body.clone(),
@@ -304,9 +324,9 @@ impl Site {
                     location.push(b'?');
                     location.extend_from_slice(query);
                 }
-                Some(Action::Redirect {
+                Some(RouteAction::Redirect {
                     status: *status,
-                    location: same_host(location, to.literal_start()),
+                    location: keep_on_same_host(location, to.literal_start()),
                 })
             }
             RuleAction::Rewrite(to) => {
@@ -330,54 +350,55 @@ impl Site {
     fn refuse_behind_script(
         &self,
         number: usize,
-        rule: &Rule,
-        walk: &Walk<'_>,
+        rule: &SiteRule,
+        walk: &RoutingState<'_>,
         info: &mut RouteInfo,
-    ) -> Option<Action> {
+    ) -> Option<RouteAction> {
         // A route rarely exists as a file.
         if rule.if_missing {
             return None;
         }
         let action = match rule.action {
-            RuleAction::Deny(status) => Action::refused_with(Refusal::Denied, status),
+            RuleAction::Deny(status) => RouteAction::refused_with(Refusal::Denied, status),
             RuleAction::Return { status, .. } if status >= 400 => {
-                Action::refused_with(Refusal::Returned, status)
+                RouteAction::refused_with(Refusal::Returned, status)
             }
             _ => return None,
         };
-        let asked = walk.asked();
+        let asked = walk.rule_request();
         let path = walk.path.as_bytes();
         let mut routes = walk.routes.iter();
-        let route = routes.find(|route| self.is_for_route(rule, asked, path, route))?;
+        let route = routes.find(|route| self.rule_applies_to_route(rule, asked, path, route))?;
         asked.note_rule(number, route, None);
-        info.personal |= rule.is_personal();
+        info.varies_by_visitor |= rule.varies_response_by_client();
         Some(action)
     }
 
     /// Returns the program that a `cgi` rule leads to, if it may be run.
-    fn program(
+    fn cgi_program(
         &self,
         number: usize,
         tree: &FileView,
-        walk: &Walk<'_>,
+        walk: &RoutingState<'_>,
         info: &mut RouteInfo,
     ) -> Result<ScriptPath, Closed> {
-        let script = ScriptPath::program(&tree.root, &walk.path).map_err(Refused::from)?;
-        let named = walk.named(script.script_name(), number);
+        let script =
+            ScriptPath::resolve_program(&tree.root, &walk.path).map_err(RefusedAccess::from)?;
+        let named = walk.named_by(script.script_name(), number);
         info.note_user(self.admit_script(tree, walk, &script, named)?);
         let query = PathQuery {
             root: &tree.root,
             path: walk.path.as_bytes(),
-            requested: Some(walk.asked()),
+            requested: Some(walk.rule_request()),
             query: walk.query(),
             redirected: false,
             hides: true,
         };
         let user = self
             .ask_htaccess(&query)
-            .inspect_err(|closed| walk.asked().note(|| closed.step()))?;
+            .inspect_err(|closed| walk.rule_request().note(|| closed.step()))?;
         info.note_user(user);
-        Ok(self.judge_translation(script, walk.asked()))
+        Ok(self.withhold_path_translated(script, walk.rule_request()))
     }
 
     /// Continues with another path; the client's query is appended to the target's own.
@@ -385,9 +406,9 @@ impl Site {
         &self,
         target: &[u8],
         own_query: Option<Vec<u8>>,
-        walk: &mut Walk<'_>,
+        walk: &mut RoutingState<'_>,
         info: &mut RouteInfo,
-    ) -> Option<Action> {
+    ) -> Option<RouteAction> {
         if let Some(mut own_query) = own_query {
             if let Some(query) = walk.query() {
                 if !own_query.is_empty() {
@@ -399,14 +420,14 @@ impl Site {
         }
         match UrlPath::from_decoded(target) {
             Ok(path) => {
-                self.guard(path.as_bytes(), walk.asked(), info);
+                self.note_guards(path.as_bytes(), walk.rule_request(), info);
                 walk.routes = self.routes_behind_script(path.as_bytes());
                 walk.path = path;
                 walk.rewritten = true;
-                info.personal |= self.never_caches(&walk.routes);
+                info.varies_by_visitor |= self.never_caches(&walk.routes);
                 self.denied(walk, false)
             }
-            Err(refusal) => Some(Action::refused(refusal)),
+            Err(refusal) => Some(RouteAction::refused(refusal)),
         }
     }
 }
@@ -423,7 +444,7 @@ fn apply_edit(edit: &HeaderEdit, head: &mut ResponseHead) {
 
 /// Keeps a target that is written as a path on the same host: if captures produce `//evil.example`, slashes are
 /// removed. A target that is written as `//host` or `https://host` is left as it is.
-fn same_host(location: Vec<u8>, literal: &[u8]) -> Vec<u8> {
+fn keep_on_same_host(location: Vec<u8>, literal: &[u8]) -> Vec<u8> {
     let meant = literal.starts_with(b"//") || !literal.is_empty() && !literal.starts_with(b"/");
     let slashes = location.iter().take_while(|b| **b == b'/').count();
     if meant || slashes < 2 {

@@ -22,7 +22,7 @@ use howdah_http1::hidden::hidden_segment;
 ///
 /// Every `ScriptPath` that [`ScriptPath::resolve`] finds keeps these promises: its name ends in one of the site's
 /// script extensions; it was a regular file, below the root and allowed by the site's policy for links, when this
-/// request was routed or at most [`RECENTLY`] before; no segment of its name is hidden; no byte of it is NUL.
+/// request was routed or at most [`ASSUMED_PRESENT_FOR`] before; no segment of its name is hidden; no byte of it is NUL.
 #[derive(Clone, Debug)]
 pub struct ScriptPath {
     root: Arc<RootDir>,
@@ -30,7 +30,7 @@ pub struct ScriptPath {
     name_start: usize,
     path_info: Vec<u8>,
     /// Whether the client may have the file that `PATH_INFO` names.
-    translates: bool,
+    may_translate: bool,
 }
 
 impl ScriptPath {
@@ -72,7 +72,7 @@ impl ScriptPath {
     /// Finds the first part of `path` that is a regular file, whatever its name ends in: for `cgi` rules, whose
     /// programs may have any name. Hidden segments are refused. The file is looked up every time: compared with
     /// starting a process the cost is negligible.
-    pub fn program(root: &Arc<RootDir>, path: &UrlPath<'_>) -> Result<ScriptPath, Refusal> {
+    pub fn resolve_program(root: &Arc<RootDir>, path: &UrlPath<'_>) -> Result<ScriptPath, Refusal> {
         let bytes = path.as_bytes();
         let mut end = 0;
         while end < bytes.len() {
@@ -97,14 +97,18 @@ impl ScriptPath {
             name_start: file_name.len() - name.len(),
             file_name,
             path_info: path_info.to_vec(),
-            translates: true,
+            may_translate: true,
             root: root.clone(),
         }
     }
 
     /// Returns the path of a regular file that was just found and that lines of `.htaccess` files make a script,
     /// whatever its name. `path_info` follows it in the URL.
-    pub(super) fn found(root: &Arc<RootDir>, name: &[u8], path_info: &[u8]) -> ScriptPath {
+    pub(super) fn from_found_file(
+        root: &Arc<RootDir>,
+        name: &[u8],
+        path_info: &[u8],
+    ) -> ScriptPath {
         ScriptPath::new(root, name, path_info)
     }
 
@@ -118,7 +122,7 @@ impl ScriptPath {
             name_start: slash.unwrap_or_default(),
             file_name,
             path_info: Vec::new(),
-            translates: true,
+            may_translate: true,
         }
     }
 
@@ -148,15 +152,15 @@ impl ScriptPath {
     }
 
     /// Removes `PATH_TRANSLATED`, so the client cannot make a program open a file that is closed to the client.
-    pub(super) fn untranslated(mut self) -> ScriptPath {
-        self.translates = false;
+    pub(super) fn without_path_translated(mut self) -> ScriptPath {
+        self.may_translate = false;
         self
     }
 
     /// Returns `PATH_TRANSLATED`: `PATH_INFO` as a file name below the root (RFC 3875 §4.1.6). `None` if there is no
     /// `PATH_INFO`, or if the client may not have the file that it names.
     pub fn path_translated(&self) -> Option<Vec<u8>> {
-        let named = self.translates && !self.path_info.is_empty();
+        let named = self.may_translate && !self.path_info.is_empty();
         named.then(|| self.root.file_name(&self.path_info))
     }
 
@@ -170,33 +174,33 @@ impl ScriptPath {
 /// A script that disappears within this time is noticed by PHP instead, which opens it, and which itself checks for
 /// changes less often (`opcache.revalidate_freq` is 2 s). Files that do *not* exist are looked up every time, so an
 /// upload can be requested at once.
-pub const RECENTLY: Duration = Duration::from_secs(1);
+pub const ASSUMED_PRESENT_FOR: Duration = Duration::from_secs(1);
 
 /// The maximum number of scripts that a thread remembers; beyond it all are forgotten. Clients cannot fill this at
 /// will, because only scripts that exist count.
-const REMEMBERED: usize = 4096;
+const MAX_REMEMBERED_SCRIPTS: usize = 4096;
 
 #[derive(Default)]
-struct Recent {
+struct RecentScripts {
     /// When each script was seen, by root and URL path.
     roots: HashMap<u64, HashMap<Box<[u8]>, Duration>>,
     count: usize,
 }
 
 thread_local! {
-    static RECENT: RefCell<Recent> = RefCell::new(Recent::default());
+    static RECENT: RefCell<RecentScripts> = RefCell::new(RecentScripts::default());
 }
 
 fn seen_recently(root: u64, name: &[u8], now: Duration) -> bool {
     RECENT.with_borrow(|recent| {
         let seen = recent.roots.get(&root).and_then(|names| names.get(name));
-        seen.is_some_and(|seen| now.saturating_sub(*seen) < RECENTLY)
+        seen.is_some_and(|seen| now.saturating_sub(*seen) < ASSUMED_PRESENT_FOR)
     })
 }
 
 fn remember(root: u64, name: &[u8], now: Duration) {
     RECENT.with_borrow_mut(|recent| {
-        if recent.count >= REMEMBERED {
+        if recent.count >= MAX_REMEMBERED_SCRIPTS {
             recent.roots.clear();
             recent.count = 0;
         }
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_never_runs_by_a_name_put_behind_it() {
+    fn upload_never_runs_by_a_name_appended_to_its_path() {
         check("/up/x.jpg/y.php", Some(Err(Refusal::NotFound)));
         check("/up/x.jpg%0a.php", Some(Err(Refusal::NotFound)));
         check("/up/x.jpg%0a/y.php", Some(Err(Refusal::NotFound)));
@@ -326,7 +330,7 @@ mod tests {
         let (_dir, root) = root();
         let look = |url: &str| {
             let path = UrlPath::parse(url.as_bytes()).unwrap();
-            let found = ScriptPath::program(&root, &path);
+            let found = ScriptPath::resolve_program(&root, &path);
             found.map(|script| {
                 let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
                 (text(script.script_name()), text(script.path_info()))
@@ -348,13 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn many_extensions_cost_one_look() {
+    fn path_of_many_extensions_costs_one_lookup() {
         let url = "/x.php".repeat(1000);
         check(&url, Some(Err(Refusal::NotFound)));
     }
 
     #[test]
-    fn a_script_seen_is_remembered_for_a_second_and_a_missing_one_never() {
+    fn script_is_remembered_for_a_second_and_a_missing_one_never() {
         let (dir, root) = root();
         let look = |url: &str, ms: u64| {
             let path = UrlPath::parse(url.as_bytes()).unwrap();
@@ -371,12 +375,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        for number in 0..3 * REMEMBERED {
+    fn remembered_scripts_are_bounded() {
+        for number in 0..3 * MAX_REMEMBERED_SCRIPTS {
             remember(u64::MAX, number.to_string().as_bytes(), Duration::ZERO);
         }
         RECENT.with_borrow(|recent| {
-            assert!(recent.count <= REMEMBERED);
+            assert!(recent.count <= MAX_REMEMBERED_SCRIPTS);
             assert_eq!(
                 recent.count,
                 recent.roots.values().map(HashMap::len).sum::<usize>()

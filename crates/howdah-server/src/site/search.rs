@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use super::Site;
 use super::config::TryFile;
-use super::pattern::Match;
-use super::route::{RouteInfo, Walk};
+use super::pattern::PatternMatch;
+use super::route::{RouteInfo, RoutingState};
 use super::script::ScriptPath;
-use super::template::Values;
-use super::trace::Step;
+use super::template::TemplateValues;
+use super::trace::TraceStep;
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::{FileKind, RootDir};
 use crate::refusal::Refusal;
@@ -23,7 +23,7 @@ use crate::static_file::StaticPlan;
 use howdah_http1::hidden::hidden_segment;
 
 /// The result of looking up one path.
-pub(super) enum Found {
+pub(super) enum PathLookup {
     File(StaticPlan),
     Script(ScriptPath),
     /// A directory with an index, named without its slash.
@@ -37,11 +37,11 @@ pub(super) struct FileView {
     pub(super) now: Duration,
 }
 /// The result of `try_files` and the front controller.
-pub(super) enum Searched {
+pub(super) enum SearchResult {
     /// The file, script or directory that the path itself names.
-    Here(Found),
+    AtPath(PathLookup),
     /// A script that handles the path, and the query if the target has one.
-    Other(ScriptPath, Option<Vec<u8>>),
+    OtherScript(ScriptPath, Option<Vec<u8>>),
     Status(u16),
 }
 impl Site {
@@ -49,9 +49,9 @@ impl Site {
     pub(super) fn search(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
+        walk: &RoutingState<'_>,
         info: &mut RouteInfo,
-    ) -> Searched {
+    ) -> SearchResult {
         let mut absent = Refusal::NotFound;
         let mut entries = self.config.try_files.iter().peekable();
         while let Some(entry) = entries.next() {
@@ -63,16 +63,16 @@ impl Site {
                     if directories {
                         both = " $uri/";
                     }
-                    self.look(tree, &walk.path, directories)
+                    self.look_up(tree, &walk.path, directories)
                 }
-                TryFile::Directory => self.look_at_directory(tree, &walk.path),
+                TryFile::Directory => self.look_up_directory(tree, &walk.path),
                 TryFile::Status(status) => {
-                    note(walk, entry, status);
-                    return Searched::Status(*status);
+                    note_search_step(walk, entry, status);
+                    return SearchResult::Status(*status);
                 }
                 TryFile::Target(template) => {
-                    let values = Values {
-                        captures: &Match::Whole(walk.path.as_bytes()),
+                    let values = TemplateValues {
+                        captures: &PatternMatch::Whole(walk.path.as_bytes()),
                         uri: walk.path.as_bytes(),
                         query: walk.query(),
                         request_uri: walk.head.target(),
@@ -82,73 +82,73 @@ impl Site {
                     let Ok(target) = UrlPath::from_decoded(&target) else {
                         continue;
                     };
-                    match self.look(tree, &target, true) {
+                    match self.look_up(tree, &target, true) {
                         // A file that was looked up under another name has no URL with a slash to redirect to.
-                        Found::NeedsSlash => continue,
+                        PathLookup::NeedsSlash => continue,
                         // Only the last entry, without a front controller, may be a script with path info, as in nginx;
                         // the other entries name a file. `$uri/index.html` does not match for `/index.php`, although a
                         // script is in its path.
-                        Found::Script(script)
+                        PathLookup::Script(script)
                             if !script.path_info().is_empty()
-                                && (entries.peek().is_some() || self.has_a_last_resort()) =>
+                                && (entries.peek().is_some() || self.has_fallback()) =>
                         {
                             continue;
                         }
-                        Found::Script(script) => {
-                            note(walk, entry, &script);
-                            return Searched::Other(script, query);
+                        PathLookup::Script(script) => {
+                            note_search_step(walk, entry, &script);
+                            return SearchResult::OtherScript(script, query);
                         }
                         found => found,
                     }
                 }
             };
-            note(walk, &format_args!("{entry}{both}"), &found);
+            note_search_step(walk, &format_args!("{entry}{both}"), &found);
             match found {
-                Found::Absent(refusal) => {
-                    if is_final(refusal) {
-                        return Searched::Here(Found::Absent(refusal));
+                PathLookup::Absent(refusal) => {
+                    if ends_search(refusal) {
+                        return SearchResult::AtPath(PathLookup::Absent(refusal));
                     }
                     if absent == Refusal::NotFound {
                         absent = refusal;
                     }
                 }
-                found => return Searched::Here(found),
+                found => return SearchResult::AtPath(found),
             }
         }
-        self.controlled(tree, walk, absent, info)
+        self.front_controller_for(tree, walk, absent, info)
     }
 
     /// Returns whether there is a front controller or worker for paths at which `try_files` finds nothing.
-    fn has_a_last_resort(&self) -> bool {
+    fn has_fallback(&self) -> bool {
         self.front_controller.is_some() || self.config.worker.is_some()
     }
 
     /// Returns the front controller for a path that must count as missing. `absent` is the reason.
-    pub(super) fn controlled(
+    pub(super) fn front_controller_for(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
+        walk: &RoutingState<'_>,
         absent: Refusal,
         info: &mut RouteInfo,
-    ) -> Searched {
-        if !self.has_a_last_resort() {
-            return Searched::Here(Found::Absent(absent));
+    ) -> SearchResult {
+        if !self.has_fallback() {
+            return SearchResult::AtPath(PathLookup::Absent(absent));
         }
         if absent != Refusal::NotFound && absent != Refusal::NoIndex {
-            info.passed_over = Some(absent);
+            info.skipped_refusal = Some(absent);
         }
         let found = self.front_controller.as_ref();
-        walk.asked().note(|| Step::Searched {
+        walk.rule_request().note(|| TraceStep::Searched {
             entry: "front_controller".to_owned(),
             found: match found {
                 Some(path) => String::from_utf8_lossy(path.as_bytes()).into_owned(),
                 None => "the worker's script".to_owned(),
             },
         });
-        match found.and_then(|path| self.script(tree, path)) {
+        match found.and_then(|path| self.resolve_script(tree, path)) {
             Some(Ok(script)) => {
                 let wants_path = self.config.front_controller.as_ref();
-                Searched::Other(
+                SearchResult::OtherScript(
                     if wants_path.is_some_and(|controller| controller.path_info) {
                         script.with_path_info(&walk.path)
                     } else {
@@ -159,14 +159,20 @@ impl Site {
             }
             // Processes that have booted their script need no file for a request.
             found => match (&self.config.worker, found) {
-                (Some(worker), _) => Searched::Other(ScriptPath::worker(&tree.root, worker), None),
-                (None, Some(Err(refusal))) => Searched::Here(Found::Absent(refusal)),
-                (None, _) => Searched::Here(Found::Absent(absent)),
+                (Some(worker), _) => {
+                    SearchResult::OtherScript(ScriptPath::worker(&tree.root, worker), None)
+                }
+                (None, Some(Err(refusal))) => SearchResult::AtPath(PathLookup::Absent(refusal)),
+                (None, _) => SearchResult::AtPath(PathLookup::Absent(absent)),
             },
         }
     }
 
-    fn script(&self, tree: &FileView, path: &UrlPath<'_>) -> Option<Result<ScriptPath, Refusal>> {
+    fn resolve_script(
+        &self,
+        tree: &FileView,
+        path: &UrlPath<'_>,
+    ) -> Option<Result<ScriptPath, Refusal>> {
         ScriptPath::resolve(&tree.root, path, &self.config.php_extensions, tree.now)
     }
 
@@ -175,57 +181,57 @@ impl Site {
         let only_files = |entry: &TryFile| matches!(entry, TryFile::File | TryFile::Status(_));
         let entries = &self.config.try_files;
         let directories = entries.is_empty() || !entries.iter().all(only_files);
-        matches!(self.look(tree, path, directories), Found::Absent(_))
+        matches!(self.look_up(tree, path, directories), PathLookup::Absent(_))
     }
 
     /// Looks up `path`; with `directories`, also its index file.
-    fn look(&self, tree: &FileView, path: &UrlPath<'_>, directories: bool) -> Found {
-        if let Some(found) = self.script(tree, path) {
+    fn look_up(&self, tree: &FileView, path: &UrlPath<'_>, directories: bool) -> PathLookup {
+        if let Some(found) = self.resolve_script(tree, path) {
             return match found {
-                Ok(script) => Found::Script(script),
-                Err(refusal) => Found::Absent(refusal),
+                Ok(script) => PathLookup::Script(script),
+                Err(refusal) => PathLookup::Absent(refusal),
             };
         }
         if path.is_directory() {
             return if directories {
-                self.index_of(tree, path)
+                self.look_up_index(tree, path)
             } else {
-                Found::Absent(Refusal::NotFound)
+                PathLookup::Absent(Refusal::NotFound)
             };
         }
-        if let Some(refusal) = self.hidden(path.as_bytes()) {
-            return Found::Absent(refusal);
+        if let Some(refusal) = self.hidden_refusal(path.as_bytes()) {
+            return PathLookup::Absent(refusal);
         }
         match tree.root.stat(path) {
             Ok(meta) => match meta.kind {
                 FileKind::File => {
                     let plan = self.serving.plan(tree.root.clone(), path.as_bytes(), meta);
-                    Found::File(plan)
+                    PathLookup::File(plan)
                 }
-                FileKind::Directory if directories => self.index_of(tree, path),
-                FileKind::Directory => Found::Absent(Refusal::NotFound),
-                FileKind::Other => Found::Absent(Refusal::NotRegular),
+                FileKind::Directory if directories => self.look_up_index(tree, path),
+                FileKind::Directory => PathLookup::Absent(Refusal::NotFound),
+                FileKind::Other => PathLookup::Absent(Refusal::NotRegular),
             },
-            Err(refusal) => Found::Absent(refusal),
+            Err(refusal) => PathLookup::Absent(refusal),
         }
     }
 
     /// Looks up `path` as a directory, whether or not it ends in a slash.
-    fn look_at_directory(&self, tree: &FileView, path: &UrlPath<'_>) -> Found {
+    fn look_up_directory(&self, tree: &FileView, path: &UrlPath<'_>) -> PathLookup {
         if path.is_directory() {
-            return self.index_of(tree, path);
+            return self.look_up_index(tree, path);
         }
         match tree.root.stat(path) {
-            Ok(meta) if meta.kind == FileKind::Directory => self.index_of(tree, path),
-            Ok(_) => Found::Absent(Refusal::NotFound),
-            Err(refusal) => Found::Absent(refusal),
+            Ok(meta) if meta.kind == FileKind::Directory => self.look_up_index(tree, path),
+            Ok(_) => PathLookup::Absent(Refusal::NotFound),
+            Err(refusal) => PathLookup::Absent(refusal),
         }
     }
 
     /// Looks up the index file of `path`, which is known to be a directory if it does not end in a slash.
-    fn index_of(&self, tree: &FileView, path: &UrlPath<'_>) -> Found {
+    fn look_up_index(&self, tree: &FileView, path: &UrlPath<'_>) -> PathLookup {
         if let Some(refusal) = hidden_segment(path.as_bytes()) {
-            return Found::Absent(refusal.into());
+            return PathLookup::Absent(refusal.into());
         }
         let mut name = path.as_bytes().to_vec();
         if !path.is_directory() {
@@ -235,8 +241,8 @@ impl Site {
             // for each index name.
             match tree.root.stat(path) {
                 Ok(meta) if meta.kind == FileKind::Directory => {}
-                Ok(_) => return Found::Absent(Refusal::NotFound),
-                Err(refusal) => return Found::Absent(refusal),
+                Ok(_) => return PathLookup::Absent(Refusal::NotFound),
+                Err(refusal) => return PathLookup::Absent(refusal),
             }
         }
         let length = name.len();
@@ -246,32 +252,34 @@ impl Site {
             let Ok(file) = UrlPath::from_decoded(&name) else {
                 continue;
             };
-            match self.look(tree, &file, false) {
-                Found::Absent(refusal) if is_final(refusal) => return Found::Absent(refusal),
-                Found::Absent(_) | Found::NeedsSlash => {}
-                _ if !path.is_directory() => return Found::NeedsSlash,
+            match self.look_up(tree, &file, false) {
+                PathLookup::Absent(refusal) if ends_search(refusal) => {
+                    return PathLookup::Absent(refusal);
+                }
+                PathLookup::Absent(_) | PathLookup::NeedsSlash => {}
+                _ if !path.is_directory() => return PathLookup::NeedsSlash,
                 found => return found,
             }
         }
-        Found::Absent(Refusal::NoIndex)
+        PathLookup::Absent(Refusal::NoIndex)
     }
 }
 
 /// Records what an entry of `try_files` has found.
-fn note(walk: &Walk<'_>, entry: &dyn Display, found: &dyn Display) {
-    walk.asked().note(|| Step::Searched {
+fn note_search_step(walk: &RoutingState<'_>, entry: &dyn Display, found: &dyn Display) {
+    walk.rule_request().note(|| TraceStep::Searched {
         entry: format!("try_files {entry}"),
         found: found.to_string(),
     });
 }
 
-impl Display for Found {
+impl Display for PathLookup {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Found::File(plan) => write!(f, "the file /{}", lossy(&plan.relative)),
-            Found::Script(script) => script.fmt(f),
-            Found::NeedsSlash => f.write_str("a directory, named without its slash"),
-            Found::Absent(refusal) => refusal.fmt(f),
+            PathLookup::File(plan) => write!(f, "the file /{}", lossy(&plan.relative)),
+            PathLookup::Script(script) => script.fmt(f),
+            PathLookup::NeedsSlash => f.write_str("a directory, named without its slash"),
+            PathLookup::Absent(refusal) => refusal.fmt(f),
         }
     }
 }
@@ -288,7 +296,7 @@ fn lossy(text: &[u8]) -> Cow<'_, str> {
 }
 
 /// Returns whether a refusal ends the search: something exists at the path, and may not be used.
-fn is_final(refusal: Refusal) -> bool {
+fn ends_search(refusal: Refusal) -> bool {
     matches!(
         refusal,
         Refusal::NotRegular

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::config::{SiteConfig, StaticRule};
-use super::pattern::Pattern;
-use crate::docroot::root::{Meta, RootDir};
+use super::pattern::PathPattern;
+use crate::docroot::root::{FileMeta, RootDir};
 use crate::static_file::{StaticPlan, mime};
 
 #[derive(Debug)]
-pub(super) struct Serving {
-    rules: Vec<(Pattern, Option<Bytes>, Option<Bytes>)>,
+pub(super) struct StaticServing {
+    rules: Vec<(PathPattern, Option<Bytes>, Option<Bytes>)>,
     types: HashMap<String, Bytes>,
 }
 
-impl Serving {
-    pub(super) fn new(config: &SiteConfig) -> Serving {
+impl StaticServing {
+    pub(super) fn new(config: &SiteConfig) -> StaticServing {
         let bytes = |text: &String| Bytes::from(text.clone());
         let rule = |rule: &StaticRule| {
             let cache_control = rule.cache_control.as_ref().map(bytes);
@@ -28,7 +28,7 @@ impl Serving {
                 rule.content_type.as_ref().map(bytes),
             )
         };
-        Serving {
+        StaticServing {
             rules: config.static_rules.iter().map(rule).collect(),
             types: config
                 .types
@@ -39,7 +39,7 @@ impl Serving {
     }
 
     /// Returns the plan for sending the file `path` (cleaned, with its leading slash).
-    pub(super) fn plan(&self, root: Arc<RootDir>, path: &[u8], meta: Meta) -> StaticPlan {
+    pub(super) fn plan(&self, root: Arc<RootDir>, path: &[u8], meta: FileMeta) -> StaticPlan {
         let rule = self
             .rules
             .iter()

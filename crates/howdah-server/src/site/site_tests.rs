@@ -4,9 +4,11 @@ use std::fs;
 
 use super::*;
 use crate::refusal::Refusal;
-use crate::site::config::{FrontController, HeaderEdit, HostPattern, Rule, RuleAction, TryFile};
-use crate::site::pattern::Pattern;
-use crate::site::template::Template;
+use crate::site::config::{
+    FrontController, HeaderEdit, HostPattern, RuleAction, SiteRule, TryFile,
+};
+use crate::site::pattern::PathPattern;
+use crate::site::template::RuleTemplate;
 
 fn site(name: &str, hosts: &[&str], root: &std::path::Path) -> Arc<Site> {
     let mut config = SiteConfig::for_tests(name, root);
@@ -18,7 +20,7 @@ fn site(name: &str, hosts: &[&str], root: &std::path::Path) -> Arc<Site> {
 }
 
 #[test]
-fn hosts_exact_then_longest_wildcard_then_default() {
+fn host_selects_exact_then_longest_wildcard_then_default() {
     let dir = tempfile::tempdir().unwrap();
     let sites = Sites::new(
         vec![
@@ -65,7 +67,7 @@ fn own(name: &str, hosts: &[&str], listen: &[&str], root: &std::path::Path) -> A
 }
 
 #[test]
-fn a_site_with_listeners_of_its_own_answers_at_no_other() {
+fn site_with_its_own_listeners_answers_at_no_other() {
     const PUBLIC: &str = "0.0.0.0:80";
     const ADMIN: &str = "127.0.0.1:8081";
     let dir = tempfile::tempdir().unwrap();
@@ -121,7 +123,7 @@ fn a_site_with_listeners_of_its_own_answers_at_no_other() {
 }
 
 #[test]
-fn where_every_site_has_its_own_listeners_none_answers_elsewhere() {
+fn sites_with_their_own_listeners_answer_nowhere_else() {
     let dir = tempfile::tempdir().unwrap();
     let sites = vec![
         own("a", &["x.test"], &["127.0.0.1:81"], dir.path()),
@@ -136,7 +138,7 @@ fn where_every_site_has_its_own_listeners_none_answers_elsewhere() {
 }
 
 #[test]
-fn one_host_belongs_to_one_site_of_a_listener() {
+fn host_belongs_to_one_site_of_a_listener() {
     let dir = tempfile::tempdir().unwrap();
     let listen = ["127.0.0.1:81", "127.0.0.1:82"];
     let two = |more: &[&str]| {
@@ -151,7 +153,7 @@ fn one_host_belongs_to_one_site_of_a_listener() {
 }
 
 #[test]
-fn one_host_belongs_to_one_site() {
+fn host_belongs_to_one_site() {
     let dir = tempfile::tempdir().unwrap();
     let errors = Sites::new(
         vec![
@@ -173,7 +175,7 @@ fn one_host_belongs_to_one_site() {
 }
 
 #[test]
-fn what_is_no_host_is_refused() {
+fn host_that_is_invalid_is_refused() {
     for bad in [
         "", "*", "*.", "a..b", ".a", "a.", "a:80", "http://a", "a/b", "*.a:80", "[::1", "x*",
         "[x]", "*[::1]",
@@ -187,8 +189,8 @@ fn what_is_no_host_is_refused() {
 
 #[test]
 fn all_mistakes_of_a_site_are_reported_at_once() {
-    let template = |text| Template::parse(text).unwrap();
-    let rule = |action| Rule::new(Pattern::exact("/x").unwrap(), action);
+    let template = |text| RuleTemplate::parse(text).unwrap();
+    let rule = |action| SiteRule::new(PathPattern::exact("/x").unwrap(), action);
     let mut config = SiteConfig::for_tests("bad", "/nonexistent/root");
     config.php_extensions = vec!["php".into()];
     config.index = vec!["a/b".into()];
@@ -250,7 +252,7 @@ fn try_files_entries_are_checked() {
 }
 
 #[test]
-fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
+fn root_of_a_new_deployment_takes_effect_at_the_next_check() {
     let dir = tempfile::tempdir().unwrap();
     let link = dir.path().join("current");
     let deploy = |release: &str| {
@@ -275,15 +277,15 @@ fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
     deploy("three");
     assert_eq!(at(&site, 4500), "three");
     // The next configuration shows the new root first, unless it fails.
-    site.hold_root();
+    site.freeze_root();
     deploy("four");
     assert_eq!(at(&site, 9000), "three");
-    site.release_root();
+    site.unfreeze_root();
     assert_eq!(at(&site, 9000), "four");
 }
 
 #[test]
-fn the_guide_names_every_refusal() {
+fn refusals_are_all_named_in_the_guide() {
     let guide = include_str!("../../../../docs/guides/files-and-routes.md");
     for refusal in Refusal::ALL {
         assert!(guide.contains(&format!("`{refusal}`")), "{refusal}");

@@ -12,41 +12,41 @@ use crate::client_address::split_host;
 pub struct Sites {
     sites: Vec<Arc<Site>>,
     /// The table for the listeners of the server; empty if every site has its own listeners.
-    common: Table,
+    common: ListenerSites,
     /// The listeners of the server.
     common_listeners: Vec<String>,
     /// The tables for listeners that sites name as their own.
-    own: HashMap<String, Table>,
+    own: HashMap<String, ListenerSites>,
 }
 
 /// The sites of one listener. Numbers are positions in [`Sites::sites`].
 #[derive(Debug, Default)]
-struct Table {
+struct ListenerSites {
     /// The site for hosts that no site names. `None` if the listener has no site.
-    first: Option<usize>,
+    default_site: Option<usize>,
     exact: HashMap<String, usize>,
     /// Sites of wildcard hosts, by the suffix with its leading dot.
-    below: HashMap<String, usize>,
+    wildcard: HashMap<String, usize>,
 }
 
 /// Hosts that two sites have at one listener, with the positions of both sites. Each host is listed once, although two
 /// sites may share several listeners.
 type Duplicates = Vec<(String, usize, usize)>;
 
-impl Table {
+impl ListenerSites {
     /// Returns the table of the sites for which `answers` is true.
     fn new(
         sites: &[Arc<Site>],
         answers: impl Fn(&Site) -> bool,
         duplicates: &mut Duplicates,
-    ) -> Table {
-        let mut table = Table::default();
+    ) -> ListenerSites {
+        let mut table = ListenerSites::default();
         for (number, site) in sites.iter().enumerate().filter(|(_, site)| answers(site)) {
-            table.first.get_or_insert(number);
+            table.default_site.get_or_insert(number);
             for host in &site.config.hosts {
                 let (by_name, name) = match host {
                     HostPattern::Exact(name) => (&mut table.exact, name),
-                    HostPattern::Below(name) => (&mut table.below, name),
+                    HostPattern::Below(name) => (&mut table.wildcard, name),
                 };
                 if let Some(other) = by_name.insert(name.clone(), number)
                     && other != number
@@ -62,8 +62,8 @@ impl Table {
     }
 
     /// Returns the site that names the host: by its exact name, else by the longest `*.name`.
-    fn named(&self, host: &[u8]) -> Option<usize> {
-        if self.exact.is_empty() && self.below.is_empty() {
+    fn find_named(&self, host: &[u8]) -> Option<usize> {
+        if self.exact.is_empty() && self.wildcard.is_empty() {
             return None;
         }
         let name = host_name(host).to_ascii_lowercase();
@@ -73,12 +73,12 @@ impl Table {
         }
         let dots = name.match_indices('.').map(|(at, _)| at);
         let mut suffixes = dots.filter(|at| *at > 0).map(|dot| &name[dot..]);
-        suffixes.find_map(|suffix| self.below.get(suffix).copied())
+        suffixes.find_map(|suffix| self.wildcard.get(suffix).copied())
     }
 
     /// Returns the site for the host (nginx's order): the one that names it, else the first.
     fn find(&self, host: &[u8]) -> Option<usize> {
-        self.named(host).or(self.first)
+        self.find_named(host).or(self.default_site)
     }
 }
 
@@ -94,8 +94,8 @@ impl Sites {
         }
         let mut duplicates = Duplicates::new();
         let is_common = |site: &Site| site.config.listen.is_empty();
-        let for_common = Table::new(&sites, is_common, &mut duplicates);
-        let mut own: HashMap<String, Table> = HashMap::new();
+        let for_common = ListenerSites::new(&sites, is_common, &mut duplicates);
+        let mut own: HashMap<String, ListenerSites> = HashMap::new();
         for listener in sites.iter().flat_map(|site| &site.config.listen) {
             if !own.contains_key(listener) {
                 let with_common = common.contains(listener);
@@ -103,7 +103,7 @@ impl Sites {
                     true => with_common,
                     false => site.config.listen.contains(listener),
                 };
-                let table = Table::new(&sites, answers, &mut duplicates);
+                let table = ListenerSites::new(&sites, answers, &mut duplicates);
                 own.insert(listener.clone(), table);
             }
         }
@@ -152,8 +152,8 @@ impl Sites {
         if tables.is_empty() {
             tables = std::iter::once(common).chain(own).collect();
         }
-        let named = |(name, table): &(_, &Table)| Some((table.named(host)?, *name));
-        let first = |(name, table): &(_, &Table)| Some((table.first?, *name));
+        let named = |(name, table): &(_, &ListenerSites)| Some((table.find_named(host)?, *name));
+        let first = |(name, table): &(_, &ListenerSites)| Some((table.default_site?, *name));
         let found = tables.iter().find_map(named);
         let found = found.or_else(|| tables.iter().find_map(first));
         let (site, listener) = found.unwrap_or_default();

@@ -8,47 +8,47 @@ use std::path::Path;
 use super::application::{Application, exists};
 use super::config::SiteConfig;
 use super::htaccess::catch_all::{self, CatchAll};
-use super::known::{KNOWN, KnownApplication};
-use super::placed::Placed;
+use super::known_applications::{KNOWN_APPLICATIONS, KnownApplication};
+use super::placement::ApplicationPlacement;
 
 /// The maximum number of folders that are inspected; if there are more, this is reported.
-const MOST_FOLDERS: usize = 2000;
+const MAX_INSPECTED_FOLDERS: usize = 2000;
 
 /// An application in a subfolder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Below {
+pub struct SubfolderApplication {
     /// The application in the subfolder.
     pub application: Application,
     /// The subfolder's name.
     pub folder: String,
 }
 
-impl fmt::Display for Below {
+impl fmt::Display for SubfolderApplication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "found {} in /{}", self.application, self.folder)
     }
 }
 
 /// The application in a subfolder.
-enum Held {
+enum FolderContent {
     KnownApplication(&'static KnownApplication),
     FrontController(CatchAll),
 }
 
-impl Held {
+impl FolderContent {
     fn application(&self) -> Application {
         match self {
-            Held::KnownApplication(known) => known.application,
-            Held::FrontController(_) => Application::FrontController,
+            FolderContent::KnownApplication(known) => known.application,
+            FolderContent::FrontController(_) => Application::FrontController,
         }
     }
 }
 
 /// Returns the applications one level below `root`, sorted by the names of their folders. Folders with unusual names
 /// are skipped, because they would have to be quoted in patterns and URLs.
-pub fn below(root: &Path) -> Vec<Below> {
-    let (found, _) = held_below(root);
-    let below = |(folder, held): (String, Held)| Below {
+pub fn applications_below(root: &Path) -> Vec<SubfolderApplication> {
+    let (found, _) = inspect_folders(root);
+    let below = |(folder, held): (String, FolderContent)| SubfolderApplication {
         application: held.application(),
         folder,
     };
@@ -56,7 +56,7 @@ pub fn below(root: &Path) -> Vec<Below> {
 }
 
 /// Returns the folders with applications, and whether there are more folders than are inspected.
-fn held_below(root: &Path) -> (Vec<(String, Held)>, bool) {
+fn inspect_folders(root: &Path) -> (Vec<(String, FolderContent)>, bool) {
     let Ok(entries) = std::fs::read_dir(root) else {
         return (Vec::new(), false);
     };
@@ -72,15 +72,15 @@ fn held_below(root: &Path) -> (Vec<(String, Held)>, bool) {
         .filter(|name| !name.starts_with('.') && name.bytes().all(plain))
         .collect();
     folders.sort();
-    let cut = folders.len() > MOST_FOLDERS;
-    folders.truncate(MOST_FOLDERS);
+    let cut = folders.len() > MAX_INSPECTED_FOLDERS;
+    folders.truncate(MAX_INSPECTED_FOLDERS);
     let held = |name: String| {
         let folder = root.join(&name);
         let at_its_root = |known: &&KnownApplication| known.web.contains(&".");
-        let mut known = KNOWN.iter().filter(at_its_root);
+        let mut known = KNOWN_APPLICATIONS.iter().filter(at_its_root);
         let held = match known.find(|known| exists(&folder, known.files)) {
-            Some(known) => Held::KnownApplication(known),
-            None => Held::FrontController(catch_all::of(&folder, &format!("/{name}"))?),
+            Some(known) => FolderContent::KnownApplication(known),
+            None => FolderContent::FrontController(catch_all::of(&folder, &format!("/{name}"))?),
         };
         Some((name, held))
     };
@@ -89,30 +89,30 @@ fn held_below(root: &Path) -> (Vec<(String, Held)>, bool) {
 
 /// Configures the applications as if each were at the root of a site. Returns the applications; their refused paths and
 /// rules are added to the lists.
-pub(super) fn add(
+pub(super) fn add_applications(
     config: &mut SiteConfig,
     refused: &mut Vec<String>,
     rules: &mut Vec<String>,
     left_out: &mut Vec<String>,
-) -> Vec<Below> {
-    let (found, cut) = held_below(&config.root);
+) -> Vec<SubfolderApplication> {
+    let (found, cut) = inspect_folders(&config.root);
     if cut {
         left_out.push(format!(
-            "looked for applications in the first {MOST_FOLDERS} folders of {} only",
+            "looked for applications in the first {MAX_INSPECTED_FOLDERS} folders of {} only",
             config.root.display()
         ));
     }
     let mut below = Vec::new();
     for (folder, held) in found {
-        let mut placed = Placed::below(config, format!("/{folder}"));
+        let mut placed = ApplicationPlacement::below(config, format!("/{folder}"));
         let application = held.application();
         match held {
-            Held::KnownApplication(known) => placed.known(known),
-            Held::FrontController(catch_all) => placed.catch_all(Some(catch_all)),
+            FolderContent::KnownApplication(known) => placed.add_known(known),
+            FolderContent::FrontController(catch_all) => placed.add_catch_all(Some(catch_all)),
         }
         refused.append(&mut placed.refused);
         rules.append(&mut placed.rules);
-        below.push(Below {
+        below.push(SubfolderApplication {
             application,
             folder,
         });

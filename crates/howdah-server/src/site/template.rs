@@ -7,12 +7,12 @@
 
 use std::fmt;
 
-use super::pattern::{Match, Pattern};
+use super::pattern::{PathPattern, PatternMatch};
 use crate::docroot::path::{encode_path, encode_query_value};
 
 /// The target of a redirect or rewrite, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct RuleTemplate {
     pieces: Vec<TemplatePiece>,
 }
 
@@ -59,9 +59,9 @@ impl std::error::Error for TemplateError {}
 
 /// The values of the variables, for one request.
 #[derive(Debug)]
-pub struct Values<'a> {
+pub struct TemplateValues<'a> {
     /// The captures of the rule's pattern.
-    pub captures: &'a Match<'a>,
+    pub captures: &'a PatternMatch<'a>,
     /// The request's path, decoded and cleaned.
     pub uri: &'a [u8],
     /// The current query, without `?`.
@@ -72,9 +72,9 @@ pub struct Values<'a> {
     pub host: &'a [u8],
 }
 
-impl Template {
+impl RuleTemplate {
     /// Parses and checks a target.
-    pub fn parse(text: &str) -> Result<Template, TemplateError> {
+    pub fn parse(text: &str) -> Result<RuleTemplate, TemplateError> {
         if text.bytes().any(|b| b.is_ascii_control()) {
             return Err(TemplateError::ControlCharacter);
         }
@@ -105,17 +105,17 @@ impl Template {
             };
         }
         push_text(&mut pieces, rest);
-        Ok(Template { pieces })
+        Ok(RuleTemplate { pieces })
     }
 
     /// Checks that every capture in the template exists in `pattern`.
-    pub fn check(&self, pattern: &Pattern) -> Result<(), TemplateError> {
+    pub fn check(&self, pattern: &PathPattern) -> Result<(), TemplateError> {
         for piece in &self.pieces {
             match piece {
-                TemplatePiece::Number(number) if *number > pattern.groups() => {
+                TemplatePiece::Number(number) if *number > pattern.capture_count() => {
                     return Err(TemplateError::NoSuchCapture(number.to_string()));
                 }
-                TemplatePiece::Name(name) if !pattern.has_name(name) => {
+                TemplatePiece::Name(name) if !pattern.has_capture(name) => {
                     return Err(TemplateError::NoSuchCapture(format!("{{{name}}}")));
                 }
                 _ => {}
@@ -129,8 +129,8 @@ impl Template {
     }
 
     /// Returns a variable as it is written in a template.
-    pub(super) fn name_of(piece: &TemplatePiece) -> String {
-        let alone = Template {
+    pub(super) fn variable_text(piece: &TemplatePiece) -> String {
+        let alone = RuleTemplate {
             pieces: vec![piece.clone()],
         };
         alone.to_string()
@@ -146,7 +146,7 @@ impl Template {
 
     /// Returns the target of a rewrite or of `try_files`, with its variables replaced: the decoded path, and the query
     /// if the target has one.
-    pub fn expand_target(&self, values: &Values<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
+    pub fn expand_target(&self, values: &TemplateValues<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut path = Vec::new();
         let mut query: Option<Vec<u8>> = None;
         for piece in &self.pieces {
@@ -167,7 +167,7 @@ impl Template {
     }
 
     /// Returns the value of a `Location`: text as written, captures and paths percent-encoded.
-    pub fn expand_location(&self, values: &Values<'_>) -> Vec<u8> {
+    pub fn expand_location(&self, values: &TemplateValues<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut in_query = false;
         for piece in &self.pieces {
@@ -189,7 +189,7 @@ impl Template {
 }
 
 /// Writes the template as in the configuration.
-impl fmt::Display for Template {
+impl fmt::Display for RuleTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pieces.iter().try_for_each(|piece| match piece {
             TemplatePiece::Text(text) => {
@@ -227,11 +227,11 @@ fn variable(name: &str, braces: bool) -> Result<TemplatePiece, TemplateError> {
     })
 }
 
-fn value<'a>(piece: &TemplatePiece, values: &Values<'a>) -> &'a [u8] {
+fn value<'a>(piece: &TemplatePiece, values: &TemplateValues<'a>) -> &'a [u8] {
     match piece {
         TemplatePiece::Text(_) => b"",
-        TemplatePiece::Number(number) => values.captures.number(*number),
-        TemplatePiece::Name(name) => values.captures.name(name),
+        TemplatePiece::Number(number) => values.captures.capture(*number),
+        TemplatePiece::Name(name) => values.captures.named_capture(name),
         TemplatePiece::Uri => values.uri,
         TemplatePiece::Query => values.query.unwrap_or(b""),
         TemplatePiece::RequestUri => values.request_uri,
@@ -240,7 +240,7 @@ fn value<'a>(piece: &TemplatePiece, values: &Values<'a>) -> &'a [u8] {
 }
 
 /// Appends the value of a variable to a query. The query string is already encoded; all other values are encoded here.
-fn push_in_query(piece: &TemplatePiece, values: &Values<'_>, out: &mut Vec<u8>) {
+fn push_in_query(piece: &TemplatePiece, values: &TemplateValues<'_>, out: &mut Vec<u8>) {
     match piece {
         TemplatePiece::Query => out.extend_from_slice(value(piece, values)),
         piece => encode_query_value(value(piece, values), out),
@@ -251,12 +251,12 @@ fn push_in_query(piece: &TemplatePiece, values: &Values<'_>, out: &mut Vec<u8>) 
 mod tests {
     use super::*;
 
-    fn expand(text: &str, pattern: &Pattern, path: &str) -> (String, Option<String>, String) {
-        let template = Template::parse(text).unwrap();
+    fn expand(text: &str, pattern: &PathPattern, path: &str) -> (String, Option<String>, String) {
+        let template = RuleTemplate::parse(text).unwrap();
         template.check(pattern).unwrap();
         assert_eq!(template.to_string(), text);
         let captures = pattern.captures(path.as_bytes()).unwrap().unwrap();
-        let values = Values {
+        let values = TemplateValues {
             captures: &captures,
             uri: path.as_bytes(),
             query: Some(b"q=1%20"),
@@ -273,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn captures_are_encoded_for_their_place() {
-        let pattern = Pattern::prefix("/w/").unwrap();
+    fn template_captures_are_encoded_for_their_position() {
+        let pattern = PathPattern::prefix("/w/").unwrap();
         assert_eq!(
             expand("/index.php?title=$1&x=2", &pattern, "/w/A&b=c d\r"),
             (
@@ -290,8 +290,8 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced() {
-        let pattern = Pattern::regex("^/(?<lang>[a-z]{2})/(.*)$").unwrap();
+    fn template_variables_are_replaced() {
+        let pattern = PathPattern::regex("^/(?<lang>[a-z]{2})/(.*)$").unwrap();
         let (_, _, location) = expand("https://$host/${lang}-$2$$?$query", &pattern, "/de/x");
         assert_eq!(location, "https://h.example/de-x$?q=1%20");
         let (_, _, location) = expand("https://www.example$request_uri", &pattern, "/de/x");
@@ -304,17 +304,20 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn template_mistakes_are_named() {
         use TemplateError::*;
-        assert_eq!(Template::parse("/$foo"), Err(UnknownVariable("foo".into())));
         assert_eq!(
-            Template::parse("/${foo"),
+            RuleTemplate::parse("/$foo"),
+            Err(UnknownVariable("foo".into()))
+        );
+        assert_eq!(
+            RuleTemplate::parse("/${foo"),
             Err(UnknownVariable("{foo".into()))
         );
-        assert_eq!(Template::parse("/$"), Err(UnknownVariable("".into())));
-        assert_eq!(Template::parse("/a\nb"), Err(ControlCharacter));
-        let pattern = Pattern::glob("/*/x").unwrap();
-        let check = |text| Template::parse(text).unwrap().check(&pattern);
+        assert_eq!(RuleTemplate::parse("/$"), Err(UnknownVariable("".into())));
+        assert_eq!(RuleTemplate::parse("/a\nb"), Err(ControlCharacter));
+        let pattern = PathPattern::glob("/*/x").unwrap();
+        let check = |text| RuleTemplate::parse(text).unwrap().check(&pattern);
         assert_eq!(check("/$1"), Ok(()));
         assert_eq!(check("/$2"), Err(NoSuchCapture("2".into())));
         assert_eq!(check("/${x}"), Err(NoSuchCapture("{x}".into())));

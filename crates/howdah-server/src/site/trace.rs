@@ -4,17 +4,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Site;
-use super::condition::Requested;
+use super::condition::RuleRequest;
 use super::config::RuleAction;
-use crate::limiter::Limit;
+use crate::limiter::ClientLimit;
 
 /// The steps of one request.
 #[derive(Debug, Default)]
-pub struct Trace(Mutex<Vec<Step>>);
+pub struct Trace(Mutex<Vec<TraceStep>>);
 
 /// A check that was made for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TraceStep {
     /// A pattern of the site's `deny` refuses this path.
     Denied {
         /// The path.
@@ -29,9 +29,9 @@ pub enum Step {
         /// The path that the rule was evaluated for.
         path: Vec<u8>,
         /// The option that keeps the rule from applying to this request; `None` if the rule applies.
-        why_not: Option<&'static str>,
+        failed_option: Option<&'static str>,
         /// Path and query that a rewrite leads to.
-        led_to: Option<Vec<u8>>,
+        rewritten_to: Option<Vec<u8>>,
     },
     /// `try_files` or the front controller looked for something.
     Searched {
@@ -45,7 +45,7 @@ pub enum Step {
         /// File, number and text of the line; `None` if no single line decides.
         line: Option<String>,
         /// What the line did, or why it did nothing.
-        said: String,
+        outcome: String,
     },
     /// The path that was found is refused because of its name, or because authorization is required first.
     NotAdmitted {
@@ -57,24 +57,24 @@ pub enum Step {
 }
 
 impl Trace {
-    fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
+    fn steps(&self) -> MutexGuard<'_, Vec<TraceStep>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a step.
-    pub(super) fn note(&self, step: Step) {
+    pub(super) fn note(&self, step: TraceStep) {
         self.steps().push(step);
     }
 
     /// All steps so far, in order; the trace is empty afterwards.
-    pub fn take(&self) -> Vec<Step> {
+    pub fn take(&self) -> Vec<TraceStep> {
         std::mem::take(&mut self.steps())
     }
 }
 
-impl Requested<'_> {
+impl RuleRequest<'_> {
     /// Adds a step to the request's trace, if it has one.
-    pub(super) fn note(self, step: impl FnOnce() -> Step) {
+    pub(super) fn note(self, step: impl FnOnce() -> TraceStep) {
         if let Some(trace) = self.visitor.trace {
             trace.note(step());
         }
@@ -82,11 +82,11 @@ impl Requested<'_> {
 
     /// Records that a rule was evaluated.
     pub(super) fn note_rule(self, number: usize, path: &[u8], why_not: Option<&'static str>) {
-        self.note(|| Step::Rule {
+        self.note(|| TraceStep::Rule {
             number,
             path: path.to_vec(),
-            why_not,
-            led_to: None,
+            failed_option: why_not,
+            rewritten_to: None,
         });
     }
 
@@ -96,7 +96,11 @@ impl Requested<'_> {
             return;
         };
         let mut steps = trace.steps();
-        if let Some(Step::Rule { led_to, .. }) = steps.last_mut() {
+        if let Some(TraceStep::Rule {
+            rewritten_to: led_to,
+            ..
+        }) = steps.last_mut()
+        {
             let query = query.map(|query| [b"?", query].concat());
             *led_to = Some([path, &query.unwrap_or_default()].concat());
         }
@@ -106,15 +110,15 @@ impl Requested<'_> {
 impl Site {
     /// Reduces the steps of limits with a preset to one each. Such a limit is made of many rules; the first step that
     /// applies to the request is kept, or else the first step.
-    pub(crate) fn steps_once(&self, steps: Vec<Step>) -> Vec<Step> {
-        let mut kept: Vec<Step> = Vec::new();
+    pub(crate) fn deduplicate_preset_steps(&self, steps: Vec<TraceStep>) -> Vec<TraceStep> {
+        let mut kept: Vec<TraceStep> = Vec::new();
         for step in steps {
-            let Some((limit, matches)) = self.of_preset(&step) else {
+            let Some((limit, matches)) = self.preset_limit_of(&step) else {
                 kept.push(step);
                 continue;
             };
-            let same = |known: &Step| {
-                let known = self.of_preset(known);
+            let same = |known: &TraceStep| {
+                let known = self.preset_limit_of(known);
                 known.filter(|(known, _)| Arc::ptr_eq(known, limit))
             };
             match kept.iter().position(|known| same(known).is_some()) {
@@ -129,9 +133,11 @@ impl Site {
     }
 
     /// Returns the limit with a preset that a step is about, and whether the rule applies to the request.
-    fn of_preset(&self, step: &Step) -> Option<(&Arc<Limit>, bool)> {
-        let Step::Rule {
-            number, why_not, ..
+    fn preset_limit_of(&self, step: &TraceStep) -> Option<(&Arc<ClientLimit>, bool)> {
+        let TraceStep::Rule {
+            number,
+            failed_option: why_not,
+            ..
         } = step
         else {
             return None;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use howdah_htaccess::{Demand, Login};
 
 use super::trace::Trace;
-use crate::client_address::{Client, UNKNOWN};
+use crate::client_address::{Client, UNKNOWN_CLIENT};
 
 /// Who sends a request.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl Default for Visitor<'_> {
     /// An unknown visitor.
     fn default() -> Self {
         Visitor {
-            client: &UNKNOWN,
+            client: &UNKNOWN_CLIENT,
             local: None,
             logins: &[],
             trace: None,

@@ -14,20 +14,20 @@ use bytes::Bytes;
 use howdah_http::message::ResponseHead;
 
 use super::validators::Validators;
-use crate::docroot::root::Meta;
+use crate::docroot::root::FileMeta;
 use crate::encoding::Coding;
 
 /// The maximum length in bytes of a file that is kept. Beyond it `sendfile` copies less than a write from memory.
-pub const MAX_FILE: u64 = 32 * 1024;
+pub const MAX_CACHED_FILE_BYTES: u64 = 32 * 1024;
 
 /// The maximum number of bytes that a thread keeps, including headers and names.
-pub const MAX_BYTES: usize = 8 * 1024 * 1024;
+pub const MAX_CACHE_BYTES: usize = 8 * 1024 * 1024;
 
 /// A file whose content is kept in memory.
 #[derive(Debug)]
 pub struct CachedFile {
     /// The state of the file when it was read, from `statx`.
-    pub meta: Meta,
+    pub meta: FileMeta,
     /// The whole content of the file.
     pub body: Bytes,
     /// The file's `ETag` and `Last-Modified`.
@@ -74,15 +74,15 @@ impl CodedForms {
 /// A bounded map from root and name to entry. The oldest entry is evicted first: hot files return at once, and a hit
 /// needs no bookkeeping.
 #[derive(Debug, Default)]
-pub struct Cache {
+pub struct FileCache {
     roots: HashMap<u64, HashMap<Box<[u8]>, Arc<CachedFile>>>,
     order: VecDeque<(u64, Box<[u8]>)>,
     bytes: usize,
 }
 
-impl Cache {
+impl FileCache {
     /// Returns the file, if its state is still `meta`.
-    pub fn get(&self, root: u64, name: &[u8], meta: &Meta) -> Option<Arc<CachedFile>> {
+    pub fn get(&self, root: u64, name: &[u8], meta: &FileMeta) -> Option<Arc<CachedFile>> {
         let entry = self.roots.get(&root)?.get(name)?;
         (entry.meta == *meta).then(|| entry.clone())
     }
@@ -90,7 +90,7 @@ impl Cache {
     /// Stores a file, replacing an older state of it.
     pub fn put(&mut self, root: u64, name: &[u8], entry: Arc<CachedFile>) {
         let weight = weight(name, &entry);
-        if weight > MAX_BYTES {
+        if weight > MAX_CACHE_BYTES {
             return;
         }
         let files = self.roots.entry(root).or_default();
@@ -99,7 +99,7 @@ impl Cache {
             None => self.order.push_back((root, name.into())),
         }
         self.bytes += weight;
-        while self.bytes > MAX_BYTES
+        while self.bytes > MAX_CACHE_BYTES
             && let Some((root, name)) = self.order.pop_front()
         {
             let Some(files) = self.roots.get_mut(&root) else {
@@ -122,11 +122,11 @@ fn weight(name: &[u8], entry: &CachedFile) -> usize {
 }
 
 thread_local! {
-    static CACHE: RefCell<Cache> = RefCell::new(Cache::default());
+    static CACHE: RefCell<FileCache> = RefCell::new(FileCache::default());
 }
 
 /// Calls `use_it` with the calling thread's cache.
-pub fn with<T>(use_it: impl FnOnce(&mut Cache) -> T) -> T {
+pub fn with_thread_cache<T>(use_it: impl FnOnce(&mut FileCache) -> T) -> T {
     CACHE.with(|cache| use_it(&mut cache.borrow_mut()))
 }
 
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use crate::docroot::root::FileKind;
 
-    fn entry(len: usize, mtime: i64) -> (Meta, Arc<CachedFile>) {
-        let meta = Meta {
+    fn entry(len: usize, mtime: i64) -> (FileMeta, Arc<CachedFile>) {
+        let meta = FileMeta {
             kind: FileKind::File,
             size: len as u64,
             mtime: (mtime, 0),
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_counts_only_for_the_same_state_of_the_same_file() {
-        let mut cache = Cache::default();
+    fn file_cache_entry_matches_only_the_same_state_of_the_same_file() {
+        let mut cache = FileCache::default();
         let (old, old_entry) = entry(10, 1);
         let (new, new_entry) = entry(10, 2);
         cache.put(1, b"a", old_entry);
@@ -172,17 +172,17 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_is_bounded_and_accounted_for() {
-        let mut cache = Cache::default();
+    fn file_cache_memory_is_bounded_and_accounted_for() {
+        let mut cache = FileCache::default();
         for number in 0..2000u64 {
-            let (_, entry) = entry(MAX_FILE as usize, number as i64);
+            let (_, entry) = entry(MAX_CACHED_FILE_BYTES as usize, number as i64);
             cache.put(number % 3, &number.to_ne_bytes(), entry);
-            assert!(cache.bytes <= MAX_BYTES);
+            assert!(cache.bytes <= MAX_CACHE_BYTES);
         }
         let files = cache.roots.values().flat_map(HashMap::iter);
         let held: usize = files.map(|(name, entry)| weight(name, entry)).sum();
         assert_eq!(held, cache.bytes);
-        assert!(held > MAX_BYTES / 2);
+        assert!(held > MAX_CACHE_BYTES / 2);
         assert_eq!(
             cache.order.len(),
             cache.roots.values().map(HashMap::len).sum::<usize>()
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_is_compressed_once() {
+    fn coded_forms_are_made_once() {
         let coded = CodedForms::default();
         let make = || Ok(b"short".to_vec());
         assert!(

@@ -4,7 +4,7 @@
 //! `AddDefaultCharset`.
 
 /// `application/octet-stream`, which browsers save and do not interpret.
-pub const DEFAULT: &str = "application/octet-stream";
+pub const DEFAULT_TYPE: &str = "application/octet-stream";
 
 /// The types, sorted by extension, which is in lower case.
 const TYPES: &[(&str, &str)] = &[
@@ -143,12 +143,12 @@ pub fn extension(path: &[u8]) -> Option<&[u8]> {
 /// Returns the media type of a file with this name.
 pub fn media_type(path: &[u8]) -> &'static str {
     let Some(extension) = extension(path) else {
-        return DEFAULT;
+        return DEFAULT_TYPE;
     };
     let lower = extension.to_ascii_lowercase();
     TYPES
         .binary_search_by(|(known, _)| known.as_bytes().cmp(&lower))
-        .map_or(DEFAULT, |at| TYPES[at].1)
+        .map_or(DEFAULT_TYPE, |at| TYPES[at].1)
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_lower_case() {
+    fn types_table_is_sorted_and_lower_case() {
         assert!(TYPES.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert!(
             TYPES
@@ -170,11 +170,11 @@ mod tests {
         for (path, expected) in [
             ("/a/style.css", "text/css; charset=utf-8"),
             ("/a/LOGO.PNG", "image/png"),
-            ("/a.html/x", DEFAULT),
+            ("/a.html/x", DEFAULT_TYPE),
             ("/a.tar.gz", "application/gzip"),
-            ("/x.unknown", DEFAULT),
-            ("/x.", DEFAULT),
-            ("/x", DEFAULT),
+            ("/x.unknown", DEFAULT_TYPE),
+            ("/x.", DEFAULT_TYPE),
+            ("/x", DEFAULT_TYPE),
         ] {
             assert_eq!(media_type(path.as_bytes()), expected, "{path}");
         }

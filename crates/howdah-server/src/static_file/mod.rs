@@ -6,10 +6,10 @@
 //! - [`validators`], [`range`], [`mime`], [`cache`]: the parts of that.
 
 pub mod cache;
-pub(crate) mod coded;
+pub(crate) mod coded_cache;
 pub mod mime;
 pub mod plan;
 pub mod range;
 pub mod validators;
 
-pub use plan::{BodyPiece, StaticAnswer, StaticBody, StaticPlan};
+pub use plan::{BodyPiece, StaticBody, StaticPlan, StaticResponse};

@@ -3,7 +3,7 @@
 //!
 //! A hot small file costs the `statx` that routing has made, and copies of its header and of a reference to its
 //! content. Reading from disk happens on the calling thread, as in nginx without `aio`. Files larger than
-//! [`cache::MAX_FILE`] are only opened here.
+//! [`cache::MAX_CACHED_FILE_BYTES`] are only opened here.
 
 use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
@@ -17,10 +17,10 @@ use bytes::Bytes;
 use howdah_http::message::{RequestHead, ResponseHead};
 
 use super::cache::{self, CachedFile, CodedForms};
-use super::range::{Selected, select};
-use super::validators::{Conditions, PreconditionResult, Validators, is_settled};
-use crate::docroot::root::{FileKind, Meta, RootDir, read_all};
-use crate::encoding::negotiate::{Coding, choose};
+use super::range::{SelectedRanges, select};
+use super::validators::{PreconditionResult, Preconditions, Validators, is_settled};
+use crate::docroot::root::{FileKind, FileMeta, RootDir, read_exact};
+use crate::encoding::negotiate::{Coding, choose_coding};
 use crate::encoding::policy::is_text_type;
 use crate::refusal::Refusal;
 
@@ -30,7 +30,7 @@ pub struct StaticPlan {
     pub(crate) root: Arc<RootDir>,
     /// The path below the root, without a leading slash.
     pub(crate) relative: Vec<u8>,
-    pub(crate) meta: Meta,
+    pub(crate) meta: FileMeta,
     /// The value of `Content-Type`.
     pub(crate) content_type: Bytes,
     /// The value of `Cache-Control`, if a rule sets one.
@@ -44,23 +44,23 @@ pub struct StaticPlan {
 
 /// A response header and body, ready to be sent.
 #[derive(Debug)]
-pub struct StaticAnswer {
+pub struct StaticResponse {
     /// Status and headers, without framing.
     pub head: ResponseHead,
     /// The body. A HEAD response contains only its length.
     pub body: StaticBody,
     /// Set if the body is this content as a whole.
-    pub(crate) kept: Option<Arc<CachedFile>>,
+    pub(crate) cached: Option<Arc<CachedFile>>,
     /// Set if the body is this file as a whole. Boxed because every idle connection reserves the room for it.
-    whole: Option<Box<Meta>>,
+    whole_file: Option<Box<FileMeta>>,
     /// For a 304, what a 200 would send; otherwise `None`.
-    pub unsent: Option<Unsent>,
+    pub unsent: Option<UnsentFile>,
 }
 
 /// What a 200 in place of a 304 would send. The 304's header does not contain it (RFC 9110 §15.4.5), but it determines
 /// whether the 200 would be compressed.
 #[derive(Clone, Debug)]
-pub struct Unsent {
+pub struct UnsentFile {
     /// The `Content-Type` that a 200 would have.
     pub content_type: Bytes,
     /// Whether the file that would be sent is a compressed one.
@@ -69,22 +69,22 @@ pub struct Unsent {
     pub size: u64,
 }
 
-impl StaticAnswer {
-    fn new(head: ResponseHead, body: StaticBody) -> StaticAnswer {
-        StaticAnswer {
+impl StaticResponse {
+    fn new(head: ResponseHead, body: StaticBody) -> StaticResponse {
+        StaticResponse {
             head,
             body,
-            kept: None,
-            whole: None,
+            cached: None,
+            whole_file: None,
             unsent: None,
         }
     }
 
     /// Returns the state of the file that is the body as a whole.
-    pub(crate) fn whole(&self) -> Option<Meta> {
-        match &self.kept {
+    pub(crate) fn whole_file_meta(&self) -> Option<FileMeta> {
+        match &self.cached {
             Some(entry) => Some(entry.meta),
-            None => self.whole.as_deref().copied(),
+            None => self.whole_file.as_deref().copied(),
         }
     }
 }
@@ -154,7 +154,7 @@ impl StaticBody {
 /// The representation of the resource that was chosen.
 struct Representation<'a> {
     relative: Cow<'a, [u8]>,
-    meta: Meta,
+    meta: FileMeta,
     coding: Option<Coding>,
     /// Whether other codings of the file exist, so the response varies.
     varies: bool,
@@ -167,25 +167,25 @@ impl StaticPlan {
     }
 
     /// Returns the response to a GET or HEAD request.
-    pub fn answer(self, head: &RequestHead) -> Result<StaticAnswer, Refusal> {
-        self.answer_at(head, SystemTime::now)
+    pub fn respond(self, head: &RequestHead) -> Result<StaticResponse, Refusal> {
+        self.respond_at(head, SystemTime::now)
     }
 
-    /// Like [`StaticPlan::answer`]. `now` is called only when a file is read or opened.
-    fn answer_at(
+    /// Like [`StaticPlan::respond`]. `now` is called only when a file is read or opened.
+    fn respond_at(
         self,
         head: &RequestHead,
         now: impl Fn() -> SystemTime,
-    ) -> Result<StaticAnswer, Refusal> {
-        let conditions = Conditions::of(head);
-        let chosen = self.choose(head, &conditions);
-        if chosen.meta.size <= cache::MAX_FILE
+    ) -> Result<StaticResponse, Refusal> {
+        let conditions = Preconditions::of(head);
+        let chosen = self.choose_representation(head, &conditions);
+        if chosen.meta.size <= cache::MAX_CACHED_FILE_BYTES
             && !self.accelerated
-            && let Some(entry) = self.kept(&chosen, &now)?
+            && let Some(entry) = self.cached_file(&chosen, &now)?
         {
-            return Ok(self.answer_from_memory(head, &conditions, &chosen, &entry));
+            return Ok(self.respond_from_memory(head, &conditions, &chosen, &entry));
         }
-        self.answer_from_file(head, &conditions, &chosen, now())
+        self.respond_from_file(head, &conditions, &chosen, now())
     }
 
     /// Chooses the original, or a precompressed file next to it that the client accepts.
@@ -193,7 +193,11 @@ impl StaticPlan {
     /// A precompressed file is used if it is a regular file that is not older than the original (in whole seconds,
     /// since `gzip -k` and most build tools copy the time): an outdated one would serve old content for ever. Ranges
     /// refer to the original, because clients use its offsets.
-    fn choose(&self, head: &RequestHead, conditions: &Conditions<'_>) -> Representation<'_> {
+    fn choose_representation(
+        &self,
+        head: &RequestHead,
+        conditions: &Preconditions<'_>,
+    ) -> Representation<'_> {
         let original = |varies| Representation {
             relative: Cow::Borrowed(&self.relative[..]),
             meta: self.meta,
@@ -205,7 +209,7 @@ impl StaticPlan {
         if !self.precompressed || !conditions.accept_encoding || !is_text_type(essence) {
             return original(false);
         }
-        let mut there: Vec<(Coding, Vec<u8>, Meta)> = Vec::new();
+        let mut there: Vec<(Coding, Vec<u8>, FileMeta)> = Vec::new();
         // The server's order of preference between codings of equal weight: the smallest first.
         for (coding, suffix) in [
             (Coding::Brotli, &b".br"[..]),
@@ -221,7 +225,7 @@ impl StaticPlan {
             }
         }
         let offered: Vec<Coding> = there.iter().map(|(coding, ..)| *coding).collect();
-        let chosen = choose(head.header_all(b"accept-encoding"), &offered)
+        let chosen = choose_coding(head.header_all(b"accept-encoding"), &offered)
             .filter(|_| conditions.range.is_none());
         let varies = !there.is_empty();
         match there
@@ -240,13 +244,13 @@ impl StaticPlan {
 
     /// Returns the file from memory, and reads it if it is not there yet. Returns `None` if the file changes meanwhile,
     /// or has become too large, and should be sent from the open file.
-    fn kept(
+    fn cached_file(
         &self,
         chosen: &Representation<'_>,
         now: impl Fn() -> SystemTime,
     ) -> Result<Option<Arc<CachedFile>>, Refusal> {
         let id = self.root.id();
-        let kept = cache::with(|cache| cache.get(id, &chosen.relative, &chosen.meta));
+        let kept = cache::with_thread_cache(|cache| cache.get(id, &chosen.relative, &chosen.meta));
         if kept.is_some() {
             return Ok(kept);
         }
@@ -255,7 +259,7 @@ impl StaticPlan {
         if meta != chosen.meta || !is_settled(&meta, now) {
             return Ok(None);
         }
-        let Ok(body) = read_all(&file, meta.size as usize) else {
+        let Ok(body) = read_exact(&file, meta.size as usize) else {
             return Ok(None);
         };
         // The file was settled when it was read, and its times are still the same, so this is the content that they
@@ -263,7 +267,7 @@ impl StaticPlan {
         if self.root.stat_relative(&chosen.relative) != Ok(meta) {
             return Ok(None);
         }
-        let validators = Validators::of(&meta, suffix(chosen.coding), now);
+        let validators = Validators::of(&meta, etag_suffix(chosen.coding), now);
         let entry = Arc::new(CachedFile {
             meta,
             body: Bytes::from(body),
@@ -271,17 +275,17 @@ impl StaticPlan {
             validators,
             coded: CodedForms::default(),
         });
-        cache::with(|cache| cache.put(id, &chosen.relative, entry.clone()));
+        cache::with_thread_cache(|cache| cache.put(id, &chosen.relative, entry.clone()));
         Ok(Some(entry))
     }
 
-    fn answer_from_memory(
+    fn respond_from_memory(
         &self,
         head: &RequestHead,
-        conditions: &Conditions<'_>,
+        conditions: &Preconditions<'_>,
         chosen: &Representation<'_>,
         entry: &Arc<CachedFile>,
-    ) -> StaticAnswer {
+    ) -> StaticResponse {
         let selected = match conditions.evaluate(head, &entry.validators) {
             PreconditionResult::Send => {
                 self.selected(conditions, &entry.validators, entry.meta.size)
@@ -289,9 +293,9 @@ impl StaticPlan {
             other => return self.without_body(other, chosen, &entry.validators),
         };
         match selected {
-            Selected::All => StaticAnswer {
-                kept: Some(entry.clone()),
-                whole: None,
+            SelectedRanges::All => StaticResponse {
+                cached: Some(entry.clone()),
+                whole_file: None,
                 unsent: None,
                 // `varies` may have changed since then, because another precompressed file was added or removed.
                 head: if chosen.varies && chosen.coding.is_none() {
@@ -301,11 +305,11 @@ impl StaticPlan {
                 },
                 body: StaticBody::Bytes(entry.body.clone()),
             },
-            Selected::One(start, end) => StaticAnswer::new(
+            SelectedRanges::One(start, end) => StaticResponse::new(
                 self.partial(chosen, &entry.validators, start, end),
                 StaticBody::Bytes(entry.body.slice(start as usize..end as usize)),
             ),
-            Selected::Several(ranges) => {
+            SelectedRanges::Several(ranges) => {
                 let (head, pieces) = self.multipart(chosen, &entry.validators, &ranges);
                 let mut body = Vec::new();
                 for piece in pieces {
@@ -317,22 +321,22 @@ impl StaticPlan {
                         }
                     }
                 }
-                StaticAnswer::new(head, StaticBody::Bytes(Bytes::from(body)))
+                StaticResponse::new(head, StaticBody::Bytes(Bytes::from(body)))
             }
-            Selected::Unsatisfiable => self.unsatisfiable(chosen, &entry.validators),
+            SelectedRanges::Unsatisfiable => self.unsatisfiable(chosen, &entry.validators),
         }
     }
 
-    fn answer_from_file(
+    fn respond_from_file(
         &self,
         head: &RequestHead,
-        conditions: &Conditions<'_>,
+        conditions: &Preconditions<'_>,
         chosen: &Representation<'_>,
         now: SystemTime,
-    ) -> Result<StaticAnswer, Refusal> {
+    ) -> Result<StaticResponse, Refusal> {
         // The metadata comes from the open descriptor, so it describes exactly what will be sent.
         let (file, meta) = self.root.open_file(&chosen.relative)?;
-        let validators = Validators::of(&meta, suffix(chosen.coding), now);
+        let validators = Validators::of(&meta, etag_suffix(chosen.coding), now);
         let selected = match conditions.evaluate(head, &validators) {
             PreconditionResult::Send => self.selected(conditions, &validators, meta.size),
             other => return Ok(self.without_body(other, chosen, &validators)),
@@ -345,34 +349,34 @@ impl StaticPlan {
         };
         let size = meta.size;
         Ok(match selected {
-            Selected::All => StaticAnswer {
-                whole: Some(Box::new(meta)),
-                ..StaticAnswer::new(
+            SelectedRanges::All => StaticResponse {
+                whole_file: Some(Box::new(meta)),
+                ..StaticResponse::new(
                     self.head(200, &now_chosen, &validators),
                     file_body(file, 0, size),
                 )
             },
-            Selected::One(start, end) => StaticAnswer::new(
+            SelectedRanges::One(start, end) => StaticResponse::new(
                 self.partial(&now_chosen, &validators, start, end),
                 file_body(file, start, end - start),
             ),
-            Selected::Several(ranges) => {
+            SelectedRanges::Several(ranges) => {
                 let (head, pieces) = self.multipart(&now_chosen, &validators, &ranges);
-                StaticAnswer::new(head, StaticBody::Multipart { file, pieces })
+                StaticResponse::new(head, StaticBody::Multipart { file, pieces })
             }
-            Selected::Unsatisfiable => self.unsatisfiable(&now_chosen, &validators),
+            SelectedRanges::Unsatisfiable => self.unsatisfiable(&now_chosen, &validators),
         })
     }
 
     fn selected(
         &self,
-        conditions: &Conditions<'_>,
+        conditions: &Preconditions<'_>,
         validators: &Validators,
         size: u64,
-    ) -> Selected {
+    ) -> SelectedRanges {
         match conditions.range {
             Some(range) if conditions.range_applies(validators) => select(range, size),
-            _ => Selected::All,
+            _ => SelectedRanges::All,
         }
     }
 
@@ -421,10 +425,10 @@ impl StaticPlan {
         outcome: PreconditionResult,
         chosen: &Representation<'_>,
         validators: &Validators,
-    ) -> StaticAnswer {
+    ) -> StaticResponse {
         let (head, unsent) = match outcome {
             PreconditionResult::NotModified => {
-                let unsent = Unsent {
+                let unsent = UnsentFile {
                     content_type: self.content_type.clone(),
                     coded: chosen.coding.is_some(),
                     size: chosen.meta.size,
@@ -433,20 +437,24 @@ impl StaticPlan {
             }
             _ => (ResponseHead::new(412), None),
         };
-        StaticAnswer {
+        StaticResponse {
             unsent,
-            ..StaticAnswer::new(head, StaticBody::Empty)
+            ..StaticResponse::new(head, StaticBody::Empty)
         }
     }
 
-    fn unsatisfiable(&self, chosen: &Representation<'_>, validators: &Validators) -> StaticAnswer {
+    fn unsatisfiable(
+        &self,
+        chosen: &Representation<'_>,
+        validators: &Validators,
+    ) -> StaticResponse {
         let mut head = ResponseHead::new(416);
         head.header(
             b"Content-Range",
             format!("bytes */{}", chosen.meta.size).as_bytes(),
         );
         self.metadata(&mut head, chosen, validators);
-        StaticAnswer::new(head, StaticBody::Empty)
+        StaticResponse::new(head, StaticBody::Empty)
     }
 
     fn partial(
@@ -505,7 +513,7 @@ fn file_body(file: File, offset: u64, len: u64) -> StaticBody {
 }
 
 /// Returns a suffix for the entity tag: codings of one resource need different tags (RFC 9110 §8.8.3.3).
-fn suffix(coding: Option<Coding>) -> &'static str {
+fn etag_suffix(coding: Option<Coding>) -> &'static str {
     match coding {
         None => "",
         Some(Coding::Brotli) => "-br",

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::site::Site;
-use crate::site::condition::Requested;
+use crate::site::condition::RuleRequest;
 use crate::site::config::{SiteConfig, StaticRule};
-use crate::site::pattern::Pattern;
-use crate::site::route::Action;
+use crate::site::pattern::PathPattern;
+use crate::site::route::RouteAction;
 use crate::testing::request;
 
 /// Returns a time well after everything that a test has written.
@@ -41,13 +41,13 @@ fn bytes_of(body: StaticBody) -> Vec<u8> {
     bytes
 }
 
-struct Answer {
+struct FileResponse {
     status: u16,
     lines: String,
     body: String,
 }
 
-impl Answer {
+impl FileResponse {
     fn field(&self, name: &str) -> Option<&str> {
         let mut lines = self.lines.split("\r\n");
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
@@ -60,13 +60,13 @@ fn site(dir: &Path, change: impl FnOnce(&mut SiteConfig)) -> Site {
     Site::new(config, 0).unwrap()
 }
 
-fn get(site: &Site, method: &str, url: &str, fields: &[(&str, &str)]) -> Answer {
+fn get(site: &Site, method: &str, url: &str, fields: &[(&str, &str)]) -> FileResponse {
     let head = request(method, url, fields);
-    let Action::Static(plan) = site.route(&head).action else {
+    let RouteAction::Static(plan) = site.route(&head).action else {
         panic!("{url} is no file");
     };
-    let answer = plan.answer_at(&head, later).unwrap();
-    Answer {
+    let answer = plan.respond_at(&head, later).unwrap();
+    FileResponse {
         status: answer.head.status,
         lines: String::from_utf8(answer.head.lines().to_vec()).unwrap(),
         body: String::from_utf8(bytes_of(answer.body)).unwrap(),
@@ -89,7 +89,7 @@ fn fixture() -> (tempfile::TempDir, Site, Vec<(&'static str, String)>) {
 }
 
 #[test]
-fn a_file_whole() {
+fn file_is_sent_as_a_whole() {
     let (_dir, site, files) = fixture();
     for (url, content) in files {
         let answer = get(&site, "GET", url, &[]);
@@ -109,7 +109,7 @@ fn a_file_whole() {
 }
 
 #[test]
-fn an_empty_file() {
+fn empty_file_is_sent() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("e.txt"), "").unwrap();
     let site = site(dir.path(), |_| {});
@@ -199,7 +199,7 @@ fn ranges() {
 }
 
 #[test]
-fn a_changed_file_is_never_answered_from_memory() {
+fn changed_file_is_never_sent_from_memory() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.txt");
     let site = site(dir.path(), |_| {});
@@ -214,11 +214,11 @@ fn a_changed_file_is_never_answered_from_memory() {
         }
         for _ in 0..2 {
             let head = request("GET", "/a.txt", &[]);
-            let Action::Static(plan) = site.route(&head).action else {
+            let RouteAction::Static(plan) = site.route(&head).action else {
                 panic!();
             };
             // With the real clock, a file that was written this moment is not kept and has no tag.
-            let answer = plan.answer(&head).unwrap();
+            let answer = plan.respond(&head).unwrap();
             assert_eq!(bytes_of(answer.body), content.as_bytes());
         }
     }
@@ -239,14 +239,15 @@ fn a_changed_file_is_never_answered_from_memory() {
 }
 
 #[test]
-fn a_settled_file_is_read_once() {
+fn settled_file_is_read_once() {
     let (dir, site, _) = fixture();
     let first = get(&site, "GET", "/small.txt", &[]);
     let head = request("GET", "/small.txt", &[]);
-    let Action::Static(plan) = site.route(&head).action else {
+    let RouteAction::Static(plan) = site.route(&head).action else {
         panic!();
     };
-    let kept = cache::with(|cache| cache.get(plan.root.id(), b"small.txt", &plan.meta));
+    let kept =
+        cache::with_thread_cache(|cache| cache.get(plan.root.id(), b"small.txt", &plan.meta));
     assert_eq!(kept.unwrap().body, first.body.as_bytes());
     // A replacement with the same size, another inode and the time set back is noticed by the inode's own time.
     let times = fs::metadata(dir.path().join("small.txt"))
@@ -263,7 +264,7 @@ fn a_settled_file_is_read_once() {
 }
 
 #[test]
-fn precompressed_files_go_to_who_accepts_them() {
+fn precompressed_file_is_sent_if_accepted() {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in [
         ("a.css", "plain"),
@@ -321,7 +322,7 @@ fn precompressed_files_go_to_who_accepts_them() {
 }
 
 #[test]
-fn rules_say_how_files_are_sent() {
+fn file_headers_follow_the_rules() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("assets")).unwrap();
     for name in ["assets/a.js", "b.js", "data", "x.foo", "index.html"] {
@@ -329,7 +330,7 @@ fn rules_say_how_files_are_sent() {
     }
     let rule =
         |pattern: &str, cache_control: Option<&str>, content_type: Option<&str>| StaticRule {
-            pattern: Pattern::glob(pattern).unwrap(),
+            pattern: PathPattern::glob(pattern).unwrap(),
             cache_control: cache_control.map(str::to_owned),
             content_type: content_type.map(str::to_owned),
         };
@@ -373,29 +374,29 @@ fn rules_say_how_files_are_sent() {
 }
 
 #[test]
-fn a_file_that_goes_away_or_closes_between_routing_and_answer_is_refused() {
+fn file_that_disappears_after_routing_is_refused() {
     let (dir, site, _) = fixture();
     let head = request("GET", "/large.txt", &[]);
-    let Action::Static(plan) = site.route(&head).action else {
+    let RouteAction::Static(plan) = site.route(&head).action else {
         panic!();
     };
     fs::remove_file(dir.path().join("large.txt")).unwrap();
-    assert_eq!(plan.answer(&head).unwrap_err(), Refusal::NotFound);
+    assert_eq!(plan.respond(&head).unwrap_err(), Refusal::NotFound);
 }
 
 #[test]
-fn a_script_may_send_a_file_under_its_own_type() {
+fn accelerated_file_may_have_the_scripts_type() {
     let (_dir, site, _) = fixture();
     let head = request("GET", "/download.php", &[("Range", "bytes=0-1")]);
     let plan = site
         .accel_redirect(
             b"/small.txt",
-            Requested::anybody(&head),
+            RuleRequest::without_client(&head),
             &[],
             Some(b"application/x-secret"),
         )
         .unwrap();
-    let answer = plan.answer_at(&head, later).unwrap();
+    let answer = plan.respond_at(&head, later).unwrap();
     let lines = String::from_utf8(answer.head.lines().to_vec()).unwrap();
     assert!(lines.starts_with("Content-Type: application/x-secret\r\n"));
     assert_eq!(

@@ -9,7 +9,7 @@ pub const MAX_RANGES: usize = 16;
 
 /// The part of the file to send. Offsets are in bytes, and the end is exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selected {
+pub enum SelectedRanges {
     /// The whole file: 200. `Range` is absent, in another unit, not grammatical, or requests too much.
     All,
     /// One part: 206 with `Content-Range`.
@@ -21,12 +21,12 @@ pub enum Selected {
 }
 
 /// Selects the ranges of a file of `size` bytes.
-pub fn select(range: &[u8], size: u64) -> Selected {
+pub fn select(range: &[u8], size: u64) -> SelectedRanges {
     let Some((unit, set)) = split_once(range, b'=') else {
-        return Selected::All;
+        return SelectedRanges::All;
     };
     if !unit.eq_ignore_ascii_case(b"bytes") {
-        return Selected::All;
+        return SelectedRanges::All;
     }
     let mut ranges = Vec::new();
     let mut count = 0;
@@ -37,32 +37,32 @@ pub fn select(range: &[u8], size: u64) -> Selected {
         }
         count += 1;
         if count > MAX_RANGES {
-            return Selected::All;
+            return SelectedRanges::All;
         }
-        match one(spec, size) {
+        match parse_range(spec, size) {
             Ok(Some(range)) => ranges.push(range),
             Ok(None) => {}
-            Err(NotARange) => return Selected::All,
+            Err(NotARange) => return SelectedRanges::All,
         }
     }
     let asked = ranges
         .iter()
         .fold(0u64, |sum, (start, end)| sum.saturating_add(end - start));
     match ranges[..] {
-        _ if count == 0 => Selected::All,
-        [] => Selected::Unsatisfiable,
-        [(start, end)] => Selected::One(start, end),
-        _ if asked > size => Selected::All,
-        _ => Selected::Several(ranges),
+        _ if count == 0 => SelectedRanges::All,
+        [] => SelectedRanges::Unsatisfiable,
+        [(start, end)] => SelectedRanges::One(start, end),
+        _ if asked > size => SelectedRanges::All,
+        _ => SelectedRanges::Several(ranges),
     }
 }
 
 struct NotARange;
 
 /// Parses `first-last`, `first-` or `-suffix`. Returns `None` if no part of the range exists.
-fn one(spec: &[u8], size: u64) -> Result<Option<(u64, u64)>, NotARange> {
+fn parse_range(spec: &[u8], size: u64) -> Result<Option<(u64, u64)>, NotARange> {
     let (first, last) = split_once(spec, b'-').ok_or(NotARange)?;
-    let (first, last) = (number(first)?, number(last)?);
+    let (first, last) = (parse_number(first)?, parse_number(last)?);
     match (first, last) {
         (None, None) => Err(NotARange),
         (None, Some(suffix)) => {
@@ -78,7 +78,7 @@ fn one(spec: &[u8], size: u64) -> Result<Option<(u64, u64)>, NotARange> {
 }
 
 /// Parses digits only. A number beyond 64 bits saturates.
-fn number(text: &[u8]) -> Result<Option<u64>, NotARange> {
+fn parse_number(text: &[u8]) -> Result<Option<u64>, NotARange> {
     if !text.iter().all(u8::is_ascii_digit) {
         return Err(NotARange);
     }
@@ -99,10 +99,10 @@ fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Selected::*;
+    use SelectedRanges::*;
     use proptest::prelude::*;
 
-    fn check(range: &str, size: u64, expected: Selected) {
+    fn check(range: &str, size: u64, expected: SelectedRanges) {
         assert_eq!(
             select(range.as_bytes(), size),
             expected,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn single_ranges() {
+    fn range_single() {
         check("bytes=0-0", 10, One(0, 1));
         check("bytes=0-9", 10, One(0, 10));
         check("bytes=2-", 10, One(2, 10));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_unsatisfiable() {
+    fn range_outside_the_file_is_unsatisfiable() {
         check("bytes=10-", 10, Unsatisfiable);
         check("bytes=10-20,30-", 10, Unsatisfiable);
         check("bytes=-0", 10, Unsatisfiable);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn several_ranges() {
+    fn range_several() {
         check(
             "bytes=0-1, 4-5 ,,8-",
             10,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_ignored() {
+    fn range_that_is_invalid_is_ignored() {
         for range in [
             "",
             "bytes",
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_ranges_get_the_whole_file() {
+    fn range_that_is_too_greedy_gets_the_whole_file() {
         check("bytes=0-,0-", 10, All);
         check("bytes=0-8,1-9", 10, All);
         let many = format!("bytes={}", vec!["0-0"; MAX_RANGES + 1].join(","));

@@ -11,17 +11,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use howdah_http::message::RequestHead;
 
-use crate::docroot::root::Meta;
+use crate::docroot::root::FileMeta;
 
 /// The longest tick of the clock with which the kernel stamps files (`CONFIG_HZ=100`), doubled.
-const TICK: Duration = Duration::from_millis(20);
+const CLOCK_TICK: Duration = Duration::from_millis(20);
 /// The longest tick of file systems without nanoseconds (FAT: two seconds).
-const COARSE: Duration = Duration::from_secs(2);
+const COARSE_CLOCK_TICK: Duration = Duration::from_secs(2);
 
 /// Whether no later change of the file can have the same times, so they identify its content.
-pub fn is_settled(meta: &Meta, now: SystemTime) -> bool {
+pub fn is_settled(meta: &FileMeta, now: SystemTime) -> bool {
     let coarse = meta.mtime.1 == 0 && meta.ctime.1 == 0;
-    let settles = if coarse { COARSE } else { TICK };
+    let settles = if coarse {
+        COARSE_CLOCK_TICK
+    } else {
+        CLOCK_TICK
+    };
     // The later of the two is used. Times before 1970 are old enough.
     let (seconds, nanoseconds) = meta.mtime.max(meta.ctime);
     let since_epoch = Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds);
@@ -40,7 +44,7 @@ pub struct Validators {
 
 impl Validators {
     /// Returns the validators of a file. `suffix` distinguishes the codings of one resource.
-    pub fn of(meta: &Meta, suffix: &str, now: SystemTime) -> Validators {
+    pub fn of(meta: &FileMeta, suffix: &str, now: SystemTime) -> Validators {
         let (seconds, nanoseconds) = meta.mtime;
         Validators {
             etag: is_settled(meta, now)
@@ -60,7 +64,7 @@ impl Validators {
 
 /// The request headers that determine the response for a file, found in one pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Conditions<'r> {
+pub struct Preconditions<'r> {
     /// Whether any precondition header is present.
     any: bool,
     if_match: bool,
@@ -85,10 +89,10 @@ pub enum PreconditionResult {
     PreconditionFailed,
 }
 
-impl<'r> Conditions<'r> {
+impl<'r> Preconditions<'r> {
     /// Reads the preconditions of a request.
-    pub fn of(head: &'r RequestHead) -> Conditions<'r> {
-        let mut found = Conditions::default();
+    pub fn of(head: &'r RequestHead) -> Preconditions<'r> {
+        let mut found = Preconditions::default();
         for (name, value) in head.headers() {
             match name.first().map(u8::to_ascii_lowercase) {
                 Some(b'i') if name.len() > 7 => found.precondition(name, value),
@@ -130,7 +134,7 @@ impl<'r> Conditions<'r> {
         }
         if self.if_match {
             // Step 1: strong comparison.
-            if !list_has(head, b"if-match", validators, false) {
+            if !list_contains_tag(head, b"if-match", validators, false) {
                 return PreconditionResult::PreconditionFailed;
             }
         } else if let Some(date) = self.if_unmodified_since.and_then(parse_date)
@@ -141,7 +145,7 @@ impl<'r> Conditions<'r> {
         }
         if self.if_none_match {
             // Step 3: weak comparison.
-            if list_has(head, b"if-none-match", validators, true) {
+            if list_contains_tag(head, b"if-none-match", validators, true) {
                 return PreconditionResult::NotModified;
             }
         } else if let Some(date) = self.if_modified_since.and_then(parse_date)
@@ -168,7 +172,7 @@ impl<'r> Conditions<'r> {
 }
 
 /// Whether a list of entity tags contains the representation's, or is `*`.
-fn list_has(head: &RequestHead, name: &[u8], validators: &Validators, weak: bool) -> bool {
+fn list_contains_tag(head: &RequestHead, name: &[u8], validators: &Validators, weak: bool) -> bool {
     head.header_all(name).any(|list| {
         list.trim_ascii() == b"*"
             || entity_tags(list)

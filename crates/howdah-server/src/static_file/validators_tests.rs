@@ -9,8 +9,8 @@ const BEFORE: &str = "Fri, 13 Nov 2026 10:00:00 GMT";
 const AFTER: &str = "Sun, 15 Nov 2026 10:00:00 GMT";
 const SECONDS: i64 = 1_794_650_400;
 
-fn meta(mtime: (i64, u32)) -> Meta {
-    Meta {
+fn meta(mtime: (i64, u32)) -> FileMeta {
+    FileMeta {
         kind: FileKind::File,
         size: 0x18,
         mtime,
@@ -32,18 +32,18 @@ fn validators() -> Validators {
 
 fn check(fields: &[(&str, &str)], expected: PreconditionResult) {
     let head = request("GET", "/", fields);
-    let found = Conditions::of(&head).evaluate(&head, &validators());
+    let found = Preconditions::of(&head).evaluate(&head, &validators());
     assert_eq!(found, expected, "{fields:?}");
 }
 
 #[test]
-fn the_tag_names_time_and_size() {
+fn etag_names_time_and_size() {
     let validators = Validators::of(&meta((0x10, 0xab)), "-br", now());
     assert_eq!(validators.etag.unwrap(), b"\"10.ab-18-br\"");
 }
 
 #[test]
-fn a_file_changed_this_moment_has_no_tag_yet() {
+fn etag_is_absent_for_a_file_changed_this_moment() {
     let at = |ms: u64| UNIX_EPOCH + Duration::from_millis(SECONDS as u64 * 1000 + ms);
     for (mtime, now, settled) in [
         ((SECONDS, 1), at(0), false),
@@ -63,7 +63,7 @@ fn a_file_changed_this_moment_has_no_tag_yet() {
 }
 
 #[test]
-fn a_date_in_the_future_becomes_now() {
+fn last_modified_in_the_future_becomes_now() {
     let future = meta((SECONDS + 9_000_000, 1));
     assert_eq!(
         Validators::of(&future, "", now()).last_modified,
@@ -110,7 +110,7 @@ fn if_match_compares_strongly() {
 }
 
 #[test]
-fn dates_count_only_without_tags() {
+fn precondition_dates_apply_only_without_tags() {
     check(
         &[("If-Modified-Since", DAY)],
         PreconditionResult::NotModified,
@@ -152,7 +152,7 @@ fn dates_count_only_without_tags() {
 }
 
 #[test]
-fn steps_come_in_order() {
+fn precondition_steps_are_evaluated_in_order() {
     check(
         &[("If-None-Match", "\"a\""), ("If-Match", "\"b\"")],
         PreconditionResult::PreconditionFailed,
@@ -176,7 +176,7 @@ fn if_range_needs_a_strong_match() {
     ] {
         let head = request("GET", "/", &[("If-Range", value), ("Range", "bytes=0-0")]);
         assert_eq!(
-            Conditions::of(&head).range_applies(&validators()),
+            Preconditions::of(&head).range_applies(&validators()),
             applies,
             "{value}"
         );
@@ -186,9 +186,13 @@ fn if_range_needs_a_strong_match() {
 #[test]
 fn range_is_for_get_only() {
     let fields = &[("Range", "bytes=0-0")];
-    assert!(Conditions::of(&request("GET", "/", fields)).range.is_some());
     assert!(
-        Conditions::of(&request("HEAD", "/", fields))
+        Preconditions::of(&request("GET", "/", fields))
+            .range
+            .is_some()
+    );
+    assert!(
+        Preconditions::of(&request("HEAD", "/", fields))
             .range
             .is_none()
     );

@@ -7,47 +7,49 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use howdah_http::listener::{Control, Server, StartError, ThreadHooks};
+use howdah_http::listener::{HttpServer, ServerControl, ServerStartError, ThreadHooks};
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_http::network::Network;
+use howdah_http::network::AddressBlock;
 use howdah_http::turn;
-use howdah_http::{ConnInfo, Handler, HttpConfig, Notice, RequestBody, Responder};
+use howdah_http::{
+    ConnectionInfo, ConnectionNotice, HttpConfig, RequestBody, RequestHandler, Responder,
+};
 
 use crate::admin::{ServerStatus, StatusForm, StatusListenerCounts};
-use crate::client_address::is_this_machine;
-use crate::dashboard::{self, Snapshots, Source};
+use crate::client_address::is_loopback_or_literal_host;
+use crate::dashboard::{self, SnapshotSender, SnapshotSource};
 use crate::request::Front;
 
 /// The maximum number of connections. A new one beyond that replaces the one that has been idle longest.
-const CONNECTIONS: u32 = 128;
+const MAX_CONNECTIONS: u32 = 128;
 /// How long a front thread may take to reach its event loop before the server is considered hung.
-const TURN: Duration = Duration::from_secs(5);
+const MAX_TURN: Duration = Duration::from_secs(5);
 
 /// The text of a 404.
-const PATHS: &str = "there are / /livez /readyz /status /status?json /metrics";
-const TEXT: &str = "text/plain; charset=utf-8";
+const NOT_FOUND_TEXT: &str = "there are / /livez /readyz /status /status?json /metrics";
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// Handles the requests of the status listener.
 #[derive(Default)]
 pub struct StatusListener {
-    shown: Arc<Shown>,
+    shown: Arc<ListenerStatus>,
     stopping: AtomicBool,
     /// The networks that may see more than the probes.
-    allow: ArcSwap<Vec<Network>>,
+    allow: ArcSwap<Vec<AddressBlock>>,
 }
 
 /// The server whose status is shown, and the listener's own counts.
 #[derive(Default)]
-struct Shown {
+struct ListenerStatus {
     /// Set once a configuration is served.
-    serving: OnceLock<(Arc<Front>, Control)>,
+    serving: OnceLock<(Arc<Front>, ServerControl)>,
     /// The control of the listener itself.
-    own: OnceLock<Control>,
+    own: OnceLock<ServerControl>,
     requests: AtomicU64,
-    snapshots: Snapshots,
+    snapshots: SnapshotSender,
 }
 
-impl Shown {
+impl ListenerStatus {
     /// Returns the front's status, including this listener's own.
     fn status(&self) -> Option<ServerStatus> {
         let (front, _) = self.serving.get()?;
@@ -60,8 +62,8 @@ impl Shown {
     }
 }
 
-impl Source for Shown {
-    fn snapshots(&self) -> &Snapshots {
+impl SnapshotSource for ListenerStatus {
+    fn snapshots(&self) -> &SnapshotSender {
         &self.snapshots
     }
 
@@ -71,10 +73,13 @@ impl Source for Shown {
     }
 }
 
-/// Starts a server with one thread for few clients, with short deadlines. Listeners are added by [`Server::control`].
-pub fn serve_few<H: Handler>(handler: Arc<H>, name: &'static str) -> Result<Server, StartError> {
+/// Starts a server with one thread for few clients, with short deadlines. Listeners are added by [`UpstreamServer::control`].
+pub fn start_small_server<H: RequestHandler>(
+    handler: Arc<H>,
+    name: &'static str,
+) -> Result<HttpServer, ServerStartError> {
     let hooks = ThreadHooks {
-        start: Arc::new(|_| turn::leave_out_this_thread()),
+        start: Arc::new(|_| turn::disable_recording()),
         ..ThreadHooks::named(name)
     };
     let config = HttpConfig {
@@ -85,13 +90,13 @@ pub fn serve_few<H: Handler>(handler: Arc<H>, name: &'static str) -> Result<Serv
         keepalive_timeout: Duration::from_secs(75),
         keepalive_requests: 0,
         send_timeout: Duration::from_secs(10),
-        max_connections: Some(CONNECTIONS),
+        max_connections: Some(MAX_CONNECTIONS),
     };
-    Server::start(Vec::new(), handler, 1, config, hooks)
+    HttpServer::start(Vec::new(), handler, 1, config, hooks)
 }
 
 /// A response to be sent.
-struct Answer {
+struct ProbeResponse {
     status: u16,
     content_type: &'static str,
     /// The name of an error, for `Howdah-Error`.
@@ -99,59 +104,59 @@ struct Answer {
     body: String,
 }
 
-impl Answer {
-    fn ok(body: &str) -> Answer {
-        Answer {
+impl ProbeResponse {
+    fn ok(body: &str) -> ProbeResponse {
+        ProbeResponse {
             status: 200,
-            content_type: TEXT,
+            content_type: PLAIN_TEXT,
             name: None,
             body: format!("{body}\n"),
         }
     }
 
-    fn no(status: u16, name: &'static str, why: &str) -> Answer {
-        Answer {
+    fn error(status: u16, name: &'static str, why: &str) -> ProbeResponse {
+        ProbeResponse {
             status,
-            content_type: TEXT,
+            content_type: PLAIN_TEXT,
             name: Some(name),
             body: format!("{name}: {why}\n"),
         }
     }
 
     /// Returns the response while there is no configuration yet.
-    fn starting() -> Answer {
-        Answer::no(503, "Starting", "PHP is being started")
+    fn starting() -> ProbeResponse {
+        ProbeResponse::error(503, "Starting", "PHP is being started")
     }
 }
 
 impl StatusListener {
     /// Starts the thread of the listener.
-    pub fn start(self: &Arc<Self>) -> Result<Server, StartError> {
-        let server = serve_few(self.clone(), "status")?;
+    pub fn start(self: &Arc<Self>) -> Result<HttpServer, ServerStartError> {
+        let server = start_small_server(self.clone(), "status")?;
         // It is started only once.
         let _ = self.shown.own.set(server.control());
         Ok(server)
     }
 
     /// Shows status and metrics to these clients. For a unix socket, the mode of its file decides.
-    pub fn allow(&self, networks: Vec<Network>) {
+    pub fn set_allowed_networks(&self, networks: Vec<AddressBlock>) {
         self.allow.store(Arc::new(networks));
     }
 
     /// Called when the first configuration is served, by `front` on the threads of `control`.
-    pub fn serving(&self, front: Arc<Front>, control: Control) {
+    pub fn set_serving(&self, front: Arc<Front>, control: ServerControl) {
         // This is set once, because there is one first configuration.
         let _ = self.shown.serving.set((front, control));
     }
 
     /// Called when the server begins to stop, after which it is not ready any more.
-    pub fn stopping(&self) {
+    pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    async fn answer(&self, request: &RequestHead, conn: &ConnInfo) -> Answer {
+    async fn answer(&self, request: &RequestHead, conn: &ConnectionInfo) -> ProbeResponse {
         if !matches!(request.method(), b"GET" | b"HEAD") {
-            return Answer::no(
+            return ProbeResponse::error(
                 405,
                 "MethodNotAllowed",
                 "GET or HEAD: nothing is changed here",
@@ -162,59 +167,67 @@ impl StatusListener {
             b"/readyz" => return self.ready(),
             _ => {}
         }
-        if let Err(why) = self.admit(request, conn) {
-            return Answer::no(403, "StatusDenied", why);
+        if let Err(why) = self.check_access(request, conn) {
+            return ProbeResponse::error(403, "StatusDenied", why);
         }
         let form = match request.path() {
-            b"/status" => StatusForm::of(request),
-            b"/metrics" => StatusForm::metrics(request),
-            _ => return Answer::no(404, "NotFound", PATHS),
+            b"/status" => StatusForm::requested_by(request),
+            b"/metrics" => StatusForm::metrics_accepted_by(request),
+            _ => return ProbeResponse::error(404, "NotFound", NOT_FOUND_TEXT),
         };
         match self.shown.status() {
-            Some(status) => Answer {
+            Some(status) => ProbeResponse {
                 status: 200,
                 content_type: form.content_type(),
                 name: None,
                 body: form.write(&status),
             },
-            None => Answer::starting(),
+            None => ProbeResponse::starting(),
         }
     }
 
-    async fn live(&self) -> Answer {
+    async fn live(&self) -> ProbeResponse {
         let Some((_, control)) = self.shown.serving.get() else {
-            return Answer::ok("alive, PHP is being started");
+            return ProbeResponse::ok("alive, PHP is being started");
         };
-        match tokio::time::timeout(TURN, control.turn()).await {
-            Ok(()) => Answer::ok("alive"),
+        match tokio::time::timeout(MAX_TURN, control.wait_for_turns()).await {
+            Ok(()) => ProbeResponse::ok("alive"),
             Err(_) => {
-                let seconds = TURN.as_secs();
+                let seconds = MAX_TURN.as_secs();
                 let why = format!("a front thread has not come to its event loop for {seconds} s");
-                Answer::no(503, "FrontHung", &why)
+                ProbeResponse::error(503, "FrontHung", &why)
             }
         }
     }
 
-    fn ready(&self) -> Answer {
+    fn ready(&self) -> ProbeResponse {
         if self.stopping.load(Ordering::Relaxed) {
-            return Answer::no(503, "Stopping", "requests in progress are being finished");
+            return ProbeResponse::error(
+                503,
+                "Stopping",
+                "requests in progress are being finished",
+            );
         }
         let Some((front, _)) = self.shown.serving.get() else {
-            return Answer::starting();
+            return ProbeResponse::starting();
         };
         let pools = front.pools();
         if pools.is_empty() || pools.iter().any(|pool| pool.is_up()) {
-            return Answer::ok("ready");
+            return ProbeResponse::ok("ready");
         }
         let mut why = "no pool can run PHP".to_owned();
         for pool in &pools {
             why = format!("{why}\npool {}: {}", pool.pool, pool.state);
         }
-        Answer::no(503, "PoolDown", &why)
+        ProbeResponse::error(503, "PoolDown", &why)
     }
 
     /// Checks whether the client may see the status and the dashboard.
-    fn admit(&self, request: &RequestHead, conn: &ConnInfo) -> Result<(), &'static str> {
+    fn check_access(
+        &self,
+        request: &RequestHead,
+        conn: &ConnectionInfo,
+    ) -> Result<(), &'static str> {
         let Some(peer) = conn.peer else {
             return Ok(());
         };
@@ -223,7 +236,9 @@ impl StatusListener {
             return Err("[status] allow does not name your address");
         }
         let local = conn.local.map(|local| local.ip().to_canonical());
-        if local.is_some_and(|local| local.is_loopback()) && !is_this_machine(request.host()) {
+        if local.is_some_and(|local| local.is_loopback())
+            && !is_loopback_or_literal_host(request.host())
+        {
             return Err(
                 "ask by address or as localhost: another name may be a web page's that leads here",
             );
@@ -232,11 +247,11 @@ impl StatusListener {
     }
 }
 
-impl Handler for StatusListener {
+impl RequestHandler for StatusListener {
     async fn handle<'a>(
         &'a self,
         request: &'a RequestHead,
-        conn: &'a ConnInfo,
+        conn: &'a ConnectionInfo,
         _body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
@@ -244,13 +259,13 @@ impl Handler for StatusListener {
         let method = request.method();
         if matches!(method, b"GET" | b"HEAD")
             && let Some(path) = request.path().strip_prefix(b"/")
-            && self.admit(request, conn).is_ok()
+            && self.check_access(request, conn).is_ok()
         {
             if path == b"events" && method == b"GET" {
-                return Snapshots::stream(&self.shown, out).await;
+                return SnapshotSender::stream(&self.shown, out).await;
             }
-            if let Some((head, text)) = dashboard::file(path, false) {
-                return out.answer(&head, text);
+            if let Some((head, text)) = dashboard::page_file(path, false) {
+                return out.respond(&head, text);
             }
         }
         let answer = self.answer(request, conn).await;
@@ -261,14 +276,16 @@ impl Handler for StatusListener {
         if let Some(name) = answer.name {
             head.header(b"Howdah-Error", name.as_bytes());
         }
-        out.answer(&head, answer.body);
+        out.respond(&head, answer.body);
     }
 
-    fn notice(&self, notice: &Notice<'_>) {
+    fn notice(&self, notice: &ConnectionNotice<'_>) {
         // Faults of the server or the machine are logged by the front.
         let fault = matches!(
             notice,
-            Notice::HandlerPanicked { .. } | Notice::NoAnswer { .. } | Notice::AcceptFailed { .. }
+            ConnectionNotice::HandlerPanicked { .. }
+                | ConnectionNotice::NoAnswer { .. }
+                | ConnectionNotice::AcceptFailed { .. }
         );
         if let (true, Some((front, _))) = (fault, self.shown.serving.get()) {
             front.notice(notice);

@@ -12,9 +12,9 @@ pub const TRACEPARENT: &[u8] = b"traceparent";
 pub const TRACESTATE: &[u8] = b"tracestate";
 
 /// The length of a `traceparent` of version 00.
-const LENGTH: usize = 55;
+const TRACEPARENT_LENGTH: usize = 55;
 /// The maximum number of list members of a `tracestate` (§3.3.1.1).
-const MOST_MEMBERS: usize = 32;
+const MAX_TRACESTATE_MEMBERS: usize = 32;
 
 /// The identity of a span: the numbers of its trace and of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,20 +27,20 @@ pub struct SpanContext {
 
 impl SpanContext {
     /// Returns the trace's number, in hexadecimal digits.
-    pub fn trace(&self) -> Hex<'_> {
-        Hex(&self.trace_id)
+    pub fn trace(&self) -> HexId<'_> {
+        HexId(&self.trace_id)
     }
 
     /// Returns the span's number, in hexadecimal digits.
-    pub fn span(&self) -> Hex<'_> {
-        Hex(&self.span_id)
+    pub fn span(&self) -> HexId<'_> {
+        HexId(&self.span_id)
     }
 
     /// Returns the value of a `traceparent` that names this span as the parent.
-    pub fn traceparent(&self, sampled: bool) -> [u8; LENGTH] {
+    pub fn traceparent(&self, sampled: bool) -> [u8; TRACEPARENT_LENGTH] {
         let mut text = *b"00-________________________________-________________-00";
-        digits(&self.trace_id, &mut text[3..35]);
-        digits(&self.span_id, &mut text[36..52]);
+        write_hex(&self.trace_id, &mut text[3..35]);
+        write_hex(&self.span_id, &mut text[36..52]);
         text[54] += u8::from(sampled);
         text
     }
@@ -48,18 +48,18 @@ impl SpanContext {
 
 /// A trace's or span's number, which is displayed in lower-case hexadecimal digits.
 #[derive(Clone, Copy)]
-pub struct Hex<'a>(&'a [u8]);
+pub struct HexId<'a>(&'a [u8]);
 
-impl fmt::Display for Hex<'_> {
+impl fmt::Display for HexId<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [0; 32];
         let text = &mut text[..2 * self.0.len()];
-        digits(self.0, text);
+        write_hex(self.0, text);
         f.write_str(std::str::from_utf8(text).unwrap_or_default())
     }
 }
 
-fn digits(bytes: &[u8], out: &mut [u8]) {
+fn write_hex(bytes: &[u8], out: &mut [u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (byte, pair) in bytes.iter().zip(out.chunks_exact_mut(2)) {
         pair[0] = DIGITS[usize::from(byte >> 4)];
@@ -69,7 +69,7 @@ fn digits(bytes: &[u8], out: &mut [u8]) {
 
 /// The trace of a request, as its caller specifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parent {
+pub struct TraceParent {
     /// The caller's span.
     pub context: SpanContext,
     /// Whether the caller records the trace.
@@ -78,9 +78,9 @@ pub struct Parent {
     pub state: Vec<u8>,
 }
 
-impl Parent {
+impl TraceParent {
     /// Returns the parent that a request names, or `None` if it names none, several, or an invalid one.
-    pub fn of(request: &RequestHead) -> Option<Parent> {
+    pub fn of(request: &RequestHead) -> Option<TraceParent> {
         let mut named = request.header_all(TRACEPARENT);
         let (context, sampled) = parse_traceparent(named.next()?)?;
         if named.next().is_some() {
@@ -96,7 +96,7 @@ impl Parent {
         if !is_tracestate(&state) {
             state.clear();
         }
-        Some(Parent {
+        Some(TraceParent {
             context,
             sampled,
             state,
@@ -107,8 +107,8 @@ impl Parent {
 /// Parses a `traceparent`: the span, and whether its trace is recorded (§3.2). Of future versions it reads the part
 /// that version 00 has (§3.2.4).
 pub fn parse_traceparent(value: &[u8]) -> Option<(SpanContext, bool)> {
-    let (known, more) = value.split_at_checked(LENGTH)?;
-    let [version] = bytes_of(&known[..2])?;
+    let (known, more) = value.split_at_checked(TRACEPARENT_LENGTH)?;
+    let [version] = parse_hex(&known[..2])?;
     let fits = match version {
         0 => more.is_empty(),
         0xff => false,
@@ -116,16 +116,16 @@ pub fn parse_traceparent(value: &[u8]) -> Option<(SpanContext, bool)> {
     };
     let dashed = [2, 35, 52].iter().all(|at| known[*at] == b'-');
     let context = SpanContext {
-        trace_id: bytes_of(&known[3..35])?,
-        span_id: bytes_of(&known[36..52])?,
+        trace_id: parse_hex(&known[3..35])?,
+        span_id: parse_hex(&known[36..52])?,
     };
-    let [flags] = bytes_of(&known[53..])?;
+    let [flags] = parse_hex(&known[53..])?;
     let named = context.trace_id != [0; 16] && context.span_id != [0; 8];
     (fits && dashed && named).then_some((context, flags & 1 == 1))
 }
 
 /// Decodes lower-case hexadecimal digits.
-fn bytes_of<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+fn parse_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -154,7 +154,11 @@ pub fn is_tracestate(value: &[u8]) -> bool {
             return false;
         };
         let (key, value) = (&member[..at], &member[at + 1..]);
-        if !is_key(key) || !is_value(value) || keys.contains(&key) || keys.len() == MOST_MEMBERS {
+        if !is_key(key)
+            || !is_value(value)
+            || keys.contains(&key)
+            || keys.len() == MAX_TRACESTATE_MEMBERS
+        {
             return false;
         }
         keys.push(key);
@@ -207,7 +211,7 @@ mod tests {
     const VALID: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_traceparent_is_read_and_written_as_the_recommendation_has_it() {
+    fn traceparent_is_parsed_and_written() {
         let (context, sampled) = parse_traceparent(VALID.as_bytes()).unwrap();
         assert!(sampled);
         assert_eq!(
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_a_traceparent_is_none() {
+    fn traceparent_is_rejected_if_not_exact() {
         let later = VALID.replacen("00", "cc", 1);
         for valid in [
             later.clone(),
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tracestate_has_up_to_32_members_with_keys_of_their_own() {
+    fn tracestate_has_up_to_32_members_with_different_keys() {
         let of = |count: usize| {
             (0..count)
                 .map(|n| format!("k{n}=v"))
@@ -302,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_parent_takes_its_state_with_it_and_a_wrong_state_goes_alone() {
-        let of = |fields: &[(&str, &str)]| Parent::of(&request("GET", "/", fields));
+    fn tracestate_is_dropped_with_an_invalid_traceparent_or_alone() {
+        let of = |fields: &[(&str, &str)]| TraceParent::of(&request("GET", "/", fields));
         let parent = of(&[
             ("Traceparent", VALID),
             ("tracestate", "a=1"),

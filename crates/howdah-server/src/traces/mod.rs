@@ -6,7 +6,7 @@
 //! - [`exporter`]: a bounded queue, and the thread that sends spans to a collector.
 //!
 //! Every caller's trace is continued, as Caddy does: a trace number gives no rights. A caller's decision to record it
-//! is followed: always for trusted proxies, [`MOST_FOLLOWED`] times a second for all other callers together.
+//! is followed: always for trusted proxies, [`MAX_FOLLOWED_PER_SECOND`] times a second for all other callers together.
 
 pub mod context;
 pub mod exporter;
@@ -18,23 +18,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use context::{Parent, SpanContext, TRACEPARENT, TRACESTATE};
+use context::{SpanContext, TRACEPARENT, TRACESTATE, TraceParent};
 use exporter::Exporter;
 use howdah_http::message::RequestHead;
 
 /// How many requests a second all callers other than trusted proxies together can have recorded.
-pub const MOST_FOLLOWED: u64 = 100;
+pub const MAX_FOLLOWED_PER_SECOND: u64 = 100;
 
 /// Decides about traces, and owns the exporter of recorded ones.
 pub struct Traces {
     /// A request without a parent is recorded if its random number is at most this. `None` records no such request.
     threshold: Option<u64>,
-    followed: PerSecond,
+    follow_limit: FollowedLimit,
     exporter: Arc<Exporter>,
 }
 
 /// A request that belongs to a trace.
-pub struct Traced {
+pub struct TracedRequest {
     /// The request with headers that name its own span as the parent, so the recipient of the request continues the
     /// trace.
     pub head: RequestHead,
@@ -54,7 +54,7 @@ impl Traces {
         Traces {
             // The cast saturates.
             threshold: (sample > 0.0).then_some((sample * u64::MAX as f64) as u64),
-            followed: PerSecond::default(),
+            follow_limit: FollowedLimit::default(),
             exporter,
         }
     }
@@ -66,12 +66,12 @@ impl Traces {
 
     /// Finds or creates the trace that a request belongs to. `trusted` means that its headers come from a trusted
     /// proxy.
-    pub fn begin(&self, request: &RequestHead, trusted: bool, now: Instant) -> Traced {
+    pub fn begin(&self, request: &RequestHead, trusted: bool, now: Instant) -> TracedRequest {
         let [first, second, span] = random();
-        let parent = Parent::of(request);
+        let parent = TraceParent::of(request);
         let sampled = match &parent {
             None => self.threshold.is_some_and(|threshold| second <= threshold),
-            Some(parent) if parent.sampled => trusted || self.followed.admits(now),
+            Some(parent) if parent.sampled => trusted || self.follow_limit.admits(now),
             Some(_) => false,
         };
         let trace_id = match &parent {
@@ -88,7 +88,7 @@ impl Traces {
             (TRACEPARENT, &context.traceparent(sampled)),
             (TRACESTATE, state),
         ]);
-        Traced {
+        TracedRequest {
             head,
             context,
             parent: parent.as_ref().map(|parent| parent.context.span_id),
@@ -125,14 +125,14 @@ fn random<const N: usize>() -> [u64; N] {
     })
 }
 
-/// Admits up to [`MOST_FOLLOWED`] a second. If two threads begin a second at the same time, a few more are admitted.
+/// Admits up to [`MAX_FOLLOWED_PER_SECOND`] a second. If two threads begin a second at the same time, a few more are admitted.
 #[derive(Default)]
-struct PerSecond {
+struct FollowedLimit {
     second: AtomicU64,
     admitted: AtomicU64,
 }
 
-impl PerSecond {
+impl FollowedLimit {
     fn admits(&self, now: Instant) -> bool {
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         let start = *START.get_or_init(|| now);
@@ -141,7 +141,7 @@ impl PerSecond {
         if self.second.fetch_max(second, Ordering::Relaxed) < second {
             self.admitted.store(0, Ordering::Relaxed);
         }
-        self.admitted.fetch_add(1, Ordering::Relaxed) < MOST_FOLLOWED
+        self.admitted.fetch_add(1, Ordering::Relaxed) < MAX_FOLLOWED_PER_SECOND
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_parent_begins_a_trace_and_is_recorded_by_chance() {
+    fn request_without_a_parent_begins_a_trace_and_is_sampled() {
         let plain = request("GET", "/", &[("Host", "h"), ("tracestate", "a=1")]);
         let count = |sample| {
             let traces = traces(sample);
@@ -170,7 +170,7 @@ mod tests {
                     let traced = traces.begin(&plain, false, Instant::now());
                     assert!(ids.insert(traced.context.trace_id));
                     assert_eq!(traced.parent, None);
-                    let own = Parent::of(&traced.head).unwrap();
+                    let own = TraceParent::of(&traced.head).unwrap();
                     assert_eq!((own.context, own.sampled), (traced.context, traced.sampled));
                     assert_eq!(traced.head.header(b"tracestate"), None);
                     assert_eq!(traced.head.header(b"host"), Some(&b"h"[..]));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parents_decision_is_followed_and_its_fields_are_replaced() {
+    fn parents_sampling_decision_is_followed_and_its_headers_are_replaced() {
         let traces = traces(1.0);
         let now = Instant::now();
         let fields = [("Traceparent", PARENT), ("tracestate", "a=1 , b=2")];
@@ -209,18 +209,18 @@ mod tests {
     }
 
     #[test]
-    fn strangers_have_a_limited_number_of_requests_recorded_and_trusted_proxies_have_all() {
+    fn sampling_is_limited_for_strangers_and_not_for_trusted_proxies() {
         let traces = traces(0.0);
         let asked = request("GET", "/", &[("traceparent", PARENT)]);
         let start = Instant::now();
         let recorded = |trusted, now| {
-            (0..2 * MOST_FOLLOWED)
+            (0..2 * MAX_FOLLOWED_PER_SECOND)
                 .filter(|_| traces.begin(&asked, trusted, now).sampled)
                 .count() as u64
         };
-        assert_eq!(recorded(true, start), 2 * MOST_FOLLOWED);
-        assert_eq!(recorded(false, start), MOST_FOLLOWED);
+        assert_eq!(recorded(true, start), 2 * MAX_FOLLOWED_PER_SECOND);
+        assert_eq!(recorded(false, start), MAX_FOLLOWED_PER_SECOND);
         let later = start + Duration::from_secs(1);
-        assert_eq!(recorded(false, later), MOST_FOLLOWED);
+        assert_eq!(recorded(false, later), MAX_FOLLOWED_PER_SECOND);
     }
 }

@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use prost::Message;
 
 use super::random;
-use super::recording::{Recorded, Run, RunBy};
+use super::recording::{RecordedRequest, RecordedRun, RunnerKind};
 use crate::client_address::split_host;
 
 /// The span flags of OTLP which say that it is known whether the parent is in another process, and that it is.
@@ -28,7 +28,7 @@ const METHODS: [&str; 9] = [
 ];
 
 /// Returns one encoded message for the collector, and the number of spans in it.
-pub(super) fn message(service: &str, recorded: &[Box<Recorded>]) -> (Bytes, u64) {
+pub(super) fn encode_message(service: &str, recorded: &[Box<RecordedRequest>]) -> (Bytes, u64) {
     let spans: Vec<Span> = recorded.iter().flat_map(|one| spans(one)).collect();
     let count = spans.len() as u64;
     (request(service, spans).encode_to_vec().into(), count)
@@ -60,18 +60,18 @@ fn request(service: &str, spans: Vec<Span>) -> ExportTraceServiceRequest {
 }
 
 /// Returns how many spans a recorded request has.
-pub(super) fn count(recorded: &Recorded) -> u64 {
+pub(super) fn count_spans(recorded: &RecordedRequest) -> u64 {
     let recording = &recorded.recording;
-    let of = |run: &Run| 1 + u64::from(run.timing.queued.is_some());
+    let of = |run: &RecordedRun| 1 + u64::from(run.timing.queued.is_some());
     1 + u64::from(recording.cache.is_some()) + recording.runs.iter().map(of).sum::<u64>()
 }
 
-fn spans(recorded: &Recorded) -> Vec<Span> {
+fn spans(recorded: &RecordedRequest) -> Vec<Span> {
     let end = recorded.began + recorded.duration;
     let recording = &recorded.recording;
-    let mut spans = vec![server(recorded)];
+    let mut spans = vec![server_span(recorded)];
     if let Some((asked, settled)) = recording.cache {
-        let mut span = child(recorded, "cache", asked, settled.unwrap_or(end));
+        let mut span = child_span(recorded, "cache", asked, settled.unwrap_or(end));
         if let Some((verdict, why)) = &recorded.cache {
             span.attributes.push(text("howdah.cache", verdict));
             let why = why.iter().map(|why| text("howdah.cache.reason", why));
@@ -84,10 +84,10 @@ fn spans(recorded: &Recorded) -> Vec<Span> {
         let mut claimed = run.began;
         if let Some(waited) = run.timing.queued {
             claimed = ended.min(run.began + waited);
-            spans.push(child(recorded, "queue", run.began, claimed));
+            spans.push(child_span(recorded, "queue", run.began, claimed));
         }
-        let mut span = child(recorded, run.by.name(), claimed, ended);
-        if let RunBy::Pool { pool, mode } = &run.by {
+        let mut span = child_span(recorded, run.by.name(), claimed, ended);
+        if let RunnerKind::Pool { pool, mode } = &run.by {
             span.attributes.push(text("howdah.pool", pool));
             span.attributes.push(text("howdah.mode", mode));
         }
@@ -98,7 +98,7 @@ fn spans(recorded: &Recorded) -> Vec<Span> {
         let known = known.into_iter();
         span.attributes
             .extend(known.filter_map(|(key, n)| Some(number(key, n?))));
-        if run.by == RunBy::Server {
+        if run.by == RunnerKind::Server {
             span.kind = SpanKind::Client.into();
         }
         spans.push(span);
@@ -106,17 +106,17 @@ fn spans(recorded: &Recorded) -> Vec<Span> {
     spans
 }
 
-impl RunBy {
+impl RunnerKind {
     fn name(&self) -> &'static str {
         match self {
-            RunBy::Pool { .. } => "php",
-            RunBy::Server => "upstream",
-            RunBy::Guard => "authorize",
+            RunnerKind::Pool { .. } => "php",
+            RunnerKind::Server => "upstream",
+            RunnerKind::Guard => "authorize",
         }
     }
 }
 
-fn server(recorded: &Recorded) -> Span {
+fn server_span(recorded: &RecordedRequest) -> Span {
     let mut attributes = Vec::with_capacity(16);
     let known = METHODS.contains(&&*recorded.method);
     let method = if known { &*recorded.method } else { "_OTHER" };
@@ -153,9 +153,9 @@ fn server(recorded: &Recorded) -> Span {
     attributes.push(text("howdah.site", &recorded.site));
     let id = i64::try_from(recorded.id).unwrap_or(i64::MAX);
     attributes.push(number("howdah.request", id));
-    let began = unix(recorded, recorded.began);
+    let began = unix_nanoseconds(recorded, recorded.began);
     let first_byte = recorded.recording.first_byte.map(|at| Event {
-        time_unix_nano: unix(recorded, at),
+        time_unix_nano: unix_nanoseconds(recorded, at),
         name: "first byte".to_owned(),
         ..Event::default()
     });
@@ -171,7 +171,7 @@ fn server(recorded: &Recorded) -> Span {
         name: if known { method } else { "HTTP" }.to_owned(),
         kind: SpanKind::Server.into(),
         start_time_unix_nano: began,
-        end_time_unix_nano: unix(recorded, recorded.began + recorded.duration),
+        end_time_unix_nano: unix_nanoseconds(recorded, recorded.began + recorded.duration),
         attributes,
         events: first_byte.into_iter().collect(),
         // A 4xx is a mistake of the client, and not an error of a span of kind server.
@@ -184,7 +184,7 @@ fn server(recorded: &Recorded) -> Span {
 }
 
 /// Creates a span below the request's.
-fn child(recorded: &Recorded, name: &str, began: Instant, ended: Instant) -> Span {
+fn child_span(recorded: &RecordedRequest, name: &str, began: Instant, ended: Instant) -> Span {
     let [id] = random();
     Span {
         trace_id: recorded.context.trace_id.to_vec(),
@@ -194,14 +194,14 @@ fn child(recorded: &Recorded, name: &str, began: Instant, ended: Instant) -> Spa
         flags: SAMPLED | PARENT_IS_KNOWN,
         name: name.to_owned(),
         kind: SpanKind::Internal.into(),
-        start_time_unix_nano: unix(recorded, began),
-        end_time_unix_nano: unix(recorded, ended),
+        start_time_unix_nano: unix_nanoseconds(recorded, began),
+        end_time_unix_nano: unix_nanoseconds(recorded, ended),
         ..Span::default()
     }
 }
 
 /// Converts a moment of a request to wall-clock time, relative to the time that was read at its end.
-fn unix(recorded: &Recorded, at: Instant) -> u64 {
+fn unix_nanoseconds(recorded: &RecordedRequest, at: Instant) -> u64 {
     let end = recorded.began + recorded.duration;
     let time: SystemTime = match end.checked_duration_since(at) {
         Some(before) => recorded.ended - before,

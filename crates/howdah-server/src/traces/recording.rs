@@ -5,22 +5,22 @@ use std::time::{Duration, Instant, SystemTime};
 
 use howdah_executor::RunTiming;
 
-use super::Traced;
+use super::TracedRequest;
 use super::context::SpanContext;
 
 /// The maximum number of runs that are recorded for one request: guards, scripts after local redirects.
-const MOST_RUNS: usize = 8;
+const MAX_RECORDED_RUNS: usize = 8;
 /// How many bytes of a text from the client are kept.
-const LONGEST_TEXT: usize = 1024;
+const MAX_TEXT_BYTES: usize = 1024;
 /// How many bytes of a `tracestate` spans contain: the minimum that every participant should propagate (Trace Context
 /// §3.3.1.5). Without a limit each span of a request could contain 16 KiB of it, and the queue a hundred megabytes.
-const LONGEST_STATE: usize = 512;
+const MAX_STATE_BYTES: usize = 512;
 
 /// The moments of a request so far.
 #[derive(Debug, Default)]
 pub struct Recording {
     /// The runs of the request, in order.
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<RecordedRun>,
     /// When a page was looked for in the page cache, and when the result was final.
     pub(super) cache: Option<(Instant, Option<Instant>)>,
     /// When the response's header was handed to the connection.
@@ -29,8 +29,8 @@ pub struct Recording {
 
 /// A part of handling the request: a script or program in a pool, a request to another server.
 #[derive(Debug)]
-pub(super) struct Run {
-    pub(super) by: RunBy,
+pub(super) struct RecordedRun {
+    pub(super) by: RunnerKind,
     pub(super) began: Instant,
     pub(super) ended: Option<Instant>,
     pub(super) timing: RunTiming,
@@ -40,7 +40,7 @@ pub(super) struct Run {
 
 /// The component that carries out a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RunBy {
+pub enum RunnerKind {
     /// A process of a pool, with the name of the pool's mode.
     Pool {
         /// The pool's name.
@@ -56,17 +56,17 @@ pub enum RunBy {
 
 impl Recording {
     /// Returns an empty recording for a request that is sampled.
-    pub fn of(traced: Option<&Traced>) -> Option<Box<Recording>> {
+    pub fn of(traced: Option<&TracedRequest>) -> Option<Box<Recording>> {
         traced.filter(|traced| traced.sampled)?;
         Some(Box::default())
     }
 
     /// Records that a run begins.
-    pub fn begin_run(&mut self, by: RunBy) {
+    pub fn begin_run(&mut self, by: RunnerKind) {
         let now = Instant::now();
         self.settle_cache(now);
-        if self.runs.len() < MOST_RUNS {
-            self.runs.push(Run {
+        if self.runs.len() < MAX_RECORDED_RUNS {
+            self.runs.push(RecordedRun {
                 by,
                 began: now,
                 ended: None,
@@ -84,7 +84,7 @@ impl Recording {
     }
 
     /// Records that the page cache is consulted.
-    pub fn ask_cache(&mut self) {
+    pub fn begin_cache(&mut self) {
         self.cache.get_or_insert_with(|| (Instant::now(), None));
     }
 
@@ -103,7 +103,7 @@ impl Recording {
 
 /// A request that has been answered, as it is handed to the exporter.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// The request's own span.
     pub context: SpanContext,
     /// The caller's span.
@@ -147,18 +147,18 @@ pub struct Recorded {
 }
 
 /// Converts bytes from the client to text of bounded length.
-pub fn text(bytes: &[u8]) -> Box<str> {
-    let bytes = &bytes[..bytes.len().min(LONGEST_TEXT)];
+pub fn bounded_text(bytes: &[u8]) -> Box<str> {
+    let bytes = &bytes[..bytes.len().min(MAX_TEXT_BYTES)];
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     // The replacement for an invalid byte is three bytes long.
-    text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+    text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
     text.into()
 }
 
 /// Returns the first members of a `tracestate`, as many as spans contain. The request itself is forwarded with all of
 /// them.
-pub fn state(whole: &[u8]) -> Vec<u8> {
-    let end = match whole.get(..=LONGEST_STATE) {
+pub fn bounded_state(whole: &[u8]) -> Vec<u8> {
+    let end = match whole.get(..=MAX_STATE_BYTES) {
         Some(longer) => longer.iter().rposition(|b| *b == b',').unwrap_or(0),
         None => whole.len(),
     };
@@ -170,17 +170,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_wrote_is_bounded() {
-        assert_eq!(&*text(b"/a"), "/a");
-        assert_eq!(text(&[b'a'; 2000]).len(), LONGEST_TEXT);
-        let wrong = text(&[0xff; 2000]);
-        assert!(wrong.len() <= LONGEST_TEXT && wrong.chars().all(|c| c == '\u{fffd}'));
-        assert_eq!(state(b"a=1,b=2"), b"a=1,b=2");
+    fn bounded_text_and_state_are_cut() {
+        assert_eq!(&*bounded_text(b"/a"), "/a");
+        assert_eq!(bounded_text(&[b'a'; 2000]).len(), MAX_TEXT_BYTES);
+        let wrong = bounded_text(&[0xff; 2000]);
+        assert!(wrong.len() <= MAX_TEXT_BYTES && wrong.chars().all(|c| c == '\u{fffd}'));
+        assert_eq!(bounded_state(b"a=1,b=2"), b"a=1,b=2");
         let member = [&b"a="[..], &[b'v'; 254]].concat();
         let two = [&member[..], b",", &member[..255]].concat();
-        assert_eq!((two.len(), state(&two)), (LONGEST_STATE, two.clone()));
+        assert_eq!(
+            (two.len(), bounded_state(&two)),
+            (MAX_STATE_BYTES, two.clone())
+        );
         let longer = [&two[..], b",c=3"].concat();
-        assert_eq!(state(&longer), two);
-        assert_eq!(state(&[&two[..], b"v,c=3"].concat()), member);
+        assert_eq!(bounded_state(&longer), two);
+        assert_eq!(bounded_state(&[&two[..], b"v,c=3"].concat()), member);
     }
 }

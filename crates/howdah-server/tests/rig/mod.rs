@@ -11,12 +11,14 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use howdah_executor::status::PoolStatus;
-use howdah_executor::{Event, ExecError, Executor, Run, RunTiming, ScriptBody, ScriptRequest};
+use howdah_executor::{
+    ExecError, Executor, RunEvent, RunTiming, ScriptBody, ScriptRequest, ScriptRun,
+};
 use howdah_http::HttpConfig;
-use howdah_http::listener::{ListenerConfig, Server};
-use howdah_proto::level::Level;
+use howdah_http::listener::{HttpServer, ListenerConfig};
+use howdah_proto::level::LogLevel;
 use howdah_server::front_thread;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::site::{Site, SiteConfig, Sites};
@@ -30,22 +32,22 @@ pub const TIMING: RunTiming = RunTiming {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-type Said = Result<Event, ExecError>;
+type ScriptEvent = Result<RunEvent, ExecError>;
 
 /// A request, as the closure sees it.
-pub struct Script {
+pub struct ScriptCall {
     pub request: ScriptRequest,
-    to: mpsc::UnboundedSender<Said>,
+    to: mpsc::UnboundedSender<ScriptEvent>,
 }
 
-impl Script {
+impl ScriptCall {
     pub fn variable(&self, name: &str) -> String {
         let value = self.request.frame.variable(name).unwrap_or_default();
         String::from_utf8(value.to_vec()).unwrap()
     }
 
     /// Sends the run's events. If they contain no end, the run stays open after them.
-    pub fn say(&self, events: Vec<Said>) {
+    pub fn send_events(&self, events: Vec<ScriptEvent>) {
         for event in events {
             // The client may have disconnected already.
             let _ = self.to.send(event);
@@ -53,7 +55,7 @@ impl Script {
     }
 
     /// Reads the whole body on another thread, then sends the events that `then` returns for it.
-    pub fn read_body_then(self, then: impl FnOnce(Vec<u8>) -> Vec<Said> + Send + 'static) {
+    pub fn read_body_then(self, then: impl FnOnce(Vec<u8>) -> Vec<ScriptEvent> + Send + 'static) {
         std::thread::spawn(move || {
             let body = match self.request.body {
                 ScriptBody::Empty => Vec::new(),
@@ -80,15 +82,15 @@ impl Script {
 }
 
 #[derive(Default)]
-struct Dropped(Mutex<usize>, Condvar);
+struct DroppedRuns(Mutex<usize>, Condvar);
 
-struct Fake<F> {
+struct FakeExecutor<F> {
     script: F,
-    dropped: Arc<Dropped>,
+    dropped: Arc<DroppedRuns>,
 }
 
-impl<F: Fn(Script) + Send + Sync> Executor for Fake<F> {
-    fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
+impl<F: Fn(ScriptCall) + Send + Sync> Executor for FakeExecutor<F> {
+    fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun> {
         let (to, from) = mpsc::unbounded_channel();
         // One sender is kept, so silence is not mistaken for the end.
         let run = FakeRun {
@@ -96,7 +98,7 @@ impl<F: Fn(Script) + Send + Sync> Executor for Fake<F> {
             _open: to.clone(),
             dropped: self.dropped.clone(),
         };
-        (self.script)(Script { request, to });
+        (self.script)(ScriptCall { request, to });
         Box::new(run)
     }
 
@@ -113,13 +115,13 @@ impl<F: Fn(Script) + Send + Sync> Executor for Fake<F> {
 }
 
 struct FakeRun {
-    from: mpsc::UnboundedReceiver<Said>,
-    _open: mpsc::UnboundedSender<Said>,
-    dropped: Arc<Dropped>,
+    from: mpsc::UnboundedReceiver<ScriptEvent>,
+    _open: mpsc::UnboundedSender<ScriptEvent>,
+    dropped: Arc<DroppedRuns>,
 }
 
-impl Run for FakeRun {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Said> {
+impl ScriptRun for FakeRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ScriptEvent> {
         match self.from.poll_recv(cx) {
             Poll::Ready(Some(event)) => Poll::Ready(event),
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
@@ -139,16 +141,16 @@ impl Drop for FakeRun {
 }
 
 /// A directory that is removed when its value is dropped.
-pub struct Directory(PathBuf);
+pub struct TempDirectory(PathBuf);
 
-impl Directory {
-    pub fn new() -> Directory {
+impl TempDirectory {
+    pub fn new() -> TempDirectory {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path =
             std::env::temp_dir().join(format!("howdah-front-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
-        Directory(path)
+        TempDirectory(path)
     }
 
     pub fn write(&self, name: &str, content: &str) {
@@ -156,24 +158,24 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for TempDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-pub struct Rig {
+pub struct FrontRig {
     pub front: Arc<Front>,
-    server: Option<Server>,
+    server: Option<HttpServer>,
     address: SocketAddr,
     executor: Arc<dyn Executor>,
     settings: FrontSettings,
-    dropped: Arc<Dropped>,
-    _directory: Directory,
+    dropped: Arc<DroppedRuns>,
+    _directory: TempDirectory,
 }
 
 fn config(
-    directory: &Directory,
+    directory: &TempDirectory,
     change: impl FnOnce(&mut SiteConfig),
     settings: &FrontSettings,
     executor: &Arc<dyn Executor>,
@@ -186,36 +188,40 @@ fn config(
     Arc::new(ServerConfig::new(settings.clone(), sites, &pools).unwrap())
 }
 
-impl Rig {
+impl FrontRig {
     pub fn start(
-        fill: impl FnOnce(&Directory),
-        script: impl Fn(Script) + Send + Sync + 'static,
-    ) -> Rig {
-        Rig::start_with(fill, |_| {}, FrontSettings::for_tests(), script)
+        fill: impl FnOnce(&TempDirectory),
+        script: impl Fn(ScriptCall) + Send + Sync + 'static,
+    ) -> FrontRig {
+        FrontRig::start_with(fill, |_| {}, FrontSettings::for_tests(), script)
     }
 
     pub fn start_with(
-        fill: impl FnOnce(&Directory),
+        fill: impl FnOnce(&TempDirectory),
         change: impl FnOnce(&mut SiteConfig),
         settings: FrontSettings,
-        script: impl Fn(Script) + Send + Sync + 'static,
-    ) -> Rig {
-        let directory = Directory::new();
+        script: impl Fn(ScriptCall) + Send + Sync + 'static,
+    ) -> FrontRig {
+        let directory = TempDirectory::new();
         fill(&directory);
-        let dropped = Arc::new(Dropped::default());
-        let executor: Arc<dyn Executor> = Arc::new(Fake {
+        let dropped = Arc::new(DroppedRuns::default());
+        let executor: Arc<dyn Executor> = Arc::new(FakeExecutor {
             script,
             dropped: dropped.clone(),
         });
-        let sink = Sink::start("error", LogTarget::Stderr, Duration::ZERO).unwrap();
-        let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, Level::Critical));
+        let sink = LogSink::start("error", LogTarget::Stderr, Duration::ZERO).unwrap();
+        let log = Arc::new(ErrorLog::new(
+            sink,
+            ErrorStyle::Terminal,
+            LogLevel::Critical,
+        ));
         let front = Arc::new(Front::new(
             config(&directory, change, &settings, &executor),
             log,
         ));
         let listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
         let http = HttpConfig::for_tests();
-        let server = Server::start(
+        let server = HttpServer::start(
             vec![listener],
             front.clone(),
             1,
@@ -225,7 +231,7 @@ impl Rig {
         .unwrap();
         let address = server.local_addrs()[0].unwrap();
         let server = Some(server);
-        Rig {
+        FrontRig {
             front,
             server,
             address,
@@ -236,9 +242,9 @@ impl Rig {
         }
     }
 
-    pub fn swap(&self, directory: &Directory, change: impl FnOnce(&mut SiteConfig)) {
+    pub fn swap(&self, directory: &TempDirectory, change: impl FnOnce(&mut SiteConfig)) {
         self.front
-            .swap(config(directory, change, &self.settings, &self.executor));
+            .replace_config(config(directory, change, &self.settings, &self.executor));
     }
 
     pub fn connect(&self) -> TcpStream {
@@ -247,21 +253,21 @@ impl Rig {
         client
     }
 
-    pub fn get(&self, target: &str, fields: &[(&str, &str)]) -> Answer {
+    pub fn get(&self, target: &str, fields: &[(&str, &str)]) -> TestResponse {
         let mut request = format!("GET {target} HTTP/1.1\r\nHost: h\r\n");
         for (name, value) in fields {
             request += &format!("{name}: {value}\r\n");
         }
-        self.ask((request + "\r\n").as_bytes(), &[])
+        self.send_request((request + "\r\n").as_bytes(), &[])
     }
 
-    pub fn post(&self, target: &str, body: &[u8]) -> Answer {
+    pub fn post(&self, target: &str, body: &[u8]) -> TestResponse {
         let length = body.len();
         let head = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
-        self.ask(head.as_bytes(), body)
+        self.send_request(head.as_bytes(), body)
     }
 
-    pub fn post_chunked(&self, target: &str, body: &[u8]) -> Answer {
+    pub fn post_chunked(&self, target: &str, body: &[u8]) -> TestResponse {
         let head =
             format!("POST {target} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
         let mut coded = Vec::new();
@@ -271,19 +277,19 @@ impl Rig {
             coded.extend_from_slice(b"\r\n");
         }
         coded.extend_from_slice(b"0\r\n\r\n");
-        self.ask(head.as_bytes(), &coded)
+        self.send_request(head.as_bytes(), &coded)
     }
 
-    pub fn raw(&self, request: &[u8]) -> Answer {
-        self.ask(request, &[])
+    pub fn raw(&self, request: &[u8]) -> TestResponse {
+        self.send_request(request, &[])
     }
 
-    fn ask(&self, head: &[u8], body: &[u8]) -> Answer {
+    fn send_request(&self, head: &[u8], body: &[u8]) -> TestResponse {
         let mut client = self.connect();
         client.write_all(head).unwrap();
         // An early response may close the connection before the whole body has been read.
         let _ = client.write_all(body);
-        read_answer(&mut client)
+        read_response(&mut client)
     }
 
     pub fn wait_until_dropped(&self, count: usize) {
@@ -309,7 +315,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for FrontRig {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             server.control().stop(Duration::ZERO);
@@ -319,13 +325,13 @@ impl Drop for Rig {
 }
 
 /// A response as the test client received it.
-pub struct Answer {
+pub struct TestResponse {
     pub status: u16,
     head: String,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl TestResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
@@ -344,7 +350,7 @@ pub fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Reads one response with a `Content-Length`, or without a body.
-pub fn read_answer(client: &mut TcpStream) -> Answer {
+pub fn read_response(client: &mut TcpStream) -> TestResponse {
     let mut all = Vec::new();
     let end = loop {
         if let Some(at) = all.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -371,7 +377,7 @@ pub fn read_answer(client: &mut TcpStream) -> Answer {
         read_more(client, &mut all);
     }
     assert_eq!(all.len(), end + length, "bytes after the response");
-    Answer {
+    TestResponse {
         status,
         head,
         body: all.split_off(end),

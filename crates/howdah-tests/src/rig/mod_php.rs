@@ -101,7 +101,7 @@ fn apache_conf(site: &Site, address: SocketAddr, scratch: &Path, ini: &PhpIni) -
             "LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so"
         );
     }
-    conf.push_str(&php::named(
+    conf.push_str(&php::expand_placeholders(
         "LoadModule php_module /usr/lib/apache2/modules/libphp{php}.so\n",
     ));
     if is_root() {

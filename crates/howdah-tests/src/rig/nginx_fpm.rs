@@ -58,7 +58,7 @@ impl Fpm {
         // One that was left behind by a php-fpm that was killed is no sign of a new one.
         let _ = std::fs::remove_file(&socket);
         let pool = scratch.write("fpm.conf", fpm_conf(site, listen) + lines);
-        let mut command = Command::new(php::named("/usr/sbin/php-fpm{php}"));
+        let mut command = Command::new(php::expand_placeholders("/usr/sbin/php-fpm{php}"));
         command
             .arg("--nodaemonize")
             .arg("-y")

@@ -25,7 +25,7 @@ impl PhpCgi {
     pub fn start(site: &Site, scratch: &Scratch, max_requests: u32) -> Self {
         let ini = PhpIni::write(scratch, site);
         let socket = scratch.join("php-cgi.sock");
-        let mut command = Command::new(php::named("/usr/bin/php-cgi{php}"));
+        let mut command = Command::new(php::expand_placeholders("/usr/bin/php-cgi{php}"));
         command
             .arg("-c")
             .arg(&ini.file)

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use howdah_fleet::protocol::{Entry, Name, Outcome, Reply, Request, Session};
-use howdah_fleet::{Registry, Text};
+use howdah_fleet::protocol::{
+    ExchangeOutcome, LogEntry, MemberName, RegistryReply, RegistryRequest, SessionId,
+};
+use howdah_fleet::{InvalidationText, Registry};
 use howdah_tests::valkey::Valkey;
 
-use crate::registry::Registry as Model;
+use crate::registry::ModelRegistry as Model;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -25,12 +27,12 @@ impl Numbers {
 
 /// A session as a member knows it.
 struct Known {
-    session: Session,
+    session: SessionId,
     count: u64,
     position: u64,
 }
 
-fn comparable(reply: &Reply<Text>) -> Reply<Text> {
+fn comparable(reply: &RegistryReply<InvalidationText>) -> RegistryReply<InvalidationText> {
     let mut reply = reply.clone();
     // Each has its own.
     reply.incarnation = "".into();
@@ -49,13 +51,13 @@ fn the_script_does_what_the_model_does() {
     let mut numbers = Numbers(7);
     let mut model = Model::empty("".into());
     let mut known: Vec<Known> = Vec::new();
-    let mut incarnation: Name = "".into();
+    let mut incarnation: MemberName = "".into();
     let mut connection = runtime.block_on(registry.connect(PATIENCE)).unwrap();
     for step in 0..2000_u64 {
-        let name = |number: u64| Name::from(["a", "b b", "c", "d"][number as usize]);
+        let name = |number: u64| MemberName::from(["a", "b b", "c", "d"][number as usize]);
         let chosen = known.get(numbers.below(known.len() as u64 + 1) as usize);
         let request = match (numbers.below(10), chosen) {
-            (0, _) | (_, None) => Request::Join {
+            (0, _) | (_, None) => RegistryRequest::Join {
                 name: name(numbers.below(4)),
                 session: (1 << 62) + step,
                 known: (0..numbers.below(3))
@@ -63,11 +65,11 @@ fn the_script_does_what_the_model_does() {
                     .collect(),
                 is_new: numbers.below(2) == 0,
             },
-            (1, Some(of)) => Request::Leave {
+            (1, Some(of)) => RegistryRequest::Leave {
                 incarnation: incarnation.clone(),
                 session: of.session,
             },
-            (_, Some(of)) => Request::Sync {
+            (_, Some(of)) => RegistryRequest::Sync {
                 // Now and then another's, or an exchange that is late.
                 incarnation: match numbers.below(20) {
                     0 => "another".into(),
@@ -78,8 +80,8 @@ fn the_script_does_what_the_model_does() {
                 position: of.position,
                 entries: (0..numbers.below(3))
                     .map(|number| match number {
-                        0 => Entry::Purge(format!("hard tag \"{step}\" é").into()),
-                        _ => Entry::Everything,
+                        0 => LogEntry::Purge(format!("hard tag \"{step}\" é").into()),
+                        _ => LogEntry::Everything,
                     })
                     .collect(),
                 settled: numbers.below(30) == 0,
@@ -115,12 +117,15 @@ fn the_script_does_what_the_model_does() {
             "step {step}: {request:?}"
         );
         match (&request, real.outcome) {
-            (Request::Join { session, .. }, _) => known.push(Known {
+            (RegistryRequest::Join { session, .. }, _) => known.push(Known {
                 session: *session,
                 count: 0,
                 position: real.head,
             }),
-            (Request::Sync { session, .. }, Outcome::Done(count) | Outcome::OutOfStep(count)) => {
+            (
+                RegistryRequest::Sync { session, .. },
+                ExchangeOutcome::Done(count) | ExchangeOutcome::OutOfStep(count),
+            ) => {
                 let of = known.iter_mut().find(|of| of.session == *session).unwrap();
                 (of.count, of.position) = (count, of.position + numbers.below(2));
                 of.position = of.position.min(real.head);
@@ -132,13 +137,13 @@ fn the_script_does_what_the_model_does() {
         }
     }
     valkey.command(&["FLUSHALL"]);
-    let request = Request::Leave {
+    let request = RegistryRequest::Leave {
         incarnation,
         session: known[0].session,
     };
     let exchange = registry.exchange(&mut connection, &request, 2, PATIENCE);
     assert_eq!(
         runtime.block_on(exchange).unwrap().outcome,
-        Outcome::Unknown
+        ExchangeOutcome::Unknown
     );
 }

@@ -136,7 +136,7 @@ impl Case {
             ("@http@", &http),
             ("@https@", &https),
             ("@other@", &other),
-            ("@php@", &php::named("{php}")),
+            ("@php@", &php::expand_placeholders("{php}")),
         ]
         .iter()
         .fold(text.to_owned(), |text, (name, value)| {
@@ -178,7 +178,7 @@ impl Case {
 
     /// Starts php-fpm with its pools.
     pub fn start_php_fpm(&self) -> Process {
-        let mut command = Command::new(php::named("/usr/sbin/php-fpm{php}"));
+        let mut command = Command::new(php::expand_placeholders("/usr/sbin/php-fpm{php}"));
         command.arg("--nodaemonize").arg("-y").arg(self.fpm_conf());
         let process = Process::start("php-fpm", &mut command);
         let ready = || {
@@ -341,7 +341,7 @@ impl Case {
         for (port, name) in self.ports.iter().zip(["@http@", "@https@", "@other@"]) {
             text = text.replace(&port.to_string(), name);
         }
-        text = text.replace(&php::named("php{php}"), "php@php@");
+        text = text.replace(&php::expand_placeholders("php{php}"), "php@php@");
         let path = self.source().join("notes");
         if std::env::var_os("HOWDAH_BLESS").is_some() {
             fs::write(&path, &text).unwrap();

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use howdah_fleet::jobs::{Answer, Claim, JobRows, Message, Run, Verdict};
+use howdah_fleet::jobs::{
+    ClaimResult, FleetJobRun, FleetRunClaim, JobRows, JobsReply, JobsRequest,
+};
 use howdah_fleet::{Registry, Valkey as Address};
 use howdah_tests::process::wait_until;
 use howdah_tests::valkey::Valkey;
@@ -23,7 +25,7 @@ struct Member {
     name: &'static str,
     rows: JobRows,
     runtime: Runtime,
-    message: Message,
+    message: JobsRequest,
     claims: u32,
 }
 
@@ -40,24 +42,24 @@ impl Member {
             name,
             rows: JobRows::new(registry, LOCK, LOCK),
             runtime: { runtime }.enable_all().build().expect("a runtime"),
-            message: Message::default(),
+            message: JobsRequest::default(),
             claims: 0,
         }
     }
 
-    fn exchange(&mut self) -> Result<Answer, String> {
+    fn exchange(&mut self) -> Result<JobsReply, String> {
         self.runtime.block_on(self.rows.exchange(&self.message))
     }
 
     /// Says what it runs, and hears what became of that.
-    fn renews(&mut self) -> Answer {
+    fn renews(&mut self) -> JobsReply {
         self.exchange().expect("Valkey answers")
     }
 
     /// Asks for a run until it is decided.
-    fn claims(&mut self, instant: i64) -> Verdict {
+    fn claims(&mut self, instant: i64) -> ClaimResult {
         self.claims += 1;
-        let claim = Claim {
+        let claim = FleetRunClaim {
             token: format!("{}.{}", self.name, self.claims),
             member: self.name.to_owned(),
             instant,
@@ -67,17 +69,17 @@ impl Member {
         wait_until("a verdict", 20 * LOCK, || {
             let answer = self.renews();
             verdict = answer.claims.get(JOB).cloned();
-            !matches!(verdict, None | Some(Verdict::Wait(_)))
+            !matches!(verdict, None | Some(ClaimResult::Wait(_)))
         });
         self.message.claims.clear();
         let verdict = verdict.expect("it was waited for");
-        if let Verdict::Yours(at) = verdict {
-            let run = Run {
+        if let ClaimResult::Yours(at) = verdict {
+            let run = FleetJobRun {
                 at,
                 decided: instant,
                 token: claim.token,
                 member: claim.member,
-                ..Run::default()
+                ..FleetJobRun::default()
             };
             self.message.runs.insert(JOB.to_owned(), run);
         }
@@ -95,8 +97,8 @@ fn members(valkey: &Valkey) -> [Member; 2] {
     [Member::new(valkey, "m0"), Member::new(valkey, "m1")]
 }
 
-fn is_yours(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Yours(_))
+fn is_yours(verdict: &ClaimResult) -> bool {
+    matches!(verdict, ClaimResult::Yours(_))
 }
 
 #[test]
@@ -105,17 +107,24 @@ fn a_run_is_one_members_however_late_the_clock_of_the_other_is() {
     let [mut first, mut second] = members(&valkey);
     let due = now();
     assert!(is_yours(&first.claims(due)));
-    assert_eq!(second.claims(due), Verdict::Taken("m0".to_owned()));
+    assert_eq!(second.claims(due), ClaimResult::Taken("m0".to_owned()));
     first.ends();
     // It has ended within a second, and the other comes now.
-    assert_eq!(second.claims(due), Verdict::Taken("m0".to_owned()));
-    assert_eq!(second.claims(due - 60), Verdict::Taken("m0".to_owned()));
+    assert_eq!(second.claims(due), ClaimResult::Taken("m0".to_owned()));
+    assert_eq!(second.claims(due - 60), ClaimResult::Taken("m0".to_owned()));
     assert!(is_yours(&second.claims(due + 60)));
     assert_eq!(second.renews().rows[JOB].member, "m1");
     // The next is due while this one goes on: left out, and that is said once.
-    assert_eq!(first.claims(due + 120), Verdict::Runs("m1".to_owned()));
-    assert_eq!(second.claims(due + 120), Verdict::Taken("m1".to_owned()));
-    assert_eq!(first.claims(0), Verdict::Runs("m1".to_owned()), "by hand");
+    assert_eq!(first.claims(due + 120), ClaimResult::Runs("m1".to_owned()));
+    assert_eq!(
+        second.claims(due + 120),
+        ClaimResult::Taken("m1".to_owned())
+    );
+    assert_eq!(
+        first.claims(0),
+        ClaimResult::Runs("m1".to_owned()),
+        "by hand"
+    );
     second.ends();
     assert!(is_yours(&first.claims(0)), "by hand");
 }
@@ -126,7 +135,7 @@ fn a_clock_far_ahead_runs_nothing_and_keeps_nobody_from_running() {
     let [mut first, mut second] = members(&valkey);
     let due = now();
     let year = 365 * 24 * 3600;
-    let Verdict::Ahead(time) = first.claims(due + year) else {
+    let ClaimResult::Ahead(time) = first.claims(due + year) else {
         panic!("it is not due");
     };
     assert!(time.as_secs() + 100 > year as u64, "{time:?}");
@@ -156,12 +165,12 @@ fn the_lock_of_a_member_that_is_not_heard_runs_out_and_that_is_said_once() {
     assert!(second.renews().lost.is_empty());
     assert_eq!(
         second.claims(due),
-        Verdict::Taken("m0".to_owned()),
+        ClaimResult::Taken("m0".to_owned()),
         "not done again"
     );
     // It was cut off, and goes on.
     assert_eq!(first.renews().rows[JOB].ended, 0);
-    assert_eq!(second.claims(due + 1), Verdict::Runs("m0".to_owned()));
+    assert_eq!(second.claims(due + 1), ClaimResult::Runs("m0".to_owned()));
     wait_until("the lock to run out", 20 * LOCK, || {
         !second.renews().lost.is_empty()
     });
@@ -214,7 +223,7 @@ fn holder_keeps_its_lock_when(incident: &str, happens: impl Fn(&mut Valkey, &mut
         assert!(is_yours(&first.claims(due)));
         happens(&mut valkey, &mut second);
         let over = Instant::now();
-        let claim = Claim {
+        let claim = FleetRunClaim {
             token: "m1.x".to_owned(),
             member: "m1".to_owned(),
             instant: due + 60,
@@ -237,7 +246,7 @@ fn holder_keeps_its_lock_when(incident: &str, happens: impl Fn(&mut Valkey, &mut
         assert_eq!(second.renews().rows[JOB].member, "m0", "{incident}");
         assert_eq!(
             second.claims(due),
-            Verdict::Taken("m0".to_owned()),
+            ClaimResult::Taken("m0".to_owned()),
             "{incident}"
         );
         return;

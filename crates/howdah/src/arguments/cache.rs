@@ -2,11 +2,11 @@
 
 use clap::{Args, Subcommand};
 
-use super::Target;
+use super::ServerTarget;
 
 /// `howdah cache`
 #[derive(Args, Debug)]
-pub struct Cache {
+pub struct CacheArguments {
     /// What to do.
     #[command(subcommand)]
     pub command: CacheCommand,
@@ -20,33 +20,33 @@ pub enum CacheCommand {
         howdah cache purge /blog/ '/shop/*'\n  \
         howdah cache purge --tag post-42 --soft\n  \
         howdah cache purge --all")]
-    Purge(CachePurge),
+    Purge(CachePurgeArguments),
     /// Explain what the cache would do with a request, and why.
     #[command(
         after_help = "Example:\n  howdah cache explain https://example.org/blog/ -H 'Cookie: theme=dark'"
     )]
-    Explain(CacheExplain),
+    Explain(CacheExplainArguments),
     /// Stop waiting for a member of the fleet that no longer runs.
     #[command(after_help = "Example:\n  howdah cache forget web-3")]
-    Forget(CacheForget),
+    Forget(CacheForgetArguments),
 }
 
 /// `howdah cache forget`
 #[derive(Args, Debug)]
-pub struct CacheForget {
+pub struct CacheForgetArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// The member's name, as `howdah status` shows it
     pub member: String,
 }
 
 /// `howdah cache purge`
 #[derive(Args, Debug)]
-pub struct CachePurge {
+pub struct CachePurgeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// Paths or URLs, with any query; `*` at the end matches everything that begins with the part before it
     pub urls: Vec<String>,
     /// Pages with this tag; may be repeated
@@ -65,10 +65,10 @@ pub struct CachePurge {
 
 /// `howdah cache explain`
 #[derive(Args, Debug)]
-pub struct CacheExplain {
+pub struct CacheExplainArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// Path or URL
     pub url: String,
     /// Header of the request, for example `Cookie: a=b`; may be repeated

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Target;
+use super::ServerTarget;
 
 /// `howdah cert`
 #[derive(Args, Debug)]
-pub struct Cert {
+pub struct CertArguments {
     /// What to do.
     #[command(subcommand)]
     pub command: CertCommand,
@@ -19,7 +19,7 @@ pub struct Cert {
 pub enum CertCommand {
     /// Show each certificate: its issuer, its validity and its problems.
     #[command(after_help = "Example:\n  howdah cert list")]
-    List(CertList),
+    List(CertListArguments),
     /// Order a certificate now, whatever the schedule says.
     #[command(after_help = "Example:\n  howdah cert order example.org")]
     Order(CertTarget),
@@ -40,10 +40,10 @@ pub enum CertCommand {
 
 /// `howdah cert list`
 #[derive(Args, Debug)]
-pub struct CertList {
+pub struct CertListArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -54,7 +54,7 @@ pub struct CertList {
 pub struct CertTarget {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// The host name of the certificate
     pub name: Option<String>,
 }

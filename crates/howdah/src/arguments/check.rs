@@ -6,7 +6,7 @@ use clap::Args;
 
 /// `howdah check`
 #[derive(Args, Debug)]
-pub struct Check {
+pub struct CheckArguments {
     /// Directory: show what `howdah serve DIR` would choose for it
     #[arg(conflicts_with = "config")]
     pub dir: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub struct Check {
 
 /// `howdah explain`
 #[derive(Args, Debug)]
-pub struct Explain {
+pub struct ExplainArguments {
     /// Path or URL
     pub url: String,
     /// Directory: use the configuration that `howdah serve DIR` would choose for it
@@ -48,7 +48,7 @@ pub struct Explain {
 
 /// `howdah modes`
 #[derive(Args, Debug)]
-pub struct Modes {
+pub struct ModesArguments {
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -7,18 +7,18 @@ use clap::{Args, Subcommand};
 /// `howdah import`
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Import {
+pub struct ImportArguments {
     /// The server whose configuration is read.
     #[command(subcommand)]
     pub command: Option<ImportCommand>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub verify: ImportVerify,
+    pub verify: ImportVerifyArguments,
 }
 
 /// `howdah import --verify`
 #[derive(Args, Debug)]
-pub struct ImportVerify {
+pub struct ImportVerifyArguments {
     /// Access log (common or combined format) whose GET and HEAD requests are sent to both servers; differences between
     /// the responses are listed, with exit code 1
     #[arg(long, value_name = "ACCESS_LOG", required = true, requires = "old")]
@@ -52,25 +52,25 @@ pub enum ImportCommand {
         howdah import nginx /etc/nginx/nginx.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
         howdah import nginx /etc/nginx/sites-enabled/shop.conf -o shop.toml\n\n\
         What is not carried over is in FILE.notes, by file and line.")]
-    Nginx(ImportServer),
+    Nginx(ImportServerArguments),
     /// Translate Apache's hosts into sites.
     #[command(after_help = "Examples:\n  \
         howdah import apache /etc/apache2/apache2.conf -o howdah.toml\n  \
         howdah import apache /etc/apache2/apache2.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
         howdah import apache /etc/apache2/sites-enabled/shop.conf -o shop.toml\n\n\
         What is not carried over is in FILE.notes, by file and line.")]
-    Apache(ImportServer),
+    Apache(ImportServerArguments),
     /// Translate php-fpm's pools into pools.
     #[command(
         name = "php-fpm",
         after_help = "Example:\n  howdah import php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml"
     )]
-    PhpFpm(ImportPhpFpm),
+    PhpFpm(ImportPhpFpmArguments),
 }
 
 /// `howdah import nginx`, `howdah import apache`
 #[derive(Args, Debug)]
-pub struct ImportServer {
+pub struct ImportServerArguments {
     /// The main configuration file, or files of sites; the files that they include are read as well, and Apache's
     /// envvars beside the first file
     #[arg(required = true, value_name = "PATH")]
@@ -90,7 +90,7 @@ pub struct ImportServer {
 
 /// `howdah import php-fpm`
 #[derive(Args, Debug)]
-pub struct ImportPhpFpm {
+pub struct ImportPhpFpmArguments {
     /// php-fpm.conf, or files of pools; the files that they include are read as well
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,

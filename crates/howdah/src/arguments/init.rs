@@ -6,7 +6,7 @@ use clap::Args;
 
 /// `howdah init`
 #[derive(Args, Debug)]
-pub struct Init {
+pub struct InitArguments {
     /// Directory of the application
     #[arg(default_value = ".")]
     pub dir: PathBuf,

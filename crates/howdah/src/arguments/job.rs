@@ -2,11 +2,11 @@
 
 use clap::{Args, Subcommand};
 
-use super::Target;
+use super::ServerTarget;
 
 /// `howdah job`
 #[derive(Args, Debug)]
-pub struct Job {
+pub struct JobArguments {
     /// What to do.
     #[command(subcommand)]
     pub command: JobCommand,
@@ -17,7 +17,7 @@ pub struct Job {
 pub enum JobCommand {
     /// Show each job: its state, its processes, its last result and its next start.
     #[command(after_help = "Example:\n  howdah job list")]
-    List(JobList),
+    List(JobListArguments),
     /// Start a job now; if it has a schedule, wait until it has ended.
     #[command(after_help = "Example:\n  howdah job run nightly-report")]
     Run(JobTarget),
@@ -28,10 +28,10 @@ pub enum JobCommand {
 
 /// `howdah job list`
 #[derive(Args, Debug)]
-pub struct JobList {
+pub struct JobListArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -42,7 +42,7 @@ pub struct JobList {
 pub struct JobTarget {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// The job's name
     pub name: String,
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Target;
+use super::ServerTarget;
 
 /// `howdah run`
 #[derive(Args, Debug)]
-pub struct Run {
+pub struct RunArguments {
     /// Address to listen on instead of the script's: HOST:PORT, :PORT or unix:PATH; port 0: any free port
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
@@ -30,10 +30,10 @@ pub struct Run {
 
 /// `howdah php`
 #[derive(Args, Debug)]
-pub struct Php {
+pub struct PhpArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// Notify only the site of this name [default: all sites with a page cache]
     #[arg(long)]
     pub site: Option<String>,
@@ -78,7 +78,7 @@ pub struct Php {
     pub script: Vec<std::ffi::OsString>,
 }
 
-impl Php {
+impl PhpArguments {
     /// Returns the code that runs instead of a script, with its arguments.
     pub fn code(&self) -> Option<(&str, Vec<&std::ffi::OsStr>)> {
         const VERSION: &str = "echo 'PHP ', PHP_VERSION, ' (', PHP_SAPI, ') (', PHP_ZTS ? 'ZTS' : 'NTS', PHP_DEBUG ? ' DEBUG' : '', \")\\nZend Engine v\", zend_version(), \"\\n\";";
@@ -106,7 +106,7 @@ impl Php {
 
 /// `howdah warm`
 #[derive(Args, Debug)]
-pub struct Warm {
+pub struct WarmArguments {
     /// Directories with PHP files
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// `howdah serve`. The master also passes this to the front, so both read the configuration in the same way.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Serve {
+pub struct ServeArguments {
     /// Directory to serve [default: .]
     pub dir: Option<PathBuf>,
     /// Address to listen on: HOST:PORT, :PORT, PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
@@ -73,7 +73,7 @@ pub struct Serve {
 
 /// `howdah front`
 #[derive(Args, Debug)]
-pub struct Front {
+pub struct ChildArguments {
     /// The socket to the master
     #[arg(long)]
     pub link: i32,
@@ -81,7 +81,7 @@ pub struct Front {
 
 /// `howdah spawner`; `howdah_executor::launch::spawner_command` creates this command line.
 #[derive(Args, Debug)]
-pub struct Spawner {
+pub struct SpawnerArguments {
     /// The pool
     #[arg(long)]
     pub pool: String,

@@ -7,7 +7,7 @@ use clap::Args;
 
 /// The server that a command is about.
 #[derive(Args, Clone, Debug)]
-pub struct Target {
+pub struct ServerTarget {
     /// The server's control socket; needed only if several servers run
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
@@ -18,10 +18,10 @@ pub struct Target {
 
 /// `howdah status`
 #[derive(Args, Debug)]
-pub struct Status {
+pub struct StatusArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -35,10 +35,10 @@ pub struct Status {
 
 /// `howdah dashboard`
 #[derive(Args, Debug)]
-pub struct Dashboard {
+pub struct DashboardArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// Address of the page, on loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: String,
@@ -46,10 +46,10 @@ pub struct Dashboard {
 
 /// `howdah stop`
 #[derive(Args, Debug)]
-pub struct Stop {
+pub struct StopArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub target: Target,
+    pub target: ServerTarget,
     /// How long running requests may still take, such as `30s` [default: timeouts.drain of the configuration]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<String>,

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use howdah_server::cache::admin::AdminCommand;
 
-use super::client::{Wait, ask};
-use crate::arguments::{Cache, CacheCommand, Target};
+use super::client::{ResponseWait, send_request};
+use crate::arguments::{CacheArguments, CacheCommand, ServerTarget};
 use crate::exit;
-use crate::master::control::Ask;
+use crate::master::control::ControlRequest;
 
 /// Runs `howdah cache …`.
-pub fn run(cache: Cache) -> ExitCode {
+pub fn run(cache: CacheArguments) -> ExitCode {
     match cache.command {
-        CacheCommand::Purge(purge) => ask_and_print(
+        CacheCommand::Purge(purge) => request_and_print(
             &purge.target,
             AdminCommand::Purge {
                 site: purge.site,
@@ -23,13 +23,13 @@ pub fn run(cache: Cache) -> ExitCode {
                 soft: purge.soft,
             },
         ),
-        CacheCommand::Forget(forget) => ask_and_print(
+        CacheCommand::Forget(forget) => request_and_print(
             &forget.target,
             AdminCommand::Forget {
                 member: forget.member,
             },
         ),
-        CacheCommand::Explain(explain) => ask_and_print(
+        CacheCommand::Explain(explain) => request_and_print(
             &explain.target,
             AdminCommand::Explain {
                 url: explain.url,
@@ -40,9 +40,13 @@ pub fn run(cache: Cache) -> ExitCode {
     }
 }
 
-fn ask_and_print(target: &Target, question: AdminCommand) -> ExitCode {
-    let question = Ask::Cache { ask: question };
-    let answer = match ask(target, &question, Wait::AtMost(Duration::from_secs(10))) {
+fn request_and_print(target: &ServerTarget, question: AdminCommand) -> ExitCode {
+    let question = ControlRequest::Cache { ask: question };
+    let answer = match send_request(
+        target,
+        &question,
+        ResponseWait::AtMost(Duration::from_secs(10)),
+    ) {
         Ok(answer) => answer,
         Err(why) => {
             eprintln!("howdah: {why}");
@@ -51,7 +55,7 @@ fn ask_and_print(target: &Target, question: AdminCommand) -> ExitCode {
     };
     let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
     if let Some(text) = word("cache") {
-        return super::answer(text.trim_end());
+        return super::print_output(text.trim_end());
     }
     let why = word("mistake").unwrap_or(answer.message);
     eprintln!("howdah: {why}");

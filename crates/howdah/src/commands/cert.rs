@@ -3,54 +3,68 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use howdah_acme::manager::in_words;
-use howdah_acme::store::{Look, Store};
-use howdah_acme::{NameStatus, local, seconds, time_of};
+use howdah_acme::manager::human_duration;
+use howdah_acme::store::{CertificateStore, StoredState};
+use howdah_acme::{NameStatus, local, system_time, unix_seconds};
 
-use super::client::{Wait, ask};
-use crate::arguments::{Cert, CertCommand, CertTarget};
-use crate::config::{self, Source};
+use super::client::{ResponseWait, send_request};
+use crate::arguments::{CertArguments, CertCommand, CertTarget};
+use crate::config::{self, ConfigSource};
 use crate::exit;
-use crate::master::control::{Answer, Ask};
+use crate::master::control::{ControlRequest, ControlResponse};
 
 /// How long the master may take for a response that needs no further work.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `howdah cert …`.
-pub fn run(cert: Cert) -> ExitCode {
+pub fn run(cert: CertArguments) -> ExitCode {
     match cert.command {
         CertCommand::List(list) => {
-            let question = Ask::Certificates { ask: None };
-            let all = match ask(&list.target, &question, Wait::AtMost(PATIENCE)) {
+            let question = ControlRequest::Certificates { ask: None };
+            let all = match send_request(
+                &list.target,
+                &question,
+                ResponseWait::AtMost(RESPONSE_TIMEOUT),
+            ) {
                 Ok(answer) => statuses(&answer),
                 // The certificates in the directory can be listed without a server.
-                Err(_) => stored(&Store::at(&directory(list.target.config.as_deref()))),
+                Err(_) => stored_statuses(&CertificateStore::new(&directory(
+                    list.target.config.as_deref(),
+                ))),
             };
             match list.json {
-                true => super::answer(&serde_json::json!(all).to_string()),
-                false if all.is_empty() => super::answer("there are no ordered certificates"),
-                false => super::answer(&lines(&all, SystemTime::now()).join("\n")),
+                true => super::print_output(&serde_json::json!(all).to_string()),
+                false if all.is_empty() => super::print_output("there are no ordered certificates"),
+                false => super::print_output(&status_lines(&all, SystemTime::now()).join("\n")),
             }
         }
         CertCommand::Order(target) | CertCommand::Renew(target) => {
             let CertTarget { target, name } = target;
-            let command = howdah_acme::Command::Order { name };
-            let question = Ask::Certificates { ask: Some(command) };
-            super::tell(ask(&target, &question, Wait::WhileItLives))
+            let command = howdah_acme::CertificateCommand::Order { name };
+            let question = ControlRequest::Certificates { ask: Some(command) };
+            super::print_outcome(send_request(
+                &target,
+                &question,
+                ResponseWait::WhileMasterLives,
+            ))
         }
         CertCommand::Remove(target) => {
             let Some(name) = target.name else {
                 eprintln!("howdah: name the host whose certificate is to be removed");
                 return exit::failed();
             };
-            let command = howdah_acme::Command::Remove { name };
-            let question = Ask::Certificates { ask: Some(command) };
-            super::tell(ask(&target.target, &question, Wait::WhileItLives))
+            let command = howdah_acme::CertificateCommand::Remove { name };
+            let question = ControlRequest::Certificates { ask: Some(command) };
+            super::print_outcome(send_request(
+                &target.target,
+                &question,
+                ResponseWait::WhileMasterLives,
+            ))
         }
         CertCommand::Root { config } => {
             let path = local::root_path(&directory(config.as_deref()));
             match path.exists() {
-                true => super::answer(&path.display().to_string()),
+                true => super::print_output(&path.display().to_string()),
                 false => {
                     eprintln!(
                         "howdah: there is no local authority yet ({}): `howdah serve --domain localhost` makes it",
@@ -65,22 +79,22 @@ pub fn run(cert: Cert) -> ExitCode {
 
 /// Returns the directory that a configuration names, or the default one.
 fn directory(file: Option<&std::path::Path>) -> std::path::PathBuf {
-    let source = file.and_then(|file| Source::read(file).ok());
-    let named = source.and_then(|source| config::path_of(&source, "acme", "path"));
+    let source = file.and_then(|file| ConfigSource::read(file).ok());
+    let named = source.and_then(|source| config::configured_path(&source, "acme", "path"));
     named.unwrap_or_else(config::acme::default_directory)
 }
 
-fn stored(store: &Store) -> Vec<NameStatus> {
+fn stored_statuses(store: &CertificateStore) -> Vec<NameStatus> {
     let names = store.names().into_iter();
     names
         .map(|name| {
             let record = store.record(&name);
-            let certificate = match store.look(&name) {
-                Look::Good(stored) => Some(stored),
-                Look::None | Look::Broken(_) => None,
+            let certificate = match store.load(&name) {
+                StoredState::Good(stored) => Some(stored),
+                StoredState::None | StoredState::Broken(_) => None,
             };
             NameStatus {
-                not_after: certificate.map(|stored| seconds(stored.validity.not_after)),
+                not_after: certificate.map(|stored| unix_seconds(stored.validity.not_after)),
                 authority: record.authority,
                 renew_at: record.renew_at,
                 ordering: false,
@@ -92,15 +106,15 @@ fn stored(store: &Store) -> Vec<NameStatus> {
 }
 
 /// Returns the status of each name from the master's response.
-pub fn statuses(answer: &Answer) -> Vec<NameStatus> {
+pub fn statuses(answer: &ControlResponse) -> Vec<NameStatus> {
     serde_json::from_value(answer.certificates.clone()).unwrap_or_default()
 }
 
 /// Returns a line for each name, and another one for its problem, if it has one.
-pub fn lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
+pub fn status_lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
     let mut lines = Vec::new();
     for one in all {
-        let away = |at: u64| time_of(at).duration_since(now).ok().map(in_words);
+        let away = |at: u64| system_time(at).duration_since(now).ok().map(human_duration);
         let mut line = format!("{}: {}", one.name, one.state(now));
         if let Some(authority) = &one.authority {
             line += &format!(", by {authority}");
@@ -118,14 +132,14 @@ pub fn lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
         lines.push(line);
         if let Some(trouble) = &one.trouble {
             let since = now
-                .duration_since(time_of(trouble.since))
+                .duration_since(system_time(trouble.since))
                 .unwrap_or_default();
             let next = away(trouble.next).map_or("now".to_owned(), |left| format!("in {left}"));
             lines.push(format!(
                 "  {}: {}; for {}, {} attempts, the next {next}",
                 trouble.name,
                 trouble.message,
-                in_words(since),
+                human_duration(since),
                 trouble.attempts
             ));
         }
@@ -135,20 +149,20 @@ pub fn lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use howdah_acme::store::Trouble;
+    use howdah_acme::store::FailedAttempts;
 
     use super::*;
 
     #[test]
-    fn a_name_in_trouble_says_what_is_wrong_since_when_and_when_it_is_tried_again() {
-        let now = time_of(1_000_000);
+    fn status_lines_of_a_failing_name_show_the_failure_and_the_next_attempt() {
+        let now = system_time(1_000_000);
         let one = NameStatus {
             name: "a.org".to_owned(),
             authority: Some("letsencrypt".to_owned()),
             not_after: Some(1_000_000 + 30 * 86400),
             renew_at: Some(1_000_000 - 60),
             ordering: false,
-            trouble: Some(Trouble {
+            trouble: Some(FailedAttempts {
                 name: "ChallengeFailed".to_owned(),
                 message: "no".to_owned(),
                 since: 1_000_000 - 7200,
@@ -157,7 +171,7 @@ mod tests {
             }),
         };
         assert_eq!(
-            lines(&[one], now),
+            status_lines(&[one], now),
             [
                 "a.org: valid, by letsencrypt, ends in 30 days, is renewed now",
                 "  ChallengeFailed: no; for 2 h, 3 attempts, the next in 15 min",

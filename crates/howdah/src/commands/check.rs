@@ -4,22 +4,24 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use howdah_executor::{Mode, fastcgi};
+use howdah_executor::{PoolMode, fastcgi};
 
 use super::check_directory::{describe, describe_json, unlimited_login};
-use super::check_files::{advise_of_files, closed_logs};
+use super::check_files::{advise_of_files, unwritable_logs};
 use super::check_object_cache::advise_of_object_caches;
 use super::check_sessions::advise_of_sessions;
-use crate::arguments::{Check, Serve};
-use crate::config::{self, Loaded, Settings, Source, Validation, reference};
+use crate::arguments::{CheckArguments, ServeArguments};
+use crate::config::{
+    self, ConfigSource, LoadedConfiguration, ServeSettings, Validation, reference,
+};
 use crate::php::{PhpUnfit, PhpVersion};
 use crate::{exit, php};
 
 /// Runs `howdah check`.
-pub fn run(check: &Check) -> ExitCode {
+pub fn run(check: &CheckArguments) -> ExitCode {
     if let Some(key) = &check.explain {
         return match reference::explain(key) {
-            Ok(text) => super::answer(&text),
+            Ok(text) => super::print_output(&text),
             Err(why) => {
                 eprintln!("howdah: {why}");
                 exit::failed()
@@ -31,7 +33,7 @@ pub fn run(check: &Check) -> ExitCode {
     let without_a_file = check.config.is_none() && !path.exists();
     if let Some(directory) = check.dir.as_deref().filter(|_| check.json) {
         return match describe_json(directory) {
-            Ok(text) => super::answer(&text),
+            Ok(text) => super::print_output(&text),
             Err(error) => {
                 eprintln!("howdah: {}: {error}", directory.display());
                 exit::configuration()
@@ -39,9 +41,9 @@ pub fn run(check: &Check) -> ExitCode {
         };
     }
     if check.dir.is_some() {
-        let serve = Serve {
+        let serve = ServeArguments {
             dir: check.dir.clone(),
-            ..Serve::default()
+            ..ServeArguments::default()
         };
         return directory(config::load(&serve, None, Validation::Full));
     }
@@ -52,20 +54,20 @@ pub fn run(check: &Check) -> ExitCode {
         );
         return exit::configuration();
     }
-    let source = match Source::read(&path) {
+    let source = match ConfigSource::read(&path) {
         Ok(source) => source,
         Err(why) => {
             eprintln!("howdah: {why}");
             return exit::configuration();
         }
     };
-    let serve = Serve {
+    let serve = ServeArguments {
         config: check.config.clone(),
-        ..Serve::default()
+        ..ServeArguments::default()
     };
     let loaded = config::load(&serve, Some(&source), Validation::Full);
     let advice = loaded.advice.len();
-    match examine(loaded, Some(source.name())) {
+    match report_configuration(loaded, Some(source.name())) {
         Err(code) => code,
         Ok((settings, _)) => {
             let advice = advice
@@ -74,7 +76,7 @@ pub fn run(check: &Check) -> ExitCode {
                 + advise_of_object_caches(&settings)
                 + advise_of_files(&settings);
             let chosen: String = settings.chosen.iter().flat_map(|l| [l, "\n"]).collect();
-            super::answer(&format!(
+            super::print_output(&format!(
                 "{chosen}{}: no mistakes{} ({}, {}, {})",
                 source.name(),
                 match advice {
@@ -91,7 +93,7 @@ pub fn run(check: &Check) -> ExitCode {
 }
 
 /// Prints advice about sites where passwords can be guessed without a limit. Returns the number of these sites.
-fn advise_of_logins(settings: &Settings) -> usize {
+fn advise_of_logins(settings: &ServeSettings) -> usize {
     let unlimited = |site| Some((site, unlimited_login(site)?));
     let sites = settings.sites.iter().filter_map(unlimited);
     sites
@@ -114,34 +116,37 @@ pub fn counted(number: usize, noun: &str) -> String {
 
 /// Returns all mistakes of a configuration file, as they are displayed.
 pub fn mistakes(path: &Path) -> Vec<String> {
-    let source = match Source::read(path) {
+    let source = match ConfigSource::read(path) {
         Ok(source) => source,
         Err(why) => return vec![why],
     };
-    let serve = Serve {
+    let serve = ServeArguments {
         config: Some(path.to_owned()),
-        ..Serve::default()
+        ..ServeArguments::default()
     };
     let settings = match config::load(&serve, Some(&source), Validation::Full).settings {
         Ok(settings) => settings,
         Err(mistakes) => return mistakes,
     };
-    let (mut mistakes, php) = of_sites_and_php(&settings);
+    let (mut mistakes, php) = mistakes_of_sites_and_php(&settings);
     mistakes.extend(php.err().map(|why| why.to_string()));
     mistakes
 }
 
 /// Runs `howdah check DIR`.
-fn directory(loaded: Loaded) -> ExitCode {
-    match examine(loaded, None) {
+fn directory(loaded: LoadedConfiguration) -> ExitCode {
+    match report_configuration(loaded, None) {
         Err(code) => code,
-        Ok((settings, php)) => super::answer(&describe(&settings, php.as_ref())),
+        Ok((settings, php)) => super::print_output(&describe(&settings, php.as_ref())),
     }
 }
 
 /// Prints the advice and the mistakes of a configuration. If `file` names it, the number of mistakes is printed, too.
 /// Also returns PHP's version, if a pool runs our own PHP.
-fn examine(loaded: Loaded, file: Option<&str>) -> Result<(Settings, Option<PhpVersion>), ExitCode> {
+fn report_configuration(
+    loaded: LoadedConfiguration,
+    file: Option<&str>,
+) -> Result<(ServeSettings, Option<PhpVersion>), ExitCode> {
     for advice in &loaded.advice {
         eprintln!("advice: {advice}");
     }
@@ -157,25 +162,27 @@ fn examine(loaded: Loaded, file: Option<&str>) -> Result<(Settings, Option<PhpVe
             false => exit::configuration(),
         }
     })?;
-    let php = look_closer(&settings)?;
+    let php = report_sites_and_php(&settings)?;
     Ok((settings, php))
 }
 
 /// Returns the mistakes that show only when directories are opened and PHP is started, and PHP's version, if a pool
 /// runs our own PHP.
-fn of_sites_and_php(settings: &Settings) -> (Vec<String>, Result<Option<PhpVersion>, PhpUnfit>) {
+fn mistakes_of_sites_and_php(
+    settings: &ServeSettings,
+) -> (Vec<String>, Result<Option<PhpVersion>, PhpUnfit>) {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
-    mistakes.extend(closed_logs(settings));
+    mistakes.extend(unwritable_logs(settings));
     let php = php::check_all(&settings.howdah_php());
     if php.is_ok() {
-        mistakes.extend(does_not_start(&settings.pools));
+        mistakes.extend(pools_that_do_not_start(&settings.pools));
     }
     (mistakes, php)
 }
 
-/// Prints the mistakes of [`of_sites_and_php`]. Returns PHP's version, if a pool runs our own PHP.
-fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
-    let (mistakes, php) = of_sites_and_php(settings);
+/// Prints the mistakes of [`mistakes_of_sites_and_php`]. Returns PHP's version, if a pool runs our own PHP.
+fn report_sites_and_php(settings: &ServeSettings) -> Result<Option<PhpVersion>, ExitCode> {
+    let (mistakes, php) = mistakes_of_sites_and_php(settings);
     for mistake in &mistakes {
         eprintln!("howdah: {mistake}");
     }
@@ -186,7 +193,7 @@ fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
             Err(exit::php())
         }
         Ok(php) => {
-            for advice in unreachable(&settings.pools) {
+            for advice in unreachable_backends(&settings.pools) {
                 eprintln!("advice: {advice}");
             }
             Ok(php)
@@ -195,10 +202,10 @@ fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
 }
 
 /// Returns a mistake for each pool of our own PHP whose settings, including php.ini, prevent its start.
-fn does_not_start(pools: &[Mode]) -> Vec<String> {
+fn pools_that_do_not_start(pools: &[PoolMode]) -> Vec<String> {
     let mut mistakes = Vec::new();
     for pool in pools {
-        let Mode::Embed(config) = pool else {
+        let PoolMode::Embed(config) = pool else {
             continue;
         };
         match php::try_settings(config) {
@@ -214,9 +221,9 @@ fn does_not_start(pools: &[Mode]) -> Vec<String> {
 }
 
 /// Returns advice about FastCGI backends that cannot be reached at present. They may be reachable later.
-fn unreachable(pools: &[Mode]) -> Vec<String> {
+fn unreachable_backends(pools: &[PoolMode]) -> Vec<String> {
     let pools = pools.iter().filter_map(|mode| match mode {
-        Mode::FastCgi(config) => Some(config),
+        PoolMode::FastCgi(config) => Some(config),
         _ => None,
     });
     pools

@@ -4,29 +4,29 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_executor::auto_children::auto_children;
 use howdah_executor::config::{PoolConfig, ProcessManager};
 use howdah_server::site::application::Application;
-use howdah_server::site::config::{Rule, RuleAction, SiteConfig};
+use howdah_server::site::config::{RuleAction, SiteConfig, SiteRule};
 use howdah_server::site::recognise::recognise;
 
-use crate::config::Settings;
+use crate::config::ServeSettings;
 use crate::config::job::runs_cron_in_requests;
 use crate::php::PhpVersion;
 
 /// Describes the choice, line by line. `php` is the version of PHP, if a pool runs our own.
-pub fn describe(settings: &Settings, php: Option<&PhpVersion>) -> String {
+pub fn describe(settings: &ServeSettings, php: Option<&PhpVersion>) -> String {
     let mut text = settings.chosen.join("\n") + "\n";
     for site in &settings.sites {
-        of_site(&mut text, site);
+        describe_site(&mut text, site);
     }
     for pool in &settings.pools {
-        row(&mut text, "PHP", &of_pool(pool, php));
-        let Mode::Embed(config) = pool else {
+        row(&mut text, "PHP", &describe_pool(pool, php));
+        let PoolMode::Embed(config) = pool else {
             continue;
         };
-        row(&mut text, "PHP settings", &of_settings(config));
+        row(&mut text, "PHP settings", &describe_settings(config));
     }
     let listen: Vec<String> = settings
         .listen
@@ -46,7 +46,7 @@ pub fn describe(settings: &Settings, php: Option<&PhpVersion>) -> String {
 ///
 /// The directory cannot be read.
 pub fn describe_json(directory: &Path) -> io::Result<String> {
-    let found = recognise(directory, SiteConfig::blank("", directory))?;
+    let found = recognise(directory, SiteConfig::empty("", directory))?;
     let controller = found.config.front_controller.map(|found| found.script);
     let json = serde_json::json!({
         "application": found.sentence,
@@ -59,11 +59,11 @@ pub fn describe_json(directory: &Path) -> io::Result<String> {
 
 /// Returns the application of a site that limits no clients, if the location of its login is known.
 pub fn unlimited_login(site: &SiteConfig) -> Option<Application> {
-    let limits = |rule: &Rule| matches!(rule.action, RuleAction::Limit(_));
+    let limits = |rule: &SiteRule| matches!(rule.action, RuleAction::Limit(_));
     if site.rules.iter().any(limits) {
         return None;
     }
-    let found = recognise(&site.root, SiteConfig::blank("", "")).ok()?;
+    let found = recognise(&site.root, SiteConfig::empty("", "")).ok()?;
     Some(found.application).filter(|application| application.has_login())
 }
 
@@ -71,7 +71,7 @@ fn row(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "{name:<18}{value}");
 }
 
-fn of_site(text: &mut String, site: &SiteConfig) {
+fn describe_site(text: &mut String, site: &SiteConfig) {
     row(text, "root", &site.root.display().to_string());
     row(text, "answers for", "every host");
     let controller = site.front_controller.as_ref();
@@ -104,7 +104,7 @@ fn of_site(text: &mut String, site: &SiteConfig) {
             "not limited: a configuration with limit = \"login\" slows guessing (docs/limits.md)";
         row(text, "log-in pages", advice);
     }
-    if let Some(advice) = background(site) {
+    if let Some(advice) = background_jobs_advice(site) {
         row(text, "background jobs", advice);
     }
     let cache = site.cache.as_ref();
@@ -112,8 +112,8 @@ fn of_site(text: &mut String, site: &SiteConfig) {
 }
 
 /// Returns advice about the background jobs that the site's application needs.
-fn background(site: &SiteConfig) -> Option<&'static str> {
-    let found = recognise(&site.root, SiteConfig::blank("", "")).ok()?;
+fn background_jobs_advice(site: &SiteConfig) -> Option<&'static str> {
+    let found = recognise(&site.root, SiteConfig::empty("", "")).ok()?;
     match found.application {
         Application::WordPress if runs_cron_in_requests(&site.root) => Some(
             "none: WordPress' cron holds up visitors; [[job]] preset = \"wp-cron\" and DISABLE_WP_CRON (docs/jobs.md)",
@@ -125,9 +125,9 @@ fn background(site: &SiteConfig) -> Option<&'static str> {
     }
 }
 
-fn of_pool(pool: &Mode, php: Option<&PhpVersion>) -> String {
+fn describe_pool(pool: &PoolMode, php: Option<&PhpVersion>) -> String {
     let version = php.map_or(String::new(), |php| format!("{}, ", php.php));
-    let Mode::Embed(config) = pool else {
+    let PoolMode::Embed(config) = pool else {
         return format!("mode {}", pool.word());
     };
     let many = match config.max_children {
@@ -145,7 +145,7 @@ fn of_pool(pool: &Mode, php: Option<&PhpVersion>) -> String {
     format!("{version}mode {}, {manager} {many}{user}", pool.word())
 }
 
-fn of_settings(config: &PoolConfig) -> String {
+fn describe_settings(config: &PoolConfig) -> String {
     let ini = match &config.php_ini {
         Some(path) => path.display().to_string(),
         None => "php.ini as PHP finds it".to_owned(),

@@ -6,17 +6,17 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_os::account::Account;
 use howdah_server::log::LogTarget;
 use howdah_server::site::SiteConfig;
 
-use crate::config::Settings;
+use crate::config::ServeSettings;
 use crate::config::suggest::nearest;
 use crate::{php, sys};
 
 /// Prints advice about missing files. Returns the number of pieces of advice.
-pub fn advise_of_files(settings: &Settings) -> usize {
+pub fn advise_of_files(settings: &ServeSettings) -> usize {
     let mut all = Vec::new();
     let mut names = KnownSettings::new();
     for site in &settings.sites {
@@ -36,7 +36,7 @@ pub fn advise_of_files(settings: &Settings) -> usize {
 }
 
 /// Returns a mistake for each log that cannot be opened, because the server does not start without it.
-pub fn closed_logs(settings: &Settings) -> Vec<String> {
+pub fn unwritable_logs(settings: &ServeSettings) -> Vec<String> {
     let log = &settings.log;
     let targets = [
         ("log.error", Some(&log.error)),
@@ -100,13 +100,13 @@ fn missing_files(site: &SiteConfig) -> Vec<String> {
 
 /// Returns why the user that serves HTTP cannot read the site's files, if a child process that runs as that user can
 /// find out.
-fn unreadable_root(settings: &Settings, site: &SiteConfig) -> Option<String> {
+fn unreadable_root(settings: &ServeSettings, site: &SiteConfig) -> Option<String> {
     if !sys::may_change_user() {
         return None;
     }
     let name = settings.user.as_deref()?;
-    let account = sys::user(name)?;
-    (!may_read(&account, &site.root)?).then(|| {
+    let account = sys::find_user(name)?;
+    (!may_enter(&account, &site.root)?).then(|| {
         format!(
             "Unreadable: the user `{name}` may not enter {}: every file gets 403; see its mode and those of the directories above it (namei -l {})",
             site.root.display(),
@@ -116,7 +116,7 @@ fn unreadable_root(settings: &Settings, site: &SiteConfig) -> Option<String> {
 }
 
 /// Returns whether an account may enter a directory, according to test(1) running as that account.
-fn may_read(account: &Account, directory: &Path) -> Option<bool> {
+fn may_enter(account: &Account, directory: &Path) -> Option<bool> {
     let mut command = Command::new("test");
     command.arg("-x").arg(directory);
     howdah_os::descriptors::run_as(&mut command, Some((account, account.gid))).ok()?;
@@ -130,12 +130,12 @@ type KnownSettings<'a> = HashMap<&'a str, Option<Vec<String>>>;
 
 /// Returns advice about settings of the site that its PHP does not know.
 fn unknown_settings<'a>(
-    settings: &'a Settings,
+    settings: &'a ServeSettings,
     site: &SiteConfig,
     names: &mut KnownSettings<'a>,
 ) -> Vec<String> {
     let pool = settings.pools.iter().find_map(|pool| match pool {
-        Mode::Embed(config) if config.name == site.pool => Some(config),
+        PoolMode::Embed(config) if config.name == site.pool => Some(config),
         _ => None,
     });
     let own: Vec<&String> = site

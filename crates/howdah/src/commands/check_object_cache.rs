@@ -1,17 +1,17 @@
 //! Advice about WordPress' object cache: where it is missing although WordPress could read from memory what it requests
 //! from the database for each page, and where it may contain stale values.
 
-use howdah_executor::{Mode, PoolConfig};
+use howdah_executor::{PoolConfig, PoolMode};
 use howdah_server::site::SiteConfig;
 use howdah_server::site::recognise::{Application, recognise};
 
-use crate::config::Settings;
+use crate::config::ServeSettings;
 
 const DROP_IN: &str = "wp-content/object-cache.php";
 
 /// Prints advice about sites with WordPress that have no object cache, and about those that use Howdah's in a fleet.
 /// Returns the number of these sites.
-pub fn advise_of_object_caches(settings: &Settings) -> usize {
+pub fn advise_of_object_caches(settings: &ServeSettings) -> usize {
     let sites = settings.sites.iter();
     let advice = sites.filter_map(|site| Some((site, advice(settings, site)?)));
     advice
@@ -19,9 +19,9 @@ pub fn advise_of_object_caches(settings: &Settings) -> usize {
         .count()
 }
 
-fn advice(settings: &Settings, site: &SiteConfig) -> Option<&'static str> {
+fn advice(settings: &ServeSettings, site: &SiteConfig) -> Option<&'static str> {
     let pool = pool_of(settings, site)?;
-    let found = recognise(&site.root, SiteConfig::blank("", "")).ok()?;
+    let found = recognise(&site.root, SiteConfig::empty("", "")).ok()?;
     if found.application != Application::WordPress {
         return None;
     }
@@ -45,9 +45,9 @@ fn is_ours(drop_in: &[u8]) -> bool {
     String::from_utf8_lossy(drop_in).contains("howdah_cache_info")
 }
 
-fn pool_of<'s>(settings: &'s Settings, site: &SiteConfig) -> Option<&'s PoolConfig> {
+fn pool_of<'s>(settings: &'s ServeSettings, site: &SiteConfig) -> Option<&'s PoolConfig> {
     settings.pools.iter().find_map(|pool| match pool {
-        Mode::Embed(config) if config.name == site.pool => Some(config),
+        PoolMode::Embed(config) if config.name == site.pool => Some(config),
         _ => None,
     })
 }

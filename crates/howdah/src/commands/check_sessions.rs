@@ -1,19 +1,19 @@
 //! Advice about sessions in a fleet: visitors would be logged out, because PHP stores their sessions in files of one
 //! machine.
 
-use howdah_executor::{Mode, PoolConfig};
+use howdah_executor::{PoolConfig, PoolMode};
 use howdah_server::site::SiteConfig;
 use howdah_server::site::recognise::{Application, recognise};
 use rustix::fs::statfs;
 
-use crate::config::Settings;
+use crate::config::ServeSettings;
 use crate::php;
 
-const HANDLER: &str = "session.save_handler";
-const PATH: &str = "session.save_path";
+const HANDLER_SETTING: &str = "session.save_handler";
+const PATH_SETTING: &str = "session.save_path";
 /// The magic numbers of file systems that several machines share (statfs(2)): NFS, CIFS, SMB 2, Ceph, FUSE, Lustre,
 /// OCFS2, GFS2.
-const SHARED: [u32; 8] = [
+const SHARED_FILE_SYSTEMS: [u32; 8] = [
     0x6969,
     0xff53_4d42,
     0xfe53_4d42,
@@ -25,7 +25,7 @@ const SHARED: [u32; 8] = [
 ];
 
 /// Prints advice about sites of a fleet whose sessions only this server has. Returns the number of these sites.
-pub fn advise_of_sessions(settings: &Settings) -> usize {
+pub fn advise_of_sessions(settings: &ServeSettings) -> usize {
     if settings.fleet.is_none() {
         return 0;
     }
@@ -34,7 +34,7 @@ pub fn advise_of_sessions(settings: &Settings) -> usize {
         .filter_map(|site| Some((site, local_sessions(settings, site)?)))
         .map(|(site, path)| {
             eprintln!(
-                "advice: site `{}`: PHP keeps sessions in files of this server ({path}), so its visitors are logged out where another member answers; set {HANDLER} (docs/several-servers.md)",
+                "advice: site `{}`: PHP keeps sessions in files of this server ({path}), so its visitors are logged out where another member answers; set {HANDLER_SETTING} (docs/several-servers.md)",
                 site.name
             );
         })
@@ -42,12 +42,12 @@ pub fn advise_of_sessions(settings: &Settings) -> usize {
 }
 
 /// Returns the local directory with the sessions of the site, if its PHP is our own.
-fn local_sessions(settings: &Settings, site: &SiteConfig) -> Option<String> {
+fn local_sessions(settings: &ServeSettings, site: &SiteConfig) -> Option<String> {
     let pool = settings.pools.iter().find_map(|pool| match pool {
-        Mode::Embed(config) if config.name == site.pool => Some(config),
+        PoolMode::Embed(config) if config.name == site.pool => Some(config),
         _ => None,
     })?;
-    let found = recognise(&site.root, SiteConfig::blank("", ""));
+    let found = recognise(&site.root, SiteConfig::empty("", ""));
     if found.is_ok_and(|found| found.application == Application::WordPress) {
         // WordPress uses no sessions of PHP.
         return None;
@@ -56,15 +56,16 @@ fn local_sessions(settings: &Settings, site: &SiteConfig) -> Option<String> {
     // The format is `5;0600;/path`.
     let path = path.rsplit(';').next().unwrap_or_default();
     let path = if path.is_empty() { "/tmp" } else { path };
-    let is_shared = statfs(path).is_ok_and(|found| SHARED.contains(&(found.f_type as u32)));
+    let is_shared =
+        statfs(path).is_ok_and(|found| SHARED_FILE_SYSTEMS.contains(&(found.f_type as u32)));
     (handler == "files" && !is_shared).then(|| path.to_owned())
 }
 
 /// Returns the settings that a request of the site has. Returns `None` if PHP does not report them, which is already a
 /// mistake.
 fn settings_of(pool: &PoolConfig, site: &SiteConfig) -> Option<[String; 2]> {
-    let names = [HANDLER, PATH];
-    let php = php::settings(&pool.program, pool.php_ini.as_deref(), &names).ok()?;
+    let names = [HANDLER_SETTING, PATH_SETTING];
+    let php = php::setting_values(&pool.program, pool.php_ini.as_deref(), &names).ok()?;
     let all = pool.defines.iter().chain(&site.php_value);
     let all = || all.clone().chain(&site.php_admin_value);
     let mut php = php.into_iter();

@@ -5,70 +5,78 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::arguments::{Serve, Target};
-use crate::config::environment::Environment;
-use crate::config::{self, Source};
-use crate::master::control::{Answer, Ask, runtime_directory};
-use crate::master::facts::Facts;
+use crate::arguments::{ServeArguments, ServerTarget};
+use crate::config::environment::EnvironmentOptions;
+use crate::config::{self, ConfigSource};
+use crate::master::control::{ControlRequest, ControlResponse, runtime_directory};
+use crate::master::facts::ServerFacts;
 use crate::master::watchdog;
 
 /// How long a master may take to send its identity. It responds by itself, but sometimes checks files first.
-const IDENTITY: Duration = Duration::from_secs(15);
+const IDENTITY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long to wait for a response.
 #[derive(Clone, Copy, Debug)]
-pub enum Wait {
+pub enum ResponseWait {
     /// This long, regardless of what the server is doing.
     AtMost(Duration),
     /// While the server's master is alive: the server itself limits how long this takes.
-    WhileItLives,
+    WhileMasterLives,
 }
 
 /// The reason why there is no response.
 #[derive(Debug)]
-pub enum Unanswered {
+pub enum NoResponse {
     /// No such server runs.
     NoServer(String),
     /// The server runs but did not respond, or several servers match.
     Other(String),
 }
 
-impl From<String> for Unanswered {
-    fn from(why: String) -> Unanswered {
-        Unanswered::Other(why)
+impl From<String> for NoResponse {
+    fn from(why: String) -> NoResponse {
+        NoResponse::Other(why)
     }
 }
 
-impl Unanswered {
+impl NoResponse {
     /// Returns the reason, as the command prints it.
-    pub fn why(self) -> String {
-        let (Unanswered::NoServer(why) | Unanswered::Other(why)) = self;
+    pub fn reason(self) -> String {
+        let (NoResponse::NoServer(why) | NoResponse::Other(why)) = self;
         why
     }
 }
 
 /// Sends a request to the selected server. Fails with the reason why there is no response.
-pub fn ask(target: &Target, question: &Ask, wait: Wait) -> Result<Answer, String> {
-    ask_if_any(target, question, wait).map_err(Unanswered::why)
+pub fn send_request(
+    target: &ServerTarget,
+    question: &ControlRequest,
+    wait: ResponseWait,
+) -> Result<ControlResponse, String> {
+    send_request_if_server_runs(target, question, wait).map_err(NoResponse::reason)
 }
 
-/// Does the same as [`ask`], but lets the caller distinguish that no server runs.
-pub fn ask_if_any(target: &Target, question: &Ask, wait: Wait) -> Result<Answer, Unanswered> {
+/// Does the same as [`send_request`], but lets the caller distinguish that no server runs.
+pub fn send_request_if_server_runs(
+    target: &ServerTarget,
+    question: &ControlRequest,
+    wait: ResponseWait,
+) -> Result<ControlResponse, NoResponse> {
     let (path, stream) = connect(target)?;
-    Ok(converse(&path, &stream, question, wait)?)
+    Ok(exchange(&path, &stream, question, wait)?)
 }
 
-fn converse(
+fn exchange(
     path: &Path,
     stream: &UnixStream,
-    question: &Ask,
-    wait: Wait,
-) -> Result<Answer, String> {
+    question: &ControlRequest,
+    wait: ResponseWait,
+) -> Result<ControlResponse, String> {
     let failed = |error: io::Error| {
         let path = path.display();
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                silent(stream, &path.to_string())
+                silent_master_message(stream, &path.to_string())
             }
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
                 format!("NoAnswer: the server at {path} ended without an answer")
@@ -77,8 +85,8 @@ fn converse(
         }
     };
     let timeout = match wait {
-        Wait::AtMost(time) => time,
-        Wait::WhileItLives => IDENTITY,
+        ResponseWait::AtMost(time) => time,
+        ResponseWait::WhileMasterLives => IDENTITY_TIMEOUT,
     };
     stream.set_read_timeout(Some(timeout)).map_err(failed)?;
     stream.set_write_timeout(Some(timeout)).map_err(failed)?;
@@ -93,12 +101,17 @@ fn converse(
             Ok(_) => break,
             Err(error)
                 if error.kind() == io::ErrorKind::WouldBlock
-                    && matches!(wait, Wait::WhileItLives) =>
+                    && matches!(wait, ResponseWait::WhileMasterLives) =>
             {
                 // A master that responds to this is alive and still works on the request. A master of a version without
                 // `who` responds, too, with an error.
                 let other = UnixStream::connect(path).map_err(failed)?;
-                converse(path, &other, &Ask::Who, Wait::AtMost(IDENTITY))?;
+                exchange(
+                    path,
+                    &other,
+                    &ControlRequest::Who,
+                    ResponseWait::AtMost(IDENTITY_TIMEOUT),
+                )?;
             }
             Err(error) => return Err(failed(error)),
         }
@@ -110,7 +123,7 @@ fn converse(
 }
 
 /// Describes a master that does not respond: it is stopped or waits for a disk, and the kernel knows which.
-fn silent(stream: &UnixStream, path: &str) -> String {
+fn silent_master_message(stream: &UnixStream, path: &str) -> String {
     let master = rustix::net::sockopt::socket_peercred(stream).map(|who| {
         let pid = who.pid.as_raw_nonzero().get();
         watchdog::describe(pid, pid)
@@ -119,14 +132,14 @@ fn silent(stream: &UnixStream, path: &str) -> String {
     format!("NoAnswer: the server at {path} has not answered in time; its master: {master}")
 }
 
-fn connect(target: &Target) -> Result<(PathBuf, UnixStream), Unanswered> {
+fn connect(target: &ServerTarget) -> Result<(PathBuf, UnixStream), NoResponse> {
     let named = match (&target.control, &target.config) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(file)) => {
-            let source = Source::read(file)?;
-            config::control_of(&Serve::default(), &source)
+            let source = ConfigSource::read(file)?;
+            config::control_socket_path(&ServeArguments::default(), &source)
         }
-        (None, None) => Environment::of_process().control(),
+        (None, None) => EnvironmentOptions::of_process().control(),
     };
     let path = match named {
         Some(path) => path,
@@ -138,79 +151,85 @@ fn connect(target: &Target) -> Result<(PathBuf, UnixStream), Unanswered> {
             let why = format!("NoServer: no server answers on {}: {error}", path.display());
             Err(match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    Unanswered::NoServer(why)
+                    NoResponse::NoServer(why)
                 }
-                _ => Unanswered::Other(why),
+                _ => NoResponse::Other(why),
             })
         }
     }
 }
 
 /// Finds a server in the default directory: the one with this configuration file, or the only one.
-fn find(file: Option<&Path>) -> Result<PathBuf, Unanswered> {
+fn find(file: Option<&Path>) -> Result<PathBuf, NoResponse> {
     let directory = runtime_directory();
     let mut alive = sockets(&directory);
     alive.retain(|path| UnixStream::connect(path).is_ok());
     if let Some(file) = file {
-        return of_configuration(file, &directory, alive);
+        return find_by_configuration(file, &directory, alive);
     }
     match alive.len() {
-        0 => Err(Unanswered::NoServer(format!(
+        0 => Err(NoResponse::NoServer(format!(
             "NoServer: no server runs (looked in {}); name its control socket with --control if it has its own",
             directory.display()
         ))),
         1 => Ok(alive.remove(0)),
         n => {
             let title = format!("SeveralServers: {n} servers run; say which is meant:");
-            Err(list(&title, &alive).into())
+            Err(list_servers(&title, &alive).into())
         }
     }
 }
 
 /// Finds the server that was started with this file. Its port may come from the command line or from an earlier version
 /// of the file, so each server is asked.
-fn of_configuration(
+fn find_by_configuration(
     file: &Path,
     directory: &Path,
     alive: Vec<PathBuf>,
-) -> Result<PathBuf, Unanswered> {
+) -> Result<PathBuf, NoResponse> {
     let whole = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let is_it = |path: &PathBuf| {
-        let config = who(path).and_then(|facts| facts.config);
+        let config = server_facts(path).and_then(|facts| facts.config);
         config.is_some_and(|config| config == whole)
     };
     let (mut those, others): (Vec<_>, Vec<_>) = alive.into_iter().partition(is_it);
     let file = whole.display();
     match (those.len(), others.is_empty()) {
         (1, _) => Ok(those.remove(0)),
-        (0, true) => Err(Unanswered::NoServer(format!(
+        (0, true) => Err(NoResponse::NoServer(format!(
             "NoServer: no server runs with {file} (looked in {}), nor any other",
             directory.display()
         ))),
         (0, false) => {
             let title = format!("NoServer: no server runs with {file}; those that run:");
-            Err(Unanswered::NoServer(list(&title, &others)))
+            Err(NoResponse::NoServer(list_servers(&title, &others)))
         }
         (n, _) => {
             let title = format!("SeveralServers: {n} servers run with {file}; say which is meant:");
-            Err(list(&title, &those).into())
+            Err(list_servers(&title, &those).into())
         }
     }
 }
 
 /// Requests the identity on a connection of its own, because a server handles one request on each connection.
-fn who(path: &Path) -> Option<Facts> {
+fn server_facts(path: &Path) -> Option<ServerFacts> {
     let stream = UnixStream::connect(path).ok()?;
-    converse(path, &stream, &Ask::Who, Wait::AtMost(IDENTITY))
-        .ok()?
-        .server
+    exchange(
+        path,
+        &stream,
+        &ControlRequest::Who,
+        ResponseWait::AtMost(IDENTITY_TIMEOUT),
+    )
+    .ok()?
+    .server
 }
 
 /// Returns `title`, followed by a line for each server.
-fn list(title: &str, servers: &[PathBuf]) -> String {
+fn list_servers(title: &str, servers: &[PathBuf]) -> String {
     let mut text = title.to_owned();
     for path in servers {
-        let facts = who(path).map_or_else(|| "does not answer".to_owned(), |facts| facts.line());
+        let facts =
+            server_facts(path).map_or_else(|| "does not answer".to_owned(), |facts| facts.line());
         text += &format!("\n  --control {}  {facts}", path.display());
     }
     text
@@ -236,15 +255,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_does_not_answer_is_told_in_words() {
+    fn client_describes_a_server_that_does_not_respond() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.sock");
         // Connections wait in the backlog of this listener.
         let listener = UnixListener::bind(&path).unwrap();
         let ask = || {
             let stream = UnixStream::connect(&path).unwrap();
-            let wait = Wait::AtMost(Duration::from_millis(20));
-            converse(&path, &stream, &Ask::Status, wait).unwrap_err()
+            let wait = ResponseWait::AtMost(Duration::from_millis(20));
+            exchange(&path, &stream, &ControlRequest::Status, wait).unwrap_err()
         };
         let why = ask();
         let named = format!("NoAnswer: the server at {} has not", path.display());

@@ -18,19 +18,19 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
 use howdah_server::cache::admin::AdminCommand;
-use member::Member;
+use member::ScriptMember;
 
-use super::client::{self, Unanswered, Wait};
-use crate::arguments::Php;
-use crate::effects::Effects;
-use crate::master::control::Ask;
+use super::client::{self, NoResponse, ResponseWait};
+use crate::arguments::PhpArguments;
+use crate::effects::ScriptEffects;
+use crate::master::control::ControlRequest;
 use crate::{exit, php, sys};
 
 /// How long the server may take to respond.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the script and reports its writes to the server.
-pub fn run(arguments: &Php) -> ExitCode {
+pub fn run(arguments: &PhpArguments) -> ExitCode {
     let program = match php::find(None).and_then(|p| php::check(&p).map(|_| p)) {
         Ok(program) => program,
         Err(why) => {
@@ -46,7 +46,7 @@ pub fn run(arguments: &Php) -> ExitCode {
             return exit::php();
         }
     };
-    match watch(arguments, &program, &defines) {
+    match run_and_report(arguments, &program, &defines) {
         Ok(status) => status_of(status),
         Err(why) => {
             eprintln!("howdah: PhpDoesNotStart: {}: {why}", program.display());
@@ -66,7 +66,7 @@ fn status_of(status: ExitStatus) -> ExitCode {
 
 /// Returns the command `howdah-php php` with these arguments, which sends its reports to `writer`.
 fn command(
-    arguments: &Php,
+    arguments: &PhpArguments,
     program: &std::path::Path,
     defines: &[(String, String)],
     writer: &OwnedFd,
@@ -81,7 +81,7 @@ fn command(
 }
 
 /// Returns the arguments of `howdah-php php` that determine what it runs.
-pub fn program_arguments(arguments: &Php, defines: &[(String, String)]) -> Vec<OsString> {
+pub fn program_arguments(arguments: &PhpArguments, defines: &[(String, String)]) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     if let Some(file) = &arguments.php_ini {
         words.extend(["--php-ini".into(), file.into()]);
@@ -109,8 +109,8 @@ pub fn program_arguments(arguments: &Php, defines: &[(String, String)]) -> Vec<O
     words
 }
 
-fn watch(
-    arguments: &Php,
+fn run_and_report(
+    arguments: &PhpArguments,
     program: &std::path::Path,
     defines: &[(String, String)],
 ) -> std::io::Result<ExitStatus> {
@@ -122,15 +122,15 @@ fn watch(
         libc::SIGTERM,
         libc::SIGHUP,
     ])?;
-    let (effects, writer) = Effects::pair()?;
+    let (effects, writer) = ScriptEffects::pair()?;
     let mut command = command(arguments, program, defines, &writer);
     sys::inherit(&mut command, vec![writer]);
     // Without this process, the script's writes would no longer be reported.
-    sys::end_with_parent(&mut command, Signal::KILL);
+    sys::exit_with_parent(&mut command, Signal::KILL);
     let mut child = command.spawn()?;
     // Our copy of the writing end is closed with the command.
     drop(command);
-    let mut reporter = Reporter {
+    let mut reporter = WriteReporter {
         arguments,
         effects,
         member: None,
@@ -150,9 +150,9 @@ fn watch(
             Err(error) => return Err(error.into()),
         }
         reporter.effects.read();
-        for signal in signals.take() {
+        for signal in signals.take_pending() {
             if signal == libc::SIGTERM || signal == libc::SIGHUP {
-                pass_on(&child, signal);
+                forward_signal(&child, signal);
             }
         }
         if let Some(status) = child.try_wait()? {
@@ -160,7 +160,7 @@ fn watch(
             // end open.
             reporter.effects.read();
             reporter.report();
-            reporter.complain();
+            reporter.print_failure();
             reporter.leave();
             return Ok(status);
         }
@@ -170,7 +170,7 @@ fn watch(
     }
 }
 
-fn pass_on(child: &Child, signal: i32) {
+fn forward_signal(child: &Child, signal: i32) {
     let pid = i32::try_from(child.id())
         .ok()
         .and_then(rustix::process::Pid::from_raw);
@@ -181,42 +181,46 @@ fn pass_on(child: &Child, signal: i32) {
 }
 
 /// The writes and purges of the script, and where they are reported.
-struct Reporter<'a> {
-    arguments: &'a Php,
-    effects: Effects,
+struct WriteReporter<'a> {
+    arguments: &'a PhpArguments,
+    effects: ScriptEffects,
     /// Set if there was no server.
-    member: Option<Member>,
+    member: Option<ScriptMember>,
     /// The reason why the last report failed.
     failure: Option<String>,
 }
 
-impl Reporter<'_> {
+impl WriteReporter<'_> {
     fn report(&mut self) {
         let site = self.arguments.site.as_deref();
-        let Some(ask) = self.effects.report().map(|wrote| wrote.of(site)) else {
+        let Some(ask) = self.effects.report().map(|wrote| wrote.command_for(site)) else {
             return;
         };
-        self.failure = self.tell(ask).err();
+        self.failure = self.send(ask).err();
         if self.failure.is_none() {
-            self.effects.heard();
+            self.effects.confirm_report();
         }
     }
 
     /// Reports to the server or to the fleet.
-    fn tell(&mut self, ask: AdminCommand) -> Result<(), String> {
+    fn send(&mut self, ask: AdminCommand) -> Result<(), String> {
         if let Some(member) = &self.member {
             return member.publish(&ask);
         }
         let target = &self.arguments.target;
-        let question = Ask::Cache { ask: ask.clone() };
-        let answer = match client::ask_if_any(target, &question, Wait::AtMost(PATIENCE)) {
+        let question = ControlRequest::Cache { ask: ask.clone() };
+        let answer = match client::send_request_if_server_runs(
+            target,
+            &question,
+            ResponseWait::AtMost(RESPONSE_TIMEOUT),
+        ) {
             Ok(answer) => answer,
-            Err(Unanswered::NoServer(why)) => {
-                let joined = Member::join(target.config.as_deref())?;
+            Err(NoResponse::NoServer(why)) => {
+                let joined = ScriptMember::join(target.config.as_deref())?;
                 let member = self.member.insert(joined.ok_or(why)?);
                 return member.publish(&ask);
             }
-            Err(other) => return Err(other.why()),
+            Err(other) => return Err(other.reason()),
         };
         let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
         match (word("cache"), word("mistake")) {
@@ -228,9 +232,9 @@ impl Reporter<'_> {
     }
 
     /// Prints the writes that could not be reported, if any, and what to do.
-    fn complain(&self) {
+    fn print_failure(&self) {
         let Some(why) = &self.failure else { return };
-        let all = self.effects.in_words();
+        let all = self.effects.describe();
         let shown: Vec<&str> = all.iter().take(5).map(String::as_str).collect();
         let who = match self.member {
             Some(_) => "on a server of the fleet",
@@ -251,7 +255,7 @@ impl Reporter<'_> {
         if self.failure.is_some() || !has_left {
             eprintln!(
                 "howdah php: if servers of the fleet say FleetMemberSilent of it: howdah cache forget {}",
-                member.name()
+                member.unique_member_name()
             );
         }
     }

@@ -9,25 +9,29 @@ use std::time::Duration;
 use howdah_http::listener::{ListenAddress, ListenerConfig};
 use howdah_server::admin::ServerStatus;
 use howdah_server::cache::admin::AdminCommand;
-use howdah_server::dashboard::relay::{Operator, Relay};
-use howdah_server::status_listener::serve_few;
+use howdah_server::dashboard::relay::{DashboardRelay, Operator};
+use howdah_server::status_listener::start_small_server;
 use rustix::event::{PollFd, PollFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::client::{Wait, ask};
-use crate::arguments::{Dashboard, Target};
-use crate::master::control::{Answer, Ask};
+use super::client::{ResponseWait, send_request};
+use crate::arguments::{DashboardArguments, ServerTarget};
+use crate::master::control::{ControlRequest, ControlResponse};
 use crate::{exit, sys};
 
 /// How long a response may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server that is controlled by its control socket.
-struct Controlled(Target);
+struct ControlledServer(ServerTarget);
 
-impl Operator for Controlled {
+impl Operator for ControlledServer {
     fn status(&self) -> Result<ServerStatus, String> {
-        let answer = ask(&self.0, &Ask::Status, Wait::AtMost(PATIENCE))?;
+        let answer = send_request(
+            &self.0,
+            &ControlRequest::Status,
+            ResponseWait::AtMost(RESPONSE_TIMEOUT),
+        )?;
         match answer.status {
             Some(status) if answer.ok => {
                 serde_json::from_value(status).map_err(|error| error.to_string())
@@ -37,20 +41,24 @@ impl Operator for Controlled {
     }
 
     fn purge(&self, what: AdminCommand) -> Result<String, String> {
-        let question = Ask::Cache { ask: what };
-        let answer = ask(&self.0, &question, Wait::AtMost(PATIENCE))?;
+        let question = ControlRequest::Cache { ask: what };
+        let answer = send_request(&self.0, &question, ResponseWait::AtMost(RESPONSE_TIMEOUT))?;
         let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
         word("cache").ok_or_else(|| word("mistake").unwrap_or(answer.message))
     }
 
     fn reload(&self) -> Result<String, String> {
-        let Answer {
+        let ControlResponse {
             ok,
             message,
             mistakes,
             advice,
             ..
-        } = ask(&self.0, &Ask::Reload, Wait::WhileItLives)?;
+        } = send_request(
+            &self.0,
+            &ControlRequest::Reload,
+            ResponseWait::WhileMasterLives,
+        )?;
         let lines = mistakes.into_iter().chain([message]).chain(advice);
         let text = lines.collect::<Vec<_>>().join("\n");
         if ok { Ok(text) } else { Err(text) }
@@ -58,7 +66,7 @@ impl Operator for Controlled {
 }
 
 /// Runs the dashboard until a signal arrives.
-pub fn run(dashboard: &Dashboard) -> ExitCode {
+pub fn run(dashboard: &DashboardArguments) -> ExitCode {
     let address = match dashboard.listen.parse::<ListenAddress>() {
         Ok(address) => address,
         Err(why) => {
@@ -72,9 +80,13 @@ pub fn run(dashboard: &Dashboard) -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    let server = Controlled(dashboard.target.clone());
+    let server = ControlledServer(dashboard.target.clone());
     // Checked before anything is printed, so the error is visible if the server does not run.
-    if let Err(why) = ask(&server.0, &Ask::Who, Wait::AtMost(PATIENCE)) {
+    if let Err(why) = send_request(
+        &server.0,
+        &ControlRequest::Who,
+        ResponseWait::AtMost(RESPONSE_TIMEOUT),
+    ) {
         eprintln!("howdah: {why}");
         return exit::no_server();
     }
@@ -87,21 +99,21 @@ pub fn run(dashboard: &Dashboard) -> ExitCode {
     }
 }
 
-fn serve(address: &ListenAddress, server: Controlled) -> Result<(), String> {
+fn serve(address: &ListenAddress, server: ControlledServer) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
     let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
     let signals = sys::SignalDescriptor::new(&signals).map_err(text)?;
     let listener = ListenerConfig::bind(address, 1).map_err(|error| error.to_string())?;
     let bound = listener.local_addr();
     let secret = secret().map_err(text)?;
-    let relay = Arc::new(Relay::new(secret.clone(), server));
-    let running = serve_few(relay, "dashboard").map_err(|error| error.to_string())?;
+    let relay = Arc::new(DashboardRelay::new(secret.clone(), server));
+    let running = start_small_server(relay, "dashboard").map_err(|error| error.to_string())?;
     let control = running.control();
     control
         .add_listener(listener)
         .map_err(|error| error.to_string())?;
     if let Some(address) = bound {
-        super::answer(&format!("http://{address}/{secret}/"));
+        super::print_output(&format!("http://{address}/{secret}/"));
         eprintln!("howdah: open this address in a browser; Ctrl-C ends it");
     }
     let mut fds = [PollFd::new(&signals, PollFlags::IN)];

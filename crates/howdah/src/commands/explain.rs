@@ -9,27 +9,27 @@ use std::time::Duration;
 
 use howdah_executor::Executor;
 use howdah_http::listener::ListenAddress;
-use howdah_proto::level::Level;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_proto::level::LogLevel;
+use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
-use howdah_server::request::explain::{NoPool, Question, explain};
+use howdah_server::request::explain::{ExplainRequest, NoPool, explain};
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::site::Site;
 
-use crate::arguments::{Explain, Serve};
-use crate::config::{self, Settings, Source, Validation};
+use crate::arguments::{ExplainArguments, ServeArguments};
+use crate::config::{self, ConfigSource, ServeSettings, Validation};
 use crate::exit;
 
 /// The address of an unknown client, from a range that is reserved for documentation (RFC 5737).
-pub(super) const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+pub(super) const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// The size of the store for pages, in bytes. There are no pages.
-const NO_PAGES: u64 = 1 << 20;
+const PAGE_STORE_BYTES: u64 = 1 << 20;
 
 /// Runs `howdah explain`.
-pub fn run(arguments: &Explain) -> ExitCode {
+pub fn run(arguments: &ExplainArguments) -> ExitCode {
     let from = match arguments.from.as_deref() {
-        None => Some(STRANGER),
+        None => Some(UNKNOWN_CLIENT),
         Some("unix:") => None,
         Some(text) => match text.parse() {
             Ok(address) => Some(address),
@@ -49,7 +49,7 @@ pub fn run(arguments: &Explain) -> ExitCode {
             return exit::configuration();
         }
     };
-    let front = match front(&settings) {
+    let front = match explaining_front(&settings) {
         Ok(front) => front,
         Err(mistakes) => {
             for mistake in &mistakes {
@@ -68,7 +68,7 @@ pub fn run(arguments: &Explain) -> ExitCode {
             return exit::failed();
         }
     };
-    let question = Question {
+    let question = ExplainRequest {
         method: &arguments.method,
         url: &arguments.url,
         fields: &arguments.header,
@@ -82,10 +82,10 @@ pub fn run(arguments: &Explain) -> ExitCode {
         }
     };
     if !arguments.json {
-        return super::answer(&explained.to_string());
+        return super::print_output(&explained.to_string());
     }
     match serde_json::to_string_pretty(&explained) {
-        Ok(text) => super::answer(&text),
+        Ok(text) => super::print_output(&text),
         Err(why) => {
             eprintln!("howdah: cannot write the answer: {why}");
             exit::failed()
@@ -94,18 +94,18 @@ pub fn run(arguments: &Explain) -> ExitCode {
 }
 
 /// Returns the settings of the named file, of `howdah.toml`, or those that `howdah serve DIR` would choose.
-fn settings(arguments: &Explain) -> Result<Settings, Vec<String>> {
+fn settings(arguments: &ExplainArguments) -> Result<ServeSettings, Vec<String>> {
     let named = arguments.config.clone();
     let path = named.unwrap_or_else(|| PathBuf::from("howdah.toml"));
     let has_file = arguments.config.is_some() || arguments.dir.is_none() && path.exists();
     let source = match has_file {
-        true => Some(Source::read(&path).map_err(|why| vec![format!("howdah: {why}")])?),
+        true => Some(ConfigSource::read(&path).map_err(|why| vec![format!("howdah: {why}")])?),
         false => None,
     };
-    let serve = Serve {
+    let serve = ServeArguments {
         dir: arguments.dir.clone(),
         config: arguments.config.clone(),
-        ..Serve::default()
+        ..ServeArguments::default()
     };
     // The command may run as any user; users, keys and PHP only concern the server.
     let loaded = config::load(&serve, source.as_ref(), Validation::Trusted);
@@ -113,20 +113,20 @@ fn settings(arguments: &Explain) -> Result<Settings, Vec<String>> {
 }
 
 /// Returns a front that decides about requests with these settings, and runs nothing.
-pub(super) fn front(settings: &Settings) -> Result<Front, Vec<String>> {
+pub(super) fn explaining_front(settings: &ServeSettings) -> Result<Front, Vec<String>> {
     for site in &settings.sites {
         for why in Site::unreadable_files(site) {
             eprintln!("advice: {why}; the answer is as if the server could not either");
         }
     }
-    let sites = settings.open_sites_by(Site::open)?;
+    let sites = settings.open_sites_with(Site::open)?;
     let tls = settings.listen.iter().filter(|listen| listen.tls);
     let ports = tls.filter_map(|listen| match &listen.address {
         ListenAddress::Tcp(address) => Some(address.port()),
         ListenAddress::Unix { .. } => None,
     });
     let front_settings = FrontSettings {
-        cache_memory: NO_PAGES,
+        cache_memory: PAGE_STORE_BYTES,
         ..settings.front_settings(ports)
     };
     let pools = settings.pools.iter();
@@ -140,9 +140,9 @@ pub(super) fn front(settings: &Settings) -> Result<Front, Vec<String>> {
         .collect();
     let config = ServerConfig::new(front_settings, sites, &pools)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
-    let sink = Sink::start("error", LogTarget::Stderr, Duration::ZERO);
+    let sink = LogSink::start("error", LogTarget::Stderr, Duration::ZERO);
     let sink = sink.map_err(|why| vec![format!("cannot write to the standard error: {why}")])?;
     // Only the explanation of the request matters here, so nothing is logged.
-    let log = ErrorLog::new(sink, ErrorStyle::Terminal, Level::Emergency);
+    let log = ErrorLog::new(sink, ErrorStyle::Terminal, LogLevel::Emergency);
     Ok(Front::new(Arc::new(config), Arc::new(log)))
 }

@@ -35,7 +35,7 @@ pub fn arguments(mut arguments: Vec<OsString>) -> Option<Vec<OsString>> {
 /// Replaces this process with `howdah-bench`: the one that is installed with this program, or else the one in `PATH`.
 /// Returns only if that fails.
 pub fn run<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
-    let places = installed::places(PROGRAM);
+    let places = installed::candidate_paths(PROGRAM);
     let program = places.iter().find(|path| path.is_file());
     let program = program.map_or(Path::new(PROGRAM), |path| path);
     let mut command = Command::new(program);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_the_other_program_are_passed_on_as_they_are() {
+    fn external_arguments_are_passed_on_unchanged() {
         let same = ["bench -n 5 -- http://host/", "compare --help", "bench -V"];
         for line in same {
             assert_eq!(asked(line).unwrap(), line);

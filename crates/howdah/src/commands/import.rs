@@ -5,31 +5,31 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use howdah_import::ledger::{Entry, Fate};
-use howdah_import::{EMPTY_ROOT, Format, Import, Request};
+use howdah_import::ledger::{LedgerEntry, OutcomeKind};
+use howdah_import::{ConfigFormat, EMPTY_ROOT, ImportRequest, ImportResult};
 use howdah_server::static_file::mime;
 
 use super::check;
-use super::import_answers::{self, SiteAnswers};
+use super::import_responses::{self, SiteResponses};
 use super::new_files::{self, NewFile};
-use crate::arguments::{self, ImportCommand, ImportOutput, ImportServer};
+use crate::arguments::{self, ImportCommand, ImportOutput, ImportServerArguments};
 use crate::config::identity::web_user;
 use crate::{exit, sys};
 
 /// Runs `howdah import`.
-pub fn run(import: arguments::Import) -> ExitCode {
+pub fn run(import: arguments::ImportArguments) -> ExitCode {
     let (format, server) = match import.command {
         None => return super::import_verify::run(&import.verify),
-        Some(ImportCommand::Nginx(server)) => (Format::Nginx, server),
-        Some(ImportCommand::Apache(server)) => (Format::Apache, server),
+        Some(ImportCommand::Nginx(server)) => (ConfigFormat::Nginx, server),
+        Some(ImportCommand::Apache(server)) => (ConfigFormat::Apache, server),
         Some(ImportCommand::PhpFpm(fpm)) => {
-            let server = ImportServer {
+            let server = ImportServerArguments {
                 paths: fpm.paths,
                 php_fpm: Vec::new(),
                 prefix: None,
                 output: fpm.output,
             };
-            (Format::PhpFpm, server)
+            (ConfigFormat::PhpFpm, server)
         }
     };
     let output = server.output;
@@ -38,7 +38,7 @@ pub fn run(import: arguments::Import) -> ExitCode {
         eprintln!("howdah: {why}");
         return exit::failed();
     }
-    let request = Request {
+    let request = ImportRequest {
         format,
         paths: server.paths,
         prefix: server.prefix,
@@ -62,12 +62,12 @@ pub fn run(import: arguments::Import) -> ExitCode {
         return exit::failed();
     }
     let mistakes = check::mistakes(&output.file);
-    let sites = import_answers::ask(&output.file);
+    let sites = import_responses::explain_sites_of_file(&output.file);
     let code = match output.json {
-        true => super::answer(&json(&output.file, &list, &import, &mistakes, &sites)),
+        true => super::print_output(&json(&output.file, &list, &import, &mistakes, &sites)),
         false => {
-            let answers = import_answers::table(&sites, &output.file);
-            super::answer(&(summary(&output.file, &list, &import) + &answers))
+            let answers = import_responses::table(&sites, &output.file);
+            super::print_output(&(summary(&output.file, &list, &import) + &answers))
         }
     };
     let problems: Vec<&String> = sites.iter().filter_map(|s| s.problem.as_ref()).collect();
@@ -98,7 +98,7 @@ fn list_beside(file: &Path) -> PathBuf {
     name.into()
 }
 
-fn write(output: &ImportOutput, list: &Path, import: &Import) -> Result<(), String> {
+fn write(output: &ImportOutput, list: &Path, import: &ImportResult) -> Result<(), String> {
     if import.needs_empty_root {
         let beside = output.file.parent().unwrap_or(Path::new(""));
         let root = beside.join(EMPTY_ROOT);
@@ -110,7 +110,7 @@ fn write(output: &ImportOutput, list: &Path, import: &Import) -> Result<(), Stri
     new_files::write(&files, None, output.force)
 }
 
-fn summary(file: &Path, list: &Path, import: &Import) -> String {
+fn summary(file: &Path, list: &Path, import: &ImportResult) -> String {
     let counts = import.counts;
     let mut text = format!(
         "{}: {} and {}\n{} directives: {} carried over ({} with a difference), {} without a meaning here, {} not carried over\n",
@@ -119,14 +119,14 @@ fn summary(file: &Path, list: &Path, import: &Import) -> String {
         check::counted(import.pools, "pool"),
         counts.total(),
         counts.carried,
-        counts.remarks,
-        counts.moot,
-        counts.listed,
+        counts.different,
+        counts.irrelevant,
+        counts.missing,
     );
-    if counts.protecting > 0 {
+    if counts.missing_protections > 0 {
         text += &format!(
             "{} of these closed or limited something: see to them before you go live\n",
-            counts.protecting
+            counts.missing_protections
         );
     }
     text + &format!(
@@ -139,17 +139,17 @@ fn summary(file: &Path, list: &Path, import: &Import) -> String {
 fn json(
     file: &Path,
     list: &Path,
-    import: &Import,
+    import: &ImportResult,
     mistakes: &[String],
-    sites: &[SiteAnswers],
+    sites: &[SiteResponses],
 ) -> String {
-    let entry = |entry: &Entry| {
+    let entry = |entry: &LedgerEntry| {
         let outcome = &entry.outcome;
-        let (word, notes): (_, Vec<&str>) = match outcome.fate() {
-            Fate::Carried => ("carried", Vec::new()),
-            Fate::Different => ("different", borrowed(&outcome.remarks)),
-            Fate::Listed => ("listed", borrowed(&outcome.needs)),
-            Fate::Moot => ("moot", outcome.moot.into_iter().collect()),
+        let (word, notes): (_, Vec<&str>) = match outcome.kind() {
+            OutcomeKind::Carried => ("carried", Vec::new()),
+            OutcomeKind::Different => ("different", borrowed(&outcome.remarks)),
+            OutcomeKind::Missing => ("listed", borrowed(&outcome.needs)),
+            OutcomeKind::Irrelevant => ("moot", outcome.irrelevant.into_iter().collect()),
         };
         serde_json::json!({
             "file": &*entry.place.file,
@@ -160,8 +160,8 @@ fn json(
             "notes": notes,
         })
     };
-    let answers = |site: &SiteAnswers| {
-        let urls = site.answers.iter().map(
+    let answers = |site: &SiteResponses| {
+        let urls = site.explanations.iter().map(
             |explained| serde_json::json!({ "url": explained.url, "answer": explained.answer }),
         );
         serde_json::json!({
@@ -177,10 +177,10 @@ fn json(
         "sites": import.sites,
         "pools": import.pools,
         "carried": counts.carried,
-        "different": counts.remarks,
-        "moot": counts.moot,
-        "listed": counts.listed,
-        "protecting": counts.protecting,
+        "different": counts.different,
+        "moot": counts.irrelevant,
+        "listed": counts.missing,
+        "protecting": counts.missing_protections,
         "mistakes": mistakes,
         "answers": sites.iter().map(answers).collect::<Vec<_>>(),
         "directives": import.entries.iter().map(entry).collect::<Vec<_>>(),
@@ -196,12 +196,12 @@ fn borrowed(texts: &[String]) -> Vec<&str> {
 mod tests {
     use std::path::Path;
 
-    use crate::arguments::Serve;
-    use crate::config::{self, Source, Validation};
+    use crate::arguments::ServeArguments;
+    use crate::config::{self, ConfigSource, Validation};
 
     /// Checks that a written configuration has no mistakes, even if parts of the input are missing or doubled.
     #[test]
-    fn what_is_written_has_no_mistakes() {
+    fn import_writes_a_configuration_without_mistakes() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = folder.join("../../fuzz/corpus/import_configuration");
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -219,14 +219,22 @@ mod tests {
     }
 
     fn check(text: &str) {
-        use howdah_import::Format;
-        for format in [Format::Nginx, Format::Apache, Format::PhpFpm] {
+        use howdah_import::ConfigFormat;
+        for format in [
+            ConfigFormat::Nginx,
+            ConfigFormat::Apache,
+            ConfigFormat::PhpFpm,
+        ] {
             let Ok(import) = howdah_import::import_text(format, text) else {
                 continue;
             };
-            let source = Source::of("howdah.toml", import.configuration.clone());
+            let source = ConfigSource::from_text("howdah.toml", import.configuration.clone());
             // The roots, users and sockets of this machine are not checked.
-            let loaded = config::load(&Serve::default(), Some(&source), Validation::Trusted);
+            let loaded = config::load(
+                &ServeArguments::default(),
+                Some(&source),
+                Validation::Trusted,
+            );
             let of_the_machine = |mistake: &String| mistake.contains("No such file");
             let mut mistakes = loaded.settings.err().unwrap_or_default();
             mistakes.retain(|mistake| !of_the_machine(mistake));

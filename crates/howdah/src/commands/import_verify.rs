@@ -6,20 +6,21 @@ use std::io::BufReader;
 use std::path::Path;
 use std::process::ExitCode;
 
-use howdah_import::verify::client::Server;
-use howdah_import::verify::log::{self, Log};
-use howdah_import::verify::{Comparison, Difference};
+use howdah_import::verify::client::VerifyServer;
+use howdah_import::verify::log::{self, AccessLogRequests};
+use howdah_import::verify::{ResponseDifference, ServerComparison};
 
-use crate::arguments::ImportVerify;
+use crate::arguments::ImportVerifyArguments;
 use crate::exit;
 
 /// Runs `howdah import --verify`.
-pub fn run(arguments: &ImportVerify) -> ExitCode {
+pub fn run(arguments: &ImportVerifyArguments) -> ExitCode {
     let (Some(path), Some(old)) = (&arguments.verify, &arguments.old) else {
         eprintln!("howdah: name the access log (--verify) and the server that serves now (--old)");
         return exit::failed();
     };
-    let servers = Server::parse(old).and_then(|old| Ok((old, Server::parse(&arguments.new)?)));
+    let servers =
+        VerifyServer::parse(old).and_then(|old| Ok((old, VerifyServer::parse(&arguments.new)?)));
     let (old, new) = match servers {
         Ok(servers) => servers,
         Err(why) => {
@@ -34,14 +35,14 @@ pub fn run(arguments: &ImportVerify) -> ExitCode {
             return exit::configuration();
         }
     };
-    let comparison = Comparison {
+    let comparison = ServerComparison {
         old,
         new,
         host: arguments.host.clone(),
         headers: arguments.header.clone(),
     };
     let asked = log.requests.len().min(arguments.most);
-    let mut differences: Vec<(Difference, u64)> = Vec::new();
+    let mut differences: Vec<(ResponseDifference, u64)> = Vec::new();
     for (request, times) in &log.requests[..asked] {
         match comparison.compare(request) {
             Ok(None) => {}
@@ -56,14 +57,14 @@ pub fn run(arguments: &ImportVerify) -> ExitCode {
         true => json(&log, asked, &differences),
         false => lines(&log, asked, &differences),
     };
-    let code = super::answer(&text);
+    let code = super::print_output(&text);
     match differences.is_empty() {
         true => code,
         false => exit::failed(),
     }
 }
 
-fn read(path: &Path) -> Result<Log, String> {
+fn read(path: &Path) -> Result<AccessLogRequests, String> {
     let cannot = |error| format!("cannot read {}: {error}", path.display());
     let file = File::open(path).map_err(cannot)?;
     let found = log::read(BufReader::new(file)).map_err(cannot)?;
@@ -76,7 +77,11 @@ fn read(path: &Path) -> Result<Log, String> {
     }
 }
 
-fn lines(log: &Log, asked: usize, differences: &[(Difference, u64)]) -> String {
+fn lines(
+    log: &AccessLogRequests,
+    asked: usize,
+    differences: &[(ResponseDifference, u64)],
+) -> String {
     let mut text = String::new();
     let or_none = |value: &str| match value {
         "" => "none".to_owned(),
@@ -103,7 +108,7 @@ fn lines(log: &Log, asked: usize, differences: &[(Difference, u64)]) -> String {
     }
     for (number, what) in [
         (log.other_methods, "with another method"),
-        (log.strange, "that are not requests"),
+        (log.malformed, "that are not requests"),
     ] {
         if number > 0 {
             text += &format!("; {number} lines {what} were skipped");
@@ -112,9 +117,13 @@ fn lines(log: &Log, asked: usize, differences: &[(Difference, u64)]) -> String {
     text
 }
 
-fn json(log: &Log, asked: usize, differences: &[(Difference, u64)]) -> String {
+fn json(
+    log: &AccessLogRequests,
+    asked: usize,
+    differences: &[(ResponseDifference, u64)],
+) -> String {
     let fact = |(name, old, new): &(String, String, String)| serde_json::json!({ "name": name, "old": old, "new": new });
-    let difference = |(difference, times): &(Difference, u64)| {
+    let difference = |(difference, times): &(ResponseDifference, u64)| {
         let request = &difference.asked;
         serde_json::json!({
             "method": request.method,
@@ -128,7 +137,7 @@ fn json(log: &Log, asked: usize, differences: &[(Difference, u64)]) -> String {
         "asked": asked,
         "not_asked": log.requests.len() - asked,
         "other_methods": log.other_methods,
-        "strange": log.strange,
+        "strange": log.malformed,
         "differences": differences.iter().map(difference).collect::<Vec<_>>(),
     });
     format!("{value:#}")

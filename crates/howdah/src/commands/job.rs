@@ -5,21 +5,25 @@ use std::time::{Duration, SystemTime};
 
 use howdah_server::admin::jobs::{self, JobStatus};
 
-use super::client::{Wait, ask};
-use crate::arguments::{Job, JobCommand, JobTarget};
+use super::client::{ResponseWait, send_request};
+use crate::arguments::{JobArguments, JobCommand, JobTarget};
 use crate::exit;
 use crate::jobs::settings;
-use crate::master::control::Ask;
+use crate::master::control::ControlRequest;
 
 /// How long the master may take for a response that needs no further work.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `howdah job …`.
-pub fn run(job: Job) -> ExitCode {
+pub fn run(job: JobArguments) -> ExitCode {
     match job.command {
         JobCommand::List(list) => {
-            let question = Ask::Jobs { ask: None };
-            let answer = match ask(&list.target, &question, Wait::AtMost(PATIENCE)) {
+            let question = ControlRequest::Jobs { ask: None };
+            let answer = match send_request(
+                &list.target,
+                &question,
+                ResponseWait::AtMost(RESPONSE_TIMEOUT),
+            ) {
                 Ok(answer) => answer,
                 Err(why) => {
                     eprintln!("howdah: {why}");
@@ -27,32 +31,32 @@ pub fn run(job: Job) -> ExitCode {
                 }
             };
             if list.json {
-                return super::answer(&serde_json::json!(answer.jobs).to_string());
+                return super::print_output(&serde_json::json!(answer.jobs).to_string());
             }
-            super::answer(&shown(&answer.jobs))
+            super::print_output(&format_jobs(&answer.jobs))
         }
-        JobCommand::Run(JobTarget { target, name }) => super::tell(ask(
+        JobCommand::Run(JobTarget { target, name }) => super::print_outcome(send_request(
             &target,
-            &wanted(settings::JobCommand::Run { job: name }),
-            Wait::WhileItLives,
+            &job_request(settings::JobControlCommand::Run { job: name }),
+            ResponseWait::WhileMasterLives,
         )),
-        JobCommand::Stop(JobTarget { target, name }) => super::tell(ask(
+        JobCommand::Stop(JobTarget { target, name }) => super::print_outcome(send_request(
             &target,
-            &wanted(settings::JobCommand::Stop { job: name }),
-            Wait::WhileItLives,
+            &job_request(settings::JobControlCommand::Stop { job: name }),
+            ResponseWait::WhileMasterLives,
         )),
     }
 }
 
-fn wanted(command: settings::JobCommand) -> Ask {
-    Ask::Jobs { ask: Some(command) }
+fn job_request(command: settings::JobControlCommand) -> ControlRequest {
+    ControlRequest::Jobs { ask: Some(command) }
 }
 
-fn shown(all: &[JobStatus]) -> String {
+fn format_jobs(all: &[JobStatus]) -> String {
     if all.is_empty() {
         return "there are no jobs".to_owned();
     }
     let mut text = String::new();
-    jobs::text(&mut text, all, jobs::seconds(SystemTime::now()));
+    jobs::append_text(&mut text, all, jobs::unix_seconds(SystemTime::now()));
     text.trim_end().to_owned()
 }

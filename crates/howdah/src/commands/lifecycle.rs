@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::client::{Wait, ask};
-use crate::arguments::{Stop, Target};
+use super::client::{ResponseWait, send_request};
+use crate::arguments::{ServerTarget, StopArguments};
 use crate::config::value::milliseconds;
 use crate::exit;
-use crate::master::control::{Answer, Ask};
+use crate::master::control::{ControlRequest, ControlResponse};
 
-fn print_answer(answer: Result<Answer, String>, not: &str) -> ExitCode {
+fn print_response(answer: Result<ControlResponse, String>, not: &str) -> ExitCode {
     let answer = match answer {
         Ok(answer) => answer,
         Err(why) => {
@@ -21,7 +21,7 @@ fn print_answer(answer: Result<Answer, String>, not: &str) -> ExitCode {
         eprintln!("advice: {advice}");
     }
     if answer.ok {
-        return super::answer(&answer.message);
+        return super::print_output(&answer.message);
     }
     for mistake in &answer.mistakes {
         eprintln!("{mistake}");
@@ -38,24 +38,32 @@ fn print_answer(answer: Result<Answer, String>, not: &str) -> ExitCode {
 }
 
 /// Runs `howdah reload`. Returns when the new configuration is served or refused.
-pub fn reload(target: &Target) -> ExitCode {
+pub fn reload(target: &ServerTarget) -> ExitCode {
     // The server limits how long this takes, because the start of PHP has its own limit (timeouts.start).
-    print_answer(
-        ask(target, &Ask::Reload, Wait::WhileItLives),
+    print_response(
+        send_request(
+            target,
+            &ControlRequest::Reload,
+            ResponseWait::WhileMasterLives,
+        ),
         "reloaded; the configuration before stays in use",
     )
 }
 
 /// Runs `howdah upgrade`. Returns when the front of the new program serves, or when the upgrade is refused.
-pub fn upgrade(target: &Target) -> ExitCode {
-    print_answer(
-        ask(target, &Ask::Upgrade, Wait::WhileItLives),
+pub fn upgrade(target: &ServerTarget) -> ExitCode {
+    print_response(
+        send_request(
+            target,
+            &ControlRequest::Upgrade,
+            ResponseWait::WhileMasterLives,
+        ),
         "upgraded; the program before serves on",
     )
 }
 
 /// Runs `howdah stop`. Returns when the server has exited.
-pub fn stop(stop: &Stop) -> ExitCode {
+pub fn stop(stop: &StopArguments) -> ExitCode {
     let limit_ms = match &stop.timeout {
         None => None,
         Some(text) => match milliseconds(text) {
@@ -66,8 +74,11 @@ pub fn stop(stop: &Stop) -> ExitCode {
             }
         },
     };
-    let wait = limit_ms.map_or(Wait::WhileItLives, |ms| {
-        Wait::AtMost(Duration::from_millis(ms) + Duration::from_secs(10))
+    let wait = limit_ms.map_or(ResponseWait::WhileMasterLives, |ms| {
+        ResponseWait::AtMost(Duration::from_millis(ms) + Duration::from_secs(10))
     });
-    print_answer(ask(&stop.target, &Ask::Stop { limit_ms }, wait), "stopped")
+    print_response(
+        send_request(&stop.target, &ControlRequest::Stop { limit_ms }, wait),
+        "stopped",
+    )
 }

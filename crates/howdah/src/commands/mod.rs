@@ -13,7 +13,7 @@ pub mod dashboard;
 pub mod explain;
 pub mod external;
 pub mod import;
-mod import_answers;
+mod import_responses;
 mod import_verify;
 pub mod init;
 pub mod job;
@@ -30,14 +30,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::config::environment::Environment;
+use crate::config::environment::EnvironmentOptions;
 use crate::config::php_variables;
-use crate::master::control::Answer;
+use crate::master::control::ControlResponse;
 use crate::{exit, php};
 
 /// Prints the output of a command and returns the exit code. A reader that closes the pipe early (`| head`) is not a
 /// failure, but a full disk is.
-fn answer(text: &str) -> ExitCode {
+fn print_output(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
     let written = write!(out, "{text}{end}").and_then(|()| out.flush());
@@ -51,9 +51,9 @@ fn answer(text: &str) -> ExitCode {
 }
 
 /// Prints what a server has done, or why it has failed.
-fn tell(answered: Result<Answer, String>) -> ExitCode {
+fn print_outcome(answered: Result<ControlResponse, String>) -> ExitCode {
     match answered {
-        Ok(done) if done.ok => answer(&done.message),
+        Ok(done) if done.ok => print_output(&done.message),
         Ok(refused) => {
             eprintln!("howdah: {}", refused.message);
             exit::failed()
@@ -72,8 +72,8 @@ fn settings_of_variables(
     program: &Path,
     php_ini: Option<&Path>,
 ) -> Result<Vec<(String, String)>, String> {
-    let variables = Environment::of_process().php;
-    let meaning = php_variables::settings(&variables, program, php_ini)?;
+    let variables = EnvironmentOptions::of_process().php;
+    let meaning = php_variables::settings_of_variables(&variables, program, php_ini)?;
     for advice in meaning.advice {
         eprintln!("howdah {command}: {advice}");
     }
@@ -88,14 +88,14 @@ pub fn version() -> ExitCode {
         Ok((program, version))
     });
     match found {
-        Ok((program, version)) => answer(&format!(
+        Ok((program, version)) => print_output(&format!(
             "{ours}\nphp {} {} ({})",
             version.php,
             version.thread_safety,
             program.display()
         )),
         Err(why) => {
-            answer(ours);
+            print_output(ours);
             eprintln!("howdah: {why}");
             exit::php()
         }

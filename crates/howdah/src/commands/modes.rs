@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::arguments::Modes;
+use crate::arguments::ModesArguments;
 use crate::config::programs;
 use crate::{exit, php};
 
 /// A mode, and whether it works on this machine.
 #[derive(Debug, Serialize)]
-struct Row {
+struct ModeRow {
     mode: &'static str,
     /// A description in one sentence.
     what: &'static str,
@@ -31,48 +31,48 @@ struct Row {
 }
 
 /// Whether a requirement is met, with an explanation.
-struct Found {
+struct Availability {
     runs: bool,
     here: String,
 }
 
 /// Runs `howdah modes`.
-pub fn run(arguments: &Modes) -> ExitCode {
+pub fn run(arguments: &ModesArguments) -> ExitCode {
     let rows = rows(&howdah_php(), &php_cgi(), &php_fpm(Path::new("/run")));
     if arguments.json {
         match serde_json::to_string_pretty(&rows) {
-            Ok(text) => super::answer(&text),
+            Ok(text) => super::print_output(&text),
             Err(error) => {
                 eprintln!("howdah: {error}");
                 exit::failed()
             }
         }
     } else {
-        super::answer(&table(&rows))
+        super::print_output(&table(&rows))
     }
 }
 
-fn howdah_php() -> Found {
+fn howdah_php() -> Availability {
     let found = php::find(None).and_then(|program| {
         let version = php::check(&program)?;
         Ok(format!("PHP {} ({})", version.php, program.display()))
     });
     match found {
-        Ok(here) => Found { runs: true, here },
-        Err(why) => Found {
+        Ok(here) => Availability { runs: true, here },
+        Err(why) => Availability {
             runs: false,
             here: why.to_string(),
         },
     }
 }
 
-fn php_cgi() -> Found {
-    match programs::find("php-cgi") {
-        Some(path) => Found {
+fn php_cgi() -> Availability {
+    match programs::find_executable("php-cgi") {
+        Some(path) => Availability {
             runs: true,
             here: path.display().to_string(),
         },
-        None => Found {
+        None => Availability {
             runs: false,
             here: "there is no php-cgi in PATH".to_owned(),
         },
@@ -80,7 +80,7 @@ fn php_cgi() -> Found {
 }
 
 /// Looks for php-fpm's sockets in the directories that distributions use.
-fn php_fpm(run: &Path) -> Found {
+fn php_fpm(run: &Path) -> Availability {
     let directories = [run.join("php"), run.join("php-fpm"), run.to_owned()];
     let entries = directories.iter().filter_map(|d| std::fs::read_dir(d).ok());
     let sockets: Vec<PathBuf> = entries
@@ -106,14 +106,14 @@ fn php_fpm(run: &Path) -> Found {
             run.display()
         ),
     };
-    Found {
+    Availability {
         runs: !answering.is_empty(),
         here,
     }
 }
 
-fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
-    let row = |mode, found: &Found, install| Row {
+fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<ModeRow> {
+    let row = |mode, found: &Availability, install| ModeRow {
         mode,
         what: "",
         needs: "",
@@ -127,7 +127,7 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
     const EMBED: &str = "apt install libphp-embed";
     const CGI: &str = "apt install php-cgi";
     vec![
-        Row {
+        ModeRow {
             what: "PHP in processes that Howdah forks, one request at a time in each",
             needs: "howdah-php beside howdah",
             costs: "least of all modes but worker: requests are passed in shared memory",
@@ -135,7 +135,7 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
             command: "howdah serve DIR",
             ..row("embed", embed, EMBED)
         },
-        Row {
+        ModeRow {
             what: "as embed, but the application stays in memory between requests",
             needs: "howdah-php, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
             costs: "no boot per request; memory for each application",
@@ -143,7 +143,7 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
             command: "howdah serve --worker SCRIPT DIR",
             ..row("worker", embed, EMBED)
         },
-        Row {
+        ModeRow {
             what: "a script written for Swoole's HTTP server",
             needs: "howdah-php",
             costs: "as worker",
@@ -151,7 +151,7 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
             command: "howdah run SCRIPT",
             ..row("swoole", embed, EMBED)
         },
-        Row {
+        ModeRow {
             what: "PHP in a FastCGI server that you run: php-fpm, php-cgi or another",
             needs: "the server's address",
             costs: "a socket, and two processes to wake for each request",
@@ -159,7 +159,7 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
             command: "howdah serve --mode fastcgi --fastcgi unix:/run/php/php-fpm.sock DIR",
             ..row("fastcgi", fpm, "apt install php-fpm")
         },
-        Row {
+        ModeRow {
             what: "FastCGI programs that Howdah starts and supervises, as mod_fcgid does",
             needs: "php-cgi, or another program that speaks FastCGI",
             costs: "as fastcgi",
@@ -167,7 +167,7 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
             command: "howdah serve --mode pool DIR",
             ..row("pool", cgi, CGI)
         },
-        Row {
+        ModeRow {
             what: "a process for each request: PHP, Perl, Python, C, shell",
             needs: "php-cgi for PHP; programs of other kinds need nothing",
             costs: "the start of a process for each request: tens of milliseconds for PHP",
@@ -178,7 +178,7 @@ fn rows(embed: &Found, cgi: &Found, fpm: &Found) -> Vec<Row> {
     ]
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[ModeRow]) -> String {
     let mut out = String::new();
     for row in rows {
         let state = if row.runs { "yes" } else { "no " };
@@ -203,15 +203,15 @@ fn table(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
-    fn found(runs: bool) -> Found {
-        Found {
+    fn found(runs: bool) -> Availability {
+        Availability {
             runs,
             here: "found".to_owned(),
         }
     }
 
     #[test]
-    fn what_is_missing_comes_with_the_command_that_installs_it() {
+    fn modes_name_the_command_that_installs_what_is_missing() {
         let rows = rows(&found(true), &found(false), &found(false));
         let install = |mode: &str| rows.iter().find(|row| row.mode == mode).unwrap().install;
         assert_eq!(install("embed"), None);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_counts_only_if_somebody_answers() {
+    fn modes_count_a_php_fpm_socket_only_if_it_accepts_connections() {
         let directory = std::env::temp_dir().join(format!("howdah-modes-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("php")).unwrap();
         assert!(!php_fpm(&directory).runs);

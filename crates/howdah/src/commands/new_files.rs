@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use howdah_os::files::create_beside;
 
 /// The mode of the files, which may contain database passwords.
-const MODE: u32 = 0o640;
+const FILE_MODE: u32 = 0o640;
 
 /// The path of a file and its content.
 pub type NewFile<'a> = (&'a Path, &'a str);
@@ -34,22 +34,22 @@ pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
 
 /// Writes the files in this order. `group` may read them; `None` stands for the group of the process.
 pub fn write(files: &[NewFile<'_>], group: Option<u32>, overwrite: bool) -> Result<(), String> {
-    let mut written = Written::default();
+    let mut written = UncommittedFiles::default();
     let mut staged = Vec::new();
     for (path, text) in files {
         let new = written.stage(path, text, group);
-        staged.push((*path, new.map_err(|error| cannot(path, &error))?));
+        staged.push((*path, new.map_err(|error| write_error(path, &error))?));
     }
     for (path, new) in staged {
         written
             .place(&new, path, overwrite)
-            .map_err(|error| cannot(path, &error))?;
+            .map_err(|error| write_error(path, &error))?;
     }
-    written.complete();
+    written.commit();
     Ok(())
 }
 
-fn cannot(path: &Path, error: &io::Error) -> String {
+fn write_error(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -61,16 +61,16 @@ fn cannot(path: &Path, error: &io::Error) -> String {
 
 /// The files that have been written so far. If this is dropped before it is complete, the previous state is restored.
 #[derive(Default)]
-struct Written {
+struct UncommittedFiles {
     new: Vec<PathBuf>,
     /// Files that have received their final name, with the path of the former file of that name.
     placed: Vec<(PathBuf, Option<PathBuf>)>,
 }
 
-impl Written {
+impl UncommittedFiles {
     /// Writes a file beside its final path, under a name that begins with a dot, because servers do not send dotfiles.
     fn stage(&mut self, path: &Path, text: &str, group: Option<u32>) -> io::Result<PathBuf> {
-        let (mut file, new) = create_beside(path, MODE)?;
+        let (mut file, new) = create_beside(path, FILE_MODE)?;
         self.new.push(new.clone());
         if let Some(group) = group {
             std::os::unix::fs::fchown(&file, None, Some(group))?;
@@ -97,12 +97,12 @@ impl Written {
         Ok(())
     }
 
-    fn complete(mut self) {
+    fn commit(mut self) {
         self.placed.clear();
     }
 }
 
-impl Drop for Written {
+impl Drop for UncommittedFiles {
     fn drop(&mut self) {
         for (path, former) in &self.placed {
             let _ = match former {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_written_or_none() {
+    fn new_files_are_all_written_or_none() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let (one, two, missing) = (at("one"), at("two"), at("none/three"));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_overwritten_only_if_that_is_wanted() {
+    fn new_files_overwrite_only_on_request() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("howdah.toml");
         let refused = |overwrite| refuse_existing(&[&file], overwrite).err();

@@ -4,11 +4,11 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use crate::arguments::Run;
+use crate::arguments::RunArguments;
 use crate::{exit, php};
 
 /// Replaces this process. Returns only if that fails.
-pub fn run(run: &Run) -> ExitCode {
+pub fn run(run: &RunArguments) -> ExitCode {
     let program = match php::find(None).and_then(|p| php::check(&p).map(|_| p)) {
         Ok(program) => program,
         Err(why) => {

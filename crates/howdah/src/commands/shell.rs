@@ -7,20 +7,20 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use super::answer;
-use crate::arguments::{Arguments, Completion, Man};
+use super::print_output;
+use crate::arguments::{CommandLineArguments, CompletionArguments, ManArguments};
 use crate::exit;
 
 /// Runs `howdah completion SHELL`.
-pub fn complete(arguments: &Completion) -> ExitCode {
+pub fn complete(arguments: &CompletionArguments) -> ExitCode {
     let mut text = Vec::new();
-    let mut command = Arguments::command();
+    let mut command = CommandLineArguments::command();
     clap_complete::generate(arguments.shell, &mut command, "howdah", &mut text);
-    answer(&String::from_utf8_lossy(&text))
+    print_output(&String::from_utf8_lossy(&text))
 }
 
 /// Runs `howdah man DIRECTORY`, which writes a page for the program and one for each command, such as `howdah-serve.1`.
-pub fn manual(arguments: &Man) -> ExitCode {
+pub fn manual(arguments: &ManArguments) -> ExitCode {
     match write_pages(&arguments.directory) {
         Ok(()) => exit::done(),
         Err(error) => {
@@ -32,6 +32,6 @@ pub fn manual(arguments: &Man) -> ExitCode {
 }
 
 fn write_pages(directory: &Path) -> io::Result<()> {
-    let command = Arguments::command().version(env!("CARGO_PKG_VERSION"));
+    let command = CommandLineArguments::command().version(env!("CARGO_PKG_VERSION"));
     clap_mangen::generate_to(command.disable_help_subcommand(true), directory)
 }

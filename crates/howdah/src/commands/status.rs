@@ -8,20 +8,20 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::cert;
-use super::client::{Wait, ask};
+use super::client::{ResponseWait, send_request};
 use super::watch;
-use crate::arguments::Status;
+use crate::arguments::StatusArguments;
 use crate::exit;
-use crate::master::control::{Answer, Ask};
+use crate::master::control::{ControlRequest, ControlResponse};
 
 /// Runs `howdah status`.
-pub fn run(status: &Status) -> ExitCode {
+pub fn run(status: &StatusArguments) -> ExitCode {
     if status.watch {
         return watch::run(&status.target);
     }
     let seconds = if status.quick { 3 } else { 10 };
-    let wait = Wait::AtMost(Duration::from_secs(seconds));
-    let answer = ask(&status.target, &Ask::Status, wait);
+    let wait = ResponseWait::AtMost(Duration::from_secs(seconds));
+    let answer = send_request(&status.target, &ControlRequest::Status, wait);
     let answer = match answer {
         Ok(answer) => answer,
         Err(why) => {
@@ -36,7 +36,7 @@ pub fn run(status: &Status) -> ExitCode {
     if status.quick {
         return quick(server);
     }
-    super::answer(&match status.json {
+    super::print_output(&match status.json {
         true => json(&answer, server).to_string(),
         false => text(&answer, server),
     })
@@ -47,7 +47,7 @@ fn quick(server: &Value) -> ExitCode {
     let pools = server["pools"].as_array().map_or(&[][..], Vec::as_slice);
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if pools.iter().any(|pool| pool["state"] == "Ready") {
-        return super::answer("serving");
+        return super::print_output("serving");
     }
     let states = pools
         .iter()
@@ -63,7 +63,7 @@ fn quick(server: &Value) -> ExitCode {
 }
 
 /// Returns the server's status together with what the master knows.
-fn json(answer: &Answer, server: &Value) -> Value {
+fn json(answer: &ControlResponse, server: &Value) -> Value {
     let mut whole = server.clone();
     if let Value::Object(fields) = &mut whole {
         fields.insert("master".to_owned(), answer.master.into());
@@ -82,7 +82,7 @@ fn json(answer: &Answer, server: &Value) -> Value {
 }
 
 /// Returns what the master knows, followed by the front's status as its status page shows it.
-fn text(answer: &Answer, server: &Value) -> String {
+fn text(answer: &ControlResponse, server: &Value) -> String {
     let mut out = format!(
         "master process {}, configuration {}",
         answer.master, answer.generation
@@ -91,7 +91,7 @@ fn text(answer: &Answer, server: &Value) -> String {
         let (listen, directories) = (facts.listen.join(" "), facts.directories());
         out += &format!("\nlistening on {listen}; serves {directories}");
     }
-    for line in cert::lines(&cert::statuses(answer), SystemTime::now()) {
+    for line in cert::status_lines(&cert::statuses(answer), SystemTime::now()) {
         out += &format!("\n{line}");
     }
     out.push('\n');

@@ -8,23 +8,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use howdah_acme::{Authority, names};
-use howdah_executor::Mode;
+use howdah_acme::{AcmeAuthority, names};
+use howdah_executor::PoolMode;
 use howdah_http::listener::ListenAddress;
 use howdah_server::site::SiteConfig;
 use howdah_server::site::config::HostPattern;
 
-use super::environment::Environment;
-use super::identity::{self, Identity};
+use super::environment::EnvironmentOptions;
+use super::identity::{self, ServerIdentity};
 use super::mistake::Mistakes;
-use super::reader::{Section, Validation};
-use super::{Listen, Source};
-use crate::arguments::Serve;
+use super::reader::{ConfigSection, Validation};
+use super::{ConfigSource, ListenSettings};
+use crate::arguments::ServeArguments;
 use crate::master::certificate_directory;
 use crate::sys;
 
 /// The authorities that can be named by a word.
-const KNOWN: &[(&str, &str)] = &[
+const KNOWN_AUTHORITIES: &[(&str, &str)] = &[
     (
         "letsencrypt",
         "https://acme-v02.api.letsencrypt.org/directory",
@@ -37,14 +37,17 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 /// Adds the addresses and the user that `--domain` implies if they are not configured. Returns what the administrator
 /// should know about these choices. It is called once, by the master, so the front reads the same arguments.
-pub fn complete(arguments: &mut Serve, source: Option<&Source>) -> Vec<String> {
+pub fn complete_arguments(
+    arguments: &mut ServeArguments,
+    source: Option<&ConfigSource>,
+) -> Vec<String> {
     let mut chosen = Vec::new();
     if arguments.domain.is_empty() {
         return chosen;
     }
     let mut unheard = Mistakes::default();
     let document = source.map(|source| source.document(&mut unheard));
-    let environment = Environment::of_process();
+    let environment = EnvironmentOptions::of_process();
     let in_file = |key: &str| document.as_ref().is_some_and(|all| all.contains_key(key));
     let has = |key: &str| in_file(key) || environment.has(key);
     if arguments.listen.is_empty() && !has("listen") {
@@ -59,7 +62,9 @@ pub fn complete(arguments: &mut Serve, source: Option<&Source>) -> Vec<String> {
 }
 
 fn addresses(domains: &[String]) -> Vec<String> {
-    let local = domains.iter().all(|name| names::is_local(&host_of(name)));
+    let local = domains
+        .iter()
+        .all(|name| names::needs_local_authority(&certificate_name(name)));
     let has_ipv6 = || fs::read_to_string("/proc/net/if_inet6").is_ok_and(|text| !text.is_empty());
     let texts: &[&str] = match (local, local && !may_bind(80)) {
         (true, true) => &["127.0.0.1:8443 tls"],
@@ -77,7 +82,11 @@ fn may_bind(port: u16) -> bool {
 }
 
 /// Makes the site of the command line serve the names of `--domain`, over HTTPS only.
-pub fn of_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+pub fn add_domains_to_site(
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+    site: &mut SiteConfig,
+) {
     for name in &arguments.domain {
         let bracketed = match name.parse::<Ipv6Addr>() {
             Ok(address) => format!("[{address}]"),
@@ -95,7 +104,11 @@ pub fn of_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
 }
 
 /// Checks that `--domain` has an address for HTTPS. Without one, the site would be served without TLS, unnoticed.
-pub fn check_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, listen: &[Listen]) {
+pub fn check_command_line(
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+    listen: &[ListenSettings],
+) {
     if let Some(name) = arguments.domain.first()
         && !listen.iter().any(|listen| listen.tls)
     {
@@ -108,7 +121,7 @@ pub fn check_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, listen: 
 }
 
 /// Returns a host name as certificates contain it: an address has no brackets.
-fn host_of(text: &str) -> String {
+fn certificate_name(text: &str) -> String {
     let text = text.to_ascii_lowercase();
     let inner = text.trim_start_matches('[').trim_end_matches(']');
     match inner.parse::<IpAddr>() {
@@ -118,9 +131,9 @@ fn host_of(text: &str) -> String {
 }
 
 /// Returns the names that a site's certificates are for.
-pub fn names_of(site: &SiteConfig) -> impl Iterator<Item = String> + '_ {
+pub fn certificate_names(site: &SiteConfig) -> impl Iterator<Item = String> + '_ {
     site.hosts.iter().map(|host| match host {
-        HostPattern::Exact(name) => host_of(name),
+        HostPattern::Exact(name) => certificate_name(name),
         HostPattern::Below(parent) => format!("*{parent}"),
     })
 }
@@ -145,11 +158,11 @@ pub fn default_directory() -> PathBuf {
 
 /// Returns the settings of ordering certificates for these names, or `None` if there is nothing to order.
 pub fn settings(
-    top: &Section<'_, '_, '_>,
-    listen: &[Listen],
+    top: &ConfigSection<'_, '_, '_>,
+    listen: &[ListenSettings],
     wanted: Vec<String>,
     chosen: &mut Vec<String>,
-) -> Option<howdah_acme::Settings> {
+) -> Option<howdah_acme::AcmeSettings> {
     let section = top.section("acme", "acme");
     let file = section.file();
     let hook = section.path("dns_hook");
@@ -167,9 +180,9 @@ pub fn settings(
     }
     let mut names: Vec<String> = Vec::new();
     for name in wanted {
-        if let Err(why) = names::check(&name) {
+        if let Err(why) = names::check_name(&name) {
             file.mistake(top.place_of("site"), format!("hosts: {why}"));
-        } else if name.starts_with("*.") && !names::is_local(&name) && hook.is_none() {
+        } else if name.starts_with("*.") && !names::needs_local_authority(&name) && hook.is_none() {
             let message = format!(
                 "{name}: authorities issue certificates for wildcards only by DNS: set `dns_hook` in [acme], or name a certificate in [[site.certificate]]"
             );
@@ -184,7 +197,7 @@ pub fn settings(
     let http = listen
         .iter()
         .any(|listen| !listen.tls && matches!(listen.address, ListenAddress::Tcp(_)));
-    let settings = howdah_acme::Settings {
+    let settings = howdah_acme::AcmeSettings {
         directory: section.path("path").unwrap_or_else(default_directory),
         email: section.text("email"),
         authorities,
@@ -193,16 +206,18 @@ pub fn settings(
         http,
         names,
     };
-    explain(&settings, chosen);
+    describe_choices(&settings, chosen);
     Some(settings)
 }
 
-fn authorities(section: &Section<'_, '_, '_>) -> Vec<Authority> {
+fn authorities(section: &ConfigSection<'_, '_, '_>) -> Vec<AcmeAuthority> {
     let file = section.file();
     let keys = section.pairs("eab");
-    let mut found: Vec<Authority> = Vec::new();
+    let mut found: Vec<AcmeAuthority> = Vec::new();
     for text in section.texts("authorities") {
-        let known = KNOWN.iter().find(|(name, _)| *name == text.value);
+        let known = KNOWN_AUTHORITIES
+            .iter()
+            .find(|(name, _)| *name == text.value);
         let (name, url) = match known {
             Some((name, url)) => ((*name).to_owned(), (*url).to_owned()),
             None => {
@@ -211,7 +226,8 @@ fn authorities(section: &Section<'_, '_, '_>) -> Vec<Authority> {
                     host.to_owned()
                 });
                 let Some(host) = host.filter(|host| !host.is_empty()) else {
-                    let words: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+                    let words: Vec<&str> =
+                        KNOWN_AUTHORITIES.iter().map(|(name, _)| *name).collect();
                     let words = words.join(", ");
                     let message = format!(
                         "authorities: `{}` is unknown; known: {words}, or the URL of a directory, `https://…`",
@@ -236,7 +252,7 @@ fn authorities(section: &Section<'_, '_, '_>) -> Vec<Authority> {
             let message = "authorities: zerossl needs an account key: `zerossl = \"KEY_ID:HMAC_KEY\"` in [acme.eab]";
             file.mistake(text.place.clone(), message);
         }
-        found.push(Authority { name, url, eab });
+        found.push(AcmeAuthority { name, url, eab });
     }
     for pair in &keys {
         if !found.iter().any(|authority| authority.name == pair.value.0) {
@@ -251,12 +267,12 @@ fn authorities(section: &Section<'_, '_, '_>) -> Vec<Authority> {
 }
 
 /// Lists what the administrator has to know or do.
-fn explain(settings: &howdah_acme::Settings, chosen: &mut Vec<String>) {
+fn describe_choices(settings: &howdah_acme::AcmeSettings, chosen: &mut Vec<String>) {
     let (local, public): (Vec<&str>, Vec<&str>) = settings
         .names
         .iter()
         .map(String::as_str)
-        .partition(|name| names::is_local(name));
+        .partition(|name| names::needs_local_authority(name));
     if let Some(first) = settings.authorities.first().filter(|_| !public.is_empty()) {
         chosen.push(format!(
             "certificates of {} for {}, whose terms of service you accept; kept in {}",
@@ -277,23 +293,23 @@ fn explain(settings: &howdah_acme::Settings, chosen: &mut Vec<String>) {
 
 /// Checks the owner of the directory: no user that runs PHP may read the keys, and root should not order certificates.
 pub fn check_owner(
-    top: &Section<'_, '_, '_>,
-    settings: &howdah_acme::Settings,
-    identity: &Identity,
-    pools: &[Mode],
+    top: &ConfigSection<'_, '_, '_>,
+    settings: &howdah_acme::AcmeSettings,
+    identity: &ServerIdentity,
+    pools: &[PoolMode],
 ) {
     if top.file().validation != Validation::Full || !sys::may_change_user() {
         return;
     }
-    if let Some(why) = certificate_directory::foresee(settings) {
+    if let Some(why) = certificate_directory::foreseeable_failure(settings) {
         top.file().advise(top.place_of("acme"), why.to_string());
     }
     let Ok(meta) = fs::metadata(&settings.directory) else {
         return;
     };
-    let pools = pools.iter().filter_map(Mode::user);
+    let pools = pools.iter().filter_map(PoolMode::user);
     let users = pools.chain(identity.user.as_deref());
-    let others = users.filter_map(sys::user).map(|account| account.uid);
+    let others = users.filter_map(sys::find_user).map(|account| account.uid);
     if others.filter(|uid| *uid != 0).any(|uid| uid == meta.uid()) {
         let message = format!(
             "acme: the directory of keys {} belongs to a user that PHP runs as: chown it to root, or to howdah's own",

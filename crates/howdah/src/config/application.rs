@@ -7,16 +7,16 @@ use std::path::Path;
 use howdah_server::site::config::{SiteConfig, TryFile};
 use howdah_server::site::recognise::{Recognised, recognise};
 
-use super::reader::{Section, Validation};
-use super::site_options::usual;
+use super::reader::{ConfigSection, Validation};
+use super::site_options::default_site;
 
 /// Closes the paths that the application in the root of `site` closes, and adds advice about what else it needs.
 pub fn close_and_advise(
-    section: &Section<'_, '_, '_>,
+    section: &ConfigSection<'_, '_, '_>,
     site: &mut SiteConfig,
     chosen: &mut Vec<String>,
 ) {
-    let usual = usual(section);
+    let usual = default_site(section);
     let usual_try_files = usual.try_files.clone();
     let Ok(found) = recognise(&site.root, usual) else {
         return;
@@ -28,35 +28,39 @@ pub fn close_and_advise(
     }
     if same {
         let before = site.deny.len();
-        found.close(site);
+        found.apply_denials_to(site);
         if site.deny.len() > before {
-            chosen.push(closed(site, &found));
+            chosen.push(closed_paths_message(site, &found));
         }
     }
 }
 
-fn closed(site: &SiteConfig, found: &Recognised) -> String {
+fn closed_paths_message(site: &SiteConfig, found: &Recognised) -> String {
     let (name, application) = (&site.name, found.application);
-    let places = match found.refused.len() {
+    let places = match found.refused_patterns.len() {
         1 => "1 pattern of paths that it closes is".to_owned(),
         many => format!("{many} patterns of paths that it closes are"),
     };
     format!(
         "site `{name}`: {application} {} in {}; {places} refused, too (`howdah check {}` names them, recognise = \"off\" opens them)",
-        application.lies(),
+        application.location_verb(),
         site.root.display(),
         site.root.display(),
     )
 }
 
 fn advise(
-    section: &Section<'_, '_, '_>,
+    section: &ConfigSection<'_, '_, '_>,
     site: &SiteConfig,
     found: &Recognised,
     same: bool,
     leads_nowhere: bool,
 ) {
-    let (name, application, lies) = (&site.name, found.application, found.application.lies());
+    let (name, application, lies) = (
+        &site.name,
+        found.application,
+        found.application.location_verb(),
+    );
     let message = if !same {
         format!(
             "site `{name}`: {application} {lies} here, and should be served from {}: with this root clients can request its code",

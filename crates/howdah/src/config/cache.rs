@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use howdah_executor::Mode;
-use howdah_server::cache::{CacheConfig, PRESETS, Preset, Scheme};
+use howdah_executor::PoolMode;
+use howdah_server::cache::{CacheConfig, CacheScheme, PRESETS, Preset};
 use howdah_server::cache_config::{PurgeAccess, PurgeToken};
 use howdah_server::docroot::path::UrlPath;
 use howdah_server::site::config::SiteConfig;
@@ -11,10 +11,10 @@ use howdah_server::site::recognise::{Application, application};
 use howdah_server::site::subfolder;
 
 use super::options::Destination;
-use super::reader::{Place, Section};
+use super::reader::{ConfigSection, SourcePlace};
 use super::server::networks;
 use super::suggest;
-use crate::arguments::Serve;
+use crate::arguments::ServeArguments;
 
 /// The configuration of the pages on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct CacheDisk {
 }
 
 /// Returns the settings of the pages on disk, if `cache.path` is set.
-pub fn disk(top: &Section<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk> {
+pub fn disk(top: &ConfigSection<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk> {
     let section = top.section("cache", "cache");
     let size = section.size("disk_size").unwrap_or_default();
     // The path is made absolute, because processes of ours may run in other directories.
@@ -70,23 +70,27 @@ pub fn disk(top: &Section<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk
 }
 
 /// Returns the scheme that `--cache` or `cache` selects; `None` for off.
-fn scheme(word: &str) -> Option<Scheme> {
+fn scheme(word: &str) -> Option<CacheScheme> {
     match word {
-        "on" | "dry-run" => Some(Scheme::CleanRoom),
-        "rfc" => Some(Scheme::Rfc),
+        "on" | "dry-run" => Some(CacheScheme::CleanRoom),
+        "rfc" => Some(CacheScheme::Rfc),
         _ => None,
     }
 }
 
 /// Returns the word from the command line, checked like the option's value.
-fn typed(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String> {
+fn cache_argument(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> Option<String> {
     let word = arguments.cache.as_ref()?;
-    super::server::typed(top, "--cache", "site", "cache", word)
+    super::server::checked_argument(top, "--cache", "site", "cache", word)
 }
 
 /// Configures the cache of a directory that is served without a `[[site]]`.
-pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut SiteConfig) {
-    let Some(word) = typed(arguments, top) else {
+pub fn configure_default_site(
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+    site: &mut SiteConfig,
+) {
+    let Some(word) = cache_argument(arguments, top) else {
         return;
     };
     let Some(scheme) = scheme(&word) else {
@@ -94,29 +98,29 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
     };
     let mut cache = CacheConfig::default();
     // A section that is not in the file has every option at its default.
-    Section::new(top.file(), "site", None, None, &[]).fill(Destination::cache, &mut cache);
+    ConfigSection::new(top.file(), "site", None, None, &[]).fill(Destination::cache, &mut cache);
     cache.rules.scheme = scheme;
     cache.rules.preset = preset_of(site);
     cache.dry_run = word == "dry-run";
     site.cache = Some(cache);
-    announce(site);
+    announce_litespeed_cache(site);
     advise(top, None, site);
 }
 
 /// Configures the cache of a `[[site]]`. Its own options take precedence over the command line.
-pub fn of_section(
-    arguments: &Serve,
-    top: &Section<'_, '_, '_>,
-    section: &Section<'_, '_, '_>,
+pub fn configure_site(
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_, '_, '_>,
     site: &mut SiteConfig,
 ) {
-    let typed = typed(arguments, top).filter(|_| !section.has("cache"));
+    let typed = cache_argument(arguments, top).filter(|_| !section.has("cache"));
     let word = typed.or_else(|| section.text("cache"));
     let mut cache = CacheConfig::default();
     section.fill(Destination::cache, &mut cache);
     check_ignored_writes(section, &cache.ignore_writes);
     cache.rules.preset = preset(section, site);
-    cache.rules.never = never(section);
+    cache.rules.never = never_cached_paths(section);
     cache.purge = purge_access(section);
     let Some(word) = word else {
         return;
@@ -127,17 +131,22 @@ pub fn of_section(
     cache.rules.scheme = scheme;
     cache.dry_run = word == "dry-run";
     site.cache = Some(cache);
-    announce(site);
+    announce_litespeed_cache(site);
     advise(top, section.place_of("cache"), site);
 }
 
 /// Adds advice for modes in which PHP cannot report what a run does besides its response.
-pub fn advise_of_mode(top: &Section<'_, '_, '_>, place: Place, pools: &[Mode], site: &SiteConfig) {
+pub fn advise_of_mode(
+    top: &ConfigSection<'_, '_, '_>,
+    place: SourcePlace,
+    pools: &[PoolMode],
+    site: &SiteConfig,
+) {
     if site.cache.is_none() {
         return;
     }
     let mode = pools.iter().find(|pool| pool.name() == site.pool);
-    let Some(mode @ (Mode::FastCgi(_) | Mode::Pool(_) | Mode::Cgi(_))) = mode else {
+    let Some(mode @ (PoolMode::FastCgi(_) | PoolMode::Pool(_) | PoolMode::Cgi(_))) = mode else {
         return;
     };
     let message = format!(
@@ -151,7 +160,7 @@ pub fn advise_of_mode(top: &Section<'_, '_, '_>, place: Place, pools: &[Mode], s
 }
 
 /// Returns the settings of purging over HTTP.
-fn purge_access(section: &Section<'_, '_, '_>) -> PurgeAccess {
+fn purge_access(section: &ConfigSection<'_, '_, '_>) -> PurgeAccess {
     let mut access = PurgeAccess::default();
     access.networks = networks(section, "cache_purge_from", Some(&mut access.unix));
     if let Some(token) = section.text("cache_purge_token").filter(|t| !t.is_empty()) {
@@ -181,7 +190,7 @@ fn purge_access(section: &Section<'_, '_, '_>) -> PurgeAccess {
 /// Announces to scripts, as OpenLiteSpeed does, that there is a cache which understands `X-LiteSpeed-*`. The plugins
 /// for LiteSpeed's cache work when they find these variables (lscache_wp, litespeed-cache.php). The announced edition
 /// is one without ESI, which is not supported here either.
-fn announce(site: &mut SiteConfig) {
+fn announce_litespeed_cache(site: &mut SiteConfig) {
     for (name, value) in [
         ("X-LSCACHE", "on"),
         ("LSWS_EDITION", "Openlitespeed 1.8 (Howdah)"),
@@ -194,7 +203,7 @@ fn announce(site: &mut SiteConfig) {
 
 /// Checks the tables whose writes change no page. A star stands for a whole name, or for every name. A pattern for
 /// every name is refused, because pages would then survive every write.
-fn check_ignored_writes(section: &Section<'_, '_, '_>, patterns: &[String]) {
+fn check_ignored_writes(section: &ConfigSection<'_, '_, '_>, patterns: &[String]) {
     for pattern in patterns {
         if pattern.trim_matches('*').is_empty() {
             let message = format!(
@@ -208,7 +217,7 @@ fn check_ignored_writes(section: &Section<'_, '_, '_>, patterns: &[String]) {
 
 /// Returns `cache_never`. The paths are parsed in the same way as the router parses paths, because they are compared
 /// with those.
-fn never(section: &Section<'_, '_, '_>) -> Vec<Vec<u8>> {
+fn never_cached_paths(section: &ConfigSection<'_, '_, '_>) -> Vec<Vec<u8>> {
     let mut never = Vec::new();
     for path in section.texts("cache_never") {
         match UrlPath::parse(path.value.as_bytes()) {
@@ -225,7 +234,7 @@ fn never(section: &Section<'_, '_, '_>) -> Vec<Vec<u8>> {
     never
 }
 
-fn preset(section: &Section<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
+fn preset(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
     let name = section.text("cache_preset").unwrap_or_default();
     if name == "auto" || name.is_empty() {
         return preset_of(site);
@@ -240,7 +249,7 @@ fn preset(section: &Section<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
         section
             .file()
             .mistake(section.place_of("cache_preset"), message);
-        Preset::plain()
+        Preset::fallback()
     })
 }
 
@@ -250,10 +259,10 @@ fn preset_of(site: &SiteConfig) -> &'static Preset {
     let own = application(&site.root).ok();
     own.and_then(preset_for)
         .or_else(|| {
-            let mut below = subfolder::below(&site.root).into_iter();
+            let mut below = subfolder::applications_below(&site.root).into_iter();
             below.find_map(|found| preset_for(found.application))
         })
-        .unwrap_or_else(Preset::plain)
+        .unwrap_or_else(Preset::fallback)
 }
 
 fn preset_for(application: Application) -> Option<&'static Preset> {
@@ -272,18 +281,18 @@ fn preset_for(application: Application) -> Option<&'static Preset> {
 }
 
 /// Returns the applications in subfolders that the site's preset is not made for.
-fn others_below(site: &SiteConfig, preset: &Preset) -> Vec<String> {
-    let below = subfolder::below(&site.root).into_iter();
+fn other_applications_below(site: &SiteConfig, preset: &Preset) -> Vec<String> {
+    let below = subfolder::applications_below(&site.root).into_iter();
     below
         .filter(|found| preset_for(found.application).is_some_and(|p| p.name != preset.name))
         .map(|found| format!("{} in /{}", found.application, found.folder))
         .collect()
 }
 
-fn advise(top: &Section<'_, '_, '_>, place: Place, site: &SiteConfig) {
+fn advise(top: &ConfigSection<'_, '_, '_>, place: SourcePlace, site: &SiteConfig) {
     let Some(cache) = &site.cache else { return };
     let preset = cache.rules.preset;
-    let others = others_below(site, preset);
+    let others = other_applications_below(site, preset);
     if !others.is_empty() {
         let message = format!(
             "cache: what is known of {} is used for the whole site, not what is known of {}; give each a [[site]] with a host of its own, or name its paths in cache_never",

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use howdah_proto::response::is_token;
-use howdah_server::site::condition::{Conditions, Exception, From, Test};
-use howdah_server::site::config::{Rule, SiteConfig};
+use howdah_server::site::condition::{ClientAddresses, RuleConditions, RuleException, ValueTest};
+use howdah_server::site::config::{SiteConfig, SiteRule};
 use howdah_server::site::network_file::NetworkFile;
 
-use super::reader::{Section, Validation};
-use super::rules::{given_pattern, told};
+use super::reader::{ConfigSection, Validation};
+use super::rules::{given_pattern, pattern_error_text};
 use super::server::networks;
 
 /// The keys of conditions.
-pub(super) const CONDITIONS: [&str; 8] = [
+pub(super) const CONDITION_KEYS: [&str; 8] = [
     "methods",
     "query",
     "cookie",
@@ -25,44 +25,44 @@ pub(super) const CONDITIONS: [&str; 8] = [
 ];
 
 /// Returns all conditions of a rule, including those of its `not`.
-pub(super) fn conditions(section: &Section<'_, '_, '_>) -> Conditions {
+pub(super) fn conditions(section: &ConfigSection<'_, '_, '_>) -> RuleConditions {
     let tables = section.one_or_more_sections("not", "site.rule.not");
     let exceptions = tables.iter().filter_map(exception);
-    Conditions {
+    RuleConditions {
         not: exceptions.collect(),
-        ..plain(section)
+        ..conditions_without_not(section)
     }
 }
 
 /// Returns one table of `not`.
-fn exception(section: &Section<'_, '_, '_>) -> Option<Exception> {
+fn exception(section: &ConfigSection<'_, '_, '_>) -> Option<RuleException> {
     let pattern = given_pattern(section)?;
-    let conditions = plain(section);
-    if section.given().next().is_none() {
+    let conditions = conditions_without_not(section);
+    if section.given_options().next().is_none() {
         let message = "not: is empty, and would exempt every request: say what the rule is not for";
         section.file().mistake(section.place.clone(), message);
     }
-    Some(Exception {
+    Some(RuleException {
         pattern,
         conditions,
     })
 }
 
-fn plain(section: &Section<'_, '_, '_>) -> Conditions {
+fn conditions_without_not(section: &ConfigSection<'_, '_, '_>) -> RuleConditions {
     let methods = section.texts("methods").into_iter();
-    Conditions {
+    RuleConditions {
         methods: methods.map(|text| text.value).collect(),
-        query: tests(section, "query"),
-        cookie: tests(section, "cookie"),
-        header: tests(section, "header"),
-        env: tests(section, "env"),
-        from: from(section),
+        query: value_tests(section, "query"),
+        cookie: value_tests(section, "cookie"),
+        header: value_tests(section, "header"),
+        env: value_tests(section, "env"),
+        from: client_addresses(section),
         not: Vec::new(),
     }
 }
 
 /// Returns names and the tests for their values.
-fn tests(section: &Section<'_, '_, '_>, key: &str) -> Vec<(String, Test)> {
+fn value_tests(section: &ConfigSection<'_, '_, '_>, key: &str) -> Vec<(String, ValueTest)> {
     let mut tests = Vec::new();
     for pair in section.pairs(key) {
         let (name, text) = pair.value;
@@ -72,32 +72,32 @@ fn tests(section: &Section<'_, '_, '_>, key: &str) -> Vec<(String, Test)> {
                 .file()
                 .mistake(pair.place.clone(), format!("{key}: `{name}`: {why}"));
         };
-        if let Some(why) = misnamed(key, &name) {
+        if let Some(why) = name_mistake(key, &name) {
             mistake(why);
         }
-        match Test::parse(&text) {
+        match ValueTest::parse(&text) {
             Ok(test) => tests.push((name, test)),
-            Err(why) => mistake(told(&why)),
+            Err(why) => mistake(pattern_error_text(&why)),
         }
     }
     tests
 }
 
 /// Returns why the name cannot exist.
-fn misnamed(key: &str, name: &str) -> Option<String> {
+fn name_mistake(key: &str, name: &str) -> Option<String> {
     match key {
         "header" if !is_token(name.as_bytes()) => Some("is no header name".to_owned()),
         "header" if name.eq_ignore_ascii_case("cookie") => {
             Some("use `cookie`, which compares one by one".to_owned())
         }
-        "env" => elsewhere(name).map(|key| format!("use `{key}` for that")),
+        "env" => better_condition(name).map(|key| format!("use `{key}` for that")),
         _ if name.is_empty() => Some("has no name".to_owned()),
         _ => None,
     }
 }
 
 /// Returns the condition to use instead of `env`, for a CGI variable that another condition covers.
-fn elsewhere(variable: &str) -> Option<&'static str> {
+fn better_condition(variable: &str) -> Option<&'static str> {
     match variable {
         "REMOTE_ADDR" => Some("from"),
         "REQUEST_METHOD" => Some("methods"),
@@ -110,7 +110,7 @@ fn elsewhere(variable: &str) -> Option<&'static str> {
 }
 
 /// Returns the client addresses of `from` and `from_file`; a client in either of them matches.
-fn from(section: &Section<'_, '_, '_>) -> Option<From> {
+fn client_addresses(section: &ConfigSection<'_, '_, '_>) -> Option<ClientAddresses> {
     if !section.has("from") && !section.has("from_file") {
         return None;
     }
@@ -128,7 +128,7 @@ fn from(section: &Section<'_, '_, '_>) -> Option<From> {
             .file()
             .mistake(section.place_of("from_file"), message);
     }
-    Some(From {
+    Some(ClientAddresses {
         networks,
         unix,
         file,
@@ -136,7 +136,7 @@ fn from(section: &Section<'_, '_, '_>) -> Option<From> {
 }
 
 /// Returns the variables of the server's environment that the site's rules use.
-pub(super) fn server_env(site: &SiteConfig, rules: &[Rule]) -> Vec<(String, String)> {
+pub(super) fn server_env(site: &SiteConfig, rules: &[SiteRule]) -> Vec<(String, String)> {
     let mut names: Vec<&str> = rules
         .iter()
         .flat_map(|rule| rule.conditions.variables())

@@ -8,38 +8,41 @@ use howdah_executor::embed::glob::Glob;
 
 use super::pool_section::{PoolSection, max_children, max_children_or, php_ini, pool_identity};
 use super::process_manager::process_manager;
-use super::reader::{Section, Validation};
-use super::{Program, cores, php_variables};
-use crate::arguments::Serve;
+use super::reader::{ConfigSection, Validation};
+use super::{PhpProgramLookup, available_cores, php_variables};
+use crate::arguments::ServeArguments;
 
 /// Completes `config` for mode `embed` from the rest of its section.
 pub fn embed(
     mut config: PoolConfig,
-    program: &Program<'_, '_, '_, '_>,
+    program: &PhpProgramLookup<'_, '_, '_, '_>,
     pool: &PoolSection<'_, '_, '_, '_>,
 ) -> PoolConfig {
-    common(&mut config, program, pool);
+    set_common_options(&mut config, program, pool);
     config.max_children = max_children(pool.section, pool.overrides);
     config.pm = process_manager(pool.section, config.max_children, pool.overrides, false);
     let file = pool.section.file();
     let absolute = |pattern: String| file.path(&pattern).display().to_string();
-    config.watch = watch(pool.section).into_iter().map(absolute).collect();
+    config.watch = watch_patterns(pool.section)
+        .into_iter()
+        .map(absolute)
+        .collect();
     config
 }
 
 /// Completes `config` for mode `worker` from the rest of its section.
 pub fn worker(
     mut config: PoolConfig,
-    program: &Program<'_, '_, '_, '_>,
+    program: &PhpProgramLookup<'_, '_, '_, '_>,
     pool: &PoolSection<'_, '_, '_, '_>,
 ) -> PoolConfig {
-    common(&mut config, program, pool);
+    set_common_options(&mut config, program, pool);
     // FrankenPHP's default: a booted application needs much memory, and its requests do not wait for a boot.
-    let auto = || (2 * cores()).min(auto_children());
+    let auto = || (2 * available_cores()).min(auto_children());
     config.max_children = max_children_or(pool.section, pool.overrides, auto);
     config.pm = process_manager(pool.section, config.max_children, pool.overrides, true);
     // The patterns are relative to the script's directory, which the executor knows.
-    config.watch = watch(pool.section);
+    config.watch = watch_patterns(pool.section);
     config.worker = Some(WorkerConfig {
         script: worker_script(pool.section, pool.arguments),
     });
@@ -47,9 +50,9 @@ pub fn worker(
 }
 
 /// Sets the options of both modes: the user that PHP runs as, and its settings, those of the command line last.
-fn common(
+fn set_common_options(
     config: &mut PoolConfig,
-    program: &Program<'_, '_, '_, '_>,
+    program: &PhpProgramLookup<'_, '_, '_, '_>,
     pool: &PoolSection<'_, '_, '_, '_>,
 ) {
     let identity = pool_identity(pool.section, pool.identity);
@@ -70,14 +73,18 @@ fn common(
 /// Returns the settings from a container's `PHP_…` variables. Only the master needs them, because it starts PHP.
 fn settings_of_variables(
     config: &PoolConfig,
-    section: &Section<'_, '_, '_>,
+    section: &ConfigSection<'_, '_, '_>,
 ) -> Vec<(String, String)> {
     let file = section.file();
     if !config.program.is_file() {
         return Vec::new();
     }
     let variables = &file.environment.php;
-    match php_variables::settings(variables, &config.program, config.php_ini.as_deref()) {
+    match php_variables::settings_of_variables(
+        variables,
+        &config.program,
+        config.php_ini.as_deref(),
+    ) {
         Ok(meaning) => {
             for advice in meaning.advice {
                 file.advise(None, advice);
@@ -92,7 +99,7 @@ fn settings_of_variables(
 }
 
 /// Returns the patterns of `watch` as they are written.
-fn watch(section: &Section<'_, '_, '_>) -> Vec<String> {
+fn watch_patterns(section: &ConfigSection<'_, '_, '_>) -> Vec<String> {
     let patterns = section.texts("watch").into_iter();
     patterns
         .inspect(|text| {
@@ -106,7 +113,7 @@ fn watch(section: &Section<'_, '_, '_>) -> Vec<String> {
 }
 
 /// Returns the absolute path of a worker pool's script; an empty path after a mistake.
-fn worker_script(section: &Section<'_, '_, '_>, arguments: &Serve) -> PathBuf {
+fn worker_script(section: &ConfigSection<'_, '_, '_>, arguments: &ServeArguments) -> PathBuf {
     let (place, script) = match &arguments.worker {
         Some(script) => (None, Some(script.clone())),
         None => (section.place_of("worker"), section.path("worker")),

@@ -12,19 +12,19 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::kind::Kind;
+use super::kind::OptionKind;
 use super::mistake::Mistakes;
-use super::options::{OPTIONS, Spec};
+use super::options::{OPTIONS, OptionSpec};
 use super::php_variables;
 use super::suggest;
 
 /// The variable that enables the others.
-const SWITCH: &str = "HOWDAH_ENVIRONMENT";
+const SWITCH_VARIABLE: &str = "HOWDAH_ENVIRONMENT";
 const PREFIX: &str = "HOWDAH_";
 
 /// The variables that are meant for this program; empty if they are not enabled.
 #[derive(Clone, Debug, Default)]
-pub struct Environment {
+pub struct EnvironmentOptions {
     /// The variables `HOWDAH_…`, by name. An empty value counts as unset.
     options: Vec<(String, String)>,
     /// The variables `PHP_…`, by name. An empty value sets an empty text.
@@ -34,21 +34,21 @@ pub struct Environment {
 }
 
 /// The option that a variable sets.
-struct Target {
-    spec: &'static Spec,
+struct VariableTarget {
+    spec: &'static OptionSpec,
     /// The pool, as it is written in the name of the variable.
     pool: Option<String>,
 }
 
-impl Environment {
+impl EnvironmentOptions {
     /// Returns the environment of this process.
-    pub fn of_process() -> Environment {
-        Environment::of(std::env::vars_os())
+    pub fn of_process() -> EnvironmentOptions {
+        EnvironmentOptions::of(std::env::vars_os())
     }
 
     /// Returns the environment of the given variables.
-    pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Environment {
-        let mut environment = Environment::default();
+    pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> EnvironmentOptions {
+        let mut environment = EnvironmentOptions::default();
         let mut is_on = false;
         for (name, value) in variables {
             let Ok(name) = name.into_string() else {
@@ -66,15 +66,16 @@ impl Environment {
             if is_service_link(&name, &value) {
                 continue;
             }
-            if name == SWITCH {
+            if name == SWITCH_VARIABLE {
                 is_on = value == "on";
                 if !matches!(value.as_str(), "on" | "off" | "") {
                     let found = value.escape_debug();
                     // The value is unknown, but it was set on purpose.
-                    let message = format!("{SWITCH}: expected `on` or `off`, found `{found}`");
-                    return Environment {
+                    let message =
+                        format!("{SWITCH_VARIABLE}: expected `on` or `off`, found `{found}`");
+                    return EnvironmentOptions {
                         mistakes: vec![message],
-                        ..Environment::default()
+                        ..EnvironmentOptions::default()
                     };
                 }
             } else if is_php {
@@ -84,7 +85,7 @@ impl Environment {
             }
         }
         if !is_on {
-            return Environment::default();
+            return EnvironmentOptions::default();
         }
         environment.options.sort();
         environment.php.sort();
@@ -127,14 +128,14 @@ impl Environment {
     /// Merges the variables into a file's document; they take precedence. The place of variable `n` is `base + n`.
     pub fn merge<'t>(&'t self, document: &mut DeTable<'t>, base: usize, mistakes: &mut Mistakes) {
         for message in &self.mistakes {
-            mistakes.at(None, message.clone());
+            mistakes.add_mistake(None, message.clone());
         }
         for (number, (name, value)) in self.options.iter().enumerate() {
             let place = base + number..base + number + 1;
             let merged = target(name, document)
-                .and_then(|target| put(document, &target, value, place.clone()));
+                .and_then(|target| insert_value(document, &target, value, place.clone()));
             if let Err(why) = merged {
-                mistakes.at(place, why);
+                mistakes.add_mistake(place, why);
             }
         }
     }
@@ -152,12 +153,12 @@ fn is_service_link(name: &str, value: &str) -> bool {
 
 /// Returns the variable of an option as it is documented: `HOWDAH_POOL_NAME_MAX_CHILDREN`. Returns `None` for an option
 /// that only a file can set.
-pub fn variable(spec: &Spec) -> Option<String> {
-    let is_in_file_only = matches!(spec.kind, Kind::Pairs | Kind::Sections);
-    name(spec).filter(|_| !is_in_file_only)
+pub fn documented_variable(spec: &OptionSpec) -> Option<String> {
+    let is_in_file_only = matches!(spec.kind, OptionKind::Pairs | OptionKind::Sections);
+    option_variable(spec).filter(|_| !is_in_file_only)
 }
 
-fn name(spec: &Spec) -> Option<String> {
+fn option_variable(spec: &OptionSpec) -> Option<String> {
     let section = match spec.section {
         "site.certificate" | "site.rule" | "site.rule.not" => return None,
         "pool.*" => "pool_name",
@@ -169,28 +170,28 @@ fn name(spec: &Spec) -> Option<String> {
 }
 
 /// Returns the option that the variable of this name sets, or an error with a suggestion if there is none.
-fn target(variable_name: &str, document: &DeTable<'_>) -> Result<Target, String> {
+fn target(variable_name: &str, document: &DeTable<'_>) -> Result<VariableTarget, String> {
     let rest = variable_name.strip_prefix("HOWDAH_POOL_");
-    let of_pool = |spec: &Spec| {
+    let of_pool = |spec: &OptionSpec| {
         let pool = rest?.strip_suffix(&spec.key.to_ascii_uppercase())?;
         let pool = pool.strip_suffix('_').filter(|pool| !pool.is_empty())?;
         Some(pool.to_owned())
     };
     let targets = OPTIONS.iter().filter_map(|spec| match spec.section {
         "pool.*" => Some((spec, Some(of_pool(spec)?))),
-        _ => (name(spec)? == variable_name).then_some((spec, None)),
+        _ => (option_variable(spec)? == variable_name).then_some((spec, None)),
     });
     // The longest key wins, so `…_REQUEST_TERMINATE_TIMEOUT` is not taken for an option `timeout` of some pool.
     if let Some((spec, pool)) = targets.max_by_key(|(spec, _)| spec.key.len()) {
-        return match variable(spec) {
-            Some(_) => Ok(Target { spec, pool }),
+        return match documented_variable(spec) {
+            Some(_) => Ok(VariableTarget { spec, pool }),
             None => Err(format!(
                 "a variable cannot say it; set `{}` in the file",
                 spec.key
             )),
         };
     }
-    let known = known(document);
+    let known = known_variables(document);
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let end = &variable_name[PREFIX.len() - 1..];
     let near = suggest::nearest(variable_name, &known)
@@ -203,12 +204,15 @@ fn target(variable_name: &str, document: &DeTable<'_>) -> Result<Target, String>
 }
 
 /// Returns all variables, with the names of the file's pools.
-fn known(document: &DeTable<'_>) -> Vec<String> {
+fn known_variables(document: &DeTable<'_>) -> Vec<String> {
     let pools = match document.get("pool").map(Spanned::get_ref) {
-        Some(DeValue::Table(pools)) => pools.keys().map(|key| written(key.get_ref())).collect(),
+        Some(DeValue::Table(pools)) => pools
+            .keys()
+            .map(|key| pool_in_variable(key.get_ref()))
+            .collect(),
         _ => vec!["WWW".to_owned()],
     };
-    let names = OPTIONS.iter().filter_map(variable);
+    let names = OPTIONS.iter().filter_map(documented_variable);
     let names = names.flat_map(|name| match name.strip_prefix("HOWDAH_POOL_NAME_") {
         Some(key) => pools
             .iter()
@@ -220,24 +224,24 @@ fn known(document: &DeTable<'_>) -> Vec<String> {
 }
 
 /// Returns a pool's name as it is written in variables.
-fn written(pool: &str) -> String {
+fn pool_in_variable(pool: &str) -> String {
     pool.to_ascii_uppercase().replace(['-', '.'], "_")
 }
 
-fn put<'t>(
+fn insert_value<'t>(
     document: &mut DeTable<'t>,
-    target: &Target,
+    target: &VariableTarget,
     value: &'t str,
     place: Range<usize>,
 ) -> Result<(), String> {
-    let Some(table) = table(document, target, &place)? else {
+    let Some(table) = table_of_option(document, target, &place)? else {
         // The value in the file is not a table, which the reader reports as a mistake of the file.
         return Ok(());
     };
     let spanned = |value| Spanned::new(place.clone(), value);
     let text = |text: &'t str| spanned(DeValue::String(text.into()));
     let value = match target.spec.kind {
-        Kind::Texts => {
+        OptionKind::Texts => {
             let parts = value.split(',').map(str::trim);
             let mut array = DeArray::new();
             for part in parts.filter(|part| !part.is_empty()) {
@@ -245,7 +249,9 @@ fn put<'t>(
             }
             spanned(DeValue::Array(array))
         }
-        Kind::Text | Kind::Path | Kind::PathOr(_) | Kind::Word(_) => text(value),
+        OptionKind::Text | OptionKind::Path | OptionKind::PathOr(_) | OptionKind::Word(_) => {
+            text(value)
+        }
         // A number or `true` is parsed as in the file; anything else is a text.
         _ => match DeValue::parse(value).map(Spanned::into_inner) {
             Ok(literal @ (DeValue::Integer(_) | DeValue::Boolean(_))) => spanned(literal),
@@ -257,9 +263,9 @@ fn put<'t>(
 }
 
 /// Returns the table that contains the option. A missing table is created.
-fn table<'d, 't>(
+fn table_of_option<'d, 't>(
     document: &'d mut DeTable<'t>,
-    target: &Target,
+    target: &VariableTarget,
     place: &Range<usize>,
 ) -> Result<Option<&'d mut DeTable<'t>>, String> {
     let key = target.spec.key;
@@ -267,7 +273,7 @@ fn table<'d, 't>(
         ("", _) => Ok(Some(document)),
         ("site", _) => match document.get_mut("site").map(Spanned::get_mut) {
             Some(DeValue::Array(sites)) => match &mut **sites {
-                [site] => Ok(within(site)),
+                [site] => Ok(as_table(site)),
                 several => Err(format!(
                     "there are {} sites, and a variable cannot say which; set `{key}` in the file",
                     several.len()
@@ -277,30 +283,32 @@ fn table<'d, 't>(
             None => Err("there is no [[site]] in the configuration".to_owned()),
         },
         (_, Some(pool)) => {
-            let Some(pools) = below(document, "pool", place) else {
+            let Some(pools) = table_below(document, "pool", place) else {
                 return Ok(None);
             };
             let named = pools.keys().map(|key| key.get_ref().to_string());
-            let named = named.into_iter().find(|name| written(name) == *pool);
+            let named = named
+                .into_iter()
+                .find(|name| pool_in_variable(name) == *pool);
             let name = named.unwrap_or_else(|| pool.to_ascii_lowercase());
-            Ok(below(pools, &name, place))
+            Ok(table_below(pools, &name, place))
         }
-        (section, None) => Ok(below(document, section, place)),
+        (section, None) => Ok(table_below(document, section, place)),
     }
 }
 
 /// Returns the table `key`, which is created if it is missing; `None` if the value is not a table.
-fn below<'d, 't>(
+fn table_below<'d, 't>(
     table: &'d mut DeTable<'t>,
     key: &str,
     place: &Range<usize>,
 ) -> Option<&'d mut DeTable<'t>> {
     let spanned = Spanned::new(place.clone(), key.to_owned().into());
     let empty = Spanned::new(place.clone(), DeValue::Table(DeTable::new()));
-    within(table.entry(spanned).or_insert(empty))
+    as_table(table.entry(spanned).or_insert(empty))
 }
 
-fn within<'d, 't>(value: &'d mut Spanned<DeValue<'t>>) -> Option<&'d mut DeTable<'t>> {
+fn as_table<'d, 't>(value: &'d mut Spanned<DeValue<'t>>) -> Option<&'d mut DeTable<'t>> {
     match value.get_mut() {
         DeValue::Table(table) => Some(table),
         _ => None,

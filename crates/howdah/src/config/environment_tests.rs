@@ -1,16 +1,16 @@
 //! Tests of environment variables, with and without a file.
 
-use super::super::{Source, Validation, load_with};
+use super::super::{ConfigSource, Validation, load_with_environment};
 use super::*;
-use crate::arguments::Serve;
+use crate::arguments::ServeArguments;
 
 const FILE: &str =
     "listen = ':1'\n[log]\nlevel = 'error'\n[pool.back-end]\nmode = 'cgi'\n[[site]]\nroot = '/'\n";
 
-fn environment(variables: &[(&str, &str)]) -> Environment {
-    let switch = [(SWITCH, "on")];
+fn environment(variables: &[(&str, &str)]) -> EnvironmentOptions {
+    let switch = [(SWITCH_VARIABLE, "on")];
     let variables = switch.iter().chain(variables);
-    Environment::of(variables.map(|(name, value)| (name.into(), value.into())))
+    EnvironmentOptions::of(variables.map(|(name, value)| (name.into(), value.into())))
 }
 
 /// Returns the document of a file merged with these variables, and the mistakes.
@@ -20,10 +20,10 @@ fn merged(file: &str, variables: &[(&str, &str)]) -> (String, Vec<String>) {
     let mut mistakes = Mistakes::default();
     environment.merge(document.get_mut(), file.len() + 1, &mut mistakes);
     let names = environment.names();
-    let weight = super::super::mistake::Weight::Mistake;
+    let weight = super::super::mistake::Severity::Mistake;
     (
         shown(document.get_ref()),
-        mistakes.shown(weight, &Source::of("f", file), &names),
+        mistakes.shown(weight, &ConfigSource::from_text("f", file), &names),
     )
 }
 
@@ -51,7 +51,7 @@ fn shown(table: &DeTable<'_>) -> String {
 }
 
 #[test]
-fn a_variable_is_the_option_of_its_name_and_takes_precedence_over_the_file() {
+fn variable_sets_the_option_of_its_name_and_overrides_the_file() {
     let (document, mistakes) = merged(
         FILE,
         &[
@@ -75,7 +75,7 @@ fn a_variable_is_the_option_of_its_name_and_takes_precedence_over_the_file() {
 }
 
 #[test]
-fn what_a_variable_cannot_say_is_a_mistake_with_a_suggestion() {
+fn variable_without_an_option_is_a_mistake_with_a_suggestion() {
     let two = "[[site]]\n[[site]]\n[pool.shop]\n";
     for (file, name, why) in [
         (
@@ -110,14 +110,14 @@ fn what_a_variable_cannot_say_is_a_mistake_with_a_suggestion() {
 }
 
 #[test]
-fn a_value_is_checked_as_in_the_file_and_the_command_line_counts_more() {
-    let load = |arguments: &Serve, variables: &[(&str, &str)]| {
-        let source = Source::of("f", "[[site]]\nroot = '/'\n");
+fn variable_value_is_checked_as_in_the_file_and_overridden_by_the_command_line() {
+    let load = |arguments: &ServeArguments, variables: &[(&str, &str)]| {
+        let source = ConfigSource::from_text("f", "[[site]]\nroot = '/'\n");
         let environment = environment(variables);
-        load_with(arguments, Some(&source), Validation::Trusted, &environment).settings
+        load_with_environment(arguments, Some(&source), Validation::Trusted, &environment).settings
     };
     let mistakes = load(
-        &Serve::default(),
+        &ServeArguments::default(),
         &[
             ("HOWDAH_LOG_LEVEL", "loud"),
             ("HOWDAH_SITE_CACHE_PURGE_TOKEN", "short-secret"),
@@ -133,9 +133,9 @@ fn a_value_is_checked_as_in_the_file_and_the_command_line_counts_more() {
         assert!(mistakes.contains(why), "{mistakes}");
     }
     assert!(!mistakes.contains("short-secret"), "{mistakes}");
-    let arguments = Serve {
+    let arguments = ServeArguments {
         access_log: Some("stderr".to_owned()),
-        ..Serve::default()
+        ..ServeArguments::default()
     };
     let variables = [
         ("HOWDAH_LOG_ACCESS", "stdout"),
@@ -152,14 +152,14 @@ fn a_value_is_checked_as_in_the_file_and_the_command_line_counts_more() {
 }
 
 #[test]
-fn variables_count_where_they_are_switched_on_and_those_of_services_never() {
+fn variables_count_only_when_switched_on_and_service_variables_never() {
     let of = |variables: &[(&str, &str)]| {
         let variables = variables.iter();
-        Environment::of(variables.map(|(name, value)| (name.into(), value.into())))
+        EnvironmentOptions::of(variables.map(|(name, value)| (name.into(), value.into())))
     };
     let off = of(&[("HOWDAH_LISTEN", ":1"), ("PHP_MEMORY_LIMIT", "1M")]);
     assert!(off.names().is_empty() && off.php.is_empty() && off.describe().is_none());
-    let wrong = of(&[(SWITCH, "yes"), ("HOWDAH_LISTEN", ":1")]);
+    let wrong = of(&[(SWITCH_VARIABLE, "yes"), ("HOWDAH_LISTEN", ":1")]);
     assert_eq!(
         wrong.mistakes,
         ["HOWDAH_ENVIRONMENT: expected `on` or `off`, found `yes`"]
@@ -182,11 +182,11 @@ fn variables_count_where_they_are_switched_on_and_those_of_services_never() {
 
 #[test]
 fn every_option_has_a_variable_of_its_own() {
-    let mut names: Vec<String> = OPTIONS.iter().filter_map(variable).collect();
+    let mut names: Vec<String> = OPTIONS.iter().filter_map(documented_variable).collect();
     assert!(
         names
             .iter()
-            .all(|name| name != SWITCH && !is_service_link(name, ""))
+            .all(|name| name != SWITCH_VARIABLE && !is_service_link(name, ""))
     );
     let all = names.len();
     names.sort();

@@ -3,18 +3,18 @@
 use std::collections::HashSet;
 
 use howdah_executor::config::FastCgiConfig;
-use howdah_executor::fastcgi::address::{Backend, MAX_BACKENDS, parse};
+use howdah_executor::fastcgi::address::{FastCgiBackend, MAX_BACKENDS, parse};
 
-use super::pool_section::Overrides;
-use super::reader::{At, Section};
-use crate::arguments::Serve;
+use super::pool_section::PoolOverrides;
+use super::reader::{ConfigSection, Located};
+use crate::arguments::ServeArguments;
 
 /// Completes `config` for mode `fastcgi` from the rest of its section.
 pub fn pool(
     mut config: FastCgiConfig,
-    section: &Section<'_, '_, '_>,
-    arguments: &Serve,
-    overrides: &Overrides,
+    section: &ConfigSection<'_, '_, '_>,
+    arguments: &ServeArguments,
+    overrides: &PoolOverrides,
 ) -> FastCgiConfig {
     config.backends = backends(section, arguments);
     // php-fpm does not report the number of its children.
@@ -34,11 +34,14 @@ pub fn pool(
     config
 }
 
-fn backends(section: &Section<'_, '_, '_>, arguments: &Serve) -> Vec<Backend> {
+fn backends(
+    section: &ConfigSection<'_, '_, '_>,
+    arguments: &ServeArguments,
+) -> Vec<FastCgiBackend> {
     let written = match &arguments.fastcgi {
         Some(list) => list
             .split(',')
-            .map(|text| At {
+            .map(|text| Located {
                 value: text.trim().to_owned(),
                 place: None,
             })

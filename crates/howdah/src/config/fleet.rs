@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use howdah_fleet::renders::seal::SHORTEST_KEY;
+use howdah_fleet::renders::seal::MIN_KEY_BYTES;
 use howdah_fleet::{FleetConfig, RenderKey, Valkey};
 
-use super::reader::Section;
+use super::reader::ConfigSection;
 
 /// The maximum length of the name of a fleet or a member, in bytes.
-const LONGEST: usize = 100;
+const MAX_NAME_BYTES: usize = 100;
 
 /// Returns the settings of `[fleet]`; `None` if this server is not a member of a fleet.
-pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
+pub fn fleet(top: &ConfigSection<'_, '_, '_>) -> Option<FleetConfig> {
     let section = top.section("fleet", "fleet");
     let name = name(&section, "name");
     let member = match section.text("member") {
-        Some(given) if !given.is_empty() => name_of(&section, "member", given),
-        _ => host(&section),
+        Some(given) if !given.is_empty() => checked_name(&section, "member", given),
+        _ => machine_name(&section),
     };
     let Some(url) = section.text("valkey") else {
-        if let Some(given) = section.given().next() {
+        if let Some(given) = section.given_options().next() {
             let message = "[fleet] has no `valkey`, by which its members agree";
             section.file().mistake(section.place_of(given.key), message);
         }
@@ -37,7 +37,7 @@ pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
         }
     };
     let replicas = section.number("replicas").unwrap_or_default();
-    if valkey.fails_over() && replicas == 0 {
+    if valkey.can_fail_over() && replicas == 0 {
         let message = "with Sentinels or a cluster set `replicas` to the number of replicas that the primary has: cut off from them it must give no lease";
         section.file().mistake(section.place(), message);
     }
@@ -55,13 +55,13 @@ pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
         member: member?,
         lease,
         replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
-        key: key(&section),
+        key: render_key(&section),
         forget_after,
     })
 }
 
 /// Returns `release`. Members of the same release share renders.
-pub fn release(top: &Section<'_, '_, '_>) -> Option<Arc<str>> {
+pub fn release(top: &ConfigSection<'_, '_, '_>) -> Option<Arc<str>> {
     let section = top.section("fleet", "fleet");
     let release = section.text("release").filter(|text| !text.is_empty());
     release.map(Arc::from)
@@ -69,7 +69,7 @@ pub fn release(top: &Section<'_, '_, '_>) -> Option<Arc<str>> {
 
 /// Reads the secret that signs the pages that members share. It is not in the configuration, which more people may
 /// read.
-fn key(section: &Section<'_, '_, '_>) -> Option<RenderKey> {
+fn render_key(section: &ConfigSection<'_, '_, '_>) -> Option<RenderKey> {
     let release = section.text("release").filter(|text| !text.is_empty());
     let file = section.text("key_file").filter(|text| !text.is_empty());
     let mistake = |key: &str, message: String| {
@@ -101,22 +101,22 @@ fn key(section: &Section<'_, '_, '_>) -> Option<RenderKey> {
     };
     RenderKey::new(&content).or_else(|| {
         let message = format!(
-            "key_file: {} has less than {SHORTEST_KEY} bytes: openssl rand -hex 32 makes a key",
+            "key_file: {} has less than {MIN_KEY_BYTES} bytes: openssl rand -hex 32 makes a key",
             path.display()
         );
         mistake("key_file", message)
     })
 }
 
-fn name(section: &Section<'_, '_, '_>, key: &str) -> Option<String> {
+fn name(section: &ConfigSection<'_, '_, '_>, key: &str) -> Option<String> {
     let text = section.text(key).unwrap_or_default();
-    name_of(section, key, text)
+    checked_name(section, key, text)
 }
 
 /// Checks that a name can be part of a key of Valkey.
-fn name_of(section: &Section<'_, '_, '_>, key: &str, text: String) -> Option<String> {
+fn checked_name(section: &ConfigSection<'_, '_, '_>, key: &str, text: String) -> Option<String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if !text.is_empty() && text.len() <= LONGEST && text.bytes().all(fits) {
+    if !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.bytes().all(fits) {
         return Some(text);
     }
     let message = format!(
@@ -128,10 +128,10 @@ fn name_of(section: &Section<'_, '_, '_>, key: &str, text: String) -> Option<Str
 }
 
 /// Returns the name of the machine.
-fn host(section: &Section<'_, '_, '_>) -> Option<String> {
+fn machine_name(section: &ConfigSection<'_, '_, '_>) -> Option<String> {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
         .into_owned();
-    name_of(section, "member", host)
+    checked_name(section, "member", host)
 }

@@ -5,25 +5,25 @@ use std::fs;
 use std::path::Path;
 
 use howdah_server::site::Site;
-use howdah_server::site::words::request;
+use howdah_server::site::description::build_request;
 
-use super::{Source, Validation, load};
-use crate::arguments::Serve;
+use super::{ConfigSource, Validation, load};
+use crate::arguments::ServeArguments;
 
 /// One snippet with its files and its table.
-struct Example<'a> {
+struct GuideExample<'a> {
     toml: String,
     files: Vec<&'a str>,
     table: Vec<(&'a str, &'a str)>,
 }
 
-fn examples(guide: &str) -> Vec<Example<'_>> {
-    let mut examples: Vec<Example<'_>> = Vec::new();
+fn examples(guide: &str) -> Vec<GuideExample<'_>> {
+    let mut examples: Vec<GuideExample<'_>> = Vec::new();
     let mut lines = guide.lines();
     while let Some(line) = lines.next() {
         if line == "```toml" {
             let toml: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-            examples.push(Example {
+            examples.push(GuideExample {
                 toml: toml.join("\n"),
                 files: Vec::new(),
                 table: Vec::new(),
@@ -43,7 +43,7 @@ fn examples(guide: &str) -> Vec<Example<'_>> {
 }
 
 /// Converts the server's explanation of a route to the words that the guide uses.
-fn in_the_guides_words(explained: &str, root: &str) -> String {
+fn guide_description(explained: &str, root: &str) -> String {
     if explained.starts_with(&format!("file {root}/")) {
         return "the file".to_owned();
     }
@@ -87,19 +87,19 @@ fn check(guide: &str, at_least: usize) {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
         }
-        let source = Source::of(
+        let source = ConfigSource::from_text(
             format!("{own}/howdah.toml"),
             format!("php = \"/bin/true\"\nlisten = [\"127.0.0.1:0\"]\n{toml}"),
         );
-        let settings = load(&Serve::default(), Some(&source), Validation::Full).settings;
+        let settings = load(&ServeArguments::default(), Some(&source), Validation::Full).settings;
         let settings = settings.unwrap_or_else(|mistakes| panic!("{}", mistakes.join("\n")));
         let site = Site::new(settings.sites[0].clone(), 0).unwrap();
         assert!(!example.table.is_empty(), "a table below every snippet");
         for (target, expected) in example.table {
-            let head = request("GET", "host.example", target).unwrap();
+            let head = build_request("GET", "host.example", target).unwrap();
             let explained = site.route(&head).action.to_string();
             assert_eq!(
-                in_the_guides_words(&explained, roots[0]),
+                guide_description(&explained, roots[0]),
                 expected,
                 "{target}"
             );

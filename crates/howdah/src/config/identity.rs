@@ -4,8 +4,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::reader::{Place, Section, Validation};
-use crate::arguments::Serve;
+use super::reader::{ConfigSection, SourcePlace, Validation};
+use crate::arguments::ServeArguments;
 use crate::sys;
 
 /// The users that other web servers run as: those of Debian, Red Hat and Arch.
@@ -14,12 +14,12 @@ const WEB_USERS: &[&str] = &["www-data", "apache", "nginx", "http"];
 /// Returns the first of these users that exists on this machine.
 pub fn web_user() -> Option<&'static str> {
     let mut users = WEB_USERS.iter().copied();
-    users.find(|name| sys::user(name).is_some())
+    users.find(|name| sys::find_user(name).is_some())
 }
 
 /// The user and group that the server and its pools run as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct ServerIdentity {
     /// The name or number of a user; `None` for the user that starts the server.
     pub user: Option<String>,
     /// The name or number of a group; `None` for the user's own group.
@@ -27,11 +27,11 @@ pub struct Identity {
 }
 
 /// Reads `user` or `--user`, and checks it.
-pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
+pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> ServerIdentity {
     let identity = match (&arguments.user, top.text("user")) {
-        (Some(text), _) => identity_of(top, "--user", None, text),
-        (None, Some(text)) => identity_of(top, "user", top.place_of("user"), &text),
-        (None, None) => Identity::default(),
+        (Some(text), _) => parse_identity(top, "--user", None, text),
+        (None, Some(text)) => parse_identity(top, "user", top.place_of("user"), &text),
+        (None, None) => ServerIdentity::default(),
     };
     let full = top.file().validation == Validation::Full;
     if identity.user.is_none() && sys::is_root() && full {
@@ -52,11 +52,7 @@ pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
     if sys::is_root() && full {
         for (_, file) in top.file().source().files() {
             let name = Path::new(&file.name);
-            if let Some(who) = name
-                .metadata()
-                .ok()
-                .and_then(|meta| others_who_write(&meta))
-            {
+            if let Some(who) = name.metadata().ok().and_then(|meta| other_writers(&meta)) {
                 let file = &file.name;
                 let message = format!(
                     "{who} can change {file}, and so become root at the next reload: chown root, chmod go-w"
@@ -76,19 +72,19 @@ fn has_rights_to_protect() -> bool {
 
 /// Returns the name of the user that this process runs as, or its number if it has no name.
 fn own_name() -> String {
-    let account = howdah_os::account::effective();
+    let account = howdah_os::account::effective_account();
     let name = account.name.and_then(|name| name.into_string().ok());
     name.unwrap_or_else(|| account.uid.to_string())
 }
 
 /// Returns who besides root can write to a file.
-fn others_who_write(meta: &Metadata) -> Option<String> {
+fn other_writers(meta: &Metadata) -> Option<String> {
     let (owner, group, mode) = (meta.uid(), meta.gid(), meta.mode());
     if mode & 0o002 != 0 {
         return Some("everybody".to_owned());
     }
     if owner != 0 {
-        let name = sys::user(&owner.to_string()).and_then(|account| account.name);
+        let name = sys::find_user(&owner.to_string()).and_then(|account| account.name);
         let name = name.and_then(|name| name.into_string().ok());
         let name = name.unwrap_or_else(|| owner.to_string());
         return Some(format!("the user {name}"));
@@ -96,13 +92,13 @@ fn others_who_write(meta: &Metadata) -> Option<String> {
     (mode & 0o020 != 0 && group != 0).then(|| format!("the group {group}"))
 }
 
-/// Parses `USER` or `USER:GROUP`. Checks that both exist, and that this process may change to them.
-pub fn identity_of(
-    section: &Section<'_, '_, '_>,
+/// Parses `USER_COMMENT` or `USER:GROUP`. Checks that both exist, and that this process may change to them.
+pub fn parse_identity(
+    section: &ConfigSection<'_, '_, '_>,
     what: &str,
-    place: Place,
+    place: SourcePlace,
     text: &str,
-) -> Identity {
+) -> ServerIdentity {
     let (user, group) = match text.split_once(':') {
         Some((user, group)) => (user, Some(group)),
         None => (text, None),
@@ -110,7 +106,7 @@ pub fn identity_of(
     let file = section.file();
     let mistake = |message: String| file.mistake(place.clone(), format!("{what}: {message}"));
     if file.validation == Validation::Full {
-        match sys::user(user) {
+        match sys::find_user(user) {
             None => mistake(format!("there is no user `{}`", user.escape_debug())),
             Some(account)
                 if !sys::may_change_user()
@@ -130,11 +126,11 @@ pub fn identity_of(
             }
             Some(_) => {}
         }
-        if let Some(group) = group.filter(|group| sys::group(group).is_none()) {
+        if let Some(group) = group.filter(|group| sys::find_group(group).is_none()) {
             mistake(format!("there is no group `{}`", group.escape_debug()));
         }
     }
-    Identity {
+    ServerIdentity {
         user: Some(user.to_owned()),
         group: group.map(str::to_owned),
     }
@@ -148,14 +144,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_can_write_to_a_configuration_is_named() {
+    fn other_writers_of_a_configuration_are_named() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("howdah.toml");
         fs::write(&file, "").unwrap();
         let who = |owner, group, mode| {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
             chown(&file, owner, group).unwrap();
-            others_who_write(&file.metadata().unwrap())
+            other_writers(&file.metadata().unwrap())
         };
         assert_eq!(who(None, None, 0o666).as_deref(), Some("everybody"));
         if !sys::is_root() {

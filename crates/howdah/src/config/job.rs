@@ -3,28 +3,28 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_server::site::SiteConfig;
 use howdah_server::site::config::RuleAction;
 
-use super::identity::{Identity, identity_of};
-use super::programs::find;
-use super::reader::{Section, Validation};
-use super::{Program as HowdahPhp, php_variables};
-use crate::arguments::{Arguments, Command, Php};
+use super::identity::{ServerIdentity, parse_identity};
+use super::programs::find_executable;
+use super::reader::{ConfigSection, Validation};
+use super::{PhpProgramLookup as HowdahPhp, php_variables};
+use crate::arguments::{CommandLineArguments, HowdahCommand, PhpArguments};
 use crate::commands::command_line::program_arguments;
-use crate::jobs::schedule::Schedule;
-use crate::jobs::settings::{Job, Pages, Program, When};
+use crate::jobs::schedule::CronSchedule;
+use crate::jobs::settings::{InvalidatedPages, JobProgram, JobSettings, JobTiming};
 use crate::sys;
 
 /// A predefined job that applications need.
-struct Preset {
+struct JobPreset {
     word: &'static str,
     /// The command: `php`, the application's file in the job's directory, and the arguments.
     command: &'static [&'static str],
 }
 
-impl Preset {
+impl JobPreset {
     /// Returns the file by which the job's directory is recognised.
     fn file(&self) -> &'static str {
         self.command[1]
@@ -32,15 +32,15 @@ impl Preset {
 }
 
 /// The words of `preset`.
-pub const PRESETS: [&str; 2] = ["wp-cron", "laravel-scheduler"];
+pub const PRESET_NAMES: [&str; 2] = ["wp-cron", "laravel-scheduler"];
 
-const ALL: [Preset; 2] = [
-    Preset {
-        word: PRESETS[0],
+const ALL_PRESETS: [JobPreset; 2] = [
+    JobPreset {
+        word: PRESET_NAMES[0],
         command: &["php", "wp-cron.php"],
     },
-    Preset {
-        word: PRESETS[1],
+    JobPreset {
+        word: PRESET_NAMES[1],
         command: &["php", "artisan", "schedule:run"],
     },
 ];
@@ -48,38 +48,38 @@ const ALL: [Preset; 2] = [
 const EVERY_MINUTE: &str = "* * * * *";
 
 /// The configuration that is needed to read a job.
-struct Server<'s, 'p, 'f, 'm, 't> {
+struct JobContext<'s, 'p, 'f, 'm, 't> {
     howdah_php: &'s HowdahPhp<'p, 'f, 'm, 't>,
-    identity: &'s Identity,
+    identity: &'s ServerIdentity,
     sites: &'s [SiteConfig],
-    pools: &'s [Mode],
+    pools: &'s [PoolMode],
 }
 
-impl Server<'_, '_, '_, '_, '_> {
+impl JobContext<'_, '_, '_, '_, '_> {
     /// Returns the sites whose pages depend on a job's writes, if its command names no site.
     ///
     /// Root and the user of the front can influence every site anyway. Another user runs the PHP of their own sites and
     /// purges their pages, so their jobs may do so, too.
-    fn pages_of(&self, user: Option<&str>) -> Pages {
-        let uid = |name: &str| sys::user(name).map(|account| account.uid);
+    fn default_pages(&self, user: Option<&str>) -> InvalidatedPages {
+        let uid = |name: &str| sys::find_user(name).map(|account| account.uid);
         let Some(job) = user.and_then(uid) else {
-            return Pages::All;
+            return InvalidatedPages::All;
         };
         if job == 0 || self.identity.user.as_deref().and_then(uid) == Some(job) {
-            return Pages::All;
+            return InvalidatedPages::All;
         }
-        let is_own = |pool: &Mode| pool.user().and_then(uid) == Some(job);
+        let is_own = |pool: &PoolMode| pool.user().and_then(uid) == Some(job);
         let own: Vec<&str> = self
             .pools
             .iter()
             .filter(|pool| is_own(pool))
-            .map(Mode::name)
+            .map(PoolMode::name)
             .collect();
         let sites = self
             .sites
             .iter()
             .filter(|site| pools_of(site).any(|pool| own.contains(&pool)));
-        Pages::Of(sites.map(|site| site.name.clone()).collect())
+        InvalidatedPages::Of(sites.map(|site| site.name.clone()).collect())
     }
 }
 
@@ -94,13 +94,13 @@ fn pools_of(site: &SiteConfig) -> impl Iterator<Item = &str> {
 
 /// Returns all jobs. The front does not run jobs and does not read them.
 pub fn jobs(
-    top: &Section<'_, '_, '_>,
+    top: &ConfigSection<'_, '_, '_>,
     howdah_php: &HowdahPhp<'_, '_, '_, '_>,
-    identity: &Identity,
+    identity: &ServerIdentity,
     sites: &[SiteConfig],
-    pools: &[Mode],
-) -> Vec<Job> {
-    let server = &Server {
+    pools: &[PoolMode],
+) -> Vec<JobSettings> {
+    let server = &JobContext {
         howdah_php,
         identity,
         sites,
@@ -110,7 +110,7 @@ pub fn jobs(
     if top.file().validation == Validation::Trusted {
         return Vec::new();
     }
-    let mut jobs: Vec<Job> = Vec::new();
+    let mut jobs: Vec<JobSettings> = Vec::new();
     for section in &sections {
         let Some(job) = job(section, server) else {
             continue;
@@ -125,17 +125,20 @@ pub fn jobs(
 }
 
 /// Returns `None` after a mistake that leaves nothing to check further.
-fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Option<Job> {
+fn job(
+    section: &ConfigSection<'_, '_, '_>,
+    server: &JobContext<'_, '_, '_, '_, '_>,
+) -> Option<JobSettings> {
     let mistake = |key: &str, message: String| {
         section.file().mistake(section.place_of(key), message);
     };
     let word = section.text("preset");
-    let preset = ALL
+    let preset = ALL_PRESETS
         .iter()
         .find(|preset| word.as_deref() == Some(preset.word));
     let name = name(section, preset);
     let directory = match preset.filter(|_| !section.has("directory")) {
-        Some(preset) => directory_of(section, preset, server.sites)?,
+        Some(preset) => preset_directory(section, preset, server.sites)?,
         None => section.path("directory").unwrap_or_default(),
     };
     let directory = std::path::absolute(&directory).unwrap_or(directory);
@@ -152,7 +155,7 @@ fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Op
         advise(section, preset, &directory);
     }
     let identity = match section.text("user") {
-        Some(text) => identity_of(section, "user", section.place_of("user"), &text),
+        Some(text) => parse_identity(section, "user", section.place_of("user"), &text),
         None => server.identity.clone(),
     };
     let program = match words.split_first() {
@@ -163,13 +166,13 @@ fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Op
             None
         }
         Some((first, _)) if first == "php" => {
-            let usual = || server.pages_of(identity.user.as_deref());
-            php(section, &words, server.howdah_php, usual)
+            let usual = || server.default_pages(identity.user.as_deref());
+            php_program(section, &words, server.howdah_php, usual)
         }
-        Some((first, rest)) => other(section, first, rest, &directory),
+        Some((first, rest)) => other_program(section, first, rest, &directory),
     };
-    if let Some(Program::Php { pages, .. }) = &program
-        && *pages == Pages::Of(Vec::new())
+    if let Some(JobProgram::Php { pages, .. }) = &program
+        && *pages == InvalidatedPages::Of(Vec::new())
         && server.sites.iter().any(|site| site.cache.is_some())
     {
         let user = identity.user.as_deref().unwrap_or_default().escape_debug();
@@ -178,16 +181,16 @@ fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Op
         );
         section.file().advise(section.place_of("user"), message);
     }
-    let when = when(section, preset);
+    let when = job_timing(section, preset);
     let environment = section.pairs("env").into_iter().map(|pair| pair.value);
-    Some(Job {
+    Some(JobSettings {
         name: name?,
         program: program?,
         directory,
         user: identity.user,
         group: identity.group,
         environment: environment.collect(),
-        clear_env: section.on("clear_env"),
+        clear_env: section.is_on("clear_env"),
         max_memory: section.size("max_memory"),
         timeout: section.time("timeout"),
         stop_timeout: section.time("stop_timeout").unwrap_or_default(),
@@ -196,9 +199,9 @@ fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Op
 }
 
 /// Returns the directory of a preset's file, which is in a site's root or in the root's parent.
-fn directory_of(
-    section: &Section<'_, '_, '_>,
-    preset: &Preset,
+fn preset_directory(
+    section: &ConfigSection<'_, '_, '_>,
+    preset: &JobPreset,
     sites: &[SiteConfig],
 ) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
@@ -229,8 +232,8 @@ fn directory_of(
 }
 
 /// WordPress also runs its cron within visitors' requests unless it is configured otherwise.
-fn advise(section: &Section<'_, '_, '_>, preset: &Preset, directory: &Path) {
-    if preset.word == PRESETS[0] && runs_cron_in_requests(directory) {
+fn advise(section: &ConfigSection<'_, '_, '_>, preset: &JobPreset, directory: &Path) {
+    if preset.word == PRESET_NAMES[0] && runs_cron_in_requests(directory) {
         let message = "WordPress runs its cron within visitors' requests, too; add define('DISABLE_WP_CRON', true); to wp-config.php";
         section.file().advise(section.place_of("preset"), message);
     }
@@ -248,7 +251,7 @@ pub fn runs_cron_in_requests(directory: &Path) -> bool {
         .is_some_and(|text| !text.contains("DISABLE_WP_CRON"))
 }
 
-fn name(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<String> {
+fn name(section: &ConfigSection<'_, '_, '_>, preset: Option<&JobPreset>) -> Option<String> {
     let usual = || preset.map(|preset| preset.word.to_owned());
     let name = section.text("name").or_else(usual);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -261,21 +264,21 @@ fn name(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<String
 }
 
 /// Returns the program of a command `php …`, which runs the same as `howdah php …`.
-fn php(
-    section: &Section<'_, '_, '_>,
+fn php_program(
+    section: &ConfigSection<'_, '_, '_>,
     words: &[String],
     howdah_php: &HowdahPhp<'_, '_, '_, '_>,
-    usual: impl Fn() -> Pages,
-) -> Option<Program> {
+    usual: impl Fn() -> InvalidatedPages,
+) -> Option<JobProgram> {
     let mistake = |message: String| {
         section.file().mistake(section.place_of("command"), message);
     };
     let typed = ["howdah"]
         .into_iter()
         .chain(words.iter().map(String::as_str));
-    let php: Php = match Arguments::try_parse_from(typed) {
-        Ok(Arguments {
-            command: Some(Command::Php(php)),
+    let php: PhpArguments = match CommandLineArguments::try_parse_from(typed) {
+        Ok(CommandLineArguments {
+            command: Some(HowdahCommand::Php(php)),
             ..
         }) => php,
         Ok(_) => return None,
@@ -292,36 +295,39 @@ fn php(
     if php.code().is_none() && php.script.is_empty() {
         mistake("command: `php` needs a script, or -r and code".to_owned());
     }
-    let program = howdah_php.of_server();
+    let program = howdah_php.server_path();
     if !program.is_file() {
         // The missing program has already been reported.
         return None;
     }
     let variables = &section.file().environment.php;
-    let defines = match php_variables::settings(variables, &program, php.php_ini.as_deref()) {
-        Ok(meaning) => meaning.settings,
-        Err(why) => {
-            mistake(why);
-            Vec::new()
-        }
-    };
-    Some(Program::Php {
+    let defines =
+        match php_variables::settings_of_variables(variables, &program, php.php_ini.as_deref()) {
+            Ok(meaning) => meaning.settings,
+            Err(why) => {
+                mistake(why);
+                Vec::new()
+            }
+        };
+    Some(JobProgram::Php {
         arguments: program_arguments(&php, &defines),
-        pages: php.site.map_or_else(usual, |site| Pages::Of(vec![site])),
+        pages: php
+            .site
+            .map_or_else(usual, |site| InvalidatedPages::Of(vec![site])),
         program,
     })
 }
 
-fn other(
-    section: &Section<'_, '_, '_>,
+fn other_program(
+    section: &ConfigSection<'_, '_, '_>,
     first: &str,
     rest: &[String],
     directory: &Path,
-) -> Option<Program> {
+) -> Option<JobProgram> {
     // The program is looked up as a shell in the job's directory would do it.
     let found: Option<PathBuf> = match first.contains('/') {
-        true => find(&directory.join(first).to_string_lossy()),
-        false => find(first),
+        true => find_executable(&directory.join(first).to_string_lossy()),
+        false => find_executable(first),
     };
     if found.is_none() {
         let message = format!(
@@ -330,13 +336,16 @@ fn other(
         );
         section.file().mistake(section.place_of("command"), message);
     }
-    Some(Program::Other {
+    Some(JobProgram::Other {
         program: found?,
         arguments: rest.to_vec(),
     })
 }
 
-fn when(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<When> {
+fn job_timing(
+    section: &ConfigSection<'_, '_, '_>,
+    preset: Option<&JobPreset>,
+) -> Option<JobTiming> {
     let file = section.file();
     let processes = section.number("processes").map_or(1, |n| n as u32);
     let time_zone = section.text("time_zone");
@@ -349,22 +358,22 @@ fn when(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<When> 
             let message = format!("{key}: has no effect without `schedule`");
             file.mistake(section.place_of(key), message);
         }
-        return Some(When::Always { processes });
+        return Some(JobTiming::Always { processes });
     };
     if processes > 1 {
         let message =
             "processes: a job with `schedule` runs in one process, and never twice at once";
         file.mistake(section.place_of("processes"), message);
     }
-    if let Err(why) = Schedule::parse(&expression, None) {
+    if let Err(why) = CronSchedule::parse_expression(&expression, None) {
         file.mistake(section.place_of("schedule"), format!("schedule: {why}"));
         return None;
     }
-    if let Err(why) = Schedule::parse(&expression, time_zone.as_deref()) {
+    if let Err(why) = CronSchedule::parse_expression(&expression, time_zone.as_deref()) {
         file.mistake(section.place_of("time_zone"), format!("time_zone: {why}"));
         return None;
     }
-    Some(When::Schedule {
+    Some(JobTiming::Schedule {
         expression,
         time_zone,
         jitter: section.time("jitter").unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 /// The values that an option accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OptionKind {
     /// `true`, `false`, `"on"`, `"off"`
     OnOff,
     /// A number in this range.

@@ -2,27 +2,27 @@
 //! server's limits.
 
 use howdah_proto::response::is_token;
-use howdah_server::limiter::rate::{MOST, Rate};
-use howdah_server::limiter::{Limit, LimitBy};
-use howdah_server::site::condition::Conditions;
-use howdah_server::site::config::Rule;
+use howdah_server::limiter::rate::{MAX_RATE_AND_BURST, Rate};
+use howdah_server::limiter::{ClientLimit, LimitBy};
+use howdah_server::site::condition::RuleConditions;
+use howdah_server::site::config::SiteRule;
 use howdah_server::site::login;
-use howdah_server::site::pattern::Pattern;
+use howdah_server::site::pattern::PathPattern;
 
-use super::reader::Section;
+use super::reader::ConfigSection;
 
 /// The options of which at least one makes a rule limit clients.
-pub(super) const LIMITS: [&str; 4] = ["rate", "connections", "processes", "limit"];
+pub(super) const LIMIT_KEYS: [&str; 4] = ["rate", "connections", "processes", "limit"];
 
 /// The conditions that `limit` sets by itself.
-const KNOWN: [&str; 6] = ["path", "prefix", "glob", "regex", "methods", "query"];
+const IMPLIED_CONDITIONS: [&str; 6] = ["path", "prefix", "glob", "regex", "methods", "query"];
 
 /// The rate and burst of `limit = "login"`: a user may mistype a password, and an office may share an address.
-const LOGIN: (&str, u32) = ("10/m", 20);
+const LOGIN_RATE_AND_BURST: (&str, u32) = ("10/m", 20);
 
-/// Returns the limit of a rule that has one of [`LIMITS`].
-pub(super) fn limit(section: &Section<'_, '_, '_>) -> Option<Limit> {
-    if section.on("if_missing") {
+/// Returns the limit of a rule that has one of [`LIMIT_KEYS`].
+pub(super) fn limit(section: &ConfigSection<'_, '_, '_>) -> Option<ClientLimit> {
+    if section.is_on("if_missing") {
         let message = "if_missing: a limit counts requests, whatever files there are";
         section
             .file()
@@ -34,12 +34,15 @@ pub(super) fn limit(section: &Section<'_, '_, '_>) -> Option<Limit> {
     let rate = match section.has("rate") {
         true => Some(rate(section)?),
         false if preset => {
-            let usual = LOGIN.0.parse::<Rate>().ok()?;
-            Some(with_burst(section, usual.with_burst(LOGIN.1)))
+            let usual = LOGIN_RATE_AND_BURST.0.parse::<Rate>().ok()?;
+            Some(with_burst(
+                section,
+                usual.with_burst(LOGIN_RATE_AND_BURST.1),
+            ))
         }
         false => None,
     };
-    for key in KNOWN {
+    for key in IMPLIED_CONDITIONS {
         if preset && section.has(key) {
             let message = format!(
                 "{key}: `limit = \"login\"` knows which requests log in; leave `{key}` out, or `limit`"
@@ -47,7 +50,7 @@ pub(super) fn limit(section: &Section<'_, '_, '_>) -> Option<Limit> {
             section.file().mistake(section.place_of(key), message);
         }
     }
-    Some(Limit {
+    Some(ClientLimit {
         preset: preset.then_some("login"),
         rate,
         connections: number("connections"),
@@ -57,7 +60,7 @@ pub(super) fn limit(section: &Section<'_, '_, '_>) -> Option<Limit> {
 }
 
 /// Reads `rate` and `burst`.
-fn rate(section: &Section<'_, '_, '_>) -> Option<Rate> {
+fn rate(section: &ConfigSection<'_, '_, '_>) -> Option<Rate> {
     let text = section.text("rate")?;
     let rate = match text.parse::<Rate>() {
         Ok(rate) => rate,
@@ -70,31 +73,33 @@ fn rate(section: &Section<'_, '_, '_>) -> Option<Rate> {
     Some(with_burst(section, rate))
 }
 
-fn with_burst(section: &Section<'_, '_, '_>, rate: Rate) -> Rate {
-    let burst = section.number("burst").map(|n| n.min(MOST.into()) as u32);
+fn with_burst(section: &ConfigSection<'_, '_, '_>, rate: Rate) -> Rate {
+    let burst = section
+        .number("burst")
+        .map(|n| n.min(MAX_RATE_AND_BURST.into()) as u32);
     burst.map_or(rate, |burst| rate.with_burst(burst))
 }
 
 /// Returns the rules of a limit. `limit = "login"` gives one rule for each kind of login request, all with the same
 /// limit; other limits give one rule.
-pub(super) fn rules(section: &Section<'_, '_, '_>, rule: Rule) -> Vec<Rule> {
+pub(super) fn rules_of_limit(section: &ConfigSection<'_, '_, '_>, rule: SiteRule) -> Vec<SiteRule> {
     if !section.has("limit") {
         return vec![rule];
     }
-    let of = |(pattern, own): (Pattern, Conditions)| Rule {
+    let of = |(pattern, own): (PathPattern, RuleConditions)| SiteRule {
         pattern,
-        conditions: Conditions {
+        conditions: RuleConditions {
             methods: own.methods,
             query: own.query,
             ..rule.conditions.clone()
         },
         ..rule.clone()
     };
-    login::requests().map(of).collect()
+    login::login_requests().map(of).collect()
 }
 
 /// Reads `limit_by`.
-fn limit_by(section: &Section<'_, '_, '_>) -> Option<LimitBy> {
+fn limit_by(section: &ConfigSection<'_, '_, '_>) -> Option<LimitBy> {
     let text = section.text("limit_by")?;
     let mistake = |why: String| {
         let message = format!("limit_by: {why}");
@@ -110,7 +115,7 @@ fn limit_by(section: &Section<'_, '_, '_>) -> Option<LimitBy> {
         ["header", name] if is_token(name.as_bytes()) => Some(LimitBy::Header(name.to_owned())),
         ["header", name] => mistake(format!("`{}` is no header name", name.escape_debug())),
         ["cookie", name] => Some(LimitBy::Cookie(name.to_owned())),
-        ["network", ref bits @ ..] => match network(bits) {
+        ["network", ref bits @ ..] => match network_prefixes(bits) {
             Some((v4, v6)) => Some(LimitBy::Network(v4, v6)),
             None => mistake(format!(
                 "expected the bits of a network, `network /24 /56` (IPv4, then IPv6), found `{}`",
@@ -125,7 +130,7 @@ fn limit_by(section: &Section<'_, '_, '_>) -> Option<LimitBy> {
 }
 
 /// Parses `/24 /56`: the bits of IPv4, then those of IPv6.
-fn network(bits: &[&str]) -> Option<(u8, u8)> {
+fn network_prefixes(bits: &[&str]) -> Option<(u8, u8)> {
     let [v4, v6] = bits else {
         return None;
     };

@@ -8,43 +8,43 @@ use howdah_http::listener::ListenAddress;
 use howdah_server::client_address::TrustedProxies;
 use howdah_server::site::SiteConfig;
 
-use super::identity::Identity;
-use super::reader::{At, Place, Section, Validation};
-use super::{Listen, served};
-use crate::arguments::Serve;
+use super::identity::ServerIdentity;
+use super::reader::{ConfigSection, Located, SourcePlace, Validation};
+use super::{ListenSettings, served};
+use crate::arguments::ServeArguments;
 use crate::sys;
 
 /// The addresses of the server and of its sites, while they are read.
-pub struct Listeners<'a, 'f, 'm, 't> {
-    top: &'a Section<'f, 'm, 't>,
+pub struct ConfiguredListeners<'a, 'f, 'm, 't> {
+    top: &'a ConfigSection<'f, 'm, 't>,
     trusted: &'a TrustedProxies,
     /// Whether the addresses of the server are configured, not the default.
     chosen: bool,
-    common: Vec<(Listen, Place)>,
+    common: Vec<(ListenSettings, SourcePlace)>,
     /// The addresses that only sites name.
-    own: Vec<Listen>,
+    own: Vec<ListenSettings>,
 }
 
-impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
+impl<'a, 'f, 'm, 't> ConfiguredListeners<'a, 'f, 'm, 't> {
     /// Reads the addresses of the server: the top-level `listen`, or `--listen`.
     pub fn new(
-        arguments: &Serve,
-        top: &'a Section<'f, 'm, 't>,
+        arguments: &ServeArguments,
+        top: &'a ConfigSection<'f, 'm, 't>,
         trusted: &'a TrustedProxies,
     ) -> Self {
         let typed = !arguments.listen.is_empty();
-        let mut listeners = Listeners {
+        let mut listeners = ConfiguredListeners {
             top,
             trusted,
             chosen: typed || top.has("listen"),
             common: Vec::new(),
             own: Vec::new(),
         };
-        let entries: Vec<At<String>> = match typed {
+        let entries: Vec<Located<String>> = match typed {
             false => top.texts("listen"),
             true => {
                 let values = arguments.listen.iter().cloned();
-                values.map(|value| At { value, place: None }).collect()
+                values.map(|value| Located { value, place: None }).collect()
             }
         };
         if entries.is_empty() {
@@ -55,7 +55,9 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
                 continue;
             };
             // Port 0 requests any port, and two of them request two.
-            let same = |(other, _): &(Listen, Place)| other.address.is_same_place(&listen.address);
+            let same = |(other, _): &(ListenSettings, SourcePlace)| {
+                other.address.conflicts_with(&listen.address)
+            };
             if !is_any_port(&listen) && listeners.common.iter().any(same) {
                 let message = format!("duplicate address {}", listen.address);
                 listeners.mistake(entry.place.clone(), &message);
@@ -66,7 +68,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
     }
 
     /// Reads the `listen` of a site, which then is served only at these addresses.
-    pub fn of_site(&mut self, section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+    pub fn read_site(&mut self, section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
         if !section.has("listen") {
             return;
         }
@@ -102,14 +104,14 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         site.https_port = (!ports.is_empty()).then(|| served::https_port(ports.into_iter()));
     }
 
-    fn known(&self) -> impl Iterator<Item = &Listen> {
+    fn known(&self) -> impl Iterator<Item = &ListenSettings> {
         let common = self.common.iter().map(|(listen, _)| listen);
         common.chain(&self.own)
     }
 
     /// Adds an address of a site, unless another site or the server already has it.
-    fn add_own(&mut self, listen: Listen, place: Place) {
-        let same = |other: &&Listen| other.address.is_same_place(&listen.address);
+    fn add_own(&mut self, listen: ListenSettings, place: SourcePlace) {
+        let same = |other: &&ListenSettings| other.address.conflicts_with(&listen.address);
         let is_equal = self.known().find(same).map(|other| *other == listen);
         match is_equal {
             Some(true) => {}
@@ -125,7 +127,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
     }
 
     /// Parses one address and the words after it.
-    fn parse(&self, entry: &At<String>) -> Option<Listen> {
+    fn parse(&self, entry: &Located<String>) -> Option<ListenSettings> {
         let listen = match parse_listen(&entry.value) {
             Ok(listen) => listen,
             Err(why) => {
@@ -139,34 +141,34 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
             self.mistake(entry.place.clone(), message);
         }
         for other in self.known() {
-            if let Some((part, whole)) = part_of(&listen.address, &other.address) {
+            if let Some((part, whole)) = overlapping_addresses(&listen.address, &other.address) {
                 let message = format!(
                     "{part} is part of {whole}, and cannot be opened beside it; name each address of the machine instead of {whole}, or choose another port"
                 );
                 self.mistake(entry.place.clone(), &message);
             }
         }
-        check_socket_owner(self.top, &entry.place, what(&entry.place), &listen);
+        check_socket_owner(self.top, &entry.place, option_name(&entry.place), &listen);
         Some(listen)
     }
 
-    fn mistake(&self, place: Place, message: &str) {
-        let message = format!("{}: {message}", what(&place));
+    fn mistake(&self, place: SourcePlace, message: &str) {
+        let message = format!("{}: {message}", option_name(&place));
         self.top.file().mistake(place, message);
     }
 
     /// Returns the addresses at which a site is served, as [`ListenAddress`] displays them. Several listeners with port
     /// 0 count as one address, since their ports are not known yet.
-    pub fn of(&self, site: &SiteConfig) -> BTreeSet<String> {
+    pub fn addresses_of(&self, site: &SiteConfig) -> BTreeSet<String> {
         match site.listen.is_empty() {
-            true => self.common().into_iter().collect(),
+            true => self.server_addresses().into_iter().collect(),
             false => site.listen.iter().cloned().collect(),
         }
     }
 
     /// Returns whether there is a listener with TLS, but none at which the site is served.
     pub fn is_without_tls(&self, site: &SiteConfig) -> bool {
-        let own = self.of(site);
+        let own = self.addresses_of(site);
         let mut with_tls = self.known().filter(|listen| listen.tls).peekable();
         with_tls.peek().is_some()
             && with_tls.all(|listen| !own.contains(&listen.address.to_string()))
@@ -174,7 +176,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
 
     /// Checks that a site is served at each address of the server. If every site has its own addresses, the server's
     /// default address is removed.
-    pub fn check_use(&mut self, sites: &[SiteConfig]) {
+    pub fn check_all_used(&mut self, sites: &[SiteConfig]) {
         if sites.iter().any(|site| site.listen.is_empty()) {
             return;
         }
@@ -193,32 +195,32 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
     }
 
     /// Returns the addresses of the server, as [`ListenAddress`] displays them.
-    pub fn common(&self) -> Vec<String> {
+    pub fn server_addresses(&self) -> Vec<String> {
         let all = self.common.iter();
         all.map(|(listen, _)| listen.address.to_string()).collect()
     }
 
     /// Returns all addresses to listen on: those of the server, then those that only sites name.
-    pub fn all(self) -> Vec<Listen> {
+    pub fn all(self) -> Vec<ListenSettings> {
         let common = self.common.into_iter().map(|(listen, _)| listen);
         common.chain(self.own).collect()
     }
 }
 
 /// Returns the name of an address in a mistake. An address of the command line has no place in the file.
-fn what(place: &Place) -> &'static str {
+fn option_name(place: &SourcePlace) -> &'static str {
     match place {
         None => "--listen",
         Some(_) => "listen",
     }
 }
 
-fn is_any_port(listen: &Listen) -> bool {
+fn is_any_port(listen: &ListenSettings) -> bool {
     matches!(&listen.address, ListenAddress::Tcp(address) if address.port() == 0)
 }
 
 /// Returns the two addresses if one of them is part of the other: first the part, then the wildcard.
-fn part_of<'a>(
+fn overlapping_addresses<'a>(
     one: &'a ListenAddress,
     two: &'a ListenAddress,
 ) -> Option<(&'a SocketAddr, &'a SocketAddr)> {
@@ -234,7 +236,7 @@ fn part_of<'a>(
 }
 
 /// Returns the listener of `status.listen`. It must be on loopback unless `allow` names who may see the status.
-pub fn status(top: &Section<'_, '_, '_>, sites: &[Listen]) -> Option<Listen> {
+pub fn status(top: &ConfigSection<'_, '_, '_>, sites: &[ListenSettings]) -> Option<ListenSettings> {
     let section = top.section("status", "status");
     let (text, place) = (section.text("listen")?, section.place_of("listen"));
     let mistake = |message: String| {
@@ -257,20 +259,25 @@ pub fn status(top: &Section<'_, '_, '_>, sites: &[Listen]) -> Option<Listen> {
                 "StatusExposed: whoever reaches {address} would see what visitors do; name in `allow` who may, or listen on 127.0.0.1"
             ));
         }
-        let same = |other: &&Listen| other.address.is_same_place(&listen.address);
+        let same = |other: &&ListenSettings| other.address.conflicts_with(&listen.address);
         if address.port() != 0 && sites.iter().any(|other| same(&other)) {
             mistake(format!("sites listen on {address}, too"));
         }
     }
     check_socket_owner(top, &place, "listen", &listen);
-    Some(Listen {
+    Some(ListenSettings {
         status: true,
         ..listen
     })
 }
 
 /// Checks that the owner and group of a unix socket exist, and that we may give them a file.
-fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, listen: &Listen) {
+fn check_socket_owner(
+    top: &ConfigSection<'_, '_, '_>,
+    place: &SourcePlace,
+    what: &str,
+    listen: &ListenSettings,
+) {
     if top.file().validation == Validation::Trusted {
         return;
     }
@@ -280,7 +287,7 @@ fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, list
     };
     if let Some(name) = &listen.owner {
         let own = rustix::process::geteuid().as_raw();
-        match sys::user(name) {
+        match sys::find_user(name) {
             None => mistake(format!("owner: there is no user `{name}`")),
             Some(account) if !sys::is_root() && account.uid != own => mistake(format!(
                 "owner: only root can give a file to another user (`{name}`); start howdah as root, or leave it out"
@@ -294,7 +301,7 @@ fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, list
             groups.iter().any(|group| group.as_raw() == gid)
                 || rustix::process::getegid().as_raw() == gid
         };
-        match sys::group(name) {
+        match sys::find_group(name) {
             None => mistake(format!("group: there is no group `{name}`")),
             Some(gid) if !sys::is_root() && !ours(gid) => mistake(format!(
                 "group: we are not in the group `{name}`; start howdah as root, or as a user of that group"
@@ -304,10 +311,11 @@ fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, list
     }
 }
 
-fn parse_listen(text: &str) -> Result<Listen, String> {
+fn parse_listen(text: &str) -> Result<ListenSettings, String> {
     let mut words = text.split_whitespace();
     let address = words.next().unwrap_or("");
-    let mut listen = Listen::at(ListenAddress::from_str(address).map_err(|e| e.to_string())?);
+    let mut listen =
+        ListenSettings::at(ListenAddress::from_str(address).map_err(|e| e.to_string())?);
     for word in words {
         match (word.split_once('='), &mut listen.address) {
             (None, _) if word == "proxy_protocol" => listen.proxy_protocol = true,
@@ -352,10 +360,10 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
 
 /// Refuses a server that runs as root and is reachable from other machines, unless `--user root` states that this is
 /// intended. A proxy that is named in `[trusted_proxies]` makes the server reachable, too.
-pub fn check_root(
-    top: &Section<'_, '_, '_>,
-    identity: &Identity,
-    listen: &[Listen],
+pub fn refuse_reachable_root(
+    top: &ConfigSection<'_, '_, '_>,
+    identity: &ServerIdentity,
+    listen: &[ListenSettings],
     proxies: &TrustedProxies,
 ) {
     if identity.user.is_some() || !sys::is_root() || top.file().validation == Validation::Trusted {

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::source::Source;
+use super::source::ConfigSource;
 
 /// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum Severity {
     /// The configuration cannot be served.
     Mistake,
     /// The configuration can be served, but the administrator should know about this.
@@ -18,7 +18,7 @@ pub enum Weight {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The severity.
-    pub weight: Weight,
+    pub severity: Severity,
     /// The place in the files, in bytes. A place beyond their end is a variable of the environment; `None` is the
     /// command line or the system.
     pub place: Option<Range<usize>>,
@@ -34,18 +34,22 @@ pub struct Mistakes {
 
 impl Mistakes {
     /// Adds a mistake, at a place in the files if it has one.
-    pub fn at(&mut self, place: impl Into<Option<Range<usize>>>, message: impl Into<String>) {
-        self.add(Weight::Mistake, place.into(), message.into());
+    pub fn add_mistake(
+        &mut self,
+        place: impl Into<Option<Range<usize>>>,
+        message: impl Into<String>,
+    ) {
+        self.add(Severity::Mistake, place.into(), message.into());
     }
 
     /// Adds advice.
     pub fn advise(&mut self, place: impl Into<Option<Range<usize>>>, message: impl Into<String>) {
-        self.add(Weight::Advice, place.into(), message.into());
+        self.add(Severity::Advice, place.into(), message.into());
     }
 
-    fn add(&mut self, weight: Weight, place: Option<Range<usize>>, message: String) {
+    fn add(&mut self, weight: Severity, place: Option<Range<usize>>, message: String) {
         let mistake = Mistake {
-            weight,
+            severity: weight,
             place,
             message,
         };
@@ -55,20 +59,25 @@ impl Mistakes {
     }
 
     /// Returns whether there is a mistake, so the configuration cannot be served.
-    pub fn any(&self) -> bool {
-        self.list.iter().any(|m| m.weight == Weight::Mistake)
+    pub fn has_mistakes(&self) -> bool {
+        self.list.iter().any(|m| m.severity == Severity::Mistake)
     }
 
     /// Returns all messages of this severity as they are displayed, in the order of the files; messages without a place
     /// come first. The place of `variables[n]` is the end of the files plus `n`.
-    pub fn shown(&self, weight: Weight, source: &Source, variables: &[&str]) -> Vec<String> {
-        let mut list: Vec<&Mistake> = self.list.iter().filter(|m| m.weight == weight).collect();
+    pub fn shown(
+        &self,
+        weight: Severity,
+        source: &ConfigSource,
+        variables: &[&str],
+    ) -> Vec<String> {
+        let mut list: Vec<&Mistake> = self.list.iter().filter(|m| m.severity == weight).collect();
         list.sort_by_key(|m| m.place.as_ref().map(|p| p.start));
         list.iter().map(|m| show(m, source, variables)).collect()
     }
 }
 
-fn show(mistake: &Mistake, source: &Source, variables: &[&str]) -> String {
+fn show(mistake: &Mistake, source: &ConfigSource, variables: &[&str]) -> String {
     let Some(place) = &mistake.place else {
         return mistake.message.clone();
     };
@@ -80,13 +89,13 @@ fn show(mistake: &Mistake, source: &Source, variables: &[&str]) -> String {
         return mistake.message.clone();
     };
     let (name, text) = (&file.name, &file.text);
-    let at = floor(text, start);
+    let at = char_boundary_before(text, start);
     let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
     let line = text[line_start..].lines().next().unwrap_or("");
     let line_end = line_start + line.len();
     let number = file.line(at);
     let column = text[line_start..at].chars().count() + 1;
-    let end = floor(text, start + place.len()).clamp(at, line_end.max(at));
+    let end = char_boundary_before(text, start + place.len()).clamp(at, line_end.max(at));
     let width = text[at..end].chars().count().max(1);
     // A tab stays a tab, so the caret is below the right column.
     let indent: String = text[line_start..at]
@@ -102,7 +111,7 @@ fn show(mistake: &Mistake, source: &Source, variables: &[&str]) -> String {
 }
 
 /// Returns the character boundary at or before `at`.
-fn floor(text: &str, at: usize) -> usize {
+fn char_boundary_before(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -115,23 +124,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_is_shown_with_its_line_and_a_caret() {
+    fn mistake_is_shown_with_its_line_and_a_caret() {
         let text = "listen = []\n\tpm = \"é\" # x\nlast";
-        let source = Source::of("a.toml", text);
+        let source = ConfigSource::from_text("a.toml", text);
         let mut mistakes = Mistakes::default();
-        mistakes.at(18..22, "not this");
-        mistakes.at(100..200, "beyond");
-        mistakes.at(None, "--children: no");
+        mistakes.add_mistake(18..22, "not this");
+        mistakes.add_mistake(100..200, "beyond");
+        mistakes.add_mistake(None, "--children: no");
         mistakes.advise(0..6, "think");
         assert_eq!(
-            mistakes.shown(Weight::Mistake, &source, &[]),
+            mistakes.shown(Severity::Mistake, &source, &[]),
             [
                 "--children: no",
                 "a.toml:2:7: not this\n  2 | \tpm = \"é\" # x\n    | \t     ^^^",
                 "a.toml:3:5: beyond\n  3 | last\n    |     ^",
             ]
         );
-        assert_eq!(mistakes.shown(Weight::Advice, &source, &[]).len(), 1);
-        assert!(mistakes.any());
+        assert_eq!(mistakes.shown(Severity::Advice, &source, &[]).len(), 1);
+        assert!(mistakes.has_mistakes());
     }
 }

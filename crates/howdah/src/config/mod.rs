@@ -56,31 +56,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_http::HttpConfig;
 use howdah_http::listener::ListenAddress;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_server::client_address::TrustedProxies;
 use howdah_server::encoding::EncodingConfig;
 use howdah_server::log::{AccessFormat, LogTarget};
-use howdah_server::script::pump_config::Buffers;
+use howdah_server::script::pump_config::BufferLimits;
 use howdah_server::site::SiteConfig;
 
-use crate::arguments::Serve;
+use crate::arguments::ServeArguments;
 use crate::php;
-use environment::Environment;
-use mistake::{Mistakes, Weight};
-use reader::{File, Section};
+use environment::EnvironmentOptions;
+use mistake::{Mistakes, Severity};
+use reader::{ConfigReader, ConfigSection};
 
 pub use reader::Validation;
-pub use source::Source;
+pub use source::ConfigSource;
 
 /// The checked settings of `howdah serve`.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ServeSettings {
     /// The addresses to listen on, in this order: those of `listen`, those that only sites name, and the status
     /// listener.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenSettings>,
     /// The addresses at which sites without `listen` are served, as [`ListenAddress`] displays them.
     pub common_listeners: Vec<String>,
     /// The number of front threads.
@@ -114,24 +114,24 @@ pub struct Settings {
     /// `[fleet] release`: the version of the code that the sites run. Members of the same release share renders.
     pub release: Option<Arc<str>>,
     /// `[pool.*]`
-    pub pools: Vec<Mode>,
+    pub pools: Vec<PoolMode>,
     /// `[[site]]`
     pub sites: Vec<SiteConfig>,
     /// `[[site.certificate]]` of all sites, in order.
     pub certificates: Vec<tls::CertificateFiles>,
     /// The settings of ordered certificates; `None` if all certificates come from files.
-    pub acme: Option<howdah_acme::Settings>,
+    pub acme: Option<howdah_acme::AcmeSettings>,
     /// `[tls]`
-    pub tls: tls::TlsOptions,
+    pub tls: tls::ConfiguredTls,
     /// `[[job]]`; empty in the front.
-    pub jobs: Vec<crate::jobs::settings::Job>,
+    pub jobs: Vec<crate::jobs::settings::JobSettings>,
     /// The choices that were made automatically, to be shown to the person who starts the server.
     pub chosen: Vec<String>,
 }
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen {
+pub struct ListenSettings {
     /// The address, or the path of a unix socket.
     pub address: ListenAddress,
     /// Whether connections begin with a PROXY header.
@@ -150,10 +150,10 @@ pub struct Listen {
     pub status: bool,
 }
 
-impl Listen {
+impl ListenSettings {
     /// Returns an address at which no option is set.
-    pub fn at(address: ListenAddress) -> Listen {
-        Listen {
+    pub fn at(address: ListenAddress) -> ListenSettings {
+        ListenSettings {
             address,
             proxy_protocol: false,
             tls: false,
@@ -172,7 +172,7 @@ pub struct StatusSettings {
     /// The path of the status page on every site.
     pub path: Option<String>,
     /// The networks that may see status and metrics.
-    pub allow: Vec<howdah_http::network::Network>,
+    pub allow: Vec<howdah_http::network::AddressBlock>,
 }
 
 /// `[log]`
@@ -181,7 +181,7 @@ pub struct LogSettings {
     /// The target of the error log.
     pub error: LogTarget,
     /// The least important level that is logged (syslog's numbers).
-    pub level: Level,
+    pub level: LogLevel,
     /// The target of the access log; `None` if there is none.
     pub access: Option<LogTarget>,
     /// The format of a line.
@@ -194,7 +194,7 @@ pub struct ServerOptions {
     /// Limits and timeouts of connections.
     pub http: HttpConfig,
     /// Where request bodies and output are buffered for slow clients.
-    pub buffers: Buffers,
+    pub buffers: BufferLimits,
     /// `limits.spill_total`: the maximum size of all files of `buffers`, in bytes. `None` derives it from the free
     /// space.
     pub spill_total: Option<u64>,
@@ -220,9 +220,9 @@ pub struct Timeouts {
 
 /// The result of reading a configuration.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfiguration {
     /// The settings, or all mistakes as they are displayed.
-    pub settings: Result<Settings, Vec<String>>,
+    pub settings: Result<ServeSettings, Vec<String>>,
     /// Advice as it is displayed.
     pub advice: Vec<String>,
     /// Whether `howdah-php` is missing, which is a mistake of the installation, regardless of any other mistakes.
@@ -230,18 +230,18 @@ pub struct Loaded {
 }
 
 /// Returns the path of the control socket that the command line, the environment or the configuration file names.
-pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
+pub fn control_socket_path(arguments: &ServeArguments, source: &ConfigSource) -> Option<PathBuf> {
     let control = arguments.control.clone();
-    let control = control.or_else(|| Environment::of_process().control());
-    control.or_else(|| path_of(source, "", "control"))
+    let control = control.or_else(|| EnvironmentOptions::of_process().control());
+    control.or_else(|| configured_path(source, "", "control"))
 }
 
 /// Returns a path that a configuration file names, whatever other mistakes the file contains.
-pub fn path_of(source: &Source, section: &'static str, key: &str) -> Option<PathBuf> {
+pub fn configured_path(source: &ConfigSource, section: &'static str, key: &str) -> Option<PathBuf> {
     let mut unheard = Mistakes::default();
     let document = source.document(&mut unheard);
-    let file = File::new(&mut unheard, source, Validation::Trusted);
-    let top = Section::new(&file, "", Some(&document), None, SECTIONS);
+    let file = ConfigReader::new(&mut unheard, source, Validation::Trusted);
+    let top = ConfigSection::new(&file, "", Some(&document), None, TOP_LEVEL_TABLES);
     match section {
         "" => top.path(key),
         name => top.section(name, name).path(key),
@@ -249,19 +249,22 @@ pub fn path_of(source: &Source, section: &'static str, key: &str) -> Option<Path
 }
 
 /// Returns whether a configuration names a fleet, whatever other mistakes it contains.
-pub fn names_fleet(source: Option<&Source>) -> bool {
+pub fn names_fleet(source: Option<&ConfigSource>) -> bool {
     let mut unheard = Mistakes::default();
-    let nothing = Source::of("", "");
+    let nothing = ConfigSource::from_text("", "");
     let source = source.unwrap_or(&nothing);
-    let environment = Environment::of_process();
+    let environment = EnvironmentOptions::of_process();
     let mut document = source.document(&mut unheard);
     environment.merge(&mut document, source.end(), &mut unheard);
-    let file = File::new(&mut unheard, source, Validation::Trusted);
-    let top = Section::new(&file, "", Some(&document), None, SECTIONS);
-    top.section("fleet", "fleet").given().next().is_some()
+    let file = ConfigReader::new(&mut unheard, source, Validation::Trusted);
+    let top = ConfigSection::new(&file, "", Some(&document), None, TOP_LEVEL_TABLES);
+    top.section("fleet", "fleet")
+        .given_options()
+        .next()
+        .is_some()
 }
 
-const SECTIONS: &[&str] = &[
+const TOP_LEVEL_TABLES: &[&str] = &[
     "log",
     "limits",
     "timeouts",
@@ -280,54 +283,68 @@ const SECTIONS: &[&str] = &[
 
 /// Reads the command line and the file, and checks them against each other and against the system: roots are opened,
 /// users and pools are looked up. Without a file, every option has its default.
-pub fn load(arguments: &Serve, source: Option<&Source>, validation: Validation) -> Loaded {
-    load_with(arguments, source, validation, &Environment::of_process())
+pub fn load(
+    arguments: &ServeArguments,
+    source: Option<&ConfigSource>,
+    validation: Validation,
+) -> LoadedConfiguration {
+    load_with_environment(
+        arguments,
+        source,
+        validation,
+        &EnvironmentOptions::of_process(),
+    )
 }
 
 /// Does the same as [`load`], with the given environment variables.
-pub fn load_with(
-    arguments: &Serve,
-    source: Option<&Source>,
+pub fn load_with_environment(
+    arguments: &ServeArguments,
+    source: Option<&ConfigSource>,
     validation: Validation,
-    environment: &Environment,
-) -> Loaded {
+    environment: &EnvironmentOptions,
+) -> LoadedConfiguration {
     let mut mistakes = Mistakes::default();
-    let nothing = Source::of("", "");
+    let nothing = ConfigSource::from_text("", "");
     let source = source.unwrap_or(&nothing);
     let mut document = source.document(&mut mistakes);
     environment.merge(&mut document, source.end(), &mut mistakes);
     let mut php_unfit = false;
     let settings = {
-        let file = File::new(&mut mistakes, source, validation).with(environment);
-        let top = Section::new(&file, "", Some(&document), None, SECTIONS);
+        let file =
+            ConfigReader::new(&mut mistakes, source, validation).with_environment(environment);
+        let top = ConfigSection::new(&file, "", Some(&document), None, TOP_LEVEL_TABLES);
         settings(arguments, &top, &mut php_unfit)
     };
     let variables = environment.names();
-    Loaded {
+    LoadedConfiguration {
         php_unfit,
-        advice: mistakes.shown(Weight::Advice, source, &variables),
-        settings: if mistakes.any() {
-            Err(mistakes.shown(Weight::Mistake, source, &variables))
+        advice: mistakes.shown(Severity::Advice, source, &variables),
+        settings: if mistakes.has_mistakes() {
+            Err(mistakes.shown(Severity::Mistake, source, &variables))
         } else {
             Ok(settings)
         },
     }
 }
 
-fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) -> Settings {
+fn settings(
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+    php_unfit: &mut bool,
+) -> ServeSettings {
     for pattern in top.file().source().unmatched_includes() {
         let place = top.place_of("include");
         top.file()
             .advise(place, format!("include: no file matches {pattern}"));
     }
     let identity = identity::identity(arguments, top);
-    let program = Program::new(top);
+    let program = PhpProgramLookup::new(top);
     let server = server::options(top);
     let pools = pool::pools(arguments, top, &program, &identity, &server.timeouts);
     let mut chosen: Vec<String> = top.file().environment.describe().into_iter().collect();
-    let mut certificates = site::Certificates::default();
+    let mut certificates = site::SiteCertificates::default();
     let trusted_proxies = server::trusted_proxies(top);
-    let mut listeners = listen::Listeners::new(arguments, top, &trusted_proxies);
+    let mut listeners = listen::ConfiguredListeners::new(arguments, top, &trusted_proxies);
     let sites = site::sites(
         arguments,
         top,
@@ -338,7 +355,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     );
     let jobs = job::jobs(top, &program, &identity, &sites, &pools);
     *php_unfit = program.is_unfit();
-    let common_listeners = listeners.common();
+    let common_listeners = listeners.server_addresses();
     let mut listen = listeners.all();
     let tls = tls::options(top);
     let acme = acme::settings(top, &listen, certificates.wanted, &mut chosen);
@@ -348,14 +365,16 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     if let Some(acme) = &acme {
         acme::check_owner(top, acme, &identity, &pools);
     }
-    listen::check_root(top, &identity, &listen, &trusted_proxies);
+    listen::refuse_reachable_root(top, &identity, &listen, &trusted_proxies);
     if let Some(status) = listen::status(top, &listen) {
         listen.push(status);
     }
-    Settings {
+    ServeSettings {
         listen,
         common_listeners,
-        threads: top.number("threads").map_or_else(cores, |n| n as u32),
+        threads: top
+            .number("threads")
+            .map_or_else(available_cores, |n| n as u32),
         user: identity.user,
         group: identity.group,
         pid: arguments.pid.clone().or_else(|| top.path("pid")),
@@ -384,16 +403,16 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
 }
 
 /// The lazily looked up path of `howdah-php`. The lookup happens only if a pool's mode needs the program.
-pub struct Program<'s, 'f, 'm, 't> {
-    top: &'s Section<'f, 'm, 't>,
+pub struct PhpProgramLookup<'s, 'f, 'm, 't> {
+    top: &'s ConfigSection<'f, 'm, 't>,
     found: OnceCell<Option<PathBuf>>,
     /// Whether a program that a pool or the file names is missing.
     missing: Cell<bool>,
 }
 
-impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
-    fn new(top: &'s Section<'f, 'm, 't>) -> Self {
-        Program {
+impl<'s, 'f, 'm, 't> PhpProgramLookup<'s, 'f, 'm, 't> {
+    fn new(top: &'s ConfigSection<'f, 'm, 't>) -> Self {
+        PhpProgramLookup {
             top,
             found: OnceCell::new(),
             missing: Cell::new(false),
@@ -403,27 +422,27 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
     /// Returns the program's path according to the pool or, if the pool does not name one, to the top of the file. The
     /// path is empty if the program is missing, which is recorded as a mistake. It is also empty in the front, because
     /// only the master starts the program.
-    fn path(&self, pool: &Section<'_, '_, '_>) -> PathBuf {
+    fn path(&self, pool: &ConfigSection<'_, '_, '_>) -> PathBuf {
         if self.top.file().validation == Validation::Trusted {
             return PathBuf::new();
         }
         let found = match pool.text("php") {
             Some(_) => self.find(pool),
-            None => return self.of_server(),
+            None => return self.server_path(),
         };
         found.unwrap_or_default()
     }
 
     /// Returns the program's path according to the top of the file.
-    fn of_server(&self) -> PathBuf {
+    fn server_path(&self) -> PathBuf {
         let found = self.found.get_or_init(|| self.find(self.top)).clone();
         found.unwrap_or_default()
     }
 
-    fn find(&self, section: &Section<'_, '_, '_>) -> Option<PathBuf> {
+    fn find(&self, section: &ConfigSection<'_, '_, '_>) -> Option<PathBuf> {
         let file = section.file();
         let text = section.text("php");
-        let choice = text.map(|text| php::Choice::read(&text, |path| file.path(path)));
+        let choice = text.map(|text| php::PhpChoice::parse(&text, |path| file.path(path)));
         php::find(choice.as_ref())
             .inspect_err(|why| {
                 self.missing.set(true);
@@ -438,7 +457,7 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
 }
 
 /// Returns the number of cores that this process may use.
-pub fn cores() -> u32 {
+pub fn available_cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 

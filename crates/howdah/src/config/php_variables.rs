@@ -12,7 +12,7 @@ use crate::php;
 pub const PREFIX: &str = "PHP_";
 
 /// Variables of PHP itself, of Docker's official images and of other tools, which are not settings.
-const OTHERS: &[&str] = &[
+const NOT_SETTINGS: &[&str] = &[
     "PHP_ASC_URL",
     "PHP_BINARY",
     "PHP_CFLAGS",
@@ -32,7 +32,7 @@ const OTHERS: &[&str] = &[
 
 /// The settings that variables stand for in one PHP.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Meaning {
+pub struct VariableSettings {
     /// Settings, by PHP's own names.
     pub settings: Vec<(String, String)>,
     /// Advice about variables without effect.
@@ -41,32 +41,35 @@ pub struct Meaning {
 
 /// Returns whether a variable stands for a setting.
 pub fn is_setting(variable: &str) -> bool {
-    variable.starts_with(PREFIX) && !OTHERS.contains(&variable)
+    variable.starts_with(PREFIX) && !NOT_SETTINGS.contains(&variable)
 }
 
 /// Returns the settings that the variables stand for in this PHP with that php.ini.
 ///
 /// # Errors
 /// Fails if PHP does not report its settings.
-pub fn settings(
+pub fn settings_of_variables(
     variables: &[(String, String)],
     program: &Path,
     php_ini: Option<&Path>,
-) -> Result<Meaning, String> {
+) -> Result<VariableSettings, String> {
     let mut meant = variables
         .iter()
         .filter(|(name, _)| is_setting(name))
         .peekable();
     if meant.peek().is_none() {
-        return Ok(Meaning::default());
+        return Ok(VariableSettings::default());
     }
     let names = php::setting_names(program, php_ini)?;
     Ok(resolve(meant, &names))
 }
 
-fn resolve<'v>(variables: impl Iterator<Item = &'v (String, String)>, names: &[String]) -> Meaning {
+fn resolve<'v>(
+    variables: impl Iterator<Item = &'v (String, String)>,
+    names: &[String],
+) -> VariableSettings {
     let written: Vec<String> = names.iter().map(|name| variable(name)).collect();
-    let mut meaning = Meaning::default();
+    let mut meaning = VariableSettings::default();
     for (name, value) in variables {
         match written.iter().position(|other| other == name) {
             Some(_) if value.contains(['\n', '\0']) => {
@@ -103,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_the_setting_that_php_has_and_an_unknown_one_gets_a_suggestion() {
+    fn php_variable_resolves_to_a_setting_or_gets_a_suggestion() {
         let names = [
             "memory_limit",
             "opcache.memory_consumption",
@@ -119,7 +122,7 @@ mod tests {
             ("PHP_OPCACHE_MEMORY_CONSUMPTION", "1\n2"),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let Meaning { settings, advice } = resolve(variables.iter(), &names);
+        let VariableSettings { settings, advice } = resolve(variables.iter(), &names);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(
             settings,

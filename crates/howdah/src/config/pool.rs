@@ -2,76 +2,81 @@
 
 use std::time::Duration;
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_executor::config::ProcessTimeouts;
 
-use super::identity::Identity;
-use super::options::{Destination, Spec};
+use super::identity::ServerIdentity;
+use super::options::{Destination, OptionSpec};
 use super::pool_forms::PoolForms;
-use super::pool_section::{DEFAULT_POOL, Overrides, PoolSection};
+use super::pool_section::{DEFAULT_POOL, PoolOverrides, PoolSection};
 use super::programs::{cgi, program_pool};
-use super::reader::{At, Section};
-use super::server::typed;
-use super::{Program, Timeouts, embed, fastcgi};
-use crate::arguments::Serve;
+use super::reader::{ConfigSection, Located};
+use super::server::checked_argument;
+use super::{PhpProgramLookup, Timeouts, embed, fastcgi};
+use crate::arguments::ServeArguments;
 
 /// The minimum time that a zygote or spawner has for a response, regardless of `timeouts.hang`.
-const LEAST_ANSWER: Duration = Duration::from_secs(10);
+const MIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns all pools, or the one default pool if the file names none.
 pub fn pools(
-    arguments: &Serve,
-    top: &Section<'_, '_, '_>,
-    program: &Program<'_, '_, '_, '_>,
-    identity: &Identity,
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+    program: &PhpProgramLookup<'_, '_, '_, '_>,
+    identity: &ServerIdentity,
     timeouts: &Timeouts,
-) -> Vec<Mode> {
+) -> Vec<PoolMode> {
     let sections = sections(top);
-    let overrides = Overrides {
+    let overrides = PoolOverrides {
         mode: mode_override(arguments, top),
         children: arguments.children.as_ref().and_then(|text| {
-            typed(top, "--children", "pool.*", "max_children", text)
+            checked_argument(top, "--children", "pool.*", "max_children", text)
                 .map(|text| text.parse::<u32>().ok())
         }),
         defines: command_line_defines(arguments, top),
         environment: command_line_environment(arguments, top),
     };
     let usual_mode = top.text("mode").unwrap_or_default();
-    let mode_of = |section: &Section<'_, '_, '_>| {
+    let mode_of = |section: &ConfigSection<'_, '_, '_>| {
         let own = overrides.mode.clone().or_else(|| section.text("mode"));
         own.unwrap_or_else(|| usual_mode.clone())
     };
     let modes: Vec<String> = sections.iter().map(|(_, s)| mode_of(s)).collect();
-    ini_does_not_reach(arguments, top, &sections, &modes);
+    check_ini_arguments(arguments, top, &sections, &modes);
     let process_timeouts = ProcessTimeouts {
         start: timeouts.start,
-        fork: (timeouts.hang / 3).max(LEAST_ANSWER),
+        fork: (timeouts.hang / 3).max(MIN_RESPONSE_TIMEOUT),
         shutdown: timeouts.drain,
     };
-    let pool = |((name, section), mode): (&(At<String>, Section<'_, '_, '_>), String)| {
-        refuse_options_of_other_modes(section, &mode);
-        let pool = PoolSection {
-            arguments,
-            section,
-            identity,
-            overrides: &overrides,
-            timeouts: process_timeouts,
+    let pool =
+        |((name, section), mode): (&(Located<String>, ConfigSection<'_, '_, '_>), String)| {
+            refuse_options_of_other_modes(section, &mode);
+            let pool = PoolSection {
+                arguments,
+                section,
+                identity,
+                overrides: &overrides,
+                timeouts: process_timeouts,
+            };
+            let mut forms = PoolForms::new(&name.value);
+            section.fill(Destination::pool, &mut forms);
+            match mode.as_str() {
+                "fastcgi" => {
+                    PoolMode::FastCgi(fastcgi::pool(forms.client, section, arguments, &overrides))
+                }
+                "pool" => PoolMode::Pool(program_pool(forms.programs, forms.client, &pool)),
+                "cgi" => PoolMode::Cgi(cgi(forms.cgi, &pool)),
+                "worker" => PoolMode::Embed(embed::worker(forms.embed, program, &pool)),
+                _ => PoolMode::Embed(embed::embed(forms.embed, program, &pool)),
+            }
         };
-        let mut forms = PoolForms::new(&name.value);
-        section.fill(Destination::pool, &mut forms);
-        match mode.as_str() {
-            "fastcgi" => Mode::FastCgi(fastcgi::pool(forms.client, section, arguments, &overrides)),
-            "pool" => Mode::Pool(program_pool(forms.programs, forms.client, &pool)),
-            "cgi" => Mode::Cgi(cgi(forms.cgi, &pool)),
-            "worker" => Mode::Embed(embed::worker(forms.embed, program, &pool)),
-            _ => Mode::Embed(embed::embed(forms.embed, program, &pool)),
-        }
-    };
     sections.iter().zip(modes).map(pool).collect()
 }
 
 /// Returns the tables `[pool.NAME]`, or an empty one if there are none.
-fn sections<'f, 'm, 't>(top: &Section<'f, 'm, 't>) -> Vec<(At<String>, Section<'f, 'm, 't>)> {
+fn sections<'f, 'm, 't>(
+    top: &ConfigSection<'f, 'm, 't>,
+) -> Vec<(Located<String>, ConfigSection<'f, 'm, 't>)> {
     let mut sections = top.named_sections("pool", "pool.*");
     for (name, _) in &sections {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -86,21 +91,24 @@ fn sections<'f, 'm, 't>(top: &Section<'f, 'm, 't>) -> Vec<(At<String>, Section<'
         }
     }
     if sections.is_empty() {
-        let name = At {
+        let name = Located {
             value: DEFAULT_POOL.to_owned(),
             place: None,
         };
-        sections.push((name, Section::new(top.file(), "pool.*", None, None, &[])));
+        sections.push((
+            name,
+            ConfigSection::new(top.file(), "pool.*", None, None, &[]),
+        ));
     }
     sections
 }
 
 /// Returns the mode that the command line sets for every pool. `--worker` and `--fastcgi` imply a mode, too.
-fn mode_override(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String> {
+fn mode_override(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> Option<String> {
     let mut mode = arguments
         .mode
         .as_ref()
-        .and_then(|text| typed(top, "--mode", "", "mode", text));
+        .and_then(|text| checked_argument(top, "--mode", "", "mode", text));
     for (given, argument, meant) in [
         (arguments.worker.is_some(), "--worker", "worker"),
         (arguments.fastcgi.is_some(), "--fastcgi", "fastcgi"),
@@ -119,10 +127,10 @@ fn mode_override(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String>
 
 /// Checks `--php-ini`, `-d` and `--env`, which apply to every pool whose PHP we start. If no pool is left that they can
 /// apply to, that is a mistake; if only some pools ignore them, there is advice.
-fn ini_does_not_reach(
-    arguments: &Serve,
-    top: &Section<'_, '_, '_>,
-    sections: &[(At<String>, Section<'_, '_, '_>)],
+fn check_ini_arguments(
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+    sections: &[(Located<String>, ConfigSection<'_, '_, '_>)],
     modes: &[String],
 ) {
     let names = sections.iter().zip(modes);
@@ -151,9 +159,9 @@ fn ini_does_not_reach(
 }
 
 /// Refuses options that have no effect in the pool's mode, because they were set on purpose.
-fn refuse_options_of_other_modes(section: &Section<'_, '_, '_>, mode: &str) {
-    let foreign = |spec: &&Spec| !spec.modes.is_empty() && !spec.modes.contains(&mode);
-    for spec in section.given().filter(foreign) {
+fn refuse_options_of_other_modes(section: &ConfigSection<'_, '_, '_>, mode: &str) {
+    let foreign = |spec: &&OptionSpec| !spec.modes.is_empty() && !spec.modes.contains(&mode);
+    for spec in section.given_options().filter(foreign) {
         let words: Vec<String> = spec.modes.iter().map(|word| format!("`{word}`")).collect();
         let why = match mode {
             "fastcgi" if spec.modes.contains(&"embed") => {
@@ -171,9 +179,12 @@ fn refuse_options_of_other_modes(section: &Section<'_, '_, '_>, mode: &str) {
     }
 }
 
-fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(String, String)> {
+fn command_line_defines(
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+) -> Vec<(String, String)> {
     let read = |text: &String| {
-        define(text)
+        parse_define(text)
             .inspect_err(|why| top.file().mistake(None, why.clone()))
             .ok()
     };
@@ -181,7 +192,7 @@ fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(St
 }
 
 /// Parses `-d NAME=VALUE` as php does: a name without a value sets `1`.
-pub fn define(text: &str) -> Result<(String, String), String> {
+pub fn parse_define(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').unwrap_or((text, "1"));
     match name.trim().is_empty() || text.contains(['\0', '\n']) {
         true => Err(format!("-d: `{}` is not NAME=VALUE", text.escape_debug())),
@@ -191,7 +202,10 @@ pub fn define(text: &str) -> Result<(String, String), String> {
 
 /// Returns the variables of `--env NAME=VALUE`, and of `--env NAME`, which takes the value from the server's
 /// environment.
-fn command_line_environment(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(String, String)> {
+fn command_line_environment(
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for text in &arguments.env {
         let name = text.split('=').next().unwrap_or_default();

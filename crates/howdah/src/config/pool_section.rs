@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use howdah_executor::auto_children::auto_children;
 use howdah_executor::config::ProcessTimeouts;
 
-use super::identity::{Identity, identity_of};
-use super::reader::{Section, Validation};
-use crate::arguments::Serve;
+use super::identity::{ServerIdentity, parse_identity};
+use super::reader::{ConfigSection, Validation};
+use crate::arguments::ServeArguments;
 
 /// The name of the pool that exists if no section names one.
 pub const DEFAULT_POOL: &str = "www";
 
 /// What the command line sets for every pool.
-pub struct Overrides {
+pub struct PoolOverrides {
     /// `--mode`, or the mode that `--worker` or `--fastcgi` implies.
     pub mode: Option<String>,
     /// `--children`; the inner `None` stands for `auto`.
@@ -28,19 +28,19 @@ pub struct Overrides {
 /// The inputs from which a pool's configuration is made, besides [`PoolForms`].
 pub struct PoolSection<'p, 'f, 'm, 't> {
     /// The command line.
-    pub arguments: &'p Serve,
+    pub arguments: &'p ServeArguments,
     /// The pool's table in the file.
-    pub section: &'p Section<'f, 'm, 't>,
+    pub section: &'p ConfigSection<'f, 'm, 't>,
     /// The user that the server runs as.
-    pub identity: &'p Identity,
+    pub identity: &'p ServerIdentity,
     /// What the command line sets for every pool.
-    pub overrides: &'p Overrides,
+    pub overrides: &'p PoolOverrides,
     /// How long the pool's processes may take to start, to fork and to exit.
     pub timeouts: ProcessTimeouts,
 }
 
 /// Returns `--php-ini`, or else `php_ini`.
-pub fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathBuf> {
+pub fn php_ini(arguments: &ServeArguments, section: &ConfigSection<'_, '_, '_>) -> Option<PathBuf> {
     let (what, place, ini) = match &arguments.php_ini {
         Some(typed) => ("--php-ini", None, typed.clone()),
         None => {
@@ -56,22 +56,25 @@ pub fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathB
 }
 
 /// Returns the user and group that a pool's processes run as; by default the server's.
-pub fn pool_identity(section: &Section<'_, '_, '_>, server: &Identity) -> Identity {
+pub fn pool_identity(
+    section: &ConfigSection<'_, '_, '_>,
+    server: &ServerIdentity,
+) -> ServerIdentity {
     match section.text("user") {
-        Some(text) => identity_of(section, "user", section.place_of("user"), &text),
+        Some(text) => parse_identity(section, "user", section.place_of("user"), &text),
         None => server.clone(),
     }
 }
 
 /// Returns `max_children`; `auto` is derived from cores and memory.
-pub fn max_children(section: &Section<'_, '_, '_>, overrides: &Overrides) -> u32 {
+pub fn max_children(section: &ConfigSection<'_, '_, '_>, overrides: &PoolOverrides) -> u32 {
     max_children_or(section, overrides, auto_children)
 }
 
 /// Returns `max_children`, where `auto` calls the given function.
 pub fn max_children_or(
-    section: &Section<'_, '_, '_>,
-    overrides: &Overrides,
+    section: &ConfigSection<'_, '_, '_>,
+    overrides: &PoolOverrides,
     auto: impl FnOnce() -> u32,
 ) -> u32 {
     // The file's value is read even if the command line overrides it, so mistakes in it are reported.

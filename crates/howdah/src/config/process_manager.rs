@@ -2,15 +2,15 @@
 
 use howdah_executor::config::ProcessManager;
 
-use super::cores;
-use super::pool_section::Overrides;
-use super::reader::Section;
+use super::available_cores;
+use super::pool_section::PoolOverrides;
+use super::reader::ConfigSection;
 
 /// Reads `pm`.
 pub(super) fn process_manager(
-    section: &Section<'_, '_, '_>,
+    section: &ConfigSection<'_, '_, '_>,
     max_children: u32,
-    overrides: &Overrides,
+    overrides: &PoolOverrides,
     is_worker: bool,
 ) -> ProcessManager {
     let pm = section.text("pm");
@@ -28,16 +28,21 @@ pub(super) fn process_manager(
 }
 
 /// Returns the spare servers. Those that are not configured are derived from the cores, and fit those that are.
-fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
+fn dynamic(section: &ConfigSection<'_, '_, '_>, max_children: u32) -> ProcessManager {
     let given = |key| section.number(key).map(|n| n as u32);
     let (min, max) = (given("min_spare_servers"), given("max_spare_servers"));
     let min_spare = min.unwrap_or_else(|| {
-        (cores() / 2)
+        (available_cores() / 2)
             .max(1)
             .min(max.unwrap_or(max_children))
             .min(max_children)
     });
-    let max_spare = max.unwrap_or_else(|| (2 * cores()).max(4).max(min_spare).min(max_children));
+    let max_spare = max.unwrap_or_else(|| {
+        (2 * available_cores())
+            .max(4)
+            .max(min_spare)
+            .min(max_children)
+    });
     // The rules of php-fpm (fpm_conf_process_all_pools).
     let rule = |holds: bool, key: &str, message: String| {
         if !holds {
@@ -55,7 +60,7 @@ fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
         format!("min_spare_servers: {min_spare} is more than max_spare_servers = {max_spare}"),
     );
     ProcessManager::Dynamic {
-        start_servers: cores().clamp(min_spare.min(max_spare), max_spare),
+        start_servers: available_cores().clamp(min_spare.min(max_spare), max_spare),
         min_spare_servers: min_spare,
         max_spare_servers: max_spare,
     }

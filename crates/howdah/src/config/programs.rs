@@ -9,11 +9,11 @@ use howdah_executor::config::{
 
 use super::pool_section::{PoolSection, max_children, php_ini, pool_identity};
 use super::process_manager::process_manager;
-use super::reader::{Section, Validation};
+use super::reader::{ConfigSection, Validation};
 
 /// Completes `config` for mode `cgi` from the rest of its section.
 pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConfig {
-    common(&mut config.identity, &mut config.ini, pool);
+    set_common_options(&mut config.identity, &mut config.ini, pool);
     // A cache that is lost at the end of the request only costs time: see docs/performance.md. php_value may enable it.
     let opcache_off = ("opcache.enable".to_owned(), "0".to_owned());
     config.ini.defines.insert(0, opcache_off);
@@ -30,7 +30,7 @@ pub fn program_pool(
     pool: &PoolSection<'_, '_, '_, '_>,
 ) -> ProgramPoolConfig {
     let section = pool.section;
-    common(&mut config.identity, &mut config.ini, pool);
+    set_common_options(&mut config.identity, &mut config.ini, pool);
     config.command = command(section);
     let is_php = config
         .command
@@ -58,7 +58,7 @@ pub fn program_pool(
     config
 }
 
-fn refuse_options_of_independent_programs(section: &Section<'_, '_, '_>) {
+fn refuse_options_of_independent_programs(section: &ConfigSection<'_, '_, '_>) {
     for key in ["pm", "max_memory", "max_connections"] {
         if section.has(key) {
             let message = format!(
@@ -71,7 +71,7 @@ fn refuse_options_of_independent_programs(section: &Section<'_, '_, '_>) {
 
 /// Sets the options of both modes: the user that the programs run as, and PHP's settings, those of the command line
 /// last.
-fn common(
+fn set_common_options(
     identity: &mut ProgramIdentity,
     ini: &mut ProgramIni,
     pool: &PoolSection<'_, '_, '_, '_>,
@@ -86,7 +86,7 @@ fn common(
 
 /// Returns `command`, with the path of its program looked up. The front does not start the program and does not look it
 /// up.
-fn command(section: &Section<'_, '_, '_>) -> Vec<String> {
+fn command(section: &ConfigSection<'_, '_, '_>) -> Vec<String> {
     let mut words: Vec<String> = section
         .texts("command")
         .into_iter()
@@ -100,7 +100,7 @@ fn command(section: &Section<'_, '_, '_>) -> Vec<String> {
         section.file().mistake(section.place_of("command"), message);
         return words;
     };
-    match find(program) {
+    match find_executable(program) {
         Some(path) => *program = path.to_string_lossy().into_owned(),
         None => {
             let advice = match program.contains("php-cgi") {
@@ -116,7 +116,7 @@ fn command(section: &Section<'_, '_, '_>) -> Vec<String> {
 }
 
 /// Finds an executable file by path or in PATH.
-pub fn find(program: &str) -> Option<PathBuf> {
+pub fn find_executable(program: &str) -> Option<PathBuf> {
     let is_program = |path: &Path| {
         path.metadata()
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)

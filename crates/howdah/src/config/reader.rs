@@ -9,38 +9,38 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::environment::Environment;
-use super::kind::Kind;
+use super::environment::EnvironmentOptions;
+use super::kind::OptionKind;
 use super::mistake::Mistakes;
-use super::options::{self, Destination, OPTIONS, Spec};
-use super::source::Source;
+use super::options::{self, Destination, OPTIONS, OptionSpec};
+use super::source::ConfigSource;
 use super::suggest;
-use super::value::{self, Scalar, Value};
+use super::value::{self, OptionValue, WrittenValue};
 
 mod tables;
 
 /// A place in the file; `None` for values that are not in the file.
-pub type Place = Option<Range<usize>>;
+pub type SourcePlace = Option<Range<usize>>;
 
 /// A value of the file with its place, for messages about it.
 #[derive(Clone, Debug)]
-pub struct At<T> {
+pub struct Located<T> {
     /// The value.
     pub value: T,
     /// The place in the file.
-    pub place: Place,
+    pub place: SourcePlace,
 }
 
 /// The state that all sections of a configuration share.
-pub struct File<'m> {
+pub struct ConfigReader<'m> {
     mistakes: RefCell<&'m mut Mistakes>,
-    source: &'m Source,
+    source: &'m ConfigSource,
     /// The directory at which relative paths start.
     directory: PathBuf,
     /// How much is looked up in the system.
     pub validation: Validation,
     /// The environment variables that are merged into the file.
-    pub environment: Environment,
+    pub environment: EnvironmentOptions,
 }
 
 /// How much of a configuration is looked up in the system while it is read.
@@ -53,37 +53,41 @@ pub enum Validation {
     Trusted,
 }
 
-impl<'m> File<'m> {
+impl<'m> ConfigReader<'m> {
     /// Creates the state of a configuration of these files, whose relative paths start at the first file's directory.
-    pub fn new(mistakes: &'m mut Mistakes, source: &'m Source, validation: Validation) -> File<'m> {
+    pub fn new(
+        mistakes: &'m mut Mistakes,
+        source: &'m ConfigSource,
+        validation: Validation,
+    ) -> ConfigReader<'m> {
         let directory = Path::new(source.name()).parent().map(Path::to_owned);
-        File {
+        ConfigReader {
             mistakes: RefCell::new(mistakes),
             source,
             directory: directory.unwrap_or_default(),
             validation,
-            environment: Environment::default(),
+            environment: EnvironmentOptions::default(),
         }
     }
 
     /// Adds environment variables to the file.
-    pub fn with(mut self, environment: &Environment) -> File<'m> {
+    pub fn with_environment(mut self, environment: &EnvironmentOptions) -> ConfigReader<'m> {
         self.environment = environment.clone();
         self
     }
 
     /// Returns the files.
-    pub fn source(&self) -> &Source {
+    pub fn source(&self) -> &ConfigSource {
         self.source
     }
 
     /// Records a mistake.
-    pub fn mistake(&self, place: Place, message: impl Into<String>) {
-        self.mistakes.borrow_mut().at(place, message);
+    pub fn mistake(&self, place: SourcePlace, message: impl Into<String>) {
+        self.mistakes.borrow_mut().add_mistake(place, message);
     }
 
     /// Records advice.
-    pub fn advise(&self, place: Place, message: impl Into<String>) {
+    pub fn advise(&self, place: SourcePlace, message: impl Into<String>) {
         self.mistakes.borrow_mut().advise(place, message);
     }
 
@@ -94,38 +98,38 @@ impl<'m> File<'m> {
 }
 
 /// A table of the file. If the table is absent, everything has its default.
-pub struct Section<'f, 'm, 't> {
-    file: &'f File<'m>,
+pub struct ConfigSection<'f, 'm, 't> {
+    file: &'f ConfigReader<'m>,
     name: &'static str,
     /// The name of the table in this file, such as `pool.www`.
     label: String,
     table: Option<&'t DeTable<'t>>,
     /// The place where the table begins.
-    pub place: Place,
+    pub place: SourcePlace,
 }
 
-impl<'f, 'm, 't> Section<'f, 'm, 't> {
+impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
     /// Opens a table as the section `name` of the options; unknown keys are recorded.
     pub fn new(
-        file: &'f File<'m>,
+        file: &'f ConfigReader<'m>,
         name: &'static str,
         table: Option<&'t DeTable<'t>>,
-        place: Place,
+        place: SourcePlace,
         subtables: &[&'static str],
     ) -> Self {
         let label = name.to_owned();
-        Section::labelled(file, name, label, table, place, subtables)
+        ConfigSection::labelled(file, name, label, table, place, subtables)
     }
 
     fn labelled(
-        file: &'f File<'m>,
+        file: &'f ConfigReader<'m>,
         name: &'static str,
         label: String,
         table: Option<&'t DeTable<'t>>,
-        place: Place,
+        place: SourcePlace,
         subtables: &[&'static str],
     ) -> Self {
-        let section = Section {
+        let section = ConfigSection {
             file,
             name,
             label,
@@ -137,9 +141,9 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
             // Everything is read here once, so mistakes are reported even if the command line or another option makes
             // the value ineffective. A mistake that is recorded twice is stored once.
             match options::find(name, text).map(|spec| spec.kind) {
-                Some(Kind::Texts) => drop(section.texts(text)),
-                Some(Kind::Pairs) => drop(section.pairs(text)),
-                Some(Kind::Sections) => {}
+                Some(OptionKind::Texts) => drop(section.texts(text)),
+                Some(OptionKind::Pairs) => drop(section.pairs(text)),
+                Some(OptionKind::Sections) => {}
                 Some(_) => drop(section.value(text)),
                 None if subtables.contains(&text) => {}
                 None => section.unknown(text, key.span(), subtables),
@@ -159,7 +163,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
             "" => format!("unknown key `{}`", key.escape_debug()),
             label => format!("unknown key `{}` in [{label}]", key.escape_debug()),
         };
-        if let Some(instead) = options::removed(self.name, key) {
+        if let Some(instead) = options::replacement_of_removed(self.name, key) {
             message += &format!("; it was removed: {instead}");
         } else if let Some(near) = suggest::nearest(key, &known) {
             message += &format!("; did you mean `{near}`?");
@@ -173,7 +177,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     }
 
     /// Returns the file that contains the section.
-    pub fn file(&self) -> &'f File<'m> {
+    pub fn file(&self) -> &'f ConfigReader<'m> {
         self.file
     }
 
@@ -183,7 +187,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         Some((&file.name, file.line(at)))
     }
 
-    fn spec(&self, key: &str) -> &'static Spec {
+    fn spec(&self, key: &str) -> &'static OptionSpec {
         options::find(self.name, key)
             .unwrap_or_else(|| panic!("option {}.{key} is not in the table", self.name))
     }
@@ -198,17 +202,17 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     }
 
     /// Returns the place where the table begins.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> SourcePlace {
         self.place.clone()
     }
 
     /// Returns the place of the key's value.
-    pub fn place_of(&self, key: &str) -> Place {
+    pub fn place_of(&self, key: &str) -> SourcePlace {
         self.raw(key).map(Spanned::span).or(self.place.clone())
     }
 
     /// Returns the value or the default; `None` if there is neither.
-    fn value(&self, key: &str) -> Option<Value> {
+    fn value(&self, key: &str) -> Option<OptionValue> {
         let spec = self.spec(key);
         if let Some(raw) = self.raw(key) {
             let scalar = scalar(raw.get_ref());
@@ -220,28 +224,32 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         if spec.default.is_empty() {
             return None;
         }
-        if spec.kind == Kind::Texts {
+        if spec.kind == OptionKind::Texts {
             let texts = spec.default.split(", ").map(str::to_owned).collect();
-            return Some(Value::Texts(texts));
+            return Some(OptionValue::Texts(texts));
         }
         // A test parses every default of the table.
-        value::parse(spec.kind, &Scalar::written(spec.default)).ok()
+        value::parse(spec.kind, &WrittenValue::written(spec.default)).ok()
     }
 
     /// Stores the values of all options of this section whose `target` is a field of `to`.
-    pub fn fill<T>(&self, target: impl Fn(Destination) -> Option<fn(&mut T, Value)>, to: &mut T) {
+    pub fn fill<T>(
+        &self,
+        target: impl Fn(Destination) -> Option<fn(&mut T, OptionValue)>,
+        to: &mut T,
+    ) {
         let specs = OPTIONS.iter().filter(|spec| spec.section == self.name);
         for (spec, put) in specs.filter_map(|spec| Some((spec, target(spec.target)?))) {
             let value = match spec.kind {
-                Kind::Texts => {
+                OptionKind::Texts => {
                     let texts = self.texts(spec.key).into_iter();
-                    Some(Value::Texts(texts.map(|text| text.value).collect()))
+                    Some(OptionValue::Texts(texts.map(|text| text.value).collect()))
                 }
-                Kind::Pairs => {
+                OptionKind::Pairs => {
                     let pairs = self.pairs(spec.key).into_iter();
-                    Some(Value::Pairs(pairs.map(|pair| pair.value).collect()))
+                    Some(OptionValue::Pairs(pairs.map(|pair| pair.value).collect()))
                 }
-                Kind::Path => self.path(spec.key).map(Value::Path),
+                OptionKind::Path => self.path(spec.key).map(OptionValue::Path),
                 _ => self.value(spec.key),
             };
             if let Some(value) = value {
@@ -251,20 +259,20 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     }
 
     /// Returns the options that the file sets in this section.
-    pub fn given(&self) -> impl Iterator<Item = &'static Spec> {
+    pub fn given_options(&self) -> impl Iterator<Item = &'static OptionSpec> {
         let specs = OPTIONS.iter().filter(|spec| spec.section == self.name);
         specs.filter(|spec| self.has(spec.key))
     }
 
     /// Returns whether the option is `on`.
-    pub fn on(&self, key: &str) -> bool {
-        matches!(self.value(key), Some(Value::OnOff(true)))
+    pub fn is_on(&self, key: &str) -> bool {
+        matches!(self.value(key), Some(OptionValue::OnOff(true)))
     }
 
     /// Returns a number; `None` stands for `auto`, or for no value and no default.
     pub fn number(&self, key: &str) -> Option<u64> {
         match self.value(key) {
-            Some(Value::Integer(n)) => Some(n),
+            Some(OptionValue::Integer(n)) => Some(n),
             _ => None,
         }
     }
@@ -272,7 +280,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     /// Returns a time; `None` stands for `off`, or for no value and no default.
     pub fn time(&self, key: &str) -> Option<Duration> {
         match self.value(key) {
-            Some(Value::Time(time)) => Some(time),
+            Some(OptionValue::Time(time)) => Some(time),
             _ => None,
         }
     }
@@ -280,7 +288,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     /// Returns a size in bytes; `None` stands for `off`.
     pub fn size(&self, key: &str) -> Option<u64> {
         match self.value(key) {
-            Some(Value::Size(bytes)) => Some(bytes),
+            Some(OptionValue::Size(bytes)) => Some(bytes),
             _ => None,
         }
     }
@@ -288,7 +296,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     /// Returns a text or word.
     pub fn text(&self, key: &str) -> Option<String> {
         match self.value(key) {
-            Some(Value::Text(text)) => Some(text),
+            Some(OptionValue::Text(text)) => Some(text),
             _ => None,
         }
     }
@@ -308,17 +316,17 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     }
 
     /// Returns several texts, each with its place.
-    pub fn texts(&self, key: &str) -> Vec<At<String>> {
+    pub fn texts(&self, key: &str) -> Vec<Located<String>> {
         if let Some(raw) = self.raw(key)
             && let DeValue::Array(array) = raw.get_ref()
         {
             let texts = array.iter().filter_map(|item| match item.get_ref() {
-                DeValue::String(text) => Some(At {
+                DeValue::String(text) => Some(Located {
                     value: text.clone().into_owned(),
                     place: Some(item.span()),
                 }),
                 other => {
-                    let found = called(other);
+                    let found = type_name(other);
                     let message = format!("{key}: expected a text in quotes, found {found}");
                     self.file.mistake(Some(item.span()), message);
                     None
@@ -328,9 +336,9 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
         let place = self.place_of(key);
         match self.value(key) {
-            Some(Value::Texts(texts)) => texts
+            Some(OptionValue::Texts(texts)) => texts
                 .into_iter()
-                .map(|value| At {
+                .map(|value| Located {
                     value,
                     place: place.clone(),
                 })
@@ -341,7 +349,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
 
     /// Returns names and values. Numbers and booleans are converted to the texts they look like, except that `true`
     /// becomes `1` and `false` becomes `0`, as PHP understands them.
-    pub fn pairs(&self, key: &str) -> Vec<At<(String, String)>> {
+    pub fn pairs(&self, key: &str) -> Vec<Located<(String, String)>> {
         let Some(raw) = self.raw(key) else {
             return Vec::new();
         };
@@ -356,7 +364,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
                 DeValue::Float(number) => number.as_str().to_owned(),
                 DeValue::Boolean(on) => if *on { "1" } else { "0" }.to_owned(),
                 other => {
-                    let message = format!("{key}: expected a text, found {}", called(other));
+                    let message = format!("{key}: expected a text, found {}", type_name(other));
                     self.file.mistake(Some(value.span()), message);
                     return None;
                 }
@@ -366,7 +374,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
                 self.file.mistake(Some(value.span()), message);
                 return None;
             }
-            Some(At {
+            Some(Located {
                 value: (name.get_ref().clone().into_owned(), text),
                 place: Some(value.span()),
             })
@@ -375,19 +383,19 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     }
 }
 
-fn scalar(value: &DeValue<'_>) -> Scalar {
+fn scalar(value: &DeValue<'_>) -> WrittenValue {
     match value {
-        DeValue::String(text) => Scalar::Text(text.clone().into_owned()),
-        DeValue::Boolean(on) => Scalar::Bool(*on),
+        DeValue::String(text) => WrittenValue::Text(text.clone().into_owned()),
+        DeValue::Boolean(on) => WrittenValue::Bool(*on),
         DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {
-            Ok(n) => Scalar::Number(n.to_string()),
-            Err(_) => Scalar::Number(number.to_string()),
+            Ok(n) => WrittenValue::Number(n.to_string()),
+            Err(_) => WrittenValue::Number(number.to_string()),
         },
-        other => Scalar::Other(called(other)),
+        other => WrittenValue::Other(type_name(other)),
     }
 }
 
-fn called(value: &DeValue<'_>) -> &'static str {
+fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",
         DeValue::Integer(_) => "a number",

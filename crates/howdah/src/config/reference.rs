@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 #[cfg(test)]
-use super::options::SECTIONS;
-use super::options::{OPTIONS, Spec};
+use super::options::SECTION_DESCRIPTIONS;
+use super::options::{OPTIONS, OptionSpec};
 use super::value::describe;
 use super::{environment, suggest};
 
@@ -12,7 +12,7 @@ use super::{environment, suggest};
 #[cfg(test)]
 fn markdown() -> String {
     let mut out = String::new();
-    for (section, about) in SECTIONS {
+    for (section, about) in SECTION_DESCRIPTIONS {
         let title = match *section {
             "" => "Top level".to_owned(),
             "pool.*" => "`[pool.NAME]`".to_owned(),
@@ -45,7 +45,7 @@ fn markdown() -> String {
 }
 
 #[cfg(test)]
-fn of_section(section: &str) -> impl Iterator<Item = &'static Spec> {
+fn of_section(section: &str) -> impl Iterator<Item = &'static OptionSpec> {
     OPTIONS.iter().filter(move |spec| spec.section == section)
 }
 
@@ -70,8 +70,8 @@ fn wrapped(text: &str, indent: &str) -> String {
 
 /// Explains every option whose name contains `key`. Returns an error with a suggestion if there is none.
 pub fn explain(key: &str) -> Result<String, String> {
-    let found: Vec<&Spec> = {
-        let exact: Vec<&Spec> = OPTIONS.iter().filter(|s| s.full_name() == key).collect();
+    let found: Vec<&OptionSpec> = {
+        let exact: Vec<&OptionSpec> = OPTIONS.iter().filter(|s| s.full_name() == key).collect();
         if exact.is_empty() {
             OPTIONS
                 .iter()
@@ -82,7 +82,7 @@ pub fn explain(key: &str) -> Result<String, String> {
         }
     };
     if found.is_empty() {
-        let name = |spec: &Spec| match key.contains('.') {
+        let name = |spec: &OptionSpec| match key.contains('.') {
             true => spec.full_name(),
             false => spec.key.to_owned(),
         };
@@ -101,7 +101,7 @@ pub fn explain(key: &str) -> Result<String, String> {
         if !spec.default.is_empty() {
             let _ = writeln!(out, "    Default: {}", spec.default);
         }
-        if let Some(variable) = environment::variable(spec) {
+        if let Some(variable) = environment::documented_variable(spec) {
             let _ = writeln!(out, "    In a container: {variable}");
         }
     }
@@ -115,7 +115,7 @@ mod tests {
     const MARK: &str = "<!-- made from the table of options: `HOWDAH_BLESS=1 cargo test -p howdah reference` -->\n";
 
     #[test]
-    fn the_reference_page_says_what_the_table_says() {
+    fn reference_page_matches_the_table_of_options() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
         let page = std::fs::read_to_string(path).unwrap();
         let (prose, _) = page.split_once(MARK).expect("the mark");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_in_the_security_page_are_the_programs() {
+    fn reference_of_limits_in_the_security_page_matches_the_defaults() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
         let page = std::fs::read_to_string(path).unwrap();
         let rows: Vec<(&str, &str)> = page
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_explained_and_a_wrong_one_gets_a_suggestion() {
+    fn reference_explains_a_key_and_suggests_one_for_a_wrong_key() {
         let text = explain("pool.*.queue_size").unwrap();
         assert!(
             text.starts_with("pool.*.queue_size: 0 to 65535\n"),

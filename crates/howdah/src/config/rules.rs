@@ -2,30 +2,34 @@
 
 use std::time::Duration;
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_proto::response::is_token;
-use howdah_server::authentication::{Admission, Authentication};
-use howdah_server::proxy::{Proxy, address};
-use howdah_server::script::granted::may_be_granted;
+use howdah_server::authentication::{AdmittedUsers, Authentication};
+use howdah_server::proxy::{ServerGroup, address};
+use howdah_server::script::granted_variables::may_be_granted;
 use howdah_server::site::config::{
-    AuthRequest, Authorizer, HeaderEdit, Rule, RuleAction, StaticRule,
+    AuthRequest, Authorizer, HeaderEdit, RuleAction, SiteRule, StaticRule,
 };
-use howdah_server::site::pattern::{Pattern, PatternError};
-use howdah_server::site::template::Template;
+use howdah_server::site::pattern::{PathPattern, PatternError};
+use howdah_server::site::template::RuleTemplate;
 
-use super::conditions::{CONDITIONS, conditions};
-use super::limits::{self, LIMITS};
-use super::reader::{Section, Validation};
+use super::conditions::{CONDITION_KEYS, conditions};
+use super::limits::{self, LIMIT_KEYS};
+use super::reader::{ConfigSection, Validation};
 use super::site_options::pool;
 
 /// Checks that every `cgi` rule names a pool that executes programs.
-pub(super) fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
+pub(super) fn check_cgi_rules(
+    section: &ConfigSection<'_, '_, '_>,
+    rules: &[SiteRule],
+    pools: &[PoolMode],
+) {
     for rule in rules {
         let RuleAction::Cgi(name) = &rule.action else {
             continue;
         };
         let why = match pools.iter().find(|pool| *pool.name() == **name) {
-            Some(Mode::Cgi(_)) => continue,
+            Some(PoolMode::Cgi(_)) => continue,
             Some(other) => format!("is of mode `{}`", other.word()),
             None => "is not configured".to_owned(),
         };
@@ -38,8 +42,8 @@ pub(super) fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pool
 }
 
 /// Refuses `if_missing` for access checks, because the access must not depend on which files exist.
-fn check_guard(section: &Section<'_, '_, '_>, key: &str) {
-    if section.on("if_missing") {
+fn refuse_if_missing_for_access_check(section: &ConfigSection<'_, '_, '_>, key: &str) {
+    if section.is_on("if_missing") {
         let message = format!(
             "{key}: what may be seen cannot depend on if_missing: a file that comes or goes would open the rest"
         );
@@ -48,7 +52,11 @@ fn check_guard(section: &Section<'_, '_, '_>, key: &str) {
 }
 
 /// Checks that every `authorizer` rule names a pool that uses FastCGI.
-pub(super) fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
+pub(super) fn check_authorizers(
+    section: &ConfigSection<'_, '_, '_>,
+    rules: &[SiteRule],
+    pools: &[PoolMode],
+) {
     for rule in rules {
         let RuleAction::Authorize(authorizer) = &rule.action else {
             continue;
@@ -56,7 +64,7 @@ pub(super) fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], p
         let place = section.place_of("rule");
         let name = &*authorizer.pool;
         let why = match pools.iter().find(|pool| pool.name() == name) {
-            Some(Mode::FastCgi(_) | Mode::Pool(_)) => continue,
+            Some(PoolMode::FastCgi(_) | PoolMode::Pool(_)) => continue,
             Some(other) => format!("is of mode `{}`", other.word()),
             None => "is not configured".to_owned(),
         };
@@ -68,20 +76,23 @@ pub(super) fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], p
     }
 }
 
-const PATTERNS: [&str; 4] = ["path", "prefix", "glob", "regex"];
+const PATTERN_KEYS: [&str; 4] = ["path", "prefix", "glob", "regex"];
 
 /// Returns the section's pattern; without one, every path matches.
-fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
+fn pattern(section: &ConfigSection<'_, '_, '_>) -> Option<PathPattern> {
     match given_pattern(section)? {
         Some(pattern) => Some(pattern),
-        None => Pattern::prefix("/").ok(),
+        None => PathPattern::prefix("/").ok(),
     }
 }
 
 /// Returns the section's pattern, of which there may be at most one. The outer `None` means that there was a mistake.
-pub(super) fn given_pattern(section: &Section<'_, '_, '_>) -> Option<Option<Pattern>> {
+pub(super) fn given_pattern(section: &ConfigSection<'_, '_, '_>) -> Option<Option<PathPattern>> {
     let file = section.file();
-    let given: Vec<&str> = PATTERNS.into_iter().filter(|k| section.has(k)).collect();
+    let given: Vec<&str> = PATTERN_KEYS
+        .into_iter()
+        .filter(|k| section.has(k))
+        .collect();
     let key = match given[..] {
         [] => return Some(None),
         [key] => key,
@@ -93,27 +104,30 @@ pub(super) fn given_pattern(section: &Section<'_, '_, '_>) -> Option<Option<Patt
     };
     let text = section.text(key)?;
     let pattern = match key {
-        "path" => Pattern::exact(&text),
-        "prefix" => Pattern::prefix(&text),
-        "glob" => Pattern::glob(&text),
-        _ => Pattern::regex(&text),
+        "path" => PathPattern::exact(&text),
+        "prefix" => PathPattern::prefix(&text),
+        "glob" => PathPattern::glob(&text),
+        _ => PathPattern::regex(&text),
     };
     let note = |why: PatternError| {
-        file.mistake(section.place_of(key), format!("{key}: {}", told(&why)));
+        file.mistake(
+            section.place_of(key),
+            format!("{key}: {}", pattern_error_text(&why)),
+        );
     };
     pattern.map_err(note).ok().map(Some)
 }
 
 /// Returns what is wrong with a pattern, on one line. The regex crate draws its error over several lines, of which the
 /// last one states the reason.
-pub(super) fn told(why: &PatternError) -> String {
+pub(super) fn pattern_error_text(why: &PatternError) -> String {
     let why = why.to_string();
     let why = why.lines().last().unwrap_or_default();
     why.strip_prefix("error: ").unwrap_or(why).to_owned()
 }
 
 /// The actions that replace the usual response. A rule has at most one of these.
-const ACTIONS: [&str; 10] = [
+const ACTION_KEYS: [&str; 10] = [
     "redirect",
     "rewrite",
     "deny",
@@ -127,14 +141,14 @@ const ACTIONS: [&str; 10] = [
 ];
 
 /// The edits of the usual response. A rule may have any number of these.
-const EDITS: [&str; 3] = ["set_header", "add_header", "cache_control"];
+const EDIT_KEYS: [&str; 3] = ["set_header", "add_header", "cache_control"];
 
 /// Returns the rules of one section, which share a pattern, and adds the settings for sending its files to `files`.
-pub(super) fn rules_of(
-    section: &Section<'_, '_, '_>,
-    pools: &[Mode],
+pub(super) fn rules_of_section(
+    section: &ConfigSection<'_, '_, '_>,
+    pools: &[PoolMode],
     files: &mut Vec<StaticRule>,
-) -> Vec<Rule> {
+) -> Vec<SiteRule> {
     let Some(pattern) = pattern(section) else {
         return Vec::new();
     };
@@ -152,16 +166,16 @@ pub(super) fn rules_of(
     let mut actions = Vec::new();
     match action_key {
         Some("pool") => actions.push(RuleAction::Pool(pool(section, pools).into())),
-        Some(key) if LIMITS.contains(&key) => {
+        Some(key) if LIMIT_KEYS.contains(&key) => {
             actions.extend(limits::limit(section).map(|limit| RuleAction::Limit(limit.into())));
         }
         Some(key) => actions.extend(action(section, key)),
         None => actions.extend(header_edits(section)),
     }
     let conditions = conditions(section);
-    let if_missing = section.on("if_missing");
+    let if_missing = section.is_on("if_missing");
     let place = section.line();
-    let rule = |action| Rule {
+    let rule = |action| SiteRule {
         pattern: pattern.clone(),
         conditions: conditions.clone(),
         if_missing,
@@ -171,8 +185,8 @@ pub(super) fn rules_of(
     };
     let rules = actions.into_iter().map(rule);
     match action_key {
-        Some(key) if LIMITS.contains(&key) => rules
-            .flat_map(|rule| limits::rules(section, rule))
+        Some(key) if LIMIT_KEYS.contains(&key) => rules
+            .flat_map(|rule| limits::rules_of_limit(section, rule))
             .collect(),
         _ => rules.collect(),
     }
@@ -180,20 +194,22 @@ pub(super) fn rules_of(
 
 /// Returns the key of the section's one action; the inner `None` means that there are only edits. The outer `None`
 /// means that a mistake leaves no rule.
-fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> {
+fn check_actions(section: &ConfigSection<'_, '_, '_>) -> Option<Option<&'static str>> {
     let mistake = |key: &str, message: String| {
         section.file().mistake(section.place_of(key), message);
     };
     let given = |keys: &[&'static str]| -> Vec<&'static str> {
         keys.iter().copied().filter(|k| section.has(k)).collect()
     };
-    let mut actions = given(&ACTIONS);
+    let mut actions = given(&ACTION_KEYS);
     // Several of the limits count as one action.
-    actions.extend(given(&LIMITS).first());
-    let edits = given(&EDITS);
+    actions.extend(given(&LIMIT_KEYS).first());
+    let edits = given(&EDIT_KEYS);
     let types_files = section.has("type") && !section.has("return");
     if actions.is_empty() && edits.is_empty() && !types_files {
-        let known = [&ACTIONS[..], &LIMITS, &EDITS].concat().join(", ");
+        let known = [&ACTION_KEYS[..], &LIMIT_KEYS, &EDIT_KEYS]
+            .concat()
+            .join(", ");
         let message = format!("a rule needs one of {known}");
         section.file().mistake(section.place.clone(), message);
         return None;
@@ -225,8 +241,8 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
             "burst: belongs to a rule with `rate` or `limit`".to_owned(),
         );
     }
-    if section.has("limit_by") && given(&LIMITS).is_empty() {
-        let of = LIMITS.map(|key| format!("`{key}`")).join(", ");
+    if section.has("limit_by") && given(&LIMIT_KEYS).is_empty() {
+        let of = LIMIT_KEYS.map(|key| format!("`{key}`")).join(", ");
         mistake("limit_by", format!("limit_by: belongs to a rule with {of}"));
     }
     if types_files && !actions.is_empty() {
@@ -236,7 +252,7 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
         );
     }
     let is_about_files = section.has("cache_control") || types_files;
-    for key in CONDITIONS.into_iter().chain(["if_missing"]) {
+    for key in CONDITION_KEYS.into_iter().chain(["if_missing"]) {
         if is_about_files && section.has(key) {
             let message =
                 format!("{key}: has no effect on how files are sent; use a rule of its own");
@@ -247,7 +263,7 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
 }
 
 /// Returns the edits of `set_header` and `add_header`. A header that is set to an empty value is removed.
-fn header_edits(section: &Section<'_, '_, '_>) -> Vec<RuleAction> {
+fn header_edits(section: &ConfigSection<'_, '_, '_>) -> Vec<RuleAction> {
     let pairs = |key| section.pairs(key).into_iter().map(|pair| pair.value);
     let set = pairs("set_header").map(|(name, value)| match value.is_empty() {
         true => HeaderEdit::Unset(name),
@@ -258,7 +274,7 @@ fn header_edits(section: &Section<'_, '_, '_>) -> Vec<RuleAction> {
 }
 
 /// Reads `auth_basic` and the options that begin with it.
-fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
+fn authentication(section: &ConfigSection<'_, '_, '_>) -> Option<Authentication> {
     let file = section.file();
     let realm = section.text("auth_basic")?;
     let Some(users) = section.path("auth_basic_user_file") else {
@@ -272,8 +288,8 @@ fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
     for text in section.texts("auth_basic_require") {
         let bytes = |name: &str| vec![Box::from(name.trim().as_bytes())];
         match text.value.trim().split_once(char::is_whitespace) {
-            Some(("user", name)) => admitted.push(Admission::Users(bytes(name))),
-            Some(("group", name)) => admitted.push(Admission::Groups(bytes(name))),
+            Some(("user", name)) => admitted.push(AdmittedUsers::Users(bytes(name))),
+            Some(("group", name)) => admitted.push(AdmittedUsers::Groups(bytes(name))),
             _ => {
                 let message = format!(
                     "auth_basic_require: expected `user NAME` or `group NAME`, found `{}`",
@@ -284,8 +300,8 @@ fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
         }
     }
     let admission = match admitted.is_empty() {
-        true => Admission::ValidUser,
-        false => Admission::Any(admitted),
+        true => AdmittedUsers::ValidUser,
+        false => AdmittedUsers::Any(admitted),
     };
     if admission.needs_groups() && groups.is_none() {
         let message = "auth_basic_require: a group needs `auth_basic_group_file`";
@@ -310,7 +326,7 @@ fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
 const AUTH_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads `auth_request` and `auth_request_set`.
-fn auth_request(section: &Section<'_, '_, '_>) -> Option<AuthRequest> {
+fn auth_request(section: &ConfigSection<'_, '_, '_>) -> Option<AuthRequest> {
     let file = section.file();
     let text = section.text("auth_request")?;
     let mut variables = Vec::new();
@@ -334,7 +350,7 @@ fn auth_request(section: &Section<'_, '_, '_>) -> Option<AuthRequest> {
     }
     match address::parse_url(&text) {
         Ok((servers, path)) => Some(AuthRequest {
-            proxy: Proxy::new(servers, AUTH_REQUEST_TIMEOUT, None).into(),
+            proxy: ServerGroup::new(servers, AUTH_REQUEST_TIMEOUT, None).into(),
             path,
             variables,
         }),
@@ -347,7 +363,7 @@ fn auth_request(section: &Section<'_, '_, '_>) -> Option<AuthRequest> {
 }
 
 /// Reads `proxy` and the options that begin with it.
-fn proxy(section: &Section<'_, '_, '_>) -> Option<Proxy> {
+fn proxy(section: &ConfigSection<'_, '_, '_>) -> Option<ServerGroup> {
     let file = section.file();
     let mut servers = Vec::new();
     for text in section.texts("proxy") {
@@ -374,21 +390,21 @@ fn proxy(section: &Section<'_, '_, '_>) -> Option<Proxy> {
     if servers.is_empty() {
         return None;
     }
-    Some(Proxy::new(servers, timeout?, health.as_deref()))
+    Some(ServerGroup::new(servers, timeout?, health.as_deref()))
 }
 
-fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
+fn action(section: &ConfigSection<'_, '_, '_>, key: &str) -> Option<RuleAction> {
     let template = || {
         let text = section.text(key)?;
         let note = |why| {
             let message = format!("{key}: {why}");
             section.file().mistake(section.place_of(key), message);
         };
-        Template::parse(&text).map_err(note).ok()
+        RuleTemplate::parse(&text).map_err(note).ok()
     };
     let number = |key| section.number(key).map(|n| n as u16);
     if matches!(key, "authorizer" | "auth_request" | "auth_basic") {
-        check_guard(section, key);
+        refuse_if_missing_for_access_check(section, key);
     }
     match key {
         "redirect" => Some(RuleAction::Redirect {

@@ -4,17 +4,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_server::admin::StatusPage;
 use howdah_server::server_config::FrontSettings;
 use howdah_server::site::{ConfigError, Site, SiteConfig, Sites};
 
-use super::Settings;
+use super::ServeSettings;
 
-impl Settings {
+impl ServeSettings {
     /// Returns the `howdah-php` programs that pools need, each once.
     pub fn howdah_php(&self) -> Vec<&Path> {
-        let mut programs: Vec<&Path> = self.pools.iter().filter_map(Mode::howdah_php).collect();
+        let mut programs: Vec<&Path> = self.pools.iter().filter_map(PoolMode::howdah_php).collect();
         programs.sort_unstable();
         programs.dedup();
         programs
@@ -22,11 +22,11 @@ impl Settings {
 
     /// Opens the sites' directories, to serve them.
     pub fn open_sites(&self) -> Result<Sites, Vec<String>> {
-        self.open_sites_by(Site::new)
+        self.open_sites_with(Site::new)
     }
 
     /// Opens each site with the given function of [`Site`].
-    pub fn open_sites_by(
+    pub fn open_sites_with(
         &self,
         open: fn(SiteConfig, u32) -> Result<Site, Vec<ConfigError>>,
     ) -> Result<Sites, Vec<String>> {

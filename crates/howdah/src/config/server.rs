@@ -1,25 +1,25 @@
 //! Turns the sections about the server itself into typed settings.
 
-use howdah_http::network::Network;
-use howdah_proto::level::Level;
+use howdah_http::network::AddressBlock;
+use howdah_proto::level::LogLevel;
 use howdah_server::client_address::{ForwardedStyle, TrustedProxies};
 use howdah_server::encoding::{Coding, EncodingConfig};
 use howdah_server::log::{AccessFormat, DaemonTarget, LogTarget};
 
-use super::kind::Kind;
+use super::kind::OptionKind;
 use super::options::{self, Destination};
-use super::reader::Section;
-use super::value::{self, Scalar};
+use super::reader::ConfigSection;
+use super::value::{self, WrittenValue};
 use super::{LogSettings, ServerOptions, StatusSettings};
-use crate::arguments::Serve;
+use crate::arguments::ServeArguments;
 
 /// Reads `[log]`.
-pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
+pub fn log(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> LogSettings {
     let log = top.section("log", "log");
     let target = |key: &str, text: &str, from_file: bool| match text {
         "stdout" => LogTarget::Stdout,
         "stderr" => LogTarget::Stderr,
-        text => match DaemonTarget::read(text) {
+        text => match DaemonTarget::parse(text) {
             Some(Ok(daemon)) => LogTarget::Daemon(daemon),
             Some(Err(why)) => {
                 let place = if from_file { log.place_of(key) } else { None };
@@ -35,7 +35,7 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
         None => log.text("access").map(|text| (text, true)),
     };
     let format = match &arguments.log_format {
-        Some(text) => typed(top, "--log-format", "log", "access_format", text),
+        Some(text) => checked_argument(top, "--log-format", "log", "access_format", text),
         None => log.text("access_format"),
     };
     LogSettings {
@@ -43,11 +43,11 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
         level: log.word(
             "level",
             &[
-                ("error", Level::Error),
-                ("warning", Level::Warning),
-                ("notice", Level::Notice),
-                ("info", Level::Info),
-                ("debug", Level::Debug),
+                ("error", LogLevel::Error),
+                ("warning", LogLevel::Warning),
+                ("notice", LogLevel::Notice),
+                ("info", LogLevel::Info),
+                ("debug", LogLevel::Debug),
             ],
         ),
         access: access
@@ -63,15 +63,15 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
 }
 
 /// Returns a value of the command line, checked like the option's value.
-pub fn typed(
-    top: &Section<'_, '_, '_>,
+pub fn checked_argument(
+    top: &ConfigSection<'_, '_, '_>,
     argument: &str,
     section: &str,
     key: &str,
     text: &str,
 ) -> Option<String> {
-    let kind = options::find(section, key).map_or(Kind::Text, |spec| spec.kind);
-    match value::parse(kind, &Scalar::written(text)) {
+    let kind = options::find(section, key).map_or(OptionKind::Text, |spec| spec.kind);
+    match value::parse(kind, &WrittenValue::written(text)) {
         Ok(_) => Some(text.to_owned()),
         Err(why) => {
             top.file().mistake(None, format!("{argument}: {why}"));
@@ -81,7 +81,7 @@ pub fn typed(
 }
 
 /// Reads `[limits]` and `[timeouts]`.
-pub fn options(top: &Section<'_, '_, '_>) -> ServerOptions {
+pub fn options(top: &ConfigSection<'_, '_, '_>) -> ServerOptions {
     let mut options = ServerOptions::default();
     for name in ["limits", "timeouts"] {
         top.section(name, name)
@@ -102,7 +102,7 @@ pub fn options(top: &Section<'_, '_, '_>) -> ServerOptions {
 }
 
 /// Reads `[compression]`.
-pub fn encoding(top: &Section<'_, '_, '_>) -> EncodingConfig {
+pub fn encoding(top: &ConfigSection<'_, '_, '_>) -> EncodingConfig {
     let section = top.section("compression", "compression");
     let mut codings = Vec::new();
     let texts = section.texts("codings");
@@ -128,10 +128,10 @@ pub fn encoding(top: &Section<'_, '_, '_>) -> EncodingConfig {
 
 /// Reads addresses and networks. If `unix` is given, the word `unix` is allowed and sets that flag.
 pub(super) fn networks(
-    section: &Section<'_, '_, '_>,
+    section: &ConfigSection<'_, '_, '_>,
     key: &str,
     mut unix: Option<&mut bool>,
-) -> Vec<Network> {
+) -> Vec<AddressBlock> {
     let mut networks = Vec::new();
     for text in section.texts(key) {
         match (text.value.as_str(), &mut unix) {
@@ -154,7 +154,7 @@ pub(super) fn networks(
 }
 
 /// Reads `[trusted_proxies]`.
-pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
+pub fn trusted_proxies(top: &ConfigSection<'_, '_, '_>) -> TrustedProxies {
     let section = top.section("trusted_proxies", "trusted_proxies");
     let mut unix = false;
     TrustedProxies {
@@ -167,12 +167,12 @@ pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
                 ("forwarded", ForwardedStyle::Forwarded),
             ],
         ),
-        host: section.on("host"),
+        host: section.is_on("host"),
     }
 }
 
 /// Reads `[status]`, except for its listener.
-pub fn status(top: &Section<'_, '_, '_>) -> StatusSettings {
+pub fn status(top: &ConfigSection<'_, '_, '_>) -> StatusSettings {
     let section = top.section("status", "status");
     let path = section.text("path");
     if path.as_ref().is_some_and(|path| !path.starts_with('/')) {

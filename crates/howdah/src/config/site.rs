@@ -4,26 +4,26 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_server::site::ConfigError;
 use howdah_server::site::check::{check, check_rule};
-use howdah_server::site::config::{HostPattern, Htaccess, Rule, RuleAction, SiteConfig};
+use howdah_server::site::config::{HostPattern, HtaccessMode, RuleAction, SiteConfig, SiteRule};
 use howdah_server::site::htaccess;
 use howdah_server::site::recognise::{has_scripts, recognise};
 
 use super::acme;
 use super::application;
 use super::conditions;
-use super::listen::Listeners;
-use super::reader::{Place, Section, Validation};
-use super::rules::{check_authorizers, check_programs, rules_of};
-use super::site_options::{default_pool, files, front_controller, pool, scripts, usual};
+use super::listen::ConfiguredListeners;
+use super::reader::{ConfigSection, SourcePlace, Validation};
+use super::rules::{check_authorizers, check_cgi_rules, rules_of_section};
+use super::site_options::{default_pool, default_site, files, front_controller, pool, scripts};
 use super::tls::CertificateFiles;
-use crate::arguments::Serve;
+use crate::arguments::ServeArguments;
 
 /// The certificates of all sites.
 #[derive(Debug, Default)]
-pub struct Certificates {
+pub struct SiteCertificates {
     /// The certificates from files.
     pub files: Vec<CertificateFiles>,
     /// The names of sites without such files.
@@ -32,12 +32,12 @@ pub struct Certificates {
 
 /// Returns all sites. If the file has none, the directory of the command line is recognised and served.
 pub fn sites(
-    arguments: &Serve,
-    top: &Section<'_, '_, '_>,
-    pools: &[Mode],
-    listeners: &mut Listeners<'_, '_, '_, '_>,
+    arguments: &ServeArguments,
+    top: &ConfigSection<'_, '_, '_>,
+    pools: &[PoolMode],
+    listeners: &mut ConfiguredListeners<'_, '_, '_, '_>,
     chosen: &mut Vec<String>,
-    certificates: &mut Certificates,
+    certificates: &mut SiteCertificates,
 ) -> Vec<SiteConfig> {
     let sections = top.sections("site", "site");
     if sections.is_empty() && arguments.dir.is_none() && arguments.config.is_some() {
@@ -48,20 +48,20 @@ pub fn sites(
     }
     if sections.is_empty() {
         let directory = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("."));
-        let site = recognised(top, &directory, None, usual(top), chosen);
+        let site = recognised_site(top, &directory, None, default_site(top), chosen);
         return site
             .into_iter()
             .map(|mut site| {
                 site.pool = default_pool(pools);
-                site.worker = worker_of(pools, &site);
+                site.worker = booted_worker_script(pools, &site);
                 if site.worker.is_none() {
-                    by_its_own_file(&mut site, chosen);
+                    enable_own_htaccess(&mut site, chosen);
                 }
                 warn_of_writable_root(top, &site.root, None);
                 advise_of_htaccess(top, &site);
-                acme::of_command_line(arguments, top, &mut site);
-                certificates.wanted.extend(acme::names_of(&site));
-                super::cache::without_section(arguments, top, &mut site);
+                acme::add_domains_to_site(arguments, top, &mut site);
+                certificates.wanted.extend(acme::certificate_names(&site));
+                super::cache::configure_default_site(arguments, top, &mut site);
                 super::cache::advise_of_mode(top, None, pools, &site);
                 site
             })
@@ -81,20 +81,20 @@ pub fn sites(
         top.file().mistake(None, message);
     }
     let mut sites: Vec<SiteConfig> = Vec::new();
-    let mut claims = Claims::default();
+    let mut claims = SiteClaims::default();
     let mut without_certificate = HashSet::new();
     for (number, section) in sections.iter().enumerate() {
         let Some(mut site) = site(arguments, section, number, pools, chosen) else {
             continue;
         };
-        listeners.of_site(section, &mut site);
-        super::tls::of_site(section, &mut site);
+        listeners.read_site(section, &mut site);
+        super::tls::read_site_options(section, &mut site);
         let files = super::tls::certificates(section, &site);
         if files.is_empty() {
             without_certificate.insert(site.name.clone());
         }
         certificates.files.extend(files);
-        super::cache::of_section(arguments, top, section, &mut site);
+        super::cache::configure_site(arguments, top, section, &mut site);
         super::cache::advise_of_mode(top, section.place_of("cache"), pools, &site);
         claims.claim(section, listeners, &site);
         if sites.iter().any(|other| other.name == site.name) {
@@ -106,10 +106,10 @@ pub fn sites(
         }
         sites.push(site);
     }
-    listeners.check_use(&sites);
+    listeners.check_all_used(&sites);
     for site in &sites {
         if without_certificate.contains(&site.name) && !listeners.is_without_tls(site) {
-            certificates.wanted.extend(acme::names_of(site));
+            certificates.wanted.extend(acme::certificate_names(site));
         }
     }
     sites
@@ -117,23 +117,23 @@ pub fn sites(
 
 /// The hosts and addresses of the sites that have been read so far.
 #[derive(Default)]
-struct Claims {
+struct SiteClaims {
     /// The addresses at which a site is served.
     addresses: HashSet<String>,
     /// The name of the site that has a host at an address.
     hosts: HashMap<(String, HostPattern), String>,
 }
 
-impl Claims {
+impl SiteClaims {
     /// Records the hosts and addresses of a site. It is a mistake if another site has a host at the same address; if no
     /// request reaches the site, there is advice.
     fn claim(
         &mut self,
-        section: &Section<'_, '_, '_>,
-        listeners: &Listeners<'_, '_, '_, '_>,
+        section: &ConfigSection<'_, '_, '_>,
+        listeners: &ConfiguredListeners<'_, '_, '_, '_>,
         site: &SiteConfig,
     ) {
-        let addresses = listeners.of(site);
+        let addresses = listeners.addresses_of(site);
         for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {
             let mut taken = None;
             for address in &addresses {
@@ -159,20 +159,20 @@ impl Claims {
 /// Returns the script that the processes of the site's pool have booted, if URLs can name no other script because the
 /// root contains none. If the root contains scripts, a missing one gets 404 as in any mode, or leads to the front
 /// controller.
-fn worker_of(pools: &[Mode], site: &SiteConfig) -> Option<PathBuf> {
+fn booted_worker_script(pools: &[PoolMode], site: &SiteConfig) -> Option<PathBuf> {
     let pool = pools.iter().find(|pool| pool.name() == site.pool)?;
     match pool {
-        Mode::Embed(pool) if !has_scripts(&site.root) => {
+        PoolMode::Embed(pool) if !has_scripts(&site.root) => {
             pool.worker.as_ref().map(|worker| worker.script.clone())
         }
         _ => None,
     }
 }
 
-fn recognised(
-    top: &Section<'_, '_, '_>,
+fn recognised_site(
+    top: &ConfigSection<'_, '_, '_>,
     directory: &Path,
-    place: Place,
+    place: SourcePlace,
     usual: SiteConfig,
     chosen: &mut Vec<String>,
 ) -> Option<SiteConfig> {
@@ -186,7 +186,7 @@ fn recognised(
     }
     match recognise(directory, usual) {
         Ok(found) => {
-            chosen.extend(found.lines());
+            chosen.extend(found.report_lines());
             Some(found.config)
         }
         Err(error) => {
@@ -221,11 +221,11 @@ fn is_system_directory(directory: &Path) -> bool {
 
 /// Enables `.htaccess` files, as under Apache, if the application brings one and nothing is configured. Paths that are
 /// refused for a known application stay refused.
-fn by_its_own_file(site: &mut SiteConfig, chosen: &mut Vec<String>) {
+fn enable_own_htaccess(site: &mut SiteConfig, chosen: &mut Vec<String>) {
     let Some(routes) = htaccess::decides(&site.root) else {
         return;
     };
-    site.htaccess = Htaccess::On;
+    site.htaccess = HtaccessMode::On;
     chosen.push("  .htaccess files decide, as under Apache: htaccess = \"on\"".to_owned());
     if routes {
         leave_routes_to_files(site);
@@ -235,11 +235,11 @@ fn by_its_own_file(site: &mut SiteConfig, chosen: &mut Vec<String>) {
 /// Drops what was recognised about the routing of requests, because an `.htaccess` file defines it.
 fn leave_routes_to_files(site: &mut SiteConfig) {
     site.front_controller = None;
-    let leads_elsewhere = |rule: &Rule| matches!(rule.action, RuleAction::Rewrite(_));
+    let leads_elsewhere = |rule: &SiteRule| matches!(rule.action, RuleAction::Rewrite(_));
     site.rules.retain(|rule| !leads_elsewhere(rule));
 }
 
-fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Place) {
+fn warn_of_writable_root(section: &ConfigSection<'_, '_, '_>, root: &Path, place: SourcePlace) {
     if let Ok(meta) = root.metadata()
         && meta.mode() & 0o1002 == 0o002
     {
@@ -254,13 +254,13 @@ fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Plac
 }
 
 /// Adds advice about lines of `.htaccess` files that restrict access and are not applied exactly.
-fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig) {
+fn advise_of_htaccess(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig) {
     let file = section.file();
     if file.validation == Validation::Full {
         let sentences = match site.htaccess {
-            Htaccess::On => htaccess::survey(&site.root, false),
-            Htaccess::Deny => htaccess::survey(&site.root, true),
-            Htaccess::Off => Vec::new(),
+            HtaccessMode::On => htaccess::survey(&site.root, false),
+            HtaccessMode::Deny => htaccess::survey(&site.root, true),
+            HtaccessMode::Off => Vec::new(),
         };
         for sentence in sentences {
             // The sentence itself names the file and line.
@@ -270,10 +270,10 @@ fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig) {
 }
 
 fn site(
-    arguments: &Serve,
-    section: &Section<'_, '_, '_>,
+    arguments: &ServeArguments,
+    section: &ConfigSection<'_, '_, '_>,
     number: usize,
-    pools: &[Mode],
+    pools: &[PoolMode],
     chosen: &mut Vec<String>,
 ) -> Option<SiteConfig> {
     let file = section.file();
@@ -296,13 +296,13 @@ fn site(
         let first = section.texts("hosts").into_iter().next();
         first.map_or_else(|| format!("site{}", number + 1), |text| text.value)
     });
-    let mut site = if section.on("recognise") {
+    let mut site = if section.is_on("recognise") {
         // The front controller is set first, because it influences what is recognised about the routing in the root.
         let usual = SiteConfig {
             front_controller: front_controller(section),
-            ..usual(section)
+            ..default_site(section)
         };
-        recognised(section, &root, section.place_of("root"), usual, chosen)?
+        recognised_site(section, &root, section.place_of("root"), usual, chosen)?
     } else {
         // The crate that serves sites reports this, too, but here the line is known.
         if let Err(error) = std::fs::read_dir(&root) {
@@ -314,18 +314,18 @@ fn site(
         }
         SiteConfig {
             root,
-            ..usual(section)
+            ..default_site(section)
         }
     };
     warn_of_writable_root(section, &site.root, section.place_of("root"));
     site.name = name;
     site.hosts = hosts;
     site.pool = pool(section, pools);
-    site.worker = worker_of(pools, &site);
+    site.worker = booted_worker_script(pools, &site);
     files(section, &mut site);
     // The same as without a configuration. A front controller of the section is read afterwards.
-    if section.on("recognise")
-        && site.htaccess == Htaccess::On
+    if section.is_on("recognise")
+        && site.htaccess == HtaccessMode::On
         && htaccess::decides(&site.root) == Some(true)
     {
         leave_routes_to_files(&mut site);
@@ -333,7 +333,7 @@ fn site(
     scripts(section, &mut site);
     let mut rules = Vec::new();
     for rule in section.sections("rule", "site.rule") {
-        let own = rules_of(&rule, pools, &mut site.static_rules);
+        let own = rules_of_section(&rule, pools, &mut site.static_rules);
         for error in own.iter().flat_map(check_rule) {
             let places = keys_of_rule(&error).iter().filter(|key| rule.has(key));
             let place = places.map(|key| rule.place_of(key)).next();
@@ -344,11 +344,11 @@ fn site(
     }
     // The rules that recognition has added.
     for error in site.rules.iter().flat_map(check_rule) {
-        let place = section.place_of(key_of(&error));
+        let place = section.place_of(key_of_error(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
     }
     site.server_env = conditions::server_env(&site, &rules);
-    check_programs(section, &rules, pools);
+    check_cgi_rules(section, &rules, pools);
     check_authorizers(section, &rules, pools);
     rules.append(&mut site.rules);
     site.rules = rules;
@@ -357,7 +357,7 @@ fn site(
         application::close_and_advise(section, &mut site, chosen);
     }
     for error in check(&site) {
-        let place = section.place_of(key_of(&error));
+        let place = section.place_of(key_of_error(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
     }
     advise_of_htaccess(section, &site);
@@ -366,7 +366,7 @@ fn site(
 
 /// Returns whether PHP reads this setting only once, at its start. The list is the same as in `shim/settings.c`, which
 /// refuses these settings for a request.
-fn holds_for_a_whole_pool(name: &str) -> bool {
+fn is_pool_setting(name: &str) -> bool {
     matches!(
         name,
         "disable_functions" | "disable_classes" | "extension" | "zend_extension" | "extension_dir"
@@ -375,18 +375,18 @@ fn holds_for_a_whole_pool(name: &str) -> bool {
 
 /// Checks the PHP settings of a site. A program that runs PHP gets its settings at its start, not with a request; our
 /// own PHP accepts most of them with a request. (php-fpm obeys `disable_functions` in mode `fastcgi`.)
-fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mode]) {
+fn check_settings(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig, pools: &[PoolMode]) {
     let named = site.rules.iter().filter_map(|rule| match &rule.action {
         RuleAction::Pool(name) => Some(&**name),
         _ => None,
     });
     let names: Vec<&str> = [&*site.pool].into_iter().chain(named).collect();
     let used = || pools.iter().filter(|pool| names.contains(&pool.name()));
-    if let Some(mode) = used().find(|pool| matches!(pool, Mode::Embed(_))) {
+    if let Some(mode) = used().find(|pool| matches!(pool, PoolMode::Embed(_))) {
         for key in ["php_value", "php_admin_value"] {
             for pair in section.pairs(key) {
                 let (name, _) = &pair.value;
-                if holds_for_a_whole_pool(name) {
+                if is_pool_setting(name) {
                     let message = format!(
                         "{key}: `{name}` does nothing for a site, since PHP reads it once, at its start; it works for a whole pool: [pool.{}.php_value]",
                         mode.name()
@@ -396,7 +396,8 @@ fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mod
             }
         }
     }
-    let Some(mode) = used().find(|pool| matches!(pool, Mode::Cgi(_) | Mode::Pool(_))) else {
+    let Some(mode) = used().find(|pool| matches!(pool, PoolMode::Cgi(_) | PoolMode::Pool(_)))
+    else {
         return;
     };
     for (key, given) in [
@@ -429,7 +430,7 @@ fn keys_of_rule(error: &ConfigError) -> &'static [&'static str] {
 }
 
 /// Returns the key that a mistake is about which was found after reading, to determine its place.
-fn key_of(error: &ConfigError) -> &'static str {
+fn key_of_error(error: &ConfigError) -> &'static str {
     match error {
         ConfigError::BadHost(_) | ConfigError::DuplicateHost(..) => "hosts",
         ConfigError::BadExtension(_) => "php_extensions",

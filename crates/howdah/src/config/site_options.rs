@@ -1,19 +1,19 @@
 //! The options of a `[[site]]` that are stored in fields without further conversion: files, scripts, the pool.
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 use howdah_server::docroot::root::Symlinks;
 use howdah_server::site::config::{
-    FrontController, Htaccess, InternalLocation, RequestBuffering, SiteConfig, TryFile,
+    FrontController, HtaccessMode, InternalLocation, RequestBuffering, SiteConfig, TryFile,
 };
-use howdah_server::site::pattern::Pattern;
+use howdah_server::site::pattern::PathPattern;
 
 use super::pool_section::DEFAULT_POOL;
-use super::reader::{At, Section};
+use super::reader::{ConfigSection, Located};
 use super::suggest;
 /// Returns a site with every option at its default.
-pub fn usual(section: &Section<'_, '_, '_>) -> SiteConfig {
-    let nothing = Section::new(section.file(), "site", None, None, &[]);
-    let mut site = SiteConfig::blank("", "");
+pub fn default_site(section: &ConfigSection<'_, '_, '_>) -> SiteConfig {
+    let nothing = ConfigSection::new(section.file(), "site", None, None, &[]);
+    let mut site = SiteConfig::empty("", "");
     files(&nothing, &mut site);
     scripts(&nothing, &mut site);
     site.max_body_size = max_body_size(&nothing);
@@ -21,7 +21,7 @@ pub fn usual(section: &Section<'_, '_, '_>) -> SiteConfig {
 }
 
 /// Returns the default pool: the only one, or `www`.
-pub fn default_pool(pools: &[Mode]) -> String {
+pub fn default_pool(pools: &[PoolMode]) -> String {
     match pools {
         [only] => only.name().to_owned(),
         _ => DEFAULT_POOL.to_owned(),
@@ -29,8 +29,8 @@ pub fn default_pool(pools: &[Mode]) -> String {
 }
 
 /// Reads `pool`.
-pub fn pool(section: &Section<'_, '_, '_>, pools: &[Mode]) -> String {
-    let known: Vec<&str> = pools.iter().map(Mode::name).collect();
+pub fn pool(section: &ConfigSection<'_, '_, '_>, pools: &[PoolMode]) -> String {
+    let known: Vec<&str> = pools.iter().map(PoolMode::name).collect();
     let (name, place) = match section.text("pool") {
         Some(name) => (name, section.place_of("pool")),
         None => (default_pool(pools), section.place.clone()),
@@ -44,7 +44,7 @@ pub fn pool(section: &Section<'_, '_, '_>, pools: &[Mode]) -> String {
 }
 
 /// Reads how files are found and sent.
-pub fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+pub fn files(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
     let file = section.file();
     let texts = section.texts("index").into_iter();
     site.index = texts.map(|text| text.value).collect();
@@ -58,9 +58,9 @@ pub fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     site.htaccess = section.word(
         "htaccess",
         &[
-            ("on", Htaccess::On),
-            ("deny", Htaccess::Deny),
-            ("off", Htaccess::Off),
+            ("on", HtaccessMode::On),
+            ("deny", HtaccessMode::Deny),
+            ("off", HtaccessMode::Off),
         ],
     );
     site.symlinks = section.word(
@@ -73,7 +73,7 @@ pub fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     );
     for (key, list) in [("deny", &mut site.deny), ("expose", &mut site.expose)] {
         for text in section.texts(key) {
-            match Pattern::glob(&text.value) {
+            match PathPattern::glob(&text.value) {
                 Ok(pattern) => list.push(pattern),
                 Err(why) => file.mistake(text.place, format!("{key}: {why}")),
             }
@@ -104,7 +104,7 @@ pub fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
 }
 
 /// Reads `front_controller`.
-pub fn front_controller(section: &Section<'_, '_, '_>) -> Option<FrontController> {
+pub fn front_controller(section: &ConfigSection<'_, '_, '_>) -> Option<FrontController> {
     section
         .text("front_controller")
         .map(|script| FrontController {
@@ -114,7 +114,7 @@ pub fn front_controller(section: &Section<'_, '_, '_>) -> Option<FrontController
 }
 
 /// Reads how scripts run.
-pub fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+pub fn scripts(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
     let texts = section.texts("php_extensions").into_iter();
     site.php_extensions = texts.map(|text| text.value).collect();
     if let Some(controller) = front_controller(section) {
@@ -122,7 +122,7 @@ pub fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     }
     let pairs = |key| {
         let pairs = section.pairs(key).into_iter();
-        pairs.map(|pair: At<(String, String)>| pair.value)
+        pairs.map(|pair: Located<(String, String)>| pair.value)
     };
     site.env.extend(pairs("env"));
     site.php_value.extend(pairs("php_value"));
@@ -140,7 +140,7 @@ pub fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     );
 }
 
-fn max_body_size(section: &Section<'_, '_, '_>) -> u64 {
+fn max_body_size(section: &ConfigSection<'_, '_, '_>) -> u64 {
     // For the server, 0 stands for no limit.
     section.size("max_body_size").unwrap_or(0)
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use howdah_import::source::{is_pattern, matches};
+use howdah_import::source::{glob_files, is_pattern};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
@@ -14,7 +14,7 @@ use super::mistake::Mistakes;
 
 /// A configuration as it was read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Source {
+pub struct ConfigSource {
     /// The files; the named one is first.
     files: Vec<ConfigFile>,
     /// Patterns of `include` that no file matches.
@@ -34,26 +34,26 @@ pub struct ConfigFile {
     line_ends: OnceLock<Vec<usize>>,
 }
 
-impl Source {
+impl ConfigSource {
     /// Creates a configuration of one text.
-    pub fn of(name: impl Into<String>, text: impl Into<String>) -> Source {
+    pub fn from_text(name: impl Into<String>, text: impl Into<String>) -> ConfigSource {
         let (name, text) = (name.into(), text.into());
-        Source {
+        ConfigSource {
             files: vec![ConfigFile::new(name, text)],
             unmatched: Vec::new(),
         }
     }
 
     /// Reads the file and the files that it includes.
-    pub fn read(path: &Path) -> Result<Source, String> {
+    pub fn read(path: &Path) -> Result<ConfigSource, String> {
         let first = ConfigFile::read(path)?;
         let directory = path.parent().unwrap_or(Path::new(""));
         let (mut names, mut unmatched) = (Vec::new(), Vec::new());
-        for pattern in includes(&first.text) {
+        for pattern in included_paths(&first.text) {
             let pattern = directory.join(pattern);
             match is_pattern(&pattern.to_string_lossy()) {
                 true => {
-                    let found = matches(&pattern);
+                    let found = glob_files(&pattern);
                     if found.is_empty() {
                         unmatched.push(pattern.display().to_string());
                     }
@@ -66,7 +66,7 @@ impl Source {
         for name in names {
             files.push(ConfigFile::read(&name)?);
         }
-        Ok(Source { files, unmatched })
+        Ok(ConfigSource { files, unmatched })
     }
 
     /// Returns the patterns of `include` that no file matches.
@@ -108,7 +108,7 @@ impl Source {
         for (number, (start, file)) in self.files().enumerate() {
             let (table, errors) = DeTable::parse_recoverable(&file.text);
             for error in &errors {
-                mistakes.at(error.span().map(|span| moved(span, start)), error.message());
+                mistakes.add_mistake(error.span().map(|span| moved(span, start)), error.message());
             }
             let table = moved_table(table.into_inner(), start);
             if number == 0 {
@@ -117,7 +117,7 @@ impl Source {
             }
             if let Some(include) = table.get("include") {
                 let message = format!("include belongs in {}", self.name());
-                mistakes.at(include.span(), message);
+                mistakes.add_mistake(include.span(), message);
             }
             self.merge(&mut all, table, "", mistakes);
         }
@@ -158,7 +158,7 @@ impl Source {
                     if let Some((file, at)) = self.at(before.start) {
                         message += &format!("; also in {}:{}", file.name, file.line(at));
                     }
-                    mistakes.at(span, message);
+                    mistakes.add_mistake(span, message);
                 }
             }
         }
@@ -194,7 +194,7 @@ impl ConfigFile {
 }
 
 /// Returns the values of `include`, as far as the text can be parsed.
-fn includes(text: &str) -> Vec<String> {
+fn included_paths(text: &str) -> Vec<String> {
     let (table, _) = DeTable::parse_recoverable(text);
     let text_of = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
         DeValue::String(text) if !text.is_empty() => Some(text.clone().into_owned()),
@@ -242,12 +242,12 @@ fn moved_value(value: Spanned<DeValue<'_>>, by: usize) -> Spanned<DeValue<'_>> {
 mod tests {
     use std::fs;
 
-    use super::super::{Loaded, Validation, load};
+    use super::super::{LoadedConfiguration, Validation, load};
     use super::*;
-    use crate::arguments::Serve;
+    use crate::arguments::ServeArguments;
 
     /// Loads `howdah.toml` of these files.
-    fn loaded(files: &[(&str, &str)]) -> (tempfile::TempDir, Loaded) {
+    fn loaded(files: &[(&str, &str)]) -> (tempfile::TempDir, LoadedConfiguration) {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("web")).unwrap();
         for (name, text) in files {
@@ -255,15 +255,19 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let source = Source::read(&directory.path().join("howdah.toml")).unwrap();
-        let loaded = load(&Serve::default(), Some(&source), Validation::Trusted);
+        let source = ConfigSource::read(&directory.path().join("howdah.toml")).unwrap();
+        let loaded = load(
+            &ServeArguments::default(),
+            Some(&source),
+            Validation::Trusted,
+        );
         (directory, loaded)
     }
 
     const MAIN: &str = "include = [\"conf.d/*.toml\", \"sites.d/*.toml\"]\n";
 
     #[test]
-    fn sites_and_tables_of_included_files_are_added_in_the_order_of_their_names() {
+    fn include_adds_sites_and_tables_in_the_order_of_file_names() {
         let site = |host: &str| format!("[[site]]\nhosts = [\"{host}\"]\nroot = \"web\"\n");
         let (directory, loaded) = loaded(&[
             (
@@ -289,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_its_own_file_and_a_key_set_twice_names_both() {
+    fn include_mistake_names_its_own_file_and_a_key_set_twice_names_both() {
         let (directory, loaded) = loaded(&[
             (
                 "howdah.toml",
@@ -330,13 +334,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_must_be_there_and_a_pattern_need_not_match() {
+    fn include_of_a_missing_file_fails_and_of_an_unmatched_pattern_does_not() {
         let directory = tempfile::tempdir().unwrap();
         let main = directory.path().join("howdah.toml");
         fs::write(&main, "include = [\"none/*.toml\"]\n").unwrap();
-        assert_eq!(Source::read(&main).unwrap().files.len(), 1);
+        assert_eq!(ConfigSource::read(&main).unwrap().files.len(), 1);
         fs::write(&main, "include = \"gone.toml\"\n").unwrap();
-        let said = Source::read(&main).unwrap_err();
+        let said = ConfigSource::read(&main).unwrap_err();
         assert!(said.contains("gone.toml: No such file"), "{said}");
     }
 }

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_offered_and_a_far_one_is_not() {
+    fn nearest_offers_a_near_word_and_no_far_one() {
         let known = ["max_children", "max_requests", "pm", "queue_size", "user"];
         for (word, expect) in [
             ("max_childern", Some("max_children")),

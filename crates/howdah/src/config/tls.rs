@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use howdah_http::tls::certificates::{BadCertificate, Certificate};
-use howdah_http::tls::client_certificate::{ClientAuthority, verifier};
+use howdah_http::tls::client_certificate::{ClientAuthority, client_verifier};
 use howdah_http::tls::crypto::provider;
-use howdah_http::tls::tickets::KEY;
+use howdah_http::tls::tickets::KEY_BYTES;
 use howdah_server::site::SiteConfig;
 use howdah_server::site::config::HostPattern;
 
-use super::Listen;
-use super::reader::{Section, Validation};
+use super::ListenSettings;
+use super::reader::{ConfigSection, Validation};
 
 /// The maximum size of a file with a certificate or a key, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// How long before its expiry a certificate is reported. An administrator who renews certificates by hand needs a
 /// warning some weeks before.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// The files of a certificate with its chain, and of its key, both in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl CertificateFiles {
     /// # Errors
     /// Fails with the file that is wrong, and the reason.
     pub fn load(&self) -> Result<LoadedCertificate, (&Path, BadCertificate)> {
-        let chain = read(&self.file).map_err(|why| (self.file.as_path(), why))?;
-        let key = read(&self.key).map_err(|why| (self.key.as_path(), why))?;
+        let chain = read_certificate_file(&self.file).map_err(|why| (self.file.as_path(), why))?;
+        let key = read_certificate_file(&self.key).map_err(|why| (self.key.as_path(), why))?;
         if is_open_to_all(&self.key) {
             return Err((&self.key, BadCertificate::KeyOpenToAll));
         }
@@ -81,7 +81,7 @@ impl LoadedCertificate {
                 "CertificateNotYetValid: clients refuse it until then; is the clock right?"
                     .to_owned(),
             )
-        } else if left <= SOON {
+        } else if left <= EXPIRY_WARNING {
             let days = left.as_secs() / (24 * 3600);
             Some(format!(
                 "CertificateExpiresSoon: it ends in {days} days; renew it"
@@ -96,17 +96,24 @@ fn is_open_to_all(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, BadCertificate> {
+fn read_certificate_file(path: &Path) -> Result<Vec<u8>, BadCertificate> {
     let unreadable = |why: String| BadCertificate::Unreadable(why);
     let meta = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
-    if !meta.is_file() || meta.len() > LONGEST {
-        return Err(unreadable(format!("no file of at most {LONGEST} bytes")));
+    if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
+        return Err(unreadable(format!(
+            "no file of at most {MAX_FILE_BYTES} bytes"
+        )));
     }
     fs::read(path).map_err(|error| unreadable(error.to_string()))
 }
 
 /// Checks that TLS has a certificate, and that a certificate has a listener with TLS.
-pub fn check(top: &Section<'_, '_, '_>, listen: &[Listen], files: bool, ordered: bool) {
+pub fn check(
+    top: &ConfigSection<'_, '_, '_>,
+    listen: &[ListenSettings],
+    files: bool,
+    ordered: bool,
+) {
     let tls = listen.iter().any(|listen| listen.tls);
     if tls && !files && !ordered {
         let message = "listen: tls needs a certificate: name the site's `hosts` to have it ordered, or [[site.certificate]] with `file` and `key`";
@@ -120,7 +127,7 @@ pub fn check(top: &Section<'_, '_, '_>, listen: &[Listen], files: bool, ordered:
 
 /// `[tls]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsOptions {
+pub struct ConfiguredTls {
     /// `client_ca`: the authorities that sign client certificates, in PEM.
     pub client_ca: Option<PathBuf>,
     /// `verify_client`: whether a client must have a certificate.
@@ -129,7 +136,7 @@ pub struct TlsOptions {
     pub ticket_keys: Option<PathBuf>,
 }
 
-impl TlsOptions {
+impl ConfiguredTls {
     /// Reads `client_ca` and checks that its certificates can be used.
     ///
     /// # Errors
@@ -140,10 +147,10 @@ impl TlsOptions {
         };
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let authority = ClientAuthority {
-            certificates: read(path).map_err(|why| wrong(&why))?,
+            certificates: read_certificate_file(path).map_err(|why| wrong(&why))?,
             required: self.client_required,
         };
-        match verifier(&authority) {
+        match client_verifier(&authority) {
             Ok(_) => Ok(Some(authority)),
             Err(why) => Err(wrong(&why)),
         }
@@ -153,19 +160,19 @@ impl TlsOptions {
     ///
     /// # Errors
     /// Fails with the reason why the file cannot be used.
-    pub fn ticket_keys(&self) -> Result<Option<Vec<[u8; KEY]>>, String> {
+    pub fn ticket_keys(&self) -> Result<Option<Vec<[u8; KEY_BYTES]>>, String> {
         let Some(path) = &self.ticket_keys else {
             return Ok(None);
         };
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let bytes = read(path).map_err(|why| wrong(&why))?;
+        let bytes = read_certificate_file(path).map_err(|why| wrong(&why))?;
         if is_open_to_all(path) {
             return Err(wrong(&BadCertificate::KeyOpenToAll));
         }
-        match bytes.as_chunks::<KEY>() {
+        match bytes.as_chunks::<KEY_BYTES>() {
             (keys @ [_, ..], []) => Ok(Some(keys.to_vec())),
             _ => Err(wrong(&format_args!(
-                "keys have {KEY} bytes each, and this file has {}: openssl rand {KEY}",
+                "keys have {KEY_BYTES} bytes each, and this file has {}: openssl rand {KEY_BYTES}",
                 bytes.len()
             ))),
         }
@@ -173,9 +180,9 @@ impl TlsOptions {
 }
 
 /// Reads `[tls]`.
-pub fn options(top: &Section<'_, '_, '_>) -> TlsOptions {
+pub fn options(top: &ConfigSection<'_, '_, '_>) -> ConfiguredTls {
     let section = top.section("tls", "tls");
-    let options = TlsOptions {
+    let options = ConfiguredTls {
         client_ca: section.path("client_ca"),
         client_required: section.text("verify_client").as_deref() != Some("optional"),
         ticket_keys: section.path("ticket_keys"),
@@ -199,8 +206,8 @@ pub fn options(top: &Section<'_, '_, '_>) -> TlsOptions {
 }
 
 /// Reads `https_redirect` and `hsts`.
-pub fn of_site(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
-    site.https_redirect = section.on("https_redirect");
+pub fn read_site_options(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
+    site.https_redirect = section.is_on("https_redirect");
     site.hsts = section.text("hsts");
     if let Some(value) = &site.hsts
         && !is_hsts(value)
@@ -228,7 +235,10 @@ fn is_hsts(value: &str) -> bool {
 }
 
 /// Returns the certificates of a site.
-pub fn certificates(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Vec<CertificateFiles> {
+pub fn certificates(
+    section: &ConfigSection<'_, '_, '_>,
+    site: &SiteConfig,
+) -> Vec<CertificateFiles> {
     let file = section.file();
     let mut found = Vec::new();
     for own in section.sections("certificate", "site.certificate") {
@@ -256,7 +266,7 @@ pub fn certificates(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Vec<Cer
 }
 
 /// Adds advice about a certificate that can be used, but is expired or not for the site's hosts.
-fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, loaded: &LoadedCertificate) {
+fn advise(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig, loaded: &LoadedCertificate) {
     let advise = |message: String| section.file().advise(section.place_of("file"), message);
     let certificate = &loaded.certificate;
     if let Some(warning) = loaded.warning() {

@@ -2,7 +2,7 @@
 
 use howdah_server::traces::exporter::ExporterConfig;
 
-use super::reader::Section;
+use super::reader::ConfigSection;
 
 /// Which requests are recorded, and where their spans are sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,10 +14,10 @@ pub struct TraceSettings {
 }
 
 /// Reads `[traces]`; returns `None` if there is no collector.
-pub fn traces(top: &Section<'_, '_, '_>) -> Option<TraceSettings> {
+pub fn traces(top: &ConfigSection<'_, '_, '_>) -> Option<TraceSettings> {
     let section = top.section("traces", "traces");
     let text = section.text("sample").unwrap_or_default();
-    let sample = share(&text);
+    let sample = parse_share(&text);
     if sample.is_none() {
         let message = format!(
             "sample: expected a share such as `1%`, `0.1%` or `100%`, found `{}`",
@@ -27,7 +27,7 @@ pub fn traces(top: &Section<'_, '_, '_>) -> Option<TraceSettings> {
     }
     let headers = section.pairs("headers");
     let Some(endpoint) = section.text("endpoint") else {
-        if let Some(given) = section.given().next() {
+        if let Some(given) = section.given_options().next() {
             let message = "[traces] has no `endpoint`, to which the spans are to be sent";
             section.file().mistake(section.place_of(given.key), message);
         }
@@ -58,7 +58,7 @@ pub fn traces(top: &Section<'_, '_, '_>) -> Option<TraceSettings> {
 }
 
 /// Parses `1%` or `0.1%` to a share from 0 to 1.
-fn share(text: &str) -> Option<f64> {
+fn parse_share(text: &str) -> Option<f64> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     let is_decimal = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let percent: f64 = number.parse().ok().filter(|_| is_decimal)?;
@@ -67,10 +67,10 @@ fn share(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::share;
+    use super::parse_share;
 
     #[test]
-    fn a_share_is_a_number_of_percent() {
+    fn parse_share_accepts_a_number_of_percent() {
         for (text, expected) in [
             ("100%", Some(1.0)),
             ("1 %", Some(0.01)),
@@ -83,7 +83,7 @@ mod tests {
             ("NaN%", None),
             ("%", None),
         ] {
-            assert_eq!(share(text), expected, "{text}");
+            assert_eq!(parse_share(text), expected, "{text}");
         }
     }
 }

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::kind::Kind;
+use super::kind::OptionKind;
 use super::suggest;
 
 /// A single value as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scalar {
+pub enum WrittenValue {
     /// `"…"`
     Text(String),
     /// A whole number, in decimal.
@@ -20,21 +20,21 @@ pub enum Scalar {
     Other(&'static str),
 }
 
-impl Scalar {
+impl WrittenValue {
     /// Creates a value from a default of the table or from the command line. Digits make a number, anything else is a
     /// text.
-    pub fn written(text: &str) -> Scalar {
+    pub fn written(text: &str) -> WrittenValue {
         if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-            Scalar::Number(text.to_owned())
+            WrittenValue::Number(text.to_owned())
         } else {
-            Scalar::Text(text.to_owned())
+            WrittenValue::Text(text.to_owned())
         }
     }
 }
 
 /// The meaning of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum OptionValue {
     /// On or off.
     OnOff(bool),
     /// A number.
@@ -57,9 +57,9 @@ pub enum Value {
     Pairs(Vec<(String, String)>),
 }
 
-impl Value {
+impl OptionValue {
     /// Stores the value in a field of a configuration.
-    pub fn put<T: FromValue>(self, field: &mut T) {
+    pub fn store_in<T: FromValue>(self, field: &mut T) {
         *field = T::from_value(self);
     }
 }
@@ -68,13 +68,13 @@ impl Value {
 /// every default. A value of the wrong kind is a mistake in the table.
 pub trait FromValue: Sized {
     /// Converts the value to this type.
-    fn from_value(value: Value) -> Self;
+    fn from_value(value: OptionValue) -> Self;
 }
 
 macro_rules! from_value {
     ($($type:ty: $($pattern:pat => $made:expr),+;)*) => {
         $(impl FromValue for $type {
-            fn from_value(value: Value) -> $type {
+            fn from_value(value: OptionValue) -> $type {
                 match value {
                     $($pattern => $made,)+
                     other => unreachable!("the table of options gives a field {other:?}"),
@@ -85,55 +85,55 @@ macro_rules! from_value {
 }
 
 from_value! {
-    bool: Value::OnOff(on) => on;
+    bool: OptionValue::OnOff(on) => on;
     // A field of this type counts a time in whole seconds.
-    u64: Value::Integer(n) | Value::Size(n) => n, Value::Time(time) => time.as_secs();
-    u32: Value::Integer(n) => u32::try_from(n).unwrap_or(u32::MAX);
-    usize: Value::Integer(n) | Value::Size(n) => usize::try_from(n).unwrap_or(usize::MAX);
-    Duration: Value::Time(time) => time;
-    PathBuf: Value::Path(path) => path;
-    Vec<String>: Value::Texts(texts) => texts;
-    Vec<(String, String)>: Value::Pairs(pairs) => pairs;
+    u64: OptionValue::Integer(n) | OptionValue::Size(n) => n, OptionValue::Time(time) => time.as_secs();
+    u32: OptionValue::Integer(n) => u32::try_from(n).unwrap_or(u32::MAX);
+    usize: OptionValue::Integer(n) | OptionValue::Size(n) => usize::try_from(n).unwrap_or(usize::MAX);
+    Duration: OptionValue::Time(time) => time;
+    PathBuf: OptionValue::Path(path) => path;
+    Vec<String>: OptionValue::Texts(texts) => texts;
+    Vec<(String, String)>: OptionValue::Pairs(pairs) => pairs;
 }
 
 impl<T: FromValue> FromValue for Option<T> {
-    fn from_value(value: Value) -> Option<T> {
+    fn from_value(value: OptionValue) -> Option<T> {
         match value {
-            Value::Auto | Value::Off => None,
+            OptionValue::Auto | OptionValue::Off => None,
             value => Some(T::from_value(value)),
         }
     }
 }
 
 /// Parses a value of that kind. The error is a sentence that says what is expected.
-pub fn parse(kind: Kind, scalar: &Scalar) -> Result<Value, String> {
+pub fn parse(kind: OptionKind, scalar: &WrittenValue) -> Result<OptionValue, String> {
     let text = match scalar {
-        Scalar::Text(text) => Some(text.as_str()),
+        WrittenValue::Text(text) => Some(text.as_str()),
         _ => None,
     };
     match kind {
-        Kind::OnOff => match (scalar, text) {
-            (Scalar::Bool(on), _) => Ok(Value::OnOff(*on)),
-            (_, Some("on")) => Ok(Value::OnOff(true)),
-            (_, Some("off")) => Ok(Value::OnOff(false)),
+        OptionKind::OnOff => match (scalar, text) {
+            (WrittenValue::Bool(on), _) => Ok(OptionValue::OnOff(*on)),
+            (_, Some("on")) => Ok(OptionValue::OnOff(true)),
+            (_, Some("off")) => Ok(OptionValue::OnOff(false)),
             _ => Err(format!("expected `on` or `off`, found {}", shown(scalar))),
         },
-        Kind::IntegerOrAuto(..) if text == Some("auto") => Ok(Value::Auto),
-        Kind::Integer(min, max) => integer(scalar, min, max, ""),
-        Kind::IntegerOrAuto(min, max) => integer(scalar, min, max, " or `auto`"),
-        Kind::TimeOrOff(..) | Kind::SizeOrOff(..)
-            if text == Some("off") || *scalar == Scalar::Bool(false) =>
+        OptionKind::IntegerOrAuto(..) if text == Some("auto") => Ok(OptionValue::Auto),
+        OptionKind::Integer(min, max) => integer(scalar, min, max, ""),
+        OptionKind::IntegerOrAuto(min, max) => integer(scalar, min, max, " or `auto`"),
+        OptionKind::TimeOrOff(..) | OptionKind::SizeOrOff(..)
+            if text == Some("off") || *scalar == WrittenValue::Bool(false) =>
         {
-            Ok(Value::Off)
+            Ok(OptionValue::Off)
         }
-        Kind::SizeOrAuto(..) if text == Some("auto") => Ok(Value::Auto),
-        Kind::SizeOrAuto(min, max) => size(scalar, min, max, " or `auto`"),
-        Kind::Time(min, max) => time(scalar, min, max, ""),
-        Kind::TimeOrOff(min, max) => time(scalar, min, max, " or `off`"),
-        Kind::Size(min, max) => size(scalar, min, max, ""),
-        Kind::SizeOrOff(min, max) => size(scalar, min, max, " or `off`"),
-        Kind::Word(words) => match text {
-            Some(text) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
+        OptionKind::SizeOrAuto(..) if text == Some("auto") => Ok(OptionValue::Auto),
+        OptionKind::SizeOrAuto(min, max) => size(scalar, min, max, " or `auto`"),
+        OptionKind::Time(min, max) => time(scalar, min, max, ""),
+        OptionKind::TimeOrOff(min, max) => time(scalar, min, max, " or `off`"),
+        OptionKind::Size(min, max) => size(scalar, min, max, ""),
+        OptionKind::SizeOrOff(min, max) => size(scalar, min, max, " or `off`"),
+        OptionKind::Word(words) => match text {
+            Some(text) if words.contains(&text) => Ok(OptionValue::Text(text.to_owned())),
             Some(text) => Err(format!(
                 "expected {}, found `{}`{}",
                 one_of(words),
@@ -146,39 +146,41 @@ pub fn parse(kind: Kind, scalar: &Scalar) -> Result<Value, String> {
                 shown(scalar)
             )),
         },
-        Kind::Text | Kind::Path | Kind::PathOr(_) => match text {
+        OptionKind::Text | OptionKind::Path | OptionKind::PathOr(_) => match text {
             Some(text) if text.contains('\0') => Err("a text cannot hold a NUL character".into()),
-            Some("") if kind != Kind::Text => Err("expected a path, found an empty text".into()),
-            Some(text) => Ok(Value::Text(text.to_owned())),
+            Some("") if kind != OptionKind::Text => {
+                Err("expected a path, found an empty text".into())
+            }
+            Some(text) => Ok(OptionValue::Text(text.to_owned())),
             None => Err(format!(
                 "expected a text in quotes, found {}",
                 shown(scalar)
             )),
         },
-        Kind::Texts => match scalar {
-            Scalar::Text(text) => Ok(Value::Texts(vec![text.clone()])),
+        OptionKind::Texts => match scalar {
+            WrittenValue::Text(text) => Ok(OptionValue::Texts(vec![text.clone()])),
             _ => Err(format!(
                 "expected a text in quotes or a list of them, found {}",
                 shown(scalar)
             )),
         },
-        Kind::Pairs => Err(format!(
+        OptionKind::Pairs => Err(format!(
             "expected a table of names and values, found {}",
             shown(scalar)
         )),
-        Kind::Sections => Err(format!("expected tables, `[[…]]`, found {}", shown(scalar))),
+        OptionKind::Sections => Err(format!("expected tables, `[[…]]`, found {}", shown(scalar))),
     }
 }
 
-fn integer(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> {
-    let Scalar::Number(text) = scalar else {
+fn integer(scalar: &WrittenValue, min: u64, max: u64, or: &str) -> Result<OptionValue, String> {
+    let WrittenValue::Number(text) = scalar else {
         let found = shown(scalar);
         return Err(format!(
             "expected a number from {min} to {max}{or}, found {found}"
         ));
     };
     match text.parse() {
-        Ok(n) if (min..=max).contains(&n) => Ok(Value::Integer(n)),
+        Ok(n) if (min..=max).contains(&n) => Ok(OptionValue::Integer(n)),
         _ => Err(format!("`{text}` is not in the range {min} to {max}")),
     }
 }
@@ -211,11 +213,11 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.checked_mul(*factor)
 }
 
-fn time(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> {
+fn time(scalar: &WrittenValue, min: u64, max: u64, or: &str) -> Result<OptionValue, String> {
     let ms = match scalar {
-        Scalar::Text(text) => milliseconds(text),
-        Scalar::Number(zero) if zero == "0" => Some(0),
-        Scalar::Number(number) => {
+        WrittenValue::Text(text) => milliseconds(text),
+        WrittenValue::Number(zero) if zero == "0" => Some(0),
+        WrittenValue::Number(number) => {
             return Err(format!(
                 "a time needs its unit: `\"{number}s\"` for seconds (ms, s, m, h, d)"
             ));
@@ -227,7 +229,7 @@ fn time(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> 
         None => Err(format!(
             "expected a time such as `\"10s\"` (ms, s, m, h, d){or}, found {found}"
         )),
-        Some(ms) if (min..=max).contains(&ms) => Ok(Value::Time(Duration::from_millis(ms))),
+        Some(ms) if (min..=max).contains(&ms) => Ok(OptionValue::Time(Duration::from_millis(ms))),
         Some(_) => {
             let (min, max) = (show(min, TIME_UNITS), show(max, TIME_UNITS));
             Err(format!("{found} is not in the range {min} to {max}"))
@@ -235,10 +237,10 @@ fn time(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> 
     }
 }
 
-fn size(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> {
+fn size(scalar: &WrittenValue, min: u64, max: u64, or: &str) -> Result<OptionValue, String> {
     let bytes = match scalar {
-        Scalar::Text(text) => with_unit(text, SIZE_UNITS),
-        Scalar::Number(number) => number.parse().ok(),
+        WrittenValue::Text(text) => with_unit(text, SIZE_UNITS),
+        WrittenValue::Number(number) => number.parse().ok(),
         _ => None,
     };
     let found = shown(scalar);
@@ -246,7 +248,7 @@ fn size(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> 
         None => Err(format!(
             "expected a size such as `\"32K\"` (bytes, K, M, G, T){or}, found {found}"
         )),
-        Some(bytes) if (min..=max).contains(&bytes) => Ok(Value::Size(bytes)),
+        Some(bytes) if (min..=max).contains(&bytes) => Ok(OptionValue::Size(bytes)),
         Some(_) => {
             let (min, max) = (show(min, SIZE_UNITS), show(max, SIZE_UNITS));
             Err(format!("{found} is not in the range {min} to {max}"))
@@ -255,25 +257,25 @@ fn size(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> 
 }
 
 /// Describes the values that a kind accepts, for the reference.
-pub fn describe(kind: Kind) -> String {
+pub fn describe(kind: OptionKind) -> String {
     let times = |min, max| format!("{} to {}", show(min, TIME_UNITS), show(max, TIME_UNITS));
     let sizes = |min, max| format!("{} to {}", show(min, SIZE_UNITS), show(max, SIZE_UNITS));
     match kind {
-        Kind::OnOff => "`on` or `off`".to_owned(),
-        Kind::Integer(min, max) => format!("{min} to {max}"),
-        Kind::IntegerOrAuto(min, max) => format!("{min} to {max}, or `auto`"),
-        Kind::Time(min, max) => times(min, max),
-        Kind::TimeOrOff(min, max) => format!("{}, or `off`", times(min, max)),
-        Kind::Size(min, max) => sizes(min, max),
-        Kind::SizeOrAuto(min, max) => format!("{}, or `auto`", sizes(min, max)),
-        Kind::SizeOrOff(min, max) => format!("{}, or `off`", sizes(min, max)),
-        Kind::Word(words) => one_of(words),
-        Kind::Text => "text".to_owned(),
-        Kind::Path => "path".to_owned(),
-        Kind::PathOr(words) => format!("path, or {}", one_of(words)),
-        Kind::Texts => "texts".to_owned(),
-        Kind::Pairs => "table".to_owned(),
-        Kind::Sections => "tables".to_owned(),
+        OptionKind::OnOff => "`on` or `off`".to_owned(),
+        OptionKind::Integer(min, max) => format!("{min} to {max}"),
+        OptionKind::IntegerOrAuto(min, max) => format!("{min} to {max}, or `auto`"),
+        OptionKind::Time(min, max) => times(min, max),
+        OptionKind::TimeOrOff(min, max) => format!("{}, or `off`", times(min, max)),
+        OptionKind::Size(min, max) => sizes(min, max),
+        OptionKind::SizeOrAuto(min, max) => format!("{}, or `auto`", sizes(min, max)),
+        OptionKind::SizeOrOff(min, max) => format!("{}, or `off`", sizes(min, max)),
+        OptionKind::Word(words) => one_of(words),
+        OptionKind::Text => "text".to_owned(),
+        OptionKind::Path => "path".to_owned(),
+        OptionKind::PathOr(words) => format!("path, or {}", one_of(words)),
+        OptionKind::Texts => "texts".to_owned(),
+        OptionKind::Pairs => "table".to_owned(),
+        OptionKind::Sections => "tables".to_owned(),
     }
 }
 
@@ -295,12 +297,12 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-fn shown(scalar: &Scalar) -> String {
+fn shown(scalar: &WrittenValue) -> String {
     match scalar {
-        Scalar::Text(text) => format!("`{}`", text.escape_debug()),
-        Scalar::Number(number) => format!("`{number}`"),
-        Scalar::Bool(on) => format!("`{on}`"),
-        Scalar::Other(what) => (*what).to_owned(),
+        WrittenValue::Text(text) => format!("`{}`", text.escape_debug()),
+        WrittenValue::Number(number) => format!("`{number}`"),
+        WrittenValue::Bool(on) => format!("`{on}`"),
+        WrittenValue::Other(what) => (*what).to_owned(),
     }
 }
 
@@ -309,12 +311,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_mean_what_people_write() {
-        let text = |t: &str| Scalar::Text(t.into());
-        let number = |t: &str| Scalar::Number(t.into());
-        let ten = Value::Time(Duration::from_secs(10));
-        let minute = Kind::Time(0, 60_000);
-        let mega = Kind::Size(0, 1 << 20);
+    fn parse_accepts_values_as_they_are_written() {
+        let text = |t: &str| WrittenValue::Text(t.into());
+        let number = |t: &str| WrittenValue::Number(t.into());
+        let ten = OptionValue::Time(Duration::from_secs(10));
+        let minute = OptionKind::Time(0, 60_000);
+        let mega = OptionKind::Size(0, 1 << 20);
         for (kind, scalar, expect) in [
             (minute, text("10s"), Ok(ten.clone())),
             (minute, text("10 s"), Ok(ten)),
@@ -329,13 +331,17 @@ mod tests {
                 Err("`2m` is not in the range 0ms to 1m"),
             ),
             (
-                Kind::TimeOrOff(0, 60_000),
+                OptionKind::TimeOrOff(0, 60_000),
                 text("soon"),
                 Err("expected a time such as `\"10s\"` (ms, s, m, h, d) or `off`, found `soon`"),
             ),
-            (Kind::TimeOrOff(0, 1), text("off"), Ok(Value::Off)),
-            (mega, text("32K"), Ok(Value::Size(32768))),
-            (mega, number("860"), Ok(Value::Size(860))),
+            (
+                OptionKind::TimeOrOff(0, 1),
+                text("off"),
+                Ok(OptionValue::Off),
+            ),
+            (mega, text("32K"), Ok(OptionValue::Size(32768))),
+            (mega, number("860"), Ok(OptionValue::Size(860))),
             (mega, text("2M"), Err("`2M` is not in the range 0 to 1M")),
             (
                 mega,
@@ -344,20 +350,28 @@ mod tests {
                     "expected a size such as `\"32K\"` (bytes, K, M, G, T), found `99999999999999999999G`",
                 ),
             ),
-            (Kind::OnOff, Scalar::Bool(true), Ok(Value::OnOff(true))),
             (
-                Kind::OnOff,
+                OptionKind::OnOff,
+                WrittenValue::Bool(true),
+                Ok(OptionValue::OnOff(true)),
+            ),
+            (
+                OptionKind::OnOff,
                 text("yes"),
                 Err("expected `on` or `off`, found `yes`"),
             ),
-            (Kind::IntegerOrAuto(1, 9), text("auto"), Ok(Value::Auto)),
             (
-                Kind::IntegerOrAuto(1, 9),
+                OptionKind::IntegerOrAuto(1, 9),
+                text("auto"),
+                Ok(OptionValue::Auto),
+            ),
+            (
+                OptionKind::IntegerOrAuto(1, 9),
                 text("9"),
                 Err("expected a number from 1 to 9 or `auto`, found `9`"),
             ),
             (
-                Kind::Word(&["static", "dynamic", "ondemand"]),
+                OptionKind::Word(&["static", "dynamic", "ondemand"]),
                 text("dynamc"),
                 Err(
                     "expected `static`, `dynamic` or `ondemand`, found `dynamc`; did you mean `dynamic`?",

@@ -5,14 +5,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 
-use howdah_os::output::line_to_stderr;
+use howdah_os::output::write_stderr_line;
 use howdah_server::cache::admin::{self, AdminCommand};
 
-use super::Shared;
-use crate::link::{Link, ToMaster, text_file};
+use super::FrontShared;
+use crate::process_channel::{ProcessChannel, ToMaster, text_file};
 
 /// A task for the background thread.
-pub enum Task {
+pub enum BackgroundTask {
     /// Send the front's status to the master.
     Status {
         /// The number of the request, repeated in the response.
@@ -35,38 +35,43 @@ pub enum Task {
 }
 
 /// Starts the thread, which runs until the process exits.
-pub fn open(link: &Link, shared: &Arc<Shared>) -> mpsc::Sender<Task> {
+pub fn start_background_thread(
+    link: &ProcessChannel,
+    shared: &Arc<FrontShared>,
+) -> mpsc::Sender<BackgroundTask> {
     let (tasks, inbox) = mpsc::channel();
     let (link, shared) = (link.clone(), shared.clone());
     std::thread::spawn(move || {
         for task in inbox {
             match task {
-                Task::Status { id } => send_status(&link, &shared, id),
-                Task::Cache { id, ask } => send_answer(&link, id, &cache(&shared, &ask)),
-                Task::Reopen { error, access } => reopen(&shared, error, access),
+                BackgroundTask::Status { id } => send_status(&link, &shared, id),
+                BackgroundTask::Cache { id, ask } => {
+                    send_status_message(&link, id, &execute_cache_command(&shared, &ask))
+                }
+                BackgroundTask::Reopen { error, access } => reopen(&shared, error, access),
             }
         }
     });
     tasks
 }
 
-fn send_status(link: &Link, shared: &Shared, id: u64) {
+fn send_status(link: &ProcessChannel, shared: &FrontShared, id: u64) {
     let json = match shared.front.get() {
         Some(front) => serde_json::to_string(&front.status()).unwrap_or_default(),
         None => r#"{"state":"starting"}"#.to_owned(),
     };
-    send_answer(link, id, &json);
+    send_status_message(link, id, &json);
 }
 
-fn cache(shared: &Shared, ask: &AdminCommand) -> String {
+fn execute_cache_command(shared: &FrontShared, ask: &AdminCommand) -> String {
     let answer = match shared.front.get() {
         Some(front) => {
             let config = front.config();
             if let AdminCommand::Wrote { site, .. } = ask {
                 // What another process has written may be stale in the caches that PHP shares here.
-                config.forget_shared_caches(site.as_deref());
+                config.invalidate_shared_caches(site.as_deref());
             }
-            admin::answer(&config.sites, config.cache.as_deref(), ask)
+            admin::execute_command(&config.sites, config.cache.as_deref(), ask)
         }
         None => Err("the server is starting".to_owned()),
     };
@@ -77,15 +82,15 @@ fn cache(shared: &Shared, ask: &AdminCommand) -> String {
     json.to_string()
 }
 
-fn send_answer(link: &Link, id: u64, json: &str) {
+fn send_status_message(link: &ProcessChannel, id: u64, json: &str) {
     let sent =
         text_file(json).and_then(|text| link.send(&ToMaster::Status { id }, &[text.as_fd()]));
     if let Err(error) = sent {
-        line_to_stderr(&format!("howdah: front: cannot send the status: {error}"));
+        write_stderr_line(&format!("howdah: front: cannot send the status: {error}"));
     }
 }
 
-fn reopen(shared: &Shared, error: Option<OwnedFd>, access: Option<OwnedFd>) {
+fn reopen(shared: &FrontShared, error: Option<OwnedFd>, access: Option<OwnedFd>) {
     if let (Some(file), Some(log)) = (error, shared.error_log.get()) {
         // On failure, the old file stays in use; the log reports the error if it still can.
         let _ = log.sink().reopen_as(file.into());

@@ -5,16 +5,16 @@
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 
-use super::Shared;
-use super::running::LEAVING;
-use crate::link::{Link, ToMaster, text_file};
+use super::FrontShared;
+use super::running::LEAVE_TIMEOUT;
+use crate::process_channel::{ProcessChannel, ToMaster, text_file};
 
 /// The maximum number of purges in one message.
-const MOST: usize = 256;
+const MAX_PURGES_PER_MESSAGE: usize = 256;
 
 /// Hands over and reports to the master when that is done. Runs in a thread of its own, because the thread that reads
 /// the master's messages must not wait.
-pub fn begin(link: &Link, shared: &Arc<Shared>) {
+pub fn start_hand_over(link: &ProcessChannel, shared: &Arc<FrontShared>) {
     let (link, shared) = (link.clone(), shared.clone());
     std::thread::spawn(move || {
         let (outbox, purges) = mpsc::channel();
@@ -29,20 +29,20 @@ pub fn begin(link: &Link, shared: &Arc<Shared>) {
                 cache.hand_over(&config.sites);
             }
             if let Some(fleet) = &config.settings.fleet {
-                fleet.leave_within(LEAVING);
+                fleet.leave_within(LEAVE_TIMEOUT);
             }
         }
         // The thread that reads the master's messages notices if the master has exited, and releases those who wait.
         let _ = link.send(&ToMaster::HandedOver, &[]);
-        pass_on(&link, &purges);
+        forward_purges(&link, &purges);
     });
 }
 
 /// Forwards purges. Each message carries all purges that have accumulated.
-fn pass_on(link: &Link, purges: &mpsc::Receiver<(u64, String)>) {
+fn forward_purges(link: &ProcessChannel, purges: &mpsc::Receiver<(u64, String)>) {
     while let Ok((first, text)) = purges.recv() {
         let (mut number, mut texts) = (first, vec![text]);
-        while texts.len() < MOST
+        while texts.len() < MAX_PURGES_PER_MESSAGE
             && let Ok((next, text)) = purges.try_recv()
         {
             number = next;

@@ -7,84 +7,84 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use howdah_executor::launch::{Launcher, SpawnerFds, Zygote, ZygoteFds};
-use howdah_executor::{Mode, PoolConfig};
+use howdah_executor::launch::{LaunchedProcess, Launcher, SpawnerFds, ZygoteFds};
+use howdah_executor::{PoolConfig, PoolMode};
 
-use crate::link::{Link, ToMaster};
+use crate::process_channel::{ProcessChannel, ToMaster};
 
 /// How long a launch may take. An exec takes milliseconds, so a master that takes longer than this is stuck.
-const PATIENCE: Duration = Duration::from_secs(15);
+const LAUNCH_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
-struct Waiting {
-    next: u64,
-    by_id: HashMap<u64, mpsc::Sender<io::Result<Zygote>>>,
+struct PendingLaunches {
+    last_id: u64,
+    senders: HashMap<u64, mpsc::Sender<io::Result<LaunchedProcess>>>,
     master_is_gone: bool,
 }
 
 /// The launches that the master has not responded to yet.
 pub struct Launches {
-    link: Link,
-    waiting: Mutex<Waiting>,
+    link: ProcessChannel,
+    pending: Mutex<PendingLaunches>,
 }
 
 impl Launches {
     /// Creates the launches on the channel to the master.
-    pub fn new(link: Link) -> Arc<Launches> {
+    pub fn new(link: ProcessChannel) -> Arc<Launches> {
         Arc::new(Launches {
             link,
-            waiting: Mutex::default(),
+            pending: Mutex::default(),
         })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingLaunches> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Completes a launch: the master has started the process.
-    pub fn launched(&self, id: u64, pid: i32, fds: Vec<OwnedFd>) {
+    pub fn complete(&self, id: u64, pid: i32, fds: Vec<OwnedFd>) {
         let pidfd = fds.into_iter().next();
         let zygote = pidfd
-            .map(|pidfd| Zygote { pid, pidfd })
+            .map(|pidfd| LaunchedProcess { pid, pidfd })
             .ok_or_else(|| io::Error::other("the master sent no pidfd"));
         self.settle(id, zygote);
     }
 
     /// Fails a launch: the master could not start the process.
-    pub fn not_launched(&self, id: u64, message: String) {
+    pub fn fail(&self, id: u64, message: String) {
         self.settle(id, Err(io::Error::other(message)));
     }
 
     /// Fails all launches, because the master has exited.
-    pub fn master_is_gone(&self) {
-        let mut waiting = self.waiting();
+    pub fn fail_all(&self) {
+        let mut waiting = self.pending();
         waiting.master_is_gone = true;
-        waiting.by_id.clear();
+        waiting.senders.clear();
     }
 
-    fn settle(&self, id: u64, outcome: io::Result<Zygote>) {
-        if let Some(sender) = self.waiting().by_id.remove(&id) {
+    fn settle(&self, id: u64, outcome: io::Result<LaunchedProcess>) {
+        if let Some(sender) = self.pending().senders.remove(&id) {
             // If the launching thread has given up, the pidfd is dropped, and the zygote reads the end of its control
             // socket.
             let _ = sender.send(outcome);
         }
     }
 
-    fn ask(
+    fn request_launch(
         &self,
         generation: u64,
         pool: &str,
         descriptors: &[BorrowedFd<'_>],
-    ) -> io::Result<Zygote> {
+    ) -> io::Result<LaunchedProcess> {
         let (sender, outcome) = mpsc::channel();
         let id = {
-            let mut waiting = self.waiting();
+            let mut waiting = self.pending();
             if waiting.master_is_gone {
                 return Err(io::Error::other("the master is gone"));
             }
-            waiting.next += 1;
-            let id = waiting.next;
-            waiting.by_id.insert(id, sender);
+            waiting.last_id += 1;
+            let id = waiting.last_id;
+            waiting.senders.insert(id, sender);
             id
         };
         let message = ToMaster::Launch {
@@ -97,11 +97,11 @@ impl Launches {
             .send(&message, descriptors)
             .and_then(|()| {
                 outcome
-                    .recv_timeout(PATIENCE)
+                    .recv_timeout(LAUNCH_TIMEOUT)
                     .map_err(|_| io::Error::other("the master did not answer"))
             })
             .flatten();
-        self.waiting().by_id.remove(&id);
+        self.pending().senders.remove(&id);
         answer
     }
 }
@@ -115,15 +115,16 @@ pub struct MasterLauncher {
 }
 
 impl Launcher for MasterLauncher {
-    fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote> {
+    fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<LaunchedProcess> {
         let mut descriptors = vec![fds.memory.as_fd(), fds.control.as_fd(), fds.stderr.as_fd()];
         descriptors.extend(fds.bells.iter().map(AsFd::as_fd));
-        self.launches.ask(self.generation, &pool.name, &descriptors)
+        self.launches
+            .request_launch(self.generation, &pool.name, &descriptors)
     }
 
-    fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
+    fn launch_spawner(&self, mode: &PoolMode, fds: SpawnerFds) -> io::Result<LaunchedProcess> {
         let descriptors = [fds.control.as_fd(), fds.stderr.as_fd()];
         self.launches
-            .ask(self.generation, mode.name(), &descriptors)
+            .request_launch(self.generation, mode.name(), &descriptors)
     }
 }

@@ -23,36 +23,39 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use howdah_acme::Challenges;
-use howdah_http::listener::Control;
+use howdah_acme::ActiveChallenges;
+use howdah_http::listener::ServerControl;
 use howdah_http::tls::TlsSettings;
 use howdah_http::tls::certificates::Certificate;
 use howdah_http::tls::client_certificate::ClientAuthority;
 use howdah_http::tls::crypto::provider;
-use howdah_http::tls::tickets::KEY;
-use howdah_os::output::line_to_stderr;
+use howdah_http::tls::tickets::KEY_BYTES;
+use howdah_os::output::write_stderr_line;
 use howdah_server::cache::successor::Successor;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
 
-use crate::config::{self, Settings, Source};
-use crate::link::{Configuration, Keys, Link, Received, ToFront, ToMaster, read_text, text_file};
+use crate::config::{self, ConfigSource, ServeSettings};
+use crate::process_channel::{
+    FrontConfiguration, ProcessChannel, ReceiveOutcome, TlsSecrets, ToFront, ToMaster, read_text,
+    text_file,
+};
 use crate::{child, exit, sys};
-use background::Task;
+use background::BackgroundTask;
 use launcher::Launches;
-use running::Running;
+use running::RunningServer;
 use status_server::StatusServer;
 
 /// The state that the thread that reads the master's messages shares with the worker.
 #[derive(Default)]
-struct Shared {
+struct FrontShared {
     /// Set once the front serves; used for the status.
     front: Arc<OnceLock<Arc<Front>>>,
     /// Servers and pools, set once the front serves.
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningServer>>,
     /// Set once the front serves; used to check whether its threads still run, without a lock that another thread may
     /// hold.
-    control: OnceLock<Control>,
+    control: OnceLock<ServerControl>,
     /// The status listener, which responds to probes even before the front serves.
     status: StatusServer,
     error_log: OnceLock<Arc<ErrorLog>>,
@@ -61,22 +64,25 @@ struct Shared {
     /// The front of the next program, during an upgrade.
     successor: Arc<Successor>,
     /// Whether another front follows; set once the server stops.
-    followed: AtomicBool,
+    is_followed: AtomicBool,
     /// `timeouts.drain`, in milliseconds.
-    drain: AtomicU64,
+    drain_millis: AtomicU64,
     /// Set once the server stops: the earliest deadline that was requested.
-    stop_by: Mutex<Option<Instant>>,
+    stop_deadline: Mutex<Option<Instant>>,
 }
 
-impl Shared {
-    fn running(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
+impl FrontShared {
+    fn running(&self) -> std::sync::MutexGuard<'_, Option<RunningServer>> {
         // A panic in the worker is a bug, but stopping what exists is still better than hanging.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Requests that the server has stopped by `deadline`. Returns whether this is the first such request.
-    fn stop_by(&self, deadline: Instant) -> bool {
-        let mut earliest = self.stop_by.lock().unwrap_or_else(PoisonError::into_inner);
+    fn shorten_stop_deadline(&self, deadline: Instant) -> bool {
+        let mut earliest = self
+            .stop_deadline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let first = earliest.is_none();
         *earliest = Some(earliest.map_or(deadline, |earlier| earlier.min(deadline)));
         first
@@ -84,15 +90,18 @@ impl Shared {
 
     /// Returns how much time is left until the deadline of the stop; `None` if the server is not stopping.
     fn time_to_stop(&self) -> Option<Duration> {
-        let earliest = self.stop_by.lock().unwrap_or_else(PoisonError::into_inner);
+        let earliest = self
+            .stop_deadline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         earliest.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }
 
 /// A configuration that has been read, with its open files and sockets.
-struct NewConfig {
+struct ReceivedConfiguration {
     generation: u64,
-    settings: Settings,
+    settings: ServeSettings,
     error_log: Option<OwnedFd>,
     access_log: Option<OwnedFd>,
     /// After an upgrade: whether the previous front is still running.
@@ -101,21 +110,21 @@ struct NewConfig {
     listeners: Vec<Vec<OwnedFd>>,
 }
 
-/// A configuration that is sent to the worker ([`work`]).
-enum Incoming {
+/// A configuration that is sent to the worker ([`start_worker`]).
+enum IncomingConfiguration {
     /// The first configuration is read before any thread is started, because it names the user to change to.
-    First(Box<NewConfig>),
+    First(Box<ReceivedConfiguration>),
     /// The worker reads later ones itself, because reading opens every site's directory and may take long.
-    Later(Box<Configuration>, Vec<OwnedFd>),
+    Later(Box<FrontConfiguration>, Vec<OwnedFd>),
 }
 
 /// Runs `howdah front`.
 pub fn run(link: i32) -> ExitCode {
-    howdah_http::memory::fit_address_space();
+    howdah_http::memory::limit_malloc_arenas();
     let (link, _blocked) = match child::prepare(link) {
         Ok(prepared) => prepared,
         Err(why) => {
-            line_to_stderr(&format!("howdah: front: {why}"));
+            write_stderr_line(&format!("howdah: front: {why}"));
             return exit::failed();
         }
     };
@@ -123,54 +132,57 @@ pub fn run(link: i32) -> ExitCode {
         launches: Launches::new(link.clone()),
         link,
         shared: Arc::default(),
-        threads: None,
+        workers: None,
     };
     let told = front.link.clone();
     front
         .shared
         .tls
         .on_demand
-        .report_by(Box::new(move |name, client| {
+        .set_reporter(Box::new(move |name, client| {
             let name = name.to_owned();
             // If the master is busy, the name is reported at the next request.
             let _ = told.send_now(&ToMaster::Wanted { name, client }, &[]);
         }));
-    front.shared.drain.store(10_000, Ordering::Relaxed);
+    front.shared.drain_millis.store(10_000, Ordering::Relaxed);
     loop {
         match front.link.receive::<ToFront>() {
-            Received::Nothing => {}
-            Received::Message(message, fds) => {
+            ReceiveOutcome::Nothing => {}
+            ReceiveOutcome::Message(message, fds) => {
                 if let Err(failed) = front.handle(message, fds) {
                     return failed;
                 }
             }
-            Received::Closed => front.stop_without_master(),
+            ReceiveOutcome::Closed => front.stop_without_master(),
         }
     }
 }
 
 /// The state of the thread that reads the master's messages.
 struct MasterReader {
-    link: Link,
+    link: ProcessChannel,
     launches: Arc<Launches>,
-    shared: Arc<Shared>,
+    shared: Arc<FrontShared>,
     /// The worker that changes configurations, and the background thread; `None` before the first configuration.
-    threads: Option<(mpsc::Sender<Incoming>, mpsc::Sender<Task>)>,
+    workers: Option<(
+        mpsc::Sender<IncomingConfiguration>,
+        mpsc::Sender<BackgroundTask>,
+    )>,
 }
 
 impl MasterReader {
     /// Acts on a message. On error, the process exits.
     fn handle(&mut self, message: ToFront, fds: Vec<OwnedFd>) -> Result<(), ExitCode> {
         match message {
-            ToFront::Launched { id, pid } => self.launches.launched(id, pid, fds),
-            ToFront::NotLaunched { id, message } => self.launches.not_launched(id, message),
+            ToFront::Launched { id, pid } => self.launches.complete(id, pid, fds),
+            ToFront::NotLaunched { id, message } => self.launches.fail(id, message),
             ToFront::Ping { number } => answer_ping(&self.link, &self.shared, number),
-            ToFront::Status { id } => self.in_background(Task::Status { id }),
-            ToFront::Cache { id, ask } => self.in_background(Task::Cache { id, ask }),
-            ToFront::HandOver => hand_over::begin(&self.link, &self.shared),
+            ToFront::Status { id } => self.in_background(BackgroundTask::Status { id }),
+            ToFront::Cache { id, ask } => self.in_background(BackgroundTask::Cache { id, ask }),
+            ToFront::HandOver => hand_over::start_hand_over(&self.link, &self.shared),
             ToFront::Carried { number } => self.shared.successor.confirm(number),
             ToFront::Stop { limit, followed } => {
-                self.shared.followed.store(followed, Ordering::Relaxed);
+                self.shared.is_followed.store(followed, Ordering::Relaxed);
                 stop(&self.link, &self.shared, Duration::from_millis(limit));
             }
             ToFront::Reopen {
@@ -180,16 +192,16 @@ impl MasterReader {
                 let mut fds = fds.into_iter();
                 let error = error_log.then(|| fds.next()).flatten();
                 let access = access_log.then(|| fds.next()).flatten();
-                self.in_background(Task::Reopen { error, access });
+                self.in_background(BackgroundTask::Reopen { error, access });
             }
-            ToFront::Keys => take_keys(&self.shared, fds),
+            ToFront::Keys => use_tls_secrets(&self.shared, fds),
             ToFront::Challenges { number } => {
-                take_challenges(&self.shared, fds);
+                use_challenges(&self.shared, fds);
                 // The next read of the channel notices if the master has exited.
                 let _ = self.link.send(&ToMaster::Answering { number }, &[]);
             }
-            ToFront::FailingOrders => take_failing_orders(&self.shared, fds),
-            ToFront::Jobs => take_jobs(fds),
+            ToFront::FailingOrders => show_failing_orders(&self.shared, fds),
+            ToFront::Jobs => show_jobs(fds),
             ToFront::NotOrdered { name } => self.shared.tls.on_demand.deny(&name),
             ToFront::Serve(configuration) => return self.serve(configuration, fds),
         }
@@ -197,57 +209,60 @@ impl MasterReader {
     }
 
     /// Both threads run as long as the process. Before the first configuration, the master sends no such request.
-    fn in_background(&self, task: Task) {
-        if let Some((_, background)) = &self.threads {
+    fn in_background(&self, task: BackgroundTask) {
+        if let Some((_, background)) = &self.workers {
             let _ = background.send(task);
         }
     }
 
-    fn serve(&mut self, sent: Box<Configuration>, fds: Vec<OwnedFd>) -> Result<(), ExitCode> {
-        if let Some((worker, _)) = &self.threads {
-            let _ = worker.send(Incoming::Later(sent, fds));
+    fn serve(&mut self, sent: Box<FrontConfiguration>, fds: Vec<OwnedFd>) -> Result<(), ExitCode> {
+        if let Some((worker, _)) = &self.workers {
+            let _ = worker.send(IncomingConfiguration::Later(sent, fds));
             return Ok(());
         }
         let generation = sent.generation;
         let new = match read_config(*sent, fds) {
             Ok(new) => new,
             Err(mistakes) => {
-                refuse(&self.link, generation, &mistakes);
+                refuse_configuration(&self.link, generation, &mistakes);
                 return Ok(());
             }
         };
         // Must happen before the first thread is started, so the change of user applies to the whole process.
         if let Err(why) = give_up_privileges(&new.settings) {
-            refuse(&self.link, generation, &[why]);
+            refuse_configuration(&self.link, generation, &[why]);
             return Err(exit::failed());
         }
-        let worker = work(&self.link, &self.launches, &self.shared);
-        let _ = worker.send(Incoming::First(Box::new(new)));
-        self.threads = Some((worker, background::open(&self.link, &self.shared)));
+        let worker = start_worker(&self.link, &self.launches, &self.shared);
+        let _ = worker.send(IncomingConfiguration::First(Box::new(new)));
+        self.workers = Some((
+            worker,
+            background::start_background_thread(&self.link, &self.shared),
+        ));
         Ok(())
     }
 
     /// Stops because the master has exited: no process holds the sockets any more, and none can start PHP.
     fn stop_without_master(&self) -> ! {
-        self.launches.master_is_gone();
+        self.launches.fail_all();
         // By now another master may serve the sites, and its front does not learn what this one writes.
-        self.shared.successor.is_gone();
-        let drain = self.shared.drain.load(Ordering::Relaxed);
+        self.shared.successor.mark_gone();
+        let drain = self.shared.drain_millis.load(Ordering::Relaxed);
         stop(&self.link, &self.shared, Duration::from_millis(drain));
-        wait_for_ever();
+        park_forever();
     }
 }
 
-fn wait_for_ever() -> ! {
+fn park_forever() -> ! {
     loop {
         std::thread::park();
     }
 }
 
 /// Uses the TLS secrets that the master has sent. The master has checked them; anything invalid is skipped.
-fn take_keys(shared: &Shared, fds: Vec<OwnedFd>) {
+fn use_tls_secrets(shared: &FrontShared, fds: Vec<OwnedFd>) {
     let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
-    let Some(keys) = text.and_then(|text| serde_json::from_str::<Keys>(&text).ok()) else {
+    let Some(keys) = text.and_then(|text| serde_json::from_str::<TlsSecrets>(&text).ok()) else {
         return;
     };
     let certificates: Vec<Certificate> = keys
@@ -257,7 +272,7 @@ fn take_keys(shared: &Shared, fds: Vec<OwnedFd>) {
             Certificate::parse(chain.as_bytes(), key.as_bytes(), &provider()).ok()
         })
         .collect();
-    let tickets: Vec<[u8; KEY]> = keys
+    let tickets: Vec<[u8; KEY_BYTES]> = keys
         .tickets
         .iter()
         .filter_map(|key| key.as_slice().try_into().ok())
@@ -274,42 +289,46 @@ fn take_keys(shared: &Shared, fds: Vec<OwnedFd>) {
     shared.tls.tickets.set(&tickets, &context);
     shared.tls.client_authority.store(authority.map(Arc::new));
     // Last, because clients that wait for one of the certificates continue at once.
-    shared.tls.use_certificates(certificates);
+    shared.tls.set_certificates(certificates);
 }
 
 /// Responds to the challenges that the master has sent, and to no others.
-fn take_challenges(shared: &Shared, fds: Vec<OwnedFd>) {
+fn use_challenges(shared: &FrontShared, fds: Vec<OwnedFd>) {
     let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
-    let challenges = text.and_then(|text| serde_json::from_str::<Challenges>(&text).ok());
+    let challenges = text.and_then(|text| serde_json::from_str::<ActiveChallenges>(&text).ok());
     let challenges = challenges.unwrap_or_default();
     shared.tls.challenges.set(challenges.http, challenges.tls);
 }
 
 /// Shows the certificate orders that fail, and no others.
-fn take_failing_orders(shared: &Shared, fds: Vec<OwnedFd>) {
+fn show_failing_orders(shared: &FrontShared, fds: Vec<OwnedFd>) {
     let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
     let failing = text.and_then(|text| serde_json::from_str(&text).ok());
     let failing = failing.unwrap_or_default();
-    shared.tls.certificates.show_failing_orders(failing);
+    shared.tls.certificates.set_failing_orders(failing);
 }
 
 /// Shows the status of the jobs that the master has sent.
-fn take_jobs(fds: Vec<OwnedFd>) {
+fn show_jobs(fds: Vec<OwnedFd>) {
     let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
     let jobs = text.and_then(|text| serde_json::from_str(&text).ok());
-    howdah_server::admin::jobs::show(jobs.unwrap_or_default());
+    howdah_server::admin::jobs::set_shown_jobs(jobs.unwrap_or_default());
 }
 
 /// Starts the worker, which applies configurations one after the other while the main thread continues to read
 /// messages.
-fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Sender<Incoming> {
+fn start_worker(
+    link: &ProcessChannel,
+    launches: &Arc<Launches>,
+    shared: &Arc<FrontShared>,
+) -> mpsc::Sender<IncomingConfiguration> {
     let (worker, inbox) = mpsc::channel();
     let (link, launches, shared) = (link.clone(), launches.clone(), shared.clone());
     std::thread::spawn(move || {
         for incoming in inbox {
             let (generation, new) = match incoming {
-                Incoming::First(new) => (new.generation, Ok(*new)),
-                Incoming::Later(configuration, fds) => {
+                IncomingConfiguration::First(new) => (new.generation, Ok(*new)),
+                IncomingConfiguration::Later(configuration, fds) => {
                     (configuration.generation, read_config(*configuration, fds))
                 }
             };
@@ -317,7 +336,7 @@ fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Se
                 let drain = new.settings.server.timeouts.drain;
                 running::apply(new, &launches, &shared)?;
                 let drain = u64::try_from(drain.as_millis()).unwrap_or(u64::MAX);
-                shared.drain.store(drain, Ordering::Relaxed);
+                shared.drain_millis.store(drain, Ordering::Relaxed);
                 Ok(())
             });
             match applied {
@@ -325,7 +344,7 @@ fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Se
                     // The thread that reads the master's messages notices if the master has exited.
                     let _ = link.send(&ToMaster::Serving { generation }, &[]);
                 }
-                Err(mistakes) => refuse(&link, generation, &mistakes),
+                Err(mistakes) => refuse_configuration(&link, generation, &mistakes),
             }
         }
     });
@@ -334,29 +353,32 @@ fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Se
 
 /// Responds to a ping. The response itself proves that this thread runs; the numbers in it show whether the threads
 /// that serve requests do.
-fn answer_ping(link: &Link, shared: &Shared, number: u64) {
+fn answer_ping(link: &ProcessChannel, shared: &FrontShared, number: u64) {
     let threads = match shared.control.get() {
-        Some(control) => control.beat(number),
+        Some(control) => control.request_heartbeat(number),
         None => Vec::new(),
     };
     // The next read of the channel notices if the master has exited.
     let _ = link.send(&ToMaster::Pulse { number, threads }, &[]);
 }
 
-fn refuse(link: &Link, generation: u64, mistakes: &[String]) {
+fn refuse_configuration(link: &ProcessChannel, generation: u64, mistakes: &[String]) {
     let sent = text_file(&mistakes.join("\n"))
         .and_then(|text| link.send(&ToMaster::Refused { generation }, &[text.as_fd()]));
     if let Err(error) = sent {
-        line_to_stderr(&format!("howdah: front: cannot reach the master: {error}"));
+        write_stderr_line(&format!("howdah: front: cannot reach the master: {error}"));
     }
 }
 
-fn read_config(sent: Configuration, fds: Vec<OwnedFd>) -> Result<NewConfig, Vec<String>> {
+fn read_config(
+    sent: FrontConfiguration,
+    fds: Vec<OwnedFd>,
+) -> Result<ReceivedConfiguration, Vec<String>> {
     let missing = || vec!["the master's message lacks descriptors".to_owned()];
     let mut fds = fds.into_iter();
     let text = read_text(fds.next().ok_or_else(missing)?)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
-    let source: Option<Source> = serde_json::from_str(&text)
+    let source: Option<ConfigSource> = serde_json::from_str(&text)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
     let loaded = config::load(
         &sent.arguments,
@@ -374,7 +396,7 @@ fn read_config(sent: Configuration, fds: Vec<OwnedFd>) -> Result<NewConfig, Vec<
             .ok_or_else(missing)?
             .push(socket);
     }
-    Ok(NewConfig {
+    Ok(ReceivedConfiguration {
         generation: sent.generation,
         settings,
         error_log,
@@ -384,29 +406,29 @@ fn read_config(sent: Configuration, fds: Vec<OwnedFd>) -> Result<NewConfig, Vec<
     })
 }
 
-fn give_up_privileges(settings: &Settings) -> Result<(), String> {
+fn give_up_privileges(settings: &ServeSettings) -> Result<(), String> {
     if let Some(name) = settings.user.as_ref().filter(|_| sys::may_change_user()) {
-        let account = sys::user(name).ok_or_else(|| format!("there is no user `{name}`"))?;
+        let account = sys::find_user(name).ok_or_else(|| format!("there is no user `{name}`"))?;
         let gid = match &settings.group {
             Some(group) => {
-                sys::group(group).ok_or_else(|| format!("there is no group `{group}`"))?
+                sys::find_group(group).ok_or_else(|| format!("there is no group `{group}`"))?
             }
             None => account.gid,
         };
         sys::become_user(&account, gid)
             .map_err(|error| format!("cannot become user `{name}`: {error}"))?;
     }
-    sys::give_up_capabilities().map_err(|error| format!("cannot give up capabilities: {error}"))?;
-    sys::no_new_privileges().map_err(|error| format!("cannot give up new privileges: {error}"))
+    sys::drop_capabilities().map_err(|error| format!("cannot give up capabilities: {error}"))?;
+    sys::forbid_new_privileges().map_err(|error| format!("cannot give up new privileges: {error}"))
 }
 
 /// Stops within `limit`; another call shortens the limit. The process exits at the end.
-fn stop(link: &Link, shared: &Arc<Shared>, limit: Duration) {
-    shared.status.handler.stopping();
+fn stop(link: &ProcessChannel, shared: &Arc<FrontShared>, limit: Duration) {
+    shared.status.handler.set_stopping();
     if shared.successor.has_taken_over() {
         shared.status.close();
     }
-    if !shared.stop_by(Instant::now() + limit) {
+    if !shared.shorten_stop_deadline(Instant::now() + limit) {
         // The first stop may hold the lock that this needs, and this thread must not wait for it.
         let shared = shared.clone();
         std::thread::spawn(move || running::shorten_deadline(&shared));

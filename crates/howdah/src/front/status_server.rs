@@ -3,29 +3,29 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use howdah_http::listener::{ListenerConfig, ListenerId, Server};
+use howdah_http::listener::{HttpServer, ListenerConfig, ListenerId};
 use howdah_server::status_listener::StatusListener;
 
-use crate::config::{Listen, Settings};
+use crate::config::{ListenSettings, ServeSettings};
 
 /// The status listener, if one is configured, and its handler.
 #[derive(Default)]
 pub struct StatusServer {
     /// The handler of requests.
     pub handler: Arc<StatusListener>,
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<OpenStatusServer>>,
 }
 
-struct Open {
-    server: Server,
-    listener: Option<(Listen, ListenerId)>,
+struct OpenStatusServer {
+    server: HttpServer,
+    listener: Option<(ListenSettings, ListenerId)>,
 }
 
 /// Removes the socket of the status listener, which is the last one, from the sockets of the sites.
 pub fn take_socket(
-    settings: &Settings,
+    settings: &ServeSettings,
     sockets: &mut Vec<Vec<OwnedFd>>,
-) -> Option<(Listen, ListenerConfig)> {
+) -> Option<(ListenSettings, ListenerConfig)> {
     let listen = settings.listen.last().filter(|listen| listen.status)?;
     let config = ListenerConfig::from_sockets(&listen.address, sockets.pop()?);
     Some((listen.clone(), config))
@@ -45,15 +45,16 @@ impl StatusServer {
     /// Applies the listener of a configuration. A listener that has not changed is left alone.
     pub fn listen(
         &self,
-        wanted: Option<(Listen, ListenerConfig)>,
-        settings: &Settings,
+        wanted: Option<(ListenSettings, ListenerConfig)>,
+        settings: &ServeSettings,
     ) -> Result<(), String> {
-        self.handler.allow(settings.status.allow.clone());
+        self.handler
+            .set_allowed_networks(settings.status.allow.clone());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let open = match &mut *open {
             Some(open) => open,
             None if wanted.is_none() => return Ok(()),
-            none => none.insert(Open {
+            none => none.insert(OpenStatusServer {
                 server: self.handler.start().map_err(|error| error.to_string())?,
                 listener: None,
             }),

@@ -1,61 +1,69 @@
-//! Scheduled jobs in a fleet: a run is claimed before it starts ([`super::turns`]), and the claim is released when the
+//! Scheduled jobs in a fleet: a run is claimed before it starts ([`super::run_claims`]), and the claim is released when the
 //! run has ended. Without Valkey a run starts on no member, because running twice would be worse. Skipped runs are
 //! logged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use howdah_fleet::jobs::{Run, Verdict};
-use howdah_proto::level::Level;
+use howdah_fleet::jobs::{ClaimResult, FleetJobRun};
+use howdah_proto::level::LogLevel;
 use howdah_server::admin::jobs::FleetRun;
 use howdah_server::log::ErrorLog;
 use jiff::Timestamp;
 
-use super::job::{Claimed, RunningJob};
-use super::turns::{FleetSettings, News, Turns};
-use super::{Jobs, start_by_schedule};
+use super::job::{RunClaim, RunningJob};
+use super::run_claims::{ClaimEvent, FleetSettings, RunClaims};
+use super::{JobRunner, start_by_schedule};
 
 /// How long a run waits for Valkey, unless the next run is due before.
-const WAITS: Duration = Duration::from_secs(60);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long before the next run is due the current one is given up.
-const BEFORE: Duration = Duration::from_millis(50);
+const GIVE_UP_BEFORE_NEXT: Duration = Duration::from_millis(50);
 
-impl Jobs {
+impl JobRunner {
     /// Applies the fleet of a configuration.
-    pub fn join(&mut self, fleet: Option<FleetSettings>) -> Result<(), String> {
-        if self.turns.as_ref().map(Turns::settings) == fleet.as_ref() {
+    pub fn apply_fleet(&mut self, fleet: Option<FleetSettings>) -> Result<(), String> {
+        if self.turns.as_ref().map(RunClaims::settings) == fleet.as_ref() {
             return Ok(());
         }
         if let Some(former) = self.turns.take() {
             former.leave();
             for job in &mut self.jobs {
-                (job.claim, job.lock) = (None, None);
+                (job.claim, job.lock_token) = (None, None);
             }
         }
         if let Some(fleet) = fleet {
-            let turns = Turns::start(&fleet);
+            let turns = RunClaims::start(&fleet);
             self.turns = Some(turns.map_err(|why| format!("cannot ask the fleet: {why}"))?);
         }
         Ok(())
     }
 
     /// A run of the schedule is due: starts the run, or asks the fleet for it.
-    pub fn due(&mut self, at: usize, due: Timestamp, clock: Timestamp, now: Instant) {
+    pub fn start_or_claim(&mut self, at: usize, due: Timestamp, clock: Timestamp, now: Instant) {
         let job = &mut self.jobs[at];
         let Some(turns) = self.turns.as_mut().filter(|_| job.is_for_one_member()) else {
             if job.processes().next().is_some() {
-                return still_running(job, &self.log, None);
+                return report_still_running(job, &self.log, None);
             }
             return start_by_schedule(job, now);
         };
         let next = job.next.map(|next| next.duration_since(clock));
         let next = next.and_then(|pause| Duration::try_from(pause).ok());
-        let within = next.map_or(WAITS, |next| WAITS.min(next.saturating_sub(BEFORE)));
+        let within = next.map_or(CLAIM_TIMEOUT, |next| {
+            CLAIM_TIMEOUT.min(next.saturating_sub(GIVE_UP_BEFORE_NEXT))
+        });
         let token = turns.claim(&job.job.name, due.as_second(), within);
         let due = Some(due);
-        let former = job.claim.replace(Claimed { token, due });
+        let former = job.claim.replace(RunClaim { token, due });
         if let Some(former) = former.and_then(|former| former.due) {
-            left_out(job, &self.log, former, "JobLockUnreachable", UNANSWERED);
+            report_skipped_run(
+                job,
+                &self.log,
+                former,
+                "JobLockUnreachable",
+                UNANSWERED_MESSAGE,
+            );
         }
     }
 
@@ -74,40 +82,40 @@ impl Jobs {
                 "JobStillRunning: the job `{name}` is due, and Valkey is being asked which server runs it"
             ));
         }
-        let token = turns.claim(&job.job.name, 0, WAITS);
-        job.claim = Some(Claimed { token, due: None });
+        let token = turns.claim(&job.job.name, 0, CLAIM_TIMEOUT);
+        job.claim = Some(RunClaim { token, due: None });
         Ok(())
     }
 
     /// Handles the messages of the thread that asks Valkey.
-    pub fn hear_fleet(&mut self) {
-        let news = self.turns.as_ref().map(Turns::news);
+    pub fn receive_from_fleet(&mut self) {
+        let news = self.turns.as_ref().map(RunClaims::events);
         for news in news.unwrap_or_default() {
             match news {
-                News::Claimed {
+                ClaimEvent::Claimed {
                     job,
                     token,
                     verdict,
-                } => self.claimed(&job, &token, verdict),
-                News::Rows(rows) => self.show_runs(rows),
-                News::Replaced { job, by } => {
+                } => self.handle_verdict(&job, &token, verdict),
+                ClaimEvent::Rows(rows) => self.show_runs(rows),
+                ClaimEvent::Replaced { job, by } => {
                     let text = format!(
                         "Valkey has not heard this server for the time of a lock, and {by} runs the job, too"
                     );
                     self.warn(&job, "JobLockLost", &text);
                 }
-                News::Lost { job, member } => {
+                ClaimEvent::Lost { job, member } => {
                     let text = format!(
                         "{member} is not heard any more since it began a run: how far that came is not known; once that is sure, `howdah job run {job}` repeats it"
                     );
                     self.warn(&job, "JobMemberLost", &text);
                 }
-                News::Unreachable(why) => {
+                ClaimEvent::Unreachable(why) => {
                     for missed in std::mem::take(&mut self.missed) {
                         let text =
                             format!("{}, unless another member ran the job: {why}", missed.text);
                         self.log
-                            .job(&missed.job, Level::Warning, "JobMissed", &text);
+                            .job(&missed.job, LogLevel::Warning, "JobMissed", &text);
                     }
                 }
             }
@@ -116,30 +124,30 @@ impl Jobs {
 
     fn warn(&mut self, name: &str, failure: &str, text: &str) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.job.name == name) {
-            job.failed(failure);
-            self.log.job(name, Level::Error, failure, text);
+            job.count_failure(failure);
+            self.log.job(name, LogLevel::Error, failure, text);
             self.changed = true;
         }
     }
 
-    fn claimed(&mut self, name: &str, token: &str, verdict: Result<Verdict, String>) {
+    fn handle_verdict(&mut self, name: &str, token: &str, verdict: Result<ClaimResult, String>) {
         let job = self.jobs.iter_mut().find(|job| job.job.name == name);
         let job = job.filter(|job| job.claim.as_ref().is_some_and(|c| c.token == token));
         let Some((claim, job)) = job.and_then(|job| Some((job.claim.take()?, job))) else {
-            if let (Ok(Verdict::Yours(_)), Some(turns)) = (verdict, &self.turns) {
+            if let (Ok(ClaimResult::Yours(_)), Some(turns)) = (verdict, &self.turns) {
                 let why = "it was not started".to_owned();
-                turns.ended(name, token, Err(why));
+                turns.release(name, token, Err(why));
             }
             return;
         };
         self.changed = true;
         match verdict {
-            Ok(Verdict::Yours(_)) => {
-                job.lock = Some(claim.token);
+            Ok(ClaimResult::Yours(_)) => {
+                job.lock_token = Some(claim.token);
                 job.outcome = Err("JobStopped: before it was started".to_owned());
                 if job.processes().next().is_some() {
                     // The run on this member has lost its lock, or had none.
-                    return still_running(job, &self.log, None);
+                    return report_still_running(job, &self.log, None);
                 }
                 let now = Instant::now();
                 match claim.due {
@@ -151,42 +159,42 @@ impl Jobs {
                     }
                 }
             }
-            Ok(Verdict::Runs(member)) => match claim.due {
-                Some(_) => still_running(job, &self.log, Some(&member)),
+            Ok(ClaimResult::Runs(member)) => match claim.due {
+                Some(_) => report_still_running(job, &self.log, Some(&member)),
                 None => job.outcome = Err(format!("JobStillRunning: it runs on {member}")),
             },
-            Ok(Verdict::Ahead(time)) => {
+            Ok(ClaimResult::Ahead(time)) => {
                 let text = format!(
                     "this server's clock is {} s ahead of Valkey's",
                     time.as_secs()
                 );
-                refused(job, &self.log, claim.due, "JobClockAhead", &text);
+                report_refused_run(job, &self.log, claim.due, "JobClockAhead", &text);
             }
-            Ok(Verdict::Taken(_) | Verdict::Wait(_)) => job.ran_elsewhere(),
+            Ok(ClaimResult::Taken(_) | ClaimResult::Wait(_)) => job.count_run_elsewhere(),
             Err(why) => {
                 let text = match why.is_empty() {
-                    true => UNANSWERED.to_owned(),
+                    true => UNANSWERED_MESSAGE.to_owned(),
                     false => format!("Valkey does not say whose turn it is: {why}"),
                 };
-                refused(job, &self.log, claim.due, "JobLockUnreachable", &text);
+                report_refused_run(job, &self.log, claim.due, "JobLockUnreachable", &text);
             }
         }
     }
 
-    fn show_runs(&mut self, rows: BTreeMap<String, Run>) {
+    fn show_runs(&mut self, rows: BTreeMap<String, FleetJobRun>) {
         for missed in std::mem::take(&mut self.missed) {
             let ran = rows
                 .get(&missed.job)
                 .is_some_and(|run| run.decided >= missed.due.as_second());
             if !ran {
                 self.log
-                    .job(&missed.job, Level::Warning, "JobMissed", &missed.text);
+                    .job(&missed.job, LogLevel::Warning, "JobMissed", &missed.text);
             }
         }
         for (name, run) in rows {
             let job = self.jobs.iter_mut().find(|job| job.job.name == name);
             if let Some(job) = job.filter(|job| job.is_for_one_member() && run.at > 0) {
-                self.changed |= job.ran_in_fleet(FleetRun {
+                self.changed |= job.record_fleet_run(FleetRun {
                     member: run.member,
                     began: run.at.max(0) as u64 / 1000,
                     ended: u64::try_from(run.ended).ok().filter(|at| *at > 0),
@@ -198,19 +206,19 @@ impl Jobs {
     }
 
     /// Withdraws the claim of a job that must not start any more.
-    pub fn withdraw(&mut self, at: usize) {
+    pub fn withdraw_claim(&mut self, at: usize) {
         let job = &mut self.jobs[at];
         if let (Some(claim), Some(turns)) = (job.claim.take(), &self.turns) {
             job.outcome = Err("JobStopped: before it was started".to_owned());
-            turns.ended(&job.job.name, &claim.token, job.outcome.clone());
+            turns.release(&job.job.name, &claim.token, job.outcome.clone());
         }
     }
 
     /// Releases the claims of ended runs, and of jobs that must not start any more.
-    pub fn give_back(&mut self) {
+    pub fn release_claims(&mut self) {
         for at in 0..self.jobs.len() {
-            if self.jobs[at].ending {
-                self.withdraw(at);
+            if self.jobs[at].is_ending {
+                self.withdraw_claim(at);
             }
         }
         let Some(turns) = &self.turns else {
@@ -218,40 +226,46 @@ impl Jobs {
         };
         for job in &mut self.jobs {
             if !job.is_busy()
-                && let Some(token) = job.lock.take()
+                && let Some(token) = job.lock_token.take()
             {
-                turns.ended(&job.job.name, &token, job.outcome.clone());
+                turns.release(&job.job.name, &token, job.outcome.clone());
             }
         }
     }
 }
 
-const UNANSWERED: &str = "Valkey does not say whose turn it is";
+const UNANSWERED_MESSAGE: &str = "Valkey does not say whose turn it is";
 
-fn still_running(job: &mut RunningJob, log: &ErrorLog, member: Option<&str>) {
+fn report_still_running(job: &mut RunningJob, log: &ErrorLog, member: Option<&str>) {
     let on = member.map_or(String::new(), |member| format!(" on {member}"));
     let text = format!("it is due while its last run has not ended{on}, and is left out this time");
-    job.failed("JobStillRunning");
+    job.count_failure("JobStillRunning");
     job.outcome = Err(format!("JobStillRunning: {text}"));
-    log.job(&job.job.name, Level::Warning, "JobStillRunning", &text);
+    log.job(&job.job.name, LogLevel::Warning, "JobStillRunning", &text);
 }
 
 /// Handles a run that cannot be claimed. The reason is sent to the administrator who requested the run; for a scheduled
 /// run it is logged.
-fn refused(job: &mut RunningJob, log: &ErrorLog, due: Option<Timestamp>, name: &str, why: &str) {
+fn report_refused_run(
+    job: &mut RunningJob,
+    log: &ErrorLog,
+    due: Option<Timestamp>,
+    name: &str,
+    why: &str,
+) {
     match due {
-        Some(due) => left_out(job, log, due, name, why),
+        Some(due) => report_skipped_run(job, log, due, name, why),
         None => job.outcome = Err(format!("{name}: {why}")),
     }
 }
 
-fn left_out(job: &mut RunningJob, log: &ErrorLog, due: Timestamp, name: &str, why: &str) {
+fn report_skipped_run(job: &mut RunningJob, log: &ErrorLog, due: Timestamp, name: &str, why: &str) {
     let due = job.schedule.as_ref().map(|schedule| schedule.show(due));
     let text = format!(
         "the run of {} is left out here: {why}; if no other member did it (`howdah job list`), `howdah job run {}` makes up for it",
         due.unwrap_or_default(),
         job.job.name
     );
-    job.failed(name);
-    log.job(&job.job.name, Level::Error, name, &text);
+    job.count_failure(name);
+    log.job(&job.job.name, LogLevel::Error, name, &text);
 }

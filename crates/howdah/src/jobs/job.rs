@@ -5,36 +5,36 @@ use std::time::{Duration, Instant, SystemTime};
 
 use howdah_executor::{exit_text, resident_bytes};
 use howdah_proto::control::Exit;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_server::admin::jobs::{
-    FleetRun, JobProcess as ProcessStatus, JobStatus, LastRun, seconds,
+    FleetRun, JobProcessStatus as ProcessStatus, JobStatus, LastRun, unix_seconds,
 };
 use howdah_server::cache::admin::AdminCommand;
 use howdah_server::log::ErrorLog;
 use jiff::Timestamp;
 
 use super::output_limit::OutputLimit;
-use super::process::{JobProcess, Reason, Stage};
-use super::restarts::{Restarts, Say};
-use super::schedule::Schedule;
-use super::settings::{Job, When};
+use super::process::{EndReason, ProcessStage, RunningJobProcess};
+use super::restarts::{RestartLog, Restarts};
+use super::schedule::CronSchedule;
+use super::settings::{JobSettings, JobTiming};
 
 /// How long a write is repeated to the page cache, because a transaction may hide it from other connections for this
 /// time.
-const TRANSACTION: Duration = Duration::from_secs(600);
+const MAX_TRANSACTION: Duration = Duration::from_secs(600);
 
 /// The slot of one process.
-pub struct Slot {
+pub struct JobSlot {
     restarts: Restarts,
     /// When a process is started in the slot; `None` if it is not started automatically.
     pub start_at: Option<Instant>,
     /// The process that runs in the slot.
-    pub process: Option<JobProcess>,
+    pub process: Option<RunningJobProcess>,
 }
 
-impl Slot {
-    fn new(start_at: Option<Instant>) -> Slot {
-        Slot {
+impl JobSlot {
+    fn new(start_at: Option<Instant>) -> JobSlot {
+        JobSlot {
             restarts: Restarts::default(),
             start_at,
             process: None,
@@ -43,7 +43,7 @@ impl Slot {
 }
 
 /// A run that the fleet is asked for.
-pub struct Claimed {
+pub struct RunClaim {
     /// The token of the claim.
     pub token: String,
     /// When the run was due; `None` if an administrator requested it.
@@ -53,49 +53,49 @@ pub struct Claimed {
 /// A job of the configuration.
 pub struct RunningJob {
     /// The job's settings.
-    pub job: Job,
+    pub job: JobSettings,
     /// The job's schedule, if it has one.
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<CronSchedule>,
     /// When the schedule is due next.
     pub next: Option<Timestamp>,
     /// The slots of its processes.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<JobSlot>,
     /// Whether an administrator has stopped the job.
-    pub held: bool,
+    pub is_stopped: bool,
     /// Whether the job is no longer configured or the server is stopping, so no process is started.
-    pub ending: bool,
+    pub is_ending: bool,
     /// The counters since the first configuration with this job.
     status: JobStatus,
     limit: OutputLimit,
     /// The commands that receive a response when the job's processes have ended: the number of each command, and
     /// whether it started them.
-    pub waiting: Vec<(u64, bool)>,
+    pub waiting_commands: Vec<(u64, bool)>,
     /// The result of the last process.
     pub outcome: Result<String, String>,
     /// The run that the fleet is asked for.
-    pub claim: Option<Claimed>,
+    pub claim: Option<RunClaim>,
     /// In a fleet, the token of the claim under which the job runs.
-    pub lock: Option<String>,
+    pub lock_token: Option<String>,
     /// Reports to the page cache from processes that have ended.
     reports: Vec<AdminCommand>,
 }
 
 impl RunningJob {
     /// Creates a job of a configuration that has just arrived.
-    pub fn new(job: Job, now: Instant, clock: Timestamp) -> RunningJob {
+    pub fn new(job: JobSettings, now: Instant, clock: Timestamp) -> RunningJob {
         let mut this = RunningJob {
             job: job.clone(),
             schedule: None,
             next: None,
             slots: Vec::new(),
-            held: false,
-            ending: false,
+            is_stopped: false,
+            is_ending: false,
             status: JobStatus::default(),
             limit: OutputLimit::new(now),
-            waiting: Vec::new(),
+            waiting_commands: Vec::new(),
             outcome: Ok(String::new()),
             claim: None,
-            lock: None,
+            lock_token: None,
             reports: Vec::new(),
         };
         this.configure(job, now, clock);
@@ -104,22 +104,23 @@ impl RunningJob {
 
     /// Applies a configuration, and new code: processes that always run are replaced when they have finished their
     /// current work.
-    pub fn configure(&mut self, job: Job, now: Instant, clock: Timestamp) {
+    pub fn configure(&mut self, job: JobSettings, now: Instant, clock: Timestamp) {
         self.job = job;
-        self.ending = false;
+        self.is_ending = false;
         let was_scheduled = self.schedule.is_some();
         let wanted = match &self.job.when {
-            When::Always { processes } => {
+            JobTiming::Always { processes } => {
                 (self.schedule, self.next) = (None, None);
                 *processes as usize
             }
-            When::Schedule {
+            JobTiming::Schedule {
                 expression,
                 time_zone,
                 ..
             } => {
                 // The master has already checked the schedule.
-                self.schedule = Schedule::parse(expression, time_zone.as_deref()).ok();
+                self.schedule =
+                    CronSchedule::parse_expression(expression, time_zone.as_deref()).ok();
                 self.next = self.schedule.as_ref().and_then(|s| s.next(clock));
                 1
             }
@@ -133,11 +134,11 @@ impl RunningJob {
             };
             slot.restarts = Restarts::default();
             if let Some(process) = slot.process.as_mut().filter(|_| always) {
-                process.end(Reason::Asked, self.job.stop_timeout);
+                process.end(EndReason::Asked, self.job.stop_timeout);
             }
         }
         while self.slots.len() < wanted {
-            self.slots.push(Slot::new(always.then_some(now)));
+            self.slots.push(JobSlot::new(always.then_some(now)));
         }
         self.drop_surplus();
     }
@@ -153,7 +154,7 @@ impl RunningJob {
     }
 
     /// Returns the job's processes.
-    pub fn processes(&self) -> impl Iterator<Item = &JobProcess> {
+    pub fn processes(&self) -> impl Iterator<Item = &RunningJobProcess> {
         self.slots.iter().filter_map(|slot| slot.process.as_ref())
     }
 
@@ -163,7 +164,7 @@ impl RunningJob {
         for slot in &mut self.slots {
             slot.start_at = slot.start_at.filter(|_| self.schedule.is_none());
             if let Some(process) = &mut slot.process {
-                process.end(Reason::Asked, within);
+                process.end(EndReason::Asked, within);
             }
         }
     }
@@ -174,7 +175,7 @@ impl RunningJob {
             let name = &self.job.name;
             return Err(format!("JobStillRunning: the job `{name}` is running"));
         }
-        self.held = false;
+        self.is_stopped = false;
         for slot in &mut self.slots {
             slot.start_at = Some(now);
         }
@@ -182,7 +183,7 @@ impl RunningJob {
     }
 
     /// Starts, ends and kills the processes for which that is due. Returns whether anything has changed.
-    pub fn act(&mut self, log: &ErrorLog, now: Instant) -> bool {
+    pub fn act_on_deadlines(&mut self, log: &ErrorLog, now: Instant) -> bool {
         let mut changed = false;
         for at in 0..self.slots.len() {
             changed |= self.start_due(at, log, now);
@@ -194,25 +195,25 @@ impl RunningJob {
     fn start_due(&mut self, at: usize, log: &ErrorLog, now: Instant) -> bool {
         let slot = &mut self.slots[at];
         let due = slot.start_at.is_some_and(|start_at| start_at <= now);
-        if !due || slot.process.is_some() || self.held || self.ending {
+        if !due || slot.process.is_some() || self.is_stopped || self.is_ending {
             return false;
         }
         slot.start_at = None;
-        match JobProcess::start(&self.job) {
+        match RunningJobProcess::start(&self.job) {
             Ok(process) => {
                 let text = format!("process {}", process.pid.as_raw_nonzero());
-                log.job(&self.job.name, Level::Info, "JobStarted", &text);
+                log.job(&self.job.name, LogLevel::Info, "JobStarted", &text);
                 slot.process = Some(process);
                 self.status.starts += 1;
             }
             Err(error) => {
-                let (pause, say) = slot.restarts.ended(Duration::ZERO, false);
+                let (pause, say) = slot.restarts.pause_after_end(Duration::ZERO, false);
                 slot.start_at = self.schedule.is_none().then(|| now + pause);
-                self.status.failed("JobNotStarted");
+                self.status.count_failure("JobNotStarted");
                 self.outcome = Err(format!("JobNotStarted: {error}"));
-                if self.schedule.is_some() || say != Say::Nothing {
+                if self.schedule.is_some() || say != RestartLog::Nothing {
                     let text = format!("it cannot be started: {error}");
-                    log.job(&self.job.name, Level::Error, "JobNotStarted", &text);
+                    log.job(&self.job.name, LogLevel::Error, "JobNotStarted", &text);
                 }
             }
         }
@@ -226,44 +227,44 @@ impl RunningJob {
             return false;
         };
         match process.stage {
-            Stage::Running => {
+            ProcessStage::Running => {
                 if job
                     .timeout
                     .is_some_and(|limit| now >= process.started + limit)
                 {
-                    process.end(Reason::Timeout, job.stop_timeout);
-                    self.status.failed("JobTimeout");
+                    process.end(EndReason::Timeout, job.stop_timeout);
+                    self.status.count_failure("JobTimeout");
                     let limit = job.timeout.unwrap_or_default().as_secs_f64();
                     let text = format!("it has run for {limit} s (timeout), and is asked to end");
-                    log.job(&job.name, Level::Error, "JobTimeout", &text);
+                    log.job(&job.name, LogLevel::Error, "JobTimeout", &text);
                     return true;
                 }
-                if slot.restarts.lives(now - process.started) {
-                    log.job(&job.name, Level::Notice, "JobRecovered", "it runs again");
+                if slot.restarts.has_recovered(now - process.started) {
+                    log.job(&job.name, LogLevel::Notice, "JobRecovered", "it runs again");
                 }
                 false
             }
-            Stage::Ending {
+            ProcessStage::Ending {
                 reason,
                 kill_at: Some(kill_at),
             } if kill_at <= now => {
                 process.kill();
-                process.stage = Stage::Ending {
+                process.stage = ProcessStage::Ending {
                     reason,
                     kill_at: None,
                 };
-                self.status.failed("JobKilled");
+                self.status.count_failure("JobKilled");
                 let text = "it has not ended within stop_timeout after SIGTERM, and is killed";
-                log.job(&job.name, Level::Warning, "JobKilled", text);
+                log.job(&job.name, LogLevel::Warning, "JobKilled", text);
                 true
             }
-            Stage::Ending { .. } => false,
+            ProcessStage::Ending { .. } => false,
         }
     }
 
     /// Reads the output and the reports of the processes, and cleans up after processes that have ended. Returns
     /// whether a process has ended.
-    pub fn look(&mut self, log: &ErrorLog, now: Instant) -> bool {
+    pub fn poll_processes(&mut self, log: &ErrorLog, now: Instant) -> bool {
         let mut ended = false;
         for at in 0..self.slots.len() {
             let name = &self.job.name;
@@ -276,8 +277,8 @@ impl RunningJob {
                 process.kill();
             }
             let (limit, status) = (&mut self.limit, &mut self.status);
-            process.read(|line| match limit.takes(line.len()) {
-                true => log.job(name, Level::Notice, "output", line),
+            process.read_output(|line| match limit.admit(line.len()) {
+                true => log.job(name, LogLevel::Notice, "output", line),
                 false => status.dropped_lines += 1,
             });
             if let Some(effects) = &mut process.effects {
@@ -285,26 +286,26 @@ impl RunningJob {
             }
             if let Some(exit) = exit {
                 ended = true;
-                self.ended(at, exit, log, now);
+                self.handle_exit(at, exit, log, now);
             }
         }
         if ended {
             self.drop_surplus();
         }
         let is_idle = self.processes().next().is_none();
-        if let Some(lines) = self.limit.dropped(now, ended && is_idle) {
+        if let Some(lines) = self.limit.take_dropped(now, ended && is_idle) {
             let text = format!("{lines} lines of its output were too many for the log");
-            log.job(&self.job.name, Level::Warning, "JobOutputDropped", &text);
+            log.job(&self.job.name, LogLevel::Warning, "JobOutputDropped", &text);
         }
         ended
     }
 
-    fn ended(&mut self, at: usize, exit: Exit, log: &ErrorLog, now: Instant) {
+    fn handle_exit(&mut self, at: usize, exit: Exit, log: &ErrorLog, now: Instant) {
         let slot = &mut self.slots[at];
         let Some(mut process) = slot.process.take() else {
             return;
         };
-        process.bury();
+        process.kill_and_reap();
         if let Some(effects) = &mut process.effects {
             effects.read();
             let wrote = effects.report();
@@ -312,34 +313,34 @@ impl RunningJob {
                 .extend(wrote.into_iter().flat_map(|wrote| self.job.reports(wrote)));
         }
         let lived = now - process.started;
-        let asked = process.stage != Stage::Running;
+        let asked = process.stage != ProcessStage::Running;
         let well = asked || exit == Exit::Code(0);
         let how = exit_text(exit);
-        let (pause, say) = slot.restarts.ended(lived, well);
+        let (pause, say) = slot.restarts.pause_after_end(lived, well);
         if self.schedule.is_none() && at < self.status.wanted as usize {
             let pause = if asked { Duration::ZERO } else { pause };
             slot.start_at = Some(now + pause);
         }
         let after = format!("{how} after {:.1} s", lived.as_secs_f64());
         self.outcome = match process.stage {
-            Stage::Running if well => Ok(after.clone()),
-            Stage::Running => Err(format!("JobFailed: {after}")),
-            Stage::Ending { reason, .. } => Err(format!("{}: {after}", reason.name())),
+            ProcessStage::Running if well => Ok(after.clone()),
+            ProcessStage::Running => Err(format!("JobFailed: {after}")),
+            ProcessStage::Ending { reason, .. } => Err(format!("{}: {after}", reason.name())),
         };
         self.status.last = Some(LastRun {
-            ended: seconds(SystemTime::now()),
+            ended: unix_seconds(SystemTime::now()),
             seconds: lived.as_secs_f64(),
             how,
         });
         let name = &self.job.name;
         if well {
-            log.job(name, Level::Info, "JobEnded", &after);
-            if say == Say::Recovered {
-                log.job(name, Level::Notice, "JobRecovered", "it ends well again");
+            log.job(name, LogLevel::Info, "JobEnded", &after);
+            if say == RestartLog::Recovered {
+                log.job(name, LogLevel::Notice, "JobRecovered", "it ends well again");
             }
             return;
         }
-        self.status.failed("JobFailed");
+        self.status.count_failure("JobFailed");
         let lines = match process.tail.is_empty() {
             true => "it has printed nothing".to_owned(),
             false => {
@@ -352,27 +353,27 @@ impl RunningJob {
             _ if self.schedule.is_some() => {
                 log.job(
                     name,
-                    Level::Error,
+                    LogLevel::Error,
                     "JobFailed",
                     &format!("{after}; {lines}"),
                 );
             }
-            Say::CrashLoop => {
+            RestartLog::CrashLoop => {
                 let text = format!(
                     "{after}, as the times before; it is started again after pauses of up to 60 s, and named again when it works; {lines}"
                 );
-                log.job(name, Level::Error, "JobCrashLoop", &text);
+                log.job(name, LogLevel::Error, "JobCrashLoop", &text);
             }
-            Say::Failed => {
+            RestartLog::Failed => {
                 let text = format!("{after}; it is started again in {pause} s; {lines}");
-                log.job(name, Level::Error, "JobFailed", &text);
+                log.job(name, LogLevel::Error, "JobFailed", &text);
             }
-            Say::Nothing | Say::Recovered => {}
+            RestartLog::Nothing | RestartLog::Recovered => {}
         }
     }
 
     /// Checks the memory of the processes. Returns whether it has changed.
-    pub fn look_at_memory(&mut self, log: &ErrorLog) -> bool {
+    pub fn check_memory(&mut self, log: &ErrorLog) -> bool {
         let mut changed = false;
         for process in self
             .slots
@@ -383,31 +384,31 @@ impl RunningJob {
             changed |= std::mem::replace(&mut process.memory, memory) != memory;
             let most = self.job.max_memory.filter(|most| memory > *most);
             if let Some(most) = most
-                && process.stage == Stage::Running
+                && process.stage == ProcessStage::Running
             {
-                process.end(Reason::TooLarge, self.job.stop_timeout);
-                self.status.failed("JobTooLarge");
+                process.end(EndReason::TooLarge, self.job.stop_timeout);
+                self.status.count_failure("JobTooLarge");
                 let text = format!(
                     "process {} has {} MiB, more than max_memory ({} MiB), and is asked to end",
                     process.pid.as_raw_nonzero(),
                     memory >> 20,
                     most >> 20
                 );
-                log.job(&self.job.name, Level::Warning, "JobTooLarge", &text);
+                log.job(&self.job.name, LogLevel::Warning, "JobTooLarge", &text);
             }
         }
         changed
     }
 
     /// Returns when the job must act next.
-    pub fn wake(&self, now: Instant) -> Option<Instant> {
+    pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let starts = self.slots.iter().filter_map(|slot| match slot.process {
-            None if !self.held && !self.ending => slot.start_at,
+            None if !self.is_stopped && !self.is_ending => slot.start_at,
             _ => None,
         });
         let ends = self.processes().filter_map(|process| match process.stage {
-            Stage::Running => Some(process.started + self.job.timeout?),
-            Stage::Ending { kill_at, .. } => kill_at,
+            ProcessStage::Running => Some(process.started + self.job.timeout?),
+            ProcessStage::Ending { kill_at, .. } => kill_at,
         });
         let reports = self.processes().filter_map(|process| {
             let effects = process.effects.as_ref()?;
@@ -417,7 +418,7 @@ impl RunningJob {
     }
 
     /// Returns the reports of writes that are due for the page cache.
-    pub fn reports(&mut self) -> Vec<AdminCommand> {
+    pub fn take_due_reports(&mut self) -> Vec<AdminCommand> {
         let mut all = std::mem::take(&mut self.reports);
         let job = &self.job;
         let processes = self
@@ -426,34 +427,34 @@ impl RunningJob {
             .filter_map(|slot| slot.process.as_mut());
         for effects in processes.filter_map(|process| process.effects.as_mut()) {
             if effects.due() == Some(Duration::ZERO) {
-                effects.forget(TRANSACTION);
+                effects.forget_older(MAX_TRANSACTION);
                 let wrote = effects.report();
                 all.extend(wrote.into_iter().flat_map(|wrote| job.reports(wrote)));
-                effects.heard();
+                effects.confirm_report();
             }
         }
         all
     }
 
     /// Counts a run that did not take place, by the name of the failure.
-    pub fn failed(&mut self, name: &str) {
-        self.status.failed(name);
+    pub fn count_failure(&mut self, name: &str) {
+        self.status.count_failure(name);
     }
 
     /// Counts a run that another member of the fleet executes.
-    pub fn ran_elsewhere(&mut self) {
+    pub fn count_run_elsewhere(&mut self) {
         self.status.runs_elsewhere += 1;
     }
 
     /// Records the last run in the fleet. Returns whether it has changed.
-    pub fn ran_in_fleet(&mut self, run: FleetRun) -> bool {
+    pub fn record_fleet_run(&mut self, run: FleetRun) -> bool {
         let former = self.status.fleet.replace(run);
         former != self.status.fleet
     }
 
     /// Returns whether the job runs on only one member of a fleet.
     pub fn is_for_one_member(&self) -> bool {
-        matches!(&self.job.when, When::Schedule { on_each: false, .. })
+        matches!(&self.job.when, JobTiming::Schedule { on_each: false, .. })
     }
 
     /// Returns whether a process of the job exists or is about to be started.
@@ -463,27 +464,27 @@ impl RunningJob {
 
     /// Returns the status of the job.
     pub fn status(&self) -> JobStatus {
-        let ending = |process: &JobProcess| process.stage != Stage::Running;
-        let state = match (self.processes().next().is_some(), self.held) {
+        let ending = |process: &RunningJobProcess| process.stage != ProcessStage::Running;
+        let state = match (self.processes().next().is_some(), self.is_stopped) {
             (true, _) if self.processes().all(ending) => "stopping",
             (true, _) => "running",
             (false, true) => "stopped",
             (false, false) => "waiting",
         };
         let schedule = match &self.job.when {
-            When::Schedule { expression, .. } => Some(expression.clone()),
-            When::Always { .. } => None,
+            JobTiming::Schedule { expression, .. } => Some(expression.clone()),
+            JobTiming::Always { .. } => None,
         };
         // A job that always runs and is waiting is started again at this time.
         let again = self.slots.iter().filter_map(|slot| slot.start_at).min();
         let again = again.filter(|_| state == "waiting").map(|at| {
             let pause = at.saturating_duration_since(Instant::now());
-            seconds(SystemTime::now() + pause)
+            unix_seconds(SystemTime::now() + pause)
         });
         let scheduled = self.next.and_then(|next| next.as_second().try_into().ok());
         let processes = self.processes().map(|process| ProcessStatus {
             pid: process.pid.as_raw_nonzero().get(),
-            since: seconds(process.since),
+            since: unix_seconds(process.since),
             memory: process.memory,
         });
         JobStatus {

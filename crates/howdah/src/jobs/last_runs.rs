@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use crate::master::safe_path;
 
 /// The maximum number of bytes that are read from the file.
-const LONGEST: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// When each schedule was last due.
 #[derive(Debug, Default)]
 pub struct LastRuns {
     path: PathBuf,
-    jobs: BTreeMap<String, Last>,
+    jobs: BTreeMap<String, LastDue>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Last {
+struct LastDue {
     schedule: String,
     /// Seconds since 1970.
     at: i64,
@@ -34,7 +34,7 @@ impl LastRuns {
             path: path.to_owned(),
             jobs: BTreeMap::new(),
         };
-        let trouble = match safe_path::read(path, LONGEST) {
+        let trouble = match safe_path::read(path, MAX_FILE_BYTES) {
             Ok(text) => match serde_json::from_str(&text) {
                 Ok(jobs) => {
                     this.jobs = jobs;
@@ -49,7 +49,7 @@ impl LastRuns {
     }
 
     /// Returns when this schedule of a job was last due, as far as it is known.
-    pub fn of(&self, job: &str, schedule: &str) -> Option<Timestamp> {
+    pub fn last_due(&self, job: &str, schedule: &str) -> Option<Timestamp> {
         let last = self
             .jobs
             .get(job)
@@ -58,8 +58,8 @@ impl LastRuns {
     }
 
     /// Records that a schedule was due.
-    pub fn note(&mut self, job: &str, schedule: &str, at: Timestamp) {
-        let last = Last {
+    pub fn record(&mut self, job: &str, schedule: &str, at: Timestamp) {
+        let last = LastDue {
             schedule: schedule.to_owned(),
             at: at.as_second(),
         };
@@ -67,7 +67,7 @@ impl LastRuns {
     }
 
     /// Forgets the jobs that are not in `names`.
-    pub fn keep(&mut self, names: &[&str]) {
+    pub fn retain(&mut self, names: &[&str]) {
         self.jobs.retain(|name, _| names.contains(&name.as_str()));
     }
 
@@ -90,21 +90,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_due_is_known_after_a_start_and_only_of_the_same_schedule() {
+    fn last_runs_survive_a_restart_for_the_same_schedule() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state/jobs.json");
         let (mut last, trouble) = LastRuns::read(&path);
         assert_eq!(trouble, None);
         let at = Timestamp::from_second(1_800_000_000).unwrap();
-        last.note("a", "@daily", at);
-        last.note("b", "@daily", at);
-        last.keep(&["a"]);
+        last.record("a", "@daily", at);
+        last.record("b", "@daily", at);
+        last.retain(&["a"]);
         last.write().unwrap();
         let (read, trouble) = LastRuns::read(&path);
         assert_eq!(trouble, None);
-        assert_eq!(read.of("a", "@daily"), Some(at));
-        assert_eq!(read.of("a", "@hourly"), None);
-        assert_eq!(read.of("b", "@daily"), None);
+        assert_eq!(read.last_due("a", "@daily"), Some(at));
+        assert_eq!(read.last_due("a", "@hourly"), None);
+        assert_eq!(read.last_due("b", "@daily"), None);
         std::fs::write(&path, "{").unwrap();
         assert!(LastRuns::read(&path).1.is_some());
     }

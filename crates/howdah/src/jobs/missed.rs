@@ -1,14 +1,14 @@
 //! The runs that were due while no server ran, as the file of the last runs shows ([`super::last_runs`]).
 
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use jiff::Timestamp;
 
-use super::Jobs;
-use super::schedule::Schedule;
-use super::settings::{Settings, When};
+use super::JobRunner;
+use super::schedule::CronSchedule;
+use super::settings::{JobRunnerSettings, JobTiming};
 
 /// The runs of a job that were due while no server ran.
-pub struct Missed {
+pub struct MissedRuns {
     /// The job's name.
     pub job: String,
     /// When the last of these runs was due.
@@ -17,13 +17,13 @@ pub struct Missed {
     pub text: String,
 }
 
-impl Jobs {
+impl JobRunner {
     /// Logs which runs were missed while no server ran. They are not made up for, because a run that was planned for
     /// the night may not be wanted at noon.
-    pub fn report_missed(&mut self, settings: &Settings) {
+    pub fn report_missed(&mut self, settings: &JobRunnerSettings) {
         let clock = Timestamp::now();
         for job in &settings.jobs {
-            let When::Schedule {
+            let JobTiming::Schedule {
                 expression,
                 time_zone,
                 on_each,
@@ -33,8 +33,8 @@ impl Jobs {
                 continue;
             };
             let (Some(last), Ok(schedule)) = (
-                self.last_runs.of(&job.name, expression),
-                Schedule::parse(expression, time_zone.as_deref()),
+                self.last_runs.last_due(&job.name, expression),
+                CronSchedule::parse_expression(expression, time_zone.as_deref()),
             ) else {
                 continue;
             };
@@ -50,31 +50,33 @@ impl Jobs {
                     job.name
                 );
                 match settings.fleet.is_some() && !on_each {
-                    true => self.missed.push(Missed {
+                    true => self.missed.push(MissedRuns {
                         job: job.name.clone(),
                         due: at,
                         text,
                     }),
-                    false => self.log.job(&job.name, Level::Warning, "JobMissed", &text),
+                    false => self
+                        .log
+                        .job(&job.name, LogLevel::Warning, "JobMissed", &text),
                 }
             }
-            self.last_runs.note(&job.name, expression, clock);
+            self.last_runs.record(&job.name, expression, clock);
         }
     }
 
-    pub fn keep_state(&mut self) {
+    pub fn write_last_runs(&mut self) {
         match self.last_runs.write() {
             Ok(()) => self.is_state_lost = false,
-            Err(why) => self.lose_state(&why),
+            Err(why) => self.report_state_lost(&why),
         }
     }
 
-    pub fn lose_state(&mut self, why: &str) {
+    pub fn report_state_lost(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_state_lost, true) {
             let text = format!(
                 "cannot keep when schedules last ran ({why}): runs that are missed while no server runs are not noticed"
             );
-            self.log.problem(Level::Warning, "JobStateLost", &text);
+            self.log.problem(LogLevel::Warning, "JobStateLost", &text);
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// The interval in which lines are counted.
 const WINDOW: Duration = Duration::from_secs(10);
 /// The maximum number of lines, and below, of bytes in an interval.
-const LINES: u32 = 1000;
-const BYTES: usize = 256 << 10;
+const MAX_LINES: u32 = 1000;
+const MAX_BYTES: usize = 256 << 10;
 
 /// What a job has printed in the current interval.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,8 @@ impl OutputLimit {
     }
 
     /// Returns whether a line of this length is logged. A line that is not logged is counted.
-    pub fn takes(&mut self, length: usize) -> bool {
-        let takes = self.lines < LINES && self.bytes + length <= BYTES;
+    pub fn admit(&mut self, length: usize) -> bool {
+        let takes = self.lines < MAX_LINES && self.bytes + length <= MAX_BYTES;
         match takes {
             true => {
                 self.lines += 1;
@@ -44,7 +44,7 @@ impl OutputLimit {
 
     /// Starts the next interval if the time has passed or the job has ended. Returns how many lines were dropped in the
     /// previous one.
-    pub fn dropped(&mut self, now: Instant, ended: bool) -> Option<u64> {
+    pub fn take_dropped(&mut self, now: Instant, ended: bool) -> Option<u64> {
         if !ended && now.saturating_duration_since(self.since) < WINDOW {
             return None;
         }
@@ -59,16 +59,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_cut_off_and_counted_in_each_window() {
+    fn output_limit_drops_and_counts_a_flood_in_each_window() {
         let start = Instant::now();
         let mut limit = OutputLimit::new(start);
-        let taken = (0..5000).filter(|_| limit.takes(10)).count();
-        assert_eq!(taken, LINES as usize);
-        assert_eq!(limit.dropped(start + WINDOW / 2, false), None);
-        assert_eq!(limit.dropped(start + WINDOW, false), Some(4000));
-        assert_eq!(limit.dropped(start + 2 * WINDOW, false), None);
-        let long = (0..100).filter(|_| limit.takes(8 << 10)).count();
-        assert_eq!(long, BYTES / (8 << 10));
-        assert_eq!(limit.dropped(start + 2 * WINDOW, true), Some(100 - 32));
+        let taken = (0..5000).filter(|_| limit.admit(10)).count();
+        assert_eq!(taken, MAX_LINES as usize);
+        assert_eq!(limit.take_dropped(start + WINDOW / 2, false), None);
+        assert_eq!(limit.take_dropped(start + WINDOW, false), Some(4000));
+        assert_eq!(limit.take_dropped(start + 2 * WINDOW, false), None);
+        let long = (0..100).filter(|_| limit.admit(8 << 10)).count();
+        assert_eq!(long, MAX_BYTES / (8 << 10));
+        assert_eq!(limit.take_dropped(start + 2 * WINDOW, true), Some(100 - 32));
     }
 }

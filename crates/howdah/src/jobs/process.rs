@@ -9,9 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use howdah_executor::Output;
-use howdah_executor::launch::environment;
-use howdah_os::descriptors::{end_with_parent, inherit, run_as};
+use howdah_executor::ProcessOutput;
+use howdah_executor::launch::set_environment;
+use howdah_os::descriptors::{exit_with_parent, inherit, run_as};
 use howdah_proto::control::Exit;
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -20,18 +20,18 @@ use rustix::process::{
     pidfd_send_signal, waitid,
 };
 
-use super::settings::{Job, Program};
-use crate::effects::Effects;
+use super::settings::{JobProgram, JobSettings};
+use crate::effects::ScriptEffects;
 use crate::sys;
 
 /// The number of lines that are stored for the message about a failure, and below, the maximum number of characters of
 /// each.
-const TAIL: usize = 5;
-const TAIL_LINE: usize = 300;
+const TAIL_LINES: usize = 5;
+const MAX_TAIL_LINE_CHARS: usize = 300;
 
 /// The reason why a process was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum EndReason {
     /// The process has run longer than it may.
     Timeout,
     /// The process uses more memory than it may.
@@ -40,33 +40,33 @@ pub enum Reason {
     Asked,
 }
 
-impl Reason {
+impl EndReason {
     /// Returns the name of the reason in the log and the metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Reason::Timeout => "JobTimeout",
-            Reason::TooLarge => "JobTooLarge",
-            Reason::Asked => "JobStopped",
+            EndReason::Timeout => "JobTimeout",
+            EndReason::TooLarge => "JobTooLarge",
+            EndReason::Asked => "JobStopped",
         }
     }
 }
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ProcessStage {
     /// The process runs.
     Running,
     /// The process has been asked to end.
     Ending {
         /// The reason.
-        reason: Reason,
+        reason: EndReason,
         /// When the process group is killed; `None` if it has been killed.
         kill_at: Option<Instant>,
     },
 }
 
 /// A process of a job.
-pub struct JobProcess {
+pub struct RunningJobProcess {
     /// The process id, which is also the id of its group.
     pub pid: Pid,
     pidfd: OwnedFd,
@@ -75,27 +75,27 @@ pub struct JobProcess {
     /// The same time by the wall clock.
     pub since: SystemTime,
     /// The state of the process.
-    pub stage: Stage,
-    output: Option<Output>,
+    pub stage: ProcessStage,
+    output: Option<ProcessOutput>,
     /// The effects on databases, if the program is PHP.
-    pub effects: Option<Effects>,
+    pub effects: Option<ScriptEffects>,
     /// The last lines of its output.
     pub tail: VecDeque<String>,
     /// The resident memory at the last check, in bytes.
     pub memory: u64,
 }
 
-impl JobProcess {
+impl RunningJobProcess {
     /// Starts a process of this job.
     ///
     /// # Errors
     /// Fails with the error of the operating system, or if the user or group does not exist.
-    pub fn start(job: &Job) -> io::Result<JobProcess> {
+    pub fn start(job: &JobSettings) -> io::Result<RunningJobProcess> {
         let (mut command, effects) = match &job.program {
-            Program::Php {
+            JobProgram::Php {
                 program, arguments, ..
             } => {
-                let (effects, writer) = Effects::pair()?;
+                let (effects, writer) = ScriptEffects::pair()?;
                 let mut command = Command::new(program);
                 command
                     .arg("php")
@@ -105,7 +105,7 @@ impl JobProcess {
                 inherit(&mut command, vec![writer]);
                 (command, Some(effects))
             }
-            Program::Other { program, arguments } => {
+            JobProgram::Other { program, arguments } => {
                 let mut command = Command::new(program);
                 command.args(arguments);
                 (command, None)
@@ -116,15 +116,15 @@ impl JobProcess {
             io::Error::new(error.kind(), text)
         })?;
         let none: [(String, String); 0] = [];
-        environment(&mut command, job.clear_env, &none);
-        become_its_user(&mut command, job)?;
+        set_environment(&mut command, job.clear_env, &none);
+        run_as_job_user(&mut command, job)?;
         command
             .env("HOWDAH_JOB", &job.name)
             .envs(&job.environment)
             .current_dir(&job.directory)
             .process_group(0)
             .stdin(Stdio::null());
-        end_with_parent(&mut command, Signal::KILL);
+        exit_with_parent(&mut command, Signal::KILL);
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK)?;
         command.stdout(Stdio::from(writer.try_clone()?));
@@ -134,13 +134,13 @@ impl JobProcess {
             .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
         // The child is not reaped before this, so the id is still its own.
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        Ok(JobProcess {
+        Ok(RunningJobProcess {
             pid,
             pidfd,
             started: Instant::now(),
             since: SystemTime::now(),
-            stage: Stage::Running,
-            output: Some(Output::new(reader)),
+            stage: ProcessStage::Running,
+            output: Some(ProcessOutput::new(reader)),
             effects,
             tail: VecDeque::new(),
             memory: 0,
@@ -149,24 +149,24 @@ impl JobProcess {
 
     /// Returns the descriptors to poll: for the end of the process, its output and its reports.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let output = self.output.as_ref().map(Output::pipe);
-        let effects = self.effects.as_ref().and_then(Effects::fd);
+        let output = self.output.as_ref().map(ProcessOutput::pipe);
+        let effects = self.effects.as_ref().and_then(ScriptEffects::fd);
         [Some(self.pidfd.as_fd()), output, effects]
             .into_iter()
             .flatten()
     }
 
     /// Reads the output of the process and passes each line to `each`.
-    pub fn read(&mut self, mut each: impl FnMut(&str)) {
+    pub fn read_output(&mut self, mut each: impl FnMut(&str)) {
         let Some(output) = &mut self.output else {
             return;
         };
         let tail = &mut self.tail;
         let more = output.take(|line| {
-            if tail.len() == TAIL {
+            if tail.len() == TAIL_LINES {
                 tail.pop_front();
             }
-            tail.push_back(line.chars().take(TAIL_LINE).collect());
+            tail.push_back(line.chars().take(MAX_TAIL_LINE_CHARS).collect());
             each(line);
         });
         if !more {
@@ -176,18 +176,18 @@ impl JobProcess {
 
     /// Asks the process to end. The signal is sent only to the process itself, which may finish its current work, and
     /// not to the processes that it has started. The group is killed when the time is over.
-    pub fn end(&mut self, reason: Reason, within: Duration) {
+    pub fn end(&mut self, reason: EndReason, within: Duration) {
         let at = Instant::now() + within;
         match &mut self.stage {
-            Stage::Running => {
+            ProcessStage::Running => {
                 // A process that has changed its user can be signalled only by root.
                 let _ = pidfd_send_signal(&self.pidfd, Signal::TERM);
-                self.stage = Stage::Ending {
+                self.stage = ProcessStage::Ending {
                     reason,
                     kill_at: Some(at),
                 };
             }
-            Stage::Ending { kill_at, .. } => *kill_at = kill_at.map(|before| before.min(at)),
+            ProcessStage::Ending { kill_at, .. } => *kill_at = kill_at.map(|before| before.min(at)),
         }
     }
 
@@ -197,7 +197,7 @@ impl JobProcess {
         let _ = kill_process_group(self.pid, Signal::KILL);
     }
 
-    /// Returns how the process ended, if it has. It stays a zombie until [`JobProcess::bury`].
+    /// Returns how the process ended, if it has. It stays a zombie until [`RunningJobProcess::kill_and_reap`].
     pub fn exit(&self) -> Option<Exit> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
@@ -209,18 +209,18 @@ impl JobProcess {
     }
 
     /// Kills the rest of the process group and reaps the process.
-    pub fn bury(&self) {
+    pub fn kill_and_reap(&self) {
         self.kill();
         let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
     }
 }
 
 /// Makes the command run as the job's user, and sets the variables that a login would set.
-fn become_its_user(command: &mut Command, job: &Job) -> io::Result<()> {
+fn run_as_job_user(command: &mut Command, job: &JobSettings) -> io::Result<()> {
     let account = match &job.user {
-        Some(name) => sys::user(name)
+        Some(name) => sys::find_user(name)
             .ok_or_else(|| io::Error::other(format!("NoSuchUser: there is no user `{name}`")))?,
-        None => howdah_os::account::effective(),
+        None => howdah_os::account::effective_account(),
     };
     if let (Some(name), Some(home)) = (&account.name, &account.home) {
         let text =
@@ -231,7 +231,7 @@ fn become_its_user(command: &mut Command, job: &Job) -> io::Result<()> {
             .env("LOGNAME", text(name));
     }
     let gid = match &job.group {
-        Some(name) => sys::group(name)
+        Some(name) => sys::find_group(name)
             .ok_or_else(|| io::Error::other(format!("NoSuchGroup: there is no group `{name}`")))?,
         None => account.gid,
     };

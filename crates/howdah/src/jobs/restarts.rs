@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 /// A process that ran this long is not in a crash loop.
-const STEADY: Duration = Duration::from_secs(10);
+const STEADY_AFTER: Duration = Duration::from_secs(10);
 /// The pause after a failure, which is doubled with each failure in a row, and below, its maximum.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The number of failures in a row that count as a crash loop.
-const CRASH_LOOP: u32 = 5;
+const CRASH_LOOP_FAILURES: u32 = 5;
 
 /// What is logged when a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Say {
+pub enum RestartLog {
     /// Nothing: the process succeeded, or its crash loop has already been logged.
     Nothing,
     /// The process failed.
@@ -32,34 +32,34 @@ pub struct Restarts {
 impl Restarts {
     /// Handles the end of a process after it ran for `lived`. Returns the pause before the next start, and what is
     /// logged.
-    pub fn ended(&mut self, lived: Duration, well: bool) -> (Duration, Say) {
-        let was_crash_loop = self.failures >= CRASH_LOOP;
-        if well || lived >= STEADY {
+    pub fn pause_after_end(&mut self, lived: Duration, well: bool) -> (Duration, RestartLog) {
+        let was_crash_loop = self.failures >= CRASH_LOOP_FAILURES;
+        if well || lived >= STEADY_AFTER {
             self.failures = 0;
         }
         if well {
             // A worker that ends after a long run is replaced at once. A process that ends right away is started once
             // per second.
             let say = if was_crash_loop {
-                Say::Recovered
+                RestartLog::Recovered
             } else {
-                Say::Nothing
+                RestartLog::Nothing
             };
-            return (SHORTEST.saturating_sub(lived), say);
+            return (MIN_PAUSE.saturating_sub(lived), say);
         }
-        let pause = SHORTEST * (1 << self.failures.min(6));
+        let pause = MIN_PAUSE * (1 << self.failures.min(6));
         self.failures += 1;
         let say = match self.failures {
-            CRASH_LOOP => Say::CrashLoop,
-            n if n < CRASH_LOOP => Say::Failed,
-            _ => Say::Nothing,
+            CRASH_LOOP_FAILURES => RestartLog::CrashLoop,
+            n if n < CRASH_LOOP_FAILURES => RestartLog::Failed,
+            _ => RestartLog::Nothing,
         };
-        (pause.min(LONGEST), say)
+        (pause.min(MAX_PAUSE), say)
     }
 
     /// Returns whether a running process has just proved to work after a crash loop.
-    pub fn lives(&mut self, lived: Duration) -> bool {
-        let recovered = self.failures >= CRASH_LOOP && lived >= STEADY;
+    pub fn has_recovered(&mut self, lived: Duration) -> bool {
+        let recovered = self.failures >= CRASH_LOOP_FAILURES && lived >= STEADY_AFTER;
         if recovered {
             self.failures = 0;
         }
@@ -75,35 +75,41 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn one_that_dies_at_once_is_started_ever_more_rarely_and_named_a_few_times() {
+    fn restarts_slow_down_in_a_crash_loop_and_log_it_once() {
         let mut restarts = Restarts::default();
-        let seen: Vec<(u64, Say)> = (0..9)
-            .map(|_| restarts.ended(AT_ONCE, false))
+        let seen: Vec<(u64, RestartLog)> = (0..9)
+            .map(|_| restarts.pause_after_end(AT_ONCE, false))
             .map(|(pause, say)| (pause.as_secs(), say))
             .collect();
         let pauses: Vec<u64> = seen.iter().map(|(pause, _)| *pause).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        let said: Vec<Say> = seen.iter().map(|(_, say)| *say).collect();
-        assert_eq!(said[..4], [Say::Failed; 4]);
-        assert_eq!(said[4], Say::CrashLoop);
-        assert_eq!(said[5..], [Say::Nothing; 4]);
-        assert!(!restarts.lives(AT_ONCE) && restarts.lives(LONG));
-        assert!(!restarts.lives(LONG), "once");
+        let said: Vec<RestartLog> = seen.iter().map(|(_, say)| *say).collect();
+        assert_eq!(said[..4], [RestartLog::Failed; 4]);
+        assert_eq!(said[4], RestartLog::CrashLoop);
+        assert_eq!(said[5..], [RestartLog::Nothing; 4]);
+        assert!(!restarts.has_recovered(AT_ONCE) && restarts.has_recovered(LONG));
+        assert!(!restarts.has_recovered(LONG), "once");
         assert_eq!(
-            restarts.ended(LONG, false),
-            (Duration::from_secs(1), Say::Failed)
+            restarts.pause_after_end(LONG, false),
+            (Duration::from_secs(1), RestartLog::Failed)
         );
     }
 
     #[test]
-    fn one_that_ends_well_is_started_at_once_but_not_more_than_once_a_second() {
+    fn restarts_after_success_are_at_most_one_per_second() {
         let mut restarts = Restarts::default();
-        assert_eq!(restarts.ended(LONG, true), (Duration::ZERO, Say::Nothing));
-        let (pause, _) = restarts.ended(AT_ONCE, true);
+        assert_eq!(
+            restarts.pause_after_end(LONG, true),
+            (Duration::ZERO, RestartLog::Nothing)
+        );
+        let (pause, _) = restarts.pause_after_end(AT_ONCE, true);
         assert_eq!(pause, Duration::from_millis(900));
         for _ in 0..6 {
-            restarts.ended(AT_ONCE, false);
+            restarts.pause_after_end(AT_ONCE, false);
         }
-        assert_eq!(restarts.ended(AT_ONCE, true).1, Say::Recovered);
+        assert_eq!(
+            restarts.pause_after_end(AT_ONCE, true).1,
+            RestartLog::Recovered
+        );
     }
 }

@@ -22,28 +22,31 @@ const FIELDS: [(&str, &str); 6] = [
     ("day of week", "0 to 7 or SUN to SAT"),
 ];
 /// The maximum number of missed times that are counted.
-const MOST_MISSED: usize = 10_000;
+const MAX_MISSED: usize = 10_000;
 
 /// A cron expression in a time zone.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub struct CronSchedule {
     /// The schedule runs when any of these patterns matches.
     patterns: Vec<Cron>,
     zone: TimeZone,
 }
 
-impl Schedule {
+impl CronSchedule {
     /// Parses five fields (or six, with seconds first), or a word such as `@daily`.
     ///
     /// # Errors
     /// Fails if a field is invalid (the error names it), if no time matches, or if the time zone does not exist.
-    pub fn parse(expression: &str, time_zone: Option<&str>) -> Result<Schedule, String> {
+    pub fn parse_expression(
+        expression: &str,
+        time_zone: Option<&str>,
+    ) -> Result<CronSchedule, String> {
         let zone = match time_zone {
             Some(name) => zone(name)?,
             None => TimeZone::system(),
         };
         let cron = parse(expression)?;
-        let schedule = Schedule {
+        let schedule = CronSchedule {
             patterns: fixed_times(&cron, expression).unwrap_or_else(|| vec![cron]),
             zone,
         };
@@ -67,7 +70,7 @@ impl Schedule {
     pub fn missed(&self, since: Timestamp, now: Timestamp) -> Option<(usize, Timestamp)> {
         let mut found = None;
         let mut at = since;
-        for n in 1..=MOST_MISSED {
+        for n in 1..=MAX_MISSED {
             match self.next(at) {
                 Some(next) if next <= now => at = next,
                 _ => break,

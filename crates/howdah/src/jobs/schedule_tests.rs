@@ -2,7 +2,7 @@ use super::*;
 
 /// Returns the first times after `after`, as the zone's clock shows them, with their offset from UTC.
 fn times(expression: &str, zone: &str, after: &str, n: usize) -> Vec<String> {
-    let schedule = Schedule::parse(expression, Some(zone)).unwrap();
+    let schedule = CronSchedule::parse_expression(expression, Some(zone)).unwrap();
     let after = after.parse::<jiff::civil::DateTime>().unwrap();
     let mut at = after
         .to_zoned(TimeZone::get(zone).unwrap())
@@ -23,7 +23,7 @@ const BERLIN: (&str, &str, &str) = ("Europe/Berlin", "2026-03-29T00:59", "2026-1
 const NEW_YORK: (&str, &str, &str) = ("America/New_York", "2026-03-08T00:59", "2026-11-01T00:29");
 
 #[test]
-fn a_fixed_time_in_the_gap_runs_once_right_after_it() {
+fn schedule_runs_a_fixed_time_in_the_gap_once_right_after_it() {
     for (expression, expect) in [
         ("30 2 * * *", ["29 03:00 +02", "30 02:30 +02"]),
         // Lists and ranges are fixed times: those in the gap are one run.
@@ -47,7 +47,7 @@ fn a_fixed_time_in_the_gap_runs_once_right_after_it() {
 }
 
 #[test]
-fn a_schedule_with_stars_goes_on_over_the_gap() {
+fn schedule_with_stars_continues_over_the_gap() {
     for (expression, expect) in [
         (
             "0 * * * *",
@@ -72,7 +72,7 @@ fn a_schedule_with_stars_goes_on_over_the_gap() {
 }
 
 #[test]
-fn a_fixed_time_in_the_repeated_hour_runs_once() {
+fn schedule_runs_a_fixed_time_in_the_repeated_hour_once() {
     for (expression, expect) in [
         ("30 2 * * *", ["25 02:30 +02", "26 02:30 +01"]),
         ("0,30 2 * * *", ["25 02:00 +02", "25 02:30 +02"]),
@@ -98,7 +98,7 @@ fn a_fixed_time_in_the_repeated_hour_runs_once() {
 }
 
 #[test]
-fn a_schedule_with_stars_goes_on_in_the_repeated_hour() {
+fn schedule_with_stars_continues_in_the_repeated_hour() {
     assert_eq!(
         times("30 * * * *", BERLIN.0, BERLIN.2, 4),
         [
@@ -115,7 +115,7 @@ fn a_schedule_with_stars_goes_on_in_the_repeated_hour() {
 }
 
 #[test]
-fn expressions_mean_what_cron_means_by_them() {
+fn schedule_expressions_match_as_in_cron() {
     let utc = |expression: &str, n| times(expression, "UTC", "2026-01-01T00:00", n);
     // If both days are given, either of them matches.
     assert_eq!(
@@ -133,7 +133,7 @@ fn expressions_mean_what_cron_means_by_them() {
     assert_eq!(utc("@daily", 1), ["02 00:00 +00"]);
     assert_eq!(utc("@hourly", 2), ["01 01:00 +00", "01 02:00 +00"]);
     assert_eq!(utc("*/20 9-10 * * *", 4)[3], "01 10:00 +00");
-    let schedule = Schedule::parse("*/2 * * * * *", Some("UTC")).unwrap();
+    let schedule = CronSchedule::parse_expression("*/2 * * * * *", Some("UTC")).unwrap();
     let at: Timestamp = "2026-01-01T00:00:01Z".parse().unwrap();
     assert_eq!(
         schedule.next(at).unwrap().to_string(),
@@ -142,7 +142,7 @@ fn expressions_mean_what_cron_means_by_them() {
 }
 
 #[test]
-fn a_mistake_names_its_field() {
+fn schedule_mistake_names_its_field() {
     for (expression, zone, expect) in [
         ("61 * * * *", None, "minute `61`: "),
         ("* 24 * * *", None, "hour `24`: "),
@@ -160,14 +160,14 @@ fn a_mistake_names_its_field() {
             "there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?",
         ),
     ] {
-        let why = Schedule::parse(expression, zone).unwrap_err();
+        let why = CronSchedule::parse_expression(expression, zone).unwrap_err();
         assert!(why.starts_with(expect), "{expression}: {why}");
     }
 }
 
 #[test]
-fn missed_times_are_counted() {
-    let schedule = Schedule::parse("0 * * * *", Some("UTC")).unwrap();
+fn schedule_counts_missed_times() {
+    let schedule = CronSchedule::parse_expression("0 * * * *", Some("UTC")).unwrap();
     let at = |text: &str| text.parse::<Timestamp>().unwrap();
     let missed = |since, now| schedule.missed(at(since), at(now));
     assert_eq!(missed("2026-01-01T00:00:00Z", "2026-01-01T00:59:59Z"), None);

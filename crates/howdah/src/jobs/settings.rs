@@ -9,14 +9,14 @@ use howdah_server::cache::admin::AdminCommand;
 use howdah_server::log::LogTarget;
 use serde::{Deserialize, Serialize};
 
-use super::turns::FleetSettings;
-use crate::effects::Wrote;
+use super::run_claims::FleetSettings;
+use crate::effects::EffectsReport;
 
 /// All settings of that process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct JobRunnerSettings {
     /// `[[job]]`
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobSettings>,
     /// The log for the output and the problems of jobs.
     pub log: LogTarget,
     /// The least important level that is logged (syslog's numbers).
@@ -29,11 +29,11 @@ pub struct Settings {
 
 /// `[[job]]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct JobSettings {
     /// The job's name in log, status and metrics.
     pub name: String,
     /// The program to run.
-    pub program: Program,
+    pub program: JobProgram,
     /// The working directory.
     pub directory: PathBuf,
     /// The user that the job runs as; `None` for the server's user.
@@ -51,28 +51,32 @@ pub struct Job {
     /// How long a process may take to end after it was asked to.
     pub stop_timeout: Duration,
     /// When it runs.
-    pub when: When,
+    pub when: JobTiming,
 }
 
-impl Job {
+impl JobSettings {
     /// Returns the reports to the page cache about the writes and purges of a process of this job.
-    pub fn reports(&self, wrote: Wrote) -> Vec<AdminCommand> {
+    pub fn reports(&self, wrote: EffectsReport) -> Vec<AdminCommand> {
         match &self.program {
-            Program::Php {
-                pages: Pages::All, ..
-            } => vec![wrote.of(None)],
-            Program::Php {
-                pages: Pages::Of(sites),
+            JobProgram::Php {
+                pages: InvalidatedPages::All,
                 ..
-            } => sites.iter().map(|site| wrote.of(Some(site))).collect(),
-            Program::Other { .. } => Vec::new(),
+            } => vec![wrote.command_for(None)],
+            JobProgram::Php {
+                pages: InvalidatedPages::Of(sites),
+                ..
+            } => sites
+                .iter()
+                .map(|site| wrote.command_for(Some(site)))
+                .collect(),
+            JobProgram::Other { .. } => Vec::new(),
         }
     }
 }
 
 /// The program that a job runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Program {
+pub enum JobProgram {
     /// PHP, run as by `howdah php`: its writes to databases are reported to the page cache.
     Php {
         /// The path of `howdah-php`.
@@ -80,7 +84,7 @@ pub enum Program {
         /// The arguments after `php`.
         arguments: Vec<OsString>,
         /// The sites whose pages depend on its writes and may be purged by it.
-        pages: Pages,
+        pages: InvalidatedPages,
     },
     /// Any other program.
     Other {
@@ -93,7 +97,7 @@ pub enum Program {
 
 /// The sites whose pages a job invalidates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Pages {
+pub enum InvalidatedPages {
     /// The pages of all sites: the user of the job could invalidate them in other ways, too.
     All,
     /// The pages of these sites.
@@ -102,7 +106,7 @@ pub enum Pages {
 
 /// When a job runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum When {
+pub enum JobTiming {
     /// Always, in this many processes.
     Always {
         /// The number of processes that run at the same time.
@@ -123,7 +127,7 @@ pub enum When {
 
 /// A command of an administrator for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum JobCommand {
+pub enum JobControlCommand {
     /// Start it now.
     Run {
         /// The job's name.
@@ -136,11 +140,11 @@ pub enum JobCommand {
     },
 }
 
-impl JobCommand {
+impl JobControlCommand {
     /// The name of the job.
     pub fn job(&self) -> &str {
         match self {
-            JobCommand::Run { job } | JobCommand::Stop { job } => job,
+            JobControlCommand::Run { job } | JobControlCommand::Stop { job } => job,
         }
     }
 }

@@ -6,7 +6,7 @@ use rustix::process::{
 };
 
 /// Makes processes whose parent exits children of this process.
-pub fn adopt() {
+pub fn become_subreaper() {
     // A kernel without this feature makes them children of process 1.
     let _ = set_child_subreaper(Some(getpid()));
 }
@@ -14,7 +14,7 @@ pub fn adopt() {
 /// Reaps and kills children that do not belong to a running job. `groups` are the groups of the jobs' processes;
 /// `ended` are groups that were killed with their leader. Returns the name and id of each killed process that had left
 /// its group.
-pub fn end(groups: &[Pid], ended: &[Pid]) -> Vec<(String, i32)> {
+pub fn kill_strays(groups: &[Pid], ended: &[Pid]) -> Vec<(String, i32)> {
     let me = getpid().as_raw_nonzero().get();
     let children = std::fs::read_to_string(format!("/proc/self/task/{me}/children"));
     let mut killed = Vec::new();
@@ -25,7 +25,7 @@ pub fn end(groups: &[Pid], ended: &[Pid]) -> Vec<(String, i32)> {
         if groups.contains(&pid) {
             continue;
         }
-        let Some(process) = Process::read(word) else {
+        let Some(process) = ChildProcess::read(word) else {
             continue;
         };
         if process.state == 'Z' {
@@ -46,19 +46,19 @@ pub fn end(groups: &[Pid], ended: &[Pid]) -> Vec<(String, i32)> {
 }
 
 /// The state of a process according to `/proc/PID/stat`.
-struct Process {
+struct ChildProcess {
     name: String,
     state: char,
     group: i32,
 }
 
-impl Process {
-    fn read(pid: &str) -> Option<Process> {
+impl ChildProcess {
+    fn read(pid: &str) -> Option<ChildProcess> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name may contain spaces and parentheses.
         let (before, after) = text.rsplit_once(") ")?;
         let mut words = after.split_whitespace();
-        Some(Process {
+        Some(ChildProcess {
             name: before.split_once('(')?.1.to_owned(),
             state: words.next()?.chars().next()?,
             group: words.nth(1)?.parse().ok()?,

@@ -15,20 +15,20 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use howdah_acme::Settings;
-use howdah_acme::store::PARTS;
+use howdah_acme::AcmeSettings;
+use howdah_acme::store::SUBDIRECTORIES;
 
 use super::safe_path;
 use crate::sys;
 
 /// The account that orders certificates, if it exists.
-const ACCOUNT: &str = "howdah-acme";
+const CERTIFICATE_USER: &str = "howdah-acme";
 /// User ids without an account. systemd's list (UIDS-GIDS) leaves 60578 to 61183 unused, and `useradd` stays below.
-const NUMBERS: RangeInclusive<u32> = 61_000..=61_099;
+const CERTIFICATE_UIDS: RangeInclusive<u32> = 61_000..=61_099;
 
 /// The reason why the directory stays root's and root orders certificates.
 #[derive(Debug)]
-pub enum StaysRoots {
+pub enum OwnerUnchanged {
     /// `acme.dns_hook` may need files that only root can read.
     Hook,
     /// No user but root may pass through this directory on the path.
@@ -41,29 +41,29 @@ pub enum StaysRoots {
     Refused(io::Error),
 }
 
-impl fmt::Display for StaysRoots {
+impl fmt::Display for OwnerUnchanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "CertificatesAsRoot: the process that orders certificates runs as root, though without capabilities: ",
         )?;
         match self {
-            StaysRoots::Hook => write!(
+            OwnerUnchanged::Hook => write!(
                 f,
-                "`dns_hook` may need root's files; make a user for both, and give it what the program reads: useradd --system --shell /usr/sbin/nologin {ACCOUNT}"
+                "`dns_hook` may need root's files; make a user for both, and give it what the program reads: useradd --system --shell /usr/sbin/nologin {CERTIFICATE_USER}"
             ),
-            StaysRoots::Closed(path) => write!(
+            OwnerUnchanged::Closed(path) => write!(
                 f,
                 "no other user gets through {}; set `path` in [acme] to another directory, or chmod o+x",
                 path.display()
             ),
-            StaysRoots::NoNumber => write!(
+            OwnerUnchanged::NoNumber => write!(
                 f,
-                "no number for it is free; make a user: useradd --system --shell /usr/sbin/nologin {ACCOUNT}"
+                "no number for it is free; make a user: useradd --system --shell /usr/sbin/nologin {CERTIFICATE_USER}"
             ),
-            StaysRoots::NoRights => f.write_str(
+            OwnerUnchanged::NoRights => f.write_str(
                 "this server lacks CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_SETUID or CAP_SETGID; add them, or start it as another user",
             ),
-            StaysRoots::Refused(error) => write!(
+            OwnerUnchanged::Refused(error) => write!(
                 f,
                 "the directory of certificates cannot be given to another user ({error}); set `path` in [acme] to one that can"
             ),
@@ -76,7 +76,7 @@ impl fmt::Display for StaysRoots {
 ///
 /// # Errors
 /// Fails with the reason why the directory stays root's.
-pub fn prepare(settings: &Settings) -> Result<(), StaysRoots> {
+pub fn prepare(settings: &AcmeSettings) -> Result<(), OwnerUnchanged> {
     if !sys::is_root() {
         return Ok(());
     }
@@ -86,11 +86,12 @@ pub fn prepare(settings: &Settings) -> Result<(), StaysRoots> {
     match std::fs::metadata(directory) {
         Ok(meta) if meta.uid() == 0 => {
             let (user, group) = future_owner(settings)?;
-            give(directory, user, group).map_err(StaysRoots::Refused)
+            change_owner(directory, user, group).map_err(OwnerUnchanged::Refused)
         }
         // Root has added files since, for example from a backup or with an editor.
-        Ok(meta) if is_of_who_orders(meta.uid()) => {
-            let _ = safe_path::give_roots_files(directory, &PARTS, meta.uid(), meta.gid());
+        Ok(meta) if is_certificate_user(meta.uid()) => {
+            let _ =
+                safe_path::give_away_root_files(directory, &SUBDIRECTORIES, meta.uid(), meta.gid());
             Ok(())
         }
         _ => Ok(()),
@@ -99,7 +100,7 @@ pub fn prepare(settings: &Settings) -> Result<(), StaysRoots> {
 
 /// Returns the reason why the directory will stay root's, as far as it can be determined without changing the
 /// directory.
-pub fn foresee(settings: &Settings) -> Option<StaysRoots> {
+pub fn foreseeable_failure(settings: &AcmeSettings) -> Option<OwnerUnchanged> {
     let owner = std::fs::metadata(&settings.directory).map_or(0, |meta| meta.uid());
     match sys::is_root() && owner == 0 {
         true => future_owner(settings).err(),
@@ -107,35 +108,36 @@ pub fn foresee(settings: &Settings) -> Option<StaysRoots> {
     }
 }
 
-fn is_of_who_orders(owner: u32) -> bool {
-    NUMBERS.contains(&owner) || sys::user(ACCOUNT).is_some_and(|account| account.uid == owner)
+fn is_certificate_user(owner: u32) -> bool {
+    CERTIFICATE_UIDS.contains(&owner)
+        || sys::find_user(CERTIFICATE_USER).is_some_and(|account| account.uid == owner)
 }
 
 /// Returns the user and group that the directory will be given to.
-fn future_owner(settings: &Settings) -> Result<(u32, u32), StaysRoots> {
-    if !sys::may_give_files_away() {
-        return Err(StaysRoots::NoRights);
+fn future_owner(settings: &AcmeSettings) -> Result<(u32, u32), OwnerUnchanged> {
+    if !sys::may_change_file_owner() {
+        return Err(OwnerUnchanged::NoRights);
     }
-    let (user, group) = match sys::user(ACCOUNT) {
+    let (user, group) = match sys::find_user(CERTIFICATE_USER) {
         Some(account) => (account.uid, account.gid),
         // The hook is a program of the administrator, which expects to run as an existing user and perhaps needs that
         // user's files.
-        None if settings.dns_hook.is_some() => return Err(StaysRoots::Hook),
+        None if settings.dns_hook.is_some() => return Err(OwnerUnchanged::Hook),
         None => {
-            let mut numbers = NUMBERS;
-            let free = numbers.find(|number| sys::is_nobodys(*number));
+            let mut numbers = CERTIFICATE_UIDS;
+            let free = numbers.find(|number| sys::is_unassigned_id(*number));
             free.map(|number| (number, number))
-                .ok_or(StaysRoots::NoNumber)?
+                .ok_or(OwnerUnchanged::NoNumber)?
         }
     };
-    match closed(&settings.directory, user, group) {
-        Some(path) => Err(StaysRoots::Closed(path)),
+    match first_impassable_directory(&settings.directory, user, group) {
+        Some(path) => Err(OwnerUnchanged::Closed(path)),
         None => Ok((user, group)),
     }
 }
 
 /// Returns the first directory on the path that this user may not pass through.
-fn closed(directory: &Path, user: u32, group: u32) -> Option<PathBuf> {
+fn first_impassable_directory(directory: &Path, user: u32, group: u32) -> Option<PathBuf> {
     let directory = std::path::absolute(directory).ok()?;
     // Missing directories will be created with a mode that lets every user pass.
     let there = directory.ancestors().skip(1).find(|path| path.exists())?;
@@ -154,16 +156,17 @@ fn closed(directory: &Path, user: u32, group: u32) -> Option<PathBuf> {
 }
 
 /// Gives the directory away with all of root's files in it, or changes nothing.
-fn give(directory: &Path, user: u32, group: u32) -> io::Result<()> {
-    let given = safe_path::give_roots_files(directory, &PARTS, user, group).and_then(|()| {
-        match std::fs::metadata(directory)?.uid() == user {
-            true => Ok(()),
-            false => Err(io::Error::other("the file system knows no owners")),
-        }
-    });
+fn change_owner(directory: &Path, user: u32, group: u32) -> io::Result<()> {
+    let given =
+        safe_path::give_away_root_files(directory, &SUBDIRECTORIES, user, group).and_then(|()| {
+            match std::fs::metadata(directory)?.uid() == user {
+                true => Ok(()),
+                false => Err(io::Error::other("the file system knows no owners")),
+            }
+        });
     if given.is_err() {
         // Root without capabilities can read only its own files.
-        let _ = safe_path::take_files_back(directory, &PARTS, user);
+        let _ = safe_path::take_back_files(directory, &SUBDIRECTORIES, user);
     }
     given
 }
@@ -184,26 +187,26 @@ mod tests {
     }
 
     /// Returns a directory that every user can reach, and settings for a directory in it that does not exist yet.
-    fn settings() -> (tempfile::TempDir, Settings) {
+    fn settings() -> (tempfile::TempDir, AcmeSettings) {
         let parent = tempfile::tempdir().unwrap();
         set_mode(parent.path(), 0o755);
-        let settings = Settings {
+        let settings = AcmeSettings {
             directory: parent.path().join("new/state"),
-            ..Settings::default()
+            ..AcmeSettings::default()
         };
         (parent, settings)
     }
 
     #[test]
-    fn a_directory_of_roots_is_given_with_its_files_to_a_user_who_is_nobody_else() {
-        if !sys::is_root() || sys::user(ACCOUNT).is_some() {
+    fn certificate_directory_and_its_files_are_given_to_an_unused_user() {
+        if !sys::is_root() || sys::find_user(CERTIFICATE_USER).is_some() {
             return;
         }
         let (parent, settings) = settings();
-        assert!(foresee(&settings).is_none());
+        assert!(foreseeable_failure(&settings).is_none());
         prepare(&settings).unwrap();
         let first = owner(&settings.directory);
-        assert!(NUMBERS.contains(&first), "{first}");
+        assert!(CERTIFICATE_UIDS.contains(&first), "{first}");
         // The state that a former version or a backup leaves: the directory is root's.
         let at = |name: &str| settings.directory.join(name);
         fs::create_dir(at("certificates")).unwrap();
@@ -237,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn where_another_user_could_not_work_the_directory_stays_roots_and_it_is_said_why() {
-        if !sys::is_root() || sys::user(ACCOUNT).is_some() {
+    fn certificate_directory_stays_roots_with_a_reason_where_no_other_user_could_use_it() {
+        if !sys::is_root() || sys::find_user(CERTIFICATE_USER).is_some() {
             return;
         }
         let (parent, mut settings) = settings();
         set_mode(parent.path(), 0o700);
-        let why = foresee(&settings).unwrap().to_string();
+        let why = foreseeable_failure(&settings).unwrap().to_string();
         let path = parent.path().canonicalize().unwrap();
         assert!(why.contains(&*path.to_string_lossy()), "{why}");
         prepare(&settings).unwrap_err();
@@ -258,11 +261,11 @@ mod tests {
         assert_eq!(owner(&settings.directory), 0);
         settings.dns_hook = None;
         prepare(&settings).unwrap();
-        assert!(NUMBERS.contains(&owner(&settings.directory)));
+        assert!(CERTIFICATE_UIDS.contains(&owner(&settings.directory)));
     }
 
     #[test]
-    fn what_belongs_to_a_user_already_stays_theirs() {
+    fn certificate_directory_of_another_user_is_left_alone() {
         if !sys::is_root() {
             return;
         }

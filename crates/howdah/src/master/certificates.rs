@@ -6,27 +6,29 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use howdah_acme::{NameStatus, Settings};
+use howdah_acme::{AcmeSettings, NameStatus};
 use howdah_http::tls::certificates::FailingOrder;
-use howdah_os::shares::Client;
+use howdah_os::client_quota::QuotaClient;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::certificate_directory;
-use super::control::Asker;
-use super::restart::Restart;
-use super::say;
+use super::control::ControlClient;
+use super::print_message;
+use super::restart::RestartPlan;
 use crate::child;
-use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
+use crate::process_channel::{
+    FromCertificates, ProcessChannel, ReceiveOutcome, ToCertificates, read_text, text_file,
+};
 
 /// How long reading existing certificates may take at the start.
-const READING: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of messages that are received in one turn.
-const MESSAGES: usize = 64;
+const MAX_MESSAGES_PER_TURN: usize = 64;
 
-struct Process {
+struct CertificateProcess {
     pid: i32,
-    link: Link,
+    link: ProcessChannel,
     since: Instant,
     /// Whether the process has closed the channel. SIGCHLD follows when it has exited.
     hung_up: bool,
@@ -34,7 +36,7 @@ struct Process {
 
 /// What has changed since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct CertificateChanges {
     /// There are other certificates.
     pub certificates: bool,
     /// The front must respond to other challenges.
@@ -48,27 +50,27 @@ pub struct News {
 /// The process that orders certificates, and the results of its last messages.
 #[derive(Default)]
 pub struct OrderedCertificates {
-    settings: Option<Settings>,
-    process: Option<Process>,
-    restart: Restart,
+    settings: Option<AcmeSettings>,
+    process: Option<CertificateProcess>,
+    restart: RestartPlan,
     /// Chains and keys, in PEM.
     certificates: Vec<(String, String)>,
     challenges: Option<(u64, String)>,
     status: serde_json::Value,
     failing: Vec<FailingOrder>,
-    askers: BTreeMap<u64, Asker>,
+    clients: BTreeMap<u64, ControlClient>,
     next_id: u64,
 }
 
 impl OrderedCertificates {
     /// Orders and renews certificates according to these settings from now on. `None` stops ordering.
-    pub fn assign(&mut self, settings: Option<&Settings>) {
+    pub fn assign(&mut self, settings: Option<&AcmeSettings>) {
         if self.settings.as_ref() == settings {
-            // Before a reload, systemd gives the StateDirectory of a unit without `User` back to root.
+            // Before a reload, systemd gives the StateDirectory of a unit without `ServiceUser` back to root.
             return self.prepare_directory();
         }
         let former = std::mem::replace(&mut self.settings, settings.cloned());
-        let directory = |settings: &Settings| settings.directory.clone();
+        let directory = |settings: &AcmeSettings| settings.directory.clone();
         if settings.is_none() {
             self.end("nothing is ordered any more");
             self.certificates.clear();
@@ -87,8 +89,8 @@ impl OrderedCertificates {
     }
 
     /// Waits at the start until the certificates in the directory have been read.
-    pub fn wait_for_the_first(&mut self) {
-        let until = Instant::now() + READING;
+    pub fn wait_for_stored_certificates(&mut self) {
+        let until = Instant::now() + READ_TIMEOUT;
         while let Some(process) = self.process.as_ref().filter(|process| !process.hung_up) {
             let left = until.saturating_duration_since(Instant::now());
             let timeout = Timespec {
@@ -99,7 +101,7 @@ impl OrderedCertificates {
             if !matches!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(1..)) {
                 return;
             }
-            if self.hear().certificates {
+            if self.receive().certificates {
                 return;
             }
         }
@@ -117,7 +119,7 @@ impl OrderedCertificates {
                 self.send_settings();
             }
             Err(error) => {
-                say(format!(
+                print_message(format!(
                     "CertificatesNotStarted: cannot start the process that orders certificates: {error}"
                 ));
                 self.restart.plan(None);
@@ -130,11 +132,11 @@ impl OrderedCertificates {
             return;
         };
         // A foreseeable reason was already reported when the configuration was read.
-        let is_foreseen = certificate_directory::foresee(settings).is_some();
+        let is_foreseen = certificate_directory::foreseeable_failure(settings).is_some();
         if let Err(why) = certificate_directory::prepare(settings)
             && !is_foreseen
         {
-            say(why.to_string());
+            print_message(why.to_string());
         }
     }
 
@@ -150,13 +152,13 @@ impl OrderedCertificates {
                     .link
                     .send_now(&ToCertificates::Settings, &[text.as_fd()])
             });
-        self.must_hear(sent);
+        self.kill_if_unsent(sent);
     }
 
     /// Kills the process if a message could not be sent, because it is of no use then.
-    fn must_hear(&mut self, sent: io::Result<()>) {
+    fn kill_if_unsent(&mut self, sent: io::Result<()>) {
         if let (Err(error), Some(process)) = (sent, &self.process) {
-            say(format!(
+            print_message(format!(
                 "CertificatesDied: the process that orders certificates takes no messages ({error}); it is killed"
             ));
             kill(process.pid);
@@ -167,7 +169,7 @@ impl OrderedCertificates {
     pub fn end(&mut self, why: &str) {
         self.process = None;
         self.restart.cancel();
-        for asker in std::mem::take(&mut self.askers).into_values() {
+        for asker in std::mem::take(&mut self.clients).into_values() {
             asker.refuse(why);
         }
     }
@@ -179,12 +181,12 @@ impl OrderedCertificates {
     }
 
     /// Returns when the process is started again.
-    pub fn wake(&self) -> Option<Instant> {
-        self.restart.wake()
+    pub fn next_start(&self) -> Option<Instant> {
+        self.restart.due_at()
     }
 
     /// Starts the process again when that is due.
-    pub fn act(&mut self, now: Instant) {
+    pub fn restart_if_due(&mut self, now: Instant) {
         if self.restart.is_due(now) {
             self.start();
         }
@@ -195,12 +197,12 @@ impl OrderedCertificates {
         let Some(process) = self.process.take_if(|process| process.pid == pid) else {
             return false;
         };
-        for asker in std::mem::take(&mut self.askers).into_values() {
+        for asker in std::mem::take(&mut self.clients).into_values() {
             asker.refuse("CertificatesDied: the process that orders certificates has ended");
         }
         if self.settings.is_some() {
             self.restart.plan(Some(process.since));
-            say(format!(
+            print_message(format!(
                 "CertificatesDied: the process that orders certificates ended ({how}) and is started again; its certificates stay in use"
             ));
         }
@@ -208,25 +210,32 @@ impl OrderedCertificates {
     }
 
     /// Receives the messages of the process.
-    pub fn hear(&mut self) -> News {
-        let mut news = News::default();
-        for _ in 0..MESSAGES {
+    pub fn receive(&mut self) -> CertificateChanges {
+        let mut news = CertificateChanges::default();
+        for _ in 0..MAX_MESSAGES_PER_TURN {
             let Some(process) = self.process.as_mut().filter(|process| !process.hung_up) else {
                 break;
             };
             match process.link.receive_now::<FromCertificates>() {
-                Received::Nothing => break,
-                Received::Closed => {
+                ReceiveOutcome::Nothing => break,
+                ReceiveOutcome::Closed => {
                     process.hung_up = true;
                     kill(process.pid);
                 }
-                Received::Message(message, fds) => self.take(message, fds, &mut news),
+                ReceiveOutcome::Message(message, fds) => {
+                    self.handle_message(message, fds, &mut news)
+                }
             }
         }
         news
     }
 
-    fn take(&mut self, message: FromCertificates, fds: Vec<OwnedFd>, news: &mut News) {
+    fn handle_message(
+        &mut self,
+        message: FromCertificates,
+        fds: Vec<OwnedFd>,
+        news: &mut CertificateChanges,
+    ) {
         let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
         let text = text.unwrap_or_default();
         match message {
@@ -249,9 +258,9 @@ impl OrderedCertificates {
             }
             FromCertificates::NotOrdered { name } => news.not_ordered.push(name),
             FromCertificates::Done { id, ok } => {
-                if let Some(asker) = self.askers.remove(&id) {
+                if let Some(asker) = self.clients.remove(&id) {
                     match ok {
-                        true => asker.done(&text, &[]),
+                        true => asker.succeed(&text, &[]),
                         false => asker.refuse(&text),
                     }
                 }
@@ -270,34 +279,37 @@ impl OrderedCertificates {
     }
 
     /// Makes the front respond to the current challenges, if there are any.
-    pub fn send_challenges(&self, front: &Link) -> io::Result<()> {
+    pub fn send_challenges(&self, front: &ProcessChannel) -> io::Result<()> {
         let Some((number, text)) = &self.challenges else {
             return Ok(());
         };
         let text = text_file(text)?;
-        let message = crate::link::ToFront::Challenges { number: *number };
+        let message = crate::process_channel::ToFront::Challenges { number: *number };
         front.send_now(&message, &[text.as_fd()])
     }
 
     /// Sends the front the orders that fail.
-    pub fn send_failing(&self, front: &Link) -> io::Result<()> {
+    pub fn send_failing(&self, front: &ProcessChannel) -> io::Result<()> {
         let text = serde_json::to_string(&self.failing).map_err(io::Error::from)?;
         let text = text_file(&text)?;
-        front.send_now(&crate::link::ToFront::FailingOrders, &[text.as_fd()])
+        front.send_now(
+            &crate::process_channel::ToFront::FailingOrders,
+            &[text.as_fd()],
+        )
     }
 
     /// Reports to the process that the front responds to the challenges.
-    pub fn answering(&mut self, number: u64) {
+    pub fn report_challenges_served(&mut self, number: u64) {
         if let Some(process) = &self.process {
             let message = ToCertificates::Answering { number };
             let sent = process.link.send_now(&message, &[]);
-            self.must_hear(sent);
+            self.kill_if_unsent(sent);
         }
     }
 
     /// Reports a host name that no certificate covers. If the message is lost, the client's next request reports it
     /// again.
-    pub fn wanted(&self, name: String, client: Client) {
+    pub fn report_uncovered_name(&self, name: String, client: QuotaClient) {
         if let Some(process) = &self.process {
             let message = ToCertificates::Wanted { name, client };
             let _ = process.link.send_now(&message, &[]);
@@ -305,7 +317,7 @@ impl OrderedCertificates {
     }
 
     /// Forwards a command of an administrator.
-    pub fn command(&mut self, command: howdah_acme::Command, asker: Asker) {
+    pub fn command(&mut self, command: howdah_acme::CertificateCommand, asker: ControlClient) {
         let Some(process) = &self.process else {
             return asker.refuse(match self.settings {
                 None => "NoSuchName: every certificate comes from a file",
@@ -317,8 +329,8 @@ impl OrderedCertificates {
         let sent = process
             .link
             .send_now(&ToCertificates::Command { id, command }, &[]);
-        self.askers.insert(id, asker);
-        self.must_hear(sent);
+        self.clients.insert(id, asker);
+        self.kill_if_unsent(sent);
     }
 }
 
@@ -334,9 +346,9 @@ fn failing_orders(names: Vec<NameStatus>) -> Vec<FailingOrder> {
     failing.collect()
 }
 
-fn execute() -> io::Result<Process> {
+fn execute() -> io::Result<CertificateProcess> {
     let (pid, link) = child::execute("certificates")?;
-    Ok(Process {
+    Ok(CertificateProcess {
         pid,
         link,
         since: Instant::now(),

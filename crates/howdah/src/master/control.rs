@@ -18,21 +18,21 @@ use howdah_server::admin::jobs::JobStatus;
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::facts::Facts;
+use super::facts::ServerFacts;
 
 /// The maximum length of a request, in bytes. A packet to the front can hold more.
-pub const LONGEST: usize = 32 << 10;
+pub const MAX_REQUEST_BYTES: usize = 32 << 10;
 /// The maximum number of open connections; further ones wait in the kernel's queue.
-const CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// A connection is closed if no request arrives on it within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it may take to write a response.
-const WRITING: Duration = Duration::from_secs(2);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request on the control socket.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
-pub enum Ask {
+pub enum ControlRequest {
     /// Requests the identity of the server. The master responds by itself, at once.
     Who,
     /// Requests the status of master and front.
@@ -45,12 +45,12 @@ pub enum Ask {
     /// A command for ordered certificates. The response is sent when the command is done.
     Certificates {
         /// The command; `None` requests the status of each certificate.
-        ask: Option<howdah_acme::Command>,
+        ask: Option<howdah_acme::CertificateCommand>,
     },
     /// A command for background jobs. The response is sent when the command is done.
     Jobs {
         /// The command; `None` requests the status of each job.
-        ask: Option<crate::jobs::settings::JobCommand>,
+        ask: Option<crate::jobs::settings::JobControlCommand>,
     },
     /// Load new code, php.ini and configuration. The response is sent when they are served.
     Reload,
@@ -65,7 +65,7 @@ pub enum Ask {
 
 /// A response on the control socket.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ControlResponse {
     /// Whether the command succeeded.
     pub ok: bool,
     /// What was done, or why the command failed.
@@ -94,18 +94,18 @@ pub struct Answer {
     pub jobs: Vec<JobStatus>,
     /// The identity of the server.
     #[serde(default)]
-    pub server: Option<Facts>,
+    pub server: Option<ServerFacts>,
 }
 
 /// A client that waits for a response.
-pub struct Asker {
+pub struct ControlClient {
     stream: UnixStream,
 }
 
-impl Asker {
+impl ControlClient {
     /// Returns a client on a connection of the program before an upgrade.
-    pub fn of(stream: UnixStream) -> Asker {
-        Asker { stream }
+    pub fn of(stream: UnixStream) -> ControlClient {
+        ControlClient { stream }
     }
 
     /// Returns the connection on which the client waits for the response.
@@ -113,68 +113,68 @@ impl Asker {
         self.stream.as_fd()
     }
 
-    fn answer(mut self, answer: &Answer) {
+    fn respond(mut self, answer: &ControlResponse) {
         let Ok(mut line) = serde_json::to_vec(answer) else {
             return;
         };
         line.push(b'\n');
         // A client that has disconnected or does not read gets no response.
         let _ = self.stream.set_nonblocking(false);
-        let _ = self.stream.set_write_timeout(Some(WRITING));
+        let _ = self.stream.set_write_timeout(Some(WRITE_TIMEOUT));
         let _ = self.stream.write_all(&line);
     }
 
     /// Responds that the command failed.
     pub fn refuse(self, why: &str) {
-        self.answer(&Answer {
+        self.respond(&ControlResponse {
             message: why.to_owned(),
-            ..Answer::default()
+            ..ControlResponse::default()
         });
     }
 
     /// Responds that the command failed, with all reasons.
     pub fn mistakes(self, mistakes: &[String]) {
-        self.answer(&Answer {
+        self.respond(&ControlResponse {
             mistakes: mistakes.to_vec(),
-            ..Answer::default()
+            ..ControlResponse::default()
         });
     }
 
     /// Responds that the command succeeded.
-    pub fn done(self, what: &str, advice: &[String]) {
-        self.answer(&Answer {
+    pub fn succeed(self, what: &str, advice: &[String]) {
+        self.respond(&ControlResponse {
             ok: true,
             message: what.to_owned(),
             advice: advice.to_vec(),
-            ..Answer::default()
+            ..ControlResponse::default()
         });
     }
 
     /// Responds with the identity of the server.
-    pub fn who(self, server: Facts) {
-        self.answer(&Answer {
+    pub fn who(self, server: ServerFacts) {
+        self.respond(&ControlResponse {
             ok: true,
             master: std::process::id(),
             server: Some(server),
-            ..Answer::default()
+            ..ControlResponse::default()
         });
     }
 
     /// Responds with the status of each ordered certificate.
     pub fn certificates(self, certificates: serde_json::Value) {
-        self.answer(&Answer {
+        self.respond(&ControlResponse {
             ok: true,
             certificates,
-            ..Answer::default()
+            ..ControlResponse::default()
         });
     }
 
     /// Responds with the status of each background job.
     pub fn jobs(self, jobs: Vec<JobStatus>) {
-        self.answer(&Answer {
+        self.respond(&ControlResponse {
             ok: true,
             jobs,
-            ..Answer::default()
+            ..ControlResponse::default()
         });
     }
 
@@ -183,25 +183,25 @@ impl Asker {
         self,
         json: &str,
         generation: u64,
-        server: Facts,
+        server: ServerFacts,
         certificates: serde_json::Value,
     ) {
         match serde_json::from_str(json) {
-            Ok(status) => self.answer(&Answer {
+            Ok(status) => self.respond(&ControlResponse {
                 ok: true,
                 generation,
                 master: std::process::id(),
                 status: Some(status),
                 certificates,
                 server: Some(server),
-                ..Answer::default()
+                ..ControlResponse::default()
             }),
             Err(_) => self.refuse("the front's status is not JSON"),
         }
     }
 }
 
-struct Connection {
+struct ControlConnection {
     stream: UnixStream,
     line: Vec<u8>,
     since: Instant,
@@ -211,9 +211,9 @@ struct Connection {
 pub struct ControlSocket {
     path: PathBuf,
     listener: UnixListener,
-    connections: Vec<Connection>,
+    connections: Vec<ControlConnection>,
     /// The client that requested the stop.
-    pub stop_asker: Option<Asker>,
+    pub stop_client: Option<ControlClient>,
 }
 
 impl ControlSocket {
@@ -235,7 +235,7 @@ impl ControlSocket {
             Some(path) => path.to_owned(),
             None => {
                 let directory = runtime_directory();
-                private_directory(&directory)?;
+                create_private_directory(&directory)?;
                 directory.join(format!("{label}.sock"))
             }
         };
@@ -282,12 +282,12 @@ impl ControlSocket {
             path,
             listener,
             connections: Vec::new(),
-            stop_asker: None,
+            stop_client: None,
         }
     }
 
     /// Returns whether a client is connected and about to send a request.
-    pub fn is_talking(&self) -> bool {
+    pub fn has_connections(&self) -> bool {
         !self.connections.is_empty()
     }
 
@@ -304,11 +304,11 @@ impl ControlSocket {
     }
 
     fn accept(&mut self) {
-        while self.connections.len() < CONNECTIONS
+        while self.connections.len() < MAX_CONNECTIONS
             && let Ok((stream, _)) = self.listener.accept()
         {
             if stream.set_nonblocking(true).is_ok() {
-                self.connections.push(Connection {
+                self.connections.push(ControlConnection {
                     stream,
                     line: Vec::new(),
                     since: Instant::now(),
@@ -324,7 +324,7 @@ impl ControlSocket {
     }
 
     /// Reads the requests that have arrived on the descriptors that are ready.
-    pub fn serve(&mut self, ready: &[bool]) -> Vec<(Ask, Asker)> {
+    pub fn read_requests(&mut self, ready: &[bool]) -> Vec<(ControlRequest, ControlClient)> {
         let mut questions = Vec::new();
         let mut left = Vec::new();
         let flags = ready
@@ -334,16 +334,16 @@ impl ControlSocket {
             .chain(std::iter::repeat(false));
         for (mut connection, ready) in self.connections.drain(..).zip(flags) {
             if !ready {
-                if connection.since.elapsed() < PATIENCE {
+                if connection.since.elapsed() < REQUEST_TIMEOUT {
                     left.push(connection);
                 }
                 continue;
             }
             match connection.read() {
-                Reading::More => left.push(connection),
-                Reading::Gone => {}
-                Reading::Question(question) => {
-                    let asker = Asker {
+                RequestRead::More => left.push(connection),
+                RequestRead::Gone => {}
+                RequestRead::Question(question) => {
+                    let asker = ControlClient {
                         stream: connection.stream,
                     };
                     match question {
@@ -373,32 +373,32 @@ impl ControlSocket {
     }
 }
 
-enum Reading {
+enum RequestRead {
     More,
     Gone,
     /// `None` if the request is not a valid command.
-    Question(Option<Ask>),
+    Question(Option<ControlRequest>),
 }
 
-impl Connection {
-    fn read(&mut self) -> Reading {
+impl ControlConnection {
+    fn read(&mut self) -> RequestRead {
         let mut bytes = [0; 1024];
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Reading::Gone,
+                Ok(0) => return RequestRead::Gone,
                 Ok(n) => self.line.extend_from_slice(&bytes[..n]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Reading::Gone,
+                Err(_) => return RequestRead::Gone,
             }
-            if self.line.len() > LONGEST {
-                return Reading::Question(None);
+            if self.line.len() > MAX_REQUEST_BYTES {
+                return RequestRead::Question(None);
             }
         }
         let Some(end) = self.line.iter().position(|b| *b == b'\n') else {
-            return Reading::More;
+            return RequestRead::More;
         };
-        Reading::Question(serde_json::from_slice(&self.line[..end]).ok())
+        RequestRead::Question(serde_json::from_slice(&self.line[..end]).ok())
     }
 }
 
@@ -417,7 +417,7 @@ pub fn runtime_directory() -> PathBuf {
 }
 
 /// Returns the process id of the server whose control socket is named after this port, if the server is running.
-pub fn answers_for_port(port: u16) -> Option<i32> {
+pub fn server_of_port(port: u16) -> Option<i32> {
     let path = runtime_directory().join(format!("{port}.sock"));
     let stream = UnixStream::connect(path).ok()?;
     let who = rustix::net::sockopt::socket_peercred(&stream).ok()?;
@@ -425,7 +425,7 @@ pub fn answers_for_port(port: u16) -> Option<i32> {
 }
 
 /// Creates the directory, or checks an existing one: in /tmp any user may have created it before us.
-fn private_directory(directory: &Path) -> Result<(), String> {
+fn create_private_directory(directory: &Path) -> Result<(), String> {
     let failed = |why: String| {
         format!(
             "ControlFailed: cannot use {} for control sockets: {why}; name a path with --control",

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::Master;
 
 /// The maximum number of sites that are named. A server with thousands of sites is recognised by the first ones.
-const SITES: usize = 10;
+const MAX_NAMED_SITES: usize = 10;
 
 /// The properties that distinguish a server from others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct ServerFacts {
     /// The addresses it listens on, as URLs.
     pub listen: Vec<String>,
     /// The first sites, each with its name and directory.
@@ -26,14 +26,14 @@ pub struct Facts {
     pub pid: u32,
 }
 
-impl Facts {
+impl ServerFacts {
     /// Collects the facts. Resolves directories, which may be on a slow disk, so it is called once for each
     /// configuration.
-    pub(super) fn of(master: &Master) -> Facts {
+    pub(super) fn of(master: &Master) -> ServerFacts {
         let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let sites = master.settings.sites.iter().take(SITES);
-        Facts {
-            listen: master.listeners.lines(),
+        let sites = master.settings.sites.iter().take(MAX_NAMED_SITES);
+        ServerFacts {
+            listen: master.listeners.site_urls(),
             sites: sites
                 .map(|site| (site.name.clone(), whole(&site.root)))
                 .collect(),
@@ -76,7 +76,7 @@ impl Facts {
 
     /// Returns the lines that name the served directories at the start, except for directories that a sentence in
     /// `said` has already named.
-    pub fn unsaid(&self, said: &[String]) -> Vec<String> {
+    pub fn unmentioned_sites(&self, said: &[String]) -> Vec<String> {
         let named = |root: &Path| {
             let root = root.display().to_string();
             said.iter().any(|sentence| sentence.contains(&root))
@@ -98,13 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_told_from_others_on_one_line() {
-        let mut facts = Facts {
+    fn server_facts_distinguish_servers_on_one_line() {
+        let mut facts = ServerFacts {
             listen: vec!["http://127.0.0.1:8080".to_owned()],
             sites: vec![("a".to_owned(), "/srv/a".into()); 2],
             site_count: 2,
             pid: 7,
-            ..Facts::default()
+            ..ServerFacts::default()
         };
         assert_eq!(facts.line(), "process 7, http://127.0.0.1:8080, /srv/a");
         facts.config = Some("/etc/howdah.toml".into());
@@ -116,16 +116,19 @@ mod tests {
     }
 
     #[test]
-    fn the_start_names_the_directories_that_no_sentence_has_named() {
-        let facts = Facts {
+    fn unmentioned_sites_skip_directories_that_a_sentence_has_named() {
+        let facts = ServerFacts {
             sites: vec![
                 ("a".to_owned(), "/srv/a".into()),
                 ("b".to_owned(), "/srv/b".into()),
             ],
             site_count: 4,
-            ..Facts::default()
+            ..ServerFacts::default()
         };
         let said = ["found WordPress in /srv/a; …".to_owned()];
-        assert_eq!(facts.unsaid(&said), ["site b: /srv/b", "and 2 more sites"]);
+        assert_eq!(
+            facts.unmentioned_sites(&said),
+            ["site b: /srv/b", "and 2 more sites"]
+        );
     }
 }

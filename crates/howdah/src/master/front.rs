@@ -5,49 +5,52 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::process::{self, FrontProcess};
-use super::upgrade::Upgrade;
-use super::{LONGEST_PAUSE, MESSAGES, Master, SETTLED, State, reload, say};
+use super::upgrade::UpgradeState;
+use super::{
+    FRONT_SETTLED_AFTER, MAX_FRONT_RESTART_PAUSE, MAX_MESSAGES_PER_TURN, Master, MasterState,
+    print_message, reload,
+};
 use crate::exit;
-use crate::link::{Received, ToFront, ToMaster, read_text};
+use crate::process_channel::{ReceiveOutcome, ToFront, ToMaster, read_text};
 
 impl Master {
-    pub(super) fn front_is_gone(&mut self, how: &str, well: bool) {
+    pub(super) fn handle_front_exit(&mut self, how: &str, well: bool) {
         let Some(front) = self.front.take() else {
             return;
         };
-        let asked = std::mem::take(&mut self.questions).into_values();
-        let early = std::mem::take(&mut self.early).into_iter();
+        let asked = std::mem::take(&mut self.front_requests).into_values();
+        let early = std::mem::take(&mut self.early_requests).into_iter();
         let askers = asked
             .map(|(asker, _)| asker)
             .chain(early.map(|(_, asker)| asker));
         askers.for_each(|asker| asker.refuse("the front has ended"));
-        self.unnoted.front_is_gone();
+        self.unconfirmed_writes.requeue_sent();
         if matches!(
             self.upgrade,
-            Upgrade::HandingOver { .. } | Upgrade::Leaving { .. }
+            UpgradeState::HandingOver { .. } | UpgradeState::Leaving { .. }
         ) {
             self.end_upgrade(&[format!("the front ended: {how}")]);
         }
         match self.state {
-            State::Stopping { .. } => {
-                self.ended = Some(if well { exit::done() } else { exit::failed() });
+            MasterState::Stopping { .. } => {
+                self.exit_code = Some(if well { exit::done() } else { exit::failed() });
             }
-            State::Starting if self.predecessors.is_empty() => {
+            MasterState::Starting if self.predecessors.is_empty() => {
                 if !front.refused {
-                    say(format!(
+                    print_message(format!(
                         "FrontDied: the front ended during its start: {how}"
                     ));
                 }
-                self.ended = Some(exit::failed());
+                self.exit_code = Some(exit::failed());
             }
-            State::Starting | State::Serving | State::Restarting { .. } => {
+            MasterState::Starting | MasterState::Serving | MasterState::Restarting { .. } => {
                 self.abandon_reload(&format!("the front ended: {how}"));
-                if front.since.elapsed() >= SETTLED {
+                if front.since.elapsed() >= FRONT_SETTLED_AFTER {
                     self.crashes = 0;
                 }
                 self.crashes += 1;
                 self.plan_restart();
-                say(format!(
+                print_message(format!(
                     "FrontDied: the front ended ({how}) and is started again"
                 ));
             }
@@ -57,10 +60,10 @@ impl Master {
     pub(super) fn plan_restart(&mut self) {
         let pause = match self.crashes {
             0 | 1 => Duration::ZERO,
-            n => (Duration::from_millis(50) * (1 << n.min(8))).min(LONGEST_PAUSE),
+            n => (Duration::from_millis(50) * (1 << n.min(8))).min(MAX_FRONT_RESTART_PAUSE),
         };
         let at = Instant::now() + pause;
-        self.state = State::Restarting { at };
+        self.state = MasterState::Restarting { at };
     }
 
     pub(super) fn start_front(&mut self) -> io::Result<()> {
@@ -80,23 +83,23 @@ impl Master {
             !self.predecessors.is_empty(),
         )?;
         self.front = Some(front);
-        if matches!(self.state, State::Restarting { .. }) {
+        if matches!(self.state, MasterState::Restarting { .. }) {
             self.state = match self.upgrade.is_taking_over() {
-                true => State::Starting,
-                false => State::Serving,
+                true => MasterState::Starting,
+                false => MasterState::Serving,
             };
         }
         Ok(())
     }
 
-    pub(super) fn hear_front(&mut self) {
-        for _ in 0..MESSAGES {
+    pub(super) fn receive_from_front(&mut self) {
+        for _ in 0..MAX_MESSAGES_PER_TURN {
             let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
                 return;
             };
             match front.link.receive_now::<ToMaster>() {
-                Received::Nothing => return,
-                Received::Closed => {
+                ReceiveOutcome::Nothing => return,
+                ReceiveOutcome::Closed => {
                     // The front is exiting or misbehaves. SIGCHLD follows when it has exited.
                     if let Some(front) = &mut self.front {
                         front.hung_up = true;
@@ -104,12 +107,12 @@ impl Master {
                     }
                     return;
                 }
-                Received::Message(message, fds) => self.front_says(message, fds),
+                ReceiveOutcome::Message(message, fds) => self.handle_front_message(message, fds),
             }
         }
     }
 
-    fn front_says(&mut self, message: ToMaster, mut fds: Vec<OwnedFd>) {
+    fn handle_front_message(&mut self, message: ToMaster, mut fds: Vec<OwnedFd>) {
         match message {
             ToMaster::Launch {
                 id,
@@ -135,27 +138,27 @@ impl Master {
                             .send_now(&ToFront::NotLaunched { id, message }, &[])
                     }
                 };
-                self.front_must_hear(sent);
+                self.kill_front_if_unsent(sent);
             }
-            ToMaster::Serving { generation } => self.serving(generation),
+            ToMaster::Serving { generation } => self.handle_serving(generation),
             ToMaster::Refused { generation } => {
                 let text = fds.pop().map(read_text);
                 let text = match text {
                     Some(Ok(text)) => text,
                     _ => "the front gave no reason".to_owned(),
                 };
-                self.refused(generation, &text);
+                self.handle_refused(generation, &text);
             }
-            ToMaster::Wanted { name, client } => self.ordered.wanted(name, client),
-            ToMaster::Answering { number } => self.ordered.answering(number),
+            ToMaster::Wanted { name, client } => self.ordered.report_uncovered_name(name, client),
+            ToMaster::Answering { number } => self.ordered.report_challenges_served(number),
             ToMaster::Status { id } => {
-                if let Some(origin) = self.unnoted.noted(id) {
+                if let Some(origin) = self.unconfirmed_writes.take_confirmed(id) {
                     if let Some((pid, number)) = origin {
-                        self.predecessors.noted(pid, number);
+                        self.predecessors.confirm(pid, number);
                     }
                     return;
                 }
-                if let Some((asker, _)) = self.questions.remove(&id) {
+                if let Some((asker, _)) = self.front_requests.remove(&id) {
                     match fds.pop().map(read_text) {
                         Some(Ok(text)) => asker.status(
                             &text,
@@ -170,7 +173,7 @@ impl Master {
             ToMaster::Pulse { number, threads } => {
                 let watch = self.front.as_mut().and_then(|front| front.watch.as_mut());
                 if let Some(watch) = watch {
-                    watch.heard(number, &threads);
+                    watch.handle_pulse(number, &threads);
                 }
             }
             ToMaster::HandedOver => self.handed_over(),
@@ -178,15 +181,15 @@ impl Master {
             ToMaster::Purged { .. } => {}
             ToMaster::Waiting { text } => {
                 if self.is_stopping() {
-                    say(text);
+                    print_message(text);
                 }
             }
         }
     }
 
     /// Forwards the messages of the process that orders certificates to the front.
-    pub(super) fn hear_of_certificates(&mut self) {
-        let news = self.ordered.hear();
+    pub(super) fn receive_from_certificates(&mut self) {
+        let news = self.ordered.receive();
         let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
             // The next front receives them at its start.
             return;
@@ -206,12 +209,12 @@ impl Master {
             let ordered = self.ordered.certificates();
             sent = sent.and(self.keys.replace_ordered(&front.link, ordered));
         }
-        self.front_must_hear(sent);
+        self.kill_front_if_unsent(sent);
     }
 
     /// Forwards the messages of the process that runs jobs to the front.
-    pub(super) fn hear_of_jobs(&mut self) {
-        let news = self.jobs.hear(&mut self.unnoted);
+    pub(super) fn receive_from_jobs(&mut self) {
+        let news = self.jobs.receive(&mut self.unconfirmed_writes);
         let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
             // The next front receives them at its start.
             return;
@@ -220,28 +223,28 @@ impl Master {
             true => self.jobs.send_status(&front.link),
             false => Ok(()),
         };
-        self.front_must_hear(sent);
-        self.send_unnoted();
+        self.kill_front_if_unsent(sent);
+        self.send_unconfirmed_writes();
     }
 
     /// Makes the front apply the writes of other processes once it serves. Before that it has no page cache.
-    pub(super) fn send_unnoted(&mut self) {
+    pub(super) fn send_unconfirmed_writes(&mut self) {
         let serving = |front: &&FrontProcess| front.watch.is_some() && !front.hung_up;
         let Some(front) = self.front.as_ref().filter(serving) else {
             return;
         };
-        let next = &mut self.next_question;
-        let sent = self.unnoted.send(&front.link, || {
+        let next = &mut self.last_request_id;
+        let sent = self.unconfirmed_writes.send(&front.link, || {
             *next += 1;
             *next
         });
-        self.front_must_hear(sent);
+        self.kill_front_if_unsent(sent);
     }
 
     /// Kills the front if a message could not be sent, because it is of no use then.
-    pub(super) fn front_must_hear(&mut self, sent: io::Result<()>) {
+    pub(super) fn kill_front_if_unsent(&mut self, sent: io::Result<()>) {
         if let Err(error) = sent {
-            say(format!(
+            print_message(format!(
                 "FrontUnresponsive: the front takes no messages ({error}); it is killed"
             ));
             if let Some(front) = &mut self.front {

@@ -9,22 +9,24 @@ use std::time::{Duration, Instant};
 use howdah_server::admin::jobs::JobStatus;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::control::Asker;
+use super::control::ControlClient;
 use super::process::kill;
-use super::restart::Restart;
-use super::unnoted::Unnoted;
-use super::{reload, say};
+use super::restart::RestartPlan;
+use super::unconfirmed_writes::UnconfirmedWrites;
+use super::{print_message, reload};
 use crate::child;
 use crate::config;
-use crate::jobs::settings::{JobCommand, Settings};
-use crate::link::{FromJobs, Link, Received, ToFront, ToJobs, read_text, text_file};
+use crate::jobs::settings::{JobControlCommand, JobRunnerSettings};
+use crate::process_channel::{
+    FromJobs, ProcessChannel, ReceiveOutcome, ToFront, ToJobs, read_text, text_file,
+};
 
 /// The maximum number of messages that are received in one turn.
-const MESSAGES: usize = 64;
+const MAX_MESSAGES_PER_TURN: usize = 64;
 
-struct Process {
+struct JobRunnerProcess {
     pid: i32,
-    link: Link,
+    link: ProcessChannel,
     since: Instant,
     /// Whether the process has closed the channel. SIGCHLD follows when it has exited.
     hung_up: bool,
@@ -33,27 +35,27 @@ struct Process {
 /// The process that runs background jobs, and its last status.
 #[derive(Default)]
 pub struct BackgroundJobs {
-    settings: Option<Settings>,
-    process: Option<Process>,
-    restart: Restart,
+    settings: Option<JobRunnerSettings>,
+    process: Option<JobRunnerProcess>,
+    restart: RestartPlan,
     /// Whether the server is stopping, so the process is not started again.
     stopping: bool,
     status: Vec<JobStatus>,
-    askers: BTreeMap<u64, Asker>,
+    clients: BTreeMap<u64, ControlClient>,
     next_id: u64,
     /// Whether the process belongs to the program before an upgrade. It stops its jobs, and then another process is
     /// started.
-    is_former: bool,
+    is_predecessor: bool,
 }
 
 impl BackgroundJobs {
     /// Runs these jobs from now on, with new code. Without jobs, the process stops those it has.
-    pub fn assign(&mut self, settings: Settings, log: &config::Settings) {
+    pub fn assign(&mut self, settings: JobRunnerSettings, log: &config::ServeSettings) {
         let none = settings.jobs.is_empty();
         self.settings = Some(settings);
         match &self.process {
             // Another process is started when this one has exited.
-            Some(_) if self.is_former => {}
+            Some(_) if self.is_predecessor => {}
             // It stops the jobs that are running.
             Some(_) => self.send_settings(log),
             None if none => {}
@@ -61,11 +63,11 @@ impl BackgroundJobs {
         }
     }
 
-    fn start(&mut self, log: &config::Settings) {
+    fn start(&mut self, log: &config::ServeSettings) {
         self.restart.cancel();
         match child::execute("jobs") {
             Ok((pid, link)) => {
-                self.process = Some(Process {
+                self.process = Some(JobRunnerProcess {
                     pid,
                     link,
                     since: Instant::now(),
@@ -74,7 +76,7 @@ impl BackgroundJobs {
                 self.send_settings(log);
             }
             Err(error) => {
-                say(format!(
+                print_message(format!(
                     "JobsNotStarted: cannot start the process that runs jobs: {error}"
                 ));
                 self.restart.plan(None);
@@ -82,7 +84,7 @@ impl BackgroundJobs {
         }
     }
 
-    fn send_settings(&mut self, log: &config::Settings) {
+    fn send_settings(&mut self, log: &config::ServeSettings) {
         let (Some(process), Some(settings)) = (&self.process, &self.settings) else {
             return;
         };
@@ -93,13 +95,13 @@ impl BackgroundJobs {
             fds.extend(file.as_ref().map(AsFd::as_fd));
             process.link.send_now(&ToJobs::Settings, &fds)
         };
-        self.must_hear(send());
+        self.kill_if_unsent(send());
     }
 
     /// Kills the process if a message could not be sent, because it is of no use then.
-    fn must_hear(&self, sent: io::Result<()>) {
+    fn kill_if_unsent(&self, sent: io::Result<()>) {
         if let (Err(error), Some(process)) = (sent, &self.process) {
-            say(format!(
+            print_message(format!(
                 "JobsDied: the process that runs jobs takes no messages ({error}); it is killed"
             ));
             kill(process.pid);
@@ -107,12 +109,12 @@ impl BackgroundJobs {
     }
 
     /// Continues with the process of the program before an upgrade. Its jobs must end within this time.
-    pub fn adopt(&mut self, pid: i32, link: Link, limit: Duration) {
+    pub fn adopt(&mut self, pid: i32, link: ProcessChannel, limit: Duration) {
         let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         // A process that accepts no messages has exited, or is about to.
         let _ = link.send_now(&ToJobs::Stop { limit }, &[]);
-        self.is_former = true;
-        self.process = Some(Process {
+        self.is_predecessor = true;
+        self.process = Some(JobRunnerProcess {
             pid,
             link,
             since: Instant::now(),
@@ -121,7 +123,7 @@ impl BackgroundJobs {
     }
 
     /// Returns the process id and the channel.
-    pub fn process(&self) -> Option<(i32, &Link)> {
+    pub fn process(&self) -> Option<(i32, &ProcessChannel)> {
         self.process
             .as_ref()
             .map(|process| (process.pid, &process.link))
@@ -134,12 +136,12 @@ impl BackgroundJobs {
     }
 
     /// Returns when the process is started again.
-    pub fn wake(&self) -> Option<Instant> {
-        self.restart.wake()
+    pub fn next_start(&self) -> Option<Instant> {
+        self.restart.due_at()
     }
 
     /// Starts the process again when that is due.
-    pub fn act(&mut self, now: Instant, log: &config::Settings) {
+    pub fn restart_if_due(&mut self, now: Instant, log: &config::ServeSettings) {
         if self.restart.is_due(now) {
             self.start(log);
         }
@@ -149,7 +151,7 @@ impl BackgroundJobs {
     pub fn reopen(&self, file: Option<BorrowedFd<'_>>) {
         if let (Some(process), Some(file)) = (&self.process, file) {
             let sent = process.link.send_now(&ToJobs::Reopen, &[file]);
-            self.must_hear(sent);
+            self.kill_if_unsent(sent);
         }
     }
 
@@ -166,16 +168,16 @@ impl BackgroundJobs {
             }
         }
         self.status.clear();
-        for asker in std::mem::take(&mut self.askers).into_values() {
+        for asker in std::mem::take(&mut self.clients).into_values() {
             asker.refuse("JobsDied: the process that runs jobs has ended");
         }
         let has_jobs = self.settings.as_ref().is_some_and(|s| !s.jobs.is_empty());
-        let is_former = std::mem::take(&mut self.is_former);
+        let is_former = std::mem::take(&mut self.is_predecessor);
         if has_jobs && !self.stopping && is_former {
             self.restart.plan_now();
         } else if has_jobs && !self.stopping {
             self.restart.plan(Some(process.since));
-            say(format!(
+            print_message(format!(
                 "JobsDied: the process that runs jobs ended ({how}), and its jobs with it; it is started again"
             ));
         }
@@ -184,23 +186,30 @@ impl BackgroundJobs {
 
     /// Receives the messages of the process. The writes of jobs are put into `unnoted`. Returns whether the front must
     /// be sent a new status of the jobs.
-    pub fn hear(&mut self, unnoted: &mut Unnoted) -> bool {
+    pub fn receive(&mut self, unnoted: &mut UnconfirmedWrites) -> bool {
         let mut news = false;
-        for _ in 0..MESSAGES {
+        for _ in 0..MAX_MESSAGES_PER_TURN {
             let Some(process) = self.process.as_mut().filter(|process| !process.hung_up) else {
                 break;
             };
             match process.link.receive_now::<FromJobs>() {
-                Received::Nothing => break,
+                ReceiveOutcome::Nothing => break,
                 // The process is exiting; SIGCHLD follows.
-                Received::Closed => process.hung_up = true,
-                Received::Message(message, fds) => news |= self.take(message, fds, unnoted),
+                ReceiveOutcome::Closed => process.hung_up = true,
+                ReceiveOutcome::Message(message, fds) => {
+                    news |= self.handle_message(message, fds, unnoted)
+                }
             }
         }
         news
     }
 
-    fn take(&mut self, message: FromJobs, fds: Vec<OwnedFd>, unnoted: &mut Unnoted) -> bool {
+    fn handle_message(
+        &mut self,
+        message: FromJobs,
+        fds: Vec<OwnedFd>,
+        unnoted: &mut UnconfirmedWrites,
+    ) -> bool {
         let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
         let text = text.unwrap_or_default();
         match message {
@@ -208,11 +217,11 @@ impl BackgroundJobs {
                 self.status = serde_json::from_str(&text).unwrap_or_default();
                 return true;
             }
-            FromJobs::Wrote { ask } => unnoted.job_wrote(ask),
+            FromJobs::Wrote { ask } => unnoted.add_job_write(ask),
             FromJobs::Done { id, ok } => {
-                if let Some(asker) = self.askers.remove(&id) {
+                if let Some(asker) = self.clients.remove(&id) {
                     match ok {
-                        true => asker.done(&text, &[]),
+                        true => asker.succeed(&text, &[]),
                         false => asker.refuse(&text),
                     }
                 }
@@ -227,13 +236,13 @@ impl BackgroundJobs {
     }
 
     /// Sends the front the status of the jobs.
-    pub fn send_status(&self, front: &Link) -> io::Result<()> {
+    pub fn send_status(&self, front: &ProcessChannel) -> io::Result<()> {
         let text = text_file(&serde_json::to_string(&self.status)?)?;
         front.send_now(&ToFront::Jobs, &[text.as_fd()])
     }
 
     /// Forwards a command of an administrator.
-    pub fn command(&mut self, command: JobCommand, asker: Asker) {
+    pub fn command(&mut self, command: JobControlCommand, asker: ControlClient) {
         let Some(process) = &self.process else {
             let has_jobs = self.settings.as_ref().is_some_and(|s| !s.jobs.is_empty());
             return asker.refuse(match has_jobs {
@@ -244,8 +253,8 @@ impl BackgroundJobs {
         self.next_id += 1;
         let id = self.next_id;
         let sent = process.link.send_now(&ToJobs::Command { id, command }, &[]);
-        self.askers.insert(id, asker);
-        self.must_hear(sent);
+        self.clients.insert(id, asker);
+        self.kill_if_unsent(sent);
     }
 
     /// Asks all jobs to end within this time. Then the process exits.
@@ -260,7 +269,7 @@ impl BackgroundJobs {
     }
 
     /// Returns whether the process exists.
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.process.is_some()
     }
 

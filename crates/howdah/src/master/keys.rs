@@ -9,27 +9,27 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use howdah_http::tls::client_certificate::ClientAuthority;
-use howdah_http::tls::tickets::{KEY, LIFETIME};
+use howdah_http::tls::tickets::{KEY_BYTES, TICKET_LIFETIME_SECONDS};
 use howdah_os::files::FileStamp;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::say;
-use crate::config::Settings;
+use super::print_message;
+use crate::config::ServeSettings;
 use crate::config::tls::{CertificateFiles, LoadedCertificate};
-use crate::link::{Keys, Link, ToFront, text_file};
+use crate::process_channel::{ProcessChannel, TlsSecrets, ToFront, text_file};
 
 /// How often the files are checked.
-const LOOK: Duration = Duration::from_secs(10);
-/// How often a new key for tickets is made. [`KEPT`] is the number of keys in use; a ticket is valid while its key is
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a new key for tickets is made. [`MAX_TICKET_KEYS`] is the number of keys in use; a ticket is valid while its key is
 /// among them.
-const ROTATE: Duration = Duration::from_secs(LIFETIME as u64 / 2);
-const KEPT: usize = 3;
+const TICKET_KEY_INTERVAL: Duration = Duration::from_secs(TICKET_LIFETIME_SECONDS as u64 / 2);
+const MAX_TICKET_KEYS: usize = 3;
 /// How often the log names certificates that expire soon.
-const WARN: Duration = Duration::from_secs(24 * 3600);
+const WARNING_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// A certificate in use.
 #[derive(Clone)]
-struct InUse {
+struct CertificateInUse {
     files: CertificateFiles,
     /// The stamps of the files when they were last read.
     stamps: [Option<FileStamp>; 2],
@@ -39,18 +39,18 @@ struct InUse {
 /// The certificates and keys that the front needs for TLS.
 pub struct KeyStore {
     /// The keys for tickets that were made here.
-    tickets: Vec<[u8; KEY]>,
-    rotate: Instant,
-    look: Instant,
-    warn: Instant,
-    certificates: Vec<InUse>,
+    tickets: Vec<[u8; KEY_BYTES]>,
+    next_ticket_key: Instant,
+    next_check: Instant,
+    next_warning: Instant,
+    certificates: Vec<CertificateInUse>,
     /// The ordered certificates: chain and key, in PEM.
     ordered: Vec<(String, String)>,
     /// Whether a listener uses TLS.
-    needed: bool,
+    uses_tls: bool,
     client_authority: Option<ClientAuthority>,
     /// The keys of `tls.ticket_keys`, with the stamp of the file.
-    shared_tickets: Option<(Option<FileStamp>, Vec<[u8; KEY]>)>,
+    shared_tickets: Option<(Option<FileStamp>, Vec<[u8; KEY_BYTES]>)>,
 }
 
 impl KeyStore {
@@ -61,12 +61,12 @@ impl KeyStore {
     pub fn new(now: Instant) -> io::Result<KeyStore> {
         Ok(KeyStore {
             tickets: vec![ticket_key()?],
-            rotate: now + ROTATE,
-            look: now + LOOK,
-            warn: now + WARN,
+            next_ticket_key: now + TICKET_KEY_INTERVAL,
+            next_check: now + CHECK_INTERVAL,
+            next_warning: now + WARNING_INTERVAL,
             certificates: Vec::new(),
             ordered: Vec::new(),
-            needed: false,
+            uses_tls: false,
             client_authority: None,
             shared_tickets: None,
         })
@@ -79,13 +79,13 @@ impl KeyStore {
     /// Fails if a file that is needed for the first time cannot be used, or if the front cannot be reached.
     pub fn send(
         &mut self,
-        link: &Link,
-        settings: &Settings,
+        link: &ProcessChannel,
+        settings: &ServeSettings,
         ordered: &[(String, String)],
     ) -> io::Result<()> {
         self.ordered = ordered.to_vec();
-        self.needed = settings.listen.iter().any(|listen| listen.tls);
-        if !self.needed {
+        self.uses_tls = settings.listen.iter().any(|listen| listen.tls);
+        if !self.uses_tls {
             self.certificates.clear();
             return Ok(());
         }
@@ -97,14 +97,16 @@ impl KeyStore {
         match settings.tls.client_authority() {
             Ok(authority) => self.client_authority = authority,
             Err(why) if self.client_authority.is_some() => {
-                say(format!(
+                print_message(format!(
                     "CertificateUnreadable: client_ca: {why}; the former stays in use"
                 ));
             }
             Err(why) => return Err(io::Error::other(why)),
         }
         match self.read_shared_tickets(settings) {
-            Err(why) if self.shared_tickets.is_some() => say(format!("ticket_keys: {why}")),
+            Err(why) if self.shared_tickets.is_some() => {
+                print_message(format!("ticket_keys: {why}"))
+            }
             other => drop(other?),
         }
         self.transmit(link)
@@ -114,32 +116,36 @@ impl KeyStore {
     ///
     /// # Errors
     /// Fails if the front cannot be reached.
-    pub fn replace_ordered(&mut self, link: &Link, ordered: &[(String, String)]) -> io::Result<()> {
+    pub fn replace_ordered(
+        &mut self,
+        link: &ProcessChannel,
+        ordered: &[(String, String)],
+    ) -> io::Result<()> {
         self.ordered = ordered.to_vec();
-        match self.needed {
+        match self.uses_tls {
             true => self.transmit(link),
             false => Ok(()),
         }
     }
 
     /// Returns when the files are checked next; `None` without TLS.
-    pub fn next(&self) -> Option<Instant> {
-        self.needed.then_some(self.look)
+    pub fn next_check(&self) -> Option<Instant> {
+        self.uses_tls.then_some(self.next_check)
     }
 
     /// Checks the files if that is due, and sends what has changed.
-    pub fn refresh(&mut self, link: &Link, settings: &Settings, now: Instant) {
-        if !self.needed || now < self.look {
+    pub fn refresh(&mut self, link: &ProcessChannel, settings: &ServeSettings, now: Instant) {
+        if !self.uses_tls || now < self.next_check {
             return;
         }
-        self.look = now + LOOK;
+        self.next_check = now + CHECK_INTERVAL;
         let mut changed = false;
-        if now >= self.rotate
+        if now >= self.next_ticket_key
             && let Ok(key) = ticket_key()
         {
-            self.rotate = now + ROTATE;
+            self.next_ticket_key = now + TICKET_KEY_INTERVAL;
             self.tickets.insert(0, key);
-            self.tickets.truncate(KEPT);
+            self.tickets.truncate(MAX_TICKET_KEYS);
             changed = true;
         }
         for at in 0..self.certificates.len() {
@@ -155,23 +161,23 @@ impl KeyStore {
         }
         match self.read_shared_tickets(settings) {
             Ok(new) => changed |= new,
-            Err(why) => say(format!("ticket_keys: {why}")),
+            Err(why) => print_message(format!("ticket_keys: {why}")),
         }
-        if now >= self.warn {
-            self.warn = now + WARN;
+        if now >= self.next_warning {
+            self.next_warning = now + WARNING_INTERVAL;
             for known in &self.certificates {
                 if let Some(warning) = known.loaded.warning() {
-                    say(format!("{}: {warning}", known.files.file.display()));
+                    print_message(format!("{}: {warning}", known.files.file.display()));
                 }
             }
         }
         if changed && let Err(why) = self.transmit(link) {
-            say(format!("cannot send keys to the front: {why}"));
+            print_message(format!("cannot send keys to the front: {why}"));
         }
     }
 
     /// Returns the certificate in these files as it is now, or as it was when it could last be used.
-    fn certificate(&self, files: &CertificateFiles) -> io::Result<InUse> {
+    fn certificate(&self, files: &CertificateFiles) -> io::Result<CertificateInUse> {
         let former = self.certificates.iter().find(|known| known.files == *files);
         // The stamps are taken before the files are read, so a change in between is noticed at the next check.
         let stamps = stamps(files);
@@ -181,12 +187,12 @@ impl KeyStore {
         match (files.load(), former) {
             (Ok(loaded), _) => {
                 if former.is_some() {
-                    say(format!(
+                    print_message(format!(
                         "uses the new certificate in {}",
                         files.file.display()
                     ));
                 }
-                Ok(InUse {
+                Ok(CertificateInUse {
                     files: files.clone(),
                     stamps,
                     loaded,
@@ -194,10 +200,10 @@ impl KeyStore {
             }
             (Err((path, why)), Some(former)) => {
                 let (name, path) = (why.name(), path.display());
-                say(format!(
+                print_message(format!(
                     "{name}: {path}: {why}; the former certificate stays in use"
                 ));
-                Ok(InUse {
+                Ok(CertificateInUse {
                     stamps,
                     ..former.clone()
                 })
@@ -210,7 +216,7 @@ impl KeyStore {
     }
 
     /// Reads `tls.ticket_keys` if the file has changed. Returns whether there are new keys.
-    fn read_shared_tickets(&mut self, settings: &Settings) -> io::Result<bool> {
+    fn read_shared_tickets(&mut self, settings: &ServeSettings) -> io::Result<bool> {
         let Some(path) = &settings.tls.ticket_keys else {
             return Ok(self.shared_tickets.take().is_some());
         };
@@ -235,18 +241,19 @@ impl KeyStore {
         }
     }
 
-    fn transmit(&self, link: &Link) -> io::Result<()> {
+    fn transmit(&self, link: &ProcessChannel) -> io::Result<()> {
         let tickets = match &self.shared_tickets {
             Some((_, keys)) => keys,
             None => &self.tickets,
         };
-        let pair = |known: &InUse| (known.loaded.chain.clone(), known.loaded.key.clone());
+        let pair =
+            |known: &CertificateInUse| (known.loaded.chain.clone(), known.loaded.key.clone());
         let authority = self.client_authority.as_ref().map(|authority| {
             let text = String::from_utf8_lossy(&authority.certificates).into_owned();
             (text, authority.required)
         });
         let files = self.certificates.iter().map(pair);
-        let keys = Keys {
+        let keys = TlsSecrets {
             certificates: files.chain(self.ordered.iter().cloned()).collect(),
             client_authority: authority,
             tickets: tickets.iter().map(|key| key.to_vec()).collect(),
@@ -260,10 +267,10 @@ fn stamps(files: &CertificateFiles) -> [Option<FileStamp>; 2] {
     [FileStamp::of(&files.file), FileStamp::of(&files.key)]
 }
 
-fn ticket_key() -> io::Result<[u8; KEY]> {
-    let mut key = [0; KEY];
+fn ticket_key() -> io::Result<[u8; KEY_BYTES]> {
+    let mut key = [0; KEY_BYTES];
     let mut filled = 0;
-    while filled < KEY {
+    while filled < KEY_BYTES {
         filled += getrandom(&mut key[filled..], GetRandomFlags::empty())?;
     }
     Ok(key)

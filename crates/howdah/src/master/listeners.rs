@@ -9,17 +9,17 @@ use std::rc::Rc;
 use howdah_http::listener::{BindError, ListenAddress, bind_sockets, bind_udp_sockets};
 use serde::{Deserialize, Serialize};
 
-use super::inherited::{InheritedSockets, Passed};
 use super::process::holder_of;
 use super::safe_path;
-use crate::config::Listen;
-use crate::link::MAX_DESCRIPTORS;
+use super::service_manager_sockets::{InheritedSockets, ListenSockets};
+use crate::config::ListenSettings;
+use crate::process_channel::MAX_DESCRIPTORS;
 use crate::sys;
 
 /// A bound address.
 #[derive(Clone, Debug)]
-struct Bound {
-    listen: Listen,
+struct BoundListener {
+    listen: ListenSettings,
     sockets: Rc<Vec<OwnedFd>>,
     /// The UDP sockets for HTTP/3.
     udp: Option<Rc<Vec<OwnedFd>>>,
@@ -38,12 +38,12 @@ struct SocketFile {
 impl SocketFile {
     /// Returns the owner and mode that `listen` names. If it names none, the file belongs to `owner` (user and group),
     /// as php-fpm's sockets belong to the pool's user. Returns `None` for TCP.
-    fn of(listen: &Listen, owner: Option<(u32, u32)>) -> Option<SocketFile> {
+    fn of(listen: &ListenSettings, owner: Option<(u32, u32)>) -> Option<SocketFile> {
         let ListenAddress::Unix { path, mode } = &listen.address else {
             return None;
         };
-        let user = listen.owner.as_ref().and_then(|name| sys::user(name));
-        let group = listen.group.as_ref().and_then(|name| sys::group(name));
+        let user = listen.owner.as_ref().and_then(|name| sys::find_user(name));
+        let group = listen.group.as_ref().and_then(|name| sys::find_group(name));
         Some(SocketFile {
             path: path.clone(),
             user: user
@@ -55,7 +55,7 @@ impl SocketFile {
     }
 
     /// Sets the owner and the mode of the file.
-    fn settle(&self) -> Result<(), String> {
+    fn apply(&self) -> Result<(), String> {
         let SocketFile {
             path,
             user,
@@ -87,8 +87,8 @@ pub struct InheritedListener {
 
 /// All listeners, in the order of the configuration.
 #[derive(Clone, Debug)]
-pub struct Listeners {
-    bound: Vec<Bound>,
+pub struct BoundListeners {
+    bound: Vec<BoundListener>,
     /// Whether a front before an upgrade still uses the UDP sockets. Another front would receive datagrams of its
     /// connections.
     udp_is_in_use: bool,
@@ -96,16 +96,16 @@ pub struct Listeners {
     inherited: Option<Rc<InheritedSockets>>,
 }
 
-impl Listeners {
+impl BoundListeners {
     /// Binds all addresses, with one socket for each thread, or takes all sockets from the inherited ones. `before`
     /// holds the sockets that the program before an upgrade had bound; they stay if they are still configured.
     pub fn bind(
         inherited: Option<InheritedSockets>,
         before: Vec<(InheritedListener, Vec<OwnedFd>, Vec<OwnedFd>)>,
-        listen: &[Listen],
+        listen: &[ListenSettings],
         threads: u32,
         owner: Option<(u32, u32)>,
-    ) -> Result<Listeners, String> {
+    ) -> Result<BoundListeners, String> {
         let bound = before.into_iter().filter_map(|(listener, sockets, udp)| {
             let file = listener.unix.clone().map(|path| SocketFile {
                 path,
@@ -117,27 +117,29 @@ impl Listeners {
                 .unix
                 .map(|path| ListenAddress::Unix { path, mode: 0 });
             let address = listener.tcp.map(ListenAddress::Tcp).or(unix)?;
-            Some(Bound {
-                listen: Listen::at(address),
+            Some(BoundListener {
+                listen: ListenSettings::at(address),
                 sockets: Rc::new(sockets),
                 udp: (!udp.is_empty()).then(|| Rc::new(udp)),
                 file,
             })
         });
-        let before = Listeners {
+        let before = BoundListeners {
             bound: bound.collect(),
             udp_is_in_use: false,
             inherited: inherited.map(Rc::new),
         };
         let now = before.rebind(listen, threads, owner)?;
         now.remove_files_not_in(&before, true);
-        now.settle_files(&before).into_iter().for_each(super::say);
+        now.apply_socket_files(&before)
+            .into_iter()
+            .for_each(super::print_message);
         Ok(now)
     }
 
     /// Returns the sockets that the program after an upgrade continues with. Their descriptors are added to `kept`,
     /// together with those that a service manager has passed, which the next program takes as this one did.
-    pub fn leave<'a>(&'a self, kept: &mut Vec<BorrowedFd<'a>>) -> Vec<InheritedListener> {
+    pub fn inheritance<'a>(&'a self, kept: &mut Vec<BorrowedFd<'a>>) -> Vec<InheritedListener> {
         let passed = self.inherited.as_ref();
         kept.extend(passed.iter().flat_map(|inherited| inherited.sockets()));
         let ours = self
@@ -161,7 +163,7 @@ impl Listeners {
     }
 
     /// Returns whether a service manager keeps the sockets open after this process has exited.
-    pub fn outlive_us(&self) -> bool {
+    pub fn outlive_process(&self) -> bool {
         self.inherited.is_some()
     }
 
@@ -178,14 +180,14 @@ impl Listeners {
     }
 
     /// Returns the listeners of a new configuration. Sockets of addresses that have not changed are reused; their files
-    /// stay as they are until [`Listeners::settle_files`]. Files of unix sockets get this owner (user and group) unless
+    /// stay as they are until [`BoundListeners::apply_socket_files`]. Files of unix sockets get this owner (user and group) unless
     /// they name their own.
     pub fn rebind(
         &self,
-        listen: &[Listen],
+        listen: &[ListenSettings],
         threads: u32,
         owner: Option<(u32, u32)>,
-    ) -> Result<Listeners, String> {
+    ) -> Result<BoundListeners, String> {
         // The configuration's text and two logs are sent in the same message.
         let http3 = listen.iter().filter(|listen| listen.http3).count();
         if (listen.len() + http3) * threads as usize > MAX_DESCRIPTORS - 3 {
@@ -195,23 +197,23 @@ impl Listeners {
                 MAX_DESCRIPTORS - 3
             ));
         }
-        let sites: Vec<&Listen> = listen.iter().filter(|listen| !listen.status).collect();
+        let sites: Vec<&ListenSettings> = listen.iter().filter(|listen| !listen.status).collect();
         let passed = match &self.inherited {
             Some(inherited) => inherited.assign(&sites)?,
             None => Vec::new(),
         };
         let mut passed = passed.into_iter();
-        let mut old: Vec<&Bound> = self.bound.iter().collect();
-        let mut next = Listeners {
+        let mut old: Vec<&BoundListener> = self.bound.iter().collect();
+        let mut next = BoundListeners {
             bound: Vec::new(),
             udp_is_in_use: self.udp_is_in_use,
             inherited: self.inherited.clone(),
         };
         for listen in listen {
             if !listen.status
-                && let Some(Passed { stream, udp }) = passed.next()
+                && let Some(ListenSockets { stream, udp }) = passed.next()
             {
-                next.bound.push(Bound {
+                next.bound.push(BoundListener {
                     listen: listen.clone(),
                     sockets: stream,
                     udp,
@@ -221,7 +223,7 @@ impl Listeners {
                 continue;
             }
             // PROXY headers and the owner of the file do not matter for the socket itself.
-            let same = |b: &&Bound| b.listen.address.is_same_place(&listen.address);
+            let same = |b: &&BoundListener| b.listen.address.conflicts_with(&listen.address);
             let kept = old.iter().position(same);
             let file = SocketFile::of(listen, owner);
             let sockets = match kept.map(|at| old.remove(at)) {
@@ -244,10 +246,10 @@ impl Listeners {
                 Ok(bound) => bound,
                 Err(error) => {
                     next.remove_files_not_in(self, false);
-                    return Err(told(&error));
+                    return Err(bind_error_text(&error));
                 }
             };
-            next.bound.push(Bound {
+            next.bound.push(BoundListener {
                 listen: listen.clone(),
                 sockets,
                 udp,
@@ -255,7 +257,7 @@ impl Listeners {
             });
             if kept.is_none()
                 && let Some(file) = file
-                && let Err(why) = file.settle()
+                && let Err(why) = file.apply()
             {
                 next.remove_files_not_in(self, false);
                 return Err(why);
@@ -265,16 +267,16 @@ impl Listeners {
     }
 
     /// Sets the owner and mode of files whose sockets were reused, where they differ from `before`. Returns the errors.
-    pub fn settle_files(&self, before: &Listeners) -> Vec<String> {
+    pub fn apply_socket_files(&self, before: &BoundListeners) -> Vec<String> {
         let kept = self.bound.iter().filter_map(|bound| {
-            let same = |old: &&Bound| Rc::ptr_eq(&old.sockets, &bound.sockets);
+            let same = |old: &&BoundListener| Rc::ptr_eq(&old.sockets, &bound.sockets);
             let old = before.bound.iter().find(same)?;
             bound
                 .file
                 .as_ref()
                 .filter(|file| Some(*file) != old.file.as_ref())
         });
-        kept.filter_map(|file| file.settle().err()).collect()
+        kept.filter_map(|file| file.apply().err()).collect()
     }
 
     /// Returns every socket, and the index of its `listen` entry.
@@ -289,22 +291,22 @@ impl Listeners {
         .unzip()
     }
 
-    fn address(bound: &Bound) -> Option<SocketAddr> {
+    fn address(bound: &BoundListener) -> Option<SocketAddr> {
         let name = rustix::net::getsockname(bound.sockets.first()?).ok()?;
         SocketAddr::try_from(name).ok()
     }
 
     /// Returns the addresses of the sites as URLs.
-    pub fn lines(&self) -> Vec<String> {
-        self.lines_of(false)
+    pub fn site_urls(&self) -> Vec<String> {
+        self.urls(false)
     }
 
     /// Returns the address of the listener for probes, status and metrics.
-    pub fn status_line(&self) -> Option<String> {
-        self.lines_of(true).pop()
+    pub fn status_url(&self) -> Option<String> {
+        self.urls(true).pop()
     }
 
-    fn lines_of(&self, status: bool) -> Vec<String> {
+    fn urls(&self, status: bool) -> Vec<String> {
         let each = self
             .bound
             .iter()
@@ -347,14 +349,14 @@ impl Listeners {
     }
 
     /// Removes the files of unix sockets that only one of the two has: ours, or those of `others` if `theirs` is true.
-    pub fn remove_files_not_in(&self, others: &Listeners, theirs: bool) {
+    pub fn remove_files_not_in(&self, others: &BoundListeners, theirs: bool) {
         let (from, kept) = if theirs {
             (others, self)
         } else {
             (self, others)
         };
         for bound in &from.bound {
-            let same = |other: &Bound| Rc::ptr_eq(&other.sockets, &bound.sockets);
+            let same = |other: &BoundListener| Rc::ptr_eq(&other.sockets, &bound.sockets);
             if !kept.bound.iter().any(same) {
                 remove_file(bound);
             }
@@ -371,14 +373,14 @@ fn bind_udp(tcp: &[OwnedFd], threads: u32) -> Result<Option<Rc<Vec<OwnedFd>>>, B
     }
 }
 
-fn remove_file(bound: &Bound) {
+fn remove_file(bound: &BoundListener) {
     if let Some(file) = &bound.file {
         // It does not matter if the file no longer exists.
         let _ = std::fs::remove_file(&file.path);
     }
 }
 
-fn told(error: &BindError) -> String {
+fn bind_error_text(error: &BindError) -> String {
     match error {
         BindError::AddressInUse(ListenAddress::Tcp(address)) => match holder_of(*address) {
             Some(holder) => format!("{error} (held by {holder})"),

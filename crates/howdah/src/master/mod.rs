@@ -6,7 +6,7 @@
 //! configuration with the same code, so no typed value is passed between the processes. Root and other users take the
 //! same path through the code; without root the changes of user are skipped.
 //!
-//! - [`listeners`]: bound sockets, which survive reloads and crashes of the front; [`inherited`]: the sockets of a
+//! - [`listeners`]: bound sockets, which survive reloads and crashes of the front; [`service_manager_sockets`]: the sockets of a
 //!   service manager.
 //! - [`safe_path`]: files that root creates where other users may write.
 //! - [`start`]: the start.
@@ -17,10 +17,10 @@
 //! - [`certificates`]: the process that orders certificates; [`certificate_directory`]: the user that it runs as.
 //! - [`jobs`]: the process that runs background jobs.
 //! - [`upgrade`]: replaces the program; [`predecessors`]: the fronts of the previous program.
-//! - [`unnoted`]: writes of other processes that the front's page cache must apply.
+//! - [`unconfirmed_writes`]: writes of other processes that the front's page cache must apply.
 //! - [`restart`]: decides when one of these two processes is started again after it died.
 //! - [`keys`]: TLS certificates and keys, which only the master reads.
-//! - [`watchdog`]: decides whether the front hangs; [`hung`]: handles a front that hangs.
+//! - [`watchdog`]: decides whether the front hangs; [`unresponsive_front`]: handles a front that hangs.
 //! - [`facts`]: what the master knows about the server without asking the front.
 //! - [`notify`]: notifications to a service manager.
 
@@ -29,8 +29,6 @@ mod certificates;
 pub mod control;
 pub mod facts;
 mod front;
-mod hung;
-mod inherited;
 mod jobs;
 mod keys;
 mod listeners;
@@ -40,8 +38,10 @@ mod process;
 mod reload;
 mod restart;
 pub mod safe_path;
+mod service_manager_sockets;
 mod start;
-mod unnoted;
+mod unconfirmed_writes;
+mod unresponsive_front;
 mod upgrade;
 pub mod watchdog;
 
@@ -51,42 +51,42 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use howdah_executor::Mode;
-use howdah_os::output::line_to_stderr;
+use howdah_executor::PoolMode;
+use howdah_os::output::write_stderr_line;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::arguments::Serve;
-use crate::config::{Settings, Source};
-use crate::link::ToFront;
+use crate::arguments::ServeArguments;
+use crate::config::{ConfigSource, ServeSettings};
+use crate::process_channel::ToFront;
 use crate::{exit, sys};
 use certificates::OrderedCertificates;
-use control::{Ask, Asker, ControlSocket};
-use facts::Facts;
-use hung::ANSWERING;
+use control::{ControlClient, ControlRequest, ControlSocket};
+use facts::ServerFacts;
 use jobs::BackgroundJobs;
 use keys::KeyStore;
-use listeners::Listeners;
+use listeners::BoundListeners;
 use predecessors::Predecessors;
 use process::FrontProcess;
-use reload::{Askers, Pending};
-use unnoted::Unnoted;
-use upgrade::{Program, Upgrade};
-use watchdog::Watch;
+use reload::{PendingReload, ReloadClients};
+use unconfirmed_writes::UnconfirmedWrites;
+use unresponsive_front::FRONT_RESPONSE_TIMEOUT;
+use upgrade::{InstalledProgram, UpgradeState};
+use watchdog::FrontWatch;
 
 /// A front that runs this long is not in a crash loop.
-const SETTLED: Duration = Duration::from_secs(10);
+const FRONT_SETTLED_AFTER: Duration = Duration::from_secs(10);
 /// The maximum pause before the front is started again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_FRONT_RESTART_PAUSE: Duration = Duration::from_secs(5);
 /// The number of configurations whose pools may still request a zygote.
-const GENERATIONS: usize = 16;
+const MAX_GENERATIONS: usize = 16;
 /// How long the front may take to exit after the time limit of a stop.
-const LEAVING: Duration = Duration::from_secs(5);
+const FRONT_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of messages of the front that are received in one turn. A front that never stops sending must not
 /// keep the master from everything else.
-const MESSAGES: usize = 64;
+const MAX_MESSAGES_PER_TURN: usize = 64;
 
 /// The state of the master.
-enum State {
+enum MasterState {
     /// The first configuration is not served yet.
     Starting,
     /// The front serves.
@@ -105,41 +105,41 @@ enum State {
 
 /// The master with everything it holds.
 struct Master {
-    arguments: Serve,
-    settings: Settings,
-    source: Option<Source>,
+    arguments: ServeArguments,
+    settings: ServeSettings,
+    source: Option<ConfigSource>,
     generation: u64,
     /// The pools of each generation. A zygote is started only for a pool that the master has read itself.
-    generations: BTreeMap<u64, Vec<Mode>>,
-    listeners: Listeners,
+    generations: BTreeMap<u64, Vec<PoolMode>>,
+    listeners: BoundListeners,
     control: ControlSocket,
-    facts: Facts,
+    facts: ServerFacts,
     keys: KeyStore,
     ordered: OrderedCertificates,
     jobs: BackgroundJobs,
-    unnoted: Unnoted,
-    program: Program,
-    upgrade: Upgrade,
+    unconfirmed_writes: UnconfirmedWrites,
+    program: InstalledProgram,
+    upgrade: UpgradeState,
     predecessors: Predecessors,
     signals: sys::SignalDescriptor,
     front: Option<FrontProcess>,
-    state: State,
+    state: MasterState,
     crashes: u32,
-    pending: Option<Pending>,
+    pending: Option<PendingReload>,
     /// The clients that requested a reload while one was in progress.
-    waiting: Askers,
+    waiting_reloads: ReloadClients,
     /// The clients that wait for a response of the front, and when the master responds in its place.
-    questions: BTreeMap<u64, (Asker, Instant)>,
-    next_question: u64,
+    front_requests: BTreeMap<u64, (ControlClient, Instant)>,
+    last_request_id: u64,
     /// The requests that a new program received before its front served.
-    early: Vec<(Ask, Asker)>,
+    early_requests: Vec<(ControlRequest, ControlClient)>,
     /// When the service manager is next notified that the server is alive, and how often.
-    alive: Option<(Instant, Duration)>,
-    ended: Option<ExitCode>,
+    next_alive: Option<(Instant, Duration)>,
+    exit_code: Option<ExitCode>,
 }
 
 /// The sources that are readable.
-struct Ready {
+struct ReadySources {
     signals: bool,
     front: bool,
     ordered: bool,
@@ -150,9 +150,9 @@ struct Ready {
 }
 
 /// Runs `howdah serve`.
-pub fn serve(mut arguments: Serve) -> ExitCode {
+pub fn serve(mut arguments: ServeArguments) -> ExitCode {
     if let Some(format) = arguments.takes_over.take() {
-        return start::takes_over(arguments, format);
+        return start::check_takeover(arguments, format);
     }
     match start::start(arguments) {
         Ok(mut master) => master.run(),
@@ -161,23 +161,26 @@ pub fn serve(mut arguments: Serve) -> ExitCode {
 }
 
 /// Returns the owner of the files that are created for the server: the user and group that serve HTTP.
-fn owner(settings: &Settings) -> Option<(u32, u32)> {
-    let account = sys::user(settings.user.as_ref()?)?;
-    let group = settings.group.as_ref().and_then(|name| sys::group(name));
+fn file_owner(settings: &ServeSettings) -> Option<(u32, u32)> {
+    let account = sys::find_user(settings.user.as_ref()?)?;
+    let group = settings
+        .group
+        .as_ref()
+        .and_then(|name| sys::find_group(name));
     Some((account.uid, group.unwrap_or(account.gid)))
 }
 
 /// Prints lines for the person who started the server.
-pub fn say(text: impl AsRef<str>) {
+pub fn print_message(text: impl AsRef<str>) {
     for line in text.as_ref().lines() {
-        line_to_stderr(&format!("howdah: {line}"));
+        write_stderr_line(&format!("howdah: {line}"));
     }
 }
 
 /// Prints mistakes. Their text can have several lines; only the first gets the prefix.
-pub fn say_mistakes(mistakes: &[String]) {
+pub fn print_mistakes(mistakes: &[String]) {
     for mistake in mistakes {
-        line_to_stderr(&format!("howdah: {mistake}"));
+        write_stderr_line(&format!("howdah: {mistake}"));
     }
 }
 
@@ -185,17 +188,17 @@ impl Master {
     fn run(&mut self) -> ExitCode {
         loop {
             if let Some(code) = self
-                .ended
-                .take_if(|_| !self.jobs.runs() && self.predecessors.is_empty())
+                .exit_code
+                .take_if(|_| !self.jobs.is_running() && self.predecessors.is_empty())
             {
                 self.clean_up();
-                if let State::Stopping { .. } = self.state {
-                    say("stopped");
+                if let MasterState::Stopping { .. } = self.state {
+                    print_message("stopped");
                 }
                 return code;
             }
             if let Err(error) = self.turn() {
-                say(format!("the master cannot go on: {error}"));
+                print_message(format!("the master cannot go on: {error}"));
                 self.clean_up();
                 return exit::failed();
             }
@@ -205,62 +208,64 @@ impl Master {
     /// Waits for events and handles them.
     fn turn(&mut self) -> io::Result<()> {
         let now = Instant::now();
-        let pause = self.wake().map(|at| at.saturating_duration_since(now));
+        let pause = self
+            .next_deadline()
+            .map(|at| at.saturating_duration_since(now));
         let ready = self.wait(pause)?;
         if ready.signals {
-            for signal in self.signals.take() {
-                self.signal(signal);
+            for signal in self.signals.take_pending() {
+                self.handle_signal(signal);
             }
         }
         if ready.front {
-            self.hear_front();
+            self.receive_from_front();
         }
         if ready.ordered {
-            self.hear_of_certificates();
+            self.receive_from_certificates();
         }
         if ready.jobs {
-            self.hear_of_jobs();
+            self.receive_from_jobs();
         }
         if ready.predecessors {
-            self.predecessors.hear(&mut self.unnoted);
-            self.send_unnoted();
+            self.predecessors.receive(&mut self.unconfirmed_writes);
+            self.send_unconfirmed_writes();
         }
-        for question in self.control.serve(&ready.controls) {
-            self.answer(question);
+        for question in self.control.read_requests(&ready.controls) {
+            self.handle_request(question);
         }
-        self.act_on_time();
+        self.act_on_deadlines();
         Ok(())
     }
 
     /// Returns when the master must act even if no event arrives.
-    fn wake(&self) -> Option<Instant> {
+    fn next_deadline(&self) -> Option<Instant> {
         let state = match self.state {
-            State::Restarting { at } => Some(at),
-            State::Stopping { deadline } => Some(deadline),
-            State::Starting | State::Serving => None,
+            MasterState::Restarting { at } => Some(at),
+            MasterState::Stopping { deadline } => Some(deadline),
+            MasterState::Starting | MasterState::Serving => None,
         };
-        let questions = self.questions.values().map(|(_, deadline)| *deadline);
+        let questions = self.front_requests.values().map(|(_, deadline)| *deadline);
         let others = [
             state,
-            self.alive.map(|(at, _)| at),
+            self.next_alive.map(|(at, _)| at),
             self.front_deadline(),
-            self.watch().map(Watch::next),
+            self.watch().map(FrontWatch::next_tick),
             self.reload_deadline(),
-            self.keys.next(),
-            self.ordered.wake(),
-            self.jobs.wake(),
+            self.keys.next_check(),
+            self.ordered.next_start(),
+            self.jobs.next_start(),
             self.upgrade_deadline(),
-            self.predecessors.wake(),
+            self.predecessors.next_deadline(),
         ];
         others.into_iter().flatten().chain(questions).min()
     }
 
     fn is_stopping(&self) -> bool {
-        matches!(self.state, State::Stopping { .. })
+        matches!(self.state, MasterState::Stopping { .. })
     }
 
     /// Waits until a descriptor is readable, or until the pause is over.
-    fn wait(&self, pause: Option<Duration>) -> io::Result<Ready> {
+    fn wait(&self, pause: Option<Duration>) -> io::Result<ReadySources> {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) {
             fds.push(PollFd::from_borrowed_fd(front.link.fd(), PollFlags::IN));
@@ -295,7 +300,7 @@ impl Master {
             Err(error) => return Err(error.into()),
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        Ok(Ready {
+        Ok(ReadySources {
             signals: ready[0],
             front: front && ready[1],
             ordered: ordered.is_some() && ready[of_master - 1 - usize::from(jobs.is_some())],
@@ -305,28 +310,28 @@ impl Master {
         })
     }
 
-    fn act_on_time(&mut self) {
+    fn act_on_deadlines(&mut self) {
         let now = Instant::now();
-        if let Some((at, every)) = &mut self.alive
+        if let Some((at, every)) = &mut self.next_alive
             && now >= *at
         {
             *at = now + *every;
             notify::alive();
         }
         match self.state {
-            State::Restarting { at } if now >= at => {
+            MasterState::Restarting { at } if now >= at => {
                 if let Err(error) = self.start_front() {
-                    say(format!("FrontNotStarted: cannot start the front: {error}"));
+                    print_message(format!("FrontNotStarted: cannot start the front: {error}"));
                     self.plan_restart();
                 }
             }
-            State::Stopping { deadline } if now >= deadline => {
+            MasterState::Stopping { deadline } if now >= deadline => {
                 let what = if self.front.is_some() {
                     "the front"
                 } else {
                     "the process that runs jobs"
                 };
-                say(format!(
+                print_message(format!(
                     "StopTimeout: {what} did not leave in time and is killed"
                 ));
                 if let Some(front) = &mut self.front {
@@ -334,17 +339,17 @@ impl Master {
                 }
                 self.jobs.kill();
                 self.predecessors.kill();
-                self.ended = Some(exit::failed());
+                self.exit_code = Some(exit::failed());
             }
             _ => {}
         }
         self.watch_front(now);
-        self.answer_for_the_front(now);
+        self.respond_for_front(now);
         self.end_late_reload(now);
-        self.go_on_with_upgrade(now);
-        self.predecessors.act(now);
-        self.ordered.act(now);
-        self.jobs.act(now, &self.settings);
+        self.continue_upgrade(now);
+        self.predecessors.kill_overdue(now);
+        self.ordered.restart_if_due(now);
+        self.jobs.restart_if_due(now, &self.settings);
         if let Some(front) = &self.front
             && self.pending.is_none()
         {
@@ -352,7 +357,7 @@ impl Master {
         }
     }
 
-    fn signal(&mut self, signal: libc::c_int) {
+    fn handle_signal(&mut self, signal: libc::c_int) {
         match signal {
             // As in nginx and php-fpm: TERM and INT stop soon, QUIT stops when all requests are finished.
             libc::SIGTERM | libc::SIGINT => {
@@ -380,7 +385,7 @@ impl Master {
             let pid = pid.as_raw_nonzero().get();
             if self.front.as_ref().is_some_and(|front| front.pid == pid) {
                 let how = process::exit_text(status);
-                self.front_is_gone(&how, status.exit_status() == Some(0));
+                self.handle_front_exit(&how, status.exit_status() == Some(0));
             } else {
                 let how = process::exit_text(status);
                 if self.predecessors.reaped(pid) {
@@ -395,39 +400,41 @@ impl Master {
         }
     }
 
-    fn answer(&mut self, (question, asker): (Ask, Asker)) {
+    fn handle_request(&mut self, (question, asker): (ControlRequest, ControlClient)) {
         match question {
-            Ask::Status | Ask::Cache { .. } if self.upgrade.is_taking_over() => {
-                self.early.push((question, asker));
+            ControlRequest::Status | ControlRequest::Cache { .. }
+                if self.upgrade.is_taking_over() =>
+            {
+                self.early_requests.push((question, asker));
             }
-            Ask::Status | Ask::Cache { .. } => {
+            ControlRequest::Status | ControlRequest::Cache { .. } => {
                 let Some(front) = self.front.as_ref() else {
                     return asker.refuse("the front is being started again; ask once more");
                 };
-                self.next_question += 1;
-                let id = self.next_question;
+                self.last_request_id += 1;
+                let id = self.last_request_id;
                 let message = match question {
-                    Ask::Cache { ask } => ToFront::Cache { id, ask },
+                    ControlRequest::Cache { ask } => ToFront::Cache { id, ask },
                     _ => ToFront::Status { id },
                 };
                 let sent = front.link.send_now(&message, &[]);
-                let until = Instant::now() + ANSWERING;
-                self.questions.insert(id, (asker, until));
-                self.front_must_hear(sent);
+                let until = Instant::now() + FRONT_RESPONSE_TIMEOUT;
+                self.front_requests.insert(id, (asker, until));
+                self.kill_front_if_unsent(sent);
             }
-            Ask::Certificates { ask: None } => {
+            ControlRequest::Certificates { ask: None } => {
                 asker.certificates(self.ordered.status().clone());
             }
-            Ask::Certificates { ask: Some(ask) } => self.ordered.command(ask, asker),
-            Ask::Jobs { ask: None } => asker.jobs(self.jobs.status().to_vec()),
-            Ask::Jobs { ask: Some(ask) } => self.jobs.command(ask, asker),
-            Ask::Who => asker.who(self.facts.clone()),
-            Ask::Reload => self.reload(vec![Some(asker)]),
-            Ask::Upgrade => self.upgrade(Some(asker)),
-            Ask::Stop { limit_ms } => {
+            ControlRequest::Certificates { ask: Some(ask) } => self.ordered.command(ask, asker),
+            ControlRequest::Jobs { ask: None } => asker.jobs(self.jobs.status().to_vec()),
+            ControlRequest::Jobs { ask: Some(ask) } => self.jobs.command(ask, asker),
+            ControlRequest::Who => asker.who(self.facts.clone()),
+            ControlRequest::Reload => self.reload(vec![Some(asker)]),
+            ControlRequest::Upgrade => self.upgrade(Some(asker)),
+            ControlRequest::Stop { limit_ms } => {
                 let limit = limit_ms.map(Duration::from_millis);
                 let limit = limit.unwrap_or(self.settings.server.timeouts.drain);
-                self.control.stop_asker = Some(asker);
+                self.control.stop_client = Some(asker);
                 self.stop(limit);
             }
         }
@@ -437,22 +444,22 @@ impl Master {
         if !self.is_stopping() {
             notify::stopping();
         }
-        self.state = State::Stopping {
-            deadline: Instant::now() + limit + LEAVING,
+        self.state = MasterState::Stopping {
+            deadline: Instant::now() + limit + FRONT_EXIT_TIMEOUT,
         };
         self.abandon_reload("the server is stopping");
         self.end_upgrade(&["the server is stopping".to_owned()]);
         self.predecessors.stop(limit, false);
         self.jobs.stop(limit);
         // The service manager holds the sockets and starts the server again.
-        let followed = self.listeners.outlive_us();
+        let followed = self.listeners.outlive_process();
         self.listeners.close();
         match &self.front {
-            None => self.ended = Some(exit::done()),
+            None => self.exit_code = Some(exit::done()),
             Some(front) => {
                 let limit = limit.as_millis() as u64;
                 let sent = front.link.send_now(&ToFront::Stop { limit, followed }, &[]);
-                self.front_must_hear(sent);
+                self.kill_front_if_unsent(sent);
             }
         }
     }
@@ -468,7 +475,7 @@ impl Master {
             front.link.send_now(&message, &logs.fds())
         });
         if let Err(error) = sent {
-            say(format!(
+            print_message(format!(
                 "LogNotReopened: {error}; the old files stay in use"
             ));
         }
@@ -476,8 +483,8 @@ impl Master {
 
     fn clean_up(&mut self) {
         self.abandon_reload("the server has ended");
-        if let Some(asker) = self.control.stop_asker.take() {
-            asker.done("stopped", &[]);
+        if let Some(asker) = self.control.stop_client.take() {
+            asker.succeed("stopped", &[]);
         }
         self.ordered.end("nothing is ordered any more");
         self.jobs.kill();

@@ -5,7 +5,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-fn tell(text: &str) {
+fn send_notification(text: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };
@@ -24,29 +24,29 @@ fn tell(text: &str) {
 
 /// Notifies that the server serves.
 pub fn ready() {
-    tell(&format!("READY=1\nMAINPID={}\n", std::process::id()));
+    send_notification(&format!("READY=1\nMAINPID={}\n", std::process::id()));
 }
 
 /// Notifies that a reload has begun; [`ready`] ends it.
 pub fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
+    send_notification(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
 }
 
 /// Notifies that the server stops.
 pub fn stopping() {
-    tell("STOPPING=1\n");
+    send_notification("STOPPING=1\n");
 }
 
 /// Notifies that the master's loop is running (sd_watchdog_enabled(3)).
 pub fn alive() {
-    tell("WATCHDOG=1\n");
+    send_notification("WATCHDOG=1\n");
 }
 
 /// Returns how often [`alive`] must be called: at half of the interval that the service manager allows, as it
 /// recommends. Returns `None` if the manager does not watch, or watches another process.
-pub fn watchdog() -> Option<Duration> {
+pub fn watchdog_interval() -> Option<Duration> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
     let limit = number("WATCHDOG_USEC").filter(|limit| ours && *limit > 0)?;

@@ -6,21 +6,21 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
 
-use howdah_executor::Mode;
-use howdah_executor::launch::{DirectLauncher, Launcher, SpawnerFds, Zygote, ZygoteFds};
+use howdah_executor::PoolMode;
+use howdah_executor::launch::{DirectLauncher, LaunchedProcess, Launcher, SpawnerFds, ZygoteFds};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
 use super::safe_path;
-use super::watchdog::Watch;
+use super::watchdog::FrontWatch;
 use crate::child;
-use crate::link::Link;
+use crate::process_channel::ProcessChannel;
 
 /// The front's process. It is reaped by the master's loop, never here.
 pub struct FrontProcess {
     /// Its id.
     pub pid: i32,
     /// The channel to the front.
-    pub link: Link,
+    pub link: ProcessChannel,
     /// When the process was started.
     pub since: Instant,
     /// Whether the front has closed the channel and is exiting. A closed socket stays readable, so the loop must no
@@ -29,7 +29,7 @@ pub struct FrontProcess {
     /// Whether the front has sent the reason why it does not serve.
     pub refused: bool,
     /// Watches whether the front's threads take their turns; set once the front serves.
-    pub watch: Option<Watch>,
+    pub watch: Option<FrontWatch>,
     /// Whether the front has been killed; it is no longer watched then.
     pub killed: bool,
 }
@@ -65,13 +65,13 @@ pub fn kill(pid: i32) {
 }
 
 /// Starts a zygote or a spawner for a pool, with the configuration that the master itself has read.
-pub fn launch(mode: Option<&Mode>, fds: Vec<OwnedFd>) -> io::Result<Zygote> {
+pub fn launch(mode: Option<&PoolMode>, fds: Vec<OwnedFd>) -> io::Result<LaunchedProcess> {
     let mode = mode.ok_or_else(|| io::Error::other("the master knows no such pool"))?;
     let missing = || io::Error::other("descriptors are missing");
     let mut fds = fds.into_iter();
     let mut next = || fds.next().ok_or_else(missing);
     match mode {
-        Mode::Embed(config) => {
+        PoolMode::Embed(config) => {
             let fds = ZygoteFds {
                 memory: next()?,
                 control: next()?,
@@ -80,11 +80,11 @@ pub fn launch(mode: Option<&Mode>, fds: Vec<OwnedFd>) -> io::Result<Zygote> {
             };
             DirectLauncher.launch(config, fds)
         }
-        Mode::Cgi(_) | Mode::Pool(_) => {
+        PoolMode::Cgi(_) | PoolMode::Pool(_) => {
             let (control, stderr) = (next()?, next()?);
             DirectLauncher.launch_spawner(mode, SpawnerFds { control, stderr })
         }
-        Mode::FastCgi(_) => Err(io::Error::other("mode `fastcgi` has no process of its own")),
+        PoolMode::FastCgi(_) => Err(io::Error::other("mode `fastcgi` has no process of its own")),
     }
 }
 
@@ -146,7 +146,7 @@ pub fn holder_of(address: SocketAddr) -> Option<String> {
     let found = holder_of_inode(inode);
     // Another howdah hides its descriptors, so its control socket is tried.
     found.or_else(|| {
-        let pid = super::control::answers_for_port(address.port())?;
+        let pid = super::control::server_of_port(address.port())?;
         Some(format!("howdah (process {pid})"))
     })
 }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_listening_socket_is_found_in_the_kernels_table() {
+    fn listening_inode_is_found_in_the_kernels_table() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: 0100007F:1F90 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 111 1\n   1: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77401 1 0\n";
         assert_eq!(listening_inode(table, 8080), Some("77401"));
         assert_eq!(listening_inode(table, 8081), None);

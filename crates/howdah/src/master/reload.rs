@@ -9,43 +9,43 @@ use std::time::{Duration, Instant};
 
 use howdah_server::log::LogTarget;
 
-use super::control::{Asker, ControlSocket};
-use super::facts::Facts;
-use super::listeners::Listeners;
+use super::control::{ControlClient, ControlSocket};
+use super::facts::ServerFacts;
+use super::listeners::BoundListeners;
 use super::safe_path;
-use super::upgrade::Upgrade;
-use super::watchdog::Watch;
-use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
-use crate::arguments::Serve;
-use crate::config::{self, Settings, Source};
+use super::upgrade::UpgradeState;
+use super::watchdog::FrontWatch;
+use super::{MAX_GENERATIONS, Master, MasterState, notify, print_message, print_mistakes, process};
+use crate::arguments::ServeArguments;
+use crate::config::{self, ConfigSource, ServeSettings};
+use crate::jobs::run_claims::FleetSettings;
 use crate::jobs::settings as jobs;
-use crate::jobs::turns::FleetSettings;
-use crate::link::{Configuration, Link, ToFront, text_file};
+use crate::process_channel::{FrontConfiguration, ProcessChannel, ToFront, text_file};
 use crate::{exit, php, sys};
 
 /// How long a reload may take in addition to the time that PHP has for its start, since directories of sites are read.
-const TAKING: Duration = Duration::from_secs(30);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The clients that wait for the result of a reload. `None` stands for a signal, which gets no response.
-pub type Askers = Vec<Option<Asker>>;
+pub type ReloadClients = Vec<Option<ControlClient>>;
 
 /// A reload in progress.
-pub struct Pending {
+pub struct PendingReload {
     generation: u64,
-    settings: Settings,
-    source: Option<Source>,
-    listeners: Listeners,
+    settings: ServeSettings,
+    source: Option<ConfigSource>,
+    listeners: BoundListeners,
     /// Another control socket, if the configuration names one.
     control: Option<ControlSocket>,
     advice: Vec<String>,
-    askers: Askers,
+    askers: ReloadClients,
     /// When the clients receive the response that the reload takes too long; `None` once they have.
     deadline: Option<Instant>,
     limit: Duration,
 }
 
 /// Returns the response to `howdah reload`. It lists the automatic choices, which may have changed.
-fn reloaded(chosen: &[String]) -> String {
+fn reloaded_message(chosen: &[String]) -> String {
     let mut text = String::from("reloaded");
     for line in chosen {
         text.push('\n');
@@ -54,9 +54,9 @@ fn reloaded(chosen: &[String]) -> String {
     text
 }
 
-impl Pending {
+impl PendingReload {
     /// Removes what was created for this reload.
-    fn undo(&self, served: &Listeners) {
+    fn undo(&self, served: &BoundListeners) {
         self.listeners.remove_files_not_in(served, false);
         if let Some(control) = &self.control {
             control.remove_file();
@@ -65,14 +65,14 @@ impl Pending {
 }
 
 /// The log files, opened with the master's rights.
-pub struct Logs {
+pub struct LogFiles {
     /// The error log, if it is a file.
     pub error: Option<File>,
     /// The access log, if it is a file.
     pub access: Option<File>,
 }
 
-impl Logs {
+impl LogFiles {
     /// Returns the descriptors in the order in which they are sent.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         [&self.error, &self.access]
@@ -84,15 +84,15 @@ impl Logs {
 }
 
 /// Opens the log files.
-pub fn open_logs(settings: &Settings) -> io::Result<Logs> {
-    Ok(Logs {
+pub fn open_logs(settings: &ServeSettings) -> io::Result<LogFiles> {
+    Ok(LogFiles {
         error: open_error_log(settings)?,
         access: open_log("access", settings.log.access.as_ref())?,
     })
 }
 
 /// Opens the error log, if it is a file.
-pub fn open_error_log(settings: &Settings) -> io::Result<Option<File>> {
+pub fn open_error_log(settings: &ServeSettings) -> io::Result<Option<File>> {
     open_log("error", Some(&settings.log.error))
 }
 
@@ -112,8 +112,9 @@ fn open_log(key: &str, target: Option<&LogTarget>) -> io::Result<Option<File>> {
 
 /// Creates the directory of the page cache for the user that the front runs as, who may not be allowed to create it. A
 /// directory that belongs to another user or is not empty stays as it is.
-fn give_cache_directory(settings: &Settings) -> io::Result<()> {
-    let (Some(disk), Some((user, group))) = (&settings.cache_disk, super::owner(settings)) else {
+fn give_cache_directory(settings: &ServeSettings) -> io::Result<()> {
+    let (Some(disk), Some((user, group))) = (&settings.cache_disk, super::file_owner(settings))
+    else {
         return Ok(());
     };
     if !sys::may_change_user() {
@@ -130,19 +131,19 @@ fn give_cache_directory(settings: &Settings) -> io::Result<()> {
 
 /// Sends the front a configuration to serve.
 pub fn send_configuration(
-    link: &Link,
+    link: &ProcessChannel,
     generation: u64,
-    arguments: &Serve,
-    source: Option<&Source>,
-    settings: &Settings,
-    listeners: &Listeners,
+    arguments: &ServeArguments,
+    source: Option<&ConfigSource>,
+    settings: &ServeSettings,
+    listeners: &BoundListeners,
     follows_another: bool,
 ) -> io::Result<()> {
     let text = text_file(&serde_json::to_string(&source).map_err(io::Error::other)?)?;
     let logs = open_logs(settings)?;
     give_cache_directory(settings)?;
     let (numbers, sockets) = listeners.sockets();
-    let message = ToFront::Serve(Box::new(Configuration {
+    let message = ToFront::Serve(Box::new(FrontConfiguration {
         generation,
         arguments: arguments.clone(),
         error_log: logs.error.is_some(),
@@ -158,7 +159,7 @@ pub fn send_configuration(
 }
 
 /// Returns the changed settings that take effect only at the next start.
-fn needs_restart(old: &Settings, new: &Settings) -> Vec<String> {
+fn needs_restart(old: &ServeSettings, new: &ServeSettings) -> Vec<String> {
     let changed = [
         ("threads", old.threads != new.threads),
         ("user", (&old.user, &old.group) != (&new.user, &new.group)),
@@ -173,34 +174,37 @@ fn needs_restart(old: &Settings, new: &Settings) -> Vec<String> {
 
 impl Master {
     /// Loads new code, php.ini and configuration.
-    pub(super) fn reload(&mut self, askers: Askers) {
+    pub(super) fn reload(&mut self, askers: ReloadClients) {
         if self.is_stopping() {
-            return refuse(askers, &["the server is stopping".to_owned()]);
+            return refuse_reload(askers, &["the server is stopping".to_owned()]);
         }
-        if !matches!(self.upgrade, Upgrade::No | Upgrade::TakingOver { .. }) {
-            return refuse(
+        if !matches!(
+            self.upgrade,
+            UpgradeState::No | UpgradeState::TakingOver { .. }
+        ) {
+            return refuse_reload(
                 askers,
                 &["an upgrade is in progress, which takes the configuration, too".to_owned()],
             );
         }
         if let Some(pending) = &self.pending {
             match pending.deadline {
-                Some(_) => self.waiting.extend(askers),
-                None => late(askers, pending.limit),
+                Some(_) => self.waiting_reloads.extend(askers),
+                None => report_late_reload(askers, pending.limit),
             }
             return;
         }
         let serving = self.front.as_ref().filter(|front| front.watch.is_some());
         let Some(link) = serving.map(|front| front.link.clone()) else {
             // The front is being started. The reload begins as soon as it serves.
-            self.waiting.extend(askers);
+            self.waiting_reloads.extend(askers);
             return;
         };
         notify::reloading();
         match self.prepare() {
             Err(mistakes) => {
                 notify::ready();
-                refuse(askers, &mistakes);
+                refuse_reload(askers, &mistakes);
             }
             Ok(mut pending) => {
                 self.ordered.assign(pending.settings.acme.as_ref());
@@ -222,11 +226,11 @@ impl Master {
                 if let Err(error) = sent {
                     pending.undo(&self.listeners);
                     notify::ready();
-                    return refuse(askers, &[error.to_string()]);
+                    return refuse_reload(askers, &[error.to_string()]);
                 }
                 let pools = pending.settings.pools.clone();
                 self.generations.insert(pending.generation, pools);
-                while self.generations.len() > GENERATIONS {
+                while self.generations.len() > MAX_GENERATIONS {
                     self.generations.pop_first();
                 }
                 pending.askers = askers;
@@ -235,9 +239,9 @@ impl Master {
         }
     }
 
-    fn prepare(&self) -> Result<Pending, Vec<String>> {
+    fn prepare(&self) -> Result<PendingReload, Vec<String>> {
         let source = match &self.arguments.config {
-            Some(path) => Some(Source::read(path).map_err(|why| vec![why])?),
+            Some(path) => Some(ConfigSource::read(path).map_err(|why| vec![why])?),
             None => None,
         };
         let loaded = config::load(&self.arguments, source.as_ref(), config::Validation::Full);
@@ -255,7 +259,7 @@ impl Master {
             let bound = ControlSocket::bind(None, path, &self.listeners.label());
             Some(bound.map_err(|why| vec![why])?)
         };
-        let owner = super::owner(&settings);
+        let owner = super::file_owner(&settings);
         let threads = self.settings.threads;
         let listeners = self
             .listeners
@@ -268,39 +272,39 @@ impl Master {
             })?;
         let mut advice = loaded.advice;
         advice.extend(needs_restart(&self.settings, &settings));
-        let limit = settings.server.timeouts.start + TAKING;
+        let limit = settings.server.timeouts.start + RELOAD_TIMEOUT;
         let last = self.generations.last_key_value().map_or(0, |(n, _)| *n);
-        Ok(Pending {
+        Ok(PendingReload {
             generation: last + 1,
             settings,
             source,
             listeners,
             control,
             advice,
-            askers: Askers::new(),
+            askers: ReloadClients::new(),
             deadline: Some(Instant::now() + limit),
             limit,
         })
     }
 
     /// Handles the front's message that it serves that configuration.
-    pub(super) fn serving(&mut self, generation: u64) {
-        self.front_serves(generation);
-        self.send_unnoted();
+    pub(super) fn handle_serving(&mut self, generation: u64) {
+        self.apply_served_configuration(generation);
+        self.send_unconfirmed_writes();
         if self.pending.is_none() {
-            self.next_reload();
+            self.start_waiting_reload();
         }
     }
 
-    fn front_serves(&mut self, generation: u64) {
+    fn apply_served_configuration(&mut self, generation: u64) {
         if let Some(front) = self.front.as_mut().filter(|front| front.watch.is_none()) {
             let limit = self.settings.server.timeouts.hang;
-            front.watch = Some(Watch::new(front.pid, limit, Instant::now()));
+            front.watch = Some(FrontWatch::new(front.pid, limit, Instant::now()));
         }
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
             pending.listeners.remove_files_not_in(&self.listeners, true);
-            for why in pending.listeners.settle_files(&self.listeners) {
-                say(why);
+            for why in pending.listeners.apply_socket_files(&self.listeners) {
+                print_message(why);
             }
             self.generation = generation;
             if let Some(control) = pending.control {
@@ -313,33 +317,33 @@ impl Master {
             self.source = pending.source;
             self.listeners = pending.listeners;
             for asker in pending.askers.into_iter().flatten() {
-                asker.done(&reloaded(&self.settings.chosen), &pending.advice);
+                asker.succeed(&reloaded_message(&self.settings.chosen), &pending.advice);
             }
             if let Some(watch) = self.front.as_mut().and_then(|front| front.watch.as_mut()) {
                 watch.set_limit(self.settings.server.timeouts.hang);
             }
-            self.facts = Facts::of(self);
+            self.facts = ServerFacts::of(self);
             self.assign_jobs();
-            say(format!("reloaded: configuration {generation} is served"));
+            print_message(format!("reloaded: configuration {generation} is served"));
             for line in &self.settings.chosen {
-                say(line);
+                print_message(line);
             }
             notify::ready();
-        } else if matches!(self.state, State::Starting) {
-            self.state = State::Serving;
+        } else if matches!(self.state, MasterState::Starting) {
+            self.state = MasterState::Serving;
             self.assign_jobs();
             self.write_pid_file();
             for sentence in &self.settings.chosen {
-                say(sentence);
+                print_message(sentence);
             }
-            for line in self.facts.unsaid(&self.settings.chosen) {
-                say(line);
+            for line in self.facts.unmentioned_sites(&self.settings.chosen) {
+                print_message(line);
             }
-            for line in self.listeners.lines() {
-                say(format!("listening on {line}"));
+            for line in self.listeners.site_urls() {
+                print_message(format!("listening on {line}"));
             }
-            if let Some(line) = self.listeners.status_line() {
-                say(format!("status on {line}"));
+            if let Some(line) = self.listeners.status_url() {
+                print_message(format!("status on {line}"));
             }
             self.has_taken_over();
             notify::ready();
@@ -347,7 +351,7 @@ impl Master {
     }
 
     /// Handles the front's message that it has refused that configuration.
-    pub(super) fn refused(&mut self, generation: u64, why: &str) {
+    pub(super) fn handle_refused(&mut self, generation: u64, why: &str) {
         let mistakes: Vec<String> = why.lines().map(str::to_owned).collect();
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
             pending.undo(&self.listeners);
@@ -359,34 +363,34 @@ impl Master {
                     self.keys.send(&front.link, &self.settings, ordered)
                 }
             {
-                say(format!("CertificateUnreadable: {error}"));
+                print_message(format!("CertificateUnreadable: {error}"));
             }
             notify::ready();
-            refuse(pending.askers, &mistakes);
-            self.next_reload();
+            refuse_reload(pending.askers, &mistakes);
+            self.start_waiting_reload();
             return;
         }
-        say_mistakes(&mistakes);
+        print_mistakes(&mistakes);
         if let Some(front) = &mut self.front {
             front.refused = true;
             // The front exits by itself, but if it were stuck, SIGCHLD would never come.
             front.kill();
         }
-        if matches!(self.state, State::Starting) && self.predecessors.is_empty() {
-            self.ended = Some(exit::failed());
+        if matches!(self.state, MasterState::Starting) && self.predecessors.is_empty() {
+            self.exit_code = Some(exit::failed());
         }
     }
 
     /// Runs the jobs of the configuration, with the code that is being served.
     fn assign_jobs(&mut self) {
         let label = self.listeners.label();
-        let settings = jobs::Settings {
+        let settings = jobs::JobRunnerSettings {
             jobs: self.settings.jobs.clone(),
             log: self.settings.log.error.clone(),
             level: self.settings.log.level as u8,
             state: config::acme::default_directory().join(format!("jobs-{label}.json")),
             fleet: self.settings.fleet.as_ref().map(|fleet| FleetSettings {
-                valkey: fleet.valkey.secret().to_owned(),
+                valkey: fleet.valkey.url_with_password().to_owned(),
                 fleet: fleet.fleet.clone(),
                 member: fleet.member.clone(),
                 lease: fleet.lease,
@@ -400,7 +404,7 @@ impl Master {
         if let Some(path) = &self.settings.pid
             && let Err(why) = process::write_pid_file(path)
         {
-            say(why);
+            print_message(why);
         }
     }
 
@@ -416,13 +420,13 @@ impl Master {
 
     /// Abandons the reload in progress and the reloads that wait for it.
     pub(super) fn abandon_reload(&mut self, why: &str) {
-        let mut askers = std::mem::take(&mut self.waiting);
+        let mut askers = std::mem::take(&mut self.waiting_reloads);
         if let Some(pending) = self.pending.take() {
             pending.undo(&self.listeners);
             askers.extend(pending.askers);
         }
         if !askers.is_empty() {
-            refuse(askers, &[why.to_owned()]);
+            refuse_reload(askers, &[why.to_owned()]);
         }
     }
 
@@ -442,38 +446,38 @@ impl Master {
         }
         pending.deadline = None;
         let mut askers = std::mem::take(&mut pending.askers);
-        askers.append(&mut self.waiting);
-        late(askers, pending.limit);
+        askers.append(&mut self.waiting_reloads);
+        report_late_reload(askers, pending.limit);
         notify::ready();
     }
 
     /// Starts another reload for the clients that requested one during the last reload, because it began before their
     /// request.
-    fn next_reload(&mut self) {
-        if !self.waiting.is_empty() {
-            let askers = std::mem::take(&mut self.waiting);
+    fn start_waiting_reload(&mut self) {
+        if !self.waiting_reloads.is_empty() {
+            let askers = std::mem::take(&mut self.waiting_reloads);
             self.reload(askers);
         }
     }
 }
 
 /// Logs that the reload in progress has taken too long, and responds to its clients.
-fn late(askers: Askers, limit: Duration) {
+fn report_late_reload(askers: ReloadClients, limit: Duration) {
     let why = format!(
         "ReloadTimeout: the front has not taken the configuration within {} s (timeouts.start and {} s); it goes on with it, and the log says how that ends",
         limit.as_secs(),
-        TAKING.as_secs()
+        RELOAD_TIMEOUT.as_secs()
     );
-    say(&why);
+    print_message(&why);
     for asker in askers.into_iter().flatten() {
         asker.refuse(&why);
     }
 }
 
 /// Logs that the reload was refused, and responds to its clients.
-fn refuse(askers: Askers, mistakes: &[String]) {
-    say("ReloadRefused: the configuration before stays in use:");
-    say_mistakes(mistakes);
+fn refuse_reload(askers: ReloadClients, mistakes: &[String]) {
+    print_message("ReloadRefused: the configuration before stays in use:");
+    print_mistakes(mistakes);
     for asker in askers.into_iter().flatten() {
         asker.mistakes(mistakes);
     }

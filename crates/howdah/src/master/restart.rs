@@ -2,28 +2,28 @@
 
 use std::time::{Duration, Instant};
 
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// A process that runs this long is not in a crash loop.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLED_AFTER: Duration = Duration::from_secs(60);
 
 /// The next start, if one is planned, and how often the process has died.
 #[derive(Default)]
-pub struct Restart {
+pub struct RestartPlan {
     at: Option<Instant>,
     crashes: u32,
 }
 
-impl Restart {
+impl RestartPlan {
     /// Plans a start after the process, which was started at `since`, has exited. `None` means that it could not be
     /// started.
     pub fn plan(&mut self, since: Option<Instant>) {
-        if since.is_some_and(|since| since.elapsed() >= SETTLED) {
+        if since.is_some_and(|since| since.elapsed() >= SETTLED_AFTER) {
             self.crashes = 0;
         }
         self.crashes += 1;
-        let pause = SHORTEST_PAUSE * (1 << self.crashes.min(10));
-        self.at = Some(Instant::now() + pause.min(LONGEST_PAUSE));
+        let pause = MIN_PAUSE * (1 << self.crashes.min(10));
+        self.at = Some(Instant::now() + pause.min(MAX_PAUSE));
     }
 
     /// Plans a start without a pause.
@@ -37,7 +37,7 @@ impl Restart {
     }
 
     /// Returns when the start is due.
-    pub fn wake(&self) -> Option<Instant> {
+    pub fn due_at(&self) -> Option<Instant> {
         self.at
     }
 

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use howdah_os::files::random_word;
+use howdah_os::files::random_hex;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, Stat, Uid, chownat, fchown,
     fcntl_setfl, fstat, fstatfs, ftruncate, mkdirat, openat, readlinkat, renameat, unlinkat,
@@ -23,7 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 /// The maximum number of links that are followed on one path, the same as in the kernel.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 
 /// The location of a file: its directory, which was reached by a safe path, and its name in it.
 struct SafePath {
@@ -60,7 +60,7 @@ fn is_private(directory: &OwnedFd) -> io::Result<bool> {
     Ok(is_ours(&stat) && stat.st_mode & 0o022 == 0)
 }
 
-const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl SafePath {
     /// Walks to the file. The last component does not need to exist.
@@ -76,7 +76,7 @@ impl SafePath {
             openat(
                 rustix::fs::CWD,
                 name,
-                LOOK | OFlags::DIRECTORY,
+                PATH_FLAGS | OFlags::DIRECTORY,
                 Mode::empty(),
             )
         };
@@ -89,7 +89,7 @@ impl SafePath {
                 continue;
             }
             let is_last = left.is_empty();
-            let step = match openat(&directory, &*name, LOOK, Mode::empty()) {
+            let step = match openat(&directory, &*name, PATH_FLAGS, Mode::empty()) {
                 Err(Errno::NOENT) if is_last => None,
                 Err(error) => {
                     let text = format!("{}: {error}", so_far.join(&name).display());
@@ -110,7 +110,7 @@ impl SafePath {
                         });
                     }
                     links += 1;
-                    if links > MOST_LINKS {
+                    if links > MAX_LINKS {
                         return Err(Errno::LOOP.into());
                     }
                     let target = readlinkat(&step, "", Vec::new())?.into_bytes();
@@ -206,7 +206,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = place.name.to_string_lossy();
     let new = SafePath {
         directory: place.directory.try_clone()?,
-        name: format!(".{name}.{}", random_word()?).into(),
+        name: format!(".{name}.{}", random_hex()?).into(),
         is_open_file: false,
     };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
@@ -265,19 +265,19 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
 
 /// Gives a directory, the directories in it that `parts` names, and their files to a user and a group, as far as they
 /// belong to root. The directory itself is last. A file with a second hard link may be any file, and stays root's.
-pub fn give_roots_files(path: &Path, parts: &[&str], user: u32, group: u32) -> io::Result<()> {
+pub fn give_away_root_files(path: &Path, parts: &[&str], user: u32, group: u32) -> io::Result<()> {
     change_owner(path, parts, 0, (user, group))
 }
 
-/// Undoes [`give_roots_files`].
-pub fn take_files_back(path: &Path, parts: &[&str], user: u32) -> io::Result<()> {
+/// Undoes [`give_away_root_files`].
+pub fn take_back_files(path: &Path, parts: &[&str], user: u32) -> io::Result<()> {
     change_owner(path, parts, user, (0, 0))
 }
 
 fn change_owner(path: &Path, parts: &[&str], from: u32, to: (u32, u32)) -> io::Result<()> {
     let (user, group) = (Some(Uid::from_raw(to.0)), Some(Gid::from_raw(to.1)));
     let top = SafePath::find(path)?.open(OFlags::DIRECTORY | OFlags::RDONLY, 0)?;
-    let inside = LOOK.difference(OFlags::PATH) | OFlags::DIRECTORY;
+    let inside = PATH_FLAGS.difference(OFlags::PATH) | OFlags::DIRECTORY;
     for part in parts.iter().filter(|part| !part.is_empty()) {
         let directory = match openat(&top, *part, inside, Mode::empty()) {
             Ok(directory) => directory,
@@ -285,7 +285,7 @@ fn change_owner(path: &Path, parts: &[&str], from: u32, to: (u32, u32)) -> io::R
             Err(error) => return Err(error.into()),
         };
         for entry in Dir::read_from(&directory)? {
-            let file = match openat(&directory, entry?.file_name(), LOOK, Mode::empty()) {
+            let file = match openat(&directory, entry?.file_name(), PATH_FLAGS, Mode::empty()) {
                 Ok(file) => file,
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(error.into()),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_puts_in_the_place_of_a_small_file_is_neither_read_nor_written_to() {
+    fn read_and_replace_refuse_another_users_link_or_pipe() {
         let Some((_all, own, victim)) = theirs() else {
             return;
         };
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_another_user_is_followed_nowhere_on_the_way() {
+    fn safe_path_follows_no_link_of_another_user() {
         let Some((all, own, victim)) = theirs() else {
             return;
         };
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_has_put_in_place_of_a_file_is_not_written_to() {
+    fn open_log_and_write_refuse_another_users_file_and_hard_link() {
         let Some((_all, own, victim)) = theirs() else {
             return;
         };
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_ours_is_made_and_used_wherever_it_lies() {
+    fn own_file_is_created_and_written_in_any_directory() {
         let Some((all, own, _)) = theirs() else {
             return;
         };
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_an_open_file_leads_to_it() {
+    fn open_log_follows_a_procfs_link_to_an_open_file() {
         if !crate::sys::is_root() {
             return;
         }

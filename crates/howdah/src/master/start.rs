@@ -8,34 +8,34 @@ use std::time::Instant;
 
 use super::certificates::OrderedCertificates;
 use super::control::ControlSocket;
-use super::facts::Facts;
-use super::inherited::InheritedSockets;
+use super::facts::ServerFacts;
 use super::jobs::BackgroundJobs;
 use super::keys::KeyStore;
-use super::listeners::Listeners;
+use super::listeners::BoundListeners;
 use super::predecessors::Predecessors;
-use super::reload::Askers;
-use super::unnoted::Unnoted;
-use super::upgrade::{self, Inherited, Program, Upgrade};
-use super::{Master, State, notify, owner, process, say, say_mistakes};
-use crate::arguments::Serve;
-use crate::config::{self, Settings, Source};
+use super::reload::ReloadClients;
+use super::service_manager_sockets::InheritedSockets;
+use super::unconfirmed_writes::UnconfirmedWrites;
+use super::upgrade::{self, InheritedState, InstalledProgram, UpgradeState};
+use super::{Master, MasterState, file_owner, notify, print_message, print_mistakes, process};
+use crate::arguments::ServeArguments;
+use crate::config::{self, ConfigSource, ServeSettings};
 use crate::{exit, php, sys};
 
-pub(super) fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
+pub(super) fn start(mut arguments: ServeArguments) -> Result<Master, ExitCode> {
     let failed = |why: io::Error| {
-        say(format!("cannot start: {why}"));
+        print_message(format!("cannot start: {why}"));
         exit::failed()
     };
     // Without root, PHP runs as the same user as the master. Its scripts must not read the environment and the memory
     // of the master.
     sys::set_dumpable(false).map_err(failed)?;
-    let program = Program::ours().map_err(failed)?;
+    let program = InstalledProgram::current().map_err(failed)?;
     let inherited = InheritedSockets::take().map_err(|why| {
-        say(why);
+        print_message(why);
         exit::address()
     })?;
-    let before = Inherited::take().map_err(failed)?;
+    let before = InheritedState::take().map_err(failed)?;
     let is_upgrade = before.is_some();
     let before = before.unwrap_or_default();
     sys::close_inherited_on_exec();
@@ -52,22 +52,23 @@ pub(super) fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
     let (source, settings) = read_configuration(&mut arguments)?;
     if let Some(path) = &settings.pid {
         process::check_pid_file(path).map_err(|why| {
-            say(why);
+            print_message(why);
             exit::address()
         })?;
     }
-    let owner = owner(&settings);
+    let owner = file_owner(&settings);
     let bound = before.listeners;
-    let listeners = Listeners::bind(inherited, bound, &settings.listen, settings.threads, owner);
+    let listeners =
+        BoundListeners::bind(inherited, bound, &settings.listen, settings.threads, owner);
     let listeners = listeners.map_err(|why| {
-        say(why);
+        print_message(why);
         exit::address()
     })?;
     let path = settings.control.as_deref();
     let control = ControlSocket::bind(before.control, path, &listeners.label());
     let control = control.map_err(|why| {
         listeners.remove_files();
-        say(why);
+        print_message(why);
         exit::address()
     })?;
     let mut master = Master {
@@ -78,35 +79,35 @@ pub(super) fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
         generation: 1,
         listeners,
         control,
-        facts: Facts::default(),
+        facts: ServerFacts::default(),
         keys: KeyStore::new(Instant::now()).map_err(failed)?,
         ordered: OrderedCertificates::default(),
         jobs: BackgroundJobs::default(),
-        unnoted: Unnoted::default(),
+        unconfirmed_writes: UnconfirmedWrites::default(),
         program,
         upgrade: match is_upgrade {
-            true => Upgrade::TakingOver {
+            true => UpgradeState::TakingOver {
                 asker: before.asker,
             },
-            false => Upgrade::No,
+            false => UpgradeState::No,
         },
         predecessors: Predecessors::default(),
         signals,
         front: None,
-        state: State::Starting,
+        state: MasterState::Starting,
         crashes: 0,
         pending: None,
-        waiting: Askers::new(),
-        questions: BTreeMap::new(),
-        next_question: 0,
-        early: Vec::new(),
-        alive: notify::watchdog().map(|every| (Instant::now(), every)),
-        ended: None,
+        waiting_reloads: ReloadClients::new(),
+        front_requests: BTreeMap::new(),
+        last_request_id: 0,
+        early_requests: Vec::new(),
+        next_alive: notify::watchdog_interval().map(|every| (Instant::now(), every)),
+        exit_code: None,
     };
-    master.facts = Facts::of(&master);
+    master.facts = ServerFacts::of(&master);
     master.take_over(before.fronts, before.jobs);
     master.ordered.assign(master.settings.acme.as_ref());
-    master.ordered.wait_for_the_first();
+    master.ordered.wait_for_stored_certificates();
     master.start_front().map_err(|why| {
         master.clean_up();
         failed(why)
@@ -115,9 +116,9 @@ pub(super) fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
 }
 
 /// Checks whether this program can take over from the running server.
-pub(super) fn takes_over(mut arguments: Serve, format: u32) -> ExitCode {
-    if format != upgrade::FORMAT {
-        say("this version does not take over from the one that runs: restart the server");
+pub(super) fn check_takeover(mut arguments: ServeArguments, format: u32) -> ExitCode {
+    if format != upgrade::INHERITANCE_FORMAT {
+        print_message("this version does not take over from the one that runs: restart the server");
         return exit::failed();
     }
     match read_configuration(&mut arguments) {
@@ -127,19 +128,21 @@ pub(super) fn takes_over(mut arguments: Serve, format: u32) -> ExitCode {
 }
 
 /// Reads the configuration and checks whether PHP is suitable for it. Prints the mistakes.
-fn read_configuration(arguments: &mut Serve) -> Result<(Option<Source>, Settings), ExitCode> {
+fn read_configuration(
+    arguments: &mut ServeArguments,
+) -> Result<(Option<ConfigSource>, ServeSettings), ExitCode> {
     let source = match &arguments.config {
-        Some(path) => Some(Source::read(path).map_err(|why| {
-            say(why);
+        Some(path) => Some(ConfigSource::read(path).map_err(|why| {
+            print_message(why);
             exit::configuration()
         })?),
         None => None,
     };
-    let chosen = config::acme::complete(arguments, source.as_ref());
+    let chosen = config::acme::complete_arguments(arguments, source.as_ref());
     let loaded = config::load(arguments, source.as_ref(), config::Validation::Full);
-    say_mistakes(&loaded.advice);
+    print_mistakes(&loaded.advice);
     let mut settings = loaded.settings.map_err(|mistakes| {
-        say_mistakes(&mistakes);
+        print_mistakes(&mistakes);
         match loaded.php_unfit {
             true => exit::php(),
             false => exit::configuration(),
@@ -147,7 +150,7 @@ fn read_configuration(arguments: &mut Serve) -> Result<(Option<Source>, Settings
     })?;
     settings.chosen.extend(chosen);
     php::check_all(&settings.howdah_php()).map_err(|why| {
-        say(why.to_string());
+        print_message(why.to_string());
         exit::php()
     })?;
     Ok((source, settings))

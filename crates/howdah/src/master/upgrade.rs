@@ -23,23 +23,23 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::WaitStatus;
 use serde::{Deserialize, Serialize};
 
-use super::control::{Asker, ControlSocket};
+use super::control::{ControlClient, ControlSocket};
 use super::listeners::InheritedListener;
 use super::process::{exit_text, kill};
-use super::{Master, State, notify, say, say_mistakes};
-use crate::link::{Link, ToFront};
+use super::{Master, MasterState, notify, print_message, print_mistakes};
+use crate::process_channel::{ProcessChannel, ToFront};
 use crate::sys;
 
 /// The version of the format of [`Inheritance`]. A program that uses another format refuses to take over.
-pub const FORMAT: u32 = 1;
+pub const INHERITANCE_FORMAT: u32 = 1;
 /// The environment variable that holds the process id and the descriptor of its [`Inheritance`], separated by a colon.
-const VARIABLE: &str = "HOWDAH_TAKES_OVER";
+const INHERITANCE_VARIABLE: &str = "HOWDAH_TAKES_OVER";
 /// How long the new program may take to check the configuration.
-const CHECKING: Duration = Duration::from_secs(60);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the master waits for responses to earlier requests before it executes the new program.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+const PENDING_RESPONSES_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the front may take to hand over.
-const HANDING_OVER: Duration = Duration::from_secs(10);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state that the master of the next program continues with. Numbers are descriptors.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,27 +56,27 @@ struct Inheritance {
 
 /// The state that was taken over from the previous program. It is empty in a process that was started anew.
 #[derive(Default)]
-pub struct Inherited {
+pub struct InheritedState {
     /// The sockets that the server has bound.
     pub listeners: Vec<(InheritedListener, Vec<OwnedFd>, Vec<OwnedFd>)>,
     /// The control socket.
     pub control: Option<ControlSocket>,
     /// The fronts: process id and channel.
-    pub fronts: Vec<(i32, Link)>,
+    pub fronts: Vec<(i32, ProcessChannel)>,
     /// The process that runs jobs: process id and channel.
-    pub jobs: Option<(i32, Link)>,
+    pub jobs: Option<(i32, ProcessChannel)>,
     /// The client that requested the upgrade.
-    pub asker: Option<Asker>,
+    pub asker: Option<ControlClient>,
 }
 
-impl Inherited {
+impl InheritedState {
     /// Takes the state that the previous program has left to this process; `None` if there was no previous program.
     /// Must be called before [`sys::close_inherited_on_exec`].
     ///
     /// # Errors
     /// Fails if the state cannot be read.
-    pub fn take() -> io::Result<Option<Inherited>> {
-        let value = std::env::var(VARIABLE).unwrap_or_default();
+    pub fn take() -> io::Result<Option<InheritedState>> {
+        let value = std::env::var(INHERITANCE_VARIABLE).unwrap_or_default();
         let Some((pid, number)) = value.split_once(':') else {
             return Ok(None);
         };
@@ -86,14 +86,14 @@ impl Inherited {
         }
         let number = number.parse().map_err(io::Error::other)?;
         let mut text = String::new();
-        let mut file = File::from(sys::inherited(number)?);
+        let mut file = File::from(sys::take_inherited(number)?);
         file.rewind()?;
         file.read_to_string(&mut text)?;
         let left: Inheritance = serde_json::from_str(&text)?;
         let all = |numbers: &[RawFd]| -> io::Result<Vec<OwnedFd>> {
             numbers
                 .iter()
-                .map(|number| sys::inherited(*number))
+                .map(|number| sys::take_inherited(*number))
                 .collect()
         };
         let mut listeners = Vec::new();
@@ -101,14 +101,16 @@ impl Inherited {
             let (sockets, udp) = (all(&listener.sockets)?, all(&listener.udp)?);
             listeners.push((listener, sockets, udp));
         }
-        let line = |(pid, number)| Ok::<_, io::Error>((pid, Link::new(sys::inherited(number)?)));
+        let line = |(pid, number)| {
+            Ok::<_, io::Error>((pid, ProcessChannel::new(sys::take_inherited(number)?)))
+        };
         let (path, socket) = left.control;
-        let stream = left.asker.map(sys::inherited).transpose()?;
-        Ok(Some(Inherited {
+        let stream = left.asker.map(sys::take_inherited).transpose()?;
+        Ok(Some(InheritedState {
             listeners,
             control: Some(ControlSocket::of(
                 path,
-                UnixListener::from(sys::inherited(socket)?),
+                UnixListener::from(sys::take_inherited(socket)?),
             )),
             fronts: left
                 .fronts
@@ -116,29 +118,29 @@ impl Inherited {
                 .map(line)
                 .collect::<io::Result<_>>()?,
             jobs: left.jobs.map(line).transpose()?,
-            asker: stream.map(|stream| Asker::of(UnixStream::from(stream))),
+            asker: stream.map(|stream| ControlClient::of(UnixStream::from(stream))),
         }))
     }
 }
 
 /// The program with the arguments it was started with. It checks the configuration before it replaces this one.
-pub struct Program {
+pub struct InstalledProgram {
     path: PathBuf,
     arguments: Vec<OsString>,
 }
 
-impl Program {
+impl InstalledProgram {
     /// Returns the program of this process.
     ///
     /// # Errors
     /// Fails with the error of the operating system.
-    pub fn ours() -> io::Result<Program> {
+    pub fn current() -> io::Result<InstalledProgram> {
         let path = std::env::current_exe()?;
         // The file was replaced after this process or a previous upgrade was started: use the file that is at this path
         // now.
         let text = path.as_os_str().to_string_lossy().into_owned();
         let path = text.strip_suffix(" (deleted)").map_or(path, PathBuf::from);
-        Ok(Program {
+        Ok(InstalledProgram {
             path,
             arguments: std::env::args_os().collect(),
         })
@@ -148,7 +150,7 @@ impl Program {
     /// to.
     fn check(&self) -> io::Result<(i32, File)> {
         let mistakes = File::from(memfd_create("howdah-mistakes", MemfdFlags::CLOEXEC)?);
-        let format = FORMAT.to_string();
+        let format = INHERITANCE_FORMAT.to_string();
         let mut command = Command::new(&self.path);
         for argument in self.arguments.iter().skip(1) {
             command.arg(argument);
@@ -175,7 +177,7 @@ impl Program {
 
 /// The state of an upgrade.
 #[derive(Default)]
-pub enum Upgrade {
+pub enum UpgradeState {
     /// No upgrade is in progress.
     #[default]
     No,
@@ -186,14 +188,14 @@ pub enum Upgrade {
         /// The output of the new program.
         mistakes: File,
         /// The client that requested the upgrade.
-        asker: Option<Asker>,
+        asker: Option<ControlClient>,
         /// When the new program is killed.
         deadline: Instant,
     },
     /// The front has been asked to hand over.
     HandingOver {
         /// The client that requested the upgrade.
-        asker: Option<Asker>,
+        asker: Option<ControlClient>,
         /// When the front is killed.
         deadline: Instant,
     },
@@ -201,57 +203,57 @@ pub enum Upgrade {
     /// first.
     Leaving {
         /// The client that requested the upgrade.
-        asker: Option<Asker>,
+        asker: Option<ControlClient>,
         /// When the master stops waiting for these responses.
         deadline: Instant,
     },
     /// This is the new program, and its front does not serve yet.
     TakingOver {
         /// The client that requested the upgrade.
-        asker: Option<Asker>,
+        asker: Option<ControlClient>,
     },
 }
 
-impl Upgrade {
+impl UpgradeState {
     /// Returns whether new connections to the control socket are left to the new program.
     pub fn is_leaving(&self) -> bool {
-        matches!(self, Upgrade::Leaving { .. })
+        matches!(self, UpgradeState::Leaving { .. })
     }
 
     /// Returns whether this is the new program and its front does not serve yet.
     pub fn is_taking_over(&self) -> bool {
-        matches!(self, Upgrade::TakingOver { .. })
+        matches!(self, UpgradeState::TakingOver { .. })
     }
 }
 
 impl Master {
     /// Replaces the running program with the one that is installed now.
-    pub(super) fn upgrade(&mut self, asker: Option<Asker>) {
-        let serving = matches!(self.state, State::Serving)
+    pub(super) fn upgrade(&mut self, asker: Option<ControlClient>) {
+        let serving = matches!(self.state, MasterState::Serving)
             && self
                 .front
                 .as_ref()
                 .is_some_and(|front| front.watch.is_some());
         let why = match (&self.upgrade, &self.pending) {
-            (Upgrade::No, None) if serving => None,
-            (Upgrade::No, Some(_)) => Some("a reload is in progress; ask again"),
-            (Upgrade::No, None) => Some("the server is starting or stopping"),
+            (UpgradeState::No, None) if serving => None,
+            (UpgradeState::No, Some(_)) => Some("a reload is in progress; ask again"),
+            (UpgradeState::No, None) => Some("the server is starting or stopping"),
             _ => Some("an upgrade is in progress"),
         };
         if let Some(why) = why {
-            return refuse(asker, &[why.to_owned()]);
+            return refuse_upgrade(asker, &[why.to_owned()]);
         }
         match self.program.check() {
             Err(error) => {
                 let program = self.program.path.display();
-                refuse(asker, &[format!("cannot execute {program}: {error}")]);
+                refuse_upgrade(asker, &[format!("cannot execute {program}: {error}")]);
             }
             Ok((pid, mistakes)) => {
-                self.upgrade = Upgrade::Checking {
+                self.upgrade = UpgradeState::Checking {
                     pid,
                     mistakes,
                     asker,
-                    deadline: Instant::now() + CHECKING,
+                    deadline: Instant::now() + CHECK_TIMEOUT,
                 };
             }
         }
@@ -260,19 +262,19 @@ impl Master {
     /// Returns when the current step of the upgrade times out.
     pub(super) fn upgrade_deadline(&self) -> Option<Instant> {
         match self.upgrade {
-            Upgrade::Checking { deadline, .. }
-            | Upgrade::HandingOver { deadline, .. }
-            | Upgrade::Leaving { deadline, .. } => Some(deadline),
-            Upgrade::No | Upgrade::TakingOver { .. } => None,
+            UpgradeState::Checking { deadline, .. }
+            | UpgradeState::HandingOver { deadline, .. }
+            | UpgradeState::Leaving { deadline, .. } => Some(deadline),
+            UpgradeState::No | UpgradeState::TakingOver { .. } => None,
         }
     }
 
     /// Executes the new program once no client waits for a response, and ends an upgrade that has taken too long.
-    pub(super) fn go_on_with_upgrade(&mut self, now: Instant) {
-        if let Upgrade::Leaving { deadline, .. } = self.upgrade {
-            let is_quiet = self.questions.is_empty() && !self.control.is_talking();
+    pub(super) fn continue_upgrade(&mut self, now: Instant) {
+        if let UpgradeState::Leaving { deadline, .. } = self.upgrade {
+            let is_quiet = self.front_requests.is_empty() && !self.control.has_connections();
             if is_quiet || now >= deadline {
-                self.go_on_as_new_program();
+                self.execute_new_program();
             }
             return;
         }
@@ -285,11 +287,11 @@ impl Master {
         let seconds = |limit: Duration| limit.as_secs();
         let why = match &mut self.upgrade {
             // The process has not been reaped yet, so its process id is still its own.
-            Upgrade::Checking { pid, .. } => {
+            UpgradeState::Checking { pid, .. } => {
                 kill(*pid);
                 format!(
                     "the new program has not read the configuration within {} s",
-                    seconds(CHECKING)
+                    seconds(CHECK_TIMEOUT)
                 )
             }
             _ => {
@@ -299,7 +301,7 @@ impl Master {
                 }
                 format!(
                     "FrontUnresponsive: the front has not handed over within {} s; it is killed",
-                    seconds(HANDING_OVER)
+                    seconds(HAND_OVER_TIMEOUT)
                 )
             }
         };
@@ -309,11 +311,11 @@ impl Master {
     /// Ends the upgrade and refuses it to the client that requested it.
     pub(super) fn end_upgrade(&mut self, mistakes: &[String]) {
         match std::mem::take(&mut self.upgrade) {
-            Upgrade::No => {}
-            Upgrade::Checking { asker, .. }
-            | Upgrade::HandingOver { asker, .. }
-            | Upgrade::Leaving { asker, .. }
-            | Upgrade::TakingOver { asker } => refuse(asker, mistakes),
+            UpgradeState::No => {}
+            UpgradeState::Checking { asker, .. }
+            | UpgradeState::HandingOver { asker, .. }
+            | UpgradeState::Leaving { asker, .. }
+            | UpgradeState::TakingOver { asker } => refuse_upgrade(asker, mistakes),
         }
     }
 
@@ -321,10 +323,10 @@ impl Master {
     /// front is asked to hand over.
     pub(super) fn upgrade_checked(&mut self, ended: i32, status: WaitStatus) -> bool {
         match &self.upgrade {
-            Upgrade::Checking { pid, .. } if *pid == ended => {}
+            UpgradeState::Checking { pid, .. } if *pid == ended => {}
             _ => return false,
         }
-        let Upgrade::Checking {
+        let UpgradeState::Checking {
             mut mistakes,
             asker,
             ..
@@ -344,47 +346,47 @@ impl Master {
                     "the new program cannot read the configuration: {how}"
                 ));
             }
-            refuse(asker, &lines);
+            refuse_upgrade(asker, &lines);
             return true;
         }
         let Some(front) = self.front.as_ref().filter(|_| self.pending.is_none()) else {
-            refuse(
+            refuse_upgrade(
                 asker,
                 &["the front is being started, or a reload is in progress; ask again".to_owned()],
             );
             return true;
         };
         let sent = front.link.send_now(&ToFront::HandOver, &[]);
-        self.upgrade = Upgrade::HandingOver {
+        self.upgrade = UpgradeState::HandingOver {
             asker,
-            deadline: Instant::now() + HANDING_OVER,
+            deadline: Instant::now() + HAND_OVER_TIMEOUT,
         };
-        self.front_must_hear(sent);
+        self.kill_front_if_unsent(sent);
         true
     }
 
     /// Notes that the front has handed over.
     pub(super) fn handed_over(&mut self) {
-        if let Upgrade::HandingOver { asker, .. } = std::mem::take(&mut self.upgrade) {
-            let deadline = Instant::now() + LAST_ANSWERS;
-            self.upgrade = Upgrade::Leaving { asker, deadline };
+        if let UpgradeState::HandingOver { asker, .. } = std::mem::take(&mut self.upgrade) {
+            let deadline = Instant::now() + PENDING_RESPONSES_TIMEOUT;
+            self.upgrade = UpgradeState::Leaving { asker, deadline };
         }
     }
 
     /// Executes the new program. Returns only if that fails.
-    fn go_on_as_new_program(&mut self) {
-        let Upgrade::Leaving { asker, .. } = std::mem::take(&mut self.upgrade) else {
+    fn execute_new_program(&mut self) {
+        let UpgradeState::Leaving { asker, .. } = std::mem::take(&mut self.upgrade) else {
             return;
         };
         self.abandon_reload("the server is being upgraded; ask again");
         notify::reloading();
-        say("upgrade: the new program is executed");
+        print_message("upgrade: the new program is executed");
         let error = match self.inheritance(asker.as_ref()) {
             Ok((left, fds)) => {
                 let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-                variables.retain(|(name, _)| name != VARIABLE);
+                variables.retain(|(name, _)| name != INHERITANCE_VARIABLE);
                 let value = format!("{}:{}", std::process::id(), left.as_raw_fd());
-                variables.push((VARIABLE.into(), value.into()));
+                variables.push((INHERITANCE_VARIABLE.into(), value.into()));
                 let kept: Vec<BorrowedFd<'_>> = fds.iter().copied().chain([left.as_fd()]).collect();
                 sys::execute_in_place(
                     &self.program.path,
@@ -401,11 +403,15 @@ impl Master {
             front.kill();
         }
         let program = self.program.path.display();
-        refuse(asker, &[format!("cannot execute {program}: {error}")]);
+        refuse_upgrade(asker, &[format!("cannot execute {program}: {error}")]);
     }
 
     /// Continues with the processes of the previous program, if there was one.
-    pub(super) fn take_over(&mut self, fronts: Vec<(i32, Link)>, jobs: Option<(i32, Link)>) {
+    pub(super) fn take_over(
+        &mut self,
+        fronts: Vec<(i32, ProcessChannel)>,
+        jobs: Option<(i32, ProcessChannel)>,
+    ) {
         if !fronts.is_empty() {
             self.listeners.leave_udp();
         }
@@ -420,16 +426,16 @@ impl Master {
 
     /// The new front serves. In a new program, the previous fronts are now asked to finish their requests.
     pub(super) fn has_taken_over(&mut self) {
-        if let Upgrade::TakingOver { asker } = std::mem::take(&mut self.upgrade) {
+        if let UpgradeState::TakingOver { asker } = std::mem::take(&mut self.upgrade) {
             self.predecessors
                 .stop(self.settings.server.timeouts.drain, true);
             let text = format!("upgraded: howdah {} serves", env!("CARGO_PKG_VERSION"));
-            say(&text);
+            print_message(&text);
             if let Some(asker) = asker {
-                asker.done(&text, &[]);
+                asker.succeed(&text, &[]);
             }
-            for question in std::mem::take(&mut self.early) {
-                self.answer(question);
+            for question in std::mem::take(&mut self.early_requests) {
+                self.handle_request(question);
             }
         }
     }
@@ -440,7 +446,7 @@ impl Master {
         if !self.predecessors.is_empty() || self.is_stopping() {
             return;
         }
-        say("upgrade: the front before has ended");
+        print_message("upgrade: the front before has ended");
         if self.listeners.take_udp() || self.settings.cache_disk.is_some() {
             self.reload(vec![None]);
         }
@@ -448,10 +454,10 @@ impl Master {
 
     fn inheritance<'a>(
         &'a self,
-        asker: Option<&'a Asker>,
+        asker: Option<&'a ControlClient>,
     ) -> io::Result<(File, Vec<BorrowedFd<'a>>)> {
         let mut fds = Vec::new();
-        let listeners = self.listeners.leave(&mut fds);
+        let listeners = self.listeners.inheritance(&mut fds);
         let mut keep = |fd: BorrowedFd<'a>| {
             fds.push(fd);
             fd.as_raw_fd()
@@ -484,9 +490,9 @@ impl Master {
 }
 
 /// Logs that the upgrade was refused and sends the mistakes to the client.
-fn refuse(asker: Option<Asker>, mistakes: &[String]) {
-    say("UpgradeRefused: the program before serves on:");
-    say_mistakes(mistakes);
+fn refuse_upgrade(asker: Option<ControlClient>, mistakes: &[String]) {
+    print_message("UpgradeRefused: the program before serves on:");
+    print_mistakes(mistakes);
     if let Some(asker) = asker {
         asker.mistakes(mistakes);
     }

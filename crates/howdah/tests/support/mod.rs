@@ -21,7 +21,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
 /// The program under test.
-pub const HOWDAH: &str = env!("CARGO_BIN_EXE_howdah");
+pub const HOWDAH_PROGRAM: &str = env!("CARGO_BIN_EXE_howdah");
 
 impl Scratch {
     /// Returns a program that prints `text` for `--version`.
@@ -46,37 +46,45 @@ impl Scratch {
 
 /// Returns the program with these arguments.
 pub fn howdah<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new(HOWDAH);
+    let mut command = Command::new(HOWDAH_PROGRAM);
     command.args(arguments).env_remove("NOTIFY_SOCKET");
     command
 }
 
 /// A running server; killed when dropped.
-pub struct Server {
+pub struct ServerUnderTest {
     child: Child,
     pub address: SocketAddr,
     pub control: PathBuf,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
+impl ServerUnderTest {
     /// Starts a server with these arguments on a free port, with a control socket in the scratch directory.
-    pub fn start(scratch: &Scratch, arguments: &[&str]) -> Server {
-        Server::start_with(scratch, arguments, &[])
+    pub fn start(scratch: &Scratch, arguments: &[&str]) -> ServerUnderTest {
+        ServerUnderTest::start_with(scratch, arguments, &[])
     }
 
-    /// Does the same as [`Server::start`], with these environment variables.
-    pub fn start_with(scratch: &Scratch, arguments: &[&str], env: &[(&str, &Path)]) -> Server {
+    /// Does the same as [`ServerUnderTest::start`], with these environment variables.
+    pub fn start_with(
+        scratch: &Scratch,
+        arguments: &[&str],
+        env: &[(&str, &Path)],
+    ) -> ServerUnderTest {
         let arguments = [arguments, &["--listen", "127.0.0.1:0"]].concat();
-        Server::start_listening(scratch, &arguments, env)
+        ServerUnderTest::start_listening(scratch, &arguments, env)
     }
 
     /// Starts a server that listens where the arguments, or the file that they name, specify. One of the addresses must
     /// be TCP.
-    pub fn start_listening(scratch: &Scratch, arguments: &[&str], env: &[(&str, &Path)]) -> Server {
+    pub fn start_listening(
+        scratch: &Scratch,
+        arguments: &[&str],
+        env: &[(&str, &Path)],
+    ) -> ServerUnderTest {
         let mut command = howdah(["serve"]);
         command.args(arguments).envs(env.iter().copied());
-        Server::start_command(scratch, command)
+        ServerUnderTest::start_command(scratch, command)
     }
 
     /// Starts a server on these sockets, each with the name that a service manager passes.
@@ -84,13 +92,13 @@ impl Server {
         scratch: &Scratch,
         arguments: &[&str],
         sockets: Vec<(&str, OwnedFd)>,
-    ) -> Server {
-        Server::start_command(scratch, passed(arguments, sockets))
+    ) -> ServerUnderTest {
+        ServerUnderTest::start_command(scratch, serve_with_passed_sockets(arguments, sockets))
     }
 
     /// Starts `howdah serve …`, with a control socket in the scratch directory added.
-    pub fn start_command(scratch: &Scratch, mut command: Command) -> Server {
-        let beside = Path::new(HOWDAH).with_file_name("howdah-php");
+    pub fn start_command(scratch: &Scratch, mut command: Command) -> ServerUnderTest {
+        let beside = Path::new(HOWDAH_PROGRAM).with_file_name("howdah-php");
         assert!(
             beside.is_file(),
             "{} is not there: run `cargo build --workspace --bins` first",
@@ -112,7 +120,7 @@ impl Server {
                 theirs.lock().unwrap().push(line);
             }
         });
-        let mut server = Server {
+        let mut server = ServerUnderTest {
             child,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             control,
@@ -161,26 +169,26 @@ impl Server {
     }
 
     /// Runs a command that communicates with this server.
-    pub fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
+    pub fn run_command(&self, arguments: &[&str]) -> (i32, String, String) {
         run(howdah(arguments).arg("--control").arg(&self.control))
     }
 
     /// Returns the status of the server.
     pub fn status(&self) -> serde_json::Value {
-        let (code, out, err) = self.ask(&["status", "--json"]);
+        let (code, out, err) = self.run_command(&["status", "--json"]);
         assert_eq!(code, 0, "{err}");
         serde_json::from_str(&out).unwrap()
     }
 
     /// Sends a request on a connection of its own.
-    pub fn begin(&self, path: &str) -> TcpStream {
-        self.begin_of("localhost", path)
+    pub fn send_request(&self, path: &str) -> TcpStream {
+        self.send_request_to("localhost", path)
     }
 
     /// Sends a request for this host on a connection of its own.
-    pub fn begin_of(&self, host: &str, path: &str) -> TcpStream {
+    pub fn send_request_to(&self, host: &str, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
         write!(
             stream,
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
@@ -190,17 +198,17 @@ impl Server {
     }
 
     /// Returns the status and the body of the response to a request for this host.
-    pub fn get_of(&self, host: &str, path: &str) -> (u16, String) {
-        answer(self.begin_of(host, path))
+    pub fn get_from(&self, host: &str, path: &str) -> (u16, String) {
+        read_response(self.send_request_to(host, path))
     }
 
     /// Returns the status and the body of the response to a request.
     pub fn get(&self, path: &str) -> (u16, String) {
-        answer(self.begin(path))
+        read_response(self.send_request(path))
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerUnderTest {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -208,7 +216,7 @@ impl Drop for Server {
 }
 
 /// Returns `howdah serve` with sockets that are passed as sd_listen_fds(3) specifies.
-pub fn passed(arguments: &[&str], sockets: Vec<(&str, OwnedFd)>) -> Command {
+pub fn serve_with_passed_sockets(arguments: &[&str], sockets: Vec<(&str, OwnedFd)>) -> Command {
     // The copies have numbers above those that they are moved to.
     let moved = |socket: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(socket, 100).unwrap();
     let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets
@@ -226,7 +234,7 @@ pub fn passed(arguments: &[&str], sockets: Vec<(&str, OwnedFd)>) -> Command {
             "exec {}; LISTEN_PID=$$ exec \"$@\"",
             moves.join(" ")
         ))
-        .args(["-", HOWDAH, "serve"])
+        .args(["-", HOWDAH_PROGRAM, "serve"])
         .args(arguments)
         .env_remove("NOTIFY_SOCKET")
         .env("LISTEN_FDS", sockets.len().to_string())
@@ -236,7 +244,7 @@ pub fn passed(arguments: &[&str], sockets: Vec<(&str, OwnedFd)>) -> Command {
 }
 
 /// Reads a response until the end of the connection.
-pub fn answer(mut stream: TcpStream) -> (u16, String) {
+pub fn read_response(mut stream: TcpStream) -> (u16, String) {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -249,7 +257,7 @@ pub fn answer(mut stream: TcpStream) -> (u16, String) {
 }
 
 /// Creates a directory to serve, with a page, a file, and a script that a test can block.
-pub fn site(scratch: &Scratch) -> String {
+pub fn create_site(scratch: &Scratch) -> String {
     scratch.write("web/index.php", "<?php echo 'one';");
     scratch.write("web/a.txt", "static");
     // The script waits for a file, so the test decides when the request ends.
@@ -261,7 +269,7 @@ pub fn site(scratch: &Scratch) -> String {
 }
 
 /// Returns the process id of the front from the server's status.
-pub fn front_of(server: &Server) -> i32 {
+pub fn front_pid(server: &ServerUnderTest) -> i32 {
     server.status()["pid"].as_i64().unwrap() as i32
 }
 
@@ -277,9 +285,9 @@ pub fn is_gone(pid: i32) -> bool {
 }
 
 /// Starts a request that runs until the test writes the file with this name.
-pub fn hold(server: &Server, scratch: &Scratch, name: &str) -> TcpStream {
+pub fn begin_held_request(server: &ServerUnderTest, scratch: &Scratch, name: &str) -> TcpStream {
     let file = scratch.path(name);
-    let stream = server.begin(&format!("/hold.php?f={}", file.display()));
+    let stream = server.send_request(&format!("/hold.php?f={}", file.display()));
     let began = scratch.path(&format!("{name}.began"));
     wait_until("the script to begin", || began.exists());
     stream

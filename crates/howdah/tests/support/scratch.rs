@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The maximum time to wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// A directory that is removed when this is dropped.
 pub struct Scratch(pub PathBuf);
@@ -58,7 +58,7 @@ pub fn run(command: &mut Command) -> (i32, String, String) {
 
 /// Waits until the condition holds.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::park_timeout(Duration::from_millis(5));

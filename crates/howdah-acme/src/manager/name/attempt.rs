@@ -3,41 +3,41 @@
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use super::super::in_words;
-use super::{Keeper, LOOK, random};
-use crate::certificate::Stored;
-use crate::failure::Failure;
-use crate::lease::Lease;
-use crate::store::{Record, Trouble};
-use crate::{local, schedule, seconds};
+use super::super::human_duration;
+use super::{MAX_SLEEP, NameTask, random_fraction};
+use crate::certificate::StoredCertificate;
+use crate::failure::AcmeFailure;
+use crate::lease::LockLease;
+use crate::store::{FailedAttempts, RenewalRecord};
+use crate::{local, schedule, unix_seconds};
 
-impl Keeper {
+impl NameTask {
     /// Orders a certificate while no other process that shares the directory does. Returns what was done, or why it
     /// failed.
     pub(super) async fn attempt(&mut self, forced: bool) -> Result<String, String> {
         let shared = self.shared.clone();
         // The semaphore is never closed.
         let _permit = shared.orders.acquire().await;
-        let outcome = self.locked(forced).await;
+        let outcome = self.attempt_locked(forced).await;
         self.ordering = false;
         let line = match outcome {
             Ok(line) => Ok(line),
-            Err(failure) => Err(self.note(&failure)),
+            Err(failure) => Err(self.record_failure(&failure)),
         };
-        self.tell();
+        self.publish_state();
         line
     }
 
-    async fn locked(&mut self, forced: bool) -> Result<String, Failure> {
+    async fn attempt_locked(&mut self, forced: bool) -> Result<String, AcmeFailure> {
         let before = self.stamp;
         let mut lease = self.lock().await?;
         // Another process may have ordered it meanwhile.
-        self.look_again();
+        self.reload_if_changed();
         let done = match forced {
             true => self.stamp != before,
             false => {
                 let now = SystemTime::now();
-                self.due(now) > now
+                self.next_due(now) > now
             }
         };
         if done {
@@ -47,24 +47,24 @@ impl Keeper {
             ));
         }
         self.ordering = true;
-        self.tell();
+        self.publish_state();
         let attempts = self.record.trouble.as_ref().map_or(0, |t| t.attempts);
         let former = self.certificate.clone();
         let former = former
             .as_deref()
             .map(|c| (c, self.record.authority.as_deref()));
-        let ordering = self.shared.obtain(&self.name, former, attempts);
-        let (authority, stored) = lease.hold(ordering).await?;
+        let ordering = self.shared.obtain_certificate(&self.name, former, attempts);
+        let (authority, stored) = lease.run_holding(ordering).await?;
         Ok(self.accept(authority, stored))
     }
 
-    async fn lock(&mut self) -> Result<Lease, Failure> {
+    async fn lock(&mut self) -> Result<LockLease, AcmeFailure> {
         let store = self.shared.store();
         store.lock(&self.name, &mut self.watcher).await
     }
 
     /// Uses a new certificate and stores it.
-    fn accept(&mut self, authority: String, stored: Stored) -> String {
+    fn accept(&mut self, authority: String, stored: StoredCertificate) -> String {
         let now = SystemTime::now();
         let left = stored.validity.not_after.duration_since(now);
         let line = format!(
@@ -75,13 +75,13 @@ impl Keeper {
             } else {
                 "certificate of"
             },
-            in_words(left.unwrap_or_default())
+            human_duration(left.unwrap_or_default())
         );
-        let renew = schedule::renewal(stored.validity, None, random());
-        self.record = Record {
-            ask_window_at: (authority != local::NAME).then(|| seconds(now)),
+        let renew = schedule::renewal_time(stored.validity, None, random_fraction());
+        self.record = RenewalRecord {
+            ask_window_at: (authority != local::LOCAL_AUTHORITY_NAME).then(|| unix_seconds(now)),
             authority: Some(authority),
-            renew_at: Some(seconds(renew)),
+            renew_at: Some(unix_seconds(renew)),
             trouble: None,
         };
         self.certificate = Some(Rc::new(stored));
@@ -113,43 +113,51 @@ impl Keeper {
                 }
             }
             Err(failure) => {
-                let now = seconds(SystemTime::now());
+                let now = unix_seconds(SystemTime::now());
                 let since = self.record.trouble.as_ref().map_or(now, |t| t.since);
                 if self.record.trouble.is_none() {
                     self.shared.log(format!("{}: {}: {failure}; the certificate is used, and would be lost with the process", failure.name(), self.name));
                 }
-                self.record.trouble = Some(Trouble {
+                self.record.trouble = Some(FailedAttempts {
                     name: failure.name().to_owned(),
                     message: failure.to_string(),
                     since,
                     attempts: 1,
-                    next: now + LOOK.as_secs(),
+                    next: now + MAX_SLEEP.as_secs(),
                 });
             }
         }
         self.stamp = store.stamp(&self.name);
-        self.tell();
+        self.publish_state();
     }
 
     /// Records and logs a failure.
-    fn note(&mut self, failure: &Failure) -> String {
+    fn record_failure(&mut self, failure: &AcmeFailure) -> String {
         let now = SystemTime::now();
         let before = self.record.trouble.take();
         let attempts = before.as_ref().map_or(0, |t| t.attempts) + 1;
-        let pause = schedule::pause(failure.kind(), attempts, failure.retry_after(), random());
-        self.record.trouble = Some(Trouble {
+        let pause = schedule::retry_pause(
+            failure.class(),
+            attempts,
+            failure.retry_after(),
+            random_fraction(),
+        );
+        self.record.trouble = Some(FailedAttempts {
             name: failure.name().to_owned(),
             message: failure.to_string(),
-            since: before.map_or(seconds(now), |t| t.since),
+            since: before.map_or(unix_seconds(now), |t| t.since),
             attempts,
-            next: seconds(now + pause),
+            next: unix_seconds(now + pause),
         });
         // The record in memory is used even if this fails.
         let _ = self.shared.store().save_record(&self.name, &self.record);
         let state = match &self.certificate {
             None => "there is no certificate".to_owned(),
             Some(stored) => match stored.validity.not_after.duration_since(now) {
-                Ok(left) => format!("the certificate stays in use, valid for {}", in_words(left)),
+                Ok(left) => format!(
+                    "the certificate stays in use, valid for {}",
+                    human_duration(left)
+                ),
                 Err(_) => "the certificate has expired".to_owned(),
             },
         };
@@ -157,7 +165,7 @@ impl Keeper {
             "{}: {}: {failure}; {state}; attempt {attempts}, the next in {}",
             failure.name(),
             self.name,
-            in_words(pause)
+            human_duration(pause)
         );
         self.shared.log(line.clone());
         line

@@ -4,16 +4,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::{duration, impossible, read};
-use crate::command::arguments::Bench;
+use crate::command::arguments::BenchArguments;
 use crate::error::BenchError;
-use crate::plan::check::{BodyCheck, Pattern, StatusSet};
+use crate::plan::check::{BodyCheck, BodyPattern, StatusSet};
 use crate::plan::{
-    Address, Backlog, Checks, ConnectionPolicy, Protocol, RequestShape, Target, Template,
-    TlsOptions, TlsVersion,
+    BacklogPolicy, ClientTlsOptions, ConnectionPolicy, HttpProtocol, LoadTarget, RequestShape,
+    RequestTemplate, ResponseChecks, TargetAddress, TlsVersion,
 };
 
 /// Returns the method, the headers and the body of the requests.
-pub(super) fn request(typed: &Bench) -> Result<RequestShape, BenchError> {
+pub(super) fn request(typed: &BenchArguments) -> Result<RequestShape, BenchError> {
     let mut shape = RequestShape {
         cookie_jar: typed.cookies,
         ..RequestShape::default()
@@ -38,21 +38,25 @@ pub(super) fn request(typed: &Bench) -> Result<RequestShape, BenchError> {
             return Err(impossible(format!("{flag}: expected user:password")));
         }
         let value = format!("Basic {}", BASE64.encode(given));
-        shape.headers.push((name.to_owned(), Template::new(value)));
+        shape
+            .headers
+            .push((name.to_owned(), RequestTemplate::new(value)));
     }
     if !typed.cookie.is_empty() {
         let value = typed.cookie.join("; ");
         shape
             .headers
-            .push(("Cookie".to_owned(), Template::new(value)));
+            .push(("Cookie".to_owned(), RequestTemplate::new(value)));
     }
     match (&typed.content_type, body) {
-        (Some(kind), Some(_)) => shape
-            .headers
-            .push(("Content-Type".to_owned(), Template::new(kind.as_str()))),
-        (None, Some(_)) => shape
-            .headers
-            .push(("Content-Type".to_owned(), Template::new("text/plain"))),
+        (Some(kind), Some(_)) => shape.headers.push((
+            "Content-Type".to_owned(),
+            RequestTemplate::new(kind.as_str()),
+        )),
+        (None, Some(_)) => shape.headers.push((
+            "Content-Type".to_owned(),
+            RequestTemplate::new("text/plain"),
+        )),
         (Some(_), None) => {
             return Err(impossible(
                 "-T is the type of a body, and there is none: give one with -p or -u",
@@ -68,19 +72,19 @@ pub(super) fn request(typed: &Bench) -> Result<RequestShape, BenchError> {
         };
         shape
             .headers
-            .push((name.trim().to_owned(), Template::new(value.trim())));
+            .push((name.trim().to_owned(), RequestTemplate::new(value.trim())));
     }
     Ok(shape)
 }
 
 /// Returns the protocol, the connection and its TLS settings.
-pub(super) fn connection(typed: &Bench) -> Result<ConnectionPolicy, BenchError> {
+pub(super) fn connection(typed: &BenchArguments) -> Result<ConnectionPolicy, BenchError> {
     let defaults = ConnectionPolicy::default();
     Ok(ConnectionPolicy {
         protocol: match (typed.http10, typed.http2) {
-            (true, _) => Protocol::Http10,
-            (_, true) => Protocol::Http2,
-            _ => Protocol::Http11,
+            (true, _) => HttpProtocol::Http10,
+            (_, true) => HttpProtocol::Http2,
+            _ => HttpProtocol::Http11,
         },
         keep_alive: !typed.no_keepalive,
         streams: typed.streams.unwrap_or(defaults.streams),
@@ -89,14 +93,14 @@ pub(super) fn connection(typed: &Bench) -> Result<ConnectionPolicy, BenchError> 
             None => defaults.timeout,
         },
         backlog: if typed.wait_backlog {
-            Backlog::Wait
+            BacklogPolicy::Wait
         } else {
-            Backlog::Count
+            BacklogPolicy::Count
         },
         bind: typed.bind,
         buffers: typed.buffers.map(|size| size as usize),
         proxy: typed.proxy.as_deref().map(proxy).transpose()?,
-        tls: TlsOptions {
+        tls: ClientTlsOptions {
             verify: !typed.insecure,
             ca_file: typed.ca.clone(),
             server_name: typed.server_name.clone(),
@@ -115,10 +119,12 @@ pub(super) fn connection(typed: &Bench) -> Result<ConnectionPolicy, BenchError> 
 }
 
 /// Parses `host:port`, or `host` for port 80.
-fn proxy(text: &str) -> Result<Address, BenchError> {
-    let target = Target::parse(&format!("http://{text}/"))
+fn proxy(text: &str) -> Result<TargetAddress, BenchError> {
+    let target = LoadTarget::parse(&format!("http://{text}/"))
         .ok()
-        .filter(|target| !text.contains('/') && matches!(target.address, Address::Tcp { .. }));
+        .filter(|target| {
+            !text.contains('/') && matches!(target.address, TargetAddress::Tcp { .. })
+        });
     target
         .map(|target| target.address)
         .ok_or_else(|| impossible(format!("-X {text}: expected host:port")))
@@ -141,8 +147,8 @@ fn tls_version(text: &str) -> Result<Option<TlsVersion>, BenchError> {
 }
 
 /// Returns the checks of a response.
-pub(super) fn checks(typed: &Bench) -> Result<Checks, BenchError> {
-    let mut checks = Checks::default();
+pub(super) fn checks(typed: &BenchArguments) -> Result<ResponseChecks, BenchError> {
+    let mut checks = ResponseChecks::default();
     if let Some(text) = &typed.expect_status {
         checks.status = StatusSet::parse(text)?;
     }
@@ -153,7 +159,9 @@ pub(super) fn checks(typed: &Bench) -> Result<Checks, BenchError> {
         checks.body.push(BodyCheck::ContainsNot(text.clone()));
     }
     for text in &typed.expect_match {
-        checks.body.push(BodyCheck::Matches(Pattern::new(text)?));
+        checks
+            .body
+            .push(BodyCheck::Matches(BodyPattern::new(text)?));
     }
     for text in &typed.expect_json {
         checks.body.push(json_check(text)?);

@@ -8,31 +8,31 @@ use h2::RecvStream;
 use h2::client::ResponseFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
 
-use super::super::connection::Ticket;
-use super::super::context::Context;
-use super::super::cookies::Jar;
-use super::super::recorder::Times;
+use super::super::connection::SendTicket;
+use super::super::context::ThreadContext;
+use super::super::cookies::CookieJar;
+use super::super::recorder::RequestTimes;
 use super::super::request;
 use super::super::transcript::Transcript;
 use crate::outcome::Outcome;
-use crate::plan::Scheme;
-use crate::plan::check::LONGEST_CHECKED_BODY;
-use crate::plan::template::{Filling, Random};
+use crate::plan::UrlScheme;
+use crate::plan::check::MAX_CHECKED_BODY_BYTES;
+use crate::plan::template::{PlaceholderValues, XorshiftRandom};
 
 /// A client, which has at most one request at a time.
-pub struct Client {
-    pub exchange: Exchange,
-    pub ticket: Ticket,
-    pub times: Times,
+pub struct StreamClient {
+    pub exchange: RequestStage,
+    pub ticket: SendTicket,
+    pub times: RequestTimes,
     pub since: u64,
     pub free_since: u64,
-    pub jar: Jar,
-    pub random: Random,
+    pub jar: CookieJar,
+    pub random: XorshiftRandom,
     pub body: Vec<u8>,
 }
 
 /// The stage that a client's request has reached.
-pub enum Exchange {
+pub enum RequestStage {
     /// The client has no request.
     Idle,
     /// The request waits for the connection, or for the server to allow another stream.
@@ -40,10 +40,10 @@ pub enum Exchange {
     /// The request has been sent, and the client waits for the header of the response.
     Head(ResponseFuture),
     /// The client reads the body of the response.
-    Body(Incoming),
+    Body(ResponseBodyReader),
 }
 
-pub struct Incoming {
+pub struct ResponseBodyReader {
     pub stream: RecvStream,
     pub status: u16,
     pub has_length: bool,
@@ -54,25 +54,25 @@ pub struct Incoming {
 /// The result of polling the response.
 pub enum ResponseProgress {
     Pending,
-    Complete(Incoming),
+    Complete(ResponseBodyReader),
     Failed(Outcome, String),
 }
 
-impl Client {
+impl StreamClient {
     /// Creates a client without a request.
-    pub fn new(random: Random) -> Client {
-        Client {
-            exchange: Exchange::Idle,
-            ticket: Ticket {
+    pub fn new(random: XorshiftRandom) -> StreamClient {
+        StreamClient {
+            exchange: RequestStage::Idle,
+            ticket: SendTicket {
                 seq: 0,
                 due: 0,
                 measured: false,
                 lag: None,
             },
-            times: Times::default(),
+            times: RequestTimes::default(),
             since: 0,
             free_since: 0,
-            jar: Jar::default(),
+            jar: CookieJar::default(),
             random,
             body: Vec::new(),
         }
@@ -80,18 +80,18 @@ impl Client {
 
     /// Builds the client's request. The error says what HTTP/2 cannot express. `number` is the client's number on its
     /// thread, from 0.
-    pub fn request(&mut self, context: &Context, number: u32) -> Result<Request<()>, String> {
+    pub fn request(&mut self, context: &ThreadContext, number: u32) -> Result<Request<()>, String> {
         let plan = &context.plan;
         let seq = self.ticket.seq;
         let target = &plan.targets[(seq.saturating_sub(1) % plan.targets.len() as u64) as usize];
-        let mut filling = Filling {
+        let mut filling = PlaceholderValues {
             seq,
             client: number * context.threads + context.thread + 1,
             random: &mut self.random,
         };
         let scheme = match target.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
+            UrlScheme::Http => "http",
+            UrlScheme::Https => "https",
         };
         let mut uri = format!("{scheme}://{}", target.authority).into_bytes();
         target.path.render(&mut filling, &mut uri);
@@ -135,16 +135,16 @@ impl Client {
     /// Polls the response.
     pub fn progress(
         &mut self,
-        context: &Context,
+        context: &ThreadContext,
         wants_server: bool,
         broken: Option<String>,
     ) -> ResponseProgress {
         let mut waker = std::task::Context::from_waker(Waker::noop());
-        if let Exchange::Head(response) = &mut self.exchange {
+        if let RequestStage::Head(response) = &mut self.exchange {
             let response = match Pin::new(response).poll(&mut waker) {
                 Poll::Pending => return ResponseProgress::Pending,
                 Poll::Ready(Ok(response)) => response,
-                Poll::Ready(Err(error)) => return failed(&error, false, broken),
+                Poll::Ready(Err(error)) => return stream_failure(&error, false, broken),
             };
             self.times.first_byte = context.clock.now();
             let transcript = context.plan.transcript;
@@ -160,7 +160,7 @@ impl Client {
             }
             let field = |name| response.headers().get(name);
             let server = field(http::header::SERVER).filter(|_| wants_server);
-            self.exchange = Exchange::Body(Incoming {
+            self.exchange = RequestStage::Body(ResponseBodyReader {
                 status: response.status().as_u16(),
                 has_length: field(http::header::CONTENT_LENGTH).is_some(),
                 length: 0,
@@ -169,7 +169,7 @@ impl Client {
             });
         }
         loop {
-            let Exchange::Body(incoming) = &mut self.exchange else {
+            let RequestStage::Body(incoming) = &mut self.exchange else {
                 return ResponseProgress::Pending;
             };
             match incoming.stream.poll_data(&mut waker) {
@@ -177,17 +177,17 @@ impl Client {
                 Poll::Ready(Some(Ok(data))) => {
                     incoming.length += data.len() as u64;
                     if context.checks_bodies {
-                        let room = LONGEST_CHECKED_BODY.saturating_sub(self.body.len());
+                        let room = MAX_CHECKED_BODY_BYTES.saturating_sub(self.body.len());
                         self.body.extend_from_slice(&data[..data.len().min(room)]);
                     }
                     // This fails only if more is released than was received.
                     let _ = incoming.stream.flow_control().release_capacity(data.len());
                 }
-                Poll::Ready(Some(Err(error))) => return failed(&error, true, broken),
+                Poll::Ready(Some(Err(error))) => return stream_failure(&error, true, broken),
                 Poll::Ready(None) => {
-                    let exchange = std::mem::replace(&mut self.exchange, Exchange::Idle);
+                    let exchange = std::mem::replace(&mut self.exchange, RequestStage::Idle);
                     return match exchange {
-                        Exchange::Body(incoming) => ResponseProgress::Complete(incoming),
+                        RequestStage::Body(incoming) => ResponseProgress::Complete(incoming),
                         _ => ResponseProgress::Pending,
                     };
                 }
@@ -209,7 +209,7 @@ fn head(line: &str, fields: &HeaderMap) -> Vec<u8> {
 }
 
 /// Returns the outcome of a failed stream. `head` says whether the response had begun.
-fn failed(error: &h2::Error, head: bool, broken: Option<String>) -> ResponseProgress {
+fn stream_failure(error: &h2::Error, head: bool, broken: Option<String>) -> ResponseProgress {
     let outcome = if broken.is_some() {
         Outcome::Reset
     } else if error.is_library() || (error.is_go_away() && !error.is_remote()) {

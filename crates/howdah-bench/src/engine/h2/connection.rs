@@ -1,5 +1,5 @@
 //! One HTTP/2 connection: its socket, its TLS, its `h2` state. It does not depend on requests; the
-//! [`super::Http2Fleet`] sends those on it.
+//! [`super::Http2ClientFleet`] sends those on it.
 
 use std::pin::{Pin, pin};
 use std::task::{Poll, Waker};
@@ -9,10 +9,10 @@ use h2::client::{Builder, Connection, SendRequest};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::super::context::Context;
+use super::super::context::ThreadContext;
 use super::super::socket;
-use super::super::stream::{Received, Stream};
-use super::pipe::Pipe;
+use super::super::stream::{BenchStream, ReceiveResult};
+use super::pipe::Http2Pipe;
 use crate::outcome::Outcome;
 
 /// The flow control windows. They are large, so that the server is measured and not our window: 2^24 for a stream, 2^26
@@ -21,14 +21,14 @@ const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 26;
 
 /// A connection and its state.
-pub struct Http2Connection {
+pub struct SharedHttp2Connection {
     index: u32,
     /// Distinguishes events of this socket from those of the previous one.
     generation: u32,
     pub phase: ConnectionPhase,
-    stream: Option<Stream>,
-    pipe: Pipe,
-    connection: Option<Connection<Pipe, Bytes>>,
+    stream: Option<BenchStream>,
+    pipe: Http2Pipe,
+    connection: Option<Connection<Http2Pipe, Bytes>>,
     pub sender: Option<SendRequest<Bytes>>,
     /// Whether there are requests to begin or frames to write.
     pub dirty: bool,
@@ -67,14 +67,14 @@ fn failure(outcome: Outcome, why: impl std::fmt::Display) -> ConnectFailure {
     }
 }
 
-impl Http2Connection {
-    pub fn new(index: u32) -> Http2Connection {
-        Http2Connection {
+impl SharedHttp2Connection {
+    pub fn new(index: u32) -> SharedHttp2Connection {
+        SharedHttp2Connection {
             index,
             generation: 0,
             phase: ConnectionPhase::Down,
             stream: None,
-            pipe: Pipe::default(),
+            pipe: Http2Pipe::default(),
             connection: None,
             sender: None,
             dirty: false,
@@ -91,7 +91,7 @@ impl Http2Connection {
     }
 
     /// Begins to connect.
-    pub fn open(&mut self, context: &mut Context, now: u64) -> Result<(), ConnectFailure> {
+    pub fn open(&mut self, context: &mut ThreadContext, now: u64) -> Result<(), ConnectFailure> {
         self.generation = self.generation.wrapping_add(1);
         self.since = now;
         self.error = None;
@@ -111,8 +111,8 @@ impl Http2Connection {
         let data = EventData::new_u64(self.token());
         epoll::add(&context.epoll, &opened.fd, data, flags)
             .map_err(|e| failure(Outcome::ConnectFailed, e))?;
-        let stream =
-            Stream::new(opened.fd, context.tls.as_deref()).map_err(|e| failure(Outcome::Tls, e))?;
+        let stream = BenchStream::new(opened.fd, context.tls.as_deref())
+            .map_err(|e| failure(Outcome::Tls, e))?;
         self.stream = Some(stream);
         self.phase = ConnectionPhase::Connecting;
         if opened.established {
@@ -124,7 +124,7 @@ impl Http2Connection {
     /// Handles an event of the socket: receives the frames without parsing them.
     pub fn event(
         &mut self,
-        context: &mut Context,
+        context: &mut ThreadContext,
         flags: EventFlags,
     ) -> Result<(), ConnectFailure> {
         match self.phase {
@@ -132,7 +132,7 @@ impl Http2Connection {
                 let Some(stream) = &self.stream else {
                     return Ok(());
                 };
-                match socket::arrived(stream.fd()) {
+                match socket::connect_result(stream.fd()) {
                     Ok(()) if flags.intersects(EventFlags::OUT | EventFlags::IN) => {
                         self.established(context)
                     }
@@ -149,14 +149,14 @@ impl Http2Connection {
         }
     }
 
-    fn established(&mut self, context: &mut Context) -> Result<(), ConnectFailure> {
-        context.reached();
-        context.recorder.opened();
+    fn established(&mut self, context: &mut ThreadContext) -> Result<(), ConnectFailure> {
+        context.record_reached();
+        context.recorder.count_opened();
         self.phase = ConnectionPhase::Handshake;
         self.handshake(context)
     }
 
-    fn handshake(&mut self, context: &mut Context) -> Result<(), ConnectFailure> {
+    fn handshake(&mut self, context: &mut ThreadContext) -> Result<(), ConnectFailure> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
@@ -166,15 +166,15 @@ impl Http2Connection {
                 Ok(false) => return Ok(()),
                 Err(why) => return Err(failure(Outcome::Tls, why)),
             }
-            if !stream.agreed_on(b"h2") {
+            if !stream.has_negotiated(b"h2") {
                 let why = "the server does not agree to HTTP/2 (ALPN)";
                 return Err(failure(Outcome::Tls, why));
             }
-            if !context.handshook() {
+            if !context.record_handshake() {
                 context.recorder.connections().tls = stream.description();
             }
         }
-        self.pipe = Pipe::default();
+        self.pipe = Http2Pipe::default();
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -199,20 +199,20 @@ impl Http2Connection {
         Ok(())
     }
 
-    fn receive(&mut self, context: &mut Context) {
+    fn receive(&mut self, context: &mut ThreadContext) {
         let Some(stream) = &mut self.stream else {
             return;
         };
         loop {
             match stream.receive(&mut context.buffer, &mut context.scratch) {
-                Ok(Received::Bytes { length, .. }) => {
-                    let measured = context.recorder.measures(context.clock.now());
-                    context.recorder.bytes_received(measured, length);
+                Ok(ReceiveResult::Bytes { length, .. }) => {
+                    let measured = context.recorder.is_measured(context.clock.now());
+                    context.recorder.count_bytes_received(measured, length);
                     let bytes = &context.buffer[..length];
                     self.pipe.bytes().received.extend_from_slice(bytes);
                 }
-                Ok(Received::Later) => return,
-                Ok(Received::End | Received::CutOff) => break,
+                Ok(ReceiveResult::WouldBlock) => return,
+                Ok(ReceiveResult::End | ReceiveResult::CutOff) => break,
                 Err(why) => {
                     self.error = Some(why.to_string());
                     break;
@@ -237,7 +237,7 @@ impl Http2Connection {
     }
 
     /// Sends what `h2` has written.
-    pub fn send(&mut self, context: &mut Context) {
+    pub fn send(&mut self, context: &mut ThreadContext) {
         let Some(stream) = &mut self.stream else {
             return;
         };
@@ -245,8 +245,8 @@ impl Http2Connection {
         while !bytes.pending.is_empty() {
             match stream.send(&bytes.pending) {
                 Ok(sent) => {
-                    let measured = context.recorder.measures(context.clock.now());
-                    context.recorder.bytes_sent(measured, sent);
+                    let measured = context.recorder.is_measured(context.clock.now());
+                    context.recorder.count_bytes_sent(measured, sent);
                     bytes.pending.advance(sent);
                 }
                 Err(Errno::INTR) => {}
@@ -264,13 +264,13 @@ impl Http2Connection {
     }
 
     /// Closes the connection at once.
-    pub fn close(&mut self, context: &mut Context) {
+    pub fn close(&mut self, context: &mut ThreadContext) {
         self.sender = None;
         self.connection = None;
         self.stream = None;
-        self.pipe = Pipe::default();
+        self.pipe = Http2Pipe::default();
         if matches!(self.phase, ConnectionPhase::Handshake | ConnectionPhase::Up) {
-            context.recorder.closed();
+            context.recorder.count_closed();
         }
         self.phase = ConnectionPhase::Down;
     }

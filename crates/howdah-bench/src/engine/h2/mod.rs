@@ -10,20 +10,20 @@ use std::task::{Poll, Waker};
 use bytes::Bytes;
 use rustix::event::epoll::EventFlags;
 
-use super::connection::{Step, Ticket};
-use super::context::Context;
-use super::fleet::{Fleet, PendingRequest};
-use super::recorder::{Answer, Times};
-use crate::outcome::{Kind, Outcome};
-use crate::plan::template::Random;
-use crate::plan::{Backlog, OnSocketError, Plan};
-use client::{Client, Exchange, Incoming, ResponseProgress};
-use connection::{ConnectFailure, ConnectionPhase, Http2Connection};
+use super::client_fleet::{ClientFleet, PendingRequest};
+use super::connection::{RequestStep, SendTicket};
+use super::context::ThreadContext;
+use super::recorder::{RecordedResponse, RequestTimes};
+use crate::outcome::{Outcome, OutcomeStage};
+use crate::plan::template::XorshiftRandom;
+use crate::plan::{BacklogPolicy, OnSocketError, Plan};
+use client::{RequestStage, ResponseBodyReader, ResponseProgress, StreamClient};
+use connection::{ConnectFailure, ConnectionPhase, SharedHttp2Connection};
 
 /// The clients of a thread and the connections they share.
-pub struct Http2Fleet {
-    connections: Vec<Http2Connection>,
-    clients: Vec<Client>,
+pub struct Http2ClientFleet {
+    connections: Vec<SharedHttp2Connection>,
+    clients: Vec<StreamClient>,
     /// How many clients share a connection.
     streams: u32,
     dirty: Vec<u32>,
@@ -33,9 +33,9 @@ pub struct Http2Fleet {
     thread: u64,
 }
 
-impl Fleet for Http2Fleet {
+impl ClientFleet for Http2ClientFleet {
     fn new(plan: &Plan, thread: usize) -> Self {
-        Http2Fleet {
+        Http2ClientFleet {
             connections: Vec::new(),
             clients: Vec::new(),
             streams: plan.connection.streams.max(1),
@@ -56,33 +56,41 @@ impl Fleet for Http2Fleet {
         let number = u64::from(client) * self.threads + self.thread;
         if client.is_multiple_of(self.streams) {
             self.connections
-                .push(Http2Connection::new(client / self.streams));
+                .push(SharedHttp2Connection::new(client / self.streams));
         }
-        let random = Random::new(self.seed, number);
-        self.clients.push(Client::new(random));
+        let random = XorshiftRandom::new(self.seed, number);
+        self.clients.push(StreamClient::new(random));
         client
     }
 
-    fn begin(&mut self, context: &mut Context, client: u32, ticket: Ticket, now: u64) -> Step {
-        context.recorder.begun(ticket.measured, now, ticket.lag);
+    fn begin(
+        &mut self,
+        context: &mut ThreadContext,
+        client: u32,
+        ticket: SendTicket,
+        now: u64,
+    ) -> RequestStep {
+        context
+            .recorder
+            .count_begun(ticket.measured, now, ticket.lag);
         let slot = &mut self.clients[client as usize];
         slot.ticket = ticket;
         slot.since = now;
-        slot.times = Times {
+        slot.times = RequestTimes {
             due: ticket.due,
-            ..Times::default()
+            ..RequestTimes::default()
         };
-        slot.exchange = Exchange::Waiting;
-        self.mark(client / self.streams);
-        Step::Working
+        slot.exchange = RequestStage::Waiting;
+        self.mark_dirty(client / self.streams);
+        RequestStep::Working
     }
 
     fn event(
         &mut self,
-        context: &mut Context,
+        context: &mut ThreadContext,
         token: u64,
         flags: EventFlags,
-        steps: &mut Vec<(u32, Step)>,
+        steps: &mut Vec<(u32, RequestStep)>,
     ) {
         let index = token as u32;
         let connection = &mut self.connections[index as usize];
@@ -90,24 +98,35 @@ impl Fleet for Http2Fleet {
             return;
         }
         match connection.event(context, flags) {
-            Ok(()) => self.mark(index),
-            Err(failure) => self.down(context, index, &failure, steps),
+            Ok(()) => self.mark_dirty(index),
+            Err(failure) => self.handle_connect_failure(context, index, &failure, steps),
         }
     }
 
-    fn retry(&mut self, _: &mut Context, client: u32, _: u64, _: &mut Vec<(u32, Step)>) {
+    fn retry(
+        &mut self,
+        _: &mut ThreadContext,
+        client: u32,
+        _: u64,
+        _: &mut Vec<(u32, RequestStep)>,
+    ) {
         let index = client / self.streams;
         let connection = &mut self.connections[index as usize];
         if connection.phase == ConnectionPhase::Backlog {
             connection.phase = ConnectionPhase::Down;
-            self.mark(index);
+            self.mark_dirty(index);
         }
     }
 
-    fn expire(&mut self, context: &mut Context, now: u64, steps: &mut Vec<(u32, Step)>) {
+    fn expire(
+        &mut self,
+        context: &mut ThreadContext,
+        now: u64,
+        steps: &mut Vec<(u32, RequestStep)>,
+    ) {
         for client in 0..self.len() {
             let slot = &self.clients[client as usize];
-            if matches!(slot.exchange, Exchange::Idle)
+            if matches!(slot.exchange, RequestStage::Idle)
                 || now.saturating_sub(slot.since) < context.timeout
             {
                 continue;
@@ -123,15 +142,15 @@ impl Fleet for Http2Fleet {
             if outcome == Outcome::Timeout {
                 // Dropping the exchange resets the stream; the connection stays open.
                 steps.push((client, self.fail(context, client, outcome, None, now)));
-                self.mark(index);
+                self.mark_dirty(index);
             } else {
                 let failure = ConnectFailure { outcome, why: None };
-                self.down(context, index, &failure, steps);
+                self.handle_connect_failure(context, index, &failure, steps);
             }
         }
     }
 
-    fn flush(&mut self, context: &mut Context, steps: &mut Vec<(u32, Step)>) -> bool {
+    fn flush(&mut self, context: &mut ThreadContext, steps: &mut Vec<(u32, RequestStep)>) -> bool {
         let dirty = std::mem::take(&mut self.dirty);
         for index in &dirty {
             self.connections[*index as usize].dirty = false;
@@ -141,7 +160,7 @@ impl Fleet for Http2Fleet {
     }
 
     fn is_busy(&self, client: u32) -> bool {
-        !matches!(self.clients[client as usize].exchange, Exchange::Idle)
+        !matches!(self.clients[client as usize].exchange, RequestStage::Idle)
     }
 
     fn free_since(&self, client: u32) -> u64 {
@@ -154,7 +173,7 @@ impl Fleet for Http2Fleet {
 
     fn under_way(&self, show: impl FnMut(PendingRequest)) {
         let busy = self.clients.iter();
-        busy.filter(|slot| !matches!(slot.exchange, Exchange::Idle))
+        busy.filter(|slot| !matches!(slot.exchange, RequestStage::Idle))
             .map(|slot| PendingRequest {
                 measured: slot.ticket.measured,
                 due: slot.ticket.due,
@@ -164,8 +183,8 @@ impl Fleet for Http2Fleet {
     }
 }
 
-impl Http2Fleet {
-    fn mark(&mut self, index: u32) {
+impl Http2ClientFleet {
+    fn mark_dirty(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         if !connection.dirty {
             connection.dirty = true;
@@ -179,10 +198,15 @@ impl Http2Fleet {
     }
 
     /// Begins the waiting requests, reads the responses that have arrived, and writes the frames that are ready.
-    fn drive(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
+    fn drive(
+        &mut self,
+        context: &mut ThreadContext,
+        index: u32,
+        steps: &mut Vec<(u32, RequestStep)>,
+    ) {
         let connection = &mut self.connections[index as usize];
         if connection.phase == ConnectionPhase::Down {
-            let waiting = |slot: &Client| matches!(slot.exchange, Exchange::Waiting);
+            let waiting = |slot: &StreamClient| matches!(slot.exchange, RequestStage::Waiting);
             let range = index as usize * self.streams as usize;
             let end = (range + self.streams as usize).min(self.clients.len());
             if !self.clients[range..end].iter().any(waiting) {
@@ -190,12 +214,12 @@ impl Http2Fleet {
             }
             let now = context.clock.now();
             if let Err(failure) = connection.open(context, now) {
-                let waits = context.plan.connection.backlog == Backlog::Wait;
+                let waits = context.plan.connection.backlog == BacklogPolicy::Wait;
                 if failure.outcome == Outcome::ConnectBacklog && waits {
                     connection.phase = ConnectionPhase::Backlog;
-                    steps.push((index * self.streams, Step::RetryConnect));
+                    steps.push((index * self.streams, RequestStep::RetryConnect));
                 } else {
-                    self.down(context, index, &failure, steps);
+                    self.handle_connect_failure(context, index, &failure, steps);
                 }
                 return;
             }
@@ -207,13 +231,13 @@ impl Http2Fleet {
         let mut alive = self.poll(index);
         self.send_waiting(context, index, steps);
         alive = alive.and_then(|_| self.poll(index));
-        self.take_answers(context, index, steps);
+        self.read_responses(context, index, steps);
         alive = alive.and_then(|_| self.poll(index));
         self.connections[index as usize].send(context);
         match alive {
             Ok(true) => {}
-            Ok(false) => self.ended(context, index, None, steps),
-            Err(why) => self.ended(context, index, Some(why), steps),
+            Ok(false) => self.handle_connection_end(context, index, None, steps),
+            Err(why) => self.handle_connection_end(context, index, Some(why), steps),
         }
     }
 
@@ -223,9 +247,17 @@ impl Http2Fleet {
             .map_err(|e| e.to_string())
     }
 
-    fn send_waiting(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
+    fn send_waiting(
+        &mut self,
+        context: &mut ThreadContext,
+        index: u32,
+        steps: &mut Vec<(u32, RequestStep)>,
+    ) {
         for client in self.clients_of(index) {
-            if !matches!(self.clients[client as usize].exchange, Exchange::Waiting) {
+            if !matches!(
+                self.clients[client as usize].exchange,
+                RequestStage::Waiting
+            ) {
                 continue;
             }
             let connection = &mut self.connections[index as usize];
@@ -265,14 +297,19 @@ impl Http2Fleet {
             slot.times.connect = std::mem::take(&mut connection.connect);
             slot.since = now;
             slot.body.clear();
-            slot.exchange = Exchange::Head(response);
-            context.recorder.sent(slot.ticket.measured);
+            slot.exchange = RequestStage::Head(response);
+            context.recorder.count_sent(slot.ticket.measured);
         }
     }
 
-    fn take_answers(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
+    fn read_responses(
+        &mut self,
+        context: &mut ThreadContext,
+        index: u32,
+        steps: &mut Vec<(u32, RequestStep)>,
+    ) {
         for client in self.clients_of(index) {
-            let wants_server = context.recorder.wants_server();
+            let wants_server = context.recorder.needs_server_header();
             let broken = self.connections[index as usize].error.clone();
             let slot = &mut self.clients[client as usize];
             let step = match slot.progress(context, wants_server, broken) {
@@ -287,12 +324,17 @@ impl Http2Fleet {
         }
     }
 
-    fn complete(&mut self, context: &mut Context, client: u32, answer: Incoming) -> Step {
+    fn complete(
+        &mut self,
+        context: &mut ThreadContext,
+        client: u32,
+        answer: ResponseBodyReader,
+    ) -> RequestStep {
         let now = context.clock.now();
         let connection = &mut self.connections[(client / self.streams) as usize];
         let slot = &mut self.clients[client as usize];
         let outcome = context.judge(answer.status, answer.length, &slot.body);
-        let counted = Answer {
+        let counted = RecordedResponse {
             status: answer.status,
             length: answer.length,
             has_length: answer.has_length,
@@ -304,50 +346,53 @@ impl Http2Fleet {
         let (measured, good) = (slot.ticket.measured, outcome == Outcome::Good);
         context
             .recorder
-            .answer(measured, counted, good, answer.server);
+            .count_response(measured, counted, good, answer.server);
         connection.served += 1;
-        slot.exchange = Exchange::Idle;
+        slot.exchange = RequestStage::Idle;
         slot.free_since = now;
         context
             .recorder
-            .ended(measured, outcome, slot.times, answer.status, now);
-        Step::Ended { now, outcome }
+            .count_ended(measured, outcome, slot.times, answer.status, now);
+        RequestStep::Ended { now, outcome }
     }
 
     fn fail(
         &mut self,
-        context: &mut Context,
+        context: &mut ThreadContext,
         client: u32,
         outcome: Outcome,
         why: Option<&dyn std::fmt::Display>,
         now: u64,
-    ) -> Step {
+    ) -> RequestStep {
         let slot = &mut self.clients[client as usize];
         let measured = slot.ticket.measured;
         if let Some(why) = why {
-            context.recorder.reason(measured, outcome, why);
+            context.recorder.count_reason(measured, outcome, why);
         }
-        context.failed(outcome, why);
+        context.handle_failure(outcome, why);
         if context.plan.on_socket_error == OnSocketError::Stop
-            && matches!(outcome.kind(), Kind::Connect | Kind::Transport)
+            && matches!(
+                outcome.kind(),
+                OutcomeStage::Connect | OutcomeStage::Transport
+            )
         {
-            context.stop_for(outcome, why);
+            context.stop_on_error(outcome, why);
         }
-        slot.exchange = Exchange::Idle;
+        slot.exchange = RequestStage::Idle;
         slot.free_since = now;
         context
             .recorder
-            .ended(measured, outcome, slot.times, 0, now);
-        Step::Ended { now, outcome }
+            .count_ended(measured, outcome, slot.times, 0, now);
+        RequestStep::Ended { now, outcome }
     }
 
     /// Handles a connection that could not be established: the requests of all its clients fail with the same outcome.
-    fn down(
+    fn handle_connect_failure(
         &mut self,
-        context: &mut Context,
+        context: &mut ThreadContext,
         index: u32,
         failure: &ConnectFailure,
-        steps: &mut Vec<(u32, Step)>,
+        steps: &mut Vec<(u32, RequestStep)>,
     ) {
         let now = context.clock.now();
         self.connections[index as usize].close(context);
@@ -356,7 +401,7 @@ impl Http2Fleet {
             .as_ref()
             .map(|why| why as &dyn std::fmt::Display);
         for client in self.clients_of(index) {
-            if !matches!(self.clients[client as usize].exchange, Exchange::Idle) {
+            if !matches!(self.clients[client as usize].exchange, RequestStage::Idle) {
                 steps.push((
                     client,
                     self.fail(context, client, failure.outcome, why, now),
@@ -367,12 +412,12 @@ impl Http2Fleet {
 
     /// Handles the end of an established connection. Requests that had not been sent begin again on another connection,
     /// if this one has ever carried a response.
-    fn ended(
+    fn handle_connection_end(
         &mut self,
-        context: &mut Context,
+        context: &mut ThreadContext,
         index: u32,
         why: Option<String>,
-        steps: &mut Vec<(u32, Step)>,
+        steps: &mut Vec<(u32, RequestStep)>,
     ) {
         let now = context.clock.now();
         let connection = &mut self.connections[index as usize];
@@ -382,10 +427,10 @@ impl Http2Fleet {
         for client in self.clients_of(index) {
             let slot = &mut self.clients[client as usize];
             let (head, sent) = match slot.exchange {
-                Exchange::Idle => continue,
-                Exchange::Waiting => (false, false),
-                Exchange::Head(_) => (false, true),
-                Exchange::Body(_) => (true, true),
+                RequestStage::Idle => continue,
+                RequestStage::Waiting => (false, false),
+                RequestStage::Head(_) => (false, true),
+                RequestStage::Body(_) => (true, true),
             };
             if !sent && served > 0 {
                 continue;
@@ -403,6 +448,6 @@ impl Http2Fleet {
         if lost == 0 {
             context.recorder.connections().closed_idle += 1;
         }
-        self.mark(index);
+        self.mark_dirty(index);
     }
 }

@@ -10,13 +10,13 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The number of unsent bytes at which `h2` has to wait. Flow control keeps the number far below.
-const MOST_PENDING: usize = 1 << 20;
+const MAX_PENDING_BYTES: usize = 1 << 20;
 
 /// The bytes of one connection. Clones share them. Only one thread uses them, so the lock is never contended.
 #[derive(Clone, Debug, Default)]
-pub struct Pipe(Arc<Mutex<PipeBuffers>>);
+pub struct Http2Pipe(Arc<Mutex<PipeBuffers>>);
 
-/// The bytes that a [`Pipe`] holds.
+/// The bytes that a [`Http2Pipe`] holds.
 #[derive(Debug, Default)]
 pub struct PipeBuffers {
     /// Bytes received and not yet read by `h2`.
@@ -27,14 +27,14 @@ pub struct PipeBuffers {
     pub ended: bool,
 }
 
-impl Pipe {
+impl Http2Pipe {
     /// Locks the bytes for reading and writing.
     pub fn bytes(&self) -> MutexGuard<'_, PipeBuffers> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-impl AsyncRead for Pipe {
+impl AsyncRead for Http2Pipe {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -55,14 +55,14 @@ impl AsyncRead for Pipe {
     }
 }
 
-impl AsyncWrite for Pipe {
+impl AsyncWrite for Http2Pipe {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         let mut bytes = self.bytes();
-        if bytes.pending.len() >= MOST_PENDING {
+        if bytes.pending.len() >= MAX_PENDING_BYTES {
             return Poll::Pending;
         }
         bytes.pending.extend_from_slice(data);

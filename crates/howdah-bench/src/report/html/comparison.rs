@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-use crate::experiment::{Arm, Comparison};
-use crate::stats::{Invalid, Verdict};
+use crate::experiment::{Comparison, ComparisonArm};
+use crate::stats::{ComparisonVerdict, InvalidReason};
 
 use super::super::columns::{HtmlHead, HtmlRow, ServerColumns, html_table};
 use super::super::figures::{Figures, latency};
-use super::super::{experiments, judge, words};
-use super::Page;
+use super::super::{experiments, formatting, judge};
+use super::PageParts;
 use super::plots::{self, Curve};
 use super::shell::{self, badge, badges, escape, heading};
 
-pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
+pub(super) fn comparison(comparison: &Comparison) -> PageParts<'_> {
     let first = comparison.windows.first().map(|w| &w.run);
     let base = comparison.arms.first().map_or("A", |arm| &arm.name);
     let judged = judge::comparison(comparison);
@@ -21,13 +21,13 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
         .iter()
         .map(|against| {
             let candidate = &comparison.arms[against.arm].name;
-            words::capital(&against.primary().verdict.sentence(base, candidate))
+            formatting::capital(&against.primary().verdict.sentence(base, candidate))
         })
         .collect();
-    let invalid: Vec<&Invalid> = judged
+    let invalid: Vec<&InvalidReason> = judged
         .iter()
         .filter_map(|against| match &against.primary().verdict {
-            Verdict::Invalid { because } => Some(because),
+            ComparisonVerdict::Invalid { because } => Some(because),
             _ => None,
         })
         .flatten()
@@ -37,13 +37,13 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     } else {
         "These servers cannot be compared by this measurement".to_owned()
     };
-    let started = first.map_or(String::new(), |run| words::timestamp(run.started));
+    let started = first.map_or(String::new(), |run| formatting::timestamp(run.started));
     let about = judged.first().map_or(String::new(), |against| {
         let primary = against.primary();
         format!(
             "By {}, over {} of windows measured in turns; 95 % interval in brackets.",
             primary.metric,
-            words::plural(primary.pairs.len() as u64, "pair", "pairs")
+            formatting::plural(primary.pairs.len() as u64, "pair", "pairs")
         )
     });
     heading(&mut out, &["howdah bench --vs", &started], &title, &about);
@@ -57,7 +57,7 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     (title, out, first)
 }
 
-fn figures(comparison: &Comparison, judged: &[judge::Against]) -> Vec<String> {
+fn figures(comparison: &Comparison, judged: &[judge::ArmJudgement]) -> Vec<String> {
     let base = &comparison.arms[0].name;
     let mut figures: Vec<String> = judged
         .iter()
@@ -82,13 +82,13 @@ fn figures(comparison: &Comparison, judged: &[judge::Against]) -> Vec<String> {
 }
 
 /// Writes why the comparison is invalid.
-fn banner(out: &mut String, comparison: &Comparison, judged: &[judge::Against]) {
+fn banner(out: &mut String, comparison: &Comparison, judged: &[judge::ArmJudgement]) {
     let base = &comparison.arms[0].name;
     out.push_str("<div class=\"banner\"><strong>Invalid, whatever the ratios below say:</strong>");
     let reasons: Vec<String> = judged
         .iter()
         .filter_map(|against| match &against.primary().verdict {
-            Verdict::Invalid { because } => Some((against.arm, because)),
+            ComparisonVerdict::Invalid { because } => Some((against.arm, because)),
             _ => None,
         })
         .flat_map(|(arm, because)| {
@@ -98,14 +98,14 @@ fn banner(out: &mut String, comparison: &Comparison, judged: &[judge::Against]) 
                 .map(move |why| escape(&why.sentence(base, candidate)))
         })
         .collect();
-    let _ = writeln!(out, "{}.</div>", words::capital(&reasons.join("; ")));
+    let _ = writeln!(out, "{}.</div>", formatting::capital(&reasons.join("; ")));
 }
 
 fn comparison_badges(
     out: &mut String,
     comparison: &Comparison,
-    judged: &[judge::Against],
-    invalid: &[&Invalid],
+    judged: &[judge::ArmJudgement],
+    invalid: &[&InvalidReason],
 ) {
     let mut all = Vec::new();
     for why in invalid {
@@ -136,7 +136,7 @@ fn comparison_badges(
                 "warn",
                 format!(
                     "{} far from the others, kept",
-                    words::plural(primary.disturbed.len() as u64, "pair", "pairs")
+                    formatting::plural(primary.disturbed.len() as u64, "pair", "pairs")
                 ),
             ));
         }
@@ -152,7 +152,7 @@ fn comparison_badges(
 }
 
 fn arms_table(out: &mut String, comparison: &Comparison) {
-    let measured: Vec<(usize, &Arm, Figures)> = comparison
+    let measured: Vec<(usize, &ComparisonArm, Figures)> = comparison
         .arms
         .iter()
         .enumerate()
@@ -180,7 +180,7 @@ fn arms_table(out: &mut String, comparison: &Comparison) {
     html_table(out, &head, &rows);
 }
 
-fn judgements_table(out: &mut String, comparison: &Comparison, judged: &[judge::Against]) {
+fn judgements_table(out: &mut String, comparison: &Comparison, judged: &[judge::ArmJudgement]) {
     out.push_str(
         "<h2>Every figure that was compared</h2>\n<div class=\"scroll\"><table><tr><th></th><th>figure</th>\
          <th>verdict</th><th>ratio, interval, p</th></tr>\n",

@@ -6,9 +6,9 @@ use super::super::bottleneck;
 use super::super::experiments::{self, sweep_knee, sweep_sentences};
 use super::plots::{self, Curve};
 use super::shell::{self, badge, badges};
-use super::{Page, heading, rate};
+use super::{PageParts, heading, rate};
 
-pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
+pub(super) fn sweep(sweep: &Sweep) -> PageParts<'_> {
     let first = sweep.points.first().map(|p| &p.run);
     let sentences = sweep_sentences(sweep);
     let mut out = String::new();
@@ -57,7 +57,7 @@ pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
     (title, out, first)
 }
 
-pub(super) fn search(search: &Search) -> Page<'_> {
+pub(super) fn search(search: &Search) -> PageParts<'_> {
     let first = search.trials.first().map(|t| &t.run);
     let mut out = String::new();
     let slo = search.slo.to_string().replace(',', ", ");

@@ -14,22 +14,22 @@ pub mod svg;
 
 use std::fmt::Write;
 
-use crate::experiment::Document;
+use crate::experiment::SavedDocument;
 use crate::run::Run;
 
+use super::formatting::{self, grouped};
 use super::text;
-use super::words::{self, grouped};
 use shell::escape;
 
-type Page<'a> = (String, String, Option<&'a Run>);
+type PageParts<'a> = (String, String, Option<&'a Run>);
 
 /// Returns the page of any document. `text` is the report as on the terminal.
-pub fn page(document: &Document, text: &str) -> String {
+pub fn page(document: &SavedDocument, text: &str) -> String {
     let (title, mut body, run) = match document {
-        Document::Run(run) => (run::headline(run), run::run(run), Some(run)),
-        Document::Comparison(comparison) => comparison::comparison(comparison),
-        Document::Sweep(sweep) => levels::sweep(sweep),
-        Document::Search(search) => levels::search(search),
+        SavedDocument::Run(run) => (run::headline(run), run::run(run), Some(run)),
+        SavedDocument::Comparison(comparison) => comparison::comparison(comparison),
+        SavedDocument::Sweep(sweep) => levels::sweep(sweep),
+        SavedDocument::Search(search) => levels::search(search),
     };
     shell::as_text(&mut body, text);
     if let Some(run) = run {
@@ -42,7 +42,7 @@ fn heading(out: &mut String, what: &str, run: Option<&Run>, conclusion: &str, ab
     match run {
         Some(run) => {
             let target = run.plan.targets[0].text();
-            let kicker = [what, target, &words::timestamp(run.started)];
+            let kicker = [what, target, &formatting::timestamp(run.started)];
             shell::heading(out, &kicker, conclusion, about);
         }
         None => shell::heading(out, &[what], conclusion, about),
@@ -51,7 +51,7 @@ fn heading(out: &mut String, what: &str, run: Option<&Run>, conclusion: &str, ab
 
 fn rate(value: f64) -> String {
     if value < 9999.5 {
-        words::rate(value)
+        formatting::rate(value)
     } else {
         grouped(value.round() as u64)
     }

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use crate::plan::Arrivals;
-use crate::run::{Ended, Run};
+use crate::run::{Run, RunEnd};
 use crate::stats::steady::Steadiness;
 
-use super::super::bottleneck::{self, Weight};
+use super::super::bottleneck::{self, FindingWeight};
+use super::super::formatting::{self, grouped, percent};
 use super::super::misled;
-use super::super::words::{self, grouped, percent};
 use super::super::{steadiness, text};
 use super::plots::{self, Curve};
 use super::shell::{self, Badge, badge, badges, escape};
@@ -16,20 +16,20 @@ use super::{heading, number, rate};
 
 pub(super) fn run(run: &Run) -> String {
     let mut out = String::new();
-    let about = format!("{}.", words::capital(&text::mode(run)));
+    let about = format!("{}.", formatting::capital(&text::mode(run)));
     heading(&mut out, "howdah bench", Some(run), &headline(run), &about);
     if let Some(evidence) = bottleneck::bound(run) {
         let _ = writeln!(
             out,
             "<div class=\"banner\"><strong>The load tester was the bottleneck: these figures are its own.</strong>{}.</div>",
-            escape(&words::capital(&evidence))
+            escape(&formatting::capital(&evidence))
         );
     }
     badges(&mut out, &run_badges(run));
     let notes: Vec<String> = bottleneck::findings(run)
         .into_iter()
-        .filter(|finding| finding.weight == Weight::Notice)
-        .map(|finding| format!("{}.", words::capital(&finding.sentence)))
+        .filter(|finding| finding.weight == FindingWeight::Notice)
+        .map(|finding| format!("{}.", formatting::capital(&finding.sentence)))
         .collect();
     if !notes.is_empty() {
         let _ = writeln!(
@@ -55,7 +55,7 @@ pub(super) fn headline(run: &Run) -> String {
     if run.good() == 0 {
         return format!(
             "Not one good answer to {}",
-            words::plural(run.begun, "request", "requests")
+            formatting::plural(run.begun, "request", "requests")
         );
     }
     let latency = run.latency();
@@ -71,7 +71,7 @@ pub(super) fn headline(run: &Run) -> String {
         let _ = write!(
             title,
             ", half of them within {} ms",
-            words::ms(latency.quantile(0.5) as f64)
+            formatting::ms(latency.quantile(0.5) as f64)
         );
     }
     title
@@ -89,8 +89,8 @@ fn run_badges(run: &Run) -> Vec<Badge> {
     let worst = findings.iter().map(|f| f.weight).max();
     all.push(match worst {
         None => badge("", "the load tester had capacity to spare"),
-        Some(Weight::Notice) => badge("warn", "a note about the load tester"),
-        Some(Weight::Bound) => badge("bad", "the load tester was the bottleneck"),
+        Some(FindingWeight::Notice) => badge("warn", "a note about the load tester"),
+        Some(FindingWeight::Bound) => badge("bad", "the load tester was the bottleneck"),
     });
     all.push(match steadiness::class(run) {
         Steadiness::Flat => badge("", "steady"),
@@ -116,7 +116,7 @@ fn run_badges(run: &Run) -> Vec<Badge> {
     if run.unsent > 0 {
         all.push(badge("bad", format!("never sent: {}", grouped(run.unsent))));
     }
-    if run.ended == Ended::Interrupted {
+    if run.ended == RunEnd::Interrupted {
         all.push(badge("warn", "interrupted"));
     }
     all
@@ -134,11 +134,17 @@ fn numbers(out: &mut String, run: &Run) {
     let latency = run.latency();
     for (name, p) in [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)] {
         if let Some(ns) = crate::stats::quantile::trusted(&latency, p) {
-            number(out, "", name, &words::ms(ns as f64), "ms");
+            number(out, "", name, &formatting::ms(ns as f64), "ms");
         }
     }
     if !latency.is_empty() {
-        number(out, "", "longest", &words::ms(latency.max() as f64), "ms");
+        number(
+            out,
+            "",
+            "longest",
+            &formatting::ms(latency.max() as f64),
+            "ms",
+        );
     }
     out.push_str("</dl>\n");
 }
@@ -150,13 +156,13 @@ fn outcomes(out: &mut String, run: &Run) {
     );
     let ended = run.ended_requests().max(1);
     for (outcome, tally) in run.outcomes.iter().filter(|(_, tally)| tally.count > 0) {
-        let ms = |q: f64| format!("{} ms", words::ms(tally.latency.quantile(q) as f64));
+        let ms = |q: f64| format!("{} ms", formatting::ms(tally.latency.quantile(q) as f64));
         let _ = writeln!(
             out,
             "<tr><td><i class=\"{}\"></i>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             plots::outcome_class(*outcome),
-            escape(outcome.words()),
+            escape(outcome.description()),
             grouped(tally.count),
             percent(tally.count as f64 / ended as f64),
             ms(0.5),
@@ -168,7 +174,7 @@ fn outcomes(out: &mut String, run: &Run) {
 }
 
 fn misleading(out: &mut String, run: &Run) {
-    let lines = misled::lines(run);
+    let lines = misled::misleading_figures(run);
     if lines.is_empty() {
         return;
     }

@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_draw_has_a_scale_all_the_same() {
+    fn scale_without_values_exists() {
         assert_eq!(Scale::from_zero([]), Scale::Linear { min: 0.0, max: 1.0 });
         assert!(!Scale::log_around([0.0, f64::NAN]).ticks(5).is_empty());
     }
 
     #[test]
-    fn wide_ranges_keep_few_ticks() {
+    fn ticks_of_wide_ranges_are_few() {
         assert!(
             Scale::Log {
                 min: 1e-3,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_outside_is_at_the_border() {
+    fn scale_clamps_to_its_ends() {
         let scale = Scale::Log {
             min: 1.0,
             max: 100.0,

@@ -69,10 +69,10 @@ pub fn badges(out: &mut String, badges: &[Badge]) {
 }
 
 /// An entry of a legend: colour class and name.
-pub type Key = (&'static str, String);
+pub type LegendKey = (&'static str, String);
 
 /// Returns a drawing with its title, a sentence that says how to read it, and a legend if it has several keys.
-pub fn figure(title: &str, how: &str, keys: &[Key], drawing: &str) -> String {
+pub fn figure(title: &str, how: &str, keys: &[LegendKey], drawing: &str) -> String {
     let mut out = format!(
         "<figure>\n<figcaption><h3>{}</h3><p>{}</p></figcaption>\n{drawing}",
         escape(title),
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_sends_does_not_become_markup() {
+    fn escape_prevents_markup_from_servers() {
         assert_eq!(
             escape("<script>alert('x')</script>\u{1b}"),
             "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\u{fffd}"

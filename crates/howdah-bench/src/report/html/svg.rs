@@ -9,8 +9,8 @@ use super::shell::escape;
 
 /// The size of every plot in its own units. The page scales a plot to its column: on a desktop to a little more than
 /// this many pixels, on a phone and on paper to a little less. Its text stays readable in all cases.
-const WIDTH: f64 = 440.0;
-const HEIGHT: f64 = 280.0;
+const PLOT_WIDTH: f64 = 440.0;
+const PLOT_HEIGHT: f64 = 280.0;
 
 /// A plot that is being drawn.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ impl Plot {
             y,
             left: 72.0,
             top: 12.0,
-            right: WIDTH - 14.0,
-            bottom: HEIGHT - 40.0,
+            right: PLOT_WIDTH - 14.0,
+            bottom: PLOT_HEIGHT - 40.0,
             body: String::new(),
             alt: escape(alt),
         }
@@ -213,7 +213,7 @@ impl Plot {
     /// Returns the finished drawing.
     pub fn finish(self) -> String {
         format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">{}</svg>\n",
+            "<svg viewBox=\"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}\" role=\"img\" aria-label=\"{}\">{}</svg>\n",
             self.alt, self.body
         )
     }

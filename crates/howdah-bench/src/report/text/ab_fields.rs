@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::Style;
+use super::ReportStyle;
 use crate::histogram::Histogram;
-use crate::outcome::{Kind, Outcome};
-use crate::plan::{Arrivals, Scheme};
-use crate::report::words::{self, ms};
+use crate::outcome::{Outcome, OutcomeStage};
+use crate::plan::{Arrivals, UrlScheme};
+use crate::report::formatting::{self, ms};
 use crate::run::Run;
 
 fn field(out: &mut String, name: &str, value: impl std::fmt::Display) {
@@ -14,7 +14,7 @@ fn field(out: &mut String, name: &str, value: impl std::fmt::Display) {
 }
 
 /// Writes the fields of ab.
-pub fn write(out: &mut String, run: &Run, style: Style) {
+pub fn write(out: &mut String, run: &Run, style: ReportStyle) {
     server(out, run);
     document(out, run, style);
     load(out, run);
@@ -40,14 +40,14 @@ fn server(out: &mut String, run: &Run) {
         Some(port) => field(out, "Server Port", port),
         None => field(out, "Server Port", &target.address),
     }
-    if target.scheme == Scheme::Https {
+    if target.scheme == UrlScheme::Https {
         let tls = run.connections.tls.as_deref();
         field(out, "SSL/TLS Protocol", tls.unwrap_or("no handshake done"));
     }
     out.push('\n');
 }
 
-fn document(out: &mut String, run: &Run, style: Style) {
+fn document(out: &mut String, run: &Run, style: ReportStyle) {
     let document = &run.document;
     field(out, "Document Path", &run.plan.targets[0].path);
     match document.first_length {
@@ -75,7 +75,7 @@ fn load(out: &mut String, run: &Run) {
             "Concurrency Level",
             format!(
                 "{} on average (open loop, at most {})",
-                words::digits(run.client.mean_in_flight),
+                formatting::digits(run.client.mean_in_flight),
                 run.plan.arrivals.connections()
             ),
         ),
@@ -90,8 +90,8 @@ fn load(out: &mut String, run: &Run) {
 fn requests(out: &mut String, run: &Run) {
     field(out, "Complete requests", run.answers());
     field(out, "Failed requests", run.errors());
-    let connect = sum(run, Kind::Connect);
-    let transport = sum(run, Kind::Transport);
+    let connect = sum(run, OutcomeStage::Connect);
+    let transport = sum(run, OutcomeStage::Transport);
     if run.errors() > 0 {
         let cut = run.count(Outcome::Truncated) + run.count(Outcome::ClosedEarly);
         let _ = writeln!(
@@ -160,7 +160,7 @@ fn rates(out: &mut String, run: &Run, latency: &Histogram) {
     }
 }
 
-fn sum(run: &Run, kind: Kind) -> u64 {
+fn sum(run: &Run, kind: OutcomeStage) -> u64 {
     run.outcomes
         .iter()
         .filter(|(outcome, _)| outcome.kind() == kind)
@@ -168,7 +168,7 @@ fn sum(run: &Run, kind: Kind) -> u64 {
         .sum()
 }
 
-fn connection_times(out: &mut String, run: &Run, total: &Histogram, style: Style) {
+fn connection_times(out: &mut String, run: &Run, total: &Histogram, style: ReportStyle) {
     out.push_str("\nConnection Times (ms)\n");
     if style.deviations {
         out.push_str("               min    mean[+/-sd]  median      max\n");
@@ -184,7 +184,7 @@ fn connection_times(out: &mut String, run: &Run, total: &Histogram, style: Style
 }
 
 /// Writes a row of the table; `zeros` is the number of zero values that are missing from the histogram.
-fn row(out: &mut String, name: &str, histogram: &Histogram, zeros: u64, style: Style) {
+fn row(out: &mut String, name: &str, histogram: &Histogram, zeros: u64, style: ReportStyle) {
     let n = (histogram.len() + zeros) as f64;
     if n == 0.0 {
         return;

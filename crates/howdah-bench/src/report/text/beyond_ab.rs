@@ -6,9 +6,9 @@ use std::fmt::Write;
 use crate::driver;
 use crate::histogram::Histogram;
 use crate::plan::{Arrivals, Spacing};
-use crate::report::bottleneck::{self, Weight};
+use crate::report::bottleneck::{self, FindingWeight};
+use crate::report::formatting::{self, bytes, count, duration, ms, percent, rate};
 use crate::report::steadiness;
-use crate::report::words::{self, bytes, count, duration, ms, percent, rate};
 use crate::run::Run;
 use crate::stats::{little, quantile};
 
@@ -49,7 +49,7 @@ pub fn write(out: &mut String, run: &Run) {
     }
     line(out, "client", client(run));
     for finding in bottleneck::findings(run) {
-        if finding.weight == Weight::Notice {
+        if finding.weight == FindingWeight::Notice {
             line(out, "", format!("note: {}", finding.sentence));
         }
     }
@@ -64,7 +64,7 @@ pub fn write(out: &mut String, run: &Run) {
             "{} ({}, {})",
             run.command.join(" "),
             run.generator,
-            words::timestamp(run.started)
+            formatting::timestamp(run.started)
         ),
     );
 }
@@ -92,7 +92,7 @@ pub fn mode(run: &Run) -> String {
     match run.plan.arrivals {
         Arrivals::Closed { concurrency } => format!(
             "closed loop, {}: saturation, says nothing about latency at a given rate (--rate does)",
-            words::plural(u64::from(concurrency), "client", "clients")
+            formatting::plural(u64::from(concurrency), "client", "clients")
         ),
         Arrivals::Open {
             rate: asked,
@@ -113,7 +113,7 @@ fn connections(run: &Run, protocol: &str) -> String {
     let connections = &run.connections;
     let mut text = format!(
         "{protocol}, {} opened",
-        words::plural(connections.opened, "connection", "connections")
+        formatting::plural(connections.opened, "connection", "connections")
     );
     if run.plan.connection.keep_alive {
         let _ = write!(
@@ -162,7 +162,7 @@ fn outcomes(out: &mut String, run: &Run) {
             "",
             format!(
                 "{:<24} {:>10} {:>8} {:>9} {:>9} {:>9}",
-                outcome.words(),
+                outcome.description(),
                 count(tally.count),
                 percent(tally.count as f64 / ended as f64),
                 ms(latency.quantile(0.5) as f64),
@@ -192,7 +192,7 @@ pub fn percentiles(latency: &Histogram) -> String {
     let name = |p: f64| format!("p{p}");
     let mut known = Vec::new();
     let mut refused = None;
-    for p in quantile::REPORTED {
+    for p in quantile::REPORTED_PERCENTILES {
         match quantile::trusted(latency, p) {
             Some(value) => known.push(format!("{} {}", name(p), ms(value as f64))),
             None => {
@@ -205,7 +205,7 @@ pub fn percentiles(latency: &Histogram) -> String {
     known.push(max);
     let mut text = known.join(", ");
     if let Some(p) = refused {
-        let needed = (quantile::BEYOND / (1.0 - p / 100.0)).round() as u64;
+        let needed = (quantile::MIN_SAMPLES_BEYOND / (1.0 - p / 100.0)).round() as u64;
         let _ = write!(text, "; {} needs {} good answers", name(p), count(needed));
     }
     text
@@ -217,7 +217,7 @@ fn at_the_end(run: &Run) -> String {
     if in_flight.count > 0 {
         parts.push(format!(
             "{} without an answer yet (the server may log {}), the oldest for {}",
-            words::plural(in_flight.count, "request", "requests"),
+            formatting::plural(in_flight.count, "request", "requests"),
             if in_flight.count == 1 { "it" } else { "them" },
             duration(in_flight.oldest)
         ));
@@ -238,7 +238,7 @@ fn client(run: &Run) -> String {
     let client = &run.client;
     let mut text = format!(
         "{} used {} of a core, waited for one {}",
-        words::plural(client.threads.len() as u64, "thread", "threads"),
+        formatting::plural(client.threads.len() as u64, "thread", "threads"),
         percent(client.busiest()),
         percent(client.most_waiting())
     );
@@ -250,7 +250,7 @@ fn client(run: &Run) -> String {
             duration(run.send_lag.max() as f64 / 1e9)
         );
     }
-    if let Some(gap) = bottleneck::little_gap(run).filter(|gap| gap.abs() <= little::TOLERATED) {
+    if let Some(gap) = bottleneck::little_gap(run).filter(|gap| gap.abs() <= little::MAX_GAP) {
         let _ = write!(text, "; Little's law holds within {}", percent(gap.abs()));
     }
     if let Some(ceiling) = client.ceiling {
@@ -278,8 +278,8 @@ fn server(run: &Run) -> Option<String> {
             .unwrap_or(0);
         parts.push(format!(
             "{} used {} cores on average, {} of memory at most",
-            words::plural(u64::from(last.processes), "process", "processes"),
-            words::digits(cpu),
+            formatting::plural(u64::from(last.processes), "process", "processes"),
+            formatting::digits(cpu),
             bytes(memory as f64)
         ));
     }
@@ -309,7 +309,7 @@ pub fn machine(run: &Run) -> String {
     let mut text = format!(
         "{}, {}, {}, {}",
         machine.cpu,
-        words::plural(u64::from(machine.cores), "core", "cores"),
+        formatting::plural(u64::from(machine.cores), "core", "cores"),
         bytes(machine.memory as f64),
         machine.kernel
     );

@@ -13,15 +13,15 @@ mod beyond_ab;
 use std::fmt::Write;
 
 use super::bottleneck;
+use super::formatting::duration;
 use super::misled;
-use super::words::duration;
-use crate::run::{Ended, Run};
+use crate::run::{Run, RunEnd};
 
 pub use beyond_ab::{machine, mode, percentiles};
 
 /// The parts of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Style {
+pub struct ReportStyle {
     /// Whether to write the table of percentiles (not with ab's `-d`).
     pub percentiles: bool,
     /// Whether to write medians and deviations (not with ab's `-S`).
@@ -30,9 +30,9 @@ pub struct Style {
     pub variable_length: bool,
 }
 
-impl Default for Style {
+impl Default for ReportStyle {
     fn default() -> Self {
-        Style {
+        ReportStyle {
             percentiles: true,
             deviations: true,
             variable_length: false,
@@ -41,7 +41,7 @@ impl Default for Style {
 }
 
 /// Returns the report of one run.
-pub fn report(run: &Run, style: Style) -> String {
+pub fn report(run: &Run, style: ReportStyle) -> String {
     let mut out = String::new();
     if let Some(evidence) = bottleneck::bound(run) {
         let _ = writeln!(
@@ -50,7 +50,7 @@ pub fn report(run: &Run, style: Style) -> String {
              server's.\n"
         );
     }
-    if run.ended == Ended::Interrupted {
+    if run.ended == RunEnd::Interrupted {
         let _ = writeln!(
             out,
             "Interrupted after {}: the report covers what was measured until then.\n",
@@ -64,7 +64,7 @@ pub fn report(run: &Run, style: Style) -> String {
 }
 
 fn misleading(out: &mut String, run: &Run) {
-    let lines = misled::lines(run);
+    let lines = misled::misleading_figures(run);
     if lines.is_empty() {
         out.push_str("\nNone of ab's figures would have misled in this run.\n");
         return;

@@ -21,7 +21,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use super::format::Owner;
 
 /// The names that may exist in a cache directory.
-const OURS: [&str; 6] = [
+const ALLOWED_NAMES: [&str; 6] = [
     "lock",
     "journal",
     "journal.new",
@@ -82,7 +82,7 @@ impl std::error::Error for OpenError {}
 
 /// The directory of a cache, which this process has locked.
 #[derive(Debug)]
-pub struct Directory {
+pub struct CacheDirectory {
     path: PathBuf,
     /// The lock is held until this value is dropped; the kernel releases it however the process ends.
     _lock: File,
@@ -104,7 +104,7 @@ impl FileName {
     }
 
     /// Parses the name of a page's file.
-    pub fn of_file(name: &str) -> Option<FileName> {
+    pub fn parse(name: &str) -> Option<FileName> {
         let digits =
             name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let number = u128::from_str_radix(name, 16).ok().filter(|_| digits)?;
@@ -112,16 +112,16 @@ impl FileName {
     }
 
     /// Returns the name in hexadecimal, as the file system has it.
-    pub fn text(&self) -> String {
+    pub fn to_hex(&self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
-impl Directory {
+impl CacheDirectory {
     /// Opens the directory and creates it if necessary. Waits up to `patience` for a server that is about to exit.
-    pub fn open(path: &Path, patience: Duration) -> Result<Directory, OpenError> {
+    pub fn open(path: &Path, patience: Duration) -> Result<CacheDirectory, OpenError> {
         let io = |what| move |error| OpenError::Io { what, error };
-        match private().create(path) {
+        match private_dir_builder().create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(io("make the directory")(error));
             }
@@ -142,7 +142,7 @@ impl Directory {
         for entry in entries {
             let name = entry.map_err(io("list the directory"))?.file_name();
             let name = name.to_string_lossy();
-            if !OURS.contains(&&*name) {
+            if !ALLOWED_NAMES.contains(&&*name) {
                 return Err(OpenError::NotACache {
                     name: name.into_owned(),
                 });
@@ -150,9 +150,9 @@ impl Directory {
         }
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
             .map_err(io("make the directory private"))?;
-        let lock = lock(&path.join("lock"), patience)?;
+        let lock = acquire_lock(&path.join("lock"), patience)?;
         for name in ["objects", "new"] {
-            match private().create(path.join(name)) {
+            match private_dir_builder().create(path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(io("make a directory in it")(error));
                 }
@@ -164,7 +164,7 @@ impl Directory {
             let path = entry.map_err(io("list the directory"))?.path();
             fs::remove_file(path).map_err(io("remove an unfinished file"))?;
         }
-        Ok(Directory {
+        Ok(CacheDirectory {
             path: path.to_owned(),
             _lock: lock,
         })
@@ -181,16 +181,16 @@ impl Directory {
     }
 
     /// Returns the path of the file for the page of this name.
-    pub fn file_of(&self, name: FileName) -> PathBuf {
-        let text = name.text();
+    pub fn page_path(&self, name: FileName) -> PathBuf {
+        let text = name.to_hex();
         self.path.join("objects").join(&text[..3]).join(text)
     }
 
     /// Writes a page's file completely or not at all. It is not flushed: see [`super::journal`].
-    pub fn write(&self, name: FileName, parts: &[bytes::Bytes]) -> io::Result<()> {
+    pub fn write_page(&self, name: FileName, parts: &[bytes::Bytes]) -> io::Result<()> {
         // A fixed name suffices because there is only one writer.
         let new = self.path.join("new/page");
-        let written = self.write_and_move(&new, &self.file_of(name), parts);
+        let written = self.write_and_move(&new, &self.page_path(name), parts);
         if written.is_err() {
             // The file may never have been created.
             let _ = fs::remove_file(&new);
@@ -210,7 +210,7 @@ impl Directory {
         }
         match (fs::rename(new, to), to.parent()) {
             (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
-                private().create(parent)?;
+                private_dir_builder().create(parent)?;
                 fs::rename(new, to)
             }
             (renamed, _) => renamed,
@@ -218,13 +218,13 @@ impl Directory {
     }
 }
 
-fn private() -> DirBuilder {
+fn private_dir_builder() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
     builder
 }
 
-fn lock(path: &Path, patience: Duration) -> Result<File, OpenError> {
+fn acquire_lock(path: &Path, patience: Duration) -> Result<File, OpenError> {
     let io = |what| move |error| OpenError::Io { what, error };
     let mut file = OpenOptions::new()
         .read(true)
@@ -259,12 +259,12 @@ fn lock(path: &Path, patience: Duration) -> Result<File, OpenError> {
 mod tests {
     use super::*;
 
-    fn open(path: &Path) -> Result<Directory, String> {
-        Directory::open(path, Duration::ZERO).map_err(|error| error.to_string())
+    fn open(path: &Path) -> Result<CacheDirectory, String> {
+        CacheDirectory::open(path, Duration::ZERO).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn two_servers_never_share_a_directory_and_a_death_frees_it() {
+    fn directory_is_locked_until_its_server_exits() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("cache");
         let first = open(&path).unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_private_and_so_is_what_is_in_it() {
+    fn directory_and_files_are_private() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("cache");
         fs::create_dir(&path).unwrap();
@@ -285,10 +285,10 @@ mod tests {
         let directory = open(&path).unwrap();
         let name = FileName([0x3f; 16]);
         directory
-            .write(name, &[bytes::Bytes::from_static(b"x")])
+            .write_page(name, &[bytes::Bytes::from_static(b"x")])
             .unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-        let file = directory.file_of(name);
+        let file = directory.page_path(name);
         assert!(
             file.ends_with(format!("objects/3f3/{}", "3f".repeat(16))),
             "{file:?}"
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_something_else_in_it_is_left_alone() {
+    fn directory_with_foreign_files_is_left_alone() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("index.php"), "x").unwrap();
         fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_server_was_writing_is_removed() {
+    fn unfinished_files_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("cache");
         drop(open(&path).unwrap());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_of_the_whole_key_and_the_secret() {
+    fn file_names_depend_on_the_whole_key_and_the_secret() {
         let owner = Owner {
             site: [1; 16],
             policy: [2; 16],
@@ -350,8 +350,8 @@ mod tests {
         ] {
             assert_ne!(name, another);
         }
-        assert_eq!(FileName::of_file(&name.text()), Some(name));
-        assert_eq!(FileName::of_file("../../../../../../../etc/passwd"), None);
-        assert_eq!(FileName::of_file(&"+".repeat(32)), None);
+        assert_eq!(FileName::parse(&name.to_hex()), Some(name));
+        assert_eq!(FileName::parse("../../../../../../../etc/passwd"), None);
+        assert_eq!(FileName::parse(&"+".repeat(32)), None);
     }
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
-use super::format::Damage;
-use super::journal::Fresh;
+use super::format::FileDamage;
+use super::journal::FreshStart;
 
 /// A fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
 #[repr(u8)]
-pub enum Fault {
+pub enum DiskFault {
     /// A page's file has the wrong length; it was removed.
     FileTruncated,
     /// A page's file does not match its checksum; it was removed.
@@ -43,19 +43,19 @@ pub enum Fault {
     ClockWentBack,
 }
 
-impl From<Damage> for Fault {
-    fn from(damage: Damage) -> Fault {
+impl From<FileDamage> for DiskFault {
+    fn from(damage: FileDamage) -> DiskFault {
         match damage {
-            Damage::Foreign => Fault::FileForeign,
-            Damage::Truncated => Fault::FileTruncated,
-            Damage::Corrupt => Fault::FileCorrupt,
+            FileDamage::Foreign => DiskFault::FileForeign,
+            FileDamage::Truncated => DiskFault::FileTruncated,
+            FileDamage::Corrupt => DiskFault::FileCorrupt,
         }
     }
 }
 
-impl Fault {
+impl DiskFault {
     /// All faults, in the order in which they are declared.
-    pub const ALL: &[Fault] = Fault::VARIANTS;
+    pub const ALL: &[DiskFault] = DiskFault::VARIANTS;
 
     /// Returns the fault's name in the log, the status, the metrics and docs/cache.md.
     pub fn name(self) -> &'static str {
@@ -68,29 +68,29 @@ impl Fault {
     }
 
     /// Returns the fault because of which a cache begins empty, if it is one.
-    pub(super) fn of_fresh(fresh: Fresh) -> Option<Fault> {
+    pub(super) fn from_fresh(fresh: FreshStart) -> Option<DiskFault> {
         match fresh {
-            Fresh::None => None,
-            Fresh::Corrupt => Some(Fault::JournalCorrupt),
-            Fresh::MachineStopped => Some(Fault::MachineStopped),
-            Fresh::ClockWentBack => Some(Fault::ClockWentBack),
+            FreshStart::NoJournal => None,
+            FreshStart::Corrupt => Some(DiskFault::JournalCorrupt),
+            FreshStart::MachineStopped => Some(DiskFault::MachineStopped),
+            FreshStart::ClockWentBack => Some(DiskFault::ClockWentBack),
         }
     }
 
     /// Returns the fault for a failed write.
-    pub(super) fn of_write(error: &io::Error) -> Fault {
+    pub(super) fn from_write_error(error: &io::Error) -> DiskFault {
         match error.kind() {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Fault::DiskFull,
-            _ => Fault::DiskUnwritable,
+            | io::ErrorKind::FileTooLarge => DiskFault::DiskFull,
+            _ => DiskFault::DiskUnwritable,
         }
     }
 }
 
 /// How often each fault has occurred since the start.
 #[derive(Debug)]
-pub struct FaultCounters([AtomicU64; Fault::ALL.len()]);
+pub struct FaultCounters([AtomicU64; DiskFault::ALL.len()]);
 
 impl Default for FaultCounters {
     fn default() -> Self {
@@ -99,13 +99,13 @@ impl Default for FaultCounters {
 }
 
 impl FaultCounters {
-    pub(super) fn add(&self, fault: Fault) {
+    pub(super) fn add(&self, fault: DiskFault) {
         self.0[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the faults that have occurred, by name, each with its count.
-    pub fn sums(&self) -> Vec<(String, u64)> {
-        let all = Fault::ALL.iter().zip(&self.0);
+    pub fn counts(&self) -> Vec<(String, u64)> {
+        let all = DiskFault::ALL.iter().zip(&self.0);
         all.map(|(fault, n)| (fault.name().to_owned(), n.load(Ordering::Relaxed)))
             .filter(|(_, n)| *n > 0)
             .collect()
@@ -117,12 +117,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_s_name_means_nothing_else_elsewhere() {
+    fn fault_names_are_unique_in_the_documentation() {
         let others = [
             include_str!("../../../../../docs/pools.md"),
             include_str!("../../../../../docs/failures.md"),
         ];
-        for fault in Fault::ALL {
+        for fault in DiskFault::ALL {
             let row = format!("`{}`", fault.name());
             let taken = others.iter().any(|text| text.contains(&row));
             assert!(!taken, "{row} is the name of something else");

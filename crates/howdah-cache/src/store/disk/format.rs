@@ -18,23 +18,23 @@ use bytes::Bytes;
 use siphasher::sip128::SipHasher24;
 
 use crate::Millis;
-use crate::object::{CODINGS, Form, Object};
+use crate::object::{CODING_COUNT, Object, ResponseForm};
 use crate::policy::Freshness;
 
 mod codec;
 
-pub(super) use codec::Reader;
+pub(super) use codec::RecordReader;
 use codec::RecordWriter;
 
 /// The version that is written, and the only one that is read: a cache is not an archive.
-pub const VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 /// Number of bytes before the description.
-pub const HEAD: usize = 24;
+pub const HEAD_BYTES: usize = 24;
 /// Maximum size of a page's description in bytes.
-pub const MAX_DESCRIPTION: usize = 1 << 20;
+pub const MAX_DESCRIPTION_BYTES: usize = 1 << 20;
 /// The largest time that is stored, in milliseconds: some nine thousand years. Sums of a few such times do not
 /// overflow.
-const LONGEST: Millis = 1 << 48;
+const MAX_STORED_TIME: Millis = 1 << 48;
 const MAGIC: &[u8; 8] = b"HOWDAHPG";
 
 /// The owner of a page: 16 bytes for the site, and 16 bytes for all configuration that determines its pages.
@@ -59,18 +59,18 @@ impl Owner {
 
 /// The decoded content of a file.
 #[derive(Debug)]
-pub struct Record {
+pub struct PageRecord {
     /// The site and configuration to which the page belongs.
     pub owner: Owner,
     /// The key of the page, without the site's number.
     pub key: Vec<u8>,
     /// The page itself, or the headers by which the URL's pages vary.
-    pub what: What,
+    pub content: RecordContent,
 }
 
-/// The value that a [`Record`] stores under its key.
+/// The value that a [`PageRecord`] stores under its key.
 #[derive(Debug)]
-pub enum What {
+pub enum RecordContent {
     /// A page. Its `url_key` is without the site's number.
     Page(Box<Object>),
     /// The names of the headers by which the URL's pages vary.
@@ -79,7 +79,7 @@ pub enum What {
 
 /// Why a file is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
+pub enum FileDamage {
     /// The file is not a page, or it has another version of this format.
     Foreign,
     /// The file is shorter or longer than its description says.
@@ -90,7 +90,7 @@ pub enum Damage {
 
 /// The head of a file: the length of its description, and the description's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct FileHead {
     /// Length of the description in bytes.
     pub description: usize,
     checksum: u32,
@@ -98,13 +98,13 @@ pub struct Head {
 
 /// The facts about a file that the index needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct FileSummary {
     /// The site and configuration to which the page belongs.
     pub owner: Owner,
     /// The generation in which the page was born; `None` if the file is not a page.
     pub born: Option<u64>,
     /// When the page becomes too old to be served in any case.
-    pub useless_at: Millis,
+    pub expires_at: Millis,
     /// When the response was received.
     pub received: Millis,
     /// The number of bytes that the whole file must have.
@@ -112,35 +112,35 @@ pub struct Summary {
 }
 
 /// Parses and checks the head at the beginning of a file.
-pub fn head(bytes: &[u8]) -> Result<Head, Damage> {
-    let Some(head) = bytes.first_chunk::<HEAD>() else {
-        return Err(Damage::Truncated);
+pub fn parse_head(bytes: &[u8]) -> Result<FileHead, FileDamage> {
+    let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
+        return Err(FileDamage::Truncated);
     };
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     if head[..8] != *MAGIC {
-        return Err(Damage::Foreign);
+        return Err(FileDamage::Foreign);
     }
     if crc32fast::hash(&head[..20]) != word(20) {
-        return Err(Damage::Corrupt);
+        return Err(FileDamage::Corrupt);
     }
-    if word(8) != VERSION {
-        return Err(Damage::Foreign);
+    if word(8) != FORMAT_VERSION {
+        return Err(FileDamage::Foreign);
     }
     let description = word(12) as usize;
-    if description > MAX_DESCRIPTION {
-        return Err(Damage::Corrupt);
+    if description > MAX_DESCRIPTION_BYTES {
+        return Err(FileDamage::Corrupt);
     }
-    Ok(Head {
+    Ok(FileHead {
         description,
         checksum: word(16),
     })
 }
 
 /// Encodes a record. Returns the parts of the file, to be written one after another.
-pub fn encode(record: &Record) -> Option<Vec<Bytes>> {
-    match &record.what {
-        What::Page(page) => encode_page(&record.owner, &record.key, &page.url_key, page),
-        What::Varies(names) => encode_varies(&record.owner, &record.key, names),
+pub fn encode(record: &PageRecord) -> Option<Vec<Bytes>> {
+    match &record.content {
+        RecordContent::Page(page) => encode_page(&record.owner, &record.key, &page.url_key, page),
+        RecordContent::Varies(names) => encode_varies(&record.owner, &record.key, names),
     }
 }
 
@@ -153,7 +153,7 @@ pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> 
     out.u32(u32::from(page.status));
     out.bytes(&page.reason);
     out.bytes(&page.lines);
-    out.u64(page.date.min(LONGEST));
+    out.u64(page.date.min(MAX_STORED_TIME));
     let freshness = &page.freshness;
     for number in [
         freshness.received,
@@ -162,15 +162,15 @@ pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> 
         freshness.while_revalidate,
         freshness.if_error,
     ] {
-        out.u64(number.min(LONGEST));
+        out.u64(number.min(MAX_STORED_TIME));
     }
     out.u64(u64::from(freshness.always_validate));
     out.list(&page.tags);
     out.u64(page.body.len() as u64);
     out.u32(crc32fast::hash(&page.body));
     let mut bodies = vec![page.body.clone()];
-    for coding in 1..=CODINGS {
-        match page.made(coding) {
+    for coding in 1..=CODING_COUNT {
+        match page.existing_form(coding) {
             Some(form) => {
                 out.u32(1 + u32::from(form.encodable));
                 out.bytes(&form.head);
@@ -194,29 +194,33 @@ pub fn encode_varies(owner: &Owner, key: &[u8], names: &[Vec<u8>]) -> Option<Vec
 }
 
 /// Parses a whole file and verifies every byte. The bodies share the memory of `file`.
-pub fn parse(file: &Bytes) -> Result<Record, Damage> {
-    let (mut reader, owner, key, kind) = describe(file)?;
-    let mut at = (HEAD + head(file)?.description) as u64;
+pub fn parse(file: &Bytes) -> Result<PageRecord, FileDamage> {
+    let (mut reader, owner, key, kind) = parse_description(file)?;
+    let mut at = (HEAD_BYTES + parse_head(file)?.description) as u64;
     let what = if kind == b'V' {
-        What::Varies(reader.list()?)
+        RecordContent::Varies(reader.list()?)
     } else {
-        What::Page(Box::new(page(&mut reader, file, &mut at)?))
+        RecordContent::Page(Box::new(parse_page(&mut reader, file, &mut at)?))
     };
     reader.end()?;
     match at == file.len() as u64 {
-        true => Ok(Record { owner, key, what }),
-        false => Err(Damage::Truncated),
+        true => Ok(PageRecord {
+            owner,
+            key,
+            content: what,
+        }),
+        false => Err(FileDamage::Truncated),
     }
 }
 
 /// Parses the facts for the index from a file's first bytes: its head and its whole description.
-pub fn summary(bytes: &[u8]) -> Result<Summary, Damage> {
-    let (mut reader, owner, _, kind) = describe(bytes)?;
-    let mut length = (HEAD + head(bytes)?.description) as u64;
-    let mut summary = Summary {
+pub fn parse_summary(bytes: &[u8]) -> Result<FileSummary, FileDamage> {
+    let (mut reader, owner, _, kind) = parse_description(bytes)?;
+    let mut length = (HEAD_BYTES + parse_head(bytes)?.description) as u64;
+    let mut summary = FileSummary {
         owner,
         born: None,
-        useless_at: Millis::MAX,
+        expires_at: Millis::MAX,
         received: 0,
         length,
     };
@@ -224,32 +228,32 @@ pub fn summary(bytes: &[u8]) -> Result<Summary, Damage> {
         let description = Description::read(&mut reader)?;
         summary.born = Some(description.born);
         summary.received = description.freshness.received;
-        summary.useless_at = match description.freshness.always_validate {
+        summary.expires_at = match description.freshness.always_validate {
             true => Millis::MAX,
             false => description.freshness.useless_at(),
         };
         for body in std::iter::once(&description.body)
             .chain(description.forms.iter().flatten().map(|form| &form.body))
         {
-            length = length.checked_add(body.length).ok_or(Damage::Corrupt)?;
+            length = length.checked_add(body.length).ok_or(FileDamage::Corrupt)?;
         }
         summary.length = length;
     }
     Ok(summary)
 }
 
-fn describe(bytes: &[u8]) -> Result<(Reader<'_>, Owner, Vec<u8>, u8), Damage> {
-    let head = head(bytes)?;
+fn parse_description(bytes: &[u8]) -> Result<(RecordReader<'_>, Owner, Vec<u8>, u8), FileDamage> {
+    let head = parse_head(bytes)?;
     let description = bytes
-        .get(HEAD..HEAD + head.description)
-        .ok_or(Damage::Truncated)?;
+        .get(HEAD_BYTES..HEAD_BYTES + head.description)
+        .ok_or(FileDamage::Truncated)?;
     if crc32fast::hash(description) != head.checksum {
-        return Err(Damage::Corrupt);
+        return Err(FileDamage::Corrupt);
     }
-    let mut reader = Reader(description);
+    let mut reader = RecordReader(description);
     let kind = reader.take(1)?[0];
     if !matches!(kind, b'P' | b'V') {
-        return Err(Damage::Corrupt);
+        return Err(FileDamage::Corrupt);
     }
     let owner = Owner {
         site: reader.array()?,
@@ -260,30 +264,30 @@ fn describe(bytes: &[u8]) -> Result<(Reader<'_>, Owner, Vec<u8>, u8), Damage> {
 }
 
 /// The length and checksum of a body.
-struct Body {
+struct BodyInfo {
     length: u64,
     checksum: u32,
 }
 
-impl Body {
-    fn read(reader: &mut Reader<'_>) -> Result<Body, Damage> {
-        Ok(Body {
+impl BodyInfo {
+    fn read(reader: &mut RecordReader<'_>) -> Result<BodyInfo, FileDamage> {
+        Ok(BodyInfo {
             length: reader.u64()?,
             checksum: reader.u32()?,
         })
     }
 
     /// Returns the body itself, which begins at `at`, and moves `at` past it.
-    fn find(&self, file: &Bytes, at: &mut u64) -> Result<Bytes, Damage> {
-        let end = at.checked_add(self.length).ok_or(Damage::Corrupt)?;
+    fn find(&self, file: &Bytes, at: &mut u64) -> Result<Bytes, FileDamage> {
+        let end = at.checked_add(self.length).ok_or(FileDamage::Corrupt)?;
         if end > file.len() as u64 {
-            return Err(Damage::Truncated);
+            return Err(FileDamage::Truncated);
         }
         let body = file.slice(*at as usize..end as usize);
         *at = end;
         match crc32fast::hash(&body) == self.checksum {
             true => Ok(body),
-            false => Err(Damage::Corrupt),
+            false => Err(FileDamage::Corrupt),
         }
     }
 }
@@ -291,7 +295,7 @@ impl Body {
 struct EncodedForm<'a> {
     encodable: bool,
     head: &'a [u8],
-    body: Body,
+    body: BodyInfo,
 }
 
 /// A page without its bodies.
@@ -304,20 +308,20 @@ struct Description<'a> {
     date: Millis,
     freshness: Freshness,
     tags: Vec<Vec<u8>>,
-    body: Body,
-    forms: [Option<EncodedForm<'a>>; CODINGS],
+    body: BodyInfo,
+    forms: [Option<EncodedForm<'a>>; CODING_COUNT],
 }
 
 impl<'a> Description<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Description<'a>, Damage> {
-        let time = |reader: &mut Reader<'_>| match reader.u64()? {
-            time @ 0..=LONGEST => Ok(time),
-            _ => Err(Damage::Corrupt),
+    fn read(reader: &mut RecordReader<'a>) -> Result<Description<'a>, FileDamage> {
+        let time = |reader: &mut RecordReader<'_>| match reader.u64()? {
+            time @ 0..=MAX_STORED_TIME => Ok(time),
+            _ => Err(FileDamage::Corrupt),
         };
         let mut description = Description {
             url_key: reader.bytes()?,
             born: reader.u64()?,
-            status: u16::try_from(reader.u32()?).map_err(|_| Damage::Corrupt)?,
+            status: u16::try_from(reader.u32()?).map_err(|_| FileDamage::Corrupt)?,
             reason: reader.bytes()?,
             lines: reader.bytes()?,
             date: time(reader)?,
@@ -330,31 +334,35 @@ impl<'a> Description<'a> {
                 always_validate: match reader.u64()? {
                     0 => false,
                     1 => true,
-                    _ => return Err(Damage::Corrupt),
+                    _ => return Err(FileDamage::Corrupt),
                 },
             },
             tags: reader.list()?,
-            body: Body::read(reader)?,
-            forms: [const { None }; CODINGS],
+            body: BodyInfo::read(reader)?,
+            forms: [const { None }; CODING_COUNT],
         };
         for form in &mut description.forms {
             let encodable = match reader.u32()? {
                 0 => continue,
                 1 => false,
                 2 => true,
-                _ => return Err(Damage::Corrupt),
+                _ => return Err(FileDamage::Corrupt),
             };
             *form = Some(EncodedForm {
                 encodable,
                 head: reader.bytes()?,
-                body: Body::read(reader)?,
+                body: BodyInfo::read(reader)?,
             });
         }
         Ok(description)
     }
 }
 
-fn page(reader: &mut Reader<'_>, file: &Bytes, at: &mut u64) -> Result<Object, Damage> {
+fn parse_page(
+    reader: &mut RecordReader<'_>,
+    file: &Bytes,
+    at: &mut u64,
+) -> Result<Object, FileDamage> {
     let description = Description::read(reader)?;
     let body = description.body.find(file, at)?;
     let mut page = Object::restored(
@@ -371,7 +379,7 @@ fn page(reader: &mut Reader<'_>, file: &Bytes, at: &mut u64) -> Result<Object, D
     for (place, form) in description.forms.iter().enumerate() {
         if let Some(form) = form {
             let body = form.body.find(file, at)?;
-            page.form(place + 1, || Form {
+            page.form(place + 1, || ResponseForm {
                 head: Bytes::copy_from_slice(form.head),
                 body,
                 encodable: form.encodable,
@@ -388,7 +396,7 @@ mod tests {
 
     fn file() -> Vec<u8> {
         let page = page(&[("ETag", "\"a\"")], "the plain body");
-        page.form(2, || Form {
+        page.form(2, || ResponseForm {
             head: Bytes::from_static(b"HTTP/1.1 200 OK\r\n"),
             body: Bytes::from_static(b"encoded"),
             encodable: true,
@@ -397,34 +405,34 @@ mod tests {
             site: *b"the site's name.",
             policy: *b"its policy's sum",
         };
-        let record = Record {
+        let record = PageRecord {
             owner,
             key: b"key".to_vec(),
-            what: What::Page(Box::new(page)),
+            content: RecordContent::Page(Box::new(page)),
         };
         encode(&record).unwrap().concat()
     }
 
     #[test]
-    fn a_page_read_back_is_the_page_that_was_written() {
+    fn page_file_round_trips() {
         let bytes = Bytes::from(file());
         let record = parse(&bytes).unwrap();
-        let What::Page(page) = &record.what else {
+        let RecordContent::Page(page) = &record.content else {
             panic!("a page was written");
         };
         assert_eq!((&page.body[..], page.status), (&b"the plain body"[..], 200));
         assert_eq!(page.field(b"etag"), Some(&b"\"a\""[..]));
         assert_eq!(page.freshness.lifetime, 60_000);
-        assert_eq!(page.made(2).unwrap().body, "encoded");
-        assert!(page.made(1).is_none() && page.made(3).is_none());
+        assert_eq!(page.existing_form(2).unwrap().body, "encoded");
+        assert!(page.existing_form(1).is_none() && page.existing_form(3).is_none());
         assert_eq!(encode(&record).unwrap().concat(), bytes);
-        let summary = summary(&bytes).unwrap();
+        let summary = parse_summary(&bytes).unwrap();
         assert_eq!(summary.length, bytes.len() as u64);
         assert_eq!((summary.born, summary.owner), (Some(1), record.owner));
     }
 
     #[test]
-    fn whichever_byte_is_changed_nothing_is_read() {
+    fn page_file_with_any_changed_byte_is_rejected() {
         let good = file();
         for at in 0..good.len() {
             for change in [1, 0x80, 0xff] {
@@ -436,27 +444,30 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_or_longer_than_it_says_is_truncated() {
+    fn page_file_of_wrong_length_is_truncated() {
         let good = Bytes::from(file());
         for end in 0..good.len() {
             let cut = parse(&good.slice(..end)).err();
-            assert_eq!(cut, Some(Damage::Truncated), "cut at {end}");
+            assert_eq!(cut, Some(FileDamage::Truncated), "cut at {end}");
         }
         let longer = [&good[..], b"x"].concat();
-        assert_eq!(parse(&Bytes::from(longer)).err(), Some(Damage::Truncated));
+        assert_eq!(
+            parse(&Bytes::from(longer)).err(),
+            Some(FileDamage::Truncated)
+        );
     }
 
     #[test]
-    fn another_version_is_foreign() {
+    fn page_file_of_another_version_is_foreign() {
         let mut bytes = file();
         bytes[8] = 2;
         let checksum = crc32fast::hash(&bytes[..20]);
         bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(parse(&Bytes::from(bytes)).err(), Some(Damage::Foreign));
+        assert_eq!(parse(&Bytes::from(bytes)).err(), Some(FileDamage::Foreign));
     }
 
     #[test]
-    fn what_a_url_varies_by_is_kept_too() {
+    fn vary_names_round_trip() {
         let owner = Owner {
             site: [1; 16],
             policy: [2; 16],
@@ -464,7 +475,7 @@ mod tests {
         let names = vec![b"accept-language".to_vec(), b"x".to_vec()];
         let file = Bytes::from(encode_varies(&owner, b"k", &names).unwrap().concat());
         let record = parse(&file).unwrap();
-        assert!(matches!(&record.what, What::Varies(read) if *read == names));
-        assert_eq!(summary(&file).unwrap().born, None);
+        assert!(matches!(&record.content, RecordContent::Varies(read) if *read == names));
+        assert_eq!(parse_summary(&file).unwrap().born, None);
     }
 }

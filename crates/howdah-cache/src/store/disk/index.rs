@@ -9,51 +9,51 @@ use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
 use super::directory::FileName;
-use super::format::Summary;
+use super::format::FileSummary;
 use crate::Millis;
 
 /// Bytes of a block of the file system, since files use whole blocks.
-const BLOCK: u64 = 4096;
+const BLOCK_BYTES: u64 = 4096;
 
 /// The entry of one file in the index.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct IndexEntry {
     /// Bytes that the file uses on disk, in whole blocks.
     pub bytes: u64,
-    /// See [`Summary::born`].
+    /// See [`FileSummary::born`].
     pub born: Option<u64>,
-    /// See [`Summary::useless_at`].
-    pub useless_at: Millis,
+    /// See [`FileSummary::expires_at`].
+    pub expires_at: Millis,
 }
 
-impl From<&Summary> for Entry {
-    fn from(summary: &Summary) -> Entry {
-        Entry {
-            bytes: blocks(summary.length),
+impl From<&FileSummary> for IndexEntry {
+    fn from(summary: &FileSummary) -> IndexEntry {
+        IndexEntry {
+            bytes: disk_bytes(summary.length),
             born: summary.born,
-            useless_at: summary.useless_at,
+            expires_at: summary.expires_at,
         }
     }
 }
 
 /// Returns the bytes on disk of a file of that length.
-fn blocks(length: u64) -> u64 {
-    length.div_ceil(BLOCK).max(1) * BLOCK
+fn disk_bytes(length: u64) -> u64 {
+    length.div_ceil(BLOCK_BYTES).max(1) * BLOCK_BYTES
 }
 
 #[derive(Clone, Debug)]
-struct Blocks;
+struct BlockWeighter;
 
-impl Weighter<FileName, Entry> for Blocks {
-    fn weight(&self, _: &FileName, entry: &Entry) -> u64 {
+impl Weighter<FileName, IndexEntry> for BlockWeighter {
+    fn weight(&self, _: &FileName, entry: &IndexEntry) -> u64 {
         entry.bytes
     }
 }
 
 #[derive(Clone, Debug)]
-struct Evicted;
+struct EvictedFiles;
 
-impl Lifecycle<FileName, Entry> for Evicted {
+impl Lifecycle<FileName, IndexEntry> for EvictedFiles {
     type RequestState = Vec<FileName>;
 
     fn begin_request(&self) -> Vec<FileName> {
@@ -61,7 +61,7 @@ impl Lifecycle<FileName, Entry> for Evicted {
     }
 
     /// Not `on_evict`, which is also called for replaced entries.
-    fn before_evict(&self, evicted: &mut Vec<FileName>, name: &FileName, _: &mut Entry) {
+    fn before_evict(&self, evicted: &mut Vec<FileName>, name: &FileName, _: &mut IndexEntry) {
         evicted.push(*name);
     }
 }
@@ -69,7 +69,7 @@ impl Lifecycle<FileName, Entry> for Evicted {
 /// The files of the directory, bounded by the bytes that they use.
 #[derive(Debug)]
 pub struct Index {
-    files: Cache<FileName, Entry, Blocks, RandomState, Evicted>,
+    files: Cache<FileName, IndexEntry, BlockWeighter, RandomState, EvictedFiles>,
     evictions: AtomicU64,
 }
 
@@ -85,23 +85,23 @@ impl Index {
             .build();
         let options = options.unwrap_or_else(|_| unreachable!("capacity and items are given"));
         Index {
-            files: Cache::with_options(options, Blocks, RandomState::new(), Evicted),
+            files: Cache::with_options(options, BlockWeighter, RandomState::new(), EvictedFiles),
             evictions: AtomicU64::new(0),
         }
     }
 
     /// Returns the entry of a file; counts as a visit.
-    pub fn get(&self, name: FileName) -> Option<Entry> {
+    pub fn get(&self, name: FileName) -> Option<IndexEntry> {
         self.files.get(&name)
     }
 
     /// Returns whether there is such a file.
-    pub fn has(&self, name: FileName) -> bool {
+    pub fn contains(&self, name: FileName) -> bool {
         self.files.peek(&name).is_some()
     }
 
     /// Adds a file. Returns the files that are evicted for it, including the file itself if it is too large.
-    pub fn put(&self, name: FileName, entry: Entry) -> Vec<FileName> {
+    pub fn insert(&self, name: FileName, entry: IndexEntry) -> Vec<FileName> {
         let evicted = self.files.insert_with_lifecycle(name, entry);
         let count = evicted.len() as u64;
         self.evictions.fetch_add(count, Ordering::Relaxed);
@@ -134,50 +134,50 @@ mod tests {
     use super::*;
     use crate::store::disk::format::Owner;
 
-    fn entry(length: u64) -> Entry {
-        Entry::from(&Summary {
+    fn entry(length: u64) -> IndexEntry {
+        IndexEntry::from(&FileSummary {
             owner: Owner {
                 site: [0; 16],
                 policy: [0; 16],
             },
             born: Some(1),
-            useless_at: 0,
+            expires_at: 0,
             received: 0,
             length,
         })
     }
 
     #[test]
-    fn what_has_to_go_is_told_and_the_bytes_are_bounded() {
-        let index = Index::new(100 * BLOCK);
+    fn index_returns_evicted_files_and_bounds_the_bytes() {
+        let index = Index::new(100 * BLOCK_BYTES);
         let mut there = std::collections::HashSet::new();
         for n in 0..1000u128 {
-            let name = FileName::of_file(&format!("{n:032x}")).unwrap();
+            let name = FileName::parse(&format!("{n:032x}")).unwrap();
             there.insert(name);
-            for gone in index.put(name, entry(5000)) {
+            for gone in index.insert(name, entry(5000)) {
                 assert!(there.remove(&gone), "{gone:?} was not there, or went twice");
             }
         }
         let (files, bytes, capacity, evictions) = index.usage();
-        assert_eq!((capacity, files + evictions), (100 * BLOCK, 1000));
-        assert!(bytes <= capacity && bytes == files * 2 * BLOCK);
-        assert!(there.len() as u64 == files && there.iter().all(|name| index.has(*name)));
+        assert_eq!((capacity, files + evictions), (100 * BLOCK_BYTES, 1000));
+        assert!(bytes <= capacity && bytes == files * 2 * BLOCK_BYTES);
+        assert!(there.len() as u64 == files && there.iter().all(|name| index.contains(*name)));
     }
 
     #[test]
-    fn a_file_written_anew_has_nothing_to_go() {
-        let index = Index::new(100 * BLOCK);
-        let name = FileName::of_file(&format!("{:032x}", 1)).unwrap();
-        assert!(index.put(name, entry(1)).is_empty());
-        assert!(index.put(name, entry(5000)).is_empty());
-        assert_eq!(index.usage(), (1, 2 * BLOCK, 100 * BLOCK, 0));
+    fn rewritten_file_evicts_nothing() {
+        let index = Index::new(100 * BLOCK_BYTES);
+        let name = FileName::parse(&format!("{:032x}", 1)).unwrap();
+        assert!(index.insert(name, entry(1)).is_empty());
+        assert!(index.insert(name, entry(5000)).is_empty());
+        assert_eq!(index.usage(), (1, 2 * BLOCK_BYTES, 100 * BLOCK_BYTES, 0));
     }
 
     #[test]
-    fn what_is_larger_than_all_is_not_kept() {
-        let index = Index::new(10 * BLOCK);
-        let name = FileName::of_file(&format!("{:032x}", 1)).unwrap();
-        assert_eq!(index.put(name, entry(11 * BLOCK)), [name]);
-        assert!(!index.has(name));
+    fn file_larger_than_the_limit_is_not_indexed() {
+        let index = Index::new(10 * BLOCK_BYTES);
+        let name = FileName::parse(&format!("{:032x}", 1)).unwrap();
+        assert_eq!(index.insert(name, entry(11 * BLOCK_BYTES)), [name]);
+        assert!(!index.contains(name));
     }
 }

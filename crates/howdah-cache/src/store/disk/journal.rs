@@ -34,19 +34,19 @@ use crate::generation::{self, Force, Generations, Purge};
 
 mod records;
 
-pub use records::framed;
-use records::{Header, purge_record, read, under_way_record};
+pub use records::frame_record;
+use records::{JournalHeader, parse_journal, purge_record, under_way_record};
 
-const NAME: &str = "journal";
-const NEW_NAME: &str = "journal.new";
+const FILE_NAME: &str = "journal";
+const NEW_FILE_NAME: &str = "journal.new";
 /// A journal that is longer than this, in bytes, and more than four times as long as when it was new, is replaced.
-const LONG: u64 = 1 << 20;
+const REWRITE_AFTER_BYTES: u64 = 1 << 20;
 
 /// Why the cache begins empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fresh {
+pub enum FreshStart {
     /// The directory had no journal.
-    None,
+    NoJournal,
     /// The journal is damaged, or has another version.
     Corrupt,
     /// The machine stopped before the cache was closed.
@@ -64,21 +64,21 @@ pub struct PurgeJournal {
 
 #[derive(Debug)]
 struct JournalState {
-    /// The open file; `None` if it could not be written and was removed.
+    /// The open file; `NoJournal` if it could not be written and was removed.
     file: Option<File>,
     length: u64,
     /// The length in bytes of the file when it was new.
-    compact: u64,
-    header: Header,
-    sites: HashMap<[u8; 16], Site>,
+    compact_length: u64,
+    header: JournalHeader,
+    sites: HashMap<[u8; 16], JournalSite>,
     /// Larger than every number that was ever written.
-    next: u64,
+    next_number: u64,
     error: Option<io::Error>,
 }
 
 /// The purges in force for a site: the same type as in use, updated by every record.
 #[derive(Debug)]
-struct Site {
+struct JournalSite {
     policy: [u8; 16],
     generations: Generations,
     /// A write has begun and has not ended.
@@ -87,23 +87,23 @@ struct Site {
 
 /// Writes a site's purges to the journal.
 #[derive(Debug)]
-struct Pen {
+struct SiteJournal {
     journal: Arc<PurgeJournal>,
     site: [u8; 16],
 }
 
-impl generation::Journal for Pen {
+impl generation::PurgeRecorder for SiteJournal {
     fn record(&self, number: u64, what: &Purge, force: Force) {
         self.journal.record(&self.site, number, what, force);
     }
 
-    fn under_way(&self, any: bool) {
-        self.journal.under_way(&self.site, any);
+    fn record_writes(&self, any: bool) {
+        self.journal.record_under_way(&self.site, any);
     }
 }
 
-/// Returns the id of this boot of the machine, or `None` if the kernel does not provide one.
-pub fn boot() -> Option<[u8; 16]> {
+/// Returns the id of this boot of the machine, or `NoJournal` if the kernel does not provide one.
+pub fn boot_id() -> Option<[u8; 16]> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     Some(u128::from_str_radix(&digits, 16).ok()?.to_be_bytes())
@@ -117,21 +117,21 @@ fn secret() -> io::Result<[u8; 16]> {
 
 impl PurgeJournal {
     /// Opens the journal of a directory whose lock the caller holds. `boot` is the id of the current boot; if it is
-    /// `None`, only a journal that was closed is accepted.
+    /// `NoJournal`, only a journal that was closed is accepted.
     pub fn open(
         directory: &Path,
         boot: Option<[u8; 16]>,
         now: Millis,
-    ) -> io::Result<(PurgeJournal, Option<Fresh>)> {
-        let read = match fs::read(directory.join(NAME)) {
-            Ok(bytes) => read(&bytes, boot, now),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Fresh::None),
+    ) -> io::Result<(PurgeJournal, Option<FreshStart>)> {
+        let read = match fs::read(directory.join(FILE_NAME)) {
+            Ok(bytes) => parse_journal(&bytes, boot, now),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(FreshStart::NoJournal),
             Err(error) => return Err(error),
         };
         let (mut state, fresh) = match read {
             Ok(state) => (state, None),
             Err(why) => {
-                let header = Header {
+                let header = JournalHeader {
                     boot: [0; 16],
                     secret: secret()?,
                     stamp: now,
@@ -148,7 +148,7 @@ impl PurgeJournal {
             state: Mutex::new(state),
         };
         // The mark that the journal is closed must be removed from the disk before the first page is stored.
-        journal.lock().write_anew(directory, true)?;
+        journal.lock().write_new_file(directory, true)?;
         Ok((journal, fresh))
     }
 
@@ -168,7 +168,7 @@ impl PurgeJournal {
         let mut state = self.lock();
         let mut before = std::mem::take(&mut state.sites);
         for owner in owners {
-            let next = state.next;
+            let next = state.next_number;
             let site = match before.remove(&owner.site) {
                 Some(mut site) => {
                     // At a start, a write that was under way was cut off when its process died, and it is unknown what
@@ -186,14 +186,14 @@ impl PurgeJournal {
                 None => {
                     let generations = Generations::starting_at(next);
                     generations.replay(next, &Purge::All, Force::Hard);
-                    Site {
+                    JournalSite {
                         policy: owner.policy,
                         generations,
                         under_way: false,
                     }
                 }
             };
-            state.next = next.max(site.generations.now()) + 1;
+            state.next_number = next.max(site.generations.now()) + 1;
             state.sites.insert(owner.site, site);
         }
         // A failure is in the error that `rewrite` stores.
@@ -201,12 +201,12 @@ impl PurgeJournal {
         owners
             .iter()
             .map(|owner| {
-                let pen = Pen {
+                let pen = SiteJournal {
                     journal: self.clone(),
                     site: owner.site,
                 };
                 match state.sites.get(&owner.site) {
-                    Some(site) => site.generations.continued(Box::new(pen)),
+                    Some(site) => site.generations.with_journal(Box::new(pen)),
                     None => unreachable!("it was just put there"),
                 }
             })
@@ -216,30 +216,30 @@ impl PurgeJournal {
     /// Records a purge, if the journal has the site ([`PurgeJournal::begin`]).
     pub fn record(&self, site: &[u8; 16], number: u64, what: &Purge, force: Force) {
         let mut state = self.lock();
-        state.next = state.next.max(number + 1);
+        state.next_number = state.next_number.max(number + 1);
         let Some(known) = state.sites.get(site) else {
             return;
         };
         known.generations.replay(number, what, force);
         let record = purge_record(site, number, what, force);
         if state.append(&record).is_err() {
-            state.give_up(&self.directory);
+            state.remove_journal(&self.directory);
         } else {
-            state.shorten(&self.directory);
+            state.rewrite_if_long(&self.directory);
         }
     }
 
     /// Records whether a site's writes are under way.
-    pub fn under_way(&self, site: &[u8; 16], any: bool) {
+    pub fn record_under_way(&self, site: &[u8; 16], any: bool) {
         let mut state = self.lock();
         let Some(known) = state.sites.get_mut(site) else {
             return;
         };
         known.under_way = any;
         if state.append(&under_way_record(site, any)).is_err() {
-            state.give_up(&self.directory);
+            state.remove_journal(&self.directory);
         } else {
-            state.shorten(&self.directory);
+            state.rewrite_if_long(&self.directory);
         }
     }
 
@@ -265,7 +265,7 @@ impl PurgeJournal {
         if now > state.header.stamp {
             state.header.stamp = now;
             if state.write_header().is_err() {
-                state.give_up(&self.directory);
+                state.remove_journal(&self.directory);
             }
         }
     }
@@ -284,14 +284,14 @@ impl PurgeJournal {
 }
 
 impl JournalState {
-    fn new(header: Header) -> JournalState {
+    fn new(header: JournalHeader) -> JournalState {
         JournalState {
             file: None,
             length: 0,
-            compact: 0,
+            compact_length: 0,
             header,
             sites: HashMap::new(),
-            next: 1,
+            next_number: 1,
             error: None,
         }
     }
@@ -301,14 +301,14 @@ impl JournalState {
             return Ok(());
         };
         file.write_all_at(record, self.length)
-            .inspect_err(|error| self.error = Some(same(error)))?;
+            .inspect_err(|error| self.error = Some(copy_error(error)))?;
         self.length += record.len() as u64;
         Ok(())
     }
 
     /// Replaces the journal when it has become long. A failure is in the error that `rewrite` stores.
-    fn shorten(&mut self, directory: &Path) {
-        if self.length > LONG && self.length > 4 * self.compact {
+    fn rewrite_if_long(&mut self, directory: &Path) {
+        if self.length > REWRITE_AFTER_BYTES && self.length > 4 * self.compact_length {
             let _ = self.rewrite(directory);
         }
     }
@@ -317,38 +317,40 @@ impl JournalState {
         match &self.file {
             Some(file) => file
                 .write_all_at(&self.header.encode(), 0)
-                .inspect_err(|error| self.error = Some(same(error))),
+                .inspect_err(|error| self.error = Some(copy_error(error))),
             None => Ok(()),
         }
     }
 
     /// Removes the journal, so the next start does not miss a purge that was not recorded.
-    fn give_up(&mut self, directory: &Path) {
+    fn remove_journal(&mut self, directory: &Path) {
         self.file = None;
-        if let Err(error) = fs::remove_file(directory.join(NAME)) {
+        if let Err(error) = fs::remove_file(directory.join(FILE_NAME)) {
             self.error = Some(error);
         }
     }
 
     fn rewrite(&mut self, directory: &Path) -> io::Result<()> {
-        let written = self.write_anew(directory, false);
+        let written = self.write_new_file(directory, false);
         if let Err(error) = &written {
-            self.error = Some(same(error));
-            self.give_up(directory);
+            self.error = Some(copy_error(error));
+            self.remove_journal(directory);
         }
         written
     }
 
-    fn write_anew(&mut self, directory: &Path, durable: bool) -> io::Result<()> {
+    fn write_new_file(&mut self, directory: &Path, durable: bool) -> io::Result<()> {
         let mut out = self.header.encode().to_vec();
         // The number at which sites to come begin.
-        out.extend_from_slice(&framed(&[b"N", &self.next.to_le_bytes()[..]].concat()));
+        out.extend_from_slice(&frame_record(
+            &[b"N", &self.next_number.to_le_bytes()[..]].concat(),
+        ));
         for (id, site) in &self.sites {
             let mut text = vec![b'S'];
             text.extend_from_slice(id);
             text.extend_from_slice(&site.policy);
             text.extend_from_slice(&site.generations.now().to_le_bytes());
-            out.extend_from_slice(&framed(&text));
+            out.extend_from_slice(&frame_record(&text));
             if site.under_way {
                 out.extend_from_slice(&under_way_record(id, true));
             }
@@ -356,7 +358,7 @@ impl JournalState {
                 out.extend_from_slice(&purge_record(id, number, &what, force));
             }
         }
-        let new = directory.join(NEW_NAME);
+        let new = directory.join(NEW_FILE_NAME);
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -367,18 +369,18 @@ impl JournalState {
         if durable {
             file.sync_data()?;
         }
-        fs::rename(&new, directory.join(NAME))?;
+        fs::rename(&new, directory.join(FILE_NAME))?;
         if durable {
             File::open(directory)?.sync_all()?;
         }
-        (self.length, self.compact) = (out.len() as u64, out.len() as u64);
+        (self.length, self.compact_length) = (out.len() as u64, out.len() as u64);
         self.file = Some(file);
         Ok(())
     }
 }
 
 /// Copies an error; since `io::Error` cannot be cloned, only its number is copied if it has one.
-fn same(error: &io::Error) -> io::Error {
+fn copy_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(number) => io::Error::from_raw_os_error(number),
         None => io::Error::new(error.kind(), error.to_string()),
@@ -386,8 +388,8 @@ fn same(error: &io::Error) -> io::Error {
 }
 
 /// Returns a journal without records, of no boot.
-pub fn empty() -> Vec<u8> {
-    let header = Header {
+pub fn empty_journal() -> Vec<u8> {
+    let header = JournalHeader {
         boot: [0; 16],
         secret: [0; 16],
         stamp: 0,
@@ -397,8 +399,8 @@ pub fn empty() -> Vec<u8> {
 }
 
 /// Parses a journal's bytes as a start does, for tests with arbitrary bytes.
-pub fn try_bytes(bytes: &[u8], now: Millis) -> Option<Fresh> {
-    read(bytes, None, now).err()
+pub fn try_parse(bytes: &[u8], now: Millis) -> Option<FreshStart> {
+    parse_journal(bytes, None, now).err()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a journal preserves over a kill, and what it rejects.
 
 use super::*;
-use crate::generation::Validity;
+use crate::generation::PageValidity;
 
 const BOOT: Option<[u8; 16]> = Some([7; 16]);
 const A: Owner = Owner {
@@ -13,11 +13,15 @@ const B: Owner = Owner {
     policy: [1; 16],
 };
 
-fn open(directory: &Path) -> (Arc<PurgeJournal>, Option<Fresh>) {
+fn open(directory: &Path) -> (Arc<PurgeJournal>, Option<FreshStart>) {
     at(directory, BOOT, 1000)
 }
 
-fn at(directory: &Path, boot: Option<[u8; 16]>, now: Millis) -> (Arc<PurgeJournal>, Option<Fresh>) {
+fn at(
+    directory: &Path,
+    boot: Option<[u8; 16]>,
+    now: Millis,
+) -> (Arc<PurgeJournal>, Option<FreshStart>) {
     let (journal, fresh) = PurgeJournal::open(directory, boot, now).unwrap();
     (Arc::new(journal), fresh)
 }
@@ -27,10 +31,10 @@ fn tag(name: &str) -> Purge {
 }
 
 #[test]
-fn a_purge_is_in_force_after_a_kill_and_later_pages_are_not_touched() {
+fn purge_survives_a_kill_and_spares_later_pages() {
     let directory = tempfile::tempdir().unwrap();
     let (journal, fresh) = open(directory.path());
-    assert_eq!(fresh, Some(Fresh::None));
+    assert_eq!(fresh, Some(FreshStart::NoJournal));
     let born = journal.begin(&[A, B], false)[0].now();
     let tags = [b"t".to_vec()];
     journal.record(&A.site, born + 1, &tag("t"), Force::Soft);
@@ -38,19 +42,28 @@ fn a_purge_is_in_force_after_a_kill_and_later_pages_are_not_touched() {
     let (journal, fresh) = open(directory.path());
     assert_eq!(fresh, None);
     let again = journal.begin(&[A, B], false);
-    assert_eq!(again[0].judge(born, b"k", &tags), Validity::Stale);
-    assert_eq!(again[0].judge(born, b"k", &[]), Validity::Valid);
-    assert_eq!(again[0].judge(born + 1, b"k", &tags), Validity::Valid);
+    assert_eq!(again[0].validity_of(born, b"k", &tags), PageValidity::Stale);
+    assert_eq!(again[0].validity_of(born, b"k", &[]), PageValidity::Valid);
+    assert_eq!(
+        again[0].validity_of(born + 1, b"k", &tags),
+        PageValidity::Valid
+    );
     assert_eq!(again[0].now(), born + 1);
     journal.record(&A.site, born + 2, &Purge::All, Force::Hard);
     let (journal, _) = open(directory.path());
     let again = journal.begin(&[A, B], false);
-    assert_eq!(again[0].judge(born + 1, b"k", &[]), Validity::Gone);
-    assert_eq!(again[1].judge(again[1].now(), b"k", &[]), Validity::Valid);
+    assert_eq!(
+        again[0].validity_of(born + 1, b"k", &[]),
+        PageValidity::Purged
+    );
+    assert_eq!(
+        again[1].validity_of(again[1].now(), b"k", &[]),
+        PageValidity::Valid
+    );
 }
 
 #[test]
-fn all_of_a_site_is_gone_that_is_configured_differently_or_was_away() {
+fn site_with_changed_configuration_or_absence_is_purged() {
     let directory = tempfile::tempdir().unwrap();
     let (journal, _) = open(directory.path());
     let first = journal.begin(&[A, B], false);
@@ -61,18 +74,26 @@ fn all_of_a_site_is_gone_that_is_configured_differently_or_was_away() {
     };
     let (journal, _) = open(directory.path());
     let second = journal.begin(&[changed], false);
-    assert_eq!(second[0].judge(a, b"k", &[]), Validity::Gone);
+    assert_eq!(second[0].validity_of(a, b"k", &[]), PageValidity::Purged);
     let (journal, _) = open(directory.path());
     let third = journal.begin(&[changed, B], false);
-    assert_eq!(third[1].judge(b, b"k", &[]), Validity::Gone, "B was away");
+    assert_eq!(
+        third[1].validity_of(b, b"k", &[]),
+        PageValidity::Purged,
+        "B was away"
+    );
     let kept = second[0].now();
-    assert_eq!(third[0].judge(kept, b"k", &[]), Validity::Valid);
+    assert_eq!(third[0].validity_of(kept, b"k", &[]), PageValidity::Valid);
     let fourth = journal.begin(&[changed, B], true);
-    assert_eq!(fourth[0].judge(kept, b"k", &[]), Validity::Gone, "a reload");
+    assert_eq!(
+        fourth[0].validity_of(kept, b"k", &[]),
+        PageValidity::Purged,
+        "a reload"
+    );
 }
 
 #[test]
-fn a_write_cut_off_by_a_kill_spoils_its_site_and_one_that_was_through_does_not() {
+fn interrupted_write_purges_its_site_and_a_finished_one_does_not() {
     let directory = tempfile::tempdir().unwrap();
     let (journal, _) = open(directory.path());
     let sites: Vec<_> = journal
@@ -81,8 +102,8 @@ fn a_write_cut_off_by_a_kill_spoils_its_site_and_one_that_was_through_does_not()
         .map(Arc::new)
         .collect();
     let (a, b) = (sites[0].now(), sites[1].now());
-    drop((sites[0].write_begins(), sites[0].write_begins()));
-    let (first, second) = (sites[1].write_begins(), sites[1].write_begins());
+    drop((sites[0].begin_write(), sites[0].begin_write()));
+    let (first, second) = (sites[1].begin_write(), sites[1].begin_write());
     drop(first);
     // A reload keeps writes in progress.
     drop(journal.begin(&[A, B], true));
@@ -95,26 +116,26 @@ fn a_write_cut_off_by_a_kill_spoils_its_site_and_one_that_was_through_does_not()
     let (journal, _) = open(directory.path());
     let third = journal.begin(&[A, B], false);
     assert_eq!([third[0].now(), third[1].now()], born, "told once");
-    assert_eq!(third[1].judge(b, b"k", &[]), Validity::Gone);
+    assert_eq!(third[1].validity_of(b, b"k", &[]), PageValidity::Purged);
 }
 
 #[test]
-fn another_boot_believes_only_what_was_closed() {
+fn journal_of_another_boot_counts_only_if_closed() {
     let directory = tempfile::tempdir().unwrap();
     let other = Some([8; 16]);
     let (journal, _) = open(directory.path());
     drop(journal);
     let (journal, fresh) = at(directory.path(), other, 1000);
-    assert_eq!(fresh, Some(Fresh::MachineStopped));
+    assert_eq!(fresh, Some(FreshStart::MachineStopped));
     journal.close(2000).unwrap();
     let (journal, fresh) = at(directory.path(), BOOT, 3000);
     assert_eq!(fresh, None);
     drop(journal);
     // Opening has removed the mark that it is closed.
     let (_, fresh) = at(directory.path(), other, 3000);
-    assert_eq!(fresh, Some(Fresh::MachineStopped));
+    assert_eq!(fresh, Some(FreshStart::MachineStopped));
     let (_, fresh) = at(directory.path(), None, 3000);
-    assert_eq!(fresh, Some(Fresh::MachineStopped), "an unknown boot");
+    assert_eq!(fresh, Some(FreshStart::MachineStopped), "an unknown boot");
 }
 
 #[test]
@@ -124,13 +145,13 @@ fn a_clock_that_was_set_back_while_the_server_was_down_is_noticed() {
     journal.stamp(500_000);
     drop(journal);
     let (_, fresh) = at(directory.path(), BOOT, 400_000);
-    assert_eq!(fresh, Some(Fresh::ClockWentBack));
+    assert_eq!(fresh, Some(FreshStart::ClockWentBack));
 }
 
 #[test]
-fn a_record_cut_off_by_a_kill_was_never_acknowledged_and_a_damaged_one_spoils_all() {
+fn truncated_record_is_ignored_and_a_damaged_one_is_corrupt() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join(NAME);
+    let path = directory.path().join(FILE_NAME);
     let (journal, _) = open(directory.path());
     let born = journal.begin(&[A], false)[0].now();
     let before = fs::read(&path).unwrap().len();
@@ -147,12 +168,12 @@ fn a_record_cut_off_by_a_kill_was_never_acknowledged_and_a_damaged_one_spoils_al
     for at in 0..whole.len() {
         let mut bad = whole.clone();
         bad[at] ^= 0x41;
-        assert!(read(&bad, BOOT, 1000).is_err(), "byte {at}");
+        assert!(parse_journal(&bad, BOOT, 1000).is_err(), "byte {at}");
     }
 }
 
 #[test]
-fn many_purges_do_not_make_it_long() {
+fn journal_stays_short_after_many_purges() {
     let directory = tempfile::tempdir().unwrap();
     let (journal, _) = open(directory.path());
     let born = journal.begin(&[A], false)[0].now();
@@ -161,25 +182,27 @@ fn many_purges_do_not_make_it_long() {
         let tag = Purge::Tag(name.clone());
         journal.record(&A.site, born + n, &tag, Force::Hard);
     }
-    let length = fs::metadata(directory.path().join(NAME)).unwrap().len();
-    assert!(length < 2 * LONG, "{length}");
+    let length = fs::metadata(directory.path().join(FILE_NAME))
+        .unwrap()
+        .len();
+    assert!(length < 2 * REWRITE_AFTER_BYTES, "{length}");
     let (journal, _) = open(directory.path());
     let generations = &journal.begin(&[A], false)[0];
     assert_eq!(
-        generations.judge(born + 4998, b"k", &[name]),
-        Validity::Gone
+        generations.validity_of(born + 4998, b"k", &[name]),
+        PageValidity::Purged
     );
 }
 
 #[test]
-fn a_journal_that_cannot_be_written_is_removed_and_comes_back_whole() {
+fn unwritable_journal_is_removed_and_recovers() {
     let directory = tempfile::tempdir().unwrap();
     let (journal, _) = open(directory.path());
     let born = journal.begin(&[A], false)[0].now();
     // Like a full disk: every write fails.
     journal.lock().file = Some(File::options().write(true).open("/dev/full").unwrap());
     journal.record(&A.site, born + 1, &tag("t"), Force::Hard);
-    assert!(!journal.is_writable() && !directory.path().join(NAME).exists());
+    assert!(!journal.is_writable() && !directory.path().join(FILE_NAME).exists());
     let error = journal.take_error().expect("it is told");
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     journal.record(&A.site, born + 2, &tag("u"), Force::Hard);
@@ -189,6 +212,9 @@ fn a_journal_that_cannot_be_written_is_removed_and_comes_back_whole() {
     let generations = &journal.begin(&[A], false)[0];
     for name in ["t", "u"] {
         let tags = [name.as_bytes().to_vec()];
-        assert_eq!(generations.judge(born, b"k", &tags), Validity::Gone);
+        assert_eq!(
+            generations.validity_of(born, b"k", &tags),
+            PageValidity::Purged
+        );
     }
 }

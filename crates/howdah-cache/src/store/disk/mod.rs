@@ -11,7 +11,7 @@
 //!
 //! Only a request that PHP would otherwise have to answer. One thread writes and removes files and scans the directory
 //! after a start; two more threads read. A request's thread puts an order into a bounded queue and continues. If the
-//! queue is full, the page is not written, or not searched for ([`Fault::DiskBusy`]). The only thing that a request's
+//! queue is full, the page is not written, or not searched for ([`DiskFault::DiskBusy`]). The only thing that a request's
 //! thread writes itself is a line in the journal, into the kernel's memory, when it purges: the line must be written
 //! before the response is sent.
 
@@ -19,10 +19,10 @@ pub mod directory;
 pub mod fault;
 pub mod format;
 pub mod index;
-mod job;
 pub mod journal;
 mod reader;
 pub mod sites;
+mod write_job;
 mod writer;
 
 use std::collections::{HashMap, VecDeque};
@@ -35,64 +35,64 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use directory::OpenError;
-pub use fault::Fault;
+pub use fault::DiskFault;
 pub use format::Owner;
 pub use sites::DiskSites;
 
 use crate::Millis;
 use crate::generation::Generations;
-use directory::{Directory, FileName};
+use directory::{CacheDirectory, FileName};
 use fault::FaultCounters;
 use index::Index;
-use job::WriteJob;
 use journal::PurgeJournal;
-use reader::Job;
+use reader::ReadJob;
+use write_job::WriteJob;
 use writer::Writer;
 
 /// Maximum number of orders that wait for the writer.
-const ORDERS: usize = 4096;
+const MAX_WAITING_ORDERS: usize = 4096;
 /// Maximum bytes of pages that wait to be written.
-const WAITING: u64 = 64 << 20;
+const MAX_WAITING_BYTES: u64 = 64 << 20;
 /// Maximum number of requests that wait for a file.
-const READS: usize = 1024;
+const MAX_WAITING_READS: usize = 1024;
 /// Number of threads that read. With two, a slow file does not delay the next one.
-const READERS: usize = 2;
+const READER_THREADS: usize = 2;
 /// Minimum time between two reports of the same fault.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A report from the store to its owner, who logs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum DiskNotice {
     /// The store had this fault; the text gives the details.
-    Failed(Fault, String),
+    Failed(DiskFault, String),
     /// Pages and purges can be written again.
-    WorksAgain,
+    Recovered,
 }
 
 /// The options for opening a disk store.
-pub struct Options {
+pub struct DiskOptions {
     /// The directory in which the pages are kept.
     pub path: PathBuf,
     /// Maximum bytes of disk that the pages use.
     pub capacity: u64,
     /// How long to wait for another server that uses the directory and is about to exit.
-    pub patience: Duration,
+    pub lock_timeout: Duration,
     /// How long no write is tried after one has failed.
-    pub pause: Duration,
+    pub retry_delay: Duration,
     /// Returns the current time; tests pass their own clock.
     pub now: fn() -> Millis,
     /// Receives the notices, each fault at most once a minute.
-    pub notify: Box<dyn Fn(Notice) + Send + Sync>,
+    pub notify: Box<dyn Fn(DiskNotice) + Send + Sync>,
 }
 
-impl Options {
+impl DiskOptions {
     /// Returns options with the usual times and no receiver of notices.
-    pub fn new(path: PathBuf, capacity: u64, now: fn() -> Millis) -> Options {
-        Options {
+    pub fn new(path: PathBuf, capacity: u64, now: fn() -> Millis) -> DiskOptions {
+        DiskOptions {
             path,
             capacity,
-            patience: Duration::from_secs(3),
-            pause: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(3),
+            retry_delay: Duration::from_secs(10),
             now,
             notify: Box::new(|_| {}),
         }
@@ -101,46 +101,46 @@ impl Options {
 
 /// The disk store of a server, shared by its successive configurations.
 #[derive(Debug)]
-pub struct Disk {
-    shared: Arc<Shared>,
+pub struct DiskStore {
+    shared: Arc<DiskShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
-    directory: Directory,
+struct DiskShared {
+    directory: CacheDirectory,
     journal: Arc<PurgeJournal>,
     secret: [u8; 16],
     index: Index,
     now: fn() -> Millis,
-    pause: Duration,
-    notify: Box<dyn Fn(Notice) + Send + Sync>,
+    retry_delay: Duration,
+    notify: Box<dyn Fn(DiskNotice) + Send + Sync>,
     /// When each fault was last reported.
-    told: Mutex<HashMap<&'static str, Instant>>,
+    reported: Mutex<HashMap<&'static str, Instant>>,
     faults: FaultCounters,
     /// The fault that prevents pages from being written, as its number plus one; 0: none.
     condition: AtomicU8,
-    live: RwLock<HashMap<[u8; 16], Live>>,
+    live_sites: RwLock<HashMap<[u8; 16], LiveSite>>,
     orders: SyncSender<WriteJob>,
     /// Orders to the writer that have not been carried out yet.
     waiting: AtomicU64,
     /// Total bytes of the pages in those orders.
     waiting_bytes: AtomicU64,
-    reads: Mutex<VecDeque<Job>>,
+    reads: Mutex<VecDeque<ReadJob>>,
     bell: Condvar,
     /// Every file that existed at the start is in the index.
-    looked_through: AtomicBool,
+    is_scanned: AtomicBool,
     ended: AtomicBool,
     hits: AtomicU64,
     written: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Live {
+struct LiveSite {
     policy: [u8; 16],
     generations: Arc<Generations>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for DiskShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Disk").field(&self.directory.path()).finish()
     }
@@ -177,41 +177,41 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Disk {
+impl DiskStore {
     /// Opens the directory and starts the threads. It reads no page: existing files are found in the background.
-    pub fn open(options: Options) -> Result<Arc<Disk>, OpenError> {
+    pub fn open(options: DiskOptions) -> Result<Arc<DiskStore>, OpenError> {
         let io = |what| move |error| OpenError::Io { what, error };
-        let directory = Directory::open(&options.path, options.patience)?;
+        let directory = CacheDirectory::open(&options.path, options.lock_timeout)?;
         let now = (options.now)();
-        let (journal, fresh) = PurgeJournal::open(directory.path(), journal::boot(), now)
+        let (journal, fresh) = PurgeJournal::open(directory.path(), journal::boot_id(), now)
             .map_err(io("open the journal"))?;
-        let (orders, inbox) = mpsc::sync_channel(ORDERS);
-        let shared = Arc::new(Shared {
+        let (orders, inbox) = mpsc::sync_channel(MAX_WAITING_ORDERS);
+        let shared = Arc::new(DiskShared {
             secret: journal.secret(),
             index: Index::new(options.capacity),
             directory,
             journal: Arc::new(journal),
             now: options.now,
-            pause: options.pause,
+            retry_delay: options.retry_delay,
             notify: options.notify,
-            told: Mutex::default(),
+            reported: Mutex::default(),
             faults: FaultCounters::default(),
             condition: AtomicU8::new(0),
-            live: RwLock::default(),
+            live_sites: RwLock::default(),
             orders,
             waiting: AtomicU64::new(0),
             waiting_bytes: AtomicU64::new(0),
             reads: Mutex::default(),
             bell: Condvar::new(),
-            looked_through: AtomicBool::new(false),
+            is_scanned: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             hits: AtomicU64::new(0),
             written: AtomicU64::new(0),
         });
-        if let Some(fault) = fresh.and_then(Fault::of_fresh) {
-            shared.fault(fault, String::new);
+        if let Some(fault) = fresh.and_then(DiskFault::from_fresh) {
+            shared.report_fault(fault, String::new);
         }
-        let disk = Disk {
+        let disk = DiskStore {
             shared: shared.clone(),
             threads: Mutex::default(),
         };
@@ -224,7 +224,7 @@ impl Disk {
         };
         let writer = Writer::new(shared.clone(), inbox);
         thread("cache-write", Box::new(move || writer.run()))?;
-        for _ in 0..READERS {
+        for _ in 0..READER_THREADS {
             let shared = shared.clone();
             thread("cache-read", Box::new(move || reader::run(&shared)))?;
         }
@@ -236,7 +236,10 @@ impl Disk {
     /// bring new code, all pages of every site are purged.
     pub fn begin(&self, owners: &[Owner]) -> Vec<Arc<Generations>> {
         let shared = &self.shared;
-        let mut live = shared.live.write().unwrap_or_else(PoisonError::into_inner);
+        let mut live = shared
+            .live_sites
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let is_first = live.is_empty();
         let mut before = std::mem::take(&mut *live);
         let restored = shared.journal.begin(owners, !is_first);
@@ -254,23 +257,23 @@ impl Disk {
             let policy = owner.policy;
             live.insert(
                 owner.site,
-                Live {
+                LiveSite {
                     policy,
                     generations,
                 },
             );
         }
         drop(live);
-        shared.journal_state();
+        shared.report_journal_error();
         if is_first {
-            shared.order(WriteJob::LookThrough);
+            shared.send_order(WriteJob::Scan);
         }
         all
     }
 
     /// Sets a new limit of bytes. Files beyond it are removed when the next page is written.
     pub fn resize(&self, capacity: u64) {
-        self.shared.order(WriteJob::Resize(capacity));
+        self.shared.send_order(WriteJob::Resize(capacity));
     }
 
     /// Writes the waiting pages, flushes everything and records that in the journal; afterwards the machine may be
@@ -298,9 +301,9 @@ impl Disk {
             hits: shared.hits.load(Ordering::Relaxed),
             written: shared.written.load(Ordering::Relaxed),
             waiting: shared.waiting.load(Ordering::Acquire),
-            indexing: !shared.looked_through.load(Ordering::Acquire),
-            condition: fault.and_then(|n| Some(Fault::ALL.get(usize::from(n))?.name())),
-            faults: shared.faults.sums(),
+            indexing: !shared.is_scanned.load(Ordering::Acquire),
+            condition: fault.and_then(|n| Some(DiskFault::ALL.get(usize::from(n))?.name())),
+            faults: shared.faults.counts(),
         }
     }
 
@@ -310,7 +313,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for DiskStore {
     /// Stops as a killed process does: waiting pages are not written, and nothing is flushed. The lock is released when
     /// the threads have ended.
     fn drop(&mut self) {
@@ -318,7 +321,7 @@ impl Drop for Disk {
         lock(&self.shared.reads).clear();
         self.shared.bell.notify_all();
         // If the queue is full, the writer wakes anyway.
-        self.shared.order(WriteJob::End);
+        self.shared.send_order(WriteJob::Stop);
         for thread in lock(&self.threads).drain(..) {
             // A thread that panicked has ended, too.
             let _ = thread.join();
@@ -326,61 +329,64 @@ impl Drop for Disk {
     }
 }
 
-impl Shared {
+impl DiskShared {
     /// Passes an order to the writer. Returns false if the queue is full.
-    fn order(&self, order: WriteJob) -> bool {
+    fn send_order(&self, order: WriteJob) -> bool {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let taken = self.orders.try_send(order).is_ok();
         if !taken {
-            self.done();
+            self.order_done();
         }
         taken
     }
 
-    fn done(&self) {
+    fn order_done(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Counts a fault, and reports it unless it was reported within [`TOLD_EVERY`].
-    fn fault(&self, fault: Fault, detail: impl FnOnce() -> String) {
+    /// Counts a fault, and reports it unless it was reported within [`REPORT_INTERVAL`].
+    fn report_fault(&self, fault: DiskFault, detail: impl FnOnce() -> String) {
         self.faults.add(fault);
         let now = Instant::now();
-        let mut told = lock(&self.told);
+        let mut told = lock(&self.reported);
         let last = told.get(fault.name());
-        if last.is_some_and(|last| now.duration_since(*last) < TOLD_EVERY) {
+        if last.is_some_and(|last| now.duration_since(*last) < REPORT_INTERVAL) {
             return;
         }
         told.insert(fault.name(), now);
         drop(told);
-        (self.notify)(Notice::Failed(fault, detail()));
+        (self.notify)(DiskNotice::Failed(fault, detail()));
     }
 
     /// Notes that a fault prevents pages or purges from being written, or that none does any more.
-    fn condition(&self, fault: Option<Fault>) {
+    fn set_condition(&self, fault: Option<DiskFault>) {
         let number = fault.map_or(0, |fault| fault as u8 + 1);
         let before = self.condition.swap(number, Ordering::Relaxed);
         if before != 0 && number == 0 {
-            lock(&self.told).clear();
-            (self.notify)(Notice::WorksAgain);
+            lock(&self.reported).clear();
+            (self.notify)(DiskNotice::Recovered);
         }
     }
 
     /// Reports an error of the journal, if one has occurred since the last call.
-    fn journal_state(&self) {
+    fn report_journal_error(&self) {
         if let Some(error) = self.journal.take_error() {
-            self.condition(Some(Fault::JournalFailed));
-            self.fault(Fault::JournalFailed, || error.to_string());
+            self.set_condition(Some(DiskFault::JournalFailed));
+            self.report_fault(DiskFault::JournalFailed, || error.to_string());
         }
     }
 
     /// Returns the generations by which a page's validity is judged, if its site is still configured the same way.
     fn generations(&self, owner: &Owner) -> Option<Arc<Generations>> {
-        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        let live = self
+            .live_sites
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let site = live.get(&owner.site)?;
         (site.policy == owner.policy).then(|| site.generations.clone())
     }
 
-    fn name(&self, owner: &Owner, key: &[u8]) -> FileName {
+    fn file_name(&self, owner: &Owner, key: &[u8]) -> FileName {
         FileName::new(self.secret, owner, key)
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::fault::Fault;
-use super::format::{Owner, What};
-use super::job::WriteJob;
-use super::{Disk, WAITING, reader};
+use super::fault::DiskFault;
+use super::format::{Owner, RecordContent};
+use super::write_job::WriteJob;
+use super::{DiskStore, MAX_WAITING_BYTES, reader};
 use crate::Millis;
 use crate::generation::{Generations, without_site};
 use crate::object::Object;
@@ -14,14 +14,14 @@ use crate::object::Object;
 /// The disk store under the site numbers of one configuration.
 #[derive(Debug)]
 pub struct DiskSites {
-    disk: Arc<Disk>,
+    disk: Arc<DiskStore>,
     /// The identity of each site on disk, and its generations, by the site's number; `None` if its pages are not kept.
     sites: Vec<Option<(Owner, Arc<Generations>)>>,
 }
 
 impl DiskSites {
-    /// Begins with these sites; see [`Disk::begin`]. `None` is a site whose pages are not kept.
-    pub fn new(disk: Arc<Disk>, owners: &[Option<Owner>]) -> DiskSites {
+    /// Begins with these sites; see [`DiskStore::begin`]. `None` is a site whose pages are not kept.
+    pub fn new(disk: Arc<DiskStore>, owners: &[Option<Owner>]) -> DiskSites {
         let known: Vec<Owner> = owners.iter().copied().flatten().collect();
         let mut generations = disk.begin(&known).into_iter();
         let sites = owners
@@ -32,7 +32,7 @@ impl DiskSites {
     }
 
     /// Returns the store that all configurations of the process share.
-    pub fn disk(&self) -> &Arc<Disk> {
+    pub fn disk(&self) -> &Arc<DiskStore> {
         &self.disk
     }
 
@@ -52,7 +52,7 @@ impl DiskSites {
         let Some((owner, _)) = self.site(key) else {
             return;
         };
-        if !page.disk_lacks(page.forms_made()) {
+        if !page.disk_lacks(page.existing_forms()) {
             return;
         }
         let shared = &self.disk.shared;
@@ -64,10 +64,10 @@ impl DiskSites {
             page: page.clone(),
         };
         // A page that exceeds the limit by itself is written when no other page waits.
-        let too_long = waiting > 0 && waiting + bytes > WAITING;
-        if too_long || !shared.order(order) {
+        let too_long = waiting > 0 && waiting + bytes > MAX_WAITING_BYTES;
+        if too_long || !shared.send_order(order) {
             shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            shared.fault(Fault::DiskBusy, || match too_long {
+            shared.report_fault(DiskFault::DiskBusy, || match too_long {
                 true => format!("{} MB of pages wait to be written", waiting >> 20),
                 false => "too many orders wait".to_owned(),
             });
@@ -84,29 +84,29 @@ impl DiskSites {
             key: without_site(key).to_vec(),
             names: names.to_vec(),
         };
-        if !self.disk.shared.order(order) {
+        if !self.disk.shared.send_order(order) {
             self.disk
                 .shared
-                .fault(Fault::DiskBusy, || "too many orders wait".to_owned());
+                .report_fault(DiskFault::DiskBusy, || "too many orders wait".to_owned());
         }
     }
 
     /// Returns whether reading is worthwhile, without touching a file. A file that uses more than `longest` bytes is
     /// not read.
-    pub fn may_have(&self, key: &[u8], now: Millis, longest: u64) -> bool {
+    pub fn may_contain(&self, key: &[u8], now: Millis, longest: u64) -> bool {
         let Some((owner, generations)) = self.site(key) else {
             return false;
         };
         let shared = &self.disk.shared;
-        let name = shared.name(owner, without_site(key));
+        let name = shared.file_name(owner, without_site(key));
         // Read first: a file that the index lacks afterwards did not exist.
-        let looked_through = shared.looked_through.load(Ordering::Acquire);
+        let looked_through = shared.is_scanned.load(Ordering::Acquire);
         match shared.index.get(name) {
             Some(entry) => {
                 !entry
                     .born
-                    .is_some_and(|born| generations.are_all_gone(born))
-                    && entry.useless_at > now
+                    .is_some_and(|born| generations.all_purged_since(born))
+                    && entry.expires_at > now
                     && entry.bytes <= longest
             }
             None => !looked_through,
@@ -114,16 +114,18 @@ impl DiskSites {
     }
 
     /// Reads the page under a key from disk and verifies every byte of it.
-    pub async fn read(&self, key: &[u8]) -> Option<What> {
+    pub async fn read(&self, key: &[u8]) -> Option<RecordContent> {
         let (owner, _) = self.site(key)?;
         let shared = &self.disk.shared;
         let own = without_site(key);
-        let mut what = reader::ask(shared, *owner, own.to_vec())?.await.ok()??;
-        if let What::Page(page) = &mut what {
+        let mut what = reader::queue_read(shared, *owner, own.to_vec())?
+            .await
+            .ok()??;
+        if let RecordContent::Page(page) = &mut what {
             shared.hits.fetch_add(1, Ordering::Relaxed);
             let number = &key[..key.len() - own.len()];
             page.url_key = [number, &page.url_key].concat();
-            page.is_on_disk(page.forms_made());
+            page.mark_on_disk(page.existing_forms());
         }
         Some(what)
     }

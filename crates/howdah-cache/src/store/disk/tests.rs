@@ -10,9 +10,9 @@ use bytes::Bytes;
 use super::*;
 use crate::generation::{Force, Purge};
 use crate::object::tests::page;
-use crate::object::{Form, Object};
+use crate::object::{Object, ResponseForm};
 use crate::policy::PageState;
-use crate::store::{Found, Memory};
+use crate::store::{MemoryStore, PageLookup};
 
 const OWNER: Owner = Owner {
     site: [1; 16],
@@ -23,19 +23,19 @@ fn now() -> Millis {
     1000
 }
 
-fn options(path: &Path) -> Options {
-    Options {
-        patience: Duration::ZERO,
-        pause: Duration::ZERO,
-        ..Options::new(path.to_owned(), 1 << 20, now)
+fn options(path: &Path) -> DiskOptions {
+    DiskOptions {
+        lock_timeout: Duration::ZERO,
+        retry_delay: Duration::ZERO,
+        ..DiskOptions::new(path.to_owned(), 1 << 20, now)
     }
 }
 
 /// A cache of one site above a disk.
-struct Store {
-    memory: Memory,
+struct TestStore {
+    memory: MemoryStore,
     generations: Arc<Generations>,
-    disk: Arc<Disk>,
+    disk: Arc<DiskStore>,
 }
 
 fn key(path: &str) -> Vec<u8> {
@@ -46,20 +46,20 @@ fn no_variant(_: &[Vec<u8>]) -> Vec<u8> {
     panic!("this page does not vary")
 }
 
-impl Store {
-    fn open(path: &Path) -> Store {
-        Store::with(options(path), OWNER)
+impl TestStore {
+    fn open(path: &Path) -> TestStore {
+        TestStore::with(options(path), OWNER)
     }
 
-    fn with(options: Options, owner: Owner) -> Store {
-        Store::over(Disk::open(options).unwrap(), owner)
+    fn with(options: DiskOptions, owner: Owner) -> TestStore {
+        TestStore::over(DiskStore::open(options).unwrap(), owner)
     }
 
-    fn over(disk: Arc<Disk>, owner: Owner) -> Store {
+    fn over(disk: Arc<DiskStore>, owner: Owner) -> TestStore {
         let sites = Arc::new(DiskSites::new(disk.clone(), &[Some(owner)]));
         let generations = sites.generations(0).unwrap().clone();
-        Store {
-            memory: Memory::over(Some(sites), 1 << 20, 1 << 16),
+        TestStore {
+            memory: MemoryStore::with_disk(Some(sites), 1 << 20, 1 << 16),
             generations,
             disk,
         }
@@ -67,7 +67,9 @@ impl Store {
 
     fn keep(&self, path: &str, body: &'static str) -> Arc<Object> {
         let page = self.page(path, body);
-        self.memory.keep(&key(path), &[], no_variant, page).unwrap()
+        self.memory
+            .store(&key(path), &[], no_variant, page)
+            .unwrap()
     }
 
     fn page(&self, path: &str, body: &'static str) -> Object {
@@ -81,7 +83,7 @@ impl Store {
     fn look(&self, path: &str) -> Option<(String, PageState)> {
         let found = self
             .memory
-            .look(&key(path), no_variant, &self.generations, now());
+            .find(&key(path), no_variant, &self.generations, now());
         text(found)
     }
 
@@ -89,12 +91,12 @@ impl Store {
         let key = key(path);
         let fetch = self
             .memory
-            .fetch(&key, no_variant, &self.generations, now());
+            .find_on_disk(&key, no_variant, &self.generations, now());
         text(block_on(fetch))
     }
 
     /// Waits until all orders given so far have been carried out. This marks nothing as closed.
-    fn settled(&self) {
+    fn wait_until_settled(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.disk.usage().indexing || self.disk.usage().waiting > 0 {
             assert!(Instant::now() < deadline, "the writer is stuck");
@@ -104,15 +106,15 @@ impl Store {
 
     /// Ends the store as `kill -9` does: what has been written stays.
     fn kill(self) {
-        self.settled();
-        let Store { memory, disk, .. } = self;
+        self.wait_until_settled();
+        let TestStore { memory, disk, .. } = self;
         drop(memory);
         let disk = Arc::try_unwrap(disk).expect("nobody else has it");
         drop(disk);
     }
 
     fn files(&self) -> Vec<std::path::PathBuf> {
-        self.settled();
+        self.wait_until_settled();
         let mut files = Vec::new();
         for directory in fs::read_dir(self.disk.shared.directory.objects()).unwrap() {
             let directory = fs::read_dir(directory.unwrap().path()).unwrap();
@@ -126,10 +128,12 @@ impl Store {
     }
 }
 
-fn text(found: Found) -> Option<(String, PageState)> {
+fn text(found: PageLookup) -> Option<(String, PageState)> {
     match found {
-        Found::Page(page, state) => Some((String::from_utf8_lossy(&page.body).into_owned(), state)),
-        Found::Nothing => None,
+        PageLookup::Page(page, state) => {
+            Some((String::from_utf8_lossy(&page.body).into_owned(), state))
+        }
+        PageLookup::NotFound => None,
     }
 }
 
@@ -145,24 +149,24 @@ fn fresh(text: &str) -> Option<(String, PageState)> {
 }
 
 #[test]
-fn a_restart_keeps_pages_and_a_hit_brings_them_up() {
+fn restart_keeps_pages_and_a_hit_loads_them() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     store.keep("/a", "text of a");
     store.keep("/b", "text of b");
     store.kill();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     assert_eq!(store.look("/a"), None);
     assert_eq!(store.fetch("/a"), fresh("text of a"));
     assert_eq!(store.look("/a"), fresh("text of a"), "it is in memory now");
     assert_eq!(store.fetch("/c"), None);
-    store.settled();
+    store.wait_until_settled();
     let usage = store.disk.usage();
     assert_eq!((usage.entries, usage.hits, usage.bytes), (2, 1, 8192));
 }
 
 #[test]
-fn every_purge_survives_a_kill() {
+fn purges_survive_a_kill() {
     let purges = [
         Purge::All,
         Purge::Url(key("/a")),
@@ -179,12 +183,12 @@ fn every_purge_survives_a_kill() {
     for purge in &purges {
         for force in [Force::Hard, Force::Soft] {
             let directory = tempfile::tempdir().unwrap();
-            let store = Store::open(directory.path());
+            let store = TestStore::open(directory.path());
             store.keep("/a", "old");
-            store.settled();
+            store.wait_until_settled();
             store.generations.purge(purge, force);
             store.kill();
-            let store = Store::open(directory.path());
+            let store = TestStore::open(directory.path());
             let expected = match force {
                 Force::Hard => None,
                 Force::Soft => Some(("old".to_owned(), PageState::Stale)),
@@ -192,7 +196,7 @@ fn every_purge_survives_a_kill() {
             assert_eq!(store.fetch("/a"), expected, "{purge:?} {force:?}");
             store.keep("/a", "new");
             store.kill();
-            let store = Store::open(directory.path());
+            let store = TestStore::open(directory.path());
             let found = store.fetch("/a");
             assert_eq!(
                 found,
@@ -207,33 +211,33 @@ fn every_purge_survives_a_kill() {
 }
 
 #[test]
-fn a_page_whose_render_began_before_a_purge_is_not_written_or_not_believed() {
+fn page_rendered_before_a_purge_is_not_served() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     let late = store.page("/a", "older than the purge");
     store.generations.purge(&Purge::All, Force::Hard);
     store
         .memory
-        .keep(&key("/a"), &[], no_variant, late)
+        .store(&key("/a"), &[], no_variant, late)
         .unwrap();
     store.kill();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     assert_eq!(store.fetch("/a"), None);
 }
 
 #[test]
-fn another_configuration_and_a_reload_begin_with_nothing() {
+fn changed_configuration_and_reload_begin_empty() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     store.keep("/a", "text");
-    store.settled();
+    store.wait_until_settled();
     // A reload: the same disk, another configuration value.
-    let Store {
+    let TestStore {
         memory,
         generations: old,
         disk,
     } = store;
-    let store = Store::over(disk, OWNER);
+    let store = TestStore::over(disk, OWNER);
     assert_eq!(store.fetch("/a"), None, "a reload may bring new code");
     assert!(
         Arc::ptr_eq(&old, &store.generations),
@@ -246,18 +250,18 @@ fn another_configuration_and_a_reload_begin_with_nothing() {
         policy: [9; 16],
         ..OWNER
     };
-    let store = Store::with(options(directory.path()), other);
+    let store = TestStore::with(options(directory.path()), other);
     assert_eq!(store.fetch("/a"), None);
     assert_eq!(store.files().len(), 0, "what nobody can want is removed");
     store.kill();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     assert_eq!(store.fetch("/a"), None, "and it does not come back");
 }
 
 #[test]
-fn whichever_byte_of_a_file_is_changed_it_is_a_miss_and_the_file_is_removed() {
+fn corrupt_file_is_a_miss_and_is_removed() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     store.keep("/a", "the right body");
     let file = store.files().remove(0);
     let good = fs::read(&file).unwrap();
@@ -269,10 +273,10 @@ fn whichever_byte_of_a_file_is_changed_it_is_a_miss_and_the_file_is_removed() {
         assert_eq!(store.fetch("/a"), None, "byte {at}");
         // The writer has removed the file by the time it has carried out the next order.
         store.keep("/b", "b");
-        store.settled();
+        store.wait_until_settled();
         assert!(!file.exists(), "byte {at}");
         store.keep("/a", "the right body");
-        store.settled();
+        store.wait_until_settled();
         store.memory.remove(&key("/a"));
         assert_eq!(store.fetch("/a"), fresh("the right body"));
     }
@@ -281,7 +285,7 @@ fn whichever_byte_of_a_file_is_changed_it_is_a_miss_and_the_file_is_removed() {
 }
 
 #[test]
-fn each_damage_has_its_name_whether_it_is_read_or_looked_through() {
+fn file_damage_is_named_when_read_and_when_scanned() {
     let truncated: fn(&mut Vec<u8>) = |bytes| bytes.truncate(bytes.len() - 1);
     let corrupt: fn(&mut Vec<u8>) = |bytes| bytes[30] ^= 1;
     let foreign: fn(&mut Vec<u8>) = |bytes| {
@@ -295,14 +299,14 @@ fn each_damage_has_its_name_whether_it_is_read_or_looked_through() {
         (foreign, "FileForeign"),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path());
+        let store = TestStore::open(directory.path());
         store.keep("/a", "text");
         let file = store.files().remove(0);
         let mut bytes = fs::read(&file).unwrap();
         damage(&mut bytes);
         fs::write(&file, bytes).unwrap();
         store.kill();
-        let store = Store::open(directory.path());
+        let store = TestStore::open(directory.path());
         assert_eq!(store.files().len(), 0);
         assert_eq!(store.faults(), [(name.to_owned(), 1)]);
         assert_eq!(store.fetch("/a"), None);
@@ -310,9 +314,9 @@ fn each_damage_has_its_name_whether_it_is_read_or_looked_through() {
 }
 
 #[test]
-fn a_file_under_anothers_name_is_never_anothers_page() {
+fn misplaced_file_is_never_served() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     store.keep("/a", "the page of a");
     store.keep("/b", "the page of b");
     let files = store.files();
@@ -327,60 +331,60 @@ fn a_file_under_anothers_name_is_never_anothers_page() {
 }
 
 #[test]
-fn what_does_not_belong_there_is_removed_at_the_start() {
+fn foreign_files_are_removed_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
-    Store::open(directory.path()).kill();
+    TestStore::open(directory.path()).kill();
     let objects = directory.path().join("objects");
     fs::create_dir(objects.join("abc")).unwrap();
     for name in ["abc/page", "stray"] {
         fs::write(objects.join(name), "x").unwrap();
     }
     fs::write(objects.join("abc").join("0".repeat(32)), "x").unwrap();
-    let store = Store::open(directory.path());
-    store.settled();
+    let store = TestStore::open(directory.path());
+    store.wait_until_settled();
     assert!(!objects.join("stray").exists());
     assert_eq!(fs::read_dir(objects.join("abc")).unwrap().count(), 0);
 }
 
 #[test]
-fn a_page_of_the_future_is_not_believed() {
+fn page_from_the_future_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     let mut page = store.page("/a", "text");
     page.freshness.received = now() + 100_000;
     store
         .memory
-        .keep(&key("/a"), &[], no_variant, page)
+        .store(&key("/a"), &[], no_variant, page)
         .unwrap();
     store.kill();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     assert_eq!(store.fetch("/a"), None);
-    store.settled();
+    store.wait_until_settled();
     assert_eq!(store.faults()[0].0, "ClockWentBack");
 }
 
 #[test]
-fn a_page_ages_while_the_server_is_down() {
+fn page_ages_while_the_server_is_down() {
     fn later() -> Millis {
         61_000
     }
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     let mut page = store.page("/a", "text");
     page.freshness.received = now();
     page.freshness.if_error = 10_000;
     store
         .memory
-        .keep(&key("/a"), &[], no_variant, page)
+        .store(&key("/a"), &[], no_variant, page)
         .unwrap();
     store.kill();
     let mut options = options(directory.path());
     options.now = later;
-    let store = Store::with(options, OWNER);
+    let store = TestStore::with(options, OWNER);
     let wanted = key("/a");
     let fetch = store
         .memory
-        .fetch(&wanted, no_variant, &store.generations, later());
+        .find_on_disk(&wanted, no_variant, &store.generations, later());
     let found = text(block_on(fetch));
     assert_eq!(found, Some(("text".to_owned(), PageState::IfError)));
 }
@@ -388,30 +392,30 @@ fn a_page_ages_while_the_server_is_down() {
 #[test]
 fn variants_and_encoded_forms_are_kept() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     let variant = |value: &'static str| {
         move |names: &[Vec<u8>]| [key("/a"), names.concat(), value.into()].concat()
     };
     let wanted = key("/a");
     for value in ["de", "en"] {
         let page = store.page("/a", value);
-        page.form(1, || Form {
+        page.form(1, || ResponseForm {
             head: Bytes::from_static(b"head"),
             body: Bytes::from(format!("{value}, encoded")),
             encodable: true,
         });
         store
             .memory
-            .keep(&wanted, &[b"x".to_vec()], variant(value), page)
+            .store(&wanted, &[b"x".to_vec()], variant(value), page)
             .unwrap();
     }
     store.kill();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     for value in ["de", "en"] {
         let fetch = store
             .memory
-            .fetch(&wanted, variant(value), &store.generations, now());
-        let Found::Page(page, _) = block_on(fetch) else {
+            .find_on_disk(&wanted, variant(value), &store.generations, now());
+        let PageLookup::Page(page, _) = block_on(fetch) else {
             panic!("{value} was kept");
         };
         assert_eq!(page.body, value);
@@ -420,18 +424,18 @@ fn variants_and_encoded_forms_are_kept() {
     }
     let fetch = store
         .memory
-        .fetch(&wanted, variant("fr"), &store.generations, now());
+        .find_on_disk(&wanted, variant("fr"), &store.generations, now());
     assert_eq!(text(block_on(fetch)), None);
 }
 
 #[test]
-fn what_is_pushed_out_of_memory_goes_down_with_the_forms_it_has_gained() {
+fn evicted_page_is_written_with_its_encoded_forms() {
     let directory = tempfile::tempdir().unwrap();
-    let mut store = Store::open(directory.path());
+    let mut store = TestStore::open(directory.path());
     let sites = Arc::new(DiskSites::new(store.disk.clone(), &[Some(OWNER)]));
-    store.memory = Memory::over(Some(sites), 40_000, 5_000);
+    store.memory = MemoryStore::with_disk(Some(sites), 40_000, 5_000);
     let page = store.keep("/a", "text");
-    page.form(2, || Form {
+    page.form(2, || ResponseForm {
         head: Bytes::from_static(b"head"),
         body: Bytes::from_static(b"encoded"),
         encodable: true,
@@ -444,28 +448,28 @@ fn what_is_pushed_out_of_memory_goes_down_with_the_forms_it_has_gained() {
         store.memory.usage().evictions > 100 && store.look("/a").is_none()
     });
     assert!(pushed_out);
-    store.settled();
+    store.wait_until_settled();
     // Memory is not searched again, because it decides by itself whether the page stays there.
     let key = key("/a");
     let fetch = store
         .memory
-        .fetch(&key, no_variant, &store.generations, now());
-    let Found::Page(page, _) = block_on(fetch) else {
+        .find_on_disk(&key, no_variant, &store.generations, now());
+    let PageLookup::Page(page, _) = block_on(fetch) else {
         panic!("it is on the disk");
     };
     assert_eq!(
-        text(Found::Page(page.clone(), PageState::Fresh)),
+        text(PageLookup::Page(page.clone(), PageState::Fresh)),
         fresh("text")
     );
     assert_eq!(page.form(2, || panic!("it was kept")).body, "encoded");
 }
 
 #[test]
-fn bytes_are_bounded_and_what_has_to_go_is_removed() {
+fn disk_bytes_are_bounded_and_evicted_files_removed() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = options(directory.path());
     options.capacity = 40 * 4096;
-    let store = Store::with(options, OWNER);
+    let store = TestStore::with(options, OWNER);
     for n in 0..200 {
         store.keep(&format!("/{n}"), "x");
     }
@@ -476,17 +480,17 @@ fn bytes_are_bounded_and_what_has_to_go_is_removed() {
 }
 
 #[test]
-fn five_hundred_who_want_a_page_have_its_file_read_once() {
+fn concurrent_readers_share_one_read() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     store.keep("/a", "text");
     store.kill();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     let wanted = key("/a");
     let (wanted, memory, generations) = (&wanted, &store.memory, &store.generations);
     let all = async {
         let mut all: Vec<_> = (0..500)
-            .map(|_| Box::pin(memory.fetch(wanted, no_variant, generations, now())))
+            .map(|_| Box::pin(memory.find_on_disk(wanted, no_variant, generations, now())))
             .collect();
         // All of them have begun before the first one ends.
         let mut found = Vec::new();
@@ -512,21 +516,21 @@ fn five_hundred_who_want_a_page_have_its_file_read_once() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_is_told_once_and_pages_stay_in_memory() {
+fn unwritable_disk_is_reported_once_and_pages_stay_in_memory() {
     let directory = tempfile::tempdir().unwrap();
-    let told: Arc<StdMutex<Vec<Notice>>> = Arc::default();
+    let told: Arc<StdMutex<Vec<DiskNotice>>> = Arc::default();
     let heard = told.clone();
     let mut options = options(directory.path());
     options.notify = Box::new(move |notice| heard.lock().unwrap().push(notice));
-    let store = Store::with(options, OWNER);
-    store.settled();
+    let store = TestStore::with(options, OWNER);
+    store.wait_until_settled();
     // A file mode does not restrict root, but a file in place of the directory does.
     let objects = directory.path().join("objects");
     fs::remove_dir(&objects).unwrap();
     fs::write(&objects, "in the way").unwrap();
     for n in 0..5 {
         store.keep(&format!("/{n}"), "x");
-        store.settled();
+        store.wait_until_settled();
     }
     assert_eq!(store.look("/3"), fresh("x"), "it is served from memory");
     assert_eq!(store.disk.usage().condition, Some("DiskUnwritable"));
@@ -534,22 +538,25 @@ fn a_disk_that_cannot_be_written_is_told_once_and_pages_stay_in_memory() {
     fs::remove_file(&objects).unwrap();
     fs::create_dir(&objects).unwrap();
     store.keep("/a", "a");
-    store.settled();
+    store.wait_until_settled();
     assert_eq!(store.disk.usage().condition, None);
     let told = told.lock().unwrap();
     assert!(
         matches!(
             &told[..],
-            [Notice::Failed(Fault::DiskUnwritable, _), Notice::WorksAgain]
+            [
+                DiskNotice::Failed(DiskFault::DiskUnwritable, _),
+                DiskNotice::Recovered
+            ]
         ),
         "{told:?}"
     );
 }
 
 #[test]
-fn closing_writes_what_waits_and_says_so() {
+fn close_writes_waiting_pages_and_marks_the_journal() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     for n in 0..50 {
         store.keep(&format!("/{n}"), "x");
     }
@@ -563,11 +570,11 @@ fn closing_writes_what_waits_and_says_so() {
 }
 
 #[test]
-fn readers_writers_and_purges_at_once_never_see_a_body_that_is_not_the_urls() {
+fn concurrent_use_never_returns_a_wrong_body() {
     const URLS: usize = 8;
     const BODIES: [&str; URLS] = ["b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7"];
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path());
+    let store = TestStore::open(directory.path());
     std::thread::scope(|scope| {
         let store = &store;
         for seed in 0..4usize {
@@ -595,6 +602,6 @@ fn readers_writers_and_purges_at_once_never_see_a_body_that_is_not_the_urls() {
             });
         }
     });
-    store.settled();
+    store.wait_until_settled();
     assert_eq!(store.faults(), []);
 }

@@ -11,58 +11,58 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::Shared;
+use super::DiskShared;
 use super::directory::FileName;
-use super::fault::Fault;
-use super::format::{self, Owner, What};
-use super::index::Entry;
-use super::job::WriteJob;
-use super::reader::{self, FUTURE};
-use crate::generation::{Validity, without_site};
+use super::fault::DiskFault;
+use super::format::{self, Owner, RecordContent};
+use super::index::IndexEntry;
+use super::reader::{self, MAX_CLOCK_AHEAD};
+use super::write_job::WriteJob;
+use crate::generation::{PageValidity, without_site};
 use crate::object::Object;
 
 /// How often the writer does its periodic work; a failed journal is tried again then.
-const TICK: Duration = Duration::from_secs(1);
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the time is noted in the journal.
-const STAMP_EVERY: Duration = Duration::from_secs(10);
+const STAMP_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<DiskShared>,
     inbox: Receiver<WriteJob>,
     /// The part of the directory that has not been scanned yet.
-    left: Option<Left>,
+    remaining_scan: Option<RemainingScan>,
     /// Nothing is written until this time, after a failure.
-    paused: Option<Instant>,
+    paused_until: Option<Instant>,
     next_stamp: Instant,
 }
 
 /// The directories and files that have not been scanned yet.
-struct Left {
+struct RemainingScan {
     directories: Vec<PathBuf>,
     files: Option<fs::ReadDir>,
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, inbox: Receiver<WriteJob>) -> Writer {
+    pub(super) fn new(shared: Arc<DiskShared>, inbox: Receiver<WriteJob>) -> Writer {
         Writer {
             shared,
             inbox,
-            left: None,
-            paused: None,
-            next_stamp: Instant::now() + STAMP_EVERY,
+            remaining_scan: None,
+            paused_until: None,
+            next_stamp: Instant::now() + STAMP_INTERVAL,
         }
     }
 
     pub(super) fn run(mut self) {
-        let mut next_tick = Instant::now() + TICK;
+        let mut next_tick = Instant::now() + TICK_INTERVAL;
         loop {
-            let order = match &self.left {
+            let order = match &self.remaining_scan {
                 Some(_) => match self.inbox.try_recv() {
                     Ok(order) => Some(order),
                     Err(TryRecvError::Empty) => None,
                     Err(TryRecvError::Disconnected) => return,
                 },
-                None => match self.inbox.recv_timeout(TICK) {
+                None => match self.inbox.recv_timeout(TICK_INTERVAL) {
                     Ok(order) => Some(order),
                     Err(RecvTimeoutError::Timeout) => None,
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -73,29 +73,31 @@ impl Writer {
             }
             let is_order = order.is_some();
             match order {
-                Some(WriteJob::Page { owner, key, page }) => self.page(&owner, &key, &page),
-                Some(WriteJob::Varies { owner, key, names }) => self.varies(&owner, &key, &names),
+                Some(WriteJob::Page { owner, key, page }) => self.write_page(&owner, &key, &page),
+                Some(WriteJob::Varies { owner, key, names }) => {
+                    self.write_varies(&owner, &key, &names)
+                }
                 Some(WriteJob::Inspect(name)) => self.inspect(name),
                 Some(WriteJob::Resize(capacity)) => {
                     self.shared.index.resize(capacity);
                     // The index does not return what it evicts here; a scan of the directory finds the files that are
                     // no longer in the index.
-                    self.begin_to_look();
+                    self.begin_scan();
                 }
-                Some(WriteJob::LookThrough) => self.begin_to_look(),
+                Some(WriteJob::Scan) => self.begin_scan(),
                 Some(WriteJob::Close(done)) => {
                     // The caller may have given up waiting.
                     let _ = done.send(self.close());
                 }
-                Some(WriteJob::End) => {}
-                None => self.look_further(),
+                Some(WriteJob::Stop) => {}
+                None => self.scan_next(),
             }
             if is_order {
-                self.shared.done();
+                self.shared.order_done();
             }
             let now = Instant::now();
             if now >= next_tick {
-                next_tick = now + TICK;
+                next_tick = now + TICK_INTERVAL;
                 self.tick(now);
             }
         }
@@ -104,22 +106,22 @@ impl Writer {
     fn tick(&mut self, now: Instant) {
         let shared = &self.shared;
         if now >= self.next_stamp {
-            self.next_stamp = now + STAMP_EVERY;
+            self.next_stamp = now + STAMP_INTERVAL;
             shared.journal.stamp((shared.now)());
         }
-        shared.journal_state();
-        if !shared.journal.is_writable() && self.paused.is_none_or(|until| now >= until) {
-            self.paused = Some(now + shared.pause);
+        shared.report_journal_error();
+        if !shared.journal.is_writable() && self.paused_until.is_none_or(|until| now >= until) {
+            self.paused_until = Some(now + shared.retry_delay);
             if shared.journal.recover() {
-                self.paused = None;
-                shared.condition(None);
+                self.paused_until = None;
+                shared.set_condition(None);
             } else {
-                shared.journal_state();
+                shared.report_journal_error();
             }
         }
     }
 
-    fn page(&mut self, owner: &Owner, key: &[u8], page: &Object) {
+    fn write_page(&mut self, owner: &Owner, key: &[u8], page: &Object) {
         let shared = self.shared.clone();
         shared
             .waiting_bytes
@@ -127,22 +129,24 @@ impl Writer {
         let Some(generations) = shared.generations(owner) else {
             return;
         };
-        let validity = generations.judge(page.born, &page.url_key, &page.tags);
-        let forms = page.forms_made();
-        if validity == Validity::Gone || !page.disk_lacks(forms) {
+        let validity = generations.validity_of(page.born, &page.url_key, &page.tags);
+        let forms = page.existing_forms();
+        if validity == PageValidity::Purged || !page.disk_lacks(forms) {
             return;
         }
         let (key, url_key) = (without_site(key), without_site(&page.url_key));
         let Some(parts) = format::encode_page(owner, key, url_key, page) else {
-            shared.fault(Fault::DescriptionTooLong, || key.escape_ascii().to_string());
+            shared.report_fault(DiskFault::DescriptionTooLong, || {
+                key.escape_ascii().to_string()
+            });
             return;
         };
         if self.write(owner, key, &parts) {
-            page.is_on_disk(forms);
+            page.mark_on_disk(forms);
         }
     }
 
-    fn varies(&mut self, owner: &Owner, key: &[u8], names: &[Vec<u8>]) {
+    fn write_varies(&mut self, owner: &Owner, key: &[u8], names: &[Vec<u8>]) {
         if let Some(parts) = format::encode_varies(owner, key, names) {
             self.write(owner, key, &parts);
         }
@@ -151,47 +155,47 @@ impl Writer {
     fn write(&mut self, owner: &Owner, key: &[u8], parts: &[Bytes]) -> bool {
         let shared = &self.shared;
         let now = Instant::now();
-        if self.paused.is_some_and(|until| now < until) {
+        if self.paused_until.is_some_and(|until| now < until) {
             return false;
         }
-        let name = shared.name(owner, key);
-        if let Err(error) = shared.directory.write(name, parts) {
-            let fault = Fault::of_write(&error);
-            self.paused = Some(now + shared.pause);
-            shared.condition(Some(fault));
-            shared.fault(fault, || {
+        let name = shared.file_name(owner, key);
+        if let Err(error) = shared.directory.write_page(name, parts) {
+            let fault = DiskFault::from_write_error(&error);
+            self.paused_until = Some(now + shared.retry_delay);
+            shared.set_condition(Some(fault));
+            shared.report_fault(fault, || {
                 format!("{}: {error}", shared.directory.path().display())
             });
             return false;
         }
-        self.paused = None;
+        self.paused_until = None;
         if shared.journal.is_writable() {
-            shared.condition(None);
+            shared.set_condition(None);
         }
         shared.written.fetch_add(1, Ordering::Relaxed);
-        match format::summary(&parts[0]) {
-            Ok(summary) => self.put(name, Entry::from(&summary)),
+        match format::parse_summary(&parts[0]) {
+            Ok(summary) => self.put(name, IndexEntry::from(&summary)),
             Err(_) => self.remove(name),
         }
         true
     }
 
-    fn put(&self, name: FileName, entry: Entry) {
-        for gone in self.shared.index.put(name, entry) {
+    fn put(&self, name: FileName, entry: IndexEntry) {
+        for gone in self.shared.index.insert(name, entry) {
             self.remove(gone);
         }
     }
 
     fn remove(&self, name: FileName) {
         self.shared.index.remove(name);
-        self.remove_file(&self.shared.directory.file_of(name));
+        self.remove_file(&self.shared.directory.page_path(name));
     }
 
     fn remove_file(&self, path: &std::path::Path) {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let detail = || format!("cannot remove {}: {error}", path.display());
-                self.shared.fault(Fault::DiskUnwritable, detail);
+                self.shared.report_fault(DiskFault::DiskUnwritable, detail);
             }
             _ => {}
         }
@@ -200,10 +204,10 @@ impl Writer {
     /// Checks a file again, since it may have been rewritten meanwhile.
     fn inspect(&self, name: FileName) {
         let shared = &self.shared;
-        match fs::read(shared.directory.file_of(name)) {
+        match fs::read(shared.directory.page_path(name)) {
             Ok(bytes) => {
-                let record = reader::check(shared, name, Bytes::from(bytes));
-                if record.is_ok_and(|record| self.is_of_use(&record)) {
+                let record = reader::parse_and_check(shared, name, Bytes::from(bytes));
+                if record.is_ok_and(|record| self.is_useful(&record)) {
                     return;
                 }
                 self.remove(name);
@@ -213,35 +217,37 @@ impl Writer {
         }
     }
 
-    fn is_of_use(&self, record: &format::Record) -> bool {
+    fn is_useful(&self, record: &format::PageRecord) -> bool {
         let Some(generations) = self.shared.generations(&record.owner) else {
             return false;
         };
-        match &record.what {
-            What::Page(page) => {
+        match &record.content {
+            RecordContent::Page(page) => {
                 // The key as it is in memory, after its site's number.
                 let url_key = [&[0; 4], &page.url_key[..]].concat();
-                generations.judge(page.born, &url_key, &page.tags) != Validity::Gone
+                generations.validity_of(page.born, &url_key, &page.tags) != PageValidity::Purged
             }
-            What::Varies(_) => true,
+            RecordContent::Varies(_) => true,
         }
     }
 
-    fn begin_to_look(&mut self) {
+    fn begin_scan(&mut self) {
         let directories = fs::read_dir(self.shared.directory.objects());
         let directories = directories.map(|all| all.flatten().map(|d| d.path()).collect());
-        self.left = Some(Left {
+        self.remaining_scan = Some(RemainingScan {
             directories: directories.unwrap_or_default(),
             files: None,
         });
     }
 
     /// Scans the next file, or opens the next directory.
-    fn look_further(&mut self) {
-        let Some(left) = &mut self.left else { return };
+    fn scan_next(&mut self) {
+        let Some(left) = &mut self.remaining_scan else {
+            return;
+        };
         if let Some(files) = &mut left.files {
             match files.next() {
-                Some(Ok(file)) => return self.look_at(&file.path()),
+                Some(Ok(file)) => return self.scan_file(&file.path()),
                 Some(Err(_)) | None => left.files = None,
             }
             return;
@@ -253,39 +259,43 @@ impl Writer {
                 Err(_) => self.remove_file(&directory),
             },
             None => {
-                self.left = None;
-                self.shared.looked_through.store(true, Ordering::Release);
+                self.remaining_scan = None;
+                self.shared.is_scanned.store(true, Ordering::Release);
             }
         }
     }
 
-    fn look_at(&self, path: &std::path::Path) {
+    fn scan_file(&self, path: &std::path::Path) {
         let shared = &self.shared;
         let name = path.file_name().and_then(|name| name.to_str());
-        let Some(name) = name.and_then(FileName::of_file) else {
+        let Some(name) = name.and_then(FileName::parse) else {
             return self.remove_file(path);
         };
-        if shared.directory.file_of(name) != path {
+        if shared.directory.page_path(name) != path {
             return self.remove_file(path);
         }
-        if shared.index.has(name) {
+        if shared.index.contains(name) {
             // Written since the start.
             return;
         }
-        match summary(path) {
+        match read_summary(path) {
             Ok((summary, length)) => {
                 let generations = shared.generations(&summary.owner);
-                let gone = |born| generations.as_ref().is_none_or(|g| g.are_all_gone(born));
+                let gone = |born| {
+                    generations
+                        .as_ref()
+                        .is_none_or(|g| g.all_purged_since(born))
+                };
                 let now = (shared.now)();
                 if summary.length != length {
-                    shared.fault(Fault::FileTruncated, || path.display().to_string());
-                } else if summary.received > now + FUTURE {
-                    shared.fault(Fault::ClockWentBack, || path.display().to_string());
-                } else if !gone(summary.born.unwrap_or(u64::MAX)) && summary.useless_at > now {
-                    return self.put(name, Entry::from(&summary));
+                    shared.report_fault(DiskFault::FileTruncated, || path.display().to_string());
+                } else if summary.received > now + MAX_CLOCK_AHEAD {
+                    shared.report_fault(DiskFault::ClockWentBack, || path.display().to_string());
+                } else if !gone(summary.born.unwrap_or(u64::MAX)) && summary.expires_at > now {
+                    return self.put(name, IndexEntry::from(&summary));
                 }
             }
-            Err(Unread::Fault(fault)) => shared.fault(fault, || path.display().to_string()),
+            Err(Unread::Fault(fault)) => shared.report_fault(fault, || path.display().to_string()),
             Err(Unread::Gone) => return,
         }
         self.remove_file(path);
@@ -297,39 +307,41 @@ impl Writer {
             .and_then(|directory| rustix::fs::syncfs(directory).map_err(io::Error::from))
             .and_then(|()| shared.journal.close((shared.now)()));
         if let Err(error) = &flushed {
-            shared.fault(Fault::DiskUnwritable, || format!("cannot flush: {error}"));
+            shared.report_fault(DiskFault::DiskUnwritable, || {
+                format!("cannot flush: {error}")
+            });
         }
         flushed.is_ok()
     }
 }
 
 enum Unread {
-    Fault(Fault),
+    Fault(DiskFault),
     Gone,
 }
 
 /// Reads a file's head and description, and queries its length.
-fn summary(path: &std::path::Path) -> Result<(format::Summary, u64), Unread> {
-    let read = || -> io::Result<Result<(format::Summary, u64), Fault>> {
+fn read_summary(path: &std::path::Path) -> Result<(format::FileSummary, u64), Unread> {
+    let read = || -> io::Result<Result<(format::FileSummary, u64), DiskFault>> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         let mut bytes = Vec::new();
         (&mut file)
-            .take(format::HEAD as u64)
+            .take(format::HEAD_BYTES as u64)
             .read_to_end(&mut bytes)?;
-        let head = match format::head(&bytes) {
+        let head = match format::parse_head(&bytes) {
             Ok(head) => head,
             Err(damage) => return Ok(Err(damage.into())),
         };
         (&mut file)
             .take(head.description as u64)
             .read_to_end(&mut bytes)?;
-        let summary = format::summary(&bytes).map_err(Fault::from);
+        let summary = format::parse_summary(&bytes).map_err(DiskFault::from);
         Ok(summary.map(|summary| (summary, length)))
     };
     match read() {
         Ok(summary) => summary.map_err(Unread::Fault),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unread::Gone),
-        Err(_) => Err(Unread::Fault(Fault::FileUnreadable)),
+        Err(_) => Err(Unread::Fault(DiskFault::FileUnreadable)),
     }
 }

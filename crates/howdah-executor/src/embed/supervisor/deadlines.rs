@@ -4,17 +4,17 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
-use howdah_proto::control::Command;
-use howdah_proto::level::Level;
+use howdah_proto::control::ZygoteCommand;
+use howdah_proto::level::LogLevel;
 use howdah_proto::shm::ChildId;
 use rustix::process::Signal;
 
-use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, sys};
+use super::{ChildState, ExecError, KILL_GRACE, Ordering, Supervisor, sys};
 use crate::common::process;
 use crate::status::SlowRow;
 
 impl Supervisor {
-    pub(super) fn end_what_runs_too_long(&mut self, now: Instant) -> Duration {
+    pub(super) fn enforce_time_limits(&mut self, now: Instant) -> Duration {
         let terminate = self.shared.pool.config.request_terminate_timeout;
         let slow = self.shared.pool.config.request_slowlog_timeout;
         if terminate.is_none() && slow.is_none() {
@@ -30,7 +30,7 @@ impl Supervisor {
             .collect();
         for (id, in_flight, claimed_ns) in claimed {
             let mut state = in_flight.lock();
-            state.claimed_by(id, || claimed_ns);
+            state.record_claim(id, || claimed_ns);
             let age =
                 Duration::from_nanos(now_ns.saturating_sub(state.claimed_ns.unwrap_or(now_ns)));
             if let Some(limit) = slow {
@@ -41,13 +41,13 @@ impl Supervisor {
                     self.shared.counters.slow.fetch_add(1, Ordering::Relaxed);
                     self.traces.insert(id, in_flight.clone());
                     let generation = self.children.get(id).map(|c| c.generation);
-                    if let Some(link) = generation.and_then(|g| self.link_of(g)) {
-                        let _ = link.send(&Command::Trace { child: id });
+                    if let Some(link) = generation.and_then(|g| self.zygote_of(g)) {
+                        let _ = link.send(&ZygoteCommand::Trace { child: id });
                     }
                 }
             }
             if let Some(limit) = terminate {
-                let Some(age) = self.age_that_counts(id, age, state.ended, now) else {
+                let Some(age) = self.counted_age(id, age, state.ended, now) else {
                     continue;
                 };
                 if age < limit {
@@ -73,9 +73,9 @@ impl Supervisor {
     /// request whose response is complete.
     pub(super) fn end_long_shutdowns(&mut self, limit: Duration, now: Instant, now_ns: u64) {
         let is_late = |id: ChildId| {
-            let since = self.shared.pool.port.child(id.index).busy_since?;
+            let since = self.shared.pool.port.child_status(id.index).busy_since?;
             let age = Duration::from_nanos(now_ns.saturating_sub(since));
-            let age = self.age_that_counts(id, age, true, now)?;
+            let age = self.counted_age(id, age, true, now)?;
             (age >= limit).then_some(id)
         };
         let late = self.children.iter().map(|child| child.id);
@@ -88,7 +88,7 @@ impl Supervisor {
     /// Returns how much of a run's `age` counts towards `request_terminate_timeout`, or `None` if there is no limit.
     /// The script's work after its response is complete (`finished`) has no limit, as in php-fpm, unless
     /// `track_finished` is set. Once its child has been asked to exit, the time since then counts.
-    fn age_that_counts(
+    fn counted_age(
         &self,
         id: ChildId,
         age: Duration,
@@ -100,10 +100,10 @@ impl Supervisor {
         }
         let tracked = self.shared.pool.config.track_finished;
         let child = self.children.iter().find(|child| child.id == id)?;
-        match child.life {
-            Life::Serving { .. } => tracked.then_some(age),
-            Life::Retiring if tracked => Some(age),
-            Life::Retiring => Some(age.min(now.duration_since(child.since))),
+        match child.state {
+            ChildState::Serving { .. } => tracked.then_some(age),
+            ChildState::Retiring if tracked => Some(age),
+            ChildState::Retiring => Some(age.min(now.duration_since(child.since))),
             _ => None,
         }
     }
@@ -112,19 +112,19 @@ impl Supervisor {
         let Some(child) = self.children.get(id) else {
             return;
         };
-        if matches!(child.life, Life::Terminating { .. }) {
+        if matches!(child.state, ChildState::Terminating { .. }) {
             return;
         }
-        child.become_(
-            Life::Terminating {
+        child.set_state(
+            ChildState::Terminating {
                 kill_at: Some(now + KILL_GRACE),
                 why,
             },
             now,
         );
         let pid = child.pid;
-        self.say(
-            Level::Warning,
+        self.log_event(
+            LogLevel::Warning,
             why,
             &format!("child {} (pid {pid}) is terminated", id.index),
         );
@@ -140,8 +140,8 @@ impl Supervisor {
             None => false,
         };
         let generation = child.generation;
-        if !direct && let Some(link) = self.link_of(generation) {
-            let _ = link.send(&Command::Signal {
+        if !direct && let Some(link) = self.zygote_of(generation) {
+            let _ = link.send(&ZygoteCommand::Signal {
                 child: id,
                 signal: signal.as_raw(),
             });
@@ -149,11 +149,11 @@ impl Supervisor {
     }
 
     /// Sends SIGKILL to children that have outlived their SIGTERM. Returns the time until the next one is due.
-    pub(super) fn kill_the_deaf(&mut self, now: Instant) -> Duration {
+    pub(super) fn kill_overdue_children(&mut self, now: Instant) -> Duration {
         let mut soon = Duration::from_secs(3600);
         let mut deaf = Vec::new();
         for child in self.children.iter_mut() {
-            if let Life::Terminating { kill_at, .. } = &mut child.life
+            if let ChildState::Terminating { kill_at, .. } = &mut child.state
                 && let Some(at) = *kill_at
             {
                 if at <= now {
@@ -186,10 +186,10 @@ impl Supervisor {
             method: text("REQUEST_METHOD"),
             uri: text("REQUEST_URI"),
             script: text("SCRIPT_FILENAME"),
-            stack: stack[..stack.floor_char_boundary(SlowRow::LONGEST_STACK)].to_owned(),
+            stack: stack[..stack.floor_char_boundary(SlowRow::MAX_STACK_BYTES)].to_owned(),
         };
-        self.say(
-            Level::Warning,
+        self.log_event(
+            LogLevel::Warning,
             "SlowRequest",
             &format!(
                 "{} {} script {} running for {:.3} s in child {}\n{stack}",
@@ -198,6 +198,6 @@ impl Supervisor {
         );
         let mut slow = self.shared.slow.lock().unwrap_or_else(|e| e.into_inner());
         slow.push_front(row);
-        slow.truncate(SlowRow::KEPT);
+        slow.truncate(SlowRow::MAX_ROWS);
     }
 }

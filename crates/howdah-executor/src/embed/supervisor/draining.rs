@@ -4,23 +4,28 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::{Ask, Condition, ExecError, KILL_GRACE, Life, Ordering, Supervisor, ZygoteState};
+use super::{
+    ChildState, ExecError, KILL_GRACE, Ordering, PoolCondition, Supervisor, SupervisorMessage,
+    ZygoteState,
+};
 
 /// How often to check, while draining, for slots that children return, since children ring only front threads.
-const HANDED_BACK: Duration = Duration::from_millis(10);
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Supervisor {
-    pub(super) fn open_letter(&mut self, letter: Ask) {
+    pub(super) fn handle_message(&mut self, letter: SupervisorMessage) {
         let now = Instant::now();
         match letter {
-            Ask::Kill(id, why) => {
+            SupervisorMessage::Kill(id, why) => {
                 self.terminate(id, why, now);
                 self.signal(id, Signal::KILL);
             }
-            Ask::Scripts(work, file, done) => self.work_on_scripts(work, &file, done),
-            Ask::Restart => self.restart_workers("asked to"),
-            Ask::Drain(until) => {
-                self.shared.condition.send_replace(Condition::Draining);
+            SupervisorMessage::Scripts(work, file, done) => {
+                self.start_scripts_operation(work, &file, done)
+            }
+            SupervisorMessage::Restart => self.restart_workers("asked to"),
+            SupervisorMessage::Drain(until) => {
+                self.shared.condition.send_replace(PoolCondition::Draining);
                 self.drain_until = Some(self.drain_until.map_or(until, |d| d.min(until)));
             }
         }
@@ -34,12 +39,12 @@ impl Supervisor {
             // A front thread without clients has exited. A script that continued after its response then returns its
             // slot with no thread but this one to notice it.
             for lane in &self.shared.lanes {
-                lane.take_notified(&self.shared.pool);
+                lane.handle_notifications(&self.shared.pool);
             }
         }
         if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 {
             if !late {
-                return (until - now).min(HANDED_BACK);
+                return (until - now).min(DRAIN_CHECK_INTERVAL);
             }
             self.refuse_all(&ExecError::Stopping);
             self.fail_claimed(&ExecError::Stopping);
@@ -48,16 +53,16 @@ impl Supervisor {
         let (mut leave, mut end) = (Vec::new(), Vec::new());
         for child in self.children.iter() {
             let port = &self.shared.pool.port;
-            let busy = port.child(child.id.index).busy_since.is_some();
-            match child.life {
-                Life::Serving { .. } if late && busy => end.push(child.id),
-                Life::Serving { .. } => leave.push(child.id),
-                Life::Retiring if late && now.duration_since(child.since) >= KILL_GRACE => {
+            let busy = port.child_status(child.id.index).busy_since.is_some();
+            match child.state {
+                ChildState::Serving { .. } if late && busy => end.push(child.id),
+                ChildState::Serving { .. } => leave.push(child.id),
+                ChildState::Retiring if late && now.duration_since(child.since) >= KILL_GRACE => {
                     end.push(child.id);
                 }
                 // It is not needed any more.
-                Life::Booting => end.push(child.id),
-                Life::Starting | Life::Retiring | Life::Terminating { .. } => {}
+                ChildState::Booting => end.push(child.id),
+                ChildState::Starting | ChildState::Retiring | ChildState::Terminating { .. } => {}
             }
         }
         for id in leave {
@@ -69,9 +74,9 @@ impl Supervisor {
         let starting = self
             .children
             .iter()
-            .any(|c| matches!(c.life, Life::Starting));
+            .any(|c| matches!(c.state, ChildState::Starting));
         if self.children.is_empty() || (late && starting) {
-            self.send_zygote_away(now);
+            self.stop_zygote(now);
             if matches!(self.zygote, ZygoteState::Asleep | ZygoteState::None { .. }) {
                 self.zygote = ZygoteState::Gone;
             }

@@ -11,27 +11,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_proto::shm::ChildId;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::sync::oneshot;
 
 mod deadlines;
 mod draining;
-mod healing;
+mod memory_repair;
 mod reaping;
 mod scripts;
 mod workers;
 mod zygote_lifecycle;
 
-use super::children::{Children, Life};
-use super::in_flight::InFlight;
-use super::pool_state::Ask;
+use super::children::{ChildState, Children};
+use super::in_flight::InFlightRequest;
+use super::pool_state::SupervisorMessage;
 use super::shared::{BoardRow, EmbedShared};
 use super::zygote::{ZygoteClient, ZygoteMessage};
 use crate::ExecError;
-use crate::common::condition::Condition;
-use crate::common::output::Output;
+use crate::common::condition::PoolCondition;
+use crate::common::output::ProcessOutput;
 use crate::common::pm::{self, Backoff, Census};
 use crate::common::sys;
 use crate::launch::Launcher;
@@ -39,12 +39,12 @@ use crate::launch::Launcher;
 /// The time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The time that a zygote without children has to exit.
-const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A child that dies before this age, and before it has served a request, counts as a failed fork.
-const INFANT: Duration = Duration::from_secs(1);
+const FAILED_FORK_AGE: Duration = Duration::from_secs(1);
 
 /// If a zygote lived longer than this, its start was not the reason of its exit, and the back-off is reset.
-const STEADY: Duration = Duration::from_secs(10);
+const STEADY_AFTER: Duration = Duration::from_secs(10);
 
 /// The state of the pool's current zygote.
 enum ZygoteState {
@@ -74,9 +74,9 @@ pub(crate) struct Supervisor {
     launcher: Arc<dyn Launcher>,
     zygote: ZygoteState,
     generation: u64,
-    outputs: Vec<Output>,
+    outputs: Vec<ProcessOutput>,
     children: Children,
-    traces: HashMap<ChildId, Arc<InFlight>>,
+    traces: HashMap<ChildId, Arc<InFlightRequest>>,
     /// The waiting sender for work on scripts, and the generation of the zygote that does the work.
     scripts: Option<(u64, oneshot::Sender<()>)>,
     start_backoff: Backoff,
@@ -84,17 +84,17 @@ pub(crate) struct Supervisor {
     /// Whether a child of the current zygote that has exited had served a request.
     served: bool,
     fork_backoff: Backoff,
-    fork_at: Instant,
+    next_fork_at: Instant,
     /// Whether the next plan is the first since the zygote became ready.
     first_plan: bool,
-    memory_looked_at: Instant,
-    deaths_looked_at: Instant,
+    memory_checked_at: Instant,
+    exits_checked_at: Instant,
     drain_until: Option<Instant>,
     last_complaint: String,
     /// The last line of output of the newest zygote or its children.
-    last_words: String,
-    workers: workers::Workers,
-    healing: healing::Healing,
+    last_output_line: String,
+    workers: workers::ZygoteRestarts,
+    memory_repair: memory_repair::MemoryRepair,
 }
 
 impl Supervisor {
@@ -118,49 +118,49 @@ impl Supervisor {
             ready_at: now,
             served: false,
             fork_backoff: Backoff::default(),
-            fork_at: now,
+            next_fork_at: now,
             first_plan: true,
-            memory_looked_at: now,
-            deaths_looked_at: now,
+            memory_checked_at: now,
+            exits_checked_at: now,
             drain_until: None,
             last_complaint: String::new(),
-            last_words: String::new(),
-            workers: workers::Workers::new(),
-            healing: healing::Healing::new(now),
+            last_output_line: String::new(),
+            workers: workers::ZygoteRestarts::new(),
+            memory_repair: memory_repair::MemoryRepair::new(now),
         }
     }
 
     /// Runs until the pool is closed.
     pub fn run(mut self) {
         if let ZygoteState::Asleep = self.zygote {
-            self.set_condition(Condition::Ready);
+            self.set_condition(PoolCondition::Ready);
         }
         loop {
             let now = Instant::now();
-            let wait = self.turn(now);
+            let wait = self.run_due_work(now);
             self.publish_board();
             let over = matches!(self.zygote, ZygoteState::Gone) && self.children.is_empty();
-            if over && self.workers.are_gone() {
+            if over && self.workers.is_empty() {
                 break;
             }
             self.sleep(wait);
             self.read_outputs();
             self.read_reports();
             self.read_other_reports();
-            self.look_for_orphans();
-            for letter in self.shared.pool.take_letters() {
-                self.open_letter(letter);
+            self.reap_orphans();
+            for letter in self.shared.pool.take_messages() {
+                self.handle_message(letter);
             }
         }
         // Nothing can arrive any more, so requests that still wait are refused.
         self.refuse_all(&ExecError::Stopping);
         self.read_outputs();
-        self.shared.condition.send_replace(Condition::Closed);
-        self.shared.tell_successor();
-        self.shared.ring_all();
+        self.shared.condition.send_replace(PoolCondition::Closed);
+        self.shared.notify_successor();
+        self.shared.ring_all_bells();
     }
 
-    fn say(&self, level: Level, name: &str, message: &str) {
+    fn log_event(&self, level: LogLevel, name: &str, message: &str) {
         self.shared
             .pool
             .log
@@ -169,7 +169,7 @@ impl Supervisor {
 
     fn sleep(&mut self, wait: Duration) {
         let orphans = self.orphan_pidfds();
-        let mut fds = vec![self.shared.pool.letter_bell()];
+        let mut fds = vec![self.shared.pool.message_bell()];
         match &self.zygote {
             ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
                 fds.push(link.control());
@@ -179,7 +179,7 @@ impl Supervisor {
             ZygoteState::Asleep | ZygoteState::None { .. } | ZygoteState::Gone => {}
         }
         fds.extend(self.workers.descriptors());
-        fds.extend(self.outputs.iter().map(Output::pipe));
+        fds.extend(self.outputs.iter().map(ProcessOutput::pipe));
         fds.extend(orphans);
         let mut poll: Vec<PollFd<'_>> = fds
             .iter()
@@ -211,22 +211,22 @@ impl Supervisor {
     }
 
     /// Does everything that is due. Returns the time until the next action.
-    fn turn(&mut self, now: Instant) -> Duration {
-        let mut wait = self.tend_zygote(now).min(self.tend_workers(now));
+    fn run_due_work(&mut self, now: Instant) -> Duration {
+        let mut wait = self.manage_zygote(now).min(self.manage_restarts(now));
         if let Some(until) = self.drain_until {
             wait = wait.min(self.drain(until, now));
         }
         if matches!(self.zygote, ZygoteState::Ready { .. }) {
-            self.look_at_memory(now);
-            self.look_at_children(now);
-            self.look_for_a_stuck_zygote(now);
-            if !self.is_over(now) {
-                wait = wait.min(self.grow_and_shrink(now));
+            self.check_memory(now);
+            self.update_idle_times(now);
+            self.kill_stuck_zygote(now);
+            if !self.is_drained(now) {
+                wait = wait.min(self.scale_children(now));
                 self.hand_over_to_replacements(now);
             }
         }
-        wait = wait.min(self.end_what_runs_too_long(now));
-        wait.min(self.kill_the_deaf(now)).min(self.tick())
+        wait = wait.min(self.enforce_time_limits(now));
+        wait.min(self.kill_overdue_children(now)).min(self.tick())
     }
 
     /// Returns the maximum wait until limits are checked again.
@@ -254,7 +254,7 @@ impl Supervisor {
                 id: c.id,
                 pid: c.pid,
                 since: c.since,
-                life: (&c.life).into(),
+                state: (&c.state).into(),
             })
             .collect();
         *self.shared.board.lock().unwrap_or_else(|e| e.into_inner()) = board;

@@ -3,16 +3,17 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use howdah_proto::control::{Command, Exit};
-use howdah_proto::level::Level;
+use howdah_proto::control::{Exit, ZygoteCommand};
+use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, EXIT_BAILED_OUT, EXIT_BROKEN};
 
-use super::super::children::Child;
-use super::super::pidfd::{self, Origin};
+use super::super::children::PoolChild;
+use super::super::pidfd::{self, PidfdOrigin};
 use super::super::zygote::ProtocolError;
-use super::healing::pool_corrupt;
+use super::memory_repair::pool_corrupt_error;
 use super::{
-    Census, ExecError, INFANT, Life, Ordering, Supervisor, ZygoteClient, ZygoteState, pm, sys,
+    Census, ChildState, ExecError, FAILED_FORK_AGE, Ordering, Supervisor, ZygoteClient,
+    ZygoteState, pm, sys,
 };
 use crate::common::process;
 
@@ -20,11 +21,11 @@ use crate::common::process;
 #[derive(Default)]
 struct Replacements {
     /// Children that must be replaced.
-    worn: Vec<ChildId>,
+    due: Vec<ChildId>,
     /// Children whose replacement serves, so they can exit.
-    relieved: Vec<ChildId>,
+    replaced: Vec<ChildId>,
     /// Children whose replacement did not start.
-    forsaken: Vec<ChildId>,
+    failed: Vec<ChildId>,
     /// The number of replacements that are starting.
     under_way: u32,
 }
@@ -44,9 +45,9 @@ impl Supervisor {
         if !self.is_starting(id, generation) {
             return Err(ProtocolError::of("spawned", "no such child was requested"));
         }
-        let zygote = self.link_of(generation).map(ZygoteClient::pid);
+        let zygote = self.zygote_of(generation).map(ZygoteClient::pid);
         let origin = fd.as_ref().map(|fd| pidfd::origin(fd.as_fd(), pid, zygote));
-        if origin == Some(Origin::Other) {
+        if origin == Some(PidfdOrigin::Other) {
             let why = format!("process {pid} is not a child of the zygote's");
             return Err(ProtocolError::of("spawned", &why));
         }
@@ -56,53 +57,53 @@ impl Supervisor {
         child.pid = pid;
         // If there is no descriptor, or its origin is unknown, signals are sent through the zygote. A bare process id
         // is only the zygote's claim and might name any process.
-        child.pidfd = fd.filter(|_| origin == Some(Origin::Zygote));
+        child.pidfd = fd.filter(|_| origin == Some(PidfdOrigin::Zygote));
         child.born = now;
         let life = if self.shared.pool.config.worker.is_some() {
-            Life::Booting
+            ChildState::Booting
         } else {
-            Life::serving(now)
+            ChildState::serving(now)
         };
-        child.become_(life, now);
-        self.fork_at = self.fork_at.min(now);
+        child.set_state(life, now);
+        self.next_fork_at = self.next_fork_at.min(now);
         Ok(())
     }
 
     pub(super) fn on_exited(&mut self, id: ChildId, exit: Exit, now: Instant) {
-        self.look_for_the_booted(now);
+        self.find_booted_workers(now);
         let Some(child) = self.children.remove(id) else {
             return;
         };
-        let row = self.shared.pool.port.child(id.index);
+        let row = self.shared.pool.port.child_status(id.index);
         let served = row.requests;
         self.served |= served > 0 && child.generation == self.generation;
-        self.shared.pool.port.strike(id.index);
+        self.shared.pool.port.remove_child(id.index);
         self.traces.remove(&id);
-        let verdict = match &child.life {
-            Life::Terminating {
+        let verdict = match &child.state {
+            ChildState::Terminating {
                 why: "TerminateTimeout",
                 ..
             } => ExecError::TerminateTimeout,
-            Life::Terminating {
+            ChildState::Terminating {
                 why: "Stopping", ..
             } => ExecError::Stopping,
-            Life::Terminating {
+            ChildState::Terminating {
                 why: "ResponseCorrupt",
                 ..
             } => ExecError::ResponseCorrupt,
-            Life::Terminating {
+            ChildState::Terminating {
                 why: "PoolCorrupt", ..
-            } => pool_corrupt(),
+            } => pool_corrupt_error(),
             _ => ExecError::ChildDied(exit),
         };
         let (mut lost, mut awaited) = (0, false);
         for lane in &self.shared.lanes {
-            let gone = lane.child_gone(&self.shared.pool, id, &verdict);
+            let gone = lane.end_child_requests(&self.shared.pool, id, &verdict);
             lost += gone.requests;
-            awaited |= gone.awaited;
+            awaited |= gone.has_waiting_run;
         }
-        if matches!(child.life, Life::Booting) {
-            return self.boot_ended(&child, exit, now);
+        if matches!(child.state, ChildState::Booting) {
+            return self.on_exit_during_boot(&child, exit, now);
         }
         // A worker script may exit between any two requests, any other child after its last one.
         let may_end = row.spent || self.shared.pool.config.worker.is_some();
@@ -112,12 +113,20 @@ impl Supervisor {
             counters.bailouts.fetch_add(1, Ordering::Relaxed);
         }
         let by_itself = may_end && (bailed_out || exit == Exit::Code(0)) && served > 0 && lost == 0;
-        let expected = by_itself || matches!(child.life, Life::Retiring | Life::Terminating { .. });
-        if !expected || (lost > 0 && matches!(child.life, Life::Retiring)) {
+        let expected = by_itself
+            || matches!(
+                child.state,
+                ChildState::Retiring | ChildState::Terminating { .. }
+            );
+        if !expected || (lost > 0 && matches!(child.state, ChildState::Retiring)) {
             let how = process::exit_text(exit);
             // The log line about the request, which is an error, contains the same and more.
-            self.say(
-                if awaited { Level::Info } else { Level::Warning },
+            self.log_event(
+                if awaited {
+                    LogLevel::Info
+                } else {
+                    LogLevel::Warning
+                },
                 "ChildDied",
                 &format!(
                     "child {} (pid {}) ended by {how} after {served} requests; {lost} request lost",
@@ -125,15 +134,16 @@ impl Supervisor {
                 ),
             );
         }
-        if !expected && served == 0 && now.duration_since(child.born) < INFANT && lost == 0 {
-            self.fork_at = now + self.fork_backoff.failed();
+        if !expected && served == 0 && now.duration_since(child.born) < FAILED_FORK_AGE && lost == 0
+        {
+            self.next_fork_at = now + self.fork_backoff.record_failure();
         } else if served > 0 {
-            self.fork_backoff.succeeded();
+            self.fork_backoff.record_success();
         }
     }
 
     /// Finds children that have exited after their zygote. No zygote reports these, so their pidfds are checked.
-    pub(super) fn look_for_orphans(&mut self) {
+    pub(super) fn reap_orphans(&mut self) {
         let gone: Vec<ChildId> = self
             .children
             .iter()
@@ -141,7 +151,7 @@ impl Supervisor {
             .filter(|c| {
                 c.pidfd
                     .as_ref()
-                    .is_none_or(|fd| process::readable(fd.as_fd()))
+                    .is_none_or(|fd| process::is_readable(fd.as_fd()))
             })
             .map(|c| c.id)
             .collect();
@@ -152,23 +162,23 @@ impl Supervisor {
 
     /// Kills a zygote that has not responded to a fork command, or not reported the exit of a child, in time. After
     /// that it is handled like any dead zygote.
-    pub(super) fn look_for_a_stuck_zygote(&mut self, now: Instant) {
+    pub(super) fn kill_stuck_zygote(&mut self, now: Instant) {
         let limit = self.shared.pool.config.timeouts.fork;
-        if now.duration_since(self.deaths_looked_at) >= Duration::from_secs(1).min(limit / 4) {
-            self.deaths_looked_at = now;
+        if now.duration_since(self.exits_checked_at) >= Duration::from_secs(1).min(limit / 4) {
+            self.exits_checked_at = now;
             for child in self.children.iter_mut() {
                 if child.died.is_none()
                     && child
                         .pidfd
                         .as_ref()
-                        .is_some_and(|fd| process::readable(fd.as_fd()))
+                        .is_some_and(|fd| process::is_readable(fd.as_fd()))
                 {
                     child.died = Some(now);
                 }
             }
         }
         let late = |since: Instant| now.duration_since(since) >= limit;
-        let fork = |c: &Child| matches!(c.life, Life::Starting) && late(c.since);
+        let fork = |c: &PoolChild| matches!(c.state, ChildState::Starting) && late(c.since);
         let silent = if self.children.iter().any(fork) {
             "has not answered a fork command"
         } else if self.children.iter().any(|c| c.died.is_some_and(late)) {
@@ -182,20 +192,20 @@ impl Supervisor {
                 "the zygote (pid {}) {silent} for {limit:?} and is killed",
                 link.pid()
             );
-            self.say(Level::Error, "ZygoteStuck", &message);
+            self.log_event(LogLevel::Error, "ZygoteStuck", &message);
         }
     }
 
     /// Reads from the scoreboard since when each child has been idle.
-    pub(super) fn look_at_children(&mut self, now: Instant) {
+    pub(super) fn update_idle_times(&mut self, now: Instant) {
         for child in self.children.iter_mut() {
-            if let Life::Serving {
+            if let ChildState::Serving {
                 idle_since,
                 seen_requests,
                 ..
-            } = &mut child.life
+            } = &mut child.state
             {
-                let row = self.shared.pool.port.child(child.id.index);
+                let row = self.shared.pool.port.child_status(child.id.index);
                 if row.busy_since.is_some() || row.requests != *seen_requests {
                     *seen_requests = row.requests;
                     *idle_since = now;
@@ -210,10 +220,10 @@ impl Supervisor {
         let mut census = Census::default();
         let mut idle: Vec<(Instant, ChildId)> = Vec::new();
         for child in self.children.iter() {
-            match &child.life {
-                Life::Starting | Life::Booting => census.starting += 1,
-                Life::Serving { idle_since, .. } => {
-                    if pool.port.child(child.id.index).busy_since.is_some() {
+            match &child.state {
+                ChildState::Starting | ChildState::Booting => census.starting += 1,
+                ChildState::Serving { idle_since, .. } => {
+                    if pool.port.child_status(child.id.index).busy_since.is_some() {
                         census.busy += 1;
                     } else {
                         census.idle += 1;
@@ -224,8 +234,8 @@ impl Supervisor {
                     }
                 }
                 // It counts until it has been reaped. Otherwise a pool of hanging children would grow beyond its limit.
-                Life::Terminating { .. } => census.busy += 1,
-                Life::Retiring => {}
+                ChildState::Terminating { .. } => census.busy += 1,
+                ChildState::Retiring => {}
             }
         }
         census.waiting = self.shared.queue_len();
@@ -243,7 +253,7 @@ impl Supervisor {
     }
 
     /// Forks and retires children as `pm` plans. Returns the time until the next plan.
-    pub(super) fn grow_and_shrink(&mut self, now: Instant) -> Duration {
+    pub(super) fn scale_children(&mut self, now: Instant) -> Duration {
         let (census, mut idle) = self.census(now);
         let config = &self.shared.pool.config;
         let mut plan = pm::plan(config.pm, config.max_children, self.first_plan, census);
@@ -251,7 +261,7 @@ impl Supervisor {
             let none = census.starting + census.idle + census.busy == 0;
             plan.fork = self
                 .workers
-                .allow(plan.fork.max(u32::from(none)), census.starting);
+                .limit_forks(plan.fork.max(u32::from(none)), census.starting);
         }
         self.first_plan = false;
         let total = census.starting + census.idle + census.busy;
@@ -264,8 +274,8 @@ impl Supervisor {
             }
         }
         if plan.fork > 0 {
-            if self.fork_at > now {
-                return self.fork_at - now;
+            if self.next_fork_at > now {
+                return self.next_fork_at - now;
             }
             for _ in 0..plan.fork {
                 if self.fork(now).is_none() {
@@ -273,7 +283,7 @@ impl Supervisor {
                 }
             }
         }
-        plan.again.unwrap_or(Duration::from_secs(3600))
+        plan.recheck_after.unwrap_or(Duration::from_secs(3600))
     }
 
     /// Orders a child from the zygote.
@@ -281,16 +291,16 @@ impl Supervisor {
         let ZygoteState::Ready { link } = &self.zygote else {
             return None;
         };
-        let id = self.children.begin(self.generation, now)?;
-        self.shared.pool.port.enlist(id);
-        let command = Command::Spawn {
+        let id = self.children.reserve_row(self.generation, now)?;
+        self.shared.pool.port.prepare_row(id);
+        let command = ZygoteCommand::Spawn {
             child: id,
             max_requests: self.shared.pool.config.max_requests,
         };
         if link.send(&command).is_err() {
             // The zygote's socket is full or closed. A closed socket is noticed when it is read.
             self.children.remove(id);
-            self.shared.pool.port.strike(id.index);
+            self.shared.pool.port.remove_child(id.index);
             return None;
         }
         Some(id)
@@ -298,7 +308,7 @@ impl Supervisor {
 
     pub(super) fn retire(&mut self, id: ChildId, now: Instant) {
         if let Some(child) = self.children.get(id) {
-            child.become_(Life::Retiring, now);
+            child.set_state(ChildState::Retiring, now);
             sys::wake(self.shared.pool.port.retire(id.index));
         }
     }
@@ -308,9 +318,9 @@ impl Supervisor {
     /// meanwhile.
     pub(super) fn hand_over_to_replacements(&mut self, now: Instant) {
         let Replacements {
-            worn,
-            relieved,
-            forsaken,
+            due: worn,
+            replaced: relieved,
+            failed: forsaken,
             mut under_way,
         } = self.replacements(now);
         for id in relieved {
@@ -318,7 +328,7 @@ impl Supervisor {
         }
         for id in forsaken {
             if let Some(child) = self.children.get(id)
-                && let Life::Serving { replaced_by, .. } = &mut child.life
+                && let ChildState::Serving { replaced_by, .. } = &mut child.state
             {
                 *replaced_by = None;
             }
@@ -326,10 +336,10 @@ impl Supervisor {
         let worker = self.shared.pool.config.worker.is_some();
         let at_once = (self.shared.pool.config.max_children / 4).max(1);
         for id in worn {
-            if under_way >= at_once || self.fork_at > now {
+            if under_way >= at_once || self.next_fork_at > now {
                 return;
             }
-            if worker && self.workers.allow(1, under_way) == 0 {
+            if worker && self.workers.limit_forks(1, under_way) == 0 {
                 return;
             }
             let Some(successor) = self.fork(now) else {
@@ -337,7 +347,7 @@ impl Supervisor {
             };
             under_way += 1;
             if let Some(child) = self.children.get(id)
-                && let Life::Serving { replaced_by, .. } = &mut child.life
+                && let ChildState::Serving { replaced_by, .. } = &mut child.state
             {
                 *replaced_by = Some(successor);
             }
@@ -349,23 +359,25 @@ impl Supervisor {
         let mut found = Replacements::default();
         let worker = self.shared.pool.config.worker.is_some();
         let look_at_memory = self.shared.pool.config.max_memory.is_some()
-            && now.duration_since(self.memory_looked_at) >= Duration::from_secs(1);
+            && now.duration_since(self.memory_checked_at) >= Duration::from_secs(1);
         if look_at_memory {
-            self.memory_looked_at = now;
+            self.memory_checked_at = now;
         }
         for child in self.children.iter() {
-            let Life::Serving { replaced_by, .. } = &child.life else {
+            let ChildState::Serving { replaced_by, .. } = &child.state else {
                 continue;
             };
             if let Some(successor) = replaced_by {
                 let its_life = self.children.iter().find(|c| c.id == *successor);
-                match its_life.map(|c| &c.life) {
-                    Some(Life::Starting | Life::Booting) => found.under_way += 1,
+                match its_life.map(|c| &c.state) {
+                    Some(ChildState::Starting | ChildState::Booting) => found.under_way += 1,
                     // The replacement's script did not boot, so the old worker continues until one does.
-                    None | Some(Life::Retiring | Life::Terminating { .. }) if worker => {
-                        found.forsaken.push(child.id);
+                    None | Some(ChildState::Retiring | ChildState::Terminating { .. })
+                        if worker =>
+                    {
+                        found.failed.push(child.id);
                     }
-                    _ => found.relieved.push(child.id),
+                    _ => found.replaced.push(child.id),
                 }
                 continue;
             }
@@ -377,8 +389,8 @@ impl Supervisor {
                     .max_memory
                     .is_some_and(|limit| process::resident_bytes(child.pid) > limit);
             let outdated = self.restarts() && child.generation < self.generation;
-            if too_large || outdated || self.shared.pool.port.child(child.id.index).spent {
-                found.worn.push(child.id);
+            if too_large || outdated || self.shared.pool.port.child_status(child.id.index).spent {
+                found.due.push(child.id);
             }
         }
         found

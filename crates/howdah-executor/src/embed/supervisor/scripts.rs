@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use howdah_proto::control::{Command, ScriptsWork};
+use howdah_proto::control::{ScriptsOperation, ZygoteCommand};
 use tokio::sync::oneshot;
 
 use super::super::zygote::ProtocolError;
@@ -10,9 +10,9 @@ use super::{Supervisor, ZygoteState};
 
 impl Supervisor {
     /// Makes the zygote work on scripts. Drops `done` if that is not possible.
-    pub(super) fn work_on_scripts(
+    pub(super) fn start_scripts_operation(
         &mut self,
-        work: ScriptsWork,
+        work: ScriptsOperation,
         file: &OwnedFd,
         done: oneshot::Sender<()>,
     ) {
@@ -20,7 +20,7 @@ impl Supervisor {
         if let ZygoteState::Ready { link } = &self.zygote
             && self.scripts.is_none()
             && link
-                .send_with(&Command::Scripts(work), &[file.as_fd()])
+                .send_with(&ZygoteCommand::Scripts(work), &[file.as_fd()])
                 .is_ok()
         {
             self.scripts = Some((self.generation, done));

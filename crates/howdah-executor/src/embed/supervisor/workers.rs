@@ -13,26 +13,26 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use howdah_proto::control::{Exit, Report};
-use howdah_proto::level::Level;
+use howdah_proto::control::{Exit, ZygoteReport};
+use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, VERSION};
 use howdah_proto::worker::WorkerMessage;
 
-use super::super::children::Child;
+use super::super::children::PoolChild;
 use super::super::file_watcher::FileWatcher;
 use super::super::zygote::ProtocolError;
-use super::zygote_lifecycle::REPORTS_A_TURN;
-use super::{LEAVE_LIMIT, Life, Supervisor, ZygoteClient, ZygoteMessage, ZygoteState};
+use super::zygote_lifecycle::MAX_REPORTS_PER_TURN;
+use super::{ChildState, EXIT_TIMEOUT, Supervisor, ZygoteClient, ZygoteMessage, ZygoteState};
 use crate::common::process;
 
 /// The minimum time between two restarts, for scripts that ask for one at each request.
-const BETWEEN_RESTARTS: Duration = Duration::from_secs(1);
+const MIN_RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Several files often change together, so a restart waits until no file has changed for this long.
-const SETTLED: Duration = Duration::from_millis(150);
+const SETTLE_TIME: Duration = Duration::from_millis(150);
 
 /// A zygote that has been replaced and does not fork any more.
-struct Former {
+struct FormerZygote {
     generation: u64,
     link: ZygoteClient,
     /// When it is killed, once it has been asked to exit; `None` before that.
@@ -40,42 +40,42 @@ struct Former {
 }
 
 /// The supervisor's state for restarts through a second zygote: the zygotes involved, and the watch on files.
-pub(super) struct Workers {
+pub(super) struct ZygoteRestarts {
     /// Whether a worker of the current zygote has booted.
     booted: bool,
     /// A second zygote that is starting, and the deadline for its start.
     next: Option<(ZygoteClient, Instant)>,
-    former: Vec<Former>,
-    wanted: Option<&'static str>,
+    former: Vec<FormerZygote>,
+    restart_reason: Option<&'static str>,
     restarted_at: Option<Instant>,
-    watch: Watching,
+    watch: WatchState,
 }
 
 /// The files that are watched for changes.
-enum Watching {
+enum WatchState {
     /// The watch has not been set up yet.
-    Yet,
+    NotStarted,
     /// No files are watched.
     Nothing,
     /// The watcher, and the time of the last change that has not caused a restart yet.
     Files(FileWatcher, Option<Instant>),
 }
 
-impl Workers {
-    pub fn new() -> Workers {
-        Workers {
+impl ZygoteRestarts {
+    pub fn new() -> ZygoteRestarts {
+        ZygoteRestarts {
             booted: false,
             next: None,
             former: Vec::new(),
-            wanted: None,
+            restart_reason: None,
             restarted_at: None,
-            watch: Watching::Yet,
+            watch: WatchState::NotStarted,
         }
     }
 
     /// Returns how many of `forks` may begin while `booting` children boot. Only one child may boot until the first has
     /// booted: it fills opcache for the others, and a script that cannot boot fails once instead of many times.
-    pub fn allow(&self, forks: u32, booting: u32) -> u32 {
+    pub fn limit_forks(&self, forks: u32, booting: u32) -> u32 {
         if self.booted {
             forks
         } else {
@@ -84,12 +84,12 @@ impl Workers {
     }
 
     /// Whether no zygote but the current one is left.
-    pub fn are_gone(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.next.is_none() && self.former.is_empty()
     }
 
     /// Whether a second zygote is starting.
-    pub fn starts_another(&self) -> bool {
+    pub fn is_starting_next(&self) -> bool {
         self.next.is_some()
     }
 
@@ -111,8 +111,8 @@ impl Workers {
             control.into_iter().chain([f.link.pidfd()])
         });
         let files = match &self.watch {
-            Watching::Files(watch, _) => Some(watch.descriptor()),
-            Watching::Yet | Watching::Nothing => None,
+            WatchState::Files(watch, _) => Some(watch.descriptor()),
+            WatchState::NotStarted | WatchState::Nothing => None,
         };
         next.chain(former).chain(files)
     }
@@ -120,7 +120,7 @@ impl Workers {
 
 impl Supervisor {
     /// Returns the zygote of the children of a generation.
-    pub(super) fn link_of(&self, generation: u64) -> Option<&ZygoteClient> {
+    pub(super) fn zygote_of(&self, generation: u64) -> Option<&ZygoteClient> {
         match &self.zygote {
             ZygoteState::Ready { link } if generation == self.generation => Some(link),
             _ => {
@@ -134,37 +134,38 @@ impl Supervisor {
 
     /// Finds workers that accept requests and have therefore booted. Their message about it may still be under way,
     /// because the zygote forwards it.
-    pub(super) fn look_for_the_booted(&mut self, now: Instant) {
-        let serves = |c: &&Child| {
-            matches!(c.life, Life::Booting) && self.shared.pool.port.child(c.id.index).live
+    pub(super) fn find_booted_workers(&mut self, now: Instant) {
+        let serves = |c: &&PoolChild| {
+            matches!(c.state, ChildState::Booting)
+                && self.shared.pool.port.child_status(c.id.index).live
         };
         let ids: Vec<_> = self.children.iter().filter(serves).map(|c| c.id).collect();
         for id in ids {
-            self.has_booted(id, now);
+            self.record_boot(id, now);
         }
     }
 
-    fn has_booted(&mut self, id: ChildId, now: Instant) {
+    fn record_boot(&mut self, id: ChildId, now: Instant) {
         let Some(child) = self.children.get(id) else {
             return;
         };
-        if matches!(child.life, Life::Booting | Life::Starting) {
-            child.become_(Life::serving(now), now);
+        if matches!(child.state, ChildState::Booting | ChildState::Starting) {
+            child.set_state(ChildState::serving(now), now);
         }
         let generation = child.generation;
         if generation == self.generation {
             self.workers.booted = true;
-            self.fork_backoff.succeeded();
+            self.fork_backoff.record_success();
         }
         // A worker without its zygote exits, and the pool waits for the next zygote.
         if self.has_zygote(generation) {
-            self.is_up();
+            self.mark_up();
         }
     }
 
-    pub(super) fn on_word(&mut self, word: WorkerMessage, now: Instant) {
+    pub(super) fn on_worker_message(&mut self, word: WorkerMessage, now: Instant) {
         match word {
-            WorkerMessage::Booted { child } => self.has_booted(child, now),
+            WorkerMessage::Booted { child } => self.record_boot(child, now),
             WorkerMessage::Failed {
                 child,
                 name,
@@ -172,8 +173,8 @@ impl Supervisor {
             } => {
                 if let Some(child) = self.children.get(child) {
                     // Its exit needs no further report.
-                    child.become_(Life::Retiring, now);
-                    self.boot_failed(&name, &message, now);
+                    child.set_state(ChildState::Retiring, now);
+                    self.record_failed_boot(&name, &message, now);
                 }
             }
             WorkerMessage::Restart { .. } => self.restart_workers("opcache_reset() was called"),
@@ -186,7 +187,7 @@ impl Supervisor {
     }
 
     /// Handles a child that has exited without a message while its script was booting.
-    pub(super) fn boot_ended(&mut self, child: &Child, exit: Exit, now: Instant) {
+    pub(super) fn on_exit_during_boot(&mut self, child: &PoolChild, exit: Exit, now: Instant) {
         let script = self.worker_script();
         let message = format!(
             "{}: its process (pid {}) ended by {} before it asked for a request",
@@ -194,15 +195,15 @@ impl Supervisor {
             child.pid,
             process::exit_text(exit)
         );
-        self.boot_failed("WorkerBootFailed", &message, now);
+        self.record_failed_boot("WorkerBootFailed", &message, now);
     }
 
-    fn boot_failed(&mut self, name: &str, message: &str, now: Instant) {
-        self.fork_at = now + self.fork_backoff.failed();
-        self.complain(name, message);
-        let serving = |c: &Child| matches!(c.life, Life::Serving { .. });
+    fn record_failed_boot(&mut self, name: &str, message: &str, now: Instant) {
+        self.next_fork_at = now + self.fork_backoff.record_failure();
+        self.log_complaint(name, message);
+        let serving = |c: &PoolChild| matches!(c.state, ChildState::Serving { .. });
         if !self.children.iter().any(serving) {
-            self.go_down(name, message);
+            self.mark_down(name, message);
         }
     }
 
@@ -215,31 +216,31 @@ impl Supervisor {
     /// Orders the replacement of all children, which begins as soon as possible.
     pub(super) fn restart_workers(&mut self, why: &'static str) {
         if self.restarts() && self.drain_until.is_none() {
-            self.workers.wanted = Some(why);
+            self.workers.restart_reason = Some(why);
         }
     }
 
     /// Does everything that is due. Returns the time until the next action.
-    pub(super) fn tend_workers(&mut self, now: Instant) -> Duration {
+    pub(super) fn manage_restarts(&mut self, now: Instant) -> Duration {
         if !self.restarts() {
             return Duration::from_secs(3600);
         }
-        self.look_for_the_booted(now);
-        self.end_boots_that_take_too_long(now);
-        self.let_former_zygotes_go(now);
+        self.find_booted_workers(now);
+        self.terminate_late_boots(now);
+        self.stop_former_zygotes(now);
         let mut wait = Duration::from_secs(1);
         if self.drain_until.is_some() {
-            self.workers.wanted = None;
+            self.workers.restart_reason = None;
             if let Some((link, _)) = self.workers.next.take() {
-                self.workers.former.push(Former {
+                self.workers.former.push(FormerZygote {
                     generation: u64::MAX,
-                    link: link.hang_up(),
-                    leaving: Some(now + LEAVE_LIMIT),
+                    link: link.close(),
+                    leaving: Some(now + EXIT_TIMEOUT),
                 });
             }
             return Duration::from_millis(50);
         }
-        wait = wait.min(self.look_at_files(now));
+        wait = wait.min(self.check_watched_files(now));
         if let Some((link, deadline)) = &self.workers.next
             && *deadline <= now
         {
@@ -249,11 +250,14 @@ impl Supervisor {
                 "the new zygote did not become ready in time",
             );
         }
-        if let Some(why) = self.workers.wanted
+        if let Some(why) = self.workers.restart_reason
             && self.workers.next.is_none()
             && matches!(self.zygote, ZygoteState::Ready { .. })
         {
-            let due = self.workers.restarted_at.map(|at| at + BETWEEN_RESTARTS);
+            let due = self
+                .workers
+                .restarted_at
+                .map(|at| at + MIN_RESTART_INTERVAL);
             match due {
                 Some(due) if due > now => wait = due - now,
                 _ => self.start_second_zygote(why, now),
@@ -266,55 +270,55 @@ impl Supervisor {
     }
 
     /// Checks for changes of watched files. Returns the maximum wait until the next check.
-    fn look_at_files(&mut self, now: Instant) -> Duration {
+    fn check_watched_files(&mut self, now: Instant) -> Duration {
         let never = Duration::from_secs(3600);
-        if let Watching::Yet = self.workers.watch {
-            self.workers.watch = self.begin_to_watch();
+        if let WatchState::NotStarted = self.workers.watch {
+            self.workers.watch = self.create_watcher();
         }
-        let Watching::Files(watch, since) = &mut self.workers.watch else {
+        let WatchState::Files(watch, since) = &mut self.workers.watch else {
             return never;
         };
-        let changed = watch.changed();
+        let changed = watch.take_changed();
         if changed.is_some() {
             *since = Some(now);
         }
         let complaint = watch.take_complaint();
         let wait = match *since {
             None => never,
-            Some(at) if now.duration_since(at) >= SETTLED => {
+            Some(at) if now.duration_since(at) >= SETTLE_TIME => {
                 *since = None;
                 self.restart_workers("a watched file has changed");
                 never
             }
-            Some(at) => at + SETTLED - now,
+            Some(at) => at + SETTLE_TIME - now,
         };
         if let Some(complaint) = complaint {
-            self.say(Level::Warning, "WatchIncomplete", &complaint);
+            self.log_event(LogLevel::Warning, "WatchIncomplete", &complaint);
         }
         wait
     }
 
-    fn begin_to_watch(&self) -> Watching {
+    fn create_watcher(&self) -> WatchState {
         let patterns = &self.shared.pool.config.watch;
         if patterns.is_empty() {
-            return Watching::Nothing;
+            return WatchState::Nothing;
         }
         let script = self.worker_script();
         let base = script.parent().unwrap_or(&script);
         match FileWatcher::start(patterns, base) {
-            Ok(watch) => Watching::Files(watch, None),
+            Ok(watch) => WatchState::Files(watch, None),
             Err(why) => {
-                self.say(Level::Warning, "WatchIncomplete", &why);
-                Watching::Nothing
+                self.log_event(LogLevel::Warning, "WatchIncomplete", &why);
+                WatchState::Nothing
             }
         }
     }
 
     fn start_second_zygote(&mut self, why: &str, now: Instant) {
-        self.workers.wanted = None;
+        self.workers.restart_reason = None;
         self.workers.restarted_at = Some(now);
         // A directory that did not exist before may exist by now.
-        self.workers.watch = self.begin_to_watch();
+        self.workers.watch = self.create_watcher();
         let (name, what) = match self.shared.pool.config.worker {
             Some(_) => ("WorkerRestart", "all workers are being replaced"),
             None => (
@@ -322,11 +326,11 @@ impl Supervisor {
                 "all children are being replaced, with a fresh opcache",
             ),
         };
-        self.say(Level::Notice, name, &format!("{why}: {what}"));
+        self.log_event(LogLevel::Notice, name, &format!("{why}: {what}"));
         match ZygoteClient::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
                 self.outputs.push(output);
-                self.last_words.clear();
+                self.last_output_line.clear();
                 let deadline = now + self.shared.pool.config.timeouts.start;
                 self.workers.next = Some((link, deadline));
             }
@@ -337,16 +341,17 @@ impl Supervisor {
     fn restart_failed(&mut self, name: &str, message: &str) {
         if let Some((link, _)) = self.workers.next.take() {
             link.kill();
-            link.ended();
+            link.has_exited();
         }
         let message = format!("{message}; the running processes keep their code");
-        self.say(Level::Error, name, &message);
+        self.log_event(LogLevel::Error, name, &message);
     }
 
-    fn end_boots_that_take_too_long(&mut self, now: Instant) {
+    fn terminate_late_boots(&mut self, now: Instant) {
         let limit = self.shared.pool.config.timeouts.start;
-        let late =
-            |c: &&Child| matches!(c.life, Life::Booting) && now.duration_since(c.since) >= limit;
+        let late = |c: &&PoolChild| {
+            matches!(c.state, ChildState::Booting) && now.duration_since(c.since) >= limit
+        };
         let ids: Vec<_> = self.children.iter().filter(late).map(|c| c.id).collect();
         for id in ids {
             let script = self.worker_script();
@@ -355,15 +360,15 @@ impl Supervisor {
                 "{}: it has not asked for a request within {limit:?}",
                 script.display()
             );
-            self.boot_failed("WorkerBootTimeout", &message, now);
+            self.record_failed_boot("WorkerBootTimeout", &message, now);
         }
     }
 
     /// Makes all zygotes except the current one exit.
-    pub(super) fn send_other_zygotes_away(&mut self, now: Instant) {
+    pub(super) fn stop_other_zygotes(&mut self, now: Instant) {
         let mut former = std::mem::take(&mut self.workers.former);
         if let Some((link, _)) = self.workers.next.take() {
-            former.push(Former {
+            former.push(FormerZygote {
                 // It has had no children.
                 generation: 0,
                 link,
@@ -372,24 +377,24 @@ impl Supervisor {
         }
         for mut one in former {
             if one.leaving.is_none() {
-                one.link = one.link.hang_up();
-                one.leaving = Some(now + LEAVE_LIMIT);
+                one.link = one.link.close();
+                one.leaving = Some(now + EXIT_TIMEOUT);
             }
             self.workers.former.push(one);
         }
     }
 
-    fn let_former_zygotes_go(&mut self, now: Instant) {
+    fn stop_former_zygotes(&mut self, now: Instant) {
         let children = &self.children;
         let former = std::mem::take(&mut self.workers.former);
         for mut one in former {
             match one.leaving {
                 None if children.iter().any(|c| c.generation == one.generation) => {}
                 None => {
-                    one.link = one.link.hang_up();
-                    one.leaving = Some(now + LEAVE_LIMIT);
+                    one.link = one.link.close();
+                    one.leaving = Some(now + EXIT_TIMEOUT);
                 }
-                Some(_) if one.link.ended() => continue,
+                Some(_) if one.link.has_exited() => continue,
                 Some(at) if at <= now => one.link.kill(),
                 Some(_) => {}
             }
@@ -400,29 +405,29 @@ impl Supervisor {
 
     /// Reads the reports of the zygotes except the current one.
     pub(super) fn read_other_reports(&mut self) {
-        self.read_reports_of_the_next();
+        self.read_next_zygotes_reports();
         for at in (0..self.workers.former.len()).rev() {
             if self.workers.former[at].leaving.is_none() {
-                self.read_reports_of_a_former(at);
+                self.read_former_zygotes_reports(at);
             }
         }
     }
 
-    fn read_reports_of_the_next(&mut self) {
+    fn read_next_zygotes_reports(&mut self) {
         while let Some((link, _)) = &self.workers.next {
             match link.receive() {
                 ZygoteMessage::Nothing => break,
                 ZygoteMessage::Report(
-                    Report::Ready {
+                    ZygoteReport::Ready {
                         version,
                         php,
                         opcache,
                     },
                     _,
                 ) => {
-                    self.succeed_zygote(version, php, opcache);
+                    self.replace_zygote(version, php, opcache);
                 }
-                ZygoteMessage::Report(Report::Failed { name, message }, _) => {
+                ZygoteMessage::Report(ZygoteReport::Failed { name, message }, _) => {
                     self.read_outputs();
                     self.restart_failed(&name, &message);
                 }
@@ -432,15 +437,15 @@ impl Supervisor {
                 }
                 ZygoteMessage::Closed => {
                     self.read_outputs();
-                    let message = self.ended_while_starting();
+                    let message = self.failed_start_message();
                     self.restart_failed("ZygoteDied", &message);
                 }
             }
         }
     }
 
-    fn read_reports_of_a_former(&mut self, at: usize) {
-        for _ in 0..REPORTS_A_TURN {
+    fn read_former_zygotes_reports(&mut self, at: usize) {
+        for _ in 0..MAX_REPORTS_PER_TURN {
             let former = &self.workers.former[at];
             let generation = former.generation;
             let heard = match former.link.receive() {
@@ -454,7 +459,7 @@ impl Supervisor {
                     let former = &mut self.workers.former[at];
                     former.leaving = Some(Instant::now());
                     let message = "a former zygote ended before its workers";
-                    self.say(Level::Warning, "ZygoteDied", message);
+                    self.log_event(LogLevel::Warning, "ZygoteDied", message);
                     break;
                 }
             };
@@ -463,13 +468,13 @@ impl Supervisor {
                 former.link.kill();
                 former.leaving = Some(Instant::now());
                 let message = format!("{error}; the former zygote is killed");
-                self.say(Level::Error, "ZygoteProtocolError", &message);
+                self.log_event(LogLevel::Error, "ZygoteProtocolError", &message);
                 break;
             }
         }
     }
 
-    fn succeed_zygote(&mut self, version: u32, php: String, opcache: bool) {
+    fn replace_zygote(&mut self, version: u32, php: String, opcache: bool) {
         let Some((link, deadline)) = self.workers.next.take() else {
             return;
         };
@@ -482,14 +487,14 @@ impl Supervisor {
         }
         let was = std::mem::replace(&mut self.zygote, ZygoteState::Ready { link });
         if let ZygoteState::Ready { link } = was {
-            self.workers.former.push(Former {
+            self.workers.former.push(FormerZygote {
                 generation: self.generation,
                 link,
                 leaving: None,
             });
         } else if let ZygoteState::Starting { link, .. } = was {
             link.kill();
-            link.ended();
+            link.has_exited();
         }
         self.generation += 1;
         self.workers.booted = false;

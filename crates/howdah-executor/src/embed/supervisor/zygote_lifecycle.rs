@@ -3,52 +3,52 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use howdah_proto::control::Report;
-use howdah_proto::level::Level;
+use howdah_proto::control::ZygoteReport;
+use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, VERSION};
 
-use super::super::children::Child;
+use super::super::children::PoolChild;
 use super::super::zygote::ProtocolError;
 use super::{
-    Condition, ExecError, LEAVE_LIMIT, Life, Ordering, STEADY, Supervisor, ZygoteClient,
-    ZygoteMessage, ZygoteState, sys,
+    ChildState, EXIT_TIMEOUT, ExecError, Ordering, PoolCondition, STEADY_AFTER, Supervisor,
+    ZygoteClient, ZygoteMessage, ZygoteState, sys,
 };
 
 /// The maximum number of reports that are read in a row, so a zygote that sends without end does not hold up anything
 /// else.
-pub(super) const REPORTS_A_TURN: usize = 256;
+pub(super) const MAX_REPORTS_PER_TURN: usize = 256;
 
 impl Supervisor {
     /// Makes the current zygote exit, if there is one.
-    pub(super) fn send_zygote_away(&mut self, now: Instant) {
+    pub(super) fn stop_zygote(&mut self, now: Instant) {
         // Its reports are not read any more.
         self.scripts = None;
         let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
         self.zygote = match was {
             ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
                 ZygoteState::Leaving {
-                    link: link.hang_up(),
-                    kill_at: now + LEAVE_LIMIT,
+                    link: link.close(),
+                    kill_at: now + EXIT_TIMEOUT,
                 }
             }
             other => other,
         };
     }
 
-    pub(super) fn tend_zygote(&mut self, now: Instant) -> Duration {
+    pub(super) fn manage_zygote(&mut self, now: Instant) -> Duration {
         match &self.zygote {
-            ZygoteState::Asleep | ZygoteState::None { .. } if self.is_over(now) => {
+            ZygoteState::Asleep | ZygoteState::None { .. } if self.is_drained(now) => {
                 self.zygote = ZygoteState::Gone
             }
             ZygoteState::Asleep if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 => {
                 self.shared.asleep.store(false, Ordering::Release);
-                self.set_condition(Condition::Starting);
+                self.set_condition(PoolCondition::Starting);
                 self.start_zygote(now);
             }
             ZygoteState::Asleep => {}
             ZygoteState::None { start_at } if *start_at > now => return *start_at - now,
             ZygoteState::None { .. } => {
-                if !self.has_memory() {
+                if !self.prepare_memory() {
                     return Duration::from_millis(5);
                 }
                 self.start_zygote(now);
@@ -66,7 +66,7 @@ impl Supervisor {
             }
             ZygoteState::Starting { deadline, .. } => return *deadline - now,
             ZygoteState::Leaving { link, kill_at } => {
-                if link.ended() {
+                if link.has_exited() {
                     self.zygote = match self.drain_until {
                         Some(_) => ZygoteState::Gone,
                         None => ZygoteState::None { start_at: now },
@@ -85,7 +85,7 @@ impl Supervisor {
     }
 
     /// Whether the pool is draining and needs no more processes.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
+    pub(super) fn is_drained(&self, now: Instant) -> bool {
         self.drain_until.is_some_and(|until| {
             until <= now || self.shared.pool.outstanding.load(Ordering::Acquire) == 0
         })
@@ -96,7 +96,7 @@ impl Supervisor {
         match ZygoteClient::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
                 self.outputs.push(output);
-                self.last_words.clear();
+                self.last_output_line.clear();
                 self.zygote = ZygoteState::Starting {
                     link,
                     deadline: now + self.shared.pool.config.timeouts.start,
@@ -107,20 +107,20 @@ impl Supervisor {
     }
 
     pub(super) fn start_failed(&mut self, now: Instant, name: &str, message: &str) {
-        let pause = self.start_backoff.failed();
+        let pause = self.start_backoff.record_failure();
         self.zygote = ZygoteState::None {
             start_at: now + pause,
         };
-        self.complain(name, message);
-        self.go_down(name, message);
+        self.log_complaint(name, message);
+        self.mark_down(name, message);
     }
 
     /// Logs why the pool cannot serve, once until the reason changes.
-    pub(super) fn complain(&mut self, name: &str, message: &str) {
+    pub(super) fn log_complaint(&mut self, name: &str, message: &str) {
         let complaint = format!("{name}: {message}");
         if complaint != self.last_complaint {
-            self.say(
-                Level::Error,
+            self.log_event(
+                LogLevel::Error,
                 name,
                 &format!("{message} (retrying until it succeeds)"),
             );
@@ -129,12 +129,12 @@ impl Supervisor {
     }
 
     /// Refuses requests until a later attempt succeeds.
-    pub(super) fn go_down(&mut self, name: &str, message: &str) {
+    pub(super) fn mark_down(&mut self, name: &str, message: &str) {
         let error = ExecError::PoolDown {
             name: name.to_owned(),
             message: message.to_owned(),
         };
-        self.set_condition(Condition::Down {
+        self.set_condition(PoolCondition::Down {
             name: name.to_owned(),
             message: message.to_owned(),
         });
@@ -142,7 +142,7 @@ impl Supervisor {
         self.refuse_all(&error);
     }
 
-    pub(super) fn set_condition(&self, condition: Condition) {
+    pub(super) fn set_condition(&self, condition: PoolCondition) {
         if self.drain_until.is_none() {
             self.shared.condition.send_replace(condition);
         }
@@ -154,7 +154,7 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn zygote_ended(&mut self, now: Instant) {
+    pub(super) fn on_zygote_exit(&mut self, now: Instant) {
         let was = std::mem::replace(&mut self.zygote, ZygoteState::None { start_at: now });
         let (link, started) = match was {
             ZygoteState::Starting { link, .. } => (link, false),
@@ -165,24 +165,24 @@ impl Supervisor {
             }
         };
         // It has closed its socket, so the process is of no use even if it is still alive.
-        if !link.ended() {
+        if !link.has_exited() {
             link.kill();
-            link.ended();
+            link.has_exited();
         }
         let pid = link.pid();
         self.scripts = None;
         if !started {
             self.read_outputs();
-            let message = self.ended_while_starting();
+            let message = self.failed_start_message();
             self.start_failed(now, "ZygoteDied", &message);
             return;
         }
-        if self.has_worked() || now.duration_since(self.ready_at) >= STEADY {
-            self.start_backoff.succeeded();
+        if self.has_served() || now.duration_since(self.ready_at) >= STEADY_AFTER {
+            self.start_backoff.record_success();
         }
         // The restart is immediate if the zygote has worked, and delayed more and more if zygotes exit repeatedly
         // without having worked.
-        let pause = self.start_backoff.failed() - Duration::from_millis(100);
+        let pause = self.start_backoff.record_failure() - Duration::from_millis(100);
         let when = match pause.is_zero() {
             true => String::new(),
             false => format!(" in {:.1} s", pause.as_secs_f64()),
@@ -190,16 +190,16 @@ impl Supervisor {
         let message = format!(
             "the zygote (pid {pid}) ended; its children finish what they run, a new one starts{when}"
         );
-        self.say(Level::Error, "ZygoteDied", &message);
+        self.log_event(LogLevel::Error, "ZygoteDied", &message);
         self.zygote = ZygoteState::None {
             start_at: now + pause,
         };
-        self.set_condition(Condition::Starting);
-        self.let_children_go(now);
+        self.set_condition(PoolCondition::Starting);
+        self.retire_children(now);
     }
 
     /// Retires the children of the current zygote, which is dead. They finish their current requests.
-    fn let_children_go(&mut self, now: Instant) {
+    fn retire_children(&mut self, now: Instant) {
         let generation = self.generation;
         let mut unborn = Vec::new();
         let mut unbooted = Vec::new();
@@ -208,20 +208,20 @@ impl Supervisor {
             .iter_mut()
             .filter(|c| c.generation == generation)
         {
-            match child.life {
-                Life::Starting => unborn.push(child.id),
-                Life::Serving { .. } => {
-                    child.become_(Life::Retiring, now);
+            match child.state {
+                ChildState::Starting => unborn.push(child.id),
+                ChildState::Serving { .. } => {
+                    child.set_state(ChildState::Retiring, now);
                     sys::wake(self.shared.pool.port.retire(child.id.index));
                 }
                 // Without its zygote, no process would forward the outcome of its boot.
-                Life::Booting => unbooted.push(child.id),
-                Life::Retiring | Life::Terminating { .. } => {}
+                ChildState::Booting => unbooted.push(child.id),
+                ChildState::Retiring | ChildState::Terminating { .. } => {}
             }
         }
         for id in unborn {
             self.children.remove(id);
-            self.shared.pool.port.strike(id.index);
+            self.shared.pool.port.remove_child(id.index);
         }
         for id in unbooted {
             self.terminate(id, "ZygoteDied", now);
@@ -230,14 +230,14 @@ impl Supervisor {
 
     /// Whether a child of the current zygote has got as far as accepting requests, which means that the zygote did not
     /// die of its start.
-    fn has_worked(&self) -> bool {
+    fn has_served(&self) -> bool {
         let mut own = self
             .children
             .iter()
             .filter(|c| c.generation == self.generation);
         self.served
             || own.any(|c| {
-                let row = self.shared.pool.port.child(c.id.index);
+                let row = self.shared.pool.port.child_status(c.id.index);
                 row.live || row.busy_since.is_some() || row.requests > 0
             })
     }
@@ -245,8 +245,8 @@ impl Supervisor {
     /// Returns the message for a zygote that exited during its start. PHP exits where it cannot start, and its last
     /// output, if any, explains the reason best. (The message contains no process id, so the same complaint is logged
     /// once.)
-    pub(super) fn ended_while_starting(&self) -> String {
-        match self.last_words.as_str() {
+    pub(super) fn failed_start_message(&self) -> String {
+        match self.last_output_line.as_str() {
             "" => "the zygote ended during its start, without a message".to_owned(),
             words => format!("the zygote ended during its start; its last output: {words}"),
         }
@@ -255,8 +255,11 @@ impl Supervisor {
     pub(super) fn read_outputs(&mut self) {
         let shared = &self.shared;
         let starts =
-            matches!(self.zygote, ZygoteState::Starting { .. }) || self.workers.starts_another();
-        let (newest, last_words) = (self.outputs.len().wrapping_sub(1), &mut self.last_words);
+            matches!(self.zygote, ZygoteState::Starting { .. }) || self.workers.is_starting_next();
+        let (newest, last_words) = (
+            self.outputs.len().wrapping_sub(1),
+            &mut self.last_output_line,
+        );
         let mut at = 0;
         self.outputs.retain_mut(|output| {
             let is_newest = at == newest;
@@ -268,8 +271,10 @@ impl Supervisor {
                 let unknown = line.strip_prefix("howdah-php: SettingUnknown: ");
                 let (level, name, text) = match unknown {
                     // No script has run yet.
-                    Some(text) if is_newest && starts => (Level::Warning, "SettingUnknown", text),
-                    _ => (Level::Notice, "ProcessOutput", line),
+                    Some(text) if is_newest && starts => {
+                        (LogLevel::Warning, "SettingUnknown", text)
+                    }
+                    _ => (LogLevel::Notice, "ProcessOutput", line),
                 };
                 shared
                     .pool
@@ -280,7 +285,7 @@ impl Supervisor {
     }
 
     pub(super) fn read_reports(&mut self) {
-        for _ in 0..REPORTS_A_TURN {
+        for _ in 0..MAX_REPORTS_PER_TURN {
             let received = match &self.zygote {
                 ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => link.receive(),
                 _ => return,
@@ -292,7 +297,7 @@ impl Supervisor {
                 }
                 ZygoteMessage::ProtocolError(bytes) => Err(ProtocolError::unreadable(&bytes)),
                 ZygoteMessage::Nothing => return,
-                ZygoteMessage::Closed => return self.zygote_ended(now),
+                ZygoteMessage::Closed => return self.on_zygote_exit(now),
             };
             if let Err(error) = heard {
                 return self.end_for_protocol_error(&error);
@@ -310,37 +315,37 @@ impl Supervisor {
         };
         link.kill();
         let message = format!("{error}; the zygote (pid {}) is killed", link.pid());
-        self.say(Level::Error, "ZygoteProtocolError", &message);
-        self.zygote_ended(Instant::now());
+        self.log_event(LogLevel::Error, "ZygoteProtocolError", &message);
+        self.on_zygote_exit(Instant::now());
     }
 
     /// Handles a report of the zygote of this generation. The report is untrusted: it can only concern children of that
     /// zygote, in the state in which such a report is expected.
     pub(super) fn on_report(
         &mut self,
-        report: Report,
+        report: ZygoteReport,
         fd: Option<OwnedFd>,
         generation: u64,
         now: Instant,
     ) -> Result<(), ProtocolError> {
         match report {
-            Report::Ready {
+            ZygoteReport::Ready {
                 version,
                 php,
                 opcache,
             } => {
-                self.check_it_starts("ready", generation)?;
+                self.check_is_starting("ready", generation)?;
                 self.on_ready(version, php, opcache, now);
             }
-            Report::Failed { name, message } => {
-                self.check_it_starts("failed", generation)?;
+            ZygoteReport::Failed { name, message } => {
+                self.check_is_starting("failed", generation)?;
                 self.read_outputs();
                 self.start_failed(now, &name, &message);
             }
-            Report::Spawned { child, pid } => {
+            ZygoteReport::Spawned { child, pid } => {
                 return self.on_spawned(child, pid, fd, generation, now);
             }
-            Report::SpawnFailed { child, message } => {
+            ZygoteReport::SpawnFailed { child, message } => {
                 if !self.is_starting(child, generation) {
                     return Err(ProtocolError::of(
                         "spawn-failed",
@@ -348,15 +353,15 @@ impl Supervisor {
                     ));
                 }
                 self.children.remove(child);
-                self.shared.pool.port.strike(child.index);
-                self.fork_at = now + self.fork_backoff.failed();
-                self.say(
-                    Level::Error,
+                self.shared.pool.port.remove_child(child.index);
+                self.next_fork_at = now + self.fork_backoff.record_failure();
+                self.log_event(
+                    LogLevel::Error,
                     "SpawnFailed",
                     &format!("cannot fork a child: {message}"),
                 );
             }
-            Report::Exited { child, exit } => {
+            ZygoteReport::Exited { child, exit } => {
                 if self
                     .children
                     .get(child)
@@ -365,19 +370,19 @@ impl Supervisor {
                     self.on_exited(child, exit, now);
                 }
             }
-            Report::Worker(word) => {
-                let its = |c: &mut Child| c.generation == generation;
+            ZygoteReport::Worker(word) => {
+                let its = |c: &mut PoolChild| c.generation == generation;
                 if self.children.get(word.child()).is_some_and(its) {
-                    self.on_word(word, now);
+                    self.on_worker_message(word, now);
                 }
             }
-            Report::Trace { child, stack } => self.on_trace(child, &stack),
-            Report::ScriptsDone => return self.on_scripts_done(generation),
+            ZygoteReport::Trace { child, stack } => self.on_trace(child, &stack),
+            ZygoteReport::ScriptsDone => return self.on_scripts_done(generation),
         }
         Ok(())
     }
 
-    fn check_it_starts(&self, report: &str, generation: u64) -> Result<(), ProtocolError> {
+    fn check_is_starting(&self, report: &str, generation: u64) -> Result<(), ProtocolError> {
         match self.zygote {
             ZygoteState::Starting { .. } if generation == self.generation => Ok(()),
             _ => Err(ProtocolError::of(report, "it was ready already")),
@@ -388,7 +393,7 @@ impl Supervisor {
     pub(super) fn is_starting(&mut self, child: ChildId, generation: u64) -> bool {
         self.children
             .get(child)
-            .is_some_and(|c| c.generation == generation && matches!(c.life, Life::Starting))
+            .is_some_and(|c| c.generation == generation && matches!(c.state, ChildState::Starting))
     }
 
     pub(super) fn on_ready(&mut self, version: u32, php: String, opcache: bool, now: Instant) {
@@ -402,7 +407,7 @@ impl Supervisor {
         };
         if version != VERSION {
             link.kill();
-            link.ended();
+            link.has_exited();
             let program = self.shared.pool.config.program.display();
             let message = format!(
                 "{program} speaks version {version} of the shared memory, this server {VERSION}; \
@@ -412,8 +417,8 @@ impl Supervisor {
             return;
         }
         if self.shared.pool.config.opcache && !opcache {
-            self.say(
-                Level::Warning,
+            self.log_event(
+                LogLevel::Warning,
                 "OpcacheOff",
                 "opcache is not loaded or not enabled: every request compiles its files",
             );
@@ -424,14 +429,14 @@ impl Supervisor {
         self.first_plan = true;
         *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
         if self.shared.pool.config.worker.is_none() {
-            self.is_up();
+            self.mark_up();
         }
     }
 
     /// Records that the pool can serve requests.
-    pub(super) fn is_up(&mut self) {
+    pub(super) fn mark_up(&mut self) {
         self.last_complaint.clear();
         self.shared.down.store(false, Ordering::Release);
-        self.set_condition(Condition::Ready);
+        self.set_condition(PoolCondition::Ready);
     }
 }

@@ -4,16 +4,16 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use howdah_proto::fastcgi::End;
+use howdah_proto::fastcgi::EndStatus;
 
 use super::{FastCgiRun, RunStage};
 use crate::ExecError;
-use crate::fastcgi::talk::{Fault, Talk, give_back};
+use crate::fastcgi::attempt::{AttemptFault, RequestAttempt, return_buffer};
 
 /// The maximum wait before a full backlog is tried again.
-const BACKOFF_LAST: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_millis(50);
 /// How often a request without a response is repeated on a new connection.
-const REPEATS: u32 = 1;
+const MAX_REPEATS: u32 = 1;
 
 impl FastCgiRun {
     pub(super) fn cannot_connect(&mut self, backend: usize, error: &io::Error) {
@@ -33,16 +33,16 @@ impl FastCgiRun {
             // A full TCP backlog gives no reply at all.
             io::ErrorKind::TimedOut => {
                 let balance = self.context.shared.balance();
-                let member = &balance.members[backend];
-                member.busy > 1 && member.answered > 0
+                let member = &balance.backends[backend];
+                member.busy > 1 && member.served > 0
             }
             _ => false,
         };
         if full || short {
             if full {
-                self.context.shared.balance().overflowed(backend, now);
+                self.context.shared.balance().record_overflow(backend, now);
             }
-            if !self.elsewhere(backend) {
+            if !self.try_other_backend(backend) {
                 self.back_off(backend, now);
             }
             return;
@@ -52,33 +52,33 @@ impl FastCgiRun {
             _ => error.to_string(),
         };
         let news = self.context.shared.with_balance(|balance, wake| {
-            let news = balance.down(backend, &why, now);
+            let news = balance.record_down(backend, &why, now);
             if news && balance.all_down().is_some() {
                 balance.wake_all(wake);
             }
             news
         });
         if news {
-            self.context.shared.note_down(backend, &why);
+            self.context.shared.log_backend_down(backend, &why);
         }
-        self.again(false, None);
+        self.requeue(false, None);
     }
 
     /// Handles a failed connection, which is closed: the request continues if that is safe, or fails.
     pub(super) fn recover(
         &mut self,
         backend: usize,
-        mut talk: Box<Talk>,
-        fault: Fault,
+        mut talk: Box<RequestAttempt>,
+        fault: AttemptFault,
     ) -> Result<(), ExecError> {
-        talk.answer
+        talk.response
             .flush_log(&mut |level, text| self.context.log_line(level, text));
-        let (heard, saw_head) = (talk.answer.heard(), talk.answer.saw_head());
-        let (reused, untouched) = (talk.reused, talk.untouched);
-        give_back(std::mem::take(&mut talk.out));
+        let (heard, saw_head) = (talk.response.has_received(), talk.response.saw_head());
+        let (reused, untouched) = (talk.reused, talk.nothing_sent);
+        return_buffer(std::mem::take(&mut talk.out));
         drop(talk);
-        if !matches!(fault, Fault::RefusedRun(_)) {
-            self.context.shared.balance().broke_off(backend);
+        if !matches!(fault, AttemptFault::RefusedRun(_)) {
+            self.context.shared.balance().record_break_off(backend);
             self.context.shared.demand.notify_one();
         }
         // The grant is still held.
@@ -87,33 +87,35 @@ impl FastCgiRun {
         let replayable = self.context.body.can_rewind() && !saw_head;
         let safe = replayable && (untouched || self.context.idempotent);
         let error = match fault {
-            Fault::RefusedRun(End::Overloaded | End::CantMultiplex) if replayable => {
-                self.context.shared.balance().overflowed(backend, now);
-                if !self.elsewhere(backend) {
+            AttemptFault::RefusedRun(EndStatus::Overloaded | EndStatus::CantMultiplex)
+                if replayable =>
+            {
+                self.context.shared.balance().record_overflow(backend, now);
+                if !self.try_other_backend(backend) {
                     self.context.body.rewind();
                     self.back_off(backend, now);
                 }
                 return Ok(());
             }
-            Fault::RefusedRun(_) => ExecError::BackendRefused,
+            AttemptFault::RefusedRun(_) => ExecError::BackendRefused,
             // PHP has closed the connection after its last request (max_requests), or was restarted.
-            Fault::Closed if reused && !heard && safe => {
-                self.again(true, None);
+            AttemptFault::Closed if reused && !heard && safe => {
+                self.requeue(true, None);
                 return Ok(());
             }
-            Fault::Closed => ExecError::BackendClosed {
+            AttemptFault::Closed => ExecError::BackendClosed {
                 answering: saw_head,
             },
-            Fault::Error(error) => error,
+            AttemptFault::Error(error) => error,
         };
         self.note_failure(backend, &error, now);
-        if safe && self.repeats < REPEATS {
+        if safe && self.repeats < MAX_REPEATS {
             let closed = matches!(error, ExecError::BackendClosed { .. }) && !heard;
             let nonsense = matches!(error, ExecError::ResponseInvalid(_))
                 && self.context.shared.balance().another_is_up(backend);
             if closed || nonsense {
                 self.repeats += 1;
-                self.again(true, Some(backend));
+                self.requeue(true, Some(backend));
                 return Ok(());
             }
         }
@@ -131,46 +133,46 @@ impl FastCgiRun {
         );
         let shared = &self.context.shared;
         let why = error.to_string();
-        if theirs && shared.balance().failed(backend, &why, now) {
-            shared.note_down(backend, &why);
+        if theirs && shared.balance().record_failure(backend, &why, now) {
+            shared.log_backend_down(backend, &why);
         }
     }
 
     /// Waits briefly, while it holds the grant.
     pub(super) fn back_off(&mut self, backend: usize, now: Instant) {
         self.stage = RunStage::Backoff(backend, now + self.backoff);
-        self.backoff = (self.backoff * 2).min(BACKOFF_LAST);
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
     }
 
     /// Puts the request back in line, before later ones.
-    pub(super) fn again(&mut self, fresh: bool, avoid: Option<usize>) {
-        self.leave();
+    pub(super) fn requeue(&mut self, fresh: bool, avoid: Option<usize>) {
+        self.cancel();
         self.context.body.rewind();
         let since = self.context.began;
         let whose = (self.context.front, self.context.client);
         let fresh = fresh || !self.context.idempotent;
         let ticket = self.context.shared.with_balance(|balance, wake| {
-            let ticket = balance.enter_again(whose, fresh, avoid, since);
-            balance.serve(whose.0, wake);
+            let ticket = balance.readmit(whose, fresh, avoid, since);
+            balance.grant_waiting(whose.0, wake);
             ticket
         });
         self.stage = RunStage::Waiting(ticket);
     }
 
     /// Starts again on another backend, if one has room now.
-    pub(super) fn elsewhere(&mut self, backend: usize) -> bool {
+    pub(super) fn try_other_backend(&mut self, backend: usize) -> bool {
         let fresh = !self.context.idempotent;
         let other = self
             .context
             .shared
             .balance()
-            .instead_of(self.context.front, fresh, backend);
+            .choose_other(self.context.front, fresh, backend);
         let Some(grant) = other else {
             return false;
         };
-        self.leave();
+        self.cancel();
         self.context.body.rewind();
-        self.take(grant, Instant::now());
+        self.use_grant(grant, Instant::now());
         true
     }
 }

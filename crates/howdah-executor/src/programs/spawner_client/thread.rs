@@ -6,33 +6,33 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use howdah_os::descriptors::packet_pair;
-use howdah_proto::level::Level;
-use howdah_proto::spawner::{MAX_PACKET, SpawnerCommand, SpawnerReport};
+use howdah_os::descriptors::packet_socket_pair;
+use howdah_proto::level::LogLevel;
+use howdah_proto::spawner::{MAX_PACKET_BYTES, SpawnerCommand, SpawnerReport};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
 
-use super::{Fate, SpawnRefused, SpawnerClient};
-use crate::common::condition::Condition;
-use crate::common::output::Output;
+use super::{ProcessEvent, SpawnRefused, SpawnerClient};
+use crate::common::condition::PoolCondition;
+use crate::common::output::ProcessOutput;
 use crate::common::pm::Backoff;
-use crate::launch::{Launcher, SpawnerFds, Zygote};
+use crate::launch::{LaunchedProcess, Launcher, SpawnerFds};
 use crate::programs::heartbeat::{Heartbeat, HeartbeatAction};
 
 /// How long a spawner may take to start. To execute it and to check the program takes milliseconds.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// If a spawner lived longer than this, its start was not the reason of its exit.
-const STEADY: Duration = Duration::from_secs(10);
+const STEADY_AFTER: Duration = Duration::from_secs(10);
 /// How long a spawner may take to terminate its programs after its socket is closed.
-const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The thread that keeps a spawner running.
 pub(super) struct ClientThread {
-    pub(super) link: Arc<SpawnerClient>,
+    pub(super) client: Arc<SpawnerClient>,
     pub(super) silence: Duration,
-    pub(super) outputs: Vec<Output>,
+    pub(super) outputs: Vec<ProcessOutput>,
     /// The current spawner has started a program, so it works.
-    pub(super) worked: bool,
+    pub(super) has_started_program: bool,
 }
 
 impl ClientThread {
@@ -55,61 +55,61 @@ impl ClientThread {
                 Err(error) => ("CannotStart".to_owned(), error.to_string()),
             };
             self.read_outputs();
-            let was_ready = *self.link.condition.borrow() == Condition::Ready;
-            if self.worked || since.elapsed() >= STEADY {
-                backoff.succeeded();
+            let was_ready = *self.client.condition.borrow() == PoolCondition::Ready;
+            if self.has_started_program || since.elapsed() >= STEADY_AFTER {
+                backoff.record_success();
             }
             // If a spawner could be started before, requests wait for the next one, as in mode `embed`. The state
             // changes before the line is logged, so code that waits for the line never sees the state of the dead
             // spawner.
             let next = match was_ready {
-                true => Condition::Starting,
-                false => Condition::Down {
+                true => PoolCondition::Starting,
+                false => PoolCondition::Down {
                     name: name.clone(),
                     message: message.clone(),
                 },
             };
-            self.link.condition.send_replace(next);
+            self.client.condition.send_replace(next);
             let complaint = format!("{name}: {message}");
             if was_ready || complaint != last_complaint {
                 let text = format!("{message} (retrying until it succeeds)");
-                self.link.say(Level::Error, &name, &text);
+                self.client.log_event(LogLevel::Error, &name, &text);
                 last_complaint = complaint;
             }
             // The restart is immediate if the spawner has worked, and delayed more and more if spawners exit repeatedly
             // without having worked.
-            let pause = backoff.failed() - Duration::from_millis(100);
+            let pause = backoff.record_failure() - Duration::from_millis(100);
             self.pause(pause.max(Duration::from_millis(if was_ready { 0 } else { 100 })));
         }
         self.read_outputs();
-        self.link.condition.send_replace(Condition::Closed);
+        self.client.condition.send_replace(PoolCondition::Closed);
     }
 
     fn closing(&self) -> bool {
-        self.link.closing.load(Ordering::Acquire)
+        self.client.closing.load(Ordering::Acquire)
     }
 
-    fn launch(&mut self, launcher: &dyn Launcher) -> io::Result<(Zygote, OwnedFd)> {
-        let (ours, theirs) = packet_pair()?;
+    fn launch(&mut self, launcher: &dyn Launcher) -> io::Result<(LaunchedProcess, OwnedFd)> {
+        let (ours, theirs) = packet_socket_pair()?;
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&read, true)?;
         // Several frames of the maximum length fit without waiting.
-        rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4 * MAX_PACKET)?;
+        rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4 * MAX_PACKET_BYTES)?;
         let fds = SpawnerFds {
             control: theirs,
             stderr: write,
         };
-        let spawner = launcher.launch_spawner(&self.link.mode, fds)?;
-        self.outputs.push(Output::new(read));
+        let spawner = launcher.launch_spawner(&self.client.mode, fds)?;
+        self.outputs.push(ProcessOutput::new(read));
         Ok((spawner, ours))
     }
 
     /// Communicates with one spawner until it fails (returns the name and the reason) or the client is closed (`None`).
-    fn serve(&mut self, spawner: &Zygote, control: OwnedFd) -> Option<(String, String)> {
-        let link = self.link.clone();
+    fn serve(&mut self, spawner: &LaunchedProcess, control: OwnedFd) -> Option<(String, String)> {
+        let link = self.client.clone();
         let control = Arc::new(control);
-        let deadline = Instant::now() + START_LIMIT;
-        self.worked = false;
+        let deadline = Instant::now() + START_TIMEOUT;
+        self.has_started_program = false;
         let mut ready = false;
         let mut heartbeat = Heartbeat::new(self.silence, Instant::now());
         let why = loop {
@@ -118,11 +118,11 @@ impl ClientThread {
             }
             let mut wait = Duration::from_secs(1);
             if ready {
-                wait = match heartbeat.at(Instant::now()) {
+                wait = match heartbeat.action_at(Instant::now()) {
                     HeartbeatAction::Wait(left) => left,
                     HeartbeatAction::Ask => {
                         // A full socket also means that the spawner does not read it.
-                        let _ = link.send(&SpawnerCommand::Ask, &[]);
+                        let _ = link.send(&SpawnerCommand::Ping, &[]);
                         continue;
                     }
                     HeartbeatAction::Stuck => break Some(kill(spawner, self.silence)),
@@ -131,16 +131,16 @@ impl ClientThread {
             if !ready && Instant::now() >= deadline {
                 let text = format!(
                     "the spawner was not ready within {} s",
-                    START_LIMIT.as_secs()
+                    START_TIMEOUT.as_secs()
                 );
                 break Some(("StartTimeout".to_owned(), text));
             }
-            let full = self.send_what_is_late();
+            let full = self.send_deferred();
             self.sleep(&control, full, wait);
             self.read_outputs();
             let received = receive(&control);
             if let SpawnerMessage::SpawnerReport(_) = received {
-                heartbeat.heard(Instant::now());
+                heartbeat.record_message(Instant::now());
             }
             match received {
                 SpawnerMessage::Nothing => {}
@@ -152,7 +152,7 @@ impl ClientThread {
                 SpawnerMessage::SpawnerReport(SpawnerReport::Ready) => {
                     ready = true;
                     *link.control() = Some(control.clone());
-                    link.condition.send_replace(Condition::Ready);
+                    link.condition.send_replace(PoolCondition::Ready);
                 }
                 SpawnerMessage::SpawnerReport(report) => {
                     if let Err(why) = self.on_report(report) {
@@ -163,7 +163,7 @@ impl ClientThread {
             }
         };
         *link.control() = None;
-        link.late().clear();
+        link.deferred().clear();
         // The end of the streams tells their receivers that no spawner manages the processes any more.
         link.processes().clear();
         let _ = rustix::net::shutdown(&control, rustix::net::Shutdown::Both);
@@ -175,28 +175,29 @@ impl ClientThread {
         match report {
             SpawnerReport::Failed { name, message } => return Err((name, message)),
             SpawnerReport::Started { id, pid } => {
-                self.worked = true;
-                if !self.link.report_fate(id, Fate::Started(pid)) {
+                self.has_started_program = true;
+                if !self.client.report_event(id, ProcessEvent::Started(pid)) {
                     return Err(protocol_error("a second start of one process"));
                 }
             }
             SpawnerReport::NotStarted { id, errno } => {
-                self.link.report_fate(id, Fate::NotStarted(errno));
+                self.client
+                    .report_event(id, ProcessEvent::NotStarted(errno));
             }
             SpawnerReport::Exited { id, exit } => {
-                self.link.report_fate(id, Fate::Exited(exit));
+                self.client.report_event(id, ProcessEvent::Exited(exit));
             }
-            SpawnerReport::Ready | SpawnerReport::Here => {}
+            SpawnerReport::Ready | SpawnerReport::Pong => {}
         }
         Ok(())
     }
 
     /// Sends the commands for which the socket was full. Returns whether it is still full.
-    fn send_what_is_late(&self) -> bool {
-        let mut late = std::mem::take(&mut *self.link.late()).into_iter();
+    fn send_deferred(&self) -> bool {
+        let mut late = std::mem::take(&mut *self.client.deferred()).into_iter();
         while let Some(command) = late.next() {
-            if self.link.send(&command, &[]) == Err(SpawnRefused::Busy) {
-                let mut kept = self.link.late();
+            if self.client.send(&command, &[]) == Err(SpawnRefused::Busy) {
+                let mut kept = self.client.deferred();
                 kept.insert(0, command);
                 kept.splice(1..1, late);
                 return true;
@@ -212,9 +213,9 @@ impl ClientThread {
         }
         let mut fds = vec![
             PollFd::new(control, interest),
-            PollFd::new(&self.link.bell, PollFlags::IN),
+            PollFd::new(&self.client.bell, PollFlags::IN),
         ];
-        let pipes: Vec<_> = self.outputs.iter().map(Output::pipe).collect();
+        let pipes: Vec<_> = self.outputs.iter().map(ProcessOutput::pipe).collect();
         fds.extend(pipes.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         // Rounded up: waking slightly too early would only spin.
         let wait = wait + Duration::from_millis(1);
@@ -223,7 +224,7 @@ impl ClientThread {
             tv_nsec: i64::from(wait.subsec_nanos()),
         };
         let _ = rustix::event::poll(&mut fds, Some(&timeout));
-        crate::common::sys::silence(self.link.bell.as_fd());
+        crate::common::sys::drain_bell(self.client.bell.as_fd());
     }
 
     fn pause(&self, pause: Duration) {
@@ -233,26 +234,26 @@ impl ClientThread {
             if left.is_zero() {
                 return;
             }
-            let mut fds = [PollFd::new(&self.link.bell, PollFlags::IN)];
+            let mut fds = [PollFd::new(&self.client.bell, PollFlags::IN)];
             let timeout = Timespec {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
             let _ = rustix::event::poll(&mut fds, Some(&timeout));
-            crate::common::sys::silence(self.link.bell.as_fd());
+            crate::common::sys::drain_bell(self.client.bell.as_fd());
         }
     }
 
     fn read_outputs(&mut self) {
-        let link = &self.link;
+        let link = &self.client;
         self.outputs.retain_mut(|output| {
-            output.take(|line| link.say(Level::Notice, "ProcessOutput", line))
+            output.take(|line| link.log_event(LogLevel::Notice, "ProcessOutput", line))
         });
     }
 
     /// Waits for the exit of a spawner whose socket is closed, and reaps the spawner if it is a child of this process.
-    fn shut_down(&mut self, spawner: &Zygote) {
-        let deadline = Instant::now() + LEAVE_LIMIT;
+    fn shut_down(&mut self, spawner: &LaunchedProcess) {
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut fds = [PollFd::new(&spawner.pidfd, PollFlags::IN)];
@@ -281,7 +282,7 @@ impl ClientThread {
 
 /// Kills a spawner that does not respond, and with it its programs, by the `PR_SET_PDEATHSIG` that
 /// `howdah_os::descriptors::end_with_parent` sets. Returns the name and the sentence for the log.
-fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
+fn kill(spawner: &LaunchedProcess, silence: Duration) -> (String, String) {
     let (pid, silence) = (spawner.pid, silence.as_secs_f64());
     let kill = rustix::process::Signal::KILL;
     let text = match rustix::process::pidfd_send_signal(&spawner.pidfd, kill) {

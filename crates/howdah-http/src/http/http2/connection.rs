@@ -19,13 +19,13 @@ use super::super::channel::Channel;
 use super::super::config::HttpConfig;
 use super::super::connection::ConnectionEnd;
 use super::super::deadline::Deadline;
-use super::super::handler::{ConnInfo, Handler, Notice};
-use super::super::io::Io;
-use super::super::lifecycle::Enrolled;
-use super::super::message::Version;
-use super::super::multiplexed::request::{RequestRefusal, convert};
-use super::super::multiplexed::{exchange, urgency};
-use super::super::stream::Stream;
+use super::super::handler::{ConnectionInfo, ConnectionNotice, RequestHandler};
+use super::super::lifecycle::EnrolledConnection;
+use super::super::message::HttpVersion;
+use super::super::multiplexed::request::{RequestRefusal, convert_request};
+use super::super::multiplexed::{request_response, urgency};
+use super::super::request_io::RequestIo;
+use super::super::stream::ByteStream;
 use super::floods::Http2Error;
 use super::stream::Http2Stream;
 use super::wire::{Wire, WireEnd};
@@ -33,14 +33,14 @@ use crate::turn;
 use howdah_http1::refusal::BadRequest;
 
 /// The maximum number of simultaneous streams of a connection: nginx's default.
-const STREAMS: u32 = 128;
+const MAX_STREAMS: u32 = 128;
 /// The window of one stream: the number of body bytes in transit or waiting for their reader. Allows 5 MB/s at 50 ms.
 const STREAM_WINDOW: u32 = 256 << 10;
 /// The window of all streams together: a few bodies that are not read do not block others.
 const CONNECTION_WINDOW: u32 = 32 * STREAM_WINDOW;
 /// How long a client without a request in progress has to learn that the connection ends, and how long a broken
 /// connection may take to report its end. Both need a few round trips.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a connection without a request in progress waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,10 +60,10 @@ enum Http2Awaited {
 /// An HTTP/2 connection, starting with its first frame.
 pub(in crate::http) struct Http2Connection<'a, H> {
     handler: &'a Arc<H>,
-    stream: Arc<Stream>,
+    stream: Arc<ByteStream>,
     config: Arc<HttpConfig>,
-    info: &'a mut ConnInfo,
-    place: &'a Enrolled,
+    info: &'a mut ConnectionInfo,
+    place: &'a EnrolledConnection,
     wire: Arc<Wire>,
     streams: JoinSet<()>,
     deadline: Deadline,
@@ -74,14 +74,14 @@ pub(in crate::http) struct Http2Connection<'a, H> {
 
 type H2 = h2::server::Connection<WireEnd, Bytes>;
 
-impl<'a, H: Handler> Http2Connection<'a, H> {
+impl<'a, H: RequestHandler> Http2Connection<'a, H> {
     /// Creates a connection. `before` holds the client's frames received so far.
     pub(in crate::http) fn new(
         handler: &'a Arc<H>,
-        stream: Arc<Stream>,
+        stream: Arc<ByteStream>,
         config: Arc<HttpConfig>,
-        info: &'a mut ConnInfo,
-        place: &'a Enrolled,
+        info: &'a mut ConnectionInfo,
+        place: &'a EnrolledConnection,
         before: Vec<u8>,
     ) -> Http2Connection<'a, H> {
         Http2Connection {
@@ -119,7 +119,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         let header = u32::try_from(self.config.max_header_bytes).unwrap_or(u32::MAX);
         let mut builder = Builder::new();
         builder
-            .max_concurrent_streams(STREAMS)
+            .max_concurrent_streams(MAX_STREAMS)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             // Here each field counts 32 bytes more. A head that is too long is refused when it is converted.
@@ -127,7 +127,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         let mut handshake = pin!(builder.handshake(WireEnd(self.wire.clone())));
         poll_fn(|cx| {
             let mut begun = handshake.as_mut().poll(cx);
-            if begun.is_pending() && self.wire.let_end_pass() {
+            if begun.is_pending() && self.wire.release_end() {
                 begun = handshake.as_mut().poll(cx);
             }
             let flushed = self.wire.poll_flush(cx);
@@ -135,7 +135,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
                 Poll::Pending if matches!(flushed, Poll::Ready(Err(_))) => Poll::Ready(None),
                 // A client that takes no data may still have sent requests.
                 Poll::Ready(begun) => Poll::Ready(begun.ok()),
-                Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(None),
+                Poll::Pending if self.place.must_close(&mut self.deadline) => Poll::Ready(None),
                 Poll::Pending => self.deadline.poll(cx).map(|()| None),
             }
         })
@@ -153,12 +153,12 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             return Poll::Ready(end);
         }
         if let Poll::Ready(Err(_)) = self.wire.poll_flush(cx) {
-            self.accept_the_last(h2, cx);
+            self.accept_remaining(h2, cx);
             return Poll::Ready(ConnectionEnd::Gone);
         }
         if let Some(when) = self.wire.broken_since() {
             // The end of the data that the client has sent follows immediately.
-            self.deadline.set(when, FAREWELL);
+            self.deadline.set(when, CLOSE_TIMEOUT);
             return self.deadline.poll(cx).map(|()| ConnectionEnd::Gone);
         }
         self.poll_idle(h2, cx)
@@ -166,8 +166,8 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
 
     /// Starts handling the requests that a client had already sent when it was given up because it takes no data.
     /// Requests with side effects are thereby still run.
-    fn accept_the_last(&mut self, h2: &mut H2, cx: &mut Context<'_>) {
-        for _ in self.streams.len()..STREAMS as usize {
+    fn accept_remaining(&mut self, h2: &mut H2, cx: &mut Context<'_>) {
+        for _ in self.streams.len()..MAX_STREAMS as usize {
             let Poll::Ready(Some(Ok((request, respond)))) = h2.poll_accept(cx) else {
                 return;
             };
@@ -180,24 +180,24 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         loop {
             while let Poll::Ready(Some(_)) = self.streams.poll_join_next(cx) {}
             // Streams that were reset are counted until their handler has returned.
-            let polled = if self.streams.len() < STREAMS as usize {
+            let polled = if self.streams.len() < MAX_STREAMS as usize {
                 h2.poll_accept(cx)
             } else {
                 h2.poll_closed(cx)
                     .map(|closed| closed.err().map(Err::<(Request<_>, _), _>))
             };
             if let Some(why) = self.wire.flood() {
-                return Poll::Ready(self.end_because(h2, why, cx));
+                return Poll::Ready(self.end_with_flood(h2, why, cx));
             }
             match polled {
                 // All requests that arrived before the end are accepted.
-                Poll::Pending if self.wire.let_end_pass() => {}
+                Poll::Pending if self.wire.release_end() => {}
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(ConnectionEnd::Close),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(self.failed(&error)),
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.accept(request, respond, cx);
-                    ready!(turn::poll_proceed(cx));
+                    ready!(turn::poll_turn(cx));
                 }
             }
         }
@@ -217,10 +217,10 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         let has_body = !recv.is_end_stream();
         let urgency = urgency(&request.headers);
         let stream = Http2Stream::new(self.wire.clone(), urgency, recv, respond);
-        let converted = convert(
+        let converted = convert_request(
             &request,
             has_body,
-            Version::Http2,
+            HttpVersion::Http2,
             &self.config.head_limits(),
         );
         drop(request);
@@ -229,7 +229,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         }
         let life = &self.place.life;
         let channel = Channel::Http2(Box::new(stream));
-        let io = Arc::new(Io::new(
+        let io = Arc::new(RequestIo::new(
             channel,
             self.config.clone(),
             life.clone(),
@@ -239,11 +239,14 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         match converted {
             Ok((head, framing)) => {
                 life.requests.fetch_add(1, Ordering::Relaxed);
-                self.start(exchange::handle(handler, io, info, head, framing), cx);
+                self.start(
+                    request_response::handle(handler, io, info, head, framing),
+                    cx,
+                );
             }
             Err(RequestRefusal::Bad { why, line }) => {
                 self.start(
-                    exchange::refuse(handler, io, info, Version::Http2, why, line),
+                    request_response::refuse(handler, io, info, HttpVersion::Http2, why, line),
                     cx,
                 );
             }
@@ -256,7 +259,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         if task.as_mut().poll(cx).is_pending() {
             // Any event that has woken the connection's task meanwhile reaches this one, because a new task is polled
             // once.
-            self.streams.spawn(turn::measured("a stream", task));
+            self.streams.spawn(turn::measure("a stream", task));
         }
     }
 
@@ -269,7 +272,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         }
         let awaited = match self.awaited {
             _ if self.ending => Http2Awaited::End,
-            _ if self.wire.owes_rest() => Http2Awaited::Rest,
+            _ if self.wire.is_within_frame() => Http2Awaited::Rest,
             Http2Awaited::First => Http2Awaited::First,
             _ => Http2Awaited::Idle,
         };
@@ -282,7 +285,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             }
             let wait = match awaited {
                 Http2Awaited::Idle => self.config.keepalive_timeout,
-                Http2Awaited::End => FAREWELL,
+                Http2Awaited::End => CLOSE_TIMEOUT,
                 _ => self.config.header_timeout,
             };
             self.deadline.set(now, wait);
@@ -295,7 +298,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         match awaited {
             Http2Awaited::End => Poll::Ready(ConnectionEnd::Close),
             Http2Awaited::Rest => {
-                self.notice_late();
+                self.notice_header_timeout();
                 h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 self.poll_last(h2, cx, ConnectionEnd::Linger)
             }
@@ -326,7 +329,12 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         Poll::Ready(end)
     }
 
-    fn end_because(&mut self, h2: &mut H2, why: Http2Error, cx: &mut Context<'_>) -> ConnectionEnd {
+    fn end_with_flood(
+        &mut self,
+        h2: &mut H2,
+        why: Http2Error,
+        cx: &mut Context<'_>,
+    ) -> ConnectionEnd {
         self.notice(why, "");
         h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         let _ = self.poll_last(h2, cx, ConnectionEnd::Gone);
@@ -337,7 +345,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
     /// Handles that the h2 crate has ended the connection.
     fn failed(&self, error: &h2::Error) -> ConnectionEnd {
         if error.is_library() {
-            let why = Http2Error::of(&self.wire.last_words());
+            let why = Http2Error::from_goaway_text(&self.wire.goaway_text());
             self.notice(why, &error.to_string());
             return match why {
                 Http2Error::Http2Protocol => ConnectionEnd::Linger,
@@ -354,12 +362,12 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
     fn notice(&self, why: Http2Error, detail: &str) {
         let conn = &*self.info;
         self.handler
-            .notice(&Notice::Http2Ended { conn, why, detail });
+            .notice(&ConnectionNotice::Http2Ended { conn, why, detail });
     }
 
-    fn notice_late(&self) {
+    fn notice_header_timeout(&self) {
         self.place.life.refused.fetch_add(1, Ordering::Relaxed);
-        self.handler.notice(&Notice::Refused {
+        self.handler.notice(&ConnectionNotice::Refused {
             conn: self.info,
             why: BadRequest::HeaderTimeout,
             line: b"",

@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use super::super::multiplexed::{Allowance, Left, RESETS};
+use super::super::multiplexed::{Allowance, RESETS, RemainingAllowance};
 use super::frames::{
-    CONTINUATION, DATA, END_STREAM_OR_ACK, FrameHead, HEADERS, PING, PRIORITY, PRIORITY_UPDATE,
+    CONTINUATION, DATA, END_STREAM_OR_ACK, FrameHeader, HEADERS, PING, PRIORITY, PRIORITY_UPDATE,
     RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
 
@@ -52,7 +52,7 @@ impl Http2Error {
     }
 
     /// Classifies an error of the h2 crate by the text of its GOAWAY.
-    pub(super) fn of(text: &str) -> Http2Error {
+    pub(super) fn from_goaway_text(text: &str) -> Http2Error {
         let named = [
             ("too_many_resets", Http2Error::RapidReset),
             ("too_many_internal_resets", Http2Error::MadeYouReset),
@@ -67,20 +67,20 @@ impl Http2Error {
 
 /// The allowance of useless frames. A client with a naive flow control sends two WINDOW_UPDATE frames for each event of
 /// an event stream.
-const FRAMES: Allowance = Allowance {
-    most: 300,
-    a_second: 100,
+const USELESS_FRAMES: Allowance = Allowance {
+    burst: 300,
+    per_second: 100,
 };
 /// How many such frames a request adds to the allowance, and how many bytes of bodies add one.
-const FRAMES_OF_REQUEST: u32 = 8;
-const BYTES_OF_FRAME: u32 = 256;
+const FRAMES_PER_REQUEST: u32 = 8;
+const BODY_BYTES_PER_FRAME: u32 = 256;
 /// The allowance of streams that the server resets because of the client's mistakes.
-const MISTAKES: Allowance = Allowance {
-    most: 16,
-    a_second: 1,
+const PROVOKED_RESETS: Allowance = Allowance {
+    burst: 16,
+    per_second: 1,
 };
 /// A DATA frame with fewer bytes is useless, unless it is the last of its stream.
-const SMALL_DATA: u32 = 32;
+const SMALL_DATA_BYTES: u32 = 32;
 
 /// Error codes (RFC 9113 §7) of resets that are not due to a mistake of the client.
 const NO_ERROR: u32 = 0;
@@ -89,38 +89,42 @@ const CANCEL: u32 = 8;
 
 /// The rest of a connection's allowances.
 #[derive(Debug)]
-pub(super) struct Floods {
-    frames: Left,
-    resets: Left,
-    mistakes: Left,
+pub(super) struct FloodAllowances {
+    frames: RemainingAllowance,
+    resets: RemainingAllowance,
+    mistakes: RemainingAllowance,
     /// Bytes of bodies that have not yet added a frame to the allowance.
     bytes: u32,
 }
 
-impl Floods {
-    pub(super) fn new(now: Instant) -> Floods {
-        Floods {
-            frames: Left::all(FRAMES, now),
-            resets: Left::all(RESETS, now),
-            mistakes: Left::all(MISTAKES, now),
+impl FloodAllowances {
+    pub(super) fn new(now: Instant) -> FloodAllowances {
+        FloodAllowances {
+            frames: RemainingAllowance::all(USELESS_FRAMES, now),
+            resets: RemainingAllowance::all(RESETS, now),
+            mistakes: RemainingAllowance::all(PROVOKED_RESETS, now),
             bytes: 0,
         }
     }
 
     /// Records that the client has begun to send a frame. Returns an error if the frame exceeds an allowance.
-    pub(super) fn received(&mut self, frame: &FrameHead, now: Instant) -> Result<(), Http2Error> {
+    pub(super) fn check_received(
+        &mut self,
+        frame: &FrameHeader,
+        now: Instant,
+    ) -> Result<(), Http2Error> {
         let flag = frame.flags & END_STREAM_OR_ACK != 0;
         let error = match frame.kind {
             HEADERS => {
-                self.frames.give(FRAMES_OF_REQUEST);
+                self.frames.give(FRAMES_PER_REQUEST);
                 return Ok(());
             }
             RST_STREAM => {
                 let allowed = self.resets.take(now);
                 return allowed.then_some(()).ok_or(Http2Error::RapidReset);
             }
-            DATA if flag || frame.length >= SMALL_DATA => {
-                self.moved(frame.length);
+            DATA if flag || frame.length >= SMALL_DATA_BYTES => {
+                self.add_body_bytes(frame.length);
                 return Ok(());
             }
             DATA => Http2Error::EmptyDataFlood,
@@ -137,14 +141,14 @@ impl Floods {
     }
 
     /// Records that bytes of a body were transferred in either direction.
-    pub(super) fn moved(&mut self, bytes: u32) {
+    pub(super) fn add_body_bytes(&mut self, bytes: u32) {
         let bytes = self.bytes + bytes;
-        self.frames.give(bytes / BYTES_OF_FRAME);
-        self.bytes = bytes % BYTES_OF_FRAME;
+        self.frames.give(bytes / BODY_BYTES_PER_FRAME);
+        self.bytes = bytes % BODY_BYTES_PER_FRAME;
     }
 
     /// Records that the server resets a stream. Returns an error if that exceeds the allowance.
-    pub(super) fn reset(&mut self, code: u32, now: Instant) -> Result<(), Http2Error> {
+    pub(super) fn check_reset(&mut self, code: u32, now: Instant) -> Result<(), Http2Error> {
         let ours = matches!(code, NO_ERROR | INTERNAL_ERROR | CANCEL);
         let allowed = ours || self.mistakes.take(now);
         allowed.then_some(()).ok_or(Http2Error::MadeYouReset)
@@ -157,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    fn frame(kind: u8, flags: u8, length: u32) -> FrameHead {
-        FrameHead {
+    fn frame(kind: u8, flags: u8, length: u32) -> FrameHeader {
+        FrameHeader {
             length,
             kind,
             flags,
@@ -169,10 +173,10 @@ mod tests {
     /// Returns how many of the frame a client may send at once, and the error after that.
     fn flood(kind: u8, flags: u8, length: u32) -> (usize, Option<Http2Error>) {
         let now = Instant::now();
-        let mut floods = Floods::new(now);
+        let mut floods = FloodAllowances::new(now);
         let frame = frame(kind, flags, length);
         for n in 0..10_000 {
-            if let Err(why) = floods.received(&frame, now) {
+            if let Err(why) = floods.check_received(&frame, now) {
                 return (n, Some(why));
             }
         }
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_serve_nobody_are_bounded_each_under_its_name() {
+    fn useless_frames_are_limited_under_their_names() {
         for (kind, flags, length, name) in [
             (PING, 0, 8, Http2Error::PingFlood),
             (SETTINGS, 0, 0, Http2Error::SettingsFlood),
@@ -201,36 +205,36 @@ mod tests {
     }
 
     #[test]
-    fn requests_bodies_and_time_explain_frames() {
+    fn frame_allowance_grows_with_requests_bodies_and_time() {
         let now = Instant::now();
-        let mut floods = Floods::new(now);
+        let mut floods = FloodAllowances::new(now);
         let update = frame(WINDOW_UPDATE, 0, 4);
         for _ in 0..5000 {
-            floods.received(&frame(HEADERS, 5, 20), now).unwrap();
-            floods.received(&update, now).unwrap();
-            floods.moved(16 << 10);
+            floods.check_received(&frame(HEADERS, 5, 20), now).unwrap();
+            floods.check_received(&update, now).unwrap();
+            floods.add_body_bytes(16 << 10);
             for _ in 0..8 {
-                floods.received(&update, now).unwrap();
+                floods.check_received(&update, now).unwrap();
             }
         }
-        while floods.received(&update, now).is_ok() {}
+        while floods.check_received(&update, now).is_ok() {}
         let later = now + Duration::from_secs(2);
-        assert!(floods.received(&update, later).is_ok());
+        assert!(floods.check_received(&update, later).is_ok());
         assert_eq!(floods.frames.left(), 199);
     }
 
     #[test]
-    fn resets_of_ours_count_only_for_mistakes_of_the_client() {
+    fn server_resets_count_only_for_client_mistakes() {
         let now = Instant::now();
-        let mut floods = Floods::new(now);
+        let mut floods = FloodAllowances::new(now);
         for _ in 0..1000 {
             for code in [NO_ERROR, INTERNAL_ERROR, CANCEL] {
-                floods.reset(code, now).unwrap();
+                floods.check_reset(code, now).unwrap();
             }
         }
         for _ in 0..16 {
-            floods.reset(1, now).unwrap();
+            floods.check_reset(1, now).unwrap();
         }
-        assert_eq!(floods.reset(5, now), Err(Http2Error::MadeYouReset));
+        assert_eq!(floods.check_reset(5, now), Err(Http2Error::MadeYouReset));
     }
 }

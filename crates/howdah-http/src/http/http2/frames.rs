@@ -22,11 +22,11 @@ pub(super) const END_STREAM_OR_ACK: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 
 /// The length of a frame's header in bytes.
-const HEAD: usize = 9;
+const FRAME_HEADER_BYTES: usize = 9;
 
 /// A frame's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct FrameHead {
+pub(super) struct FrameHeader {
     pub(super) length: u32,
     pub(super) kind: u8,
     pub(super) flags: u8,
@@ -37,7 +37,7 @@ pub(super) struct FrameHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameEvent<'a> {
     /// A frame has begun.
-    Frame(FrameHead),
+    Frame(FrameHeader),
     /// This many bytes of a DATA frame of this stream have passed.
     Data { stream: u32, bytes: usize },
     /// A stream was reset, with this error code.
@@ -51,9 +51,9 @@ pub(super) enum FrameEvent<'a> {
 pub(super) struct FrameMeter {
     /// The number of bytes before the first frame.
     skip: usize,
-    head: [u8; HEAD],
+    head: [u8; FRAME_HEADER_BYTES],
     have: usize,
-    frame: FrameHead,
+    frame: FrameHeader,
     /// The number of payload bytes of `frame` that have not passed yet.
     left: usize,
     code: u32,
@@ -80,11 +80,11 @@ impl FrameMeter {
         bytes = &bytes[skipped..];
         while !bytes.is_empty() {
             if self.left == 0 {
-                let n = (HEAD - self.have).min(bytes.len());
+                let n = (FRAME_HEADER_BYTES - self.have).min(bytes.len());
                 self.head[self.have..self.have + n].copy_from_slice(&bytes[..n]);
                 self.have += n;
                 bytes = &bytes[n..];
-                if self.have == HEAD {
+                if self.have == FRAME_HEADER_BYTES {
                     self.have = 0;
                     self.begin();
                     passed(FrameEvent::Frame(self.frame));
@@ -114,7 +114,7 @@ impl FrameMeter {
 
     fn begin(&mut self) {
         let [a, b, c, kind, flags, id @ ..] = self.head;
-        self.frame = FrameHead {
+        self.frame = FrameHeader {
             length: u32::from_be_bytes([0, a, b, c]),
             kind,
             flags,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_seen_however_they_are_cut() {
+    fn frame_meter_sees_frames_in_any_pieces() {
         let mut wire = PREFACE.to_vec();
         wire.extend(frame(SETTINGS, 0, 0, &[]));
         wire.extend(frame(DATA, 1, 3, b"hello"));

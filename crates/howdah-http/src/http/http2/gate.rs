@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use crate::memory;
 
 /// The maximum number of bytes of a connection's streams that the h2 crate may hold.
-const MOST: usize = 64 << 10;
+const MAX_IN_TRANSIT_BYTES: usize = 64 << 10;
 
 /// A connection's gate. Its tasks run on one thread, so the lock is never contended.
 #[derive(Default)]
@@ -17,16 +17,16 @@ pub(super) struct SendGate(Mutex<GateState>);
 
 #[derive(Default)]
 struct GateState {
-    under_way: usize,
-    of_streams: HashMap<u32, usize>,
-    waiting: Vec<Waiting>,
+    in_transit: usize,
+    in_transit_by_stream: HashMap<u32, usize>,
+    waiting: Vec<WaitingStream>,
     /// The tasks that wait until no bytes of a stream are in transit.
     emptied: Vec<(u32, Waker)>,
     next: u64,
     closed: bool,
 }
 
-struct Waiting {
+struct WaitingStream {
     stream: u32,
     urgency: u8,
     order: u64,
@@ -35,10 +35,10 @@ struct Waiting {
 
 impl GateState {
     fn room(&self) -> usize {
-        memory::allowance(MOST).saturating_sub(self.under_way)
+        memory::allowance(MAX_IN_TRANSIT_BYTES).saturating_sub(self.in_transit)
     }
 
-    fn first(&self) -> Option<&Waiting> {
+    fn first(&self) -> Option<&WaitingStream> {
         let waiting = self.waiting.iter();
         waiting.min_by_key(|waiting| (waiting.urgency, waiting.order))
     }
@@ -73,7 +73,7 @@ impl SendGate {
         let order = at.map_or(state.next, |at| state.waiting[at].order);
         let room = state.room();
         let own = (urgency, order);
-        let is_first = |first: &Waiting| own <= (first.urgency, first.order);
+        let is_first = |first: &WaitingStream| own <= (first.urgency, first.order);
         if state.closed || room > 0 && state.first().is_none_or(is_first) {
             if let Some(at) = at {
                 state.waiting.swap_remove(at);
@@ -85,7 +85,7 @@ impl SendGate {
             Some(at) => state.waiting[at].waker = waker,
             None => {
                 state.next += 1;
-                state.waiting.push(Waiting {
+                state.waiting.push(WaitingStream {
                     stream,
                     urgency,
                     order,
@@ -98,10 +98,10 @@ impl SendGate {
     }
 
     /// Records that the stream has passed on this many bytes.
-    pub(super) fn entered(&self, stream: u32, bytes: usize) {
+    pub(super) fn record_passed_on(&self, stream: u32, bytes: usize) {
         let mut state = self.state();
-        state.under_way += bytes;
-        *state.of_streams.entry(stream).or_default() += bytes;
+        state.in_transit += bytes;
+        *state.in_transit_by_stream.entry(stream).or_default() += bytes;
         state.wake_first();
     }
 
@@ -111,20 +111,20 @@ impl SendGate {
     }
 
     /// Records that this many bytes of the stream have been written.
-    pub(super) fn written(&self, stream: u32, bytes: usize) {
+    pub(super) fn record_written(&self, stream: u32, bytes: usize) {
         let mut state = self.state();
-        let Some(left) = state.of_streams.get_mut(&stream) else {
+        let Some(left) = state.in_transit_by_stream.get_mut(&stream) else {
             // The stream was reset while these bytes were being written.
             return;
         };
         let bytes = bytes.min(*left);
         *left -= bytes;
         if *left == 0 {
-            state.of_streams.remove(&stream);
+            state.in_transit_by_stream.remove(&stream);
             state.wake_emptied(stream);
         }
-        state.under_way -= bytes;
-        if state.under_way <= MOST / 2 {
+        state.in_transit -= bytes;
+        if state.in_transit <= MAX_IN_TRANSIT_BYTES / 2 {
             state.wake_first();
         }
     }
@@ -132,14 +132,14 @@ impl SendGate {
     /// Records that the stream was reset, so no more bytes of it will be written.
     pub(super) fn reset(&self, stream: u32) {
         let mut state = self.state();
-        let bytes = state.of_streams.remove(&stream).unwrap_or(0);
-        state.under_way -= bytes;
+        let bytes = state.in_transit_by_stream.remove(&stream).unwrap_or(0);
+        state.in_transit -= bytes;
         state.wake_emptied(stream);
         state.wake_first();
     }
 
     /// Removes a stream that has ended from the waiting ones.
-    pub(super) fn left(&self, stream: u32) {
+    pub(super) fn remove(&self, stream: u32) {
         let mut state = self.state();
         state.waiting.retain(|waiting| waiting.stream != stream);
         state.wake_first();
@@ -148,7 +148,7 @@ impl SendGate {
     /// Is ready when all bytes that the stream has passed on have been written, or never will be.
     pub(super) fn poll_empty(&self, cx: &mut Context<'_>, stream: u32) -> Poll<()> {
         let mut state = self.state();
-        if state.closed || !state.of_streams.contains_key(&stream) {
+        if state.closed || !state.in_transit_by_stream.contains_key(&stream) {
             return Poll::Ready(());
         }
         state.emptied.retain(|(of, _)| *of != stream);
@@ -171,7 +171,7 @@ impl SendGate {
     /// Returns whether no bytes are in transit.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        self.state().under_way == 0
+        self.state().in_transit == 0
     }
 }
 
@@ -220,20 +220,20 @@ mod tests {
     }
 
     #[test]
-    fn the_urgent_goes_first_and_equals_take_turns() {
+    fn gate_serves_urgent_streams_first_and_equals_in_turn() {
         let streams = TestStreams::new();
-        assert_eq!(streams.room(1, 3), Some(MOST));
-        streams.0.entered(1, MOST);
+        assert_eq!(streams.room(1, 3), Some(MAX_IN_TRANSIT_BYTES));
+        streams.0.record_passed_on(1, MAX_IN_TRANSIT_BYTES);
         assert_eq!(streams.room(1, 3), None);
         assert_eq!(streams.room(2, 3), None);
         assert_eq!(streams.room(3, 0), None);
-        streams.0.written(1, 100);
+        streams.0.record_written(1, 100);
         assert_eq!(streams.woken(), [0; 0], "not for every frame");
-        streams.0.written(1, MOST / 2);
+        streams.0.record_written(1, MAX_IN_TRANSIT_BYTES / 2);
         assert_eq!(streams.woken(), [3]);
         assert_eq!(streams.room(1, 3), None, "another is first");
         let room = streams.room(3, 0).unwrap();
-        streams.0.entered(3, room - 10);
+        streams.0.record_passed_on(3, room - 10);
         assert_eq!(streams.woken(), [1, 3], "each when there was room");
         assert!(streams.room(1, 3).is_some());
         streams.0.pass();
@@ -241,16 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reset_or_gone_makes_room() {
+    fn gate_frees_room_of_reset_or_ended_streams() {
         let streams = TestStreams::new();
-        streams.0.entered(1, MOST);
+        streams.0.record_passed_on(1, MAX_IN_TRANSIT_BYTES);
         assert!(streams.room(2, 3).is_none() && streams.room(3, 3).is_none());
         streams.0.reset(1);
         assert_eq!(streams.woken(), [2]);
-        streams.0.written(1, 10);
-        streams.0.left(2);
+        streams.0.record_written(1, 10);
+        streams.0.remove(2);
         assert_eq!(streams.woken(), [3]);
-        assert_eq!(streams.room(3, 3), Some(MOST));
+        assert_eq!(streams.room(3, 3), Some(MAX_IN_TRANSIT_BYTES));
         assert!(streams.0.is_empty());
     }
 }

@@ -13,12 +13,12 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::Response;
 
-use super::super::multiplexed::FULL_SHARES;
+use super::super::multiplexed::STREAMS_WITH_FULL_SHARE;
 use super::wire::Wire;
 use crate::turn;
 
 /// The maximum number of bytes passed to the h2 crate at once, so streams take turns: two frames.
-const PIECE: usize = 32 << 10;
+const MAX_PIECE_BYTES: usize = 32 << 10;
 
 /// A client's stream. At most one task waits for it.
 pub(in crate::http) struct Http2Stream {
@@ -26,10 +26,10 @@ pub(in crate::http) struct Http2Stream {
     id: u32,
     urgency: u8,
     /// Used only by the stream's own task, so never contended.
-    halves: Mutex<Halves>,
+    halves: Mutex<StreamHalves>,
 }
 
-struct Halves {
+struct StreamHalves {
     respond: SendResponse<Bytes>,
     /// Set once the final head has been sent.
     send: Option<SendStream<Bytes>>,
@@ -56,7 +56,7 @@ impl Http2Stream {
             wire,
             id: respond.stream_id().as_u32(),
             urgency,
-            halves: Mutex::new(Halves {
+            halves: Mutex::new(StreamHalves {
                 respond,
                 send: None,
                 recv,
@@ -68,7 +68,7 @@ impl Http2Stream {
         }
     }
 
-    fn halves(&self) -> MutexGuard<'_, Halves> {
+    fn halves(&self) -> MutexGuard<'_, StreamHalves> {
         self.halves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,7 +182,7 @@ impl Http2Stream {
         };
         halves.waits_for_client = false;
         let room = ready!(self.wire.gate.poll_room(cx, self.id, self.urgency));
-        let room = room.min(PIECE).min(length);
+        let room = room.min(MAX_PIECE_BYTES).min(length);
         send.reserve_capacity(room);
         let mut window = send.capacity();
         if window == 0 {
@@ -215,7 +215,7 @@ impl Http2Stream {
             });
         }
         halves.closed = last;
-        self.wire.gate.entered(self.id, n);
+        self.wire.gate.record_passed_on(self.id, n);
         Poll::Ready(Ok(n))
     }
 
@@ -238,7 +238,7 @@ impl Http2Stream {
 
     /// Returns the part of `bytes` that this stream may hold.
     pub(in crate::http) fn share(&self, bytes: usize) -> usize {
-        bytes / (1 + self.streams() / FULL_SHARES)
+        bytes / (1 + self.streams() / STREAMS_WITH_FULL_SHARE)
     }
 
     /// Returns how many streams the connection has, including this one.
@@ -273,6 +273,6 @@ impl Http2Stream {
 impl Drop for Http2Stream {
     fn drop(&mut self) {
         self.wire.streams.fetch_sub(1, Ordering::Relaxed);
-        self.wire.gate.left(self.id);
+        self.wire.gate.remove(self.id);
     }
 }

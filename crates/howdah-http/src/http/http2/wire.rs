@@ -12,34 +12,34 @@ use tokio::time::Instant;
 
 use super::super::buffers;
 use super::super::config::HttpConfig;
-use super::super::pace::Pace;
-use super::super::stream::Stream;
-use super::floods::{Floods, Http2Error};
+use super::super::pace::TransferPace;
+use super::super::stream::ByteStream;
+use super::floods::{FloodAllowances, Http2Error};
 use super::frames::{CONTINUATION, END_HEADERS, FrameEvent, FrameMeter, HEADERS};
 use super::gate::SendGate;
 use crate::memory;
 use crate::turn;
 
 /// The number of bytes that are collected before the socket is asked to take them.
-const GATHERED: usize = 64 << 10;
+const MAX_COLLECTED_BYTES: usize = 64 << 10;
 
 /// The frames of a connection in transit, shared by its tasks.
 pub(super) struct Wire {
-    stream: Arc<Stream>,
+    stream: Arc<ByteStream>,
     config: Arc<HttpConfig>,
     pub(super) gate: SendGate,
     /// The number of requests being handled.
     pub(super) streams: AtomicUsize,
     /// Used only by the connection's own task, so never contended.
-    ways: Mutex<Ways>,
+    ways: Mutex<WireState>,
 }
 
-struct Ways {
+struct WireState {
     /// Bytes received before HTTP/2 was recognised.
     before: Vec<u8>,
     received: FrameMeter,
     sent: FrameMeter,
-    floods: Floods,
+    floods: FloodAllowances,
     flood: Option<Http2Error>,
     /// Whether a header block has begun and not ended.
     in_header: bool,
@@ -50,7 +50,7 @@ struct Ways {
     at: usize,
     /// When the connection was found to be broken. Everything written after that is dropped.
     broken: Option<Instant>,
-    pace: Option<Box<Pace>>,
+    pace: Option<Box<TransferPace>>,
     /// The text of the server's GOAWAY frames, which the h2 crate does not expose otherwise.
     last_words: Vec<u8>,
 }
@@ -68,17 +68,17 @@ enum ReceivedEnd {
 
 impl Wire {
     /// Creates a wire. `before` holds the client's frames received so far.
-    pub(super) fn new(stream: Arc<Stream>, config: Arc<HttpConfig>, before: Vec<u8>) -> Wire {
+    pub(super) fn new(stream: Arc<ByteStream>, config: Arc<HttpConfig>, before: Vec<u8>) -> Wire {
         Wire {
             stream,
             config,
             gate: SendGate::default(),
             streams: AtomicUsize::new(0),
-            ways: Mutex::new(Ways {
+            ways: Mutex::new(WireState {
                 before,
                 received: FrameMeter::after_preface(),
                 sent: FrameMeter::default(),
-                floods: Floods::new(turn::recently()),
+                floods: FloodAllowances::new(turn::recent_time()),
                 flood: None,
                 in_header: false,
                 end: ReceivedEnd::Open,
@@ -91,7 +91,7 @@ impl Wire {
         }
     }
 
-    fn ways(&self) -> MutexGuard<'_, Ways> {
+    fn ways(&self) -> MutexGuard<'_, WireState> {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,14 +101,14 @@ impl Wire {
     }
 
     /// Returns whether a header block or a frame has begun and not ended.
-    pub(super) fn owes_rest(&self) -> bool {
+    pub(super) fn is_within_frame(&self) -> bool {
         let ways = self.ways();
         ways.in_header || ways.received.within_frame()
     }
 
     /// Lets the h2 crate see the end of the client's input. Returns true if that end has come and was held back until
     /// now.
-    pub(super) fn let_end_pass(&self) -> bool {
+    pub(super) fn release_end(&self) -> bool {
         let end = &mut self.ways().end;
         let ReceivedEnd::Held(error) = end else {
             return false;
@@ -118,7 +118,7 @@ impl Wire {
     }
 
     /// Returns the text of the connection's GOAWAY frames.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn goaway_text(&self) -> String {
         String::from_utf8_lossy(&self.ways().last_words).into_owned()
     }
 
@@ -146,55 +146,61 @@ impl Wire {
             Err(error) if error.kind() != io::ErrorKind::TimedOut => {
                 ways.broken = Some(Instant::now());
                 (ways.at, ways.pace) = (0, None);
-                buffers::give_bytes(std::mem::take(&mut ways.out));
+                buffers::return_bytes(std::mem::take(&mut ways.out));
                 Poll::Ready(Ok(()))
             }
             sent => Poll::Ready(sent),
         }
     }
 
-    fn poll_send_gathered(&self, ways: &mut Ways, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_send_gathered(
+        &self,
+        ways: &mut WireState,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         while ways.at < ways.out.len() {
             let parts = [IoSlice::new(&ways.out[ways.at..])];
             match self.stream.poll_send(cx, &parts, false) {
                 Poll::Ready(Ok(n)) => {
                     ways.at += n;
                     if let Some(pace) = &mut ways.pace
-                        && pace.took(n, self.config.min_rate)
+                        && pace.record_progress(n, self.config.min_rate)
                     {
                         return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                     }
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return self.poll_patience(ways, cx),
+                Poll::Pending => return self.poll_timeout(ways, cx),
             }
         }
         if !ways.out.is_empty() {
             ways.at = 0;
-            buffers::give_bytes(std::mem::take(&mut ways.out));
+            buffers::return_bytes(std::mem::take(&mut ways.out));
         }
         match self.stream.poll_flush(cx) {
             Poll::Ready(sent) => {
                 ways.pace = None;
                 Poll::Ready(sent)
             }
-            Poll::Pending => self.poll_patience(ways, cx),
+            Poll::Pending => self.poll_timeout(ways, cx),
         }
     }
 
-    fn poll_patience(&self, ways: &mut Ways, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let pace = ways.pace.get_or_insert_with(|| Box::new(Pace::new()));
+    fn poll_timeout(&self, ways: &mut WireState, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let pace = ways
+            .pace
+            .get_or_insert_with(|| Box::new(TransferPace::new()));
         // Every stream may hold a response that waits for this.
         let streams = self.streams.load(Ordering::Relaxed);
-        let held = ways.out.len() + streams.saturating_mul(memory::SPARSE);
+        let held = ways.out.len() + streams.saturating_mul(memory::PRESSURE_BUFFER_BYTES);
         ready!(pace.poll_wait_holding(held, self.config.send_timeout, cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Processes received bytes.
-    fn received(&self, ways: &mut Ways, bytes: &[u8]) {
-        let now = turn::recently();
-        let Ways {
+    fn received(&self, ways: &mut WireState, bytes: &[u8]) {
+        let now = turn::recent_time();
+        let WireState {
             received,
             floods,
             flood,
@@ -206,7 +212,7 @@ impl Wire {
                 if matches!(frame.kind, HEADERS | CONTINUATION) {
                     *in_header = frame.flags & END_HEADERS == 0;
                 }
-                if let Err(why) = floods.received(&frame, now) {
+                if let Err(why) = floods.check_received(&frame, now) {
                     flood.get_or_insert(why);
                 }
             }
@@ -216,9 +222,9 @@ impl Wire {
     }
 
     /// Processes bytes that the h2 crate has written.
-    fn written(&self, ways: &mut Ways, bytes: &[u8]) {
-        let now = turn::recently();
-        let Ways {
+    fn written(&self, ways: &mut WireState, bytes: &[u8]) {
+        let now = turn::recent_time();
+        let WireState {
             sent,
             floods,
             flood,
@@ -229,12 +235,12 @@ impl Wire {
         } = ways;
         sent.pass(bytes, |passed| match passed {
             FrameEvent::Data { stream, bytes } => {
-                floods.moved(bytes as u32);
-                self.gate.written(stream, bytes);
+                floods.add_body_bytes(bytes as u32);
+                self.gate.record_written(stream, bytes);
             }
             FrameEvent::Reset { stream, code } => {
                 self.gate.reset(stream);
-                if let Err(why) = floods.reset(code, now) {
+                if let Err(why) = floods.check_reset(code, now) {
                     flood.get_or_insert(why);
                 }
             }
@@ -315,7 +321,7 @@ impl AsyncWrite for WireEnd {
         let wire = &self.0;
         let full = {
             let ways = wire.ways();
-            ways.out.len() - ways.at >= GATHERED
+            ways.out.len() - ways.at >= MAX_COLLECTED_BYTES
         };
         if full {
             ready!(wire.poll_flush(cx))?;
@@ -351,7 +357,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::socket::Socket;
+    use crate::socket::StreamSocket;
 
     fn has_nothing_to_read(end: &mut WireEnd, cx: &mut Context<'_>) -> bool {
         let mut buffer = [0; 64];
@@ -360,10 +366,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_that_came_before_the_connection_broke_are_received() {
+    async fn wire_receives_frames_sent_before_the_connection_broke() {
         let (client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
-        let stream = Stream::new(Socket::new(OwnedFd::from(server)).unwrap());
+        let stream = ByteStream::new(StreamSocket::new(OwnedFd::from(server)).unwrap());
         let config = Arc::new(HttpConfig::for_tests());
         let wire = Arc::new(Wire::new(Arc::new(stream), config, Vec::new()));
         let mut end = WireEnd(wire.clone());
@@ -388,6 +394,6 @@ mod tests {
         assert_eq!(received, ping);
         let at_end = poll_fn(|cx| Poll::Ready(has_nothing_to_read(&mut end, cx))).await;
         assert!(at_end);
-        assert!(wire.let_end_pass(), "the end has come");
+        assert!(wire.release_end(), "the end has come");
     }
 }

@@ -17,27 +17,27 @@ use tokio::time::Instant;
 
 use super::super::config::HttpConfig;
 use super::super::deadline::Deadline;
-use super::super::handler::{ConnInfo, Handler, Notice};
-use super::super::lifecycle::Enrolled;
-use super::super::multiplexed::Resets;
-use super::handshake::{self, Progressing, Rest};
+use super::super::handler::{ConnectionInfo, ConnectionNotice, RequestHandler};
+use super::super::lifecycle::EnrolledConnection;
+use super::super::multiplexed::RemainingResets;
+use super::handshake::{self, HandshakeStatus, UnfinishedHandshake};
 use super::pipe::code;
-use super::request::{self, Arrived};
+use super::request::{self, IncomingRequest};
 use super::transport::{Http3Shared, Transport};
-use super::{Http3Error, STREAMS, longest_head};
-use crate::tls::quic::Witness;
+use super::{Http3Error, MAX_STREAMS, max_head_bytes};
+use crate::tls::quic::HandshakeWitness;
 use crate::turn;
 
 /// How long a client without a request in progress has to learn that the connection ends: a few round trips.
-pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection whose first packet has arrived.
-pub(crate) struct Arrival {
+pub(crate) struct IncomingConnection {
     pub(crate) connecting: quinn::Connecting,
-    pub(crate) witness: Witness,
+    pub(crate) witness: HandshakeWitness,
     pub(crate) config: Arc<HttpConfig>,
-    pub(crate) info: ConnInfo,
-    pub(crate) place: Enrolled,
+    pub(crate) info: ConnectionInfo,
+    pub(crate) place: EnrolledConnection,
     /// Its sender is dropped when the listener is closed.
     pub(crate) listener: watch::Receiver<()>,
     /// Counts as a handshake in progress until it is dropped.
@@ -46,18 +46,18 @@ pub(crate) struct Arrival {
 
 /// The state that a connection's requests share: the progress of the handshake, the allowance of cancelled requests and
 /// the number of requests in progress.
-pub(super) struct Common {
-    left: Mutex<Resets>,
-    pub(super) handshake: Progressing,
+pub(super) struct ConnectionState {
+    left: Mutex<RemainingResets>,
+    pub(super) handshake: HandshakeStatus,
     too_many: AtomicBool,
     pub(super) streams: AtomicUsize,
 }
 
-impl Common {
+impl ConnectionState {
     /// Records that the client has cancelled a request.
-    pub(super) fn cancelled(&self) {
+    pub(super) fn record_cancellation(&self) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        if !left.take(turn::recently()) {
+        if !left.take(turn::recent_time()) {
             self.too_many.store(true, Ordering::Relaxed);
         }
     }
@@ -80,12 +80,12 @@ struct Http3Connection<H> {
     handler: Arc<H>,
     quic: quinn::Connection,
     config: Arc<HttpConfig>,
-    info: ConnInfo,
-    place: Enrolled,
+    info: ConnectionInfo,
+    place: EnrolledConnection,
     shared: Arc<Http3Shared>,
-    common: Arc<Common>,
+    common: Arc<ConnectionState>,
     /// The rest of the handshake.
-    shaking: Option<Rest>,
+    shaking: Option<UnfinishedHandshake>,
     listener_gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     streams: JoinSet<()>,
     deadline: Deadline,
@@ -94,18 +94,18 @@ struct Http3Connection<H> {
     ending: bool,
 }
 
-type Resolver = RequestResolver<Transport, Bytes>;
-type Accepted = Result<Option<Resolver>, ConnectionError>;
+type Http3Resolver = RequestResolver<Transport, Bytes>;
+type AcceptedRequest = Result<Option<Http3Resolver>, ConnectionError>;
 
-enum Step {
-    Request(Box<Resolver>),
+enum Http3Step {
+    Request(Box<Http3Resolver>),
     GoAway,
     End,
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve<H: Handler>(handler: Arc<H>, arrival: Arrival) {
-    let Arrival {
+pub(crate) async fn serve<H: RequestHandler>(handler: Arc<H>, arrival: IncomingConnection) {
+    let IncomingConnection {
         connecting,
         witness,
         config,
@@ -116,31 +116,32 @@ pub(crate) async fn serve<H: Handler>(handler: Arc<H>, arrival: Arrival) {
     } = arrival;
     let life = place.life.clone();
     let mut deadline = Deadline::after(config.header_timeout);
-    let shaken = handshake::within(&mut deadline, &mut place, connecting, &witness).await;
+    let shaken = handshake::handshake_within(&mut deadline, &mut place, connecting, &witness).await;
     let shaken = match shaken {
         Ok(shaken) => shaken,
         Err(why) => {
             let conn = &info;
-            return handler.notice(&Notice::HandshakeFailed { conn, why: &why });
+            return handler.notice(&ConnectionNotice::HandshakeFailed { conn, why: &why });
         }
     };
-    let progress = Progressing::new(&shaken);
+    let progress = HandshakeStatus::new(&shaken);
     let (quic, unfinished) = shaken;
     let agreed = info.tls.insert(Arc::new(witness.agreed(&quic)));
-    handler.notice(&Notice::Handshake { agreed });
-    let shaking = unfinished.map(|end| Rest::new(end, config.header_timeout, handshake));
+    handler.notice(&ConnectionNotice::Handshake { agreed });
+    let shaking =
+        unfinished.map(|end| UnfinishedHandshake::new(end, config.header_timeout, handshake));
     let mut connection = Http3Connection {
         handler,
-        shared: Http3Shared::new(quic.clone(), longest_head(&config)),
+        shared: Http3Shared::new(quic.clone(), max_head_bytes(&config)),
         quic,
         deadline: Deadline::after(config.header_timeout),
         config,
         info,
         place,
         shaking,
-        common: Arc::new(Common {
+        common: Arc::new(ConnectionState {
             handshake: progress,
-            left: Mutex::new(Resets::new(turn::recently())),
+            left: Mutex::new(RemainingResets::new(turn::recent_time())),
             too_many: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
         }),
@@ -164,17 +165,17 @@ pub(crate) async fn serve<H: Handler>(handler: Arc<H>, arrival: Arrival) {
     tokio::task::yield_now().await;
 }
 
-impl<H: Handler> Http3Connection<H> {
+impl<H: RequestHandler> Http3Connection<H> {
     async fn run(&mut self) {
         let mut builder = h3::server::builder();
         builder
-            .max_field_section_size(longest_head(&self.config))
+            .max_field_section_size(max_head_bytes(&self.config))
             .send_grease(false);
         let begun = {
             let mut building = pin!(builder.build(Transport::new(self.shared.clone())));
             poll_fn(|cx| match building.as_mut().poll(cx) {
                 Poll::Ready(built) => Poll::Ready(built.ok()),
-                Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(None),
+                Poll::Pending if self.place.must_close(&mut self.deadline) => Poll::Ready(None),
                 Poll::Pending => self.deadline.poll(cx).map(|()| None),
             })
             .await
@@ -186,7 +187,7 @@ impl<H: Handler> Http3Connection<H> {
                 poll_fn(|cx| self.poll_step(accepting.as_mut(), cx)).await
             };
             match step {
-                Step::Request(resolver) => {
+                Http3Step::Request(resolver) => {
                     let mut resolver = Some(*resolver);
                     poll_fn(|cx| {
                         if let Some(resolver) = resolver.take() {
@@ -195,11 +196,13 @@ impl<H: Handler> Http3Connection<H> {
                         Poll::Ready(())
                     })
                     .await;
-                    turn::give_way().await;
+                    turn::yield_if_over().await;
                 }
                 // The first request that is not handled is the next one.
-                Step::GoAway => drop(tokio::time::timeout(FAREWELL, h3.shutdown(1)).await),
-                Step::End => break,
+                Http3Step::GoAway => {
+                    drop(tokio::time::timeout(CLOSE_TIMEOUT, h3.shutdown(1)).await)
+                }
+                Http3Step::End => break,
             }
         }
         // This notifies handlers that the client is gone, and requests that wait for the handshake.
@@ -210,9 +213,9 @@ impl<H: Handler> Http3Connection<H> {
 
     fn poll_step(
         &mut self,
-        accepting: Pin<&mut impl Future<Output = Accepted>>,
+        accepting: Pin<&mut impl Future<Output = AcceptedRequest>>,
         cx: &mut Context<'_>,
-    ) -> Poll<Step> {
+    ) -> Poll<Http3Step> {
         while let Poll::Ready(Some(_)) = self.streams.poll_join_next(cx) {}
         if let Some(shaking) = &mut self.shaking
             && let Poll::Ready(shaken) = shaking.poll(&self.quic, &self.common.handshake, cx)
@@ -221,14 +224,14 @@ impl<H: Handler> Http3Connection<H> {
             if let Err(why) = shaken {
                 let conn = &self.info;
                 self.handler
-                    .notice(&Notice::HandshakeFailed { conn, why: &why });
-                return Poll::Ready(Step::End);
+                    .notice(&ConnectionNotice::HandshakeFailed { conn, why: &why });
+                return Poll::Ready(Http3Step::End);
             }
         }
         if let Some(why) = self.flood() {
             self.notice(why, "");
             self.quic.close(code(Code::H3_EXCESSIVE_LOAD), b"");
-            return Poll::Ready(Step::End);
+            return Poll::Ready(Http3Step::End);
         }
         let most = self.config.keepalive_requests;
         let is_last = most > 0 && self.info.request >= most;
@@ -238,17 +241,17 @@ impl<H: Handler> Http3Connection<H> {
                 || self.listener_gone.as_mut().poll(cx).is_ready())
         {
             self.ending = true;
-            return Poll::Ready(Step::GoAway);
+            return Poll::Ready(Http3Step::GoAway);
         }
-        if self.streams.len() < STREAMS as usize
+        if self.streams.len() < MAX_STREAMS as usize
             && let Poll::Ready(accepted) = accepting.poll(cx)
         {
             return Poll::Ready(match accepted {
-                Ok(Some(resolver)) => Step::Request(Box::new(resolver)),
-                Ok(None) => Step::End,
+                Ok(Some(resolver)) => Http3Step::Request(Box::new(resolver)),
+                Ok(None) => Http3Step::End,
                 Err(error) => {
                     self.failed(&error);
-                    Step::End
+                    Http3Step::End
                 }
             });
         }
@@ -264,7 +267,7 @@ impl<H: Handler> Http3Connection<H> {
     }
 
     /// Starts handling a request immediately, and continues it as a task if it has to wait.
-    fn begin(&mut self, resolver: Resolver, cx: &mut Context<'_>) {
+    fn begin(&mut self, resolver: Http3Resolver, cx: &mut Context<'_>) {
         let Some(pipe) = self.shared.take_accepted() else {
             return;
         };
@@ -273,7 +276,7 @@ impl<H: Handler> Http3Connection<H> {
         self.info.request += 1;
         // The client's address may have changed.
         self.info.peer = Some(self.quic.remote_address());
-        let arrived = Arrived {
+        let arrived = IncomingRequest {
             handler: self.handler.clone(),
             config: self.config.clone(),
             life: self.place.life.clone(),
@@ -285,12 +288,12 @@ impl<H: Handler> Http3Connection<H> {
         if task.as_mut().poll(cx).is_pending() {
             // Any event that has woken the connection's task meanwhile reaches this one, because a new task is polled
             // once.
-            self.streams.spawn(turn::measured("a stream", task));
+            self.streams.spawn(turn::measure("a stream", task));
         }
     }
 
     /// Waits while no request is in progress, but only for the permitted time.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Http3Step> {
         if !self.streams.is_empty() {
             self.awaited = Http3Awaited::Busy;
             self.place.set_busy();
@@ -310,20 +313,20 @@ impl<H: Handler> Http3Connection<H> {
             }
             let wait = match awaited {
                 Http3Awaited::Idle => self.config.keepalive_timeout,
-                Http3Awaited::End => FAREWELL,
+                Http3Awaited::End => CLOSE_TIMEOUT,
                 _ => self.config.header_timeout,
             };
             self.deadline.set(now, wait);
         }
         if self.place.is_evicted() {
-            return Poll::Ready(Step::End);
+            return Poll::Ready(Http3Step::End);
         }
         ready!(self.deadline.poll(cx));
         Poll::Ready(match self.ending {
-            true => Step::End,
+            true => Http3Step::End,
             false => {
                 self.ending = true;
-                Step::GoAway
+                Http3Step::GoAway
             }
         })
     }
@@ -340,6 +343,6 @@ impl<H: Handler> Http3Connection<H> {
     fn notice(&self, why: Http3Error, detail: &str) {
         let conn = &self.info;
         self.handler
-            .notice(&Notice::Http3Ended { conn, why, detail });
+            .notice(&ConnectionNotice::Http3Ended { conn, why, detail });
     }
 }

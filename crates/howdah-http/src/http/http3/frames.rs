@@ -6,15 +6,15 @@ pub const DATA: u64 = 0;
 pub const HEADERS: u64 = 1;
 
 /// Frame types that belong to other streams or to HTTP/2 (§7.2.8, §11.2.1).
-const FORBIDDEN: [u64; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 13];
+const FORBIDDEN_FRAMES: [u64; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 13];
 
 /// The maximum number of consecutive frames without a byte of a body: clients send one or two of unknown types
 /// (§7.2.8).
-const MOST_EMPTY: u32 = 1000;
+const MAX_EMPTY_FRAMES: u32 = 1000;
 
 /// Frames that a stream must not carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameError {
+pub enum Http3FrameError {
     /// The frame is not allowed here.
     Unexpected,
     /// The announced length of a head exceeds the limit.
@@ -38,7 +38,7 @@ pub struct PassedFrame {
 
 /// Follows a stream from frame to frame.
 #[derive(Debug)]
-pub struct Frames {
+pub struct RequestFrameParser {
     /// The bytes of the frame's type and length received so far.
     begun: [u8; 16],
     length: usize,
@@ -51,10 +51,10 @@ pub struct Frames {
     longest_head: u64,
 }
 
-impl Frames {
+impl RequestFrameParser {
     /// Starts at the beginning of a stream. Heads may have at most this length.
-    pub fn new(longest_head: u64) -> Frames {
-        Frames {
+    pub fn new(longest_head: u64) -> RequestFrameParser {
+        RequestFrameParser {
             begun: [0; 16],
             length: 0,
             frame: None,
@@ -78,7 +78,7 @@ impl Frames {
     ///
     /// # Errors
     /// The frame that the stream must not carry.
-    pub fn pass(&mut self, bytes: &[u8], most: usize) -> Result<PassedFrame, FrameError> {
+    pub fn pass(&mut self, bytes: &[u8], most: usize) -> Result<PassedFrame, Http3FrameError> {
         let mut used = 0;
         let (kind, left) = loop {
             if let Some(frame) = self.frame {
@@ -117,39 +117,39 @@ impl Frames {
 
     /// Returns the type and length of the frame if both have been received.
     fn begun(&self) -> Option<(u64, u64)> {
-        let (kind, rest) = integer(&self.begun[..self.length])?;
-        let (length, _) = integer(rest)?;
+        let (kind, rest) = parse_varint(&self.begun[..self.length])?;
+        let (length, _) = parse_varint(rest)?;
         Some((kind, length))
     }
 
-    fn begin(&mut self, kind: u64, length: u64) -> Result<(), FrameError> {
+    fn begin(&mut self, kind: u64, length: u64) -> Result<(), Http3FrameError> {
         self.length = 0;
         self.frame = Some((kind, length));
         if kind == DATA && length > 0 {
             self.empty = 0;
         } else if self.heads > 0 && kind != HEADERS {
             self.empty += 1;
-            if self.empty > MOST_EMPTY {
-                return Err(FrameError::TooManyEmpty);
+            if self.empty > MAX_EMPTY_FRAMES {
+                return Err(Http3FrameError::TooManyEmpty);
             }
         }
         match (kind, self.heads) {
             (DATA, 1) | (HEADERS, 0 | 1) => {}
-            (DATA | HEADERS, _) => return Err(FrameError::Unexpected),
-            _ if FORBIDDEN.contains(&kind) => return Err(FrameError::Unexpected),
+            (DATA | HEADERS, _) => return Err(Http3FrameError::Unexpected),
+            _ if FORBIDDEN_FRAMES.contains(&kind) => return Err(Http3FrameError::Unexpected),
             // The h3 crate buffers a whole frame only before the end of the head.
             _ if self.heads > 0 => return Ok(()),
             _ => {}
         }
         if kind != DATA && length > self.longest_head {
-            return Err(FrameError::HeadTooLong);
+            return Err(Http3FrameError::HeadTooLong);
         }
         Ok(())
     }
 }
 
 /// Parses an integer of variable length (RFC 9000 §16), and returns it with the bytes that follow.
-fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
+fn parse_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let length = 1 << (bytes.first()? >> 6);
     let (own, rest) = bytes.split_at_checked(length)?;
     let first = u64::from(own[0] & 0x3f);
@@ -158,7 +158,7 @@ fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Writes the beginning of a DATA frame with this many bytes.
-pub fn data_frame(length: u32, out: &mut Vec<u8>) {
+pub fn write_data_frame_header(length: u32, out: &mut Vec<u8>) {
     out.push(DATA as u8);
     match length {
         0..0x40 => out.push(length as u8),
@@ -172,8 +172,8 @@ mod tests {
     use super::*;
 
     /// Returns the types and payload lengths of all frames, processed in pieces of `step` bytes.
-    fn all(bytes: &[u8], step: usize) -> Result<Vec<(u64, usize)>, FrameError> {
-        let mut frames = Frames::new(100);
+    fn all(bytes: &[u8], step: usize) -> Result<Vec<(u64, usize)>, Http3FrameError> {
+        let mut frames = RequestFrameParser::new(100);
         let mut found: Vec<(u64, usize)> = Vec::new();
         let (mut at, mut payload) = (0, 0);
         while at < bytes.len() {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_carry_nothing_are_few() {
+    fn empty_frames_are_limited() {
         let head = [HEADERS as u8, 0];
         for empty in [[DATA as u8, 0], [0x21, 0]] {
             let most = [&head[..], &empty.repeat(1000), &[DATA as u8, 1, 7]].concat();
@@ -197,17 +197,17 @@ mod tests {
             let again = [&most[..], &empty.repeat(1000)].concat();
             assert!(all(&again, 4096).is_ok());
             let more = [&again[..], &empty].concat();
-            assert_eq!(all(&more, 4096), Err(FrameError::TooManyEmpty));
+            assert_eq!(all(&more, 4096), Err(Http3FrameError::TooManyEmpty));
         }
     }
 
     #[test]
-    fn frames_end_where_they_say_however_they_come() {
+    fn frames_are_parsed_in_any_pieces() {
         let mut stream = vec![0x21, 1, b'x', HEADERS as u8, 3, 1, 2, 3];
-        data_frame(0, &mut stream);
-        data_frame(70, &mut stream);
+        write_data_frame_header(0, &mut stream);
+        write_data_frame_header(70, &mut stream);
         stream.extend([7; 70]);
-        data_frame(20_000, &mut stream);
+        write_data_frame_header(20_000, &mut stream);
         stream.extend([8; 20_000]);
         stream.extend([0x40, 0x21, 0x40, 2, 0, 0, HEADERS as u8, 0]);
         let expected = [
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_on_a_request_is_an_error() {
+    fn forbidden_frames_are_errors() {
         for stream in [
             &[0u8, 1][..],
             &[1, 0, 4, 0],
@@ -233,10 +233,14 @@ mod tests {
             &[1, 0, 1, 0, 0, 1],
             &[1, 0, 1, 0, 1, 0],
         ] {
-            assert_eq!(all(stream, 100), Err(FrameError::Unexpected), "{stream:?}");
+            assert_eq!(
+                all(stream, 100),
+                Err(Http3FrameError::Unexpected),
+                "{stream:?}"
+            );
         }
         for stream in [&[1u8, 0x40, 101][..], &[0x21, 0x80, 1, 0, 0]] {
-            assert_eq!(all(stream, 100), Err(FrameError::HeadTooLong));
+            assert_eq!(all(stream, 100), Err(Http3FrameError::HeadTooLong));
         }
         let mut after = vec![1, 0, 0x21, 0x40, 101];
         after.extend([0; 101]);
@@ -244,8 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_with_little_room_gets_no_more() {
-        let mut frames = Frames::new(100);
+    fn frame_payload_is_limited_by_the_readers_room() {
+        let mut frames = RequestFrameParser::new(100);
         let stream = [1, 0, 0, 5, 1, 2, 3, 4, 5];
         assert!(frames.pass(&stream, 9).unwrap().ends);
         let passed = frames.pass(&stream[2..], 3).unwrap();

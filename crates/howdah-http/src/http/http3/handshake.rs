@@ -15,21 +15,21 @@ use quinn::{Connection, ConnectionError, ZeroRttAccepted};
 use tokio::sync::watch;
 
 use super::super::deadline::Deadline;
-use super::super::handler::HandshakeFailed;
-use super::super::lifecycle::Enrolled;
-use crate::tls::quic::Witness;
+use super::super::handler::HandshakeFailure;
+use super::super::lifecycle::EnrolledConnection;
+use crate::tls::quic::HandshakeWitness;
 
 /// The header that tells a script that its request may be a replay.
-const EARLY_DATA: &str = "early-data";
+const EARLY_DATA_HEADER: &str = "early-data";
 
 /// A connection that can carry requests, and its handshake if that has not ended.
-pub(super) type Shaken = (Connection, Option<ZeroRttAccepted>);
+pub(super) type EarlyConnection = (Connection, Option<ZeroRttAccepted>);
 
 /// Drives the handshake until requests may arrive.
-async fn shake_hands(
+async fn accept_handshake(
     mut connecting: quinn::Connecting,
-    witness: &Witness,
-) -> Result<Shaken, ConnectionError> {
+    witness: &HandshakeWitness,
+) -> Result<EarlyConnection, ConnectionError> {
     connecting.handshake_data().await?;
     if !witness.may_be_early() {
         return Ok((connecting.await?, None));
@@ -40,36 +40,36 @@ async fn shake_hands(
     }
 }
 
-/// Runs [`shake_hands`] within the time that the server waits for a client.
-pub(super) async fn within(
+/// Runs [`accept_handshake`] within the time that the server waits for a client.
+pub(super) async fn handshake_within(
     deadline: &mut Deadline,
-    place: &mut Enrolled,
+    place: &mut EnrolledConnection,
     connecting: quinn::Connecting,
-    witness: &Witness,
-) -> Result<Shaken, HandshakeFailed> {
-    let mut shaking = std::pin::pin!(shake_hands(connecting, witness));
+    witness: &HandshakeWitness,
+) -> Result<EarlyConnection, HandshakeFailure> {
+    let mut shaking = std::pin::pin!(accept_handshake(connecting, witness));
     std::future::poll_fn(|cx| {
         place.set_task(cx.waker());
         if let Poll::Ready(shaken) = shaking.as_mut().poll(cx) {
             return Poll::Ready(shaken.map_err(|error| match error {
                 ConnectionError::TransportError(error) => {
-                    HandshakeFailed::Protocol(error.to_string())
+                    HandshakeFailure::Protocol(error.to_string())
                 }
-                _ => HandshakeFailed::ClientGone,
+                _ => HandshakeFailure::ClientGone,
             }));
         }
-        if place.is_to_close(deadline) {
-            return Poll::Ready(Err(HandshakeFailed::ClientGone));
+        if place.must_close(deadline) {
+            return Poll::Ready(Err(HandshakeFailure::ClientGone));
         }
         ready!(deadline.poll(cx));
-        Poll::Ready(Err(HandshakeFailed::TimedOut))
+        Poll::Ready(Err(HandshakeFailure::TimedOut))
     })
     .await
 }
 
 /// The progress of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum HandshakeProgress {
     Going,
     Finished,
     /// The connection has ended before the end of the handshake.
@@ -77,22 +77,22 @@ enum Progress {
 }
 
 /// The progress of a handshake, for requests that arrive before its end.
-pub(super) struct Progressing(watch::Sender<Progress>);
+pub(super) struct HandshakeStatus(watch::Sender<HandshakeProgress>);
 
-impl Progressing {
-    pub(super) fn new(shaken: &Shaken) -> Progressing {
-        Progressing(watch::Sender::new(match shaken.1 {
-            Some(_) => Progress::Going,
-            None => Progress::Finished,
+impl HandshakeStatus {
+    pub(super) fn new(shaken: &EarlyConnection) -> HandshakeStatus {
+        HandshakeStatus(watch::Sender::new(match shaken.1 {
+            Some(_) => HandshakeProgress::Going,
+            None => HandshakeProgress::Finished,
         }))
     }
 
     /// Records that the connection has ended, which ends all waiting.
     pub(super) fn ended(&self) {
         self.0.send_if_modified(|progress| {
-            let waited_for = *progress == Progress::Going;
+            let waited_for = *progress == HandshakeProgress::Going;
             if waited_for {
-                *progress = Progress::Failed;
+                *progress = HandshakeProgress::Failed;
             }
             waited_for
         });
@@ -102,31 +102,37 @@ impl Progressing {
     /// marked, any other one waits for the end of the handshake, because it must not be handled twice. Returns false if
     /// the handshake has failed.
     pub(super) async fn admit(&self, request: &mut Parts) -> bool {
-        if *self.0.borrow() == Progress::Finished {
+        if *self.0.borrow() == HandshakeProgress::Finished {
             return true;
         }
         if request.method.is_safe() {
             let yes = HeaderValue::from_static("1");
-            request.headers.insert(EARLY_DATA, yes);
+            request.headers.insert(EARLY_DATA_HEADER, yes);
             return true;
         }
         let mut progress = self.0.subscribe();
-        let ended = progress.wait_for(|progress| *progress != Progress::Going);
-        ended.await.is_ok_and(|ended| *ended == Progress::Finished)
+        let ended = progress.wait_for(|progress| *progress != HandshakeProgress::Going);
+        ended
+            .await
+            .is_ok_and(|ended| *ended == HandshakeProgress::Finished)
     }
 }
 
 /// The rest of a handshake once requests may arrive.
-pub(super) struct Rest {
+pub(super) struct UnfinishedHandshake {
     finished: ZeroRttAccepted,
     deadline: Deadline,
     /// Counts as a handshake in progress.
     _handshake: Arc<()>,
 }
 
-impl Rest {
-    pub(super) fn new(finished: ZeroRttAccepted, most: Duration, handshake: Arc<()>) -> Rest {
-        Rest {
+impl UnfinishedHandshake {
+    pub(super) fn new(
+        finished: ZeroRttAccepted,
+        most: Duration,
+        handshake: Arc<()>,
+    ) -> UnfinishedHandshake {
+        UnfinishedHandshake {
             finished,
             deadline: Deadline::after(most),
             _handshake: handshake,
@@ -137,18 +143,18 @@ impl Rest {
     pub(super) fn poll(
         &mut self,
         connection: &Connection,
-        progress: &Progressing,
+        progress: &HandshakeStatus,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), HandshakeFailed>> {
+    ) -> Poll<Result<(), HandshakeFailure>> {
         // The value of this future is meaningful only for clients.
         if Pin::new(&mut self.finished).poll(cx).is_ready() {
             if connection.close_reason().is_some() {
-                return Poll::Ready(Err(HandshakeFailed::ClientGone));
+                return Poll::Ready(Err(HandshakeFailure::ClientGone));
             }
-            progress.0.send_replace(Progress::Finished);
+            progress.0.send_replace(HandshakeProgress::Finished);
             return Poll::Ready(Ok(()));
         }
         ready!(self.deadline.poll(cx));
-        Poll::Ready(Err(HandshakeFailed::TimedOut))
+        Poll::Ready(Err(HandshakeFailure::TimedOut))
     }
 }

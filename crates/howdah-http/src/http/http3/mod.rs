@@ -9,9 +9,9 @@
 mod connection;
 pub mod frames;
 mod handshake;
-mod order;
 mod pipe;
 mod request;
+mod send_order;
 mod stream;
 mod transport;
 
@@ -19,17 +19,17 @@ use std::time::Duration;
 
 use strum::{Display, IntoStaticStr, VariantArray};
 
-pub(crate) use connection::{Arrival, serve};
+pub(crate) use connection::{IncomingConnection, serve};
 pub(super) use stream::Http3Stream;
 
 use super::config::HttpConfig;
 
 /// The maximum number of simultaneous streams of a connection, as for HTTP/2, and the window of each stream in bytes.
-const STREAMS: u32 = 128;
+const MAX_STREAMS: u32 = 128;
 const STREAM_WINDOW: u32 = 64 << 10;
 /// The maximum number of a client's streams that carry no requests: the control stream, two of QPACK, and a few unknown
 /// ones.
-const CONTROL_STREAMS: u32 = 8;
+const MAX_CONTROL_STREAMS: u32 = 8;
 /// The maximum number of bytes of a connection's responses that the client has not acknowledged.
 const SEND_WINDOW: u64 = 512 << 10;
 
@@ -56,7 +56,7 @@ impl Http3Error {
 
 /// Returns the maximum head length in the server's SETTINGS. Each field counts 32 bytes more there; a head that is too
 /// long is refused when it is converted.
-pub(crate) fn longest_head(config: &HttpConfig) -> u64 {
+pub(crate) fn max_head_bytes(config: &HttpConfig) -> u64 {
     let bytes = u64::try_from(config.max_header_bytes).unwrap_or(u64::MAX);
     bytes.saturating_mul(2)
 }
@@ -66,10 +66,10 @@ pub(crate) fn transport_config(config: &HttpConfig) -> quinn::TransportConfig {
     let mut transport = quinn::TransportConfig::default();
     let idle = config.keepalive_timeout.max(Duration::from_secs(1));
     transport
-        .max_concurrent_bidi_streams(STREAMS.into())
-        .max_concurrent_uni_streams(CONTROL_STREAMS.into())
+        .max_concurrent_bidi_streams(MAX_STREAMS.into())
+        .max_concurrent_uni_streams(MAX_CONTROL_STREAMS.into())
         .stream_receive_window(STREAM_WINDOW.into())
-        .receive_window((STREAMS * STREAM_WINDOW).into())
+        .receive_window((MAX_STREAMS * STREAM_WINDOW).into())
         .send_window(SEND_WINDOW)
         .datagram_receive_buffer_size(None)
         .max_idle_timeout(quinn::IdleTimeout::try_from(idle).ok());

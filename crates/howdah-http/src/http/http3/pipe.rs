@@ -14,50 +14,50 @@ use h3::error::Code;
 use h3::quic::WriteBuf;
 use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt};
 
-use super::frames::{DATA, FrameError, Frames, HEADERS};
-use super::order::SendOrder;
+use super::frames::{DATA, HEADERS, Http3FrameError, RequestFrameParser};
+use super::send_order::SendOrder;
 use crate::turn;
 
 /// The number of bytes read from a stream at once.
-const CHUNK: usize = 16 << 10;
+const READ_CHUNK_BYTES: usize = 16 << 10;
 
-type Stopped = dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync;
+type StoppedFuture = dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync;
 
 /// The shared stream; see the module.
-pub(super) struct Pipe {
+pub(super) struct QuicPipe {
     connection: Connection,
     /// Whether the client floods the connection; shared by all of its streams.
     flooded: Arc<AtomicBool>,
     pub(super) id: u64,
     /// Whether the stream was opened before the handshake ended, so its data may be a replay.
     pub(super) is_early: bool,
-    out: Mutex<Out>,
+    out: Mutex<PipeOutput>,
     input: Mutex<PipeInput>,
 }
 
-struct Out {
+struct PipeOutput {
     stream: SendStream,
     id: u64,
     urgency: u8,
     order: Arc<SendOrder>,
     /// Whether more urgent streams that waited have just been woken to try first.
-    let_pass: bool,
-    queue: VecDeque<Queued>,
+    has_yielded: bool,
+    queue: VecDeque<QueuedPiece>,
     /// Whether nothing more will be queued.
     ended: bool,
     /// Whether the end or a reset has been sent.
     closed: bool,
-    stopped: Option<Pin<Box<Stopped>>>,
+    stopped: Option<Pin<Box<StoppedFuture>>>,
 }
 
-enum Queued {
+enum QueuedPiece {
     Head(WriteBuf<Bytes>),
     Data(Bytes),
 }
 
 struct PipeInput {
     stream: RecvStream,
-    frames: Frames,
+    frames: RequestFrameParser,
     /// Bytes received and not passed on yet.
     chunk: Bytes,
     end: Option<InputEnd>,
@@ -81,7 +81,7 @@ fn gone() -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 
-impl Pipe {
+impl QuicPipe {
     pub(super) fn new(
         connection: Connection,
         send: SendStream,
@@ -89,19 +89,19 @@ impl Pipe {
         longest_head: u64,
         flooded: Arc<AtomicBool>,
         order: Arc<SendOrder>,
-    ) -> Pipe {
+    ) -> QuicPipe {
         let id = VarInt::from(send.id()).into_inner();
-        Pipe {
+        QuicPipe {
             flooded,
             connection,
             id,
             is_early: recv.is_0rtt(),
-            out: Mutex::new(Out {
+            out: Mutex::new(PipeOutput {
                 stream: send,
                 id,
                 urgency: 0,
                 order,
-                let_pass: false,
+                has_yielded: false,
                 queue: VecDeque::new(),
                 ended: false,
                 closed: false,
@@ -109,7 +109,7 @@ impl Pipe {
             }),
             input: Mutex::new(PipeInput {
                 stream: recv,
-                frames: Frames::new(longest_head),
+                frames: RequestFrameParser::new(longest_head),
                 chunk: Bytes::new(),
                 end: None,
                 head_too_long: false,
@@ -118,7 +118,7 @@ impl Pipe {
     }
 
     /// Locks the output. Only one task uses it at a time, so the lock is never contended.
-    fn out(&self) -> MutexGuard<'_, Out> {
+    fn out(&self) -> MutexGuard<'_, PipeOutput> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,13 +127,13 @@ impl Pipe {
     }
 
     /// Ends the connection of a client that sent a forbidden frame.
-    fn refuse(&self, why: FrameError) {
+    fn refuse(&self, why: Http3FrameError) {
         let code = code(match why {
-            FrameError::TooManyEmpty => {
+            Http3FrameError::TooManyEmpty => {
                 self.flooded.store(true, Ordering::Relaxed);
                 Code::H3_EXCESSIVE_LOAD
             }
-            FrameError::Unexpected | FrameError::HeadTooLong => Code::H3_FRAME_UNEXPECTED,
+            Http3FrameError::Unexpected | Http3FrameError::HeadTooLong => Code::H3_FRAME_UNEXPECTED,
         });
         self.connection.close(code, b"");
     }
@@ -158,8 +158,8 @@ impl Pipe {
                     }
                 }
                 Err(why) => {
-                    input.head_too_long = why == FrameError::HeadTooLong;
-                    if why != FrameError::HeadTooLong {
+                    input.head_too_long = why == Http3FrameError::HeadTooLong;
+                    if why != Http3FrameError::HeadTooLong {
                         self.refuse(why);
                     }
                     input.end = Some(InputEnd::Gone);
@@ -224,7 +224,7 @@ impl Pipe {
             if turn::is_over() {
                 // There may be many frames that carry no data.
                 if received == 0 {
-                    ready!(turn::poll_proceed(cx));
+                    ready!(turn::poll_turn(cx));
                 }
                 break;
             }
@@ -271,12 +271,12 @@ impl Pipe {
 
     /// Queues a head.
     pub(super) fn push_head(&self, head: WriteBuf<Bytes>) {
-        self.out().queue.push_back(Queued::Head(head));
+        self.out().queue.push_back(QueuedPiece::Head(head));
     }
 
     /// Queues a frame.
     pub(super) fn push_data(&self, data: Bytes) {
-        self.out().queue.push_back(Queued::Data(data));
+        self.out().queue.push_back(QueuedPiece::Data(data));
     }
 
     /// Sets the urgency. Data of urgent streams goes first (RFC 9218 §4.1); streams of the same urgency take turns.
@@ -361,20 +361,20 @@ impl Pipe {
     }
 }
 
-impl Out {
+impl PipeOutput {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.queue.is_empty() {
             return self.poll_queue(cx);
         }
-        if !std::mem::take(&mut self.let_pass) && self.order.wake_more_urgent(self.urgency) {
-            self.let_pass = true;
+        if !std::mem::take(&mut self.has_yielded) && self.order.wake_more_urgent(self.urgency) {
+            self.has_yielded = true;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let sent = self.poll_queue(cx);
         match &sent {
-            Poll::Pending => self.order.wait(cx, self.id, self.urgency),
-            Poll::Ready(_) => self.order.leave(self.id),
+            Poll::Pending => self.order.add(cx, self.id, self.urgency),
+            Poll::Ready(_) => self.order.remove(self.id),
         }
         sent
     }
@@ -385,8 +385,8 @@ impl Out {
         }
         while let Some(queued) = self.queue.front_mut() {
             let sent = match queued {
-                Queued::Head(head) => send(&mut self.stream, head, cx),
-                Queued::Data(data) => send(&mut self.stream, data, cx),
+                QueuedPiece::Head(head) => send(&mut self.stream, head, cx),
+                QueuedPiece::Data(data) => send(&mut self.stream, data, cx),
             };
             ready!(sent)?;
             self.queue.pop_front();
@@ -395,9 +395,9 @@ impl Out {
     }
 }
 
-impl Drop for Out {
+impl Drop for PipeOutput {
     fn drop(&mut self) {
-        self.order.leave(self.id);
+        self.order.remove(self.id);
     }
 }
 
@@ -418,7 +418,7 @@ fn send(
 impl PipeInput {
     /// Receives once; `None` is the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
-        let chunk = pin!(self.stream.read_chunk(CHUNK, true));
+        let chunk = pin!(self.stream.read_chunk(READ_CHUNK_BYTES, true));
         let chunk = ready!(chunk.poll(cx));
         match &chunk {
             Ok(Some(_)) => {}

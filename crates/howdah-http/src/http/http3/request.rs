@@ -12,31 +12,31 @@ use http::request::Parts;
 
 use super::super::channel::Channel;
 use super::super::config::HttpConfig;
-use super::super::handler::{ConnInfo, Handler, Notice};
-use super::super::io::Io;
-use super::super::lifecycle::Lifecycle;
-use super::super::message::Version;
-use super::super::multiplexed::exchange;
-use super::super::multiplexed::request::{RequestRefusal, convert};
-use super::super::multiplexed::{is_forbidden, urgency};
-use super::connection::Common;
-use super::pipe::Pipe;
-use super::stream::{Exchange, Http3Stream};
+use super::super::handler::{ConnectionInfo, ConnectionNotice, RequestHandler};
+use super::super::lifecycle::FrontThreadConnections;
+use super::super::message::HttpVersion;
+use super::super::multiplexed::request::{RequestRefusal, convert_request};
+use super::super::multiplexed::request_response;
+use super::super::multiplexed::{is_connection_field, urgency};
+use super::super::request_io::RequestIo;
+use super::connection::ConnectionState;
+use super::pipe::QuicPipe;
+use super::stream::{H3RequestStream, Http3Stream};
 use super::transport::Transport;
 
 /// The state of its connection that a request needs.
-pub(super) struct Arrived<H> {
+pub(super) struct IncomingRequest<H> {
     pub(super) handler: Arc<H>,
     pub(super) config: Arc<HttpConfig>,
-    pub(super) life: Arc<Lifecycle>,
-    pub(super) info: ConnInfo,
-    pub(super) common: Arc<Common>,
-    pub(super) pipe: Arc<Pipe>,
+    pub(super) life: Arc<FrontThreadConnections>,
+    pub(super) info: ConnectionInfo,
+    pub(super) common: Arc<ConnectionState>,
+    pub(super) pipe: Arc<QuicPipe>,
 }
 
 /// Serves a request to its end.
-pub(super) async fn serve<H: Handler>(
-    arrived: Arrived<H>,
+pub(super) async fn serve<H: RequestHandler>(
+    arrived: IncomingRequest<H>,
     resolver: RequestResolver<Transport, bytes::Bytes>,
 ) {
     let pipe = arrived.pipe.clone();
@@ -79,17 +79,17 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-impl<H: Handler> Arrived<H> {
-    async fn handle(self, request: Parts, exchange: Exchange, has_body: bool) {
+impl<H: RequestHandler> IncomingRequest<H> {
+    async fn handle(self, request: Parts, exchange: H3RequestStream, has_body: bool) {
         let limits = self.config.head_limits();
         let malformed = request.headers.iter().any(|(name, value)| match name {
             name if *name == TE => value != "trailers",
-            name => is_forbidden(name),
+            name => is_connection_field(name),
         });
         self.pipe.set_urgency(urgency(&request.headers));
         let converted = match malformed {
             true => Err(RequestRefusal::Malformed),
-            false => convert(&request, has_body, Version::Http3, &limits),
+            false => convert_request(&request, has_body, HttpVersion::Http3, &limits),
         };
         drop(request);
         if matches!(converted, Err(RequestRefusal::Malformed)) {
@@ -97,14 +97,22 @@ impl<H: Handler> Arrived<H> {
         }
         let stream = Http3Stream::new(self.pipe, exchange, self.common);
         let channel = Channel::Http3(Box::new(stream));
-        let io = Arc::new(Io::new(channel, self.config, self.life, None));
+        let io = Arc::new(RequestIo::new(channel, self.config, self.life, None));
         match converted {
             Ok((head, framing)) => {
                 io.life.requests.fetch_add(1, Ordering::Relaxed);
-                exchange::handle(self.handler, io, self.info, head, framing).await;
+                request_response::handle(self.handler, io, self.info, head, framing).await;
             }
             Err(RequestRefusal::Bad { why, line }) => {
-                exchange::refuse(self.handler, io, self.info, Version::Http3, why, line).await;
+                request_response::refuse(
+                    self.handler,
+                    io,
+                    self.info,
+                    HttpVersion::Http3,
+                    why,
+                    line,
+                )
+                .await;
             }
             Err(RequestRefusal::Malformed) => {}
         }
@@ -112,7 +120,7 @@ impl<H: Handler> Arrived<H> {
 
     fn notice_refused(&self, why: BadRequest) {
         self.life.refused.fetch_add(1, Ordering::Relaxed);
-        self.handler.notice(&Notice::Refused {
+        self.handler.notice(&ConnectionNotice::Refused {
             conn: &self.info,
             why,
             line: b"",
@@ -124,7 +132,7 @@ impl<H: Handler> Arrived<H> {
         self.pipe.reset(why);
         self.pipe.stop_receiving(why);
         if self.pipe.is_cancelled() {
-            self.common.cancelled();
+            self.common.record_cancellation();
         }
     }
 }

@@ -17,32 +17,36 @@ use h3::server::RequestStream;
 use http::Response;
 use tokio::time::Instant;
 
-use super::super::lifecycle::Lifecycle;
-use super::super::multiplexed::FULL_SHARES;
-use super::connection::{Common, FAREWELL};
-use super::frames::data_frame;
-use super::pipe::Pipe;
+use super::super::lifecycle::FrontThreadConnections;
+use super::super::multiplexed::STREAMS_WITH_FULL_SHARE;
+use super::connection::{CLOSE_TIMEOUT, ConnectionState};
+use super::frames::write_data_frame_header;
+use super::pipe::QuicPipe;
 use super::transport::RequestPipe;
 use crate::{memory, turn};
 
 /// The maximum number of bytes sent at once, so streams take turns. The part that the client does not take is buffered.
-const PIECE: usize = 16 << 10;
+const MAX_PIECE_BYTES: usize = 16 << 10;
 /// How many times the send timeout a client may take to acknowledge a whole response.
-const PATIENCE: u32 = 10;
+const MAX_DELIVERY_TIMEOUTS: u32 = 10;
 
 /// The h3 crate's side of a request.
-pub(super) type Exchange = RequestStream<RequestPipe, Bytes>;
+pub(super) type H3RequestStream = RequestStream<RequestPipe, Bytes>;
 
 /// A client's stream. At most one task waits for it.
 pub(in crate::http) struct Http3Stream {
-    pipe: Arc<Pipe>,
+    pipe: Arc<QuicPipe>,
     /// Encodes heads; used only by the stream's own task.
-    exchange: Mutex<Exchange>,
-    common: Arc<Common>,
+    exchange: Mutex<H3RequestStream>,
+    common: Arc<ConnectionState>,
 }
 
 impl Http3Stream {
-    pub(super) fn new(pipe: Arc<Pipe>, exchange: Exchange, common: Arc<Common>) -> Http3Stream {
+    pub(super) fn new(
+        pipe: Arc<QuicPipe>,
+        exchange: H3RequestStream,
+        common: Arc<ConnectionState>,
+    ) -> Http3Stream {
         common.streams.fetch_add(1, Ordering::Relaxed);
         Http3Stream {
             pipe,
@@ -123,7 +127,7 @@ impl Http3Stream {
     ) -> Poll<io::Result<usize>> {
         ready!(turn::poll_operation(cx));
         ready!(self.pipe.poll_send(cx))?;
-        let room = memory::allowance(PIECE).min(length);
+        let room = memory::allowance(MAX_PIECE_BYTES).min(length);
         let mut data = Vec::new();
         take(room, &mut data)?;
         if data.is_empty() {
@@ -131,7 +135,7 @@ impl Http3Stream {
         }
         let n = data.len();
         let mut head = Vec::with_capacity(5);
-        data_frame(n as u32, &mut head);
+        write_data_frame_header(n as u32, &mut head);
         self.pipe.push_data(Bytes::from(head));
         self.pipe.push_data(Bytes::from(data));
         match self.pipe.poll_send(cx) {
@@ -152,7 +156,7 @@ impl Http3Stream {
 
     /// Returns the part of `bytes` that this stream may hold.
     pub(in crate::http) fn share(&self, bytes: usize) -> usize {
-        bytes / (1 + self.streams() / FULL_SHARES)
+        bytes / (1 + self.streams() / STREAMS_WITH_FULL_SHARE)
     }
 
     /// Returns how many streams the connection has, including this one.
@@ -171,13 +175,17 @@ impl Http3Stream {
 
     /// Waits until the client has the whole response, because the connection may close when its last stream has ended.
     /// The client must acknowledge some of it in each `patience`, or in each second once the server stops.
-    pub(in crate::http) async fn delivered(&self, patience: Duration, life: &Lifecycle) {
+    pub(in crate::http) async fn wait_until_delivered(
+        &self,
+        patience: Duration,
+        life: &FrontThreadConnections,
+    ) {
         let mut acknowledged = self.pipe.acknowledged();
         let begun = Instant::now();
         let mut since = begun;
         loop {
             let stopped = poll_fn(|cx| self.pipe.poll_stopped(cx));
-            if tokio::time::timeout(FAREWELL.min(patience), stopped)
+            if tokio::time::timeout(CLOSE_TIMEOUT.min(patience), stopped)
                 .await
                 .is_ok()
             {
@@ -185,14 +193,14 @@ impl Http3Stream {
             }
             let now = Instant::now();
             let allowed = match life.is_draining() {
-                true => FAREWELL,
+                true => CLOSE_TIMEOUT,
                 false => patience,
             };
             let before = std::mem::replace(&mut acknowledged, self.pipe.acknowledged());
             if acknowledged != before {
                 since = now;
             }
-            if now - since >= allowed || now - begun >= patience * PATIENCE {
+            if now - since >= allowed || now - begun >= patience * MAX_DELIVERY_TIMEOUTS {
                 return;
             }
         }
@@ -207,7 +215,7 @@ impl Drop for Http3Stream {
         }
         self.pipe.stop_receiving(Code::H3_NO_ERROR);
         if self.pipe.is_cancelled() {
-            self.common.cancelled();
+            self.common.record_cancellation();
         }
     }
 }

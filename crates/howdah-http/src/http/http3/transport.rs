@@ -1,4 +1,4 @@
-//! Adapts quinn's connection to the h3 crate. Requests' streams go through their [`Pipe`]. Of streams that carry no
+//! Adapts quinn's connection to the h3 crate. Requests' streams go through their [`QuicPipe`]. Of streams that carry no
 //! requests only a limited number of bytes is read, as many as they can need.
 
 use std::future::Future;
@@ -12,19 +12,19 @@ use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 use quinn::{Connection, ConnectionError, ReadError, WriteError};
 
-use super::order::SendOrder;
-use super::pipe::{Pipe, code};
+use super::pipe::{QuicPipe, code};
+use super::send_order::SendOrder;
 
 /// The maximum number of bytes that a client may send on all streams that carry no requests: settings, and priorities
 /// for the whole life of the connection.
-const MOST_CONTROL: usize = 1 << 20;
+const MAX_CONTROL_BYTES: usize = 1 << 20;
 
 /// The state that the h3 crate does not expose to its caller.
 pub(super) struct Http3Shared {
     connection: Connection,
     longest_head: u64,
     /// The stream that was accepted last.
-    accepted: Mutex<Option<Arc<Pipe>>>,
+    accepted: Mutex<Option<Arc<QuicPipe>>>,
     control: AtomicUsize,
     /// Whether the client floods the connection; shared with its streams.
     flooded: Arc<AtomicBool>,
@@ -44,7 +44,7 @@ impl Http3Shared {
     }
 
     /// Takes the stream that the h3 crate has just accepted.
-    pub(super) fn take_accepted(&self) -> Option<Arc<Pipe>> {
+    pub(super) fn take_accepted(&self) -> Option<Arc<QuicPipe>> {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         accepted.take()
     }
@@ -55,9 +55,9 @@ impl Http3Shared {
     }
 
     /// Counts bytes of a stream that carries no requests.
-    fn received_control(&self, bytes: usize) {
+    fn count_control_bytes(&self, bytes: usize) {
         let before = self.control.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > MOST_CONTROL {
+        if before + bytes > MAX_CONTROL_BYTES {
             self.flooded.store(true, Ordering::Relaxed);
             self.connection.close(code(Code::H3_EXCESSIVE_LOAD), b"");
         }
@@ -65,14 +65,14 @@ impl Http3Shared {
 }
 
 /// A future that waits for a stream. It is kept between two polls, because dropping it would lose the wake-up.
-type Waiting<T> = Option<Pin<Box<dyn Future<Output = Result<T, ConnectionError>> + Send>>>;
+type PendingStream<T> = Option<Pin<Box<dyn Future<Output = Result<T, ConnectionError>> + Send>>>;
 
 /// A connection for the h3 crate.
 pub(super) struct Transport {
     shared: Arc<Http3Shared>,
-    requests: Waiting<(quinn::SendStream, quinn::RecvStream)>,
-    controls: Waiting<quinn::RecvStream>,
-    opened: Waiting<quinn::SendStream>,
+    requests: PendingStream<(quinn::SendStream, quinn::RecvStream)>,
+    controls: PendingStream<quinn::RecvStream>,
+    opened: PendingStream<quinn::SendStream>,
 }
 
 impl Transport {
@@ -87,8 +87,8 @@ impl Transport {
 }
 
 /// Polls the waiting future, or the one that `begin` creates if there is none.
-fn poll_waiting<T, F>(
-    waiting: &mut Waiting<T>,
+fn poll_pending_stream<T, F>(
+    waiting: &mut PendingStream<T>,
     begin: impl FnOnce() -> F,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T, ConnectionError>>
@@ -102,7 +102,7 @@ where
 }
 
 /// A request's stream.
-pub(super) struct RequestPipe(Arc<Pipe>);
+pub(super) struct RequestPipe(Arc<QuicPipe>);
 
 /// An outgoing stream that carries no requests.
 pub(super) struct ControlOut {
@@ -126,7 +126,7 @@ fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
     }
 }
 
-fn lost(error: ConnectionError) -> StreamErrorIncoming {
+fn lost_connection_error(error: ConnectionError) -> StreamErrorIncoming {
     StreamErrorIncoming::ConnectionErrorIncoming {
         connection_error: connection_error(error),
     }
@@ -134,7 +134,7 @@ fn lost(error: ConnectionError) -> StreamErrorIncoming {
 
 fn read_error(error: ReadError) -> StreamErrorIncoming {
     match error {
-        ReadError::ConnectionLost(error) => lost(error),
+        ReadError::ConnectionLost(error) => lost_connection_error(error),
         ReadError::Reset(code) => StreamErrorIncoming::StreamTerminated {
             error_code: code.into_inner(),
         },
@@ -144,7 +144,7 @@ fn read_error(error: ReadError) -> StreamErrorIncoming {
 
 fn write_error(error: WriteError) -> StreamErrorIncoming {
     match error {
-        WriteError::ConnectionLost(error) => lost(error),
+        WriteError::ConnectionLost(error) => lost_connection_error(error),
         WriteError::Stopped(code) => StreamErrorIncoming::StreamTerminated {
             error_code: code.into_inner(),
         },
@@ -169,7 +169,7 @@ impl quic::Connection<Bytes> for Transport {
     ) -> Poll<Result<ControlIn, ConnectionErrorIncoming>> {
         let quic = self.shared.connection.clone();
         let accept = || async move { quic.accept_uni().await };
-        let accepted = ready!(poll_waiting(&mut self.controls, accept, cx));
+        let accepted = ready!(poll_pending_stream(&mut self.controls, accept, cx));
         Poll::Ready(match accepted {
             Ok(stream) => Ok(ControlIn {
                 stream,
@@ -185,14 +185,14 @@ impl quic::Connection<Bytes> for Transport {
     ) -> Poll<Result<RequestPipe, ConnectionErrorIncoming>> {
         let quic = self.shared.connection.clone();
         let accept = || async move { quic.accept_bi().await };
-        let accepted = ready!(poll_waiting(&mut self.requests, accept, cx));
+        let accepted = ready!(poll_pending_stream(&mut self.requests, accept, cx));
         let (send, recv) = match accepted {
             Ok(stream) => stream,
             Err(error) => return Poll::Ready(Err(connection_error(error))),
         };
         let shared = &self.shared;
         let connection = shared.connection.clone();
-        let pipe = Arc::new(Pipe::new(
+        let pipe = Arc::new(QuicPipe::new(
             connection,
             send,
             recv,
@@ -234,13 +234,13 @@ impl quic::OpenStreams<Bytes> for Transport {
     ) -> Poll<Result<ControlOut, StreamErrorIncoming>> {
         let quic = self.shared.connection.clone();
         let open = || async move { quic.open_uni().await };
-        let opened = ready!(poll_waiting(&mut self.opened, open, cx));
+        let opened = ready!(poll_pending_stream(&mut self.opened, open, cx));
         Poll::Ready(match opened {
             Ok(stream) => Ok(ControlOut {
                 stream,
                 queued: None,
             }),
-            Err(error) => Err(lost(error)),
+            Err(error) => Err(lost_connection_error(error)),
         })
     }
 
@@ -335,7 +335,7 @@ impl quic::RecvStream for ControlIn {
         let chunk = ready!(pin!(self.stream.read_chunk(usize::MAX, true)).poll(cx));
         let bytes = chunk.map_err(read_error)?.map(|chunk| chunk.bytes);
         self.shared
-            .received_control(bytes.as_ref().map_or(0, Bytes::len));
+            .count_control_bytes(bytes.as_ref().map_or(0, Bytes::len));
         Poll::Ready(Ok(bytes))
     }
 

@@ -4,14 +4,14 @@
 //! nothing.
 
 mod allowance;
-pub(super) mod exchange;
 mod priority;
 pub mod request;
+pub(super) mod request_response;
 mod response;
 
-pub(super) use allowance::{Allowance, Left, RESETS, Resets};
+pub(super) use allowance::{Allowance, RESETS, RemainingAllowance, RemainingResets};
 pub(super) use priority::urgency;
-pub(super) use response::{complete, is_forbidden, response};
+pub(super) use response::{add_server_fields, is_connection_field, response_head};
 
 /// The number of streams of a connection of which each may hold as much memory as an HTTP/1.1 connection.
-pub(super) const FULL_SHARES: usize = 8;
+pub(super) const STREAMS_WITH_FULL_SHARE: usize = 8;

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priorities_are_read_as_far_as_they_are_known() {
+    fn urgency_is_parsed_from_priority() {
         for (text, of) in [
             ("u=0", 0),
             ("u=5, i", 5),

@@ -6,9 +6,9 @@
 //! case, connection-specific fields, `te` other than `trailers`, pseudo-fields that are missing, unknown, late or
 //! repeated, and characters that are not allowed in a target, name or value.
 
-use howdah_http1::framing::{BodyKind, Framing};
+use howdah_http1::framing::{BodyKind, RequestFraming};
 use howdah_http1::head::{self, HeadLimits};
-use howdah_http1::message::{RequestHead, Version};
+use howdah_http1::message::{HttpVersion, RequestHead};
 use howdah_http1::refusal::BadRequest;
 use http::header::{COOKIE, EXPECT, HOST};
 use http::request::Parts;
@@ -35,12 +35,12 @@ pub enum RequestRefusal {
 ///
 /// # Errors
 /// Why the request is refused.
-pub fn convert(
+pub fn convert_request(
     request: &Parts,
     has_body: bool,
-    version: Version,
+    version: HttpVersion,
     limits: &HeadLimits,
-) -> Result<(RequestHead, Framing), RequestRefusal> {
+) -> Result<(RequestHead, RequestFraming), RequestRefusal> {
     let mut text = buffers::take_bytes();
     let line_end = write_line(request, &mut text)?;
     let converted = match write_fields(request, &mut text) {
@@ -49,7 +49,7 @@ pub fn convert(
     };
     let (head, mut framing) = converted.map_err(|(why, text)| {
         let line = [&text[..line_end], version.as_str().as_bytes()].concat();
-        buffers::give_bytes(text);
+        buffers::return_bytes(text);
         RequestRefusal::Bad { why, line }
     })?;
     if has_body && framing.body == BodyKind::None && head.header(b"content-length").is_none() {
@@ -123,9 +123,9 @@ fn write_fields(request: &Parts, text: &mut Vec<u8>) -> Result<(), BadRequest> {
 
 fn parse(
     text: Vec<u8>,
-    version: Version,
+    version: HttpVersion,
     limits: &HeadLimits,
-) -> Result<(RequestHead, Framing), (BadRequest, Vec<u8>)> {
+) -> Result<(RequestHead, RequestFraming), (BadRequest, Vec<u8>)> {
     let mut fields = buffers::take_fields();
     let why = match head::parse(&text, limits, &mut fields) {
         Ok(Some(parsed)) if parsed.len == text.len() => {
@@ -135,7 +135,7 @@ fn parse(
         Ok(_) => BadRequest::BareLf,
         Err(why) => why,
     };
-    buffers::give_fields(fields);
+    buffers::return_fields(fields);
     Err((why, text))
 }
 
@@ -161,7 +161,13 @@ mod tests {
     }
 
     fn of(uri: &str, fields: &[(&str, &str)]) -> Result<RequestHead, RequestRefusal> {
-        convert(&request("GET", uri, fields), false, Version::Http2, &LIMITS).map(|(head, _)| head)
+        convert_request(
+            &request("GET", uri, fields),
+            false,
+            HttpVersion::Http2,
+            &LIMITS,
+        )
+        .map(|(head, _)| head)
     }
 
     fn refused(uri: &str, fields: &[(&str, &str)], why: BadRequest) {
@@ -172,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_stays_as_it_was_sent_and_the_authority_is_the_host() {
+    fn target_is_unchanged_and_authority_becomes_host() {
         let head = of("https://a.example:8443/%61/b%2Fc?x=%20&y", &[("x-a", "1")]).unwrap();
         assert_eq!(head.method(), b"GET");
         assert_eq!(head.target(), b"/%61/b%2Fc?x=%20&y");
@@ -192,7 +198,7 @@ mod tests {
         let mut uri = std::mem::take(&mut parts.uri).into_parts();
         uri.path_and_query = Some(PathAndQuery::from_maybe_shared(Bytes::from("#d")).unwrap());
         parts.uri = http::Uri::from_parts(uri).unwrap();
-        let alone = convert(&parts, false, Version::Http2, &LIMITS);
+        let alone = convert_request(&parts, false, HttpVersion::Http2, &LIMITS);
         assert_eq!(alone.err(), Some(RequestRefusal::Malformed));
     }
 
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_come_in_pieces_and_go_on_in_one() {
+    fn cookies_are_joined() {
         let fields = [("cookie", "a=1"), ("x", "1"), ("cookie", "b=2"), ("x", "2")];
         let head = of("http://a/", &fields).unwrap();
         let cookies: Vec<_> = head.header_all(b"cookie").collect();
@@ -219,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_http1_refuses_is_refused_with_its_name() {
+    fn http1_refusals_apply_under_the_same_names() {
         refused("http://a/", &[("x", " 1")], BadRequest::BadHeaderValue);
         refused("http://a/", &[("x", "1\t")], BadRequest::BadHeaderValue);
         let long = "x".repeat(40 << 10);
@@ -234,7 +240,7 @@ mod tests {
             ("TRACE", "http://a:80/", BadRequest::TraceRefused),
         ] {
             let parts = request(method, uri, &[("host", "a:80")]);
-            match convert(&parts, false, Version::Http2, &LIMITS) {
+            match convert_request(&parts, false, HttpVersion::Http2, &LIMITS) {
                 Err(RequestRefusal::Bad { why: is, .. }) => assert_eq!(is, why),
                 other => panic!("{other:?}"),
             }
@@ -245,7 +251,8 @@ mod tests {
     fn a_body_has_the_length_that_was_announced_or_none() {
         let body = |fields: &[(&str, &str)], has_body| {
             let parts = request("POST", "http://a/", fields);
-            convert(&parts, has_body, Version::Http2, &LIMITS).map(|(_, framing)| framing)
+            convert_request(&parts, has_body, HttpVersion::Http2, &LIMITS)
+                .map(|(_, framing)| framing)
         };
         assert_eq!(body(&[], false).unwrap().body, BodyKind::None);
         let unknown = body(&[("expect", "100-continue")], true).unwrap();

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use super::super::date;
 
 /// Creates a head with this status and the fields of `lines`, serialised as `Name: value\r\n` each.
-pub(in crate::http) fn response(status: u16, lines: &[u8]) -> Response<()> {
+pub(in crate::http) fn response_head(status: u16, lines: &[u8]) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
     let fields = response.headers_mut();
@@ -22,7 +22,7 @@ pub(in crate::http) fn response(status: u16, lines: &[u8]) -> Response<()> {
         if let (Ok(name), Ok(value)) = (
             HeaderName::from_bytes(&line[..colon]),
             HeaderValue::from_bytes(line[colon + 1..].trim_ascii()),
-        ) && !is_forbidden(&name)
+        ) && !is_connection_field(&name)
         {
             fields.append(name, value);
         }
@@ -31,7 +31,7 @@ pub(in crate::http) fn response(status: u16, lines: &[u8]) -> Response<()> {
 }
 
 /// Adds the server's own fields, which every response has, and the length.
-pub(in crate::http) fn complete(response: &mut Response<()>, length: Option<u64>) {
+pub(in crate::http) fn add_server_fields(response: &mut Response<()>, length: Option<u64>) {
     let fields = response.headers_mut();
     fields.insert(SERVER, HeaderValue::from_static("Howdah"));
     if let Ok(date) = HeaderValue::from_bytes(&date::now()) {
@@ -43,7 +43,7 @@ pub(in crate::http) fn complete(response: &mut Response<()>, length: Option<u64>
 }
 
 /// Returns whether a field belongs to an HTTP/1.1 connection.
-pub(in crate::http) fn is_forbidden(name: &HeaderName) -> bool {
+pub(in crate::http) fn is_connection_field(name: &HeaderName) -> bool {
     *name == CONNECTION
         || *name == TRANSFER_ENCODING
         || *name == UPGRADE
@@ -56,10 +56,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_keep_their_order_and_lose_what_belongs_to_a_connection() {
+    fn response_fields_keep_their_order_without_connection_fields() {
         let lines = b"X-A: 1\r\nSet-Cookie: a=1\r\nConnection: close\r\nKeep-Alive: 5\r\n\
             Upgrade: h2c\r\nTransfer-Encoding: chunked\r\nSet-Cookie: b=\xe9\r\nX-Empty: \r\n";
-        let response = response(201, lines);
+        let response = response_head(201, lines);
         assert_eq!(response.status(), 201);
         let fields: Vec<(&str, &[u8])> = response
             .headers()

@@ -24,7 +24,7 @@ async fn bodies_end_where_they_say_and_the_next_request_begins_there() {
     ] {
         let expect = ok(body) + &ok("hello") + "[open]";
         assert_eq!(ask(wire.clone() + NEXT).await, expect, "{wire}");
-        let mut client = Client::new();
+        let mut client = TestClient::new();
         for byte in wire.as_bytes().chunks(1) {
             client.send(byte).await;
             tokio::task::yield_now().await;
@@ -41,10 +41,10 @@ async fn large_bodies_arrive_whole() {
         post("/echo", &body),
         format!("{CHUNKED}{n:x}\r\n{body}\r\n0\r\n\r\n"),
     ] {
-        let mut client = Client::new();
+        let mut client = TestClient::new();
         let (mut reader, mut writer) = client.stream.split();
         let sending = async { writer.write_all(wire.as_bytes()).await.unwrap() };
-        let mut got = vec![0; ok(&body).len() + OWN_FIELDS];
+        let mut got = vec![0; ok(&body).len() + SERVER_HEADER_BYTES];
         let receiving = async { reader.read_exact(&mut got).await.unwrap() };
         within(Duration::from_secs(5), async {
             tokio::join!(sending, receiving)
@@ -105,7 +105,7 @@ async fn continue_is_sent_when_the_body_is_asked_for() {
             "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n"
         )
     };
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     let interim = client.ask(head("/echo")).await;
     assert_eq!(interim, "HTTP/1.1 100 Continue\r\n\r\n[open]");
     assert_eq!(client.ask("abc").await, ok("abc") + "[open]");
@@ -127,7 +127,7 @@ async fn continue_is_sent_when_the_body_is_asked_for() {
 async fn a_small_body_nobody_read_is_dropped_and_the_connection_lives() {
     let expect = ok("ignored") + &ok("hello") + "[open]";
     assert_eq!(ask(post("/ignore", "abc") + NEXT).await, expect);
-    let mut late = Client::new();
+    let mut late = TestClient::new();
     late.send("POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
         .await;
     assert_eq!(
@@ -146,7 +146,7 @@ async fn a_small_body_nobody_read_is_dropped_and_the_connection_lives() {
 #[tokio::test(start_paused = true)]
 async fn a_large_body_nobody_read_ends_the_connection_but_the_answer_arrives() {
     let wire = post("/ignore", &"x".repeat(2 << 20));
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     let (mut reader, mut writer) = client.stream.split();
     // The client can write all of it, because the connection is not reset meanwhile.
     let sending = async { writer.write_all(wire.as_bytes()).await.unwrap() };
@@ -164,7 +164,7 @@ async fn a_large_body_nobody_read_ends_the_connection_but_the_answer_arrives() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_can_be_answered_while_it_comes() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client.send(CHUNKED.replace("/echo", "/duplex")).await;
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(
@@ -183,7 +183,7 @@ async fn a_body_cut_short_is_the_clients_end() {
         format!("{CHUNKED}5\r\nabc"),
         format!("{CHUNKED}3\r\nabc\r\n"),
     ] {
-        let mut client = Client::new();
+        let mut client = TestClient::new();
         client.send(wire).await;
         client.stream.shutdown().await.unwrap();
         client.until_seen("body: ClientGone").await;

@@ -8,7 +8,7 @@ const HOST: &str = "Host: a\r\n\r\n";
 /// Checks that `bytes` are refused: the name of the refusal, a response that contains it, and a closed connection.
 async fn refused(bytes: impl AsRef<[u8]>, status: u16, name: &str) {
     let bytes = bytes.as_ref();
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     let reply = client.ask(bytes).await;
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
     assert!(
@@ -294,7 +294,7 @@ async fn a_head_has_limits() {
 async fn a_head_may_come_in_any_pieces() {
     let wire = "\r\nPOST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
     for step in [1, 2, 5, 17] {
-        let mut client = Client::new();
+        let mut client = TestClient::new();
         for piece in wire.as_bytes().chunks(step) {
             client.send(piece).await;
             for _ in 0..3 {
@@ -348,12 +348,12 @@ async fn what_follows_a_refused_request_is_never_answered() {
     }
 }
 
-fn behind_proxy() -> Client {
+fn behind_proxy() -> TestClient {
     let trusted = TrustedPeers {
         unix: true,
         ..TrustedPeers::default()
     };
-    Client::with(HttpConfig::for_tests(), Some(trusted))
+    TestClient::with(HttpConfig::for_tests(), Some(trusted))
 }
 
 #[tokio::test(start_paused = true)]
@@ -431,7 +431,7 @@ async fn a_bad_proxy_header_gets_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_not_trusted_cannot_name_itself() {
-    let mut client = Client::with(HttpConfig::for_tests(), Some(TrustedPeers::default()));
+    let mut client = TestClient::with(HttpConfig::for_tests(), Some(TrustedPeers::default()));
     let reply = client.ask("PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\n").await;
     assert!(reply.contains("Howdah-Error: BadRequestLine"), "{reply}");
 }

@@ -9,10 +9,10 @@ use http::{HeaderMap, Request, Response};
 use super::*;
 
 /// A client's end of an HTTP/2 connection.
-pub(super) struct Http2 {
+pub(super) struct Http2Client {
     send: SendRequest<Bytes>,
-    pub(super) script: Arc<Script>,
-    life: Arc<Lifecycle>,
+    pub(super) script: Arc<TestHandler>,
+    life: Arc<FrontThreadConnections>,
     /// Ends with the connection.
     client: JoinHandle<Result<(), h2::Error>>,
     server: JoinHandle<()>,
@@ -20,28 +20,28 @@ pub(super) struct Http2 {
 
 /// The response to a request.
 #[derive(Debug, PartialEq, Eq)]
-struct Answer {
+struct Http2Response {
     status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
-pub(super) fn h2c(config: HttpConfig) -> Client {
-    let beginning = Beginning {
+pub(super) fn h2c(config: HttpConfig) -> TestClient {
+    let beginning = ConnectionSetup {
         h2c: true,
-        ..Beginning::default()
+        ..ConnectionSetup::default()
     };
-    Client::beginning(config, beginning)
+    TestClient::beginning(config, beginning)
 }
 
-pub(super) async fn connect() -> Http2 {
+pub(super) async fn connect() -> Http2Client {
     with(HttpConfig::for_tests(), &h2::client::Builder::new()).await
 }
 
-async fn with(config: HttpConfig, builder: &h2::client::Builder) -> Http2 {
+async fn with(config: HttpConfig, builder: &h2::client::Builder) -> Http2Client {
     let server = h2c(config);
     let (send, connection) = builder.handshake(server.stream).await.unwrap();
-    Http2 {
+    Http2Client {
         send,
         script: server.script,
         life: server.life,
@@ -66,7 +66,7 @@ fn post(path: &str, length: Option<usize>) -> Request<()> {
     request
 }
 
-async fn answer(response: ResponseFuture) -> Result<Answer, h2::Error> {
+async fn answer(response: ResponseFuture) -> Result<Http2Response, h2::Error> {
     let response: Response<RecvStream> = response.await?;
     let (head, mut stream) = response.into_parts();
     let mut body = Vec::new();
@@ -79,19 +79,19 @@ async fn answer(response: ResponseFuture) -> Result<Answer, h2::Error> {
     assert_eq!(headers.remove("server").unwrap(), "Howdah");
     assert!(headers.remove("date").is_some());
     let status = head.status.as_u16();
-    Ok(Answer {
+    Ok(Http2Response {
         status,
         headers,
         body,
     })
 }
 
-impl Http2 {
+impl Http2Client {
     fn send(&mut self, request: Request<()>, end: bool) -> (ResponseFuture, SendStream<Bytes>) {
         self.send.send_request(request, end).unwrap()
     }
 
-    async fn ask(&mut self, request: Request<()>) -> Result<Answer, h2::Error> {
+    async fn ask(&mut self, request: Request<()>) -> Result<Http2Response, h2::Error> {
         let (response, _) = self.send(request, true);
         answer(response).await
     }
@@ -105,7 +105,11 @@ impl Http2 {
         )
     }
 
-    async fn upload(&mut self, request: Request<()>, body: &[u8]) -> Result<Answer, h2::Error> {
+    async fn upload(
+        &mut self,
+        request: Request<()>,
+        body: &[u8],
+    ) -> Result<Http2Response, h2::Error> {
         let (response, mut stream) = self.send(request, body.is_empty());
         let body = Bytes::copy_from_slice(body);
         let sending = async {
@@ -455,7 +459,7 @@ async fn a_listener_for_both_speaks_http1_as_well() {
         let reply = client.reply().await;
         assert!(reply.ends_with("\r\n\r\nhello[open]"), "{reply}");
     }
-    let mut other = Client::new();
+    let mut other = TestClient::new();
     let reply = other.ask("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 505"), "{reply}");
     let mut silent = h2c(HttpConfig::for_tests());

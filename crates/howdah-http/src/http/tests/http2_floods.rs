@@ -24,7 +24,7 @@ fn headers(stream: u32, path: &str, more: bool) -> Vec<u8> {
 }
 
 /// Sends the preface and `settings`, then as much of `bytes` as the server takes.
-async fn attack(settings: &[u8], bytes: &[u8]) -> (Client, Vec<u8>) {
+async fn attack(settings: &[u8], bytes: &[u8]) -> (TestClient, Vec<u8>) {
     let mut client = h2c(HttpConfig::for_tests());
     let mut all = [PREFACE, &frame(4, 0, 0, settings)].concat();
     all.extend_from_slice(bytes);

@@ -9,22 +9,22 @@ use http::{HeaderMap, Request};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Endpoint, VarInt};
 
-use super::tls::Pki;
+use super::tls::TestPki;
 use super::*;
-use crate::listener::{ListenerConfig, QuicSockets, Server, ThreadHooks};
-use crate::tls::tickets::Tickets;
+use crate::listener::{HttpServer, ListenerConfig, QuicSockets, ThreadHooks};
+use crate::tls::tickets::TicketKeys;
 
 /// A server with two threads.
-struct Site {
-    pki: Pki,
-    script: Arc<Script>,
-    server: Server,
+struct Http3Server {
+    pki: TestPki,
+    script: Arc<TestHandler>,
+    server: HttpServer,
     tcp: SocketAddr,
     address: SocketAddr,
 }
 
 /// A client's connection.
-struct Visitor {
+struct Http3Visitor {
     endpoint: Endpoint,
     quic: quinn::Connection,
     send: SendRequest<h3_quinn::OpenStreams, Bytes>,
@@ -33,25 +33,25 @@ struct Visitor {
 
 /// The response to a request.
 #[derive(Debug)]
-struct Answer {
+struct Http3Response {
     status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
-impl Site {
-    fn new() -> Site {
-        Site::with(HttpConfig::for_tests())
+impl Http3Server {
+    fn new() -> Http3Server {
+        Http3Server::with(HttpConfig::for_tests())
     }
 
-    fn with(config: HttpConfig) -> Site {
+    fn with(config: HttpConfig) -> Http3Server {
         let sockets = udp_sockets("127.0.0.1:0");
-        Site::on(Pki::one(), config, sockets)
+        Http3Server::on(TestPki::one(), config, sockets)
     }
 
-    fn on(pki: Pki, config: HttpConfig, sockets: Vec<OwnedFd>) -> Site {
-        let tickets = Arc::new(Tickets::default());
-        tickets.set(&[[9; crate::tls::tickets::KEY]], b"");
+    fn on(pki: TestPki, config: HttpConfig, sockets: Vec<OwnedFd>) -> Http3Server {
+        let tickets = Arc::new(TicketKeys::default());
+        tickets.set(&[[9; crate::tls::tickets::KEY_BYTES]], b"");
         let mut listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
         listener.tls = Some(pki.settings().apply().unwrap());
         let own = sockets.iter().map(|socket| socket.try_clone().unwrap());
@@ -59,16 +59,16 @@ impl Site {
             sockets: own.collect(),
             tickets,
         });
-        let script = Arc::new(Script::new());
+        let script = Arc::new(TestHandler::new());
         let hooks = ThreadHooks {
             name: "front",
             start: Arc::new(|_| ()),
             park: Arc::new(|| ()),
             unpark: Arc::new(|| ()),
         };
-        let server = Server::start(vec![listener], script.clone(), 2, config, hooks).unwrap();
+        let server = HttpServer::start(vec![listener], script.clone(), 2, config, hooks).unwrap();
         let name = rustix::net::getsockname(&sockets[0]).unwrap();
-        Site {
+        Http3Server {
             pki,
             script,
             tcp: server.local_addrs()[0].unwrap(),
@@ -83,18 +83,18 @@ impl Site {
         quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()))
     }
 
-    async fn visit(&self) -> Visitor {
+    async fn visit(&self) -> Http3Visitor {
         let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
         endpoint.set_default_client_config(self.client_config());
         self.visit_from(endpoint).await
     }
 
-    async fn visit_from(&self, endpoint: Endpoint) -> Visitor {
+    async fn visit_from(&self, endpoint: Endpoint) -> Http3Visitor {
         let quic = endpoint.connect(self.address, "example.org").unwrap();
         let quic = soon(quic).await.unwrap();
         let transport = h3_quinn::Connection::new(quic.clone());
         let (mut driver, send) = h3::client::new(transport).await.unwrap();
-        Visitor {
+        Http3Visitor {
             endpoint,
             quic,
             send,
@@ -134,9 +134,9 @@ fn post(path: &str) -> Request<()> {
     request
 }
 
-type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+type ClientStream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 
-async fn answer(stream: &mut Stream) -> Result<Answer, h3::error::StreamError> {
+async fn answer(stream: &mut ClientStream) -> Result<Http3Response, h3::error::StreamError> {
     let mut head = stream.recv_response().await?;
     while head.status().is_informational() {
         head = stream.recv_response().await?;
@@ -146,9 +146,9 @@ async fn answer(stream: &mut Stream) -> Result<Answer, h3::error::StreamError> {
 
 /// Receives the rest of a response after its head.
 async fn rest(
-    stream: &mut Stream,
+    stream: &mut ClientStream,
     head: http::Response<()>,
-) -> Result<Answer, h3::error::StreamError> {
+) -> Result<Http3Response, h3::error::StreamError> {
     let mut body = Vec::new();
     while let Some(mut data) = stream.recv_data().await? {
         body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
@@ -156,15 +156,15 @@ async fn rest(
     let mut headers = head.headers().clone();
     assert_eq!(headers.remove("server").unwrap(), "Howdah");
     assert!(headers.remove("date").is_some());
-    Ok(Answer {
+    Ok(Http3Response {
         status: head.status().as_u16(),
         headers,
         body,
     })
 }
 
-impl Visitor {
-    async fn ask(&mut self, request: Request<()>) -> Result<Answer, h3::error::StreamError> {
+impl Http3Visitor {
+    async fn ask(&mut self, request: Request<()>) -> Result<Http3Response, h3::error::StreamError> {
         self.upload(request, &[]).await
     }
 
@@ -172,7 +172,7 @@ impl Visitor {
         &mut self,
         request: Request<()>,
         pieces: &[&[u8]],
-    ) -> Result<Answer, h3::error::StreamError> {
+    ) -> Result<Http3Response, h3::error::StreamError> {
         let mut stream = soon(self.send.send_request(request)).await?;
         for piece in pieces {
             soon(stream.send_data(Bytes::copy_from_slice(piece))).await?;
@@ -216,7 +216,7 @@ fn static_head(path: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn requests_are_answered_as_over_other_versions() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     assert_eq!(visitor.text("/hello").await, "200 hello");
     assert_eq!(
@@ -255,7 +255,7 @@ async fn requests_are_answered_as_over_other_versions() {
 
 #[tokio::test]
 async fn many_requests_at_once_do_not_wait_for_one_another() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut waiting = visitor.send.send_request(get("/wait")).await.unwrap();
     waiting.finish().await.unwrap();
@@ -276,7 +276,7 @@ async fn many_requests_at_once_do_not_wait_for_one_another() {
 
 #[tokio::test]
 async fn the_urgent_answer_passes_one_that_has_begun() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let order = Mutex::new(Vec::new());
     let mut asked = Vec::new();
@@ -310,7 +310,7 @@ async fn the_urgent_answer_passes_one_that_has_begun() {
 
 #[tokio::test]
 async fn bodies_come_whole_however_they_are_framed() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let large: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
     let pieces: Vec<&[u8]> = large.chunks(70_000).collect();
@@ -336,7 +336,7 @@ async fn bodies_come_whole_however_they_are_framed() {
 
 #[tokio::test]
 async fn frames_without_meaning_are_no_body() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let visitor = site.visit().await;
     for (frames, has_body) in [
         (&[][..], false),
@@ -356,7 +356,7 @@ async fn frames_without_meaning_are_no_body() {
 
 #[tokio::test]
 async fn what_is_refused_has_the_same_name() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut long = get("/hello");
     let value = "x".repeat(40 << 10);
@@ -391,7 +391,7 @@ async fn what_is_refused_has_the_same_name() {
 
 #[tokio::test]
 async fn a_cancelled_request_cancels_its_script_and_no_other() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut stream = visitor.send.send_request(get("/gone")).await.unwrap();
     stream.finish().await.unwrap();
@@ -414,7 +414,7 @@ async fn a_cancelled_request_cancels_its_script_and_no_other() {
 
 #[tokio::test]
 async fn what_is_cut_is_reset() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     for path in ["/cut", "/too-short", "/panic-late", "/file-short"] {
         assert!(visitor.ask(get(path)).await.is_err(), "{path}");
@@ -429,7 +429,7 @@ async fn who_does_not_take_an_answer_holds_nothing_for_longer_than_allowed() {
         send_timeout: Duration::from_millis(200),
         ..HttpConfig::for_tests()
     };
-    let site = Site::with(config);
+    let site = Http3Server::with(config);
     let mut visitor = site.visit().await;
     let mut stalled = visitor.send.send_request(get("/big?100")).await.unwrap();
     stalled.finish().await.unwrap();
@@ -440,7 +440,7 @@ async fn who_does_not_take_an_answer_holds_nothing_for_longer_than_allowed() {
 
 #[tokio::test]
 async fn cancelling_again_and_again_ends_the_connection_and_no_other() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let (mut visitor, mut other) = (site.visit().await, site.visit().await);
     let flood = async {
         loop {
@@ -458,7 +458,7 @@ async fn cancelling_again_and_again_ends_the_connection_and_no_other() {
 
 #[tokio::test]
 async fn a_flood_on_the_control_streams_ends_the_connection_and_no_other() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let (visitor, mut other) = (site.visit().await, site.visit().await);
     // A stream of QPACK's encoder is opened by h3 itself; of a stream of an unknown type only the type is read.
     let mut unknown = visitor.quic.open_uni().await.unwrap();
@@ -485,7 +485,7 @@ async fn a_flood_on_the_control_streams_ends_the_connection_and_no_other() {
 
 #[tokio::test]
 async fn clients_may_move_to_another_address() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut seen = std::collections::HashSet::new();
     for _ in 0..8 {
@@ -505,7 +505,7 @@ async fn clients_may_move_to_another_address() {
 
 #[tokio::test]
 async fn sessions_are_resumed() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut first = site.visit().await;
     assert!(first.text("/tls").await.contains("resumed: false"));
     let mut second = site.visit_from(first.endpoint.clone()).await;
@@ -514,7 +514,7 @@ async fn sessions_are_resumed() {
 
 #[tokio::test]
 async fn a_stop_lets_requests_finish_and_says_good_bye() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let idle = site.visit().await;
     let mut waiting = visitor.send.send_request(get("/wait")).await.unwrap();
@@ -534,7 +534,7 @@ async fn a_stop_lets_requests_finish_and_says_good_bye() {
 #[tokio::test]
 async fn a_stop_does_not_wait_for_a_client_that_has_vanished() {
     let long = Duration::from_secs(3600);
-    let site = Site::with(HttpConfig {
+    let site = Http3Server::with(HttpConfig {
         send_timeout: long,
         keepalive_timeout: long,
         ..HttpConfig::for_tests()
@@ -565,7 +565,7 @@ async fn a_stop_does_not_wait_for_a_client_that_has_vanished() {
 
 #[tokio::test]
 async fn a_listener_that_goes_away_takes_its_idle_connections_along() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     assert_eq!(visitor.text("/hello").await, "200 hello");
     let listener = site.server.listeners()[0];
@@ -575,7 +575,7 @@ async fn a_listener_that_goes_away_takes_its_idle_connections_along() {
 
 #[tokio::test]
 async fn packets_of_unknown_connections_are_answered_by_a_reset() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let unknown = UdpSocket::bind("127.0.0.1:0").unwrap();
     unknown.connect(site.address).unwrap();
     // An endpoint limits how many of them it sends.
@@ -597,7 +597,7 @@ async fn packets_of_unknown_connections_are_answered_by_a_reset() {
 
 #[tokio::test]
 async fn garbage_is_ignored_and_unknown_versions_are_told_the_known_ones() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
     attacker.connect(site.address).unwrap();
@@ -631,7 +631,7 @@ async fn handshakes_that_are_never_completed_keep_nobody_out() {
         max_connections: Some(20),
         ..HttpConfig::for_tests()
     };
-    let site = Site::with(config);
+    let site = Http3Server::with(config);
     let mut visitor = site.visit().await;
     assert_eq!(visitor.text("/hello").await, "200 hello");
     // First packets of honest clients, sent from an address that never responds.
@@ -664,7 +664,7 @@ async fn handshakes_that_are_never_completed_keep_nobody_out() {
 
 #[tokio::test]
 async fn answers_over_tcp_tell_of_http3() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let stream = tokio::net::TcpStream::connect(site.tcp).await.unwrap();
     let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
     let config = site.pki.client(&[&rustls::version::TLS13]);
@@ -680,13 +680,15 @@ async fn answers_over_tcp_tell_of_http3() {
 
 #[tokio::test]
 async fn a_name_without_a_certificate_is_reported_over_quic_too_and_of_no_client_without_proof() {
-    let site = Site::new();
+    let site = Http3Server::new();
     let settings = site.pki.settings();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    settings.on_demand.switch(true);
-    settings.on_demand.report_by(Box::new(move |name, client| {
-        let _ = tell.send((name.to_owned(), client));
-    }));
+    settings.on_demand.set_enabled(true);
+    settings
+        .on_demand
+        .set_reporter(Box::new(move |name, client| {
+            let _ = tell.send((name.to_owned(), client));
+        }));
     site.visit().await;
     let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     endpoint.set_default_client_config(site.client_config());

@@ -24,20 +24,20 @@ use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::lifecycle::Lifecycle;
+use super::lifecycle::FrontThreadConnections;
 use super::message::{RequestHead, ResponseHead};
 use super::proxy_protocol::TrustedPeers;
 use super::{
-    Beginning, BodyKind, ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder,
-    SendFileError, Stream, serve,
+    BodyKind, ByteStream, ConnectionInfo, ConnectionNotice, ConnectionSetup, HttpConfig,
+    RequestBody, RequestHandler, Responder, ResponseLength, SendFileError, serve,
 };
-use crate::socket::Socket;
+use crate::socket::StreamSocket;
 
 /// After this time without a byte the connection counts as open and silent. No real time passes.
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// A handler whose behaviour is named by the path.
-pub struct Script {
+pub struct TestHandler {
     /// `/wait` continues when this is notified.
     gate: Notify,
     /// The reports of the handler and the connection.
@@ -48,12 +48,12 @@ pub struct Script {
 /// The number of bytes in the file that `/file` sends.
 const FILE_LEN: u64 = 300_000;
 
-impl Script {
-    fn new() -> Script {
+impl TestHandler {
+    fn new() -> TestHandler {
         let mut file = tempfile::tempfile().unwrap();
         let bytes: Vec<u8> = (0..FILE_LEN).map(|n| (n % 251) as u8).collect();
         file.write_all(&bytes).unwrap();
-        Script {
+        TestHandler {
             gate: Notify::new(),
             seen: Mutex::default(),
             file,
@@ -71,14 +71,14 @@ impl Script {
 
 fn text(out: &mut Responder, status: u16, body: impl Into<Vec<u8>>) {
     let body: Vec<u8> = body.into();
-    out.answer(&ResponseHead::new(status), body);
+    out.respond(&ResponseHead::new(status), body);
 }
 
-impl Handler for Script {
+impl RequestHandler for TestHandler {
     async fn handle<'a>(
         &'a self,
         req: &'a RequestHead,
-        conn: &'a ConnInfo,
+        conn: &'a ConnectionInfo,
         body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
@@ -118,12 +118,12 @@ impl Handler for Script {
                 text(out, 200, all);
             }
             b"/body" => {
-                let has_body = body.expected() != BodyKind::None;
+                let has_body = body.delimiter() != BodyKind::None;
                 text(out, 200, format!("body: {has_body}"));
             }
             b"/duplex" => {
-                assert_ne!(body.expected(), BodyKind::None);
-                out.begin(&ok, Length::Unknown);
+                assert_ne!(body.delimiter(), BodyKind::None);
+                out.begin(&ok, ResponseLength::Unknown);
                 while let Some(Ok(piece)) = body.next().await {
                     out.push(piece);
                     out.flush().await.unwrap();
@@ -131,7 +131,7 @@ impl Handler for Script {
                 out.end();
             }
             b"/pieces" => {
-                out.begin(&ok, Length::Unknown);
+                out.begin(&ok, ResponseLength::Unknown);
                 out.push(Bytes::from_static(b"a"));
                 out.push(Bytes::new());
                 out.push(Bytes::from_static(b"bcdefghijklmnopqr"));
@@ -146,40 +146,40 @@ impl Handler for Script {
             }
             b"/status" => {
                 let status = number().unwrap_or(200) as u16;
-                out.begin(&ResponseHead::new(status), Length::Known(3));
+                out.begin(&ResponseHead::new(status), ResponseLength::Known(3));
                 out.push(Bytes::from_static(b"abc"));
                 out.end();
             }
             b"/nobody" => {
-                out.begin(&ok, Length::NoBody);
+                out.begin(&ok, ResponseLength::NoBody);
                 out.end();
             }
             b"/too-long" => {
-                out.begin(&ok, Length::Known(3));
+                out.begin(&ok, ResponseLength::Known(3));
                 out.push(Bytes::from_static(b"abcdef"));
                 out.push(Bytes::from_static(b"g"));
                 assert_eq!(out.body_bytes_sent(), 3);
                 out.end();
             }
             b"/too-short" => {
-                out.begin(&ok, Length::Known(5));
+                out.begin(&ok, ResponseLength::Known(5));
                 out.push(Bytes::from_static(b"abc"));
                 out.end();
             }
             b"/cut" => {
-                out.begin(&ok, Length::Unknown);
+                out.begin(&ok, ResponseLength::Unknown);
                 out.push(Bytes::from_static(b"abc"));
                 out.abort();
             }
             b"/silent" => {}
             b"/panic" => panic!("as asked by the test"),
             b"/panic-late" => {
-                out.begin(&ok, Length::Unknown);
+                out.begin(&ok, ResponseLength::Unknown);
                 out.push(Bytes::from_static(b"abc"));
                 panic!("as asked by the test");
             }
             b"/big" => {
-                out.begin(&ok, Length::Unknown);
+                out.begin(&ok, ResponseLength::Unknown);
                 for n in 0..number().unwrap_or(16) {
                     out.push(Bytes::from(vec![n as u8; 100_000]));
                     if out.flush().await.is_err() {
@@ -189,19 +189,19 @@ impl Handler for Script {
                 out.end();
             }
             b"/file" => {
-                out.begin(&ok, Length::Known(FILE_LEN));
+                out.begin(&ok, ResponseLength::Known(FILE_LEN));
                 out.send_file(&self.file, 0, FILE_LEN).await.unwrap();
                 out.end();
             }
             b"/file-pieces" => {
-                out.begin(&ok, Length::Unknown);
+                out.begin(&ok, ResponseLength::Unknown);
                 out.send_file(&self.file, 10, 100_000).await.unwrap();
                 out.push(Bytes::from_static(b"+"));
                 out.send_file(&self.file, 1, 5).await.unwrap();
                 out.end();
             }
             b"/file-short" => {
-                out.begin(&ok, Length::Known(FILE_LEN + 1));
+                out.begin(&ok, ResponseLength::Known(FILE_LEN + 1));
                 match out.send_file(&self.file, 0, FILE_LEN + 1).await {
                     Err(SendFileError::FileTooShort) => self.note("file too short".into()),
                     other => panic!("{other:?}"),
@@ -217,55 +217,55 @@ impl Handler for Script {
         }
     }
 
-    fn notice(&self, notice: &Notice<'_>) {
+    fn notice(&self, notice: &ConnectionNotice<'_>) {
         self.note(match notice {
-            Notice::Refused { why, line, .. } => {
+            ConnectionNotice::Refused { why, line, .. } => {
                 format!(
                     "refused: {why}: {}",
                     String::from_utf8_lossy(line).trim_end()
                 )
             }
-            Notice::BadProxyHeader { why, .. } => format!("proxy: {why}"),
-            Notice::Http2Ended { why, .. } => format!("ended: {why}"),
-            Notice::Http3Ended { why, .. } => format!("ended: {why}"),
-            Notice::HandlerPanicked { .. } => "panicked".into(),
-            Notice::NoAnswer { .. } => "no answer".into(),
+            ConnectionNotice::BadProxyHeader { why, .. } => format!("proxy: {why}"),
+            ConnectionNotice::Http2Ended { why, .. } => format!("ended: {why}"),
+            ConnectionNotice::Http3Ended { why, .. } => format!("ended: {why}"),
+            ConnectionNotice::HandlerPanicked { .. } => "panicked".into(),
+            ConnectionNotice::NoAnswer { .. } => "no answer".into(),
             other => format!("{other:?}"),
         });
     }
 }
 
 /// A connection under test, seen from the client.
-struct Client {
+struct TestClient {
     stream: UnixStream,
-    script: Arc<Script>,
-    life: Arc<Lifecycle>,
+    script: Arc<TestHandler>,
+    life: Arc<FrontThreadConnections>,
     server: JoinHandle<()>,
 }
 
-impl Client {
-    fn new() -> Client {
-        Client::with(HttpConfig::for_tests(), None)
+impl TestClient {
+    fn new() -> TestClient {
+        TestClient::with(HttpConfig::for_tests(), None)
     }
 
-    fn with(config: HttpConfig, proxies: Option<TrustedPeers>) -> Client {
-        Client::beginning(
+    fn with(config: HttpConfig, proxies: Option<TrustedPeers>) -> TestClient {
+        TestClient::beginning(
             config,
-            Beginning {
+            ConnectionSetup {
                 proxies: proxies.map(Arc::new),
-                ..Beginning::default()
+                ..ConnectionSetup::default()
             },
         )
     }
 
-    fn beginning(config: HttpConfig, beginning: Beginning) -> Client {
+    fn beginning(config: HttpConfig, beginning: ConnectionSetup) -> TestClient {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         for end in [&ours, &theirs] {
             end.set_nonblocking(true).unwrap();
         }
-        let script = Arc::new(Script::new());
-        let life = Arc::new(Lifecycle::default());
-        let info = ConnInfo {
+        let script = Arc::new(TestHandler::new());
+        let life = Arc::new(FrontThreadConnections::default());
+        let info = ConnectionInfo {
             peer: None,
             local: None,
             listener: "test".into(),
@@ -276,13 +276,13 @@ impl Client {
         };
         let serving = serve(
             script.clone(),
-            Stream::new(Socket::new(OwnedFd::from(theirs)).unwrap()),
+            ByteStream::new(StreamSocket::new(OwnedFd::from(theirs)).unwrap()),
             Arc::new(config),
             info,
             life.enrol(None),
             beginning,
         );
-        Client {
+        TestClient {
             stream: UnixStream::from_std(ours).unwrap(),
             script,
             life,
@@ -311,7 +311,7 @@ impl Client {
         (without_own_fields(&all), closed)
     }
 
-    /// Receives like [`Client::receive`], and returns text that ends in `[closed]` or `[open]`.
+    /// Receives like [`TestClient::receive`], and returns text that ends in `[closed]` or `[open]`.
     async fn reply(&mut self) -> String {
         let (bytes, closed) = self.receive().await;
         let end = if closed { "[closed]" } else { "[open]" };
@@ -344,7 +344,7 @@ async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> T {
 }
 
 /// The number of bytes in the lines `Server` and `Date`, which every response has.
-const OWN_FIELDS: usize = 16 + 37;
+const SERVER_HEADER_BYTES: usize = 16 + 37;
 
 fn without_own_fields(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -358,7 +358,7 @@ fn without_own_fields(bytes: &[u8]) -> Vec<u8> {
 
 /// Returns the response of a new connection to `bytes`.
 async fn ask(bytes: impl AsRef<[u8]>) -> String {
-    Client::new().ask(bytes).await
+    TestClient::new().ask(bytes).await
 }
 
 /// A plain response on a connection that is kept alive.

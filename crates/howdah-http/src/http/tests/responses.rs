@@ -27,7 +27,7 @@ async fn http_1_0_gets_no_chunks_and_no_interim_answers() {
         ask("GET /hello HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").await,
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhello[open]"
     );
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     assert_eq!(client.ask("GET /hints HTTP/1.0\r\n\r\n").await, "[open]");
     client.script.gate.notify_one();
     assert!(client.reply().await.ends_with("\r\n\r\nhinted[closed]"));
@@ -83,7 +83,7 @@ async fn head_204_and_304_have_no_body() {
 
 #[tokio::test(start_paused = true)]
 async fn pipelined_requests_are_answered_in_order_in_one_write() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client.send(get("/hello").repeat(20)).await;
     let all = ok("hello").repeat(20);
     let mut first = vec![0; 1 << 16];
@@ -98,7 +98,7 @@ async fn pipelined_requests_are_answered_in_order_in_one_write() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_does_not_wait_for_the_request_behind_it() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client
         .send(get("/hello") + &get("/wait") + &get("/hello"))
         .await;
@@ -109,7 +109,7 @@ async fn an_answer_does_not_wait_for_the_request_behind_it() {
 
 #[tokio::test(start_paused = true)]
 async fn interim_answers_are_sent_at_once() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     assert_eq!(
         client.ask(get("/hints")).await,
         "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n[open]"
@@ -142,7 +142,7 @@ async fn a_handler_that_fails_costs_its_own_request() {
     };
     assert_eq!(ask(get("/silent")).await, failed("NoAnswer"));
     assert_eq!(ask(get("/panic")).await, failed("HandlerPanicked"));
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     assert_eq!(
         client.ask(get("/panic-late")).await,
         format!("{CHUNKED}3\r\nabc\r\n[closed]")
@@ -152,7 +152,7 @@ async fn a_handler_that_fails_costs_its_own_request() {
 
 #[tokio::test(start_paused = true)]
 async fn large_answers_arrive_whole_through_a_full_socket() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client.send(get("/big?20")).await;
     let (got, closed) = client.receive().await;
     let mut expect = CHUNKED.as_bytes().to_vec();
@@ -168,7 +168,7 @@ async fn large_answers_arrive_whole_through_a_full_socket() {
 #[tokio::test(start_paused = true)]
 async fn files_are_sent_whole_and_in_chunks() {
     let bytes = |from: u64, len: u64| (from..from + len).map(|n| (n % 251) as u8);
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client.send(get("/file") + &get("/hello")).await;
     let (got, closed) = client.receive().await;
     let mut expect = format!("HTTP/1.1 200 OK\r\nContent-Length: {FILE_LEN}\r\n\r\n").into_bytes();
@@ -186,7 +186,7 @@ async fn files_are_sent_whole_and_in_chunks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_that_shrank_ends_the_connection() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client.send(get("/file-short") + &get("/hello")).await;
     let (got, closed) = client.receive().await;
     assert!(closed && !got.ends_with(b"hello"));
@@ -196,7 +196,7 @@ async fn a_file_that_shrank_ends_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_leaves_is_noticed_while_the_script_runs() {
     for pipelined in ["", "GET /hello HTTP/1.1\r\n"] {
-        let mut client = Client::new();
+        let mut client = TestClient::new();
         client.send(get("/gone")).await;
         client.until_seen("waiting").await;
         client.send(pipelined).await;
@@ -209,7 +209,7 @@ async fn a_client_that_leaves_is_noticed_while_the_script_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn bytes_noticed_while_waiting_for_the_client_to_leave_are_not_lost() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client.send(get("/wait")).await;
     client.until_seen("waiting").await;
     client.send(get("/hello")).await;
@@ -222,10 +222,10 @@ async fn bytes_noticed_while_waiting_for_the_client_to_leave_are_not_lost() {
 async fn a_server_that_another_follows_answers_what_is_under_way() {
     let wait = Duration::from_secs(2);
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello[closed]";
-    let mut kept = Client::new();
+    let mut kept = TestClient::new();
     assert_eq!(kept.ask(get("/hello")).await, ok("hello") + "[open]");
-    let mut fresh = Client::new();
-    let mut silent = Client::new();
+    let mut fresh = TestClient::new();
+    let mut silent = TestClient::new();
     for client in [&kept, &fresh, &silent] {
         client.life.drain(wait);
     }
@@ -239,12 +239,12 @@ async fn a_server_that_another_follows_answers_what_is_under_way() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_stops_finishes_what_it_began() {
-    let mut idle = Client::new();
+    let mut idle = TestClient::new();
     assert_eq!(idle.ask(get("/hello")).await, ok("hello") + "[open]");
     idle.life.drain(Duration::ZERO);
     assert_eq!(idle.reply().await, "[closed]");
 
-    let mut busy = Client::new();
+    let mut busy = TestClient::new();
     busy.send(get("/wait")).await;
     busy.until_seen("waiting").await;
     busy.life.drain(Duration::ZERO);
@@ -256,7 +256,7 @@ async fn a_server_that_stops_finishes_what_it_began() {
     );
 
     // Written before the server's task has run at all.
-    let mut fresh = Client::new();
+    let mut fresh = TestClient::new();
     fresh.life.drain(Duration::ZERO);
     let wire = get("/hello");
     let sent = rustix::net::send(
@@ -271,11 +271,11 @@ async fn a_server_that_stops_finishes_what_it_began() {
         "a request that was on its way is answered"
     );
 
-    let mut stuck = Client::new();
+    let mut stuck = TestClient::new();
     stuck.send(get("/wait")).await;
     stuck.until_seen("waiting").await;
     stuck.life.kill();
     assert_eq!(stuck.reply().await, "[closed]");
-    within(Duration::from_secs(1), stuck.life.until_empty()).await;
+    within(Duration::from_secs(1), stuck.life.wait_until_empty()).await;
     stuck.server.await.unwrap();
 }

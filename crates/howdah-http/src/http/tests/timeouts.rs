@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::*;
 
 /// Waits for the end of the stream. Returns after how many seconds it came, and the bytes before it.
-async fn closed_after(client: &mut Client) -> (u64, String) {
+async fn closed_after(client: &mut TestClient) -> (u64, String) {
     let begun = Instant::now();
     let mut all = Vec::new();
     let reading = client.stream.read_to_end(&mut all);
@@ -16,16 +16,16 @@ async fn closed_after(client: &mut Client) -> (u64, String) {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_says_nothing_is_closed_without_an_answer() {
-    let (seconds, said) = closed_after(&mut Client::new()).await;
+    let (seconds, said) = closed_after(&mut TestClient::new()).await;
     assert_eq!((seconds, said.as_str()), (10, ""));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_closed_without_an_answer() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     for _ in 0..3 {
         client.send("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        let mut answer = vec![0; ok("hello").len() + OWN_FIELDS];
+        let mut answer = vec![0; ok("hello").len() + SERVER_HEADER_BYTES];
         client.stream.read_exact(&mut answer).await.unwrap();
         tokio::time::sleep(Duration::from_secs(70)).await;
     }
@@ -35,7 +35,7 @@ async fn an_idle_connection_is_closed_without_an_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_head_that_dribbles_in_is_cut_off() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     let begun = Instant::now();
     let (mut reader, mut writer) = client.stream.split();
     let dribbling = async {
@@ -61,12 +61,12 @@ async fn a_head_that_dribbles_in_is_cut_off() {
     let got = String::from_utf8(got).unwrap();
     assert!(got.starts_with("HTTP/1.1 408 "), "{got}");
     assert!(got.contains("Howdah-Error: HeaderTimeout"), "{got}");
-    within(Duration::from_secs(31), client.life.until_empty()).await;
+    within(Duration::from_secs(31), client.life.wait_until_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_second_head_has_its_own_time() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     let first = client.ask("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(first, ok("hello") + "[open]");
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -78,7 +78,7 @@ async fn the_second_head_has_its_own_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_stops_coming_is_given_up() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client
         .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
         .await;
@@ -93,7 +93,7 @@ async fn a_body_that_stops_coming_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_dribbles_in_is_given_up() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     let begun = Instant::now();
     client
         .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n")
@@ -122,7 +122,7 @@ async fn a_body_that_dribbles_in_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_began_fast_has_no_credit_for_dribbling() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client
         .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n")
         .await;
@@ -148,7 +148,7 @@ async fn a_body_that_began_fast_has_no_credit_for_dribbling() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_but_steady_body_is_taken() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client
         .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n")
         .await;
@@ -161,7 +161,7 @@ async fn a_slow_but_steady_body_is_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_is_given_up() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     let begun = Instant::now();
     client
         .send("GET /big?1000 HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -172,7 +172,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_slowly_is_served() {
-    let mut client = Client::new();
+    let mut client = TestClient::new();
     client
         .send("GET /big?30 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         .await;
@@ -195,7 +195,7 @@ async fn a_client_that_reads_below_the_minimum_is_given_up_though_it_makes_progr
         min_rate: 10_000,
         ..HttpConfig::for_tests()
     };
-    let mut client = Client::with(slower, None);
+    let mut client = TestClient::with(slower, None);
     client
         .send("GET /big?30 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         .await;
@@ -215,7 +215,7 @@ async fn a_client_that_reads_below_the_minimum_is_given_up_though_it_makes_progr
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_has_so_many_requests_and_no_more() {
-    let mut client = Client::with(
+    let mut client = TestClient::with(
         HttpConfig {
             keepalive_requests: 3,
             ..HttpConfig::for_tests()

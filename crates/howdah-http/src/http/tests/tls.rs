@@ -11,10 +11,10 @@ use super::*;
 use crate::tls::TlsSettings;
 use crate::tls::certificates::{BadCertificate, Certificate};
 use crate::tls::crypto::provider;
-use crate::tls::tickets::KEY;
+use crate::tls::tickets::KEY_BYTES;
 
 /// A server's certificates, and the authority that a client trusts for them.
-pub(super) struct Pki {
+pub(super) struct TestPki {
     settings: TlsSettings,
     roots: RootCertStore,
 }
@@ -37,8 +37,8 @@ fn made(
     )
 }
 
-impl Pki {
-    fn of(each: &[(&[&str], &'static rcgen::SignatureAlgorithm)]) -> Pki {
+impl TestPki {
+    fn of(each: &[(&[&str], &'static rcgen::SignatureAlgorithm)]) -> TestPki {
         let mut roots = RootCertStore::empty();
         let certificates: Vec<Certificate> = each
             .iter()
@@ -50,25 +50,25 @@ impl Pki {
             .collect();
         let settings = TlsSettings::default();
         settings.certificates.set(certificates);
-        settings.tickets.set(&[[7; KEY]], b"");
-        Pki { settings, roots }
+        settings.tickets.set(&[[7; KEY_BYTES]], b"");
+        TestPki { settings, roots }
     }
 
     pub(super) fn settings(&self) -> &TlsSettings {
         &self.settings
     }
 
-    pub(super) fn one() -> Pki {
-        Pki::of(&[(&["example.org"], &rcgen::PKCS_ECDSA_P256_SHA256)])
+    pub(super) fn one() -> TestPki {
+        TestPki::of(&[(&["example.org"], &rcgen::PKCS_ECDSA_P256_SHA256)])
     }
 
-    fn server(&self, config: HttpConfig) -> Client {
-        let beginning = Beginning {
+    fn server(&self, config: HttpConfig) -> TestClient {
+        let beginning = ConnectionSetup {
             h2c: false,
             proxies: None,
             tls: Some(self.settings.apply().unwrap()),
         };
-        Client::beginning(config, beginning)
+        TestClient::beginning(config, beginning)
     }
 
     pub(super) fn client(
@@ -85,21 +85,21 @@ impl Pki {
 }
 
 /// A client's side after the handshake.
-struct Open {
+struct OpenTlsClient {
     stream: TlsStream<UnixStream>,
     server: JoinHandle<()>,
 }
 
-async fn open(server: Client, config: &Arc<ClientConfig>, name: &str) -> Open {
+async fn open(server: TestClient, config: &Arc<ClientConfig>, name: &str) -> OpenTlsClient {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let stream = TlsConnector::from(config.clone()).connect(name, server.stream);
-    Open {
+    OpenTlsClient {
         stream: stream.await.unwrap(),
         server: server.server,
     }
 }
 
-impl Open {
+impl OpenTlsClient {
     /// Sends a request that ends the connection, and returns the whole response.
     async fn last(self, request: &str, body: &[u8]) -> Vec<u8> {
         let head = format!(
@@ -134,7 +134,7 @@ const ANY: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::ve
 
 #[tokio::test]
 async fn what_was_agreed_on_is_known_to_the_handler() {
-    let pki = Pki::one();
+    let pki = TestPki::one();
     for (versions, protocol, cipher) in [
         (
             &[&rustls::version::TLS13],
@@ -164,7 +164,7 @@ async fn what_was_agreed_on_is_known_to_the_handler() {
 
 #[tokio::test]
 async fn several_requests_share_a_connection() {
-    let pki = Pki::one();
+    let pki = TestPki::one();
     let mut open = open(
         pki.server(HttpConfig::for_tests()),
         &pki.client(ANY),
@@ -187,7 +187,7 @@ async fn several_requests_share_a_connection() {
 
 #[tokio::test]
 async fn bodies_and_files_arrive_whole_in_both_directions() {
-    let pki = Pki::one();
+    let pki = TestPki::one();
     for versions in [&[&rustls::version::TLS13], &[&rustls::version::TLS12]] {
         let client = pki.client(versions);
         let body: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 253) as u8).collect();
@@ -203,9 +203,9 @@ async fn bodies_and_files_arrive_whole_in_both_directions() {
 
 #[tokio::test]
 async fn a_ticket_resumes_a_session_as_long_as_its_key_is_known() {
-    let pki = Pki::one();
+    let pki = TestPki::one();
     for versions in [&[&rustls::version::TLS13], &[&rustls::version::TLS12]] {
-        pki.settings.tickets.set(&[[1; KEY]], b"");
+        pki.settings.tickets.set(&[[1; KEY_BYTES]], b"");
         let client = pki.client(versions);
         let resumed = async || {
             let open = open(pki.server(HttpConfig::for_tests()), &client, "example.org").await;
@@ -215,16 +215,18 @@ async fn a_ticket_resumes_a_session_as_long_as_its_key_is_known() {
         assert!(!resumed().await);
         assert!(resumed().await);
         // After the rotation the former key still decrypts.
-        pki.settings.tickets.set(&[[2; KEY], [1; KEY]], b"");
+        pki.settings
+            .tickets
+            .set(&[[2; KEY_BYTES], [1; KEY_BYTES]], b"");
         assert!(resumed().await);
-        pki.settings.tickets.set(&[[3; KEY]], b"");
+        pki.settings.tickets.set(&[[3; KEY_BYTES]], b"");
         assert!(!resumed().await);
     }
 }
 
 #[tokio::test]
 async fn the_name_asked_for_and_the_signatures_taken_choose_the_certificate() {
-    let pki = Pki::of(&[
+    let pki = TestPki::of(&[
         (&["first.org"], &rcgen::PKCS_ECDSA_P256_SHA256),
         (&["example.org", "*.example.org"], &rcgen::PKCS_ED25519),
         (&["example.org"], &rcgen::PKCS_ECDSA_P384_SHA384),
@@ -254,7 +256,7 @@ async fn the_name_asked_for_and_the_signatures_taken_choose_the_certificate() {
 #[tokio::test(start_paused = true)]
 async fn a_handshake_that_never_ends_is_cut_off() {
     for hello in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
-        let mut server = Pki::one().server(HttpConfig::for_tests());
+        let mut server = TestPki::one().server(HttpConfig::for_tests());
         server.stream.write_all(hello).await.unwrap();
         let begun = tokio::time::Instant::now();
         let mut rest = Vec::new();
@@ -276,7 +278,7 @@ async fn a_handshake_that_never_ends_is_cut_off() {
 #[tokio::test]
 async fn garbage_ends_in_an_alert() {
     for garbage in [&[0x16, 3, 1, 0, 5, 9, 9, 9, 9, 9][..], &[0xff; 70_000]] {
-        let mut server = Pki::one().server(HttpConfig::for_tests());
+        let mut server = TestPki::one().server(HttpConfig::for_tests());
         let _ = server.stream.write_all(garbage).await;
         let mut rest = Vec::new();
         let _ = server.stream.read_to_end(&mut rest).await;
@@ -292,7 +294,7 @@ async fn garbage_ends_in_an_alert() {
 
 #[tokio::test]
 async fn a_request_without_tls_is_told_to_use_it() {
-    let mut server = Pki::one().server(HttpConfig::for_tests());
+    let mut server = TestPki::one().server(HttpConfig::for_tests());
     let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     server.stream.write_all(request).await.unwrap();
     let mut answer = String::new();

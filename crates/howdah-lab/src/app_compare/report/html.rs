@@ -5,11 +5,11 @@
 use std::fmt::Write as _;
 
 use howdah_bench::report::columns::{HtmlHead, HtmlRow, ServerColumns, html_table};
+use howdah_bench::report::formatting;
 use howdah_bench::report::html::shell::{self, Badge, escape};
-use howdah_bench::report::words;
 
 use super::super::outcome::AppOutcome;
-use super::super::rows::{ArmRow, Level};
+use super::super::rows::{ArmRow, LevelRows};
 use super::{heading, text};
 use crate::report::plots::{Point, curves};
 
@@ -17,7 +17,10 @@ use crate::report::plots::{Point, curves};
 pub fn page(outcome: &AppOutcome) -> String {
     let mut out = String::new();
     let title = headline(outcome);
-    let kicker = ["howdah compare --app", &words::timestamp(outcome.began)];
+    let kicker = [
+        "howdah compare --app",
+        &formatting::timestamp(outcome.began),
+    ];
     shell::heading(&mut out, &kicker, &title, &outcome.found);
     badges(&mut out, outcome);
     decisions(&mut out, outcome);
@@ -44,7 +47,7 @@ fn headline(outcome: &AppOutcome) -> String {
         Some(advice) => {
             let choice = advice.choice;
             let children = choice.children.map_or(String::new(), |n| {
-                format!(", {}", words::plural(n.into(), "child", "children"))
+                format!(", {}", formatting::plural(n.into(), "child", "children"))
             });
             let cache = if choice.cache { "on" } else { "off" };
             format!("Mode {}{children}, page cache {cache}", choice.mode.word())
@@ -68,8 +71,8 @@ fn badges(out: &mut String, outcome: &AppOutcome) {
         Some(Err(_)) => badges.push(("bad", "the configuration was tried and failed".to_owned())),
         None => {}
     }
-    badges.extend(text::busy(outcome).map(|sentence| ("warn", sentence)));
-    badges.extend(text::memory(outcome).map(|sentence| ("", sentence)));
+    badges.extend(text::busy_warning(outcome).map(|sentence| ("warn", sentence)));
+    badges.extend(text::memory_sentence(outcome).map(|sentence| ("", sentence)));
     if !outcome.failed.is_empty() {
         badges.push(("warn", format!("{} not measured", outcome.failed.len())));
     }
@@ -121,7 +124,7 @@ type Series<'a> = Vec<(String, Vec<Point<'a>>)>;
 fn plots(out: &mut String, outcome: &AppOutcome) {
     let (mut by_children, mut by_clients): (Series<'_>, Series<'_>) = (Vec::new(), Vec::new());
     for level in &outcome.levels {
-        let clients = words::plural(level.concurrency.into(), "client", "clients");
+        let clients = formatting::plural(level.concurrency.into(), "client", "clients");
         let point = |row, x| point(row, x, &clients);
         let children = level.rows.iter();
         let children = children.filter_map(|row| Some(point(row, row.children?)));
@@ -161,8 +164,8 @@ fn point<'a>(row: &'a ArmRow, x: u32, clients: &str) -> Point<'a> {
     }
 }
 
-fn figures(out: &mut String, level: &Level) {
-    let clients = words::plural(level.concurrency.into(), "client", "clients");
+fn figures(out: &mut String, level: &LevelRows) {
+    let clients = formatting::plural(level.concurrency.into(), "client", "clients");
     let _ = write!(out, "<section><h2>{clients}</h2>");
     let rows: Vec<HtmlRow<'_>> = level
         .rows
@@ -201,8 +204,8 @@ fn pages(out: &mut String, outcome: &AppOutcome) {
              <td class=\"n\">{} %</td><td>{}</td></tr>",
             escape(&page.url),
             escape(&page.media_type),
-            words::bytes(page.bytes as f64),
-            words::duration(page.service),
+            formatting::bytes(page.bytes as f64),
+            formatting::duration(page.service),
             page.constant,
             if page.kept_by_cache {
                 "keeps it"
@@ -227,7 +230,7 @@ fn footer(out: &mut String, outcome: &AppOutcome) {
         "<p>{}.</p><p>Measured in {}. Again: <code>{}</code></p><p>The generated configuration of \
          every stack lies beside this page.</p></footer>",
         escape(&outcome.effort),
-        words::duration(outcome.took),
+        formatting::duration(outcome.took),
         escape(&outcome.command)
     );
 }

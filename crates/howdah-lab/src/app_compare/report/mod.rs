@@ -3,14 +3,14 @@
 pub mod html;
 pub mod text;
 
-use super::advise::Question;
+use super::advise::AppQuestion;
 
 /// The heading of a question.
-pub fn heading(question: Question) -> &'static str {
+pub fn heading(question: AppQuestion) -> &'static str {
     match question {
-        Question::Mode => "Mode",
-        Question::Children => "Children",
-        Question::Cache => "Page cache",
-        Question::Rival => "Compared with the best rival",
+        AppQuestion::Mode => "Mode",
+        AppQuestion::Children => "Children",
+        AppQuestion::Cache => "Page cache",
+        AppQuestion::Rival => "Compared with the best rival",
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
-use howdah_bench::report::words;
+use howdah_bench::report::columns::{
+    ServerColumns, TESTER_COLUMN_MEANING, text_columns, text_errors, text_head,
+};
+use howdah_bench::report::formatting;
 
 use super::super::outcome::AppOutcome;
-use super::super::rows::{ArmRow, Level};
+use super::super::rows::{ArmRow, LevelRows};
 
 /// Renders the result of a comparison for a terminal.
 pub fn render(outcome: &AppOutcome) -> String {
@@ -17,7 +19,7 @@ pub fn render(outcome: &AppOutcome) -> String {
         write_level(&mut out, level);
     }
     if !outcome.levels.is_empty() {
-        let _ = writeln!(out, "\n  tester: {TESTER}");
+        let _ = writeln!(out, "\n  tester: {TESTER_COLUMN_MEANING}");
     }
     if !outcome.failed.is_empty() {
         let _ = writeln!(out, "\n  Not measured:");
@@ -56,8 +58,8 @@ fn head(out: &mut String, outcome: &AppOutcome) {
             "  {}  {}, {}, {} alone, {} % constant{kept}",
             page.url,
             page.media_type,
-            words::bytes(page.bytes as f64),
-            words::duration(page.service),
+            formatting::bytes(page.bytes as f64),
+            formatting::duration(page.service),
             page.constant
         );
     }
@@ -78,7 +80,7 @@ fn head(out: &mut String, outcome: &AppOutcome) {
             "  Interrupted: nothing is recommended; --resume continues."
         );
     }
-    if let Some(sentence) = busy(outcome) {
+    if let Some(sentence) = busy_warning(outcome) {
         let _ = writeln!(out, "  {sentence}");
     }
 }
@@ -95,13 +97,13 @@ fn advice(out: &mut String, outcome: &AppOutcome) {
         let _ = writeln!(out, "  {heading}: {}", decision.therefore);
         let _ = writeln!(out, "      {}", decision.evidence);
     }
-    if let Some(sentence) = memory(outcome) {
+    if let Some(sentence) = memory_sentence(outcome) {
         let _ = writeln!(out, "  {sentence}");
     }
 }
 
 /// A sentence if other programs used the processor; None if they did not.
-pub fn busy(outcome: &AppOutcome) -> Option<String> {
+pub fn busy_warning(outcome: &AppOutcome) -> Option<String> {
     let cores = outcome.machine.iter().find(|(name, _)| name == "cores");
     let cores: f64 = cores.and_then(|(_, n)| n.parse().ok()).unwrap_or(1.0);
     (outcome.load > cores * 0.5).then(|| {
@@ -113,9 +115,9 @@ pub fn busy(outcome: &AppOutcome) -> Option<String> {
 }
 
 /// How much memory a child takes, as a sentence; None if that is not known.
-pub fn memory(outcome: &AppOutcome) -> Option<String> {
+pub fn memory_sentence(outcome: &AppOutcome) -> Option<String> {
     let advice = outcome.advice.as_ref()?;
-    let bytes = words::bytes(advice.memory_per_child?);
+    let bytes = formatting::bytes(advice.memory_per_child?);
     Some(format!(
         "A child takes about {bytes} of memory (the slope over their number); {} fit into 60 % of this machine's.",
         match advice.children_that_fit? {
@@ -125,8 +127,8 @@ pub fn memory(outcome: &AppOutcome) -> Option<String> {
     ))
 }
 
-fn write_level(out: &mut String, level: &Level) {
-    let clients = words::plural(level.concurrency.into(), "client", "clients");
+fn write_level(out: &mut String, level: &LevelRows) {
+    let clients = formatting::plural(level.concurrency.into(), "client", "clients");
     let _ = writeln!(out, "\n  {clients:<50} {}", text_head(ServerColumns::Usage));
     for row in &level.rows {
         write_row(out, row);

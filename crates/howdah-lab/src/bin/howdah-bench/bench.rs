@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use howdah_bench::command::{self, Bench};
+use howdah_bench::command::{self, BenchArguments};
 use howdah_lab::url_compare;
 use nix::sys::signal::Signal;
 
@@ -14,7 +14,7 @@ use crate::{exit, interrupt};
 
 /// Measures, or reports on what was measured. The first Ctrl-C ends the measurement and prints what
 /// there is; the second ends the program.
-pub fn run(bench: &Bench) -> ExitCode {
+pub fn run(bench: &BenchArguments) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     if let Err(error) = interrupt::watch(&[Signal::SIGINT, Signal::SIGTERM], stop.clone(), || {}) {
         // Standard error may be closed; then there is no place for the message.

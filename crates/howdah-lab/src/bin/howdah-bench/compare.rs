@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use howdah_bench::driver::{Event, Session};
+use howdah_bench::driver::{BenchSession, SessionEvent};
 use howdah_lab::LabError;
 use howdah_lab::experiment::plan::SavedPlan;
-use howdah_lab::folder::Folder;
-use howdah_lab::journal::Journal;
+use howdah_lab::folder::RunFolder;
+use howdah_lab::journal::ComparisonJournal;
 use howdah_lab::process::RunAs;
-use howdah_lab::site::Sites;
+use howdah_lab::site::PreparedSites;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite_runner::{SuiteRequest, SuiteRunner};
-use howdah_lab::table::{self, Origin, Table};
+use howdah_lab::table::{self, ResultTable, TableOrigin};
 use howdah_lab::{need, php, report, saved};
 
 use crate::compare_app::{self, AppOptions};
@@ -32,7 +32,7 @@ use crate::{exit, interrupt};
                   howdah compare\n  \
                   howdah compare --app /srv/shop --url / --url '/search?q=tent'"
 )]
-pub struct Compare {
+pub struct CompareArguments {
     /// Work on saved results
     #[command(subcommand)]
     pub command: Option<CompareCommand>,
@@ -85,12 +85,12 @@ pub struct Compare {
 pub enum CompareCommand {
     /// Print saved results, or write them into a document
     #[command(after_help = "Example:\n  howdah compare report target/compare --html pages")]
-    Report(Report),
+    Report(ReportArguments),
 }
 
 /// `howdah compare report`
 #[derive(Args, Debug)]
-pub struct Report {
+pub struct ReportArguments {
     /// Results: files, or directories of `--out`
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<PathBuf>,
@@ -114,7 +114,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// `howdah compare`
-pub fn run(arguments: &Compare) -> ExitCode {
+pub fn run(arguments: &CompareArguments) -> ExitCode {
     if let Some(CompareCommand::Report(wanted)) = &arguments.command {
         return match report_saved(wanted) {
             Ok(()) => exit::done(),
@@ -125,10 +125,10 @@ pub fn run(arguments: &Compare) -> ExitCode {
         };
     }
     if let Ok(howdah) = need::howdah() {
-        php::choose(&howdah);
+        php::select_series(&howdah);
     }
     if arguments.list {
-        return list();
+        return list_stacks();
     }
     let resume = arguments.app_options.resume.as_deref();
     let resume = resume.filter(|directory| !suites::journals(directory).is_empty());
@@ -138,19 +138,19 @@ pub fn run(arguments: &Compare) -> ExitCode {
         );
         return exit::configuration();
     }
-    if resume.is_none() && arguments.app_options.is_asked() {
+    if resume.is_none() && arguments.app_options.is_requested() {
         return compare_app::run(arguments);
     }
-    if let Some(stray) = arguments.app_options.strays() {
+    if let Some(stray) = arguments.app_options.stray_option() {
         eprintln!(
             "howdah: {stray} belongs to a comparison on an application: --app DIR is missing"
         );
         return exit::configuration();
     }
     let prepared = match resume {
-        Some(directory) => suites::resumed(directory),
+        Some(directory) => suites::resume(directory),
         None => match suites::suites(arguments) {
-            Ok(suites) => suites::begun(arguments, &suites),
+            Ok(suites) => suites::begin(arguments, &suites),
             Err(mistakes) => {
                 for mistake in mistakes {
                     eprintln!("howdah: {mistake}");
@@ -173,10 +173,10 @@ pub fn run(arguments: &Compare) -> ExitCode {
 }
 
 /// Prints or writes saved results.
-fn report_saved(wanted: &Report) -> Result<(), LabError> {
+fn report_saved(wanted: &ReportArguments) -> Result<(), LabError> {
     let tables = saved::read(&wanted.runs)?;
     if let Some(directory) = &wanted.html {
-        let folder = Folder::create(directory, RunAs::Ourselves)?;
+        let folder = RunFolder::create(directory, RunAs::Ourselves)?;
         for table in &tables {
             let name = format!("{}.html", table.suite.name);
             println!(
@@ -191,7 +191,8 @@ fn report_saved(wanted: &Report) -> Result<(), LabError> {
             error,
         };
         let document = std::fs::read_to_string(path).map_err(failed)?;
-        let written = report::markdown::write(&path.display().to_string(), &document, &tables)?;
+        let written =
+            report::markdown::write_sections(&path.display().to_string(), &document, &tables)?;
         // A rename replaces the document as a whole: one that was half written would be lost.
         let new = path.with_extension("md.new");
         std::fs::write(&new, written).map_err(failed)?;
@@ -206,10 +207,10 @@ fn report_saved(wanted: &Report) -> Result<(), LabError> {
     Ok(())
 }
 
-fn list() -> ExitCode {
+fn list_stacks() -> ExitCode {
     let mut out = std::io::stdout().lock();
     for stack in STACKS {
-        let here = match stack.here() {
+        let here = match stack.check_installed() {
             Ok(()) => "here".to_owned(),
             Err(error) => error.to_string(),
         };
@@ -221,7 +222,10 @@ fn list() -> ExitCode {
     exit::done()
 }
 
-fn compare(arguments: &Compare, prepared: &PreparedSuites) -> Result<Vec<Table>, LabError> {
+fn compare(
+    arguments: &CompareArguments,
+    prepared: &PreparedSuites,
+) -> Result<Vec<ResultTable>, LabError> {
     let PreparedSuites { folder, plans } = prepared;
     let runner = SuiteRunner {
         folder: folder.clone(),
@@ -229,18 +233,21 @@ fn compare(arguments: &Compare, prepared: &PreparedSuites) -> Result<Vec<Table>,
         rerun_failed: arguments.rerun_failed,
     };
     let interrupt = interrupt::listen()?;
-    announce(plans);
+    announce_limit(plans);
     let wanted = || {
         let pages = plans.iter().flat_map(|(plan, _)| &plan.request.suite.pages);
         pages.map(|page| page.site)
     };
-    let mut sites = Some(Sites::make(&unused(&runner.folder, "sites")?, wanted())?);
+    let mut sites = Some(PreparedSites::prepare(
+        &create_unused_folder(&runner.folder, "sites")?,
+        wanted(),
+    )?);
     let mut tables = Vec::new();
     for (plan, journal) in plans {
         let SuiteRequest { suite, budget, .. } = &plan.request;
         let progress = ProgressLine::new(&suite.name);
-        let mut watch = |event: Event<'_>| progress.event(event);
-        let mut session = Session {
+        let mut watch = |event: SessionEvent<'_>| progress.event(event);
+        let mut session = BenchSession {
             interrupt: interrupt.clone(),
             command: Vec::new(),
             watch: &mut watch,
@@ -249,22 +256,24 @@ fn compare(arguments: &Compare, prepared: &PreparedSuites) -> Result<Vec<Table>,
         // before the next one starts.
         let kept = sites
             .take()
-            .and_then(|mut kept| kept.alive().is_ok().then_some(kept));
+            .and_then(|mut kept| kept.check_alive().is_ok().then_some(kept));
         let mut served = match kept {
             Some(kept) => kept,
-            None => Sites::make(&unused(&runner.folder, "sites")?, wanted())?,
+            None => {
+                PreparedSites::prepare(&create_unused_folder(&runner.folder, "sites")?, wanted())?
+            }
         };
         let measured = runner.measure(suite, budget, &mut served, journal, &mut session)?;
         sites = Some(served);
         progress.clear();
-        let origin = Origin {
+        let origin = TableOrigin {
             versions: plan.identity.versions.clone(),
             benchmark: plan.request.benchmark.clone(),
             command: plan.command.clone(),
             options: plan.request.options.clone(),
         };
-        let table = table::table(suite, budget, &measured, origin);
-        keep(&runner.folder, &table)?;
+        let table = table::build_table(suite, budget, &measured, origin);
+        save_table(&runner.folder, &table)?;
         if !arguments.json {
             println!("{}", report::text::render(&table));
         }
@@ -279,7 +288,7 @@ fn compare(arguments: &Compare, prepared: &PreparedSuites) -> Result<Vec<Table>,
 }
 
 /// Prints where the results are, and how to continue or to repeat what failed.
-fn print_places(arguments: &Compare, folder: &Folder, tables: &[Table]) {
+fn print_places(arguments: &CompareArguments, folder: &RunFolder, tables: &[ResultTable]) {
     let place = folder.path().display();
     if arguments.json {
         let text = serde_json::to_string_pretty(tables).unwrap_or_default();
@@ -290,7 +299,7 @@ fn print_places(arguments: &Compare, folder: &Folder, tables: &[Table]) {
         }
         println!("The same directory has every generated file.");
     }
-    let failed = |table: &Table| table.missing.iter().any(|m| m.name != "NotHere");
+    let failed = |table: &ResultTable| table.missing.iter().any(|m| m.name != "NotHere");
     if tables.iter().any(|table| table.interrupted) {
         eprintln!("howdah: continue with: howdah compare --resume {place}");
     } else if tables.iter().any(failed) {
@@ -302,7 +311,7 @@ fn print_places(arguments: &Compare, folder: &Folder, tables: &[Table]) {
 
 /// A directory of that name in a folder, or of the first name after it that is free: the site of an
 /// earlier session stays as it is.
-fn unused(folder: &Folder, name: &str) -> Result<Folder, LabError> {
+fn create_unused_folder(folder: &RunFolder, name: &str) -> Result<RunFolder, LabError> {
     let mut free = name.to_owned();
     for number in 2.. {
         if !folder.join(&free).exists() {
@@ -314,7 +323,7 @@ fn unused(folder: &Folder, name: &str) -> Result<Folder, LabError> {
 }
 
 /// Prints how long the comparison takes at most, before it starts anything.
-fn announce(plans: &[(SavedPlan<SuiteRequest>, Journal)]) {
+fn announce_limit(plans: &[(SavedPlan<SuiteRequest>, ComparisonJournal)]) {
     let limits = plans.iter().map(|(plan, _)| plan.request.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
         eprintln!(
@@ -324,7 +333,7 @@ fn announce(plans: &[(SavedPlan<SuiteRequest>, Journal)]) {
     }
 }
 
-fn keep(folder: &Folder, table: &Table) -> Result<(), LabError> {
+fn save_table(folder: &RunFolder, table: &ResultTable) -> Result<(), LabError> {
     let json = serde_json::to_string_pretty(table).unwrap_or_default();
     folder.write(&format!("{}.json", table.suite.name), json)?;
     folder.write(

@@ -6,29 +6,29 @@ use std::process::{Command, ExitCode};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use howdah_bench::driver::{Event, Session};
+use howdah_bench::driver::{BenchSession, SessionEvent};
 use howdah_lab::LabError;
-use howdah_lab::app_compare::app::{self, App, PhpIni};
-use howdah_lab::app_compare::arm::{self, Arm};
+use howdah_lab::app_compare::app::{self, TestedApp, UserPhpIni};
+use howdah_lab::app_compare::arm::{self, AppArm};
 use howdah_lab::app_compare::outcome::AppOutcome;
 use howdah_lab::app_compare::prepare;
 use howdah_lab::app_compare::report::{html, text};
 use howdah_lab::app_compare::schedule::AppBudget;
 use howdah_lab::app_compare::study::{AppRequest, Study};
-use howdah_lab::app_compare::tree::Tree;
+use howdah_lab::app_compare::tree::FileTree;
 use howdah_lab::experiment::plan::SavedPlan;
-use howdah_lab::folder::Folder;
-use howdah_lab::identity::Identity;
-use howdah_lab::journal::Journal;
+use howdah_lab::folder::RunFolder;
+use howdah_lab::identity::MeasurementIdentity;
+use howdah_lab::journal::ComparisonJournal;
 use howdah_lab::need;
 use howdah_lab::process::RunAs;
 
-use crate::compare::Compare;
+use crate::compare::CompareArguments;
 use crate::progress::ProgressLine;
 use crate::{exit, interrupt};
 
 /// Longest path of the results: unix sockets are made below it, and theirs may have 107 bytes.
-const LONGEST_OUT: usize = 60;
+const MAX_OUT_PATH_BYTES: usize = 60;
 
 /// Options of a comparison on one's own application.
 #[derive(Args, Debug, Default)]
@@ -66,12 +66,12 @@ pub struct AppOptions {
 
 impl AppOptions {
     /// Whether these options ask for a comparison on an application.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.app.is_some() || self.resume.is_some()
     }
 
     /// The first option given that has no meaning without `--app`.
-    pub fn strays(&self) -> Option<&'static str> {
+    pub fn stray_option(&self) -> Option<&'static str> {
         let given = [
             ("--url", !self.url.is_empty()),
             ("--cookie", !self.cookie.is_empty()),
@@ -82,16 +82,16 @@ impl AppOptions {
             ("--php-ini", self.php_ini.is_some()),
         ];
         let stray = given.into_iter().find(|(_, given)| *given);
-        stray.map(|(name, _)| name).filter(|_| !self.is_asked())
+        stray.map(|(name, _)| name).filter(|_| !self.is_requested())
     }
 }
 
 /// Carries out the comparison, prints its result and returns the exit code.
-pub fn run(arguments: &Compare) -> ExitCode {
+pub fn run(arguments: &CompareArguments) -> ExitCode {
     let started = Instant::now();
     let prepared = match &arguments.app_options.resume {
-        Some(folder) => resumed(folder),
-        None => begun(arguments),
+        Some(folder) => resume(folder),
+        None => begin(arguments),
     };
     let (plan, journal, tree) = match prepared {
         Ok(prepared) => prepared,
@@ -114,13 +114,13 @@ pub fn run(arguments: &Compare) -> ExitCode {
             started,
         };
         let progress = ProgressLine::new("app");
-        let mut session = Session {
+        let mut session = BenchSession {
             interrupt,
             command: Vec::new(),
-            watch: &mut |event: Event<'_>| progress.event(event),
+            watch: &mut |event: SessionEvent<'_>| progress.event(event),
         };
         let outcome = study.run(tree, &mut session)?;
-        keep(&folder, &outcome)?;
+        save_outcome(&folder, &outcome)?;
         Ok(outcome)
     });
     match result {
@@ -135,7 +135,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
     }
 }
 
-fn print(arguments: &Compare, folder: &Folder, outcome: &AppOutcome) -> ExitCode {
+fn print(arguments: &CompareArguments, folder: &RunFolder, outcome: &AppOutcome) -> ExitCode {
     let place = folder.path().display();
     if arguments.json {
         println!(
@@ -157,7 +157,7 @@ fn print(arguments: &Compare, folder: &Folder, outcome: &AppOutcome) -> ExitCode
     }
 }
 
-fn keep(folder: &Folder, outcome: &AppOutcome) -> Result<(), LabError> {
+fn save_outcome(folder: &RunFolder, outcome: &AppOutcome) -> Result<(), LabError> {
     let json = serde_json::to_string_pretty(outcome).unwrap_or_default();
     folder.write("app.json", json)?;
     folder.write("app.txt", text::render(outcome))?;
@@ -165,14 +165,14 @@ fn keep(folder: &Folder, outcome: &AppOutcome) -> Result<(), LabError> {
     Ok(())
 }
 
-type PreparedStudy = (SavedPlan<AppRequest>, Journal, Tree);
+type PreparedStudy = (SavedPlan<AppRequest>, ComparisonJournal, FileTree);
 
 /// Prepares a new comparison. Reports all mistakes of the command line at once, and creates nothing
 /// if there are any.
-fn begun(arguments: &Compare) -> Result<PreparedStudy, LabError> {
+fn begin(arguments: &CompareArguments) -> Result<PreparedStudy, LabError> {
     let mut mistakes = Vec::new();
-    let app = application(&arguments.app_options, &mut mistakes);
-    let out = out(arguments, app.as_ref(), &mut mistakes);
+    let app = parse_application(&arguments.app_options, &mut mistakes);
+    let out = output_folder(arguments, app.as_ref(), &mut mistakes);
     let tree = app.as_ref().and_then(|app| match prepare::examine(app) {
         Ok(tree) => Some(tree),
         Err(more) => {
@@ -182,7 +182,7 @@ fn begun(arguments: &Compare) -> Result<PreparedStudy, LabError> {
     });
     let arms = app
         .as_ref()
-        .map(|app| chosen(arguments, app, &mut mistakes))
+        .map(|app| select_arms(arguments, app, &mut mistakes))
         .unwrap_or_default();
     let (Some(app), Some(tree), true) = (app, tree, mistakes.is_empty()) else {
         return Err(LabError::OwnApp { mistakes });
@@ -197,9 +197,9 @@ fn begun(arguments: &Compare) -> Result<PreparedStudy, LabError> {
         .map(|window| window.as_secs_f64())
         .or(budget.window);
     budget.levels.clone_from(&arguments.concurrency);
-    let folder = Folder::create(&out, RunAs::choose()?)?;
-    prepare::readable(&app, &folder)?;
-    let command = again(arguments, &app);
+    let folder = RunFolder::create(&out, RunAs::choose()?)?;
+    prepare::check_readable(&app, &folder)?;
+    let command = repeat_command(arguments, &app);
     let request = AppRequest {
         arms,
         budget,
@@ -208,14 +208,14 @@ fn begun(arguments: &Compare) -> Result<PreparedStudy, LabError> {
             .map_or(0.0, |since| since.as_secs_f64()),
         app,
     };
-    let identity = Identity::now(&need::howdah()?);
+    let identity = MeasurementIdentity::now(&need::howdah()?);
     let (plan, journal) = SavedPlan::begin(&folder, identity, command, request)?;
     Ok((plan, journal, tree))
 }
 
 /// Prepares a comparison that was begun before, if it still belongs to this machine and these
 /// programs.
-fn resumed(folder: &Path) -> Result<PreparedStudy, LabError> {
+fn resume(folder: &Path) -> Result<PreparedStudy, LabError> {
     if !folder.is_dir() {
         return Err(LabError::OwnApp {
             mistakes: vec![format!(
@@ -224,21 +224,24 @@ fn resumed(folder: &Path) -> Result<PreparedStudy, LabError> {
             )],
         });
     }
-    let identity = Identity::now(&need::howdah()?);
-    let folder = Folder::create(folder, RunAs::choose()?)?;
+    let identity = MeasurementIdentity::now(&need::howdah()?);
+    let folder = RunFolder::create(folder, RunAs::choose()?)?;
     let (plan, journal) = SavedPlan::<AppRequest>::resume(&folder, &identity)?;
     let tree = prepare::examine(&plan.request.app);
     let tree = tree.map_err(|mistakes| LabError::OwnApp { mistakes })?;
     Ok((plan, journal, tree))
 }
 
-fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> {
+fn parse_application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<TestedApp> {
     fn sorted<T>(result: Result<T, Vec<String>>, mistakes: &mut Vec<String>) -> Option<T> {
         result.map_err(|more| mistakes.extend(more)).ok()
     }
-    let pages = sorted(app::pages(&options.url), mistakes);
-    let headers = sorted(app::headers(&options.header, &options.cookie), mistakes);
-    let environment = sorted(app::environment(&options.env), mistakes);
+    let pages = sorted(app::parse_pages(&options.url), mistakes);
+    let headers = sorted(
+        app::parse_headers(&options.header, &options.cookie),
+        mistakes,
+    );
+    let environment = sorted(app::parse_environment(&options.env), mistakes);
     let php_ini = options.php_ini.as_ref().map(|path| {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|e| mistakes.push(format!("--php-ini {}: {e}", path.display())));
@@ -273,7 +276,7 @@ fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> 
         None => arm::worker_script(&directory, &found.root),
     };
     let (host, urls) = pages?;
-    Some(App {
+    Some(TestedApp {
         root: found.root,
         front_controller: options.front_controller.clone().or(found.front_controller),
         front_controller_given: options.front_controller.is_some(),
@@ -284,7 +287,7 @@ fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> 
         environment: environment?,
         worker,
         php_ini: php_ini.and_then(|(path, text)| {
-            Some(PhpIni {
+            Some(UserPhpIni {
                 path: absolute(path),
                 text: text?,
             })
@@ -328,7 +331,11 @@ impl FoundApplication {
 }
 
 /// The arms: all that make sense, or those that `--stacks` names; always the default.
-fn chosen(arguments: &Compare, app: &App, mistakes: &mut Vec<String>) -> Vec<Arm> {
+fn select_arms(
+    arguments: &CompareArguments,
+    app: &TestedApp,
+    mistakes: &mut Vec<String>,
+) -> Vec<AppArm> {
     let quick = !arguments.full;
     if arguments.stacks.is_empty() {
         return arm::arms(app, quick);
@@ -336,8 +343,8 @@ fn chosen(arguments: &Compare, app: &App, mistakes: &mut Vec<String>) -> Vec<Arm
     // A stack that is named is measured even in a quick comparison.
     let all = arm::arms(app, false);
     for name in &arguments.stacks {
-        if !all.iter().any(|arm| arm.is_called(name)) {
-            if [arm::WORKER, arm::RIVAL_WORKER].contains(&name.as_str()) {
+        if !all.iter().any(|arm| arm.matches_name(name)) {
+            if [arm::WORKER_ARM, arm::RIVAL_WORKER_ARM].contains(&name.as_str()) {
                 mistakes.push(format!(
                     "--stacks {name}: no worker script was found: name it with --worker FILE"
                 ));
@@ -350,7 +357,7 @@ fn chosen(arguments: &Compare, app: &App, mistakes: &mut Vec<String>) -> Vec<Arm
             ));
         }
     }
-    let named = |arm: &Arm| arguments.stacks.iter().any(|name| arm.is_called(name));
+    let named = |arm: &AppArm| arguments.stacks.iter().any(|name| arm.matches_name(name));
     let wanted = all.into_iter();
     wanted
         .filter(|arm| arm.name == arm::DEFAULT || named(arm))
@@ -358,7 +365,11 @@ fn chosen(arguments: &Compare, app: &App, mistakes: &mut Vec<String>) -> Vec<Arm
 }
 
 /// The folder of results: never inside the application's.
-fn out(arguments: &Compare, app: Option<&App>, mistakes: &mut Vec<String>) -> PathBuf {
+fn output_folder(
+    arguments: &CompareArguments,
+    app: Option<&TestedApp>,
+    mistakes: &mut Vec<String>,
+) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let name = format!("howdah-compare-{}", now.map_or(0, |t| t.as_secs()));
     let here = std::env::current_dir().unwrap_or_default();
@@ -381,9 +392,9 @@ fn out(arguments: &Compare, app: Option<&App>, mistakes: &mut Vec<String>) -> Pa
             out.display()
         ));
     }
-    if out.as_os_str().len() > LONGEST_OUT {
+    if out.as_os_str().len() > MAX_OUT_PATH_BYTES {
         mistakes.push(format!(
-            "--out {}: the path has {} bytes; more than {LONGEST_OUT} make the unix sockets below it too long",
+            "--out {}: the path has {} bytes; more than {MAX_OUT_PATH_BYTES} make the unix sockets below it too long",
             out.display(),
             out.as_os_str().len()
         ));
@@ -392,7 +403,7 @@ fn out(arguments: &Compare, app: Option<&App>, mistakes: &mut Vec<String>) -> Pa
 }
 
 /// The command line that repeats the measurement, without values that may be secret.
-fn again(arguments: &Compare, app: &App) -> String {
+fn repeat_command(arguments: &CompareArguments, app: &TestedApp) -> String {
     let options = &arguments.app_options;
     let mut words = vec![format!("howdah compare --app {}", app.directory.display())];
     words.extend(options.url.iter().map(|url| format!("--url '{url}'")));

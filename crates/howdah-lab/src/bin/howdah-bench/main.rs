@@ -25,26 +25,26 @@ use clap::{Parser, Subcommand};
 /// Measures web servers: one with `bench`, several side by side with `compare`.
 #[derive(Debug, Parser)]
 #[command(name = "howdah-bench", version, max_term_width = 100)]
-struct Arguments {
+struct ProgramArguments {
     /// The command to execute.
     #[command(subcommand)]
-    command: Command,
+    command: ProgramCommand,
 }
 
 /// The commands. `howdah --help` lists them with the same sentences.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum ProgramCommand {
     /// Measure a web server, and report how reliable the figures are (takes ab's options).
     #[command(version, disable_version_flag = true)]
-    Bench(Box<howdah_bench::command::Bench>),
+    Bench(Box<howdah_bench::command::BenchArguments>),
     /// Run the five benchmarks, Howdah beside its rivals, on this machine.
-    Compare(Box<compare::Compare>),
+    Compare(Box<compare::CompareArguments>),
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Bench(bench) => bench::run(&bench),
-        Command::Compare(compare) => compare::run(&compare),
+    match ProgramArguments::parse().command {
+        ProgramCommand::Bench(bench) => bench::run(&bench),
+        ProgramCommand::Compare(compare) => compare::run(&compare),
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     /// As that of `howdah`, which lists these commands and leaves their help to this program.
     #[test]
-    fn the_help_of_every_command_has_an_example() {
+    fn help_of_every_command_has_an_example() {
         fn look(command: &clap::Command, name: &str, without: &mut Vec<String>) {
             for command in command.get_subcommands() {
                 let name = format!("{name} {}", command.get_name());
@@ -68,7 +68,7 @@ mod tests {
             }
         }
         let mut without = Vec::new();
-        look(&Arguments::command(), "howdah", &mut without);
+        look(&ProgramArguments::command(), "howdah", &mut without);
         assert!(without.is_empty(), "{without:?}");
     }
 }

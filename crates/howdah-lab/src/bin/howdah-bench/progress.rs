@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use howdah_bench::driver::Event;
+use howdah_bench::driver::SessionEvent;
 
 /// The progress on standard error: on a terminal one line that is overwritten, in a pipe only
 /// failures.
@@ -29,15 +29,15 @@ impl ProgressLine {
     }
 
     /// Shows what begins and what failed.
-    pub fn event(&self, event: Event<'_>) {
+    pub fn event(&self, event: SessionEvent<'_>) {
         match event {
-            Event::Begins {
+            SessionEvent::Begins {
                 number,
                 of,
                 label,
                 left,
             } if self.terminal => self.begins(number, of, label, left),
-            Event::Failed { label, error } => {
+            SessionEvent::Failed { label, error } => {
                 self.clear();
                 eprintln!("{}: {label}: {error}", self.suite);
             }

@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use howdah_lab::LabError;
-use howdah_lab::budget::{RunBudget, Until};
+use howdah_lab::budget::{RunBudget, WindowEnd};
 use howdah_lab::experiment::plan::SavedPlan;
-use howdah_lab::folder::Folder;
-use howdah_lab::identity::Identity;
-use howdah_lab::journal::Journal;
+use howdah_lab::folder::RunFolder;
+use howdah_lab::identity::MeasurementIdentity;
+use howdah_lab::journal::ComparisonJournal;
 use howdah_lab::need;
 use howdah_lab::process::RunAs;
 use howdah_lab::stack::Stack;
 use howdah_lab::suite::{self, BUILT_IN, FIVE, Suite};
 use howdah_lab::suite_runner::{self, SuiteRequest};
 
-use crate::compare::Compare;
+use crate::compare::CompareArguments;
 
 /// The suites, reduced to what was asked for, each with the name or file it came from. Reports all
 /// mistakes at once.
-pub fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> {
+pub fn suites(arguments: &CompareArguments) -> Result<Vec<(Suite, String)>, Vec<String>> {
     let mut mistakes = Vec::new();
     for name in &arguments.stacks {
         if Stack::find(name).is_none() {
@@ -42,7 +42,7 @@ pub fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> 
         }
     }
     for (suite, _) in &mut suites {
-        reduce(arguments, suite);
+        reduce_suite(arguments, suite);
     }
     suites.retain(|(suite, _)| !suite.rows.is_empty() && !suite.pages.is_empty());
     if suites.is_empty() && mistakes.is_empty() {
@@ -55,7 +55,7 @@ pub fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> 
 }
 
 /// Reads the benchmarks that the command line names, or the five.
-fn read(arguments: &Compare, mistakes: &mut Vec<String>) -> Vec<(Suite, String)> {
+fn read(arguments: &CompareArguments, mistakes: &mut Vec<String>) -> Vec<(Suite, String)> {
     let names: Vec<String> = match arguments.benchmarks.is_empty() {
         true => FIVE.map(str::to_owned).to_vec(),
         false => arguments.benchmarks.clone(),
@@ -63,13 +63,13 @@ fn read(arguments: &Compare, mistakes: &mut Vec<String>) -> Vec<(Suite, String)>
     let mut suites = Vec::new();
     for name in &names {
         let read = match BUILT_IN.iter().any(|(known, _)| known == name) {
-            true => Suite::named(name),
+            true => Suite::built_in(name),
             false => match std::fs::read_to_string(name) {
                 Ok(text) => Suite::parse(name, &text),
                 Err(error) => {
                     mistakes.push(format!(
                         "{name}: neither a benchmark of the program ({}) nor a file that can be read: {error}",
-                        suite::known()
+                        suite::built_in_names()
                     ));
                     continue;
                 }
@@ -84,7 +84,7 @@ fn read(arguments: &Compare, mistakes: &mut Vec<String>) -> Vec<(Suite, String)>
 }
 
 /// Reduces a suite to the stacks, pages and levels of the command line.
-fn reduce(arguments: &Compare, suite: &mut Suite) {
+fn reduce_suite(arguments: &CompareArguments, suite: &mut Suite) {
     if !arguments.stacks.is_empty() {
         suite
             .rows
@@ -107,7 +107,7 @@ fn reduce(arguments: &Compare, suite: &mut Suite) {
 
 /// The budget of `--quick`, `--full` or `--as-posted`, changed by the suite and then by the command
 /// line.
-pub fn budget(arguments: &Compare, suite: &Suite) -> RunBudget {
+pub fn budget(arguments: &CompareArguments, suite: &Suite) -> RunBudget {
     let mut budget = if arguments.as_posted {
         RunBudget::as_posted()
     } else if arguments.full {
@@ -119,7 +119,7 @@ pub fn budget(arguments: &Compare, suite: &Suite) -> RunBudget {
         budget.blocks = blocks;
     }
     if let Some(window) = arguments.window {
-        budget.until = Until::Time(window);
+        budget.until = WindowEnd::Time(window);
     }
     if !arguments.concurrency.is_empty() {
         budget.levels = usize::MAX;
@@ -134,30 +134,33 @@ pub fn budget(arguments: &Compare, suite: &Suite) -> RunBudget {
 /// What is to be measured: the plan of each benchmark, and the journal that records it.
 pub struct PreparedSuites {
     /// The folder of the run.
-    pub folder: Folder,
+    pub folder: RunFolder,
     /// The plan and the journal of each benchmark.
-    pub plans: Vec<(SavedPlan<SuiteRequest>, Journal)>,
+    pub plans: Vec<(SavedPlan<SuiteRequest>, ComparisonJournal)>,
 }
 
 /// Prepares a new comparison.
-pub fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<PreparedSuites, LabError> {
+pub fn begin(
+    arguments: &CompareArguments,
+    suites: &[(Suite, String)],
+) -> Result<PreparedSuites, LabError> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         PathBuf::from(format!("howdah-compare-{}", now.map_or(0, |t| t.as_secs())))
     });
-    let folder = Folder::create(&out, RunAs::choose()?)?;
-    let identity = Identity::now(&need::howdah()?);
-    let journals = folder.directory(suite_runner::DIRECTORY)?;
+    let folder = RunFolder::create(&out, RunAs::choose()?)?;
+    let identity = MeasurementIdentity::now(&need::howdah()?);
+    let journals = folder.directory(suite_runner::JOURNALS_DIRECTORY)?;
     let mut plans = Vec::new();
     for (suite, source) in suites {
         let request = SuiteRequest {
             suite: suite.clone(),
             budget: budget(arguments, suite),
             benchmark: source.clone(),
-            options: how_much(arguments),
+            options: budget_options(arguments),
         };
         let directory = journals.directory(&suite.name)?;
-        let command = again(arguments, source);
+        let command = repeat_command(arguments, source);
         plans.push(SavedPlan::begin(
             &directory,
             identity.clone(),
@@ -170,12 +173,12 @@ pub fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared
 
 /// Prepares a comparison that was begun before, if it still belongs to this machine and these
 /// programs.
-pub fn resumed(directory: &Path) -> Result<PreparedSuites, LabError> {
-    let folder = Folder::create(directory, RunAs::choose()?)?;
-    let identity = Identity::now(&need::howdah()?);
+pub fn resume(directory: &Path) -> Result<PreparedSuites, LabError> {
+    let folder = RunFolder::create(directory, RunAs::choose()?)?;
+    let identity = MeasurementIdentity::now(&need::howdah()?);
     let mut plans = Vec::new();
     for journal in journals(directory) {
-        let folder = Folder::create(journal, folder.run_as())?;
+        let folder = RunFolder::create(journal, folder.run_as())?;
         plans.push(SavedPlan::resume(&folder, &identity)?);
     }
     Ok(PreparedSuites { folder, plans })
@@ -183,21 +186,21 @@ pub fn resumed(directory: &Path) -> Result<PreparedSuites, LabError> {
 
 /// The journals of benchmarks below a run's folder, by name.
 pub fn journals(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory.join(suite_runner::DIRECTORY));
+    let entries = std::fs::read_dir(directory.join(suite_runner::JOURNALS_DIRECTORY));
     let mut found: Vec<PathBuf> = entries
         .into_iter()
         .flatten()
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| Journal::is_in(path))
+        .filter(|path| ComparisonJournal::is_in(path))
         .collect();
     found.sort();
     found
 }
 
 /// The command line that measures this benchmark again; `source` is its name or its file.
-fn again(arguments: &Compare, source: &str) -> String {
-    let mut command = format!("howdah compare {source}{}", how_much(arguments));
+fn repeat_command(arguments: &CompareArguments, source: &str) -> String {
+    let mut command = format!("howdah compare {source}{}", budget_options(arguments));
     for (option, values) in [
         ("--stacks", &arguments.stacks),
         ("--pages", &arguments.pages),
@@ -214,7 +217,7 @@ fn again(arguments: &Compare, source: &str) -> String {
 }
 
 /// The options that say how often and how long, each with a space before it.
-fn how_much(arguments: &Compare) -> String {
+fn budget_options(arguments: &CompareArguments) -> String {
     let mut options = String::new();
     if arguments.full {
         options += " --full";

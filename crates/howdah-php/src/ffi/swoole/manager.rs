@@ -8,15 +8,18 @@ use std::path::{Path, PathBuf};
 
 use howdah_os::process::is_root;
 
-use super::{EventOut, Manager, STATE, ServerSettings, StartedConfig, State, Text, kind, report};
+use super::{
+    EventOut, STATE, ServerManager, ServerSettings, StartedConfig, SwooleState, Text, kind,
+    write_result,
+};
 use crate::identity::{self, IdentityError};
-use crate::run::counters::{Counter, Counters};
-use crate::run::files::Root;
+use crate::run::counters::{Counter, WorkerCounters};
+use crate::run::files::StaticRoot;
 use crate::run::sys::EventFlags;
-use crate::run::worker::{Config, SwooleWorker};
-use crate::run::worker_manager::{ManagerAction, Stop, WorkerExit, WorkerManager};
+use crate::run::worker::{SwooleWorker, SwooleWorkerConfig};
+use crate::run::worker_manager::{ManagerAction, StopEffect, WorkerExit, WorkerManager};
 use crate::run::{listener, log, sys};
-use crate::sys::{Forked, ProcessEnd, fork, kill, leave, own_pid, reap_child};
+use crate::sys::{ForkResult, ProcessExit, exit_now, fork, own_pid, reap_child, send_signal};
 
 /// Binds the address that a script names; [`howdah_run_port`] returns its port afterwards. On failure, returns false
 /// and writes the reason to `error`.
@@ -34,13 +37,13 @@ unsafe extern "C" fn howdah_run_bind(
     let host = host.text().unwrap_or_default();
     let bound = listener::bind(&host, port, unix).map(|(socket, shown)| {
         STATE.with_borrow_mut(|state| {
-            state.shown = shown;
+            state.address_for_log = shown;
             state.port = sys::local_port(socket.as_fd());
-            state.bound = Some(socket);
+            state.listener = Some(socket);
         });
     });
     // SAFETY: as this function demands.
-    unsafe { report(bound, error, cap) }
+    unsafe { write_result(bound, error, cap) }
 }
 
 /// Returns the port that the script's server is bound to; 0 for a unix socket.
@@ -60,7 +63,7 @@ unsafe extern "C" fn howdah_run_start(
     cap: usize,
 ) -> bool {
     // SAFETY: as this function demands.
-    unsafe { report(start(settings), error, cap) }
+    unsafe { write_result(start(settings), error, cap) }
 }
 
 /// # Safety
@@ -75,20 +78,21 @@ unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
     let files = match root {
         None => None,
         Some(root) => Some(
-            Root::new(Path::new(&root), locations)
+            StaticRoot::new(Path::new(&root), locations)
                 .map_err(|e| format!("BadDocumentRoot: {root}: {e}"))?,
         ),
     };
     STATE.with_borrow_mut(|state| {
         let socket = state
-            .bound
+            .listener
             .as_ref()
             .ok_or("NotBound: there is no address")?;
         rustix::net::listen(socket, settings.backlog).map_err(|e| format!("CannotListen: {e}"))?;
-        let counters = Counters::new(settings.workers).map_err(|e| format!("CannotShare: {e}"))?;
+        let counters =
+            WorkerCounters::new(settings.workers).map_err(|e| format!("CannotShare: {e}"))?;
         let room = sys::descriptor_limit().saturating_sub(64).max(16);
         let bell = sys::handle_signals(true).map_err(|e| format!("CannotSignal: {e}"))?;
-        let epoll = sys::epoll().map_err(|e| format!("CannotWait: {e}"))?;
+        let epoll = sys::create_epoll().map_err(|e| format!("CannotWait: {e}"))?;
         let events = EventFlags::IN | EventFlags::ET;
         sys::epoll_add(&epoll, bell.as_fd(), events, 0).map_err(|e| format!("CannotWait: {e}"))?;
         let (workers, max_body, port) = (settings.workers, settings.max_body, state.port);
@@ -98,7 +102,7 @@ unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
         // The limit of descriptors applies to each worker.
         let max_connections = settings.max_connections.min(room * workers);
         let reports_connections = settings.reports_connections;
-        state.next_config = Some(Box::new(move || Config {
+        state.new_worker_config = Some(Box::new(move || SwooleWorkerConfig {
             workers,
             max_body,
             max_uploads,
@@ -112,18 +116,21 @@ unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
             reports_connections,
             files: files.clone(),
         }));
-        log::info(&format!("listening on {}, {workers} workers", state.shown));
+        log::info(&format!(
+            "listening on {}, {workers} workers",
+            state.address_for_log
+        ));
         if user.is_none() && is_root() {
             log::warn(
                 "RunsAsRoot: the workers run as root; name another user by the setting `user`",
             );
         }
-        state.started = Some(StartedConfig {
+        state.started_config = Some(StartedConfig {
             user,
             group,
             counters,
         });
-        state.manager = Some(Manager {
+        state.manager = Some(ServerManager {
             workers: WorkerManager::new(workers, max_wait),
             epoll,
             pid: own_pid(),
@@ -136,7 +143,7 @@ unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_manage(out: &mut MaybeUninit<EventOut>) {
     let event = STATE.with_borrow_mut(|state| {
-        let State {
+        let SwooleState {
             manager, timers, ..
         } = state;
         let Some(manager) = manager else {
@@ -144,38 +151,38 @@ extern "C" fn howdah_run_manage(out: &mut MaybeUninit<EventOut>) {
         };
         let mut events = Vec::with_capacity(4);
         loop {
-            let asked = sys::asked();
+            let asked = sys::take_signal_requests();
             let now = sys::now_ms();
             if asked & sys::CHILD != 0 {
-                reap(&mut manager.workers, now);
+                reap_workers(&mut manager.workers, now);
             }
             if asked & sys::STOP != 0 {
                 match manager.workers.stop(now) {
-                    Stop::Begins => {
+                    StopEffect::Begun => {
                         log::info("stopping");
                         return (kind::STOPPING, 0, false);
                     }
-                    Stop::GoesOn => {}
-                    Stop::AtOnce => log::info("stopping at once"),
+                    StopEffect::Unchanged => {}
+                    StopEffect::Immediate => log::info("stopping at once"),
                 }
             } else if asked & sys::RELOAD != 0 {
                 log::info("reloading the workers");
                 manager.workers.reload(now);
                 return (kind::RELOADED, 0, false);
             }
-            let until = match manager.workers.next(now) {
+            let until = match manager.workers.next_action(now) {
                 ManagerAction::Spawn(number) => return (kind::SPAWN, number, false),
                 ManagerAction::Done => return (kind::DONE, 0, false),
                 ManagerAction::Signal(pid, signal) => {
-                    kill(pid, signal);
+                    send_signal(pid, signal);
                     continue;
                 }
                 ManagerAction::Wait(until) => until.map(|at| at.saturating_sub(now)),
             };
-            if let Some((id, repeats)) = timers.due(now) {
+            if let Some((id, repeats)) = timers.take_due(now) {
                 return (kind::TIMER, id, repeats);
             }
-            let wait = until.into_iter().chain(timers.wait(now)).min();
+            let wait = until.into_iter().chain(timers.until_next(now)).min();
             sys::wait(&manager.epoll, &mut events, wait);
         }
     });
@@ -183,23 +190,23 @@ extern "C" fn howdah_run_manage(out: &mut MaybeUninit<EventOut>) {
     out.write(EventOut { kind, repeats, id });
 }
 
-fn reap(workers: &mut WorkerManager, now: u64) {
+fn reap_workers(workers: &mut WorkerManager, now: u64) {
     for pid in workers.pids() {
         let Some(end) = reap_child(pid) else {
             continue;
         };
         let how = match end {
-            ProcessEnd::Signal(signal) => format!("was killed by signal {signal}"),
-            ProcessEnd::Code(code) => format!("ended with exit code {code}"),
+            ProcessExit::Signal(signal) => format!("was killed by signal {signal}"),
+            ProcessExit::Code(code) => format!("ended with exit code {code}"),
         };
-        match workers.ended(pid, end == ProcessEnd::Code(0), now) {
+        match workers.process_exited(pid, end == ProcessExit::Code(0), now) {
             Some(WorkerExit::Died(number, 0)) => log::warn(&format!(
                 "WorkerDied: worker {number} (pid {pid}) {how}; the next one starts"
             )),
             Some(WorkerExit::Died(number, wait)) => log::warn(&format!(
                 "WorkerDied: worker {number} (pid {pid}) {how} soon after its start; the next one starts in {wait} ms"
             )),
-            Some(WorkerExit::TookTooLong(number)) => log::warn(&format!(
+            Some(WorkerExit::Killed(number)) => log::warn(&format!(
                 "WorkerKilled: worker {number} (pid {pid}) did not leave within max_wait_time and was killed"
             )),
             Some(WorkerExit::Left(_)) | None => {}
@@ -216,21 +223,21 @@ extern "C" fn howdah_run_fork(number: u64) -> c_int {
         };
         let parent = manager.pid;
         // Held until the worker has its own handlers, since a SIGTERM that arrived before would be lost.
-        let _held = sys::hold_signals();
+        let _held = sys::block_signals();
         match fork(log::warn) {
-            Ok(Forked::Parent(pid)) => {
+            Ok(ForkResult::Parent(pid)) => {
                 manager.workers.spawned(number, pid, sys::now_ms());
                 pid
             }
             Err(e) => {
                 log::warn(&format!("CannotFork: {e}"));
-                manager.workers.not_spawned(number, sys::now_ms());
+                manager.workers.spawn_failed(number, sys::now_ms());
                 -1
             }
-            Ok(Forked::Child) => {
+            Ok(ForkResult::Child) => {
                 if let Err(why) = become_worker(state, number, parent) {
                     log::warn(&why);
-                    leave(78);
+                    exit_now(78);
                 }
                 0
             }
@@ -238,39 +245,41 @@ extern "C" fn howdah_run_fork(number: u64) -> c_int {
     })
 }
 
-fn become_worker(state: &mut State, number: u64, parent: i32) -> Result<(), String> {
+fn become_worker(state: &mut SwooleState, number: u64, parent: i32) -> Result<(), String> {
     let say = |what: &str| {
         let what = what.to_owned();
         move |e: std::io::Error| format!("{what}: {e}")
     };
     let bell = sys::handle_signals(false).map_err(say("CannotSignal"))?;
-    let started = state.started.take().ok_or("NotStarted")?;
-    identity::assume(started.user.as_deref(), started.group.as_deref()).map_err(|e| match e {
-        IdentityError::NoSuchUser(user) => {
-            format!("NoSuchUser: the system knows no user {user:?}")
+    let started = state.started_config.take().ok_or("NotStarted")?;
+    identity::assume_identity(started.user.as_deref(), started.group.as_deref()).map_err(|e| {
+        match e {
+            IdentityError::NoSuchUser(user) => {
+                format!("NoSuchUser: the system knows no user {user:?}")
+            }
+            IdentityError::NoSuchGroup(group) => {
+                format!("NoSuchGroup: the system knows no group {group:?}")
+            }
+            IdentityError::CannotChangeUser(why) => format!("CannotChangeUser: {why}"),
         }
-        IdentityError::NoSuchGroup(group) => {
-            format!("NoSuchGroup: the system knows no group {group:?}")
-        }
-        IdentityError::CannotChangeUser(why) => format!("CannotChangeUser: {why}"),
     })?;
     // Called after the change of user, which clears the parent-death signal.
-    if !sys::die_with(parent) {
-        leave(0);
+    if !sys::terminate_with_parent(parent) {
+        exit_now(0);
     }
     state.manager = None;
-    state.timers.forget();
-    let mut config = state.next_config.take().ok_or("NotStarted")?();
+    state.timers.clear_all();
+    let mut config = state.new_worker_config.take().ok_or("NotStarted")?();
     if config.max_requests > 0 {
         // Staggered, so the workers are not all replaced at the same moment.
-        config.max_requests += number * state.jitter / config.workers;
+        config.max_requests += number * state.max_request_grace / config.workers;
     }
-    let counters = started.counters.of(number);
+    let counters = started.counters.for_worker(number);
     for counter in [Counter::Connections, Counter::Ready] {
         counters.set(counter, 0);
     }
     counters.set(Counter::Pid, own_pid() as u64);
-    let listener = state.bound.take().ok_or("NotBound")?;
+    let listener = state.listener.take().ok_or("NotBound")?;
     let worker =
         SwooleWorker::new(config, number, counters, listener, bell).map_err(say("CannotWait"))?;
     state.worker = Some(worker);
@@ -280,5 +289,5 @@ fn become_worker(state: &mut State, number: u64, parent: i32) -> Result<(), Stri
 /// Sets `max_request_grace`: how many more requests one worker may serve than another.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_jitter(requests: u64) {
-    STATE.with_borrow_mut(|state| state.jitter = requests);
+    STATE.with_borrow_mut(|state| state.max_request_grace = requests);
 }

@@ -17,11 +17,11 @@ use std::time::Duration;
 use howdah_http1::date;
 
 use super::text::{Text, bytes, write_message};
-use crate::run::counters::{Counter, Counters};
+use crate::run::counters::{Counter, WorkerCounters};
 use crate::run::log;
 use crate::run::sys;
 use crate::run::timers::Timers;
-use crate::run::worker::{Config, SwooleWorker};
+use crate::run::worker::{SwooleWorker, SwooleWorkerConfig};
 use crate::run::worker_manager::WorkerManager;
 
 /// The settings of a server; `shim/swoole.h` describes the fields.
@@ -119,7 +119,7 @@ mod kind {
 }
 
 /// The state of the manager, from the start of the server.
-struct Manager {
+struct ServerManager {
     workers: WorkerManager,
     epoll: OwnedFd,
     pid: i32,
@@ -128,27 +128,27 @@ struct Manager {
 struct StartedConfig {
     user: Option<String>,
     group: Option<String>,
-    counters: Counters,
+    counters: WorkerCounters,
 }
 
 #[derive(Default)]
-struct State {
-    bound: Option<OwnedFd>,
+struct SwooleState {
+    listener: Option<OwnedFd>,
     port: u16,
     /// The address as it appears in the log.
-    shown: String,
+    address_for_log: String,
     /// Builds the configuration of a worker that is being forked.
-    next_config: Option<Box<dyn Fn() -> Config>>,
-    started: Option<StartedConfig>,
-    manager: Option<Manager>,
+    new_worker_config: Option<Box<dyn Fn() -> SwooleWorkerConfig>>,
+    started_config: Option<StartedConfig>,
+    manager: Option<ServerManager>,
     worker: Option<SwooleWorker>,
     timers: Timers,
-    jitter: u64,
+    max_request_grace: u64,
 }
 
 thread_local! {
     /// A script's process has one thread.
-    static STATE: RefCell<State> = RefCell::default();
+    static STATE: RefCell<SwooleState> = RefCell::default();
 }
 
 fn with_worker<T>(without: T, f: impl FnOnce(&mut SwooleWorker) -> T) -> T {
@@ -162,7 +162,7 @@ fn with_worker<T>(without: T, f: impl FnOnce(&mut SwooleWorker) -> T) -> T {
 ///
 /// # Safety
 /// `error` has room for `cap` bytes.
-unsafe fn report(result: Result<(), String>, error: *mut c_char, cap: usize) -> bool {
+unsafe fn write_result(result: Result<(), String>, error: *mut c_char, cap: usize) -> bool {
     if let Err(why) = &result {
         // SAFETY: as this function demands.
         unsafe { write_message(error, cap, why) };
@@ -188,10 +188,10 @@ extern "C" fn howdah_run_next_timer(out: &mut MaybeUninit<EventOut>) {
     let (kind, id, repeats) = STATE.with_borrow_mut(|state| {
         loop {
             let now = sys::now_ms();
-            if let Some((id, repeats)) = state.timers.due(now) {
+            if let Some((id, repeats)) = state.timers.take_due(now) {
                 return (kind::TIMER, id, repeats);
             }
-            let Some(wait) = state.timers.wait(now) else {
+            let Some(wait) = state.timers.until_next(now) else {
                 return (kind::DONE, 0, false);
             };
             std::thread::sleep(Duration::from_millis(wait));
@@ -203,14 +203,14 @@ extern "C" fn howdah_run_next_timer(out: &mut MaybeUninit<EventOut>) {
 /// Removes a timer of this process. Returns false if there is none with this id.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_timer_clear(id: u64) -> bool {
-    STATE.with_borrow_mut(|state| state.timers.clear(id))
+    STATE.with_borrow_mut(|state| state.timers.remove(id))
 }
 
 /// Reads the server's counters. Returns false before the server is started.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_stats(out: &mut MaybeUninit<StatsOut>) -> bool {
     STATE.with_borrow(|state| {
-        let (counters, own) = match (&state.worker, &state.started) {
+        let (counters, own) = match (&state.worker, &state.started_config) {
             (Some(worker), _) => (*worker.counters(), true),
             (None, Some(started)) => (started.counters, false),
             (None, None) => return false,
@@ -260,14 +260,14 @@ extern "C" fn howdah_run_log(warns: bool, line: Text<'_>) {
 /// `error` has room for `cap` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_run_log_file(path: Text<'_>, error: *mut c_char, cap: usize) -> bool {
-    let opened = log::open(path.path());
+    let opened = log::open_file(path.path());
     let why = |e| format!("log_file {}: {e}", path.path().display());
     // SAFETY: as this function demands.
-    unsafe { report(opened.map_err(why), error, cap) }
+    unsafe { write_result(opened.map_err(why), error, cap) }
 }
 
 /// Sets whether informational messages are logged in addition to warnings.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_log_talks(talks: bool) {
-    log::set_talks(talks);
+    log::set_logs_info(talks);
 }

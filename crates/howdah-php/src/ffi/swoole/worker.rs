@@ -9,21 +9,21 @@ use super::{Bytes, EventOut, RequestOut, STATE, Text, bytes, kind, with_worker};
 use crate::run::connection::Phase;
 use crate::run::counters::Counter;
 use crate::run::mime;
-use crate::run::worker::{Event, SwooleWorker};
+use crate::run::worker::{SwooleWorker, WorkerEvent};
 
 /// Waits for the next event for which the worker calls the script, and returns it.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_next(out: &mut MaybeUninit<EventOut>) {
     let event = STATE.with_borrow_mut(|state| match &mut state.worker {
-        Some(worker) => worker.next(&mut state.timers),
-        None => Event::Leave,
+        Some(worker) => worker.next_event(&mut state.timers),
+        None => WorkerEvent::Leave,
     });
     let (kind, id, repeats) = match event {
-        Event::Request(id) => (kind::REQUEST, id, false),
-        Event::Timer(id, repeats) => (kind::TIMER, id, repeats),
-        Event::Connected(id) => (kind::CONNECTED, id, false),
-        Event::Closed(id) => (kind::CLOSED, id, false),
-        Event::Leave => (kind::LEAVE, 0, false),
+        WorkerEvent::Request(id) => (kind::REQUEST, id, false),
+        WorkerEvent::Timer(id, repeats) => (kind::TIMER, id, repeats),
+        WorkerEvent::Connected(id) => (kind::CONNECTED, id, false),
+        WorkerEvent::Closed(id) => (kind::CLOSED, id, false),
+        WorkerEvent::Leave => (kind::LEAVE, 0, false),
     };
     out.write(EventOut { kind, repeats, id });
 }
@@ -31,7 +31,7 @@ extern "C" fn howdah_run_next(out: &mut MaybeUninit<EventOut>) {
 /// Notes that the callback of a request has returned.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_returned() {
-    with_worker((), SwooleWorker::returned);
+    with_worker((), SwooleWorker::callback_returned);
 }
 
 /// Notes that the script's `workerStart` callback has returned.
@@ -65,7 +65,7 @@ extern "C" fn howdah_run_request(id: u64, out: &mut MaybeUninit<RequestOut>) -> 
             path: Bytes::of(head.path()),
             query: head.query().map_or(Bytes::NONE, Bytes::of),
             body: Bytes::of(connection.body()),
-            http11: head.version() == howdah_http1::message::Version::Http11,
+            http11: head.version() == howdah_http1::message::HttpVersion::Http11,
             server_port,
             remote_port,
             remote_address: address,
@@ -81,7 +81,7 @@ extern "C" fn howdah_run_traits(id: u64) -> u32 {
     with_worker(2, |worker| {
         match worker.connection(id).and_then(|c| c.receiver.head()) {
             Some(head) => {
-                let http11 = head.version() == howdah_http1::message::Version::Http11;
+                let http11 = head.version() == howdah_http1::message::HttpVersion::Http11;
                 u32::from(head.method() == b"HEAD") | u32::from(http11) << 1
             }
             None => 2,
@@ -168,20 +168,20 @@ extern "C" fn howdah_run_set_mime(extension: Text<'_>, content_type: Text<'_>) {
 /// Completes the response. With `keep`, the connection stays open.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_answered(id: u64, keep: bool) {
-    with_worker((), |worker| worker.answered(id, keep));
+    with_worker((), |worker| worker.finish_response(id, keep));
 }
 
 /// Returns whether the connection stays open after the current response.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_keeps(id: u64) -> bool {
-    with_worker(false, |worker| worker.keeps(id))
+    with_worker(false, |worker| worker.keeps_connection(id))
 }
 
 /// Returns whether the connection exists, and with `answering` also whether it waits for a response.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_exists(id: u64, answering: bool) -> bool {
     with_worker(false, |worker| {
-        worker.lives(id)
+        worker.is_usable(id)
             && worker
                 .connection(id)
                 .is_some_and(|c| !answering || c.phase == Phase::Answering)
@@ -197,12 +197,12 @@ extern "C" fn howdah_run_close(id: u64) {
 /// Stops accepting. The worker exits when its requests are finished.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_leave() {
-    with_worker((), SwooleWorker::leave);
+    with_worker((), SwooleWorker::begin_leaving);
 }
 
 /// Prepares for the worker's death: the current request gets a 500 if no part of its response was sent.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_die(name: Text<'_>) {
     let name = name.text().unwrap_or_default();
-    with_worker((), |worker| worker.die(&name));
+    with_worker((), |worker| worker.prepare_to_die(&name));
 }

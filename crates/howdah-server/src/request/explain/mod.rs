@@ -2,8 +2,8 @@
 //! functions that handle clients' requests decide here as well, and record a trace. Inputs that are unknown here (a
 //! body, memory, other servers) are left out, and the report says so.
 
-mod answer;
-mod question;
+mod explain_request;
+mod response;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use std::task::{Context, Poll};
 
 use howdah_cache::Pass;
 use howdah_executor::status::PoolStatus;
-use howdah_executor::{Event, ExecError, Executor, Run, RunTiming, ScriptRequest};
+use howdah_executor::{ExecError, Executor, RunEvent, RunTiming, ScriptRequest, ScriptRun};
 use howdah_http::message::RequestHead;
-use howdah_http::{BodyKind, ConnInfo};
+use howdah_http::{BodyKind, ConnectionInfo};
 
 use super::context::RequestContext;
-use super::explained::{Answer, CacheDecision, Told};
-use super::made_here::{self, First};
+use super::explanation::{CacheDecision, ExplainedResponse, ExplainedStep};
+use super::local_response::{self, EarlyResponse};
 use super::{Front, authorize, cache_gate, find_route, log_in_and_route};
 use crate::cache::lookup::{self, Lookup};
-use crate::cache::protocol;
+use crate::cache::purge_protocol;
 use crate::client_address::Client;
 use crate::failure::Failure;
 use crate::server_config::ServerConfig;
-use crate::site::config::{HostPattern, Rule, RuleAction};
-use crate::site::pattern::Pattern;
-use crate::site::trace::{Step, Trace};
+use crate::site::config::{HostPattern, RuleAction, SiteRule};
+use crate::site::pattern::PathPattern;
+use crate::site::trace::{Trace, TraceStep};
 use crate::site::visitor::Visitor;
-use crate::site::{Action, RouteInfo, Site};
+use crate::site::{RouteAction, RouteInfo, Site};
 
-use answer::{of_action, of_failure, of_head};
-use question::{parse, quoted};
+use explain_request::{parse, shell_quoted};
+use response::{response_from_head, response_to_action, response_to_failure};
 
-pub use super::explained::{Explanation, Kind};
-pub use question::Question;
+pub use super::explanation::{RequestExplanation, ResponseKind};
+pub use explain_request::ExplainRequest;
 
 /// A pool that runs nothing.
 pub struct NoPool;
@@ -44,7 +44,7 @@ impl Executor for NoPool {
         "none"
     }
 
-    fn start(&self, _: ScriptRequest) -> Box<dyn Run> {
+    fn start(&self, _: ScriptRequest) -> Box<dyn ScriptRun> {
         Box::new(NotRun)
     }
 
@@ -55,8 +55,8 @@ impl Executor for NoPool {
 
 struct NotRun;
 
-impl Run for NotRun {
-    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl ScriptRun for NotRun {
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         Poll::Ready(Err(ExecError::Stopping))
     }
 
@@ -66,7 +66,10 @@ impl Run for NotRun {
 }
 
 /// Explains a request. The error says what is wrong with it.
-pub async fn explain(front: &Front, question: &Question<'_>) -> Result<Explanation, String> {
+pub async fn explain(
+    front: &Front,
+    question: &ExplainRequest<'_>,
+) -> Result<RequestExplanation, String> {
     let config = front.config();
     let (https, request) = parse(question)?;
     let peer = question.from.map(|address| SocketAddr::new(address, 0));
@@ -74,7 +77,7 @@ pub async fn explain(front: &Front, question: &Question<'_>) -> Result<Explanati
     let mut client = proxies.client(peer, None, &request);
     client.https |= https;
     let (site, listener) = find_site(&config, &request, &client);
-    let conn = ConnInfo {
+    let conn = ConnectionInfo {
         peer,
         local: None,
         listener: listener.unwrap_or("explain").into(),
@@ -93,17 +96,17 @@ pub async fn explain(front: &Front, question: &Question<'_>) -> Result<Explanati
         client: &client,
         id: 0,
     };
-    let mut explanation = Explanation {
+    let mut explanation = RequestExplanation {
         method: lossy(request.method()),
         url: url(&request, &client),
         from: client.address.map(|address| address.to_string()),
         site: site.config().name.clone(),
         site_because: site_because(ctx),
-        ..Explanation::default()
+        ..RequestExplanation::default()
     };
     explanation.answer = answer(ctx, question, &mut explanation)
         .await
-        .unwrap_or_else(|failed| of_failure(ctx, &failed.0, failed.1.as_ref()));
+        .unwrap_or_else(|failed| response_to_failure(ctx, &failed.0, failed.1.as_ref()));
     Ok(explanation)
 }
 
@@ -119,26 +122,35 @@ fn find_site<'a>(
 }
 
 /// A failure, and the route on which it occurred.
-type Failed = (Failure, Option<RouteInfo>);
+type FailureOnRoute = (Failure, Option<RouteInfo>);
 
 /// Takes the same steps in the same order as [`Front::answer`].
 async fn answer(
     ctx: RequestContext<'_>,
-    question: &Question<'_>,
-    explanation: &mut Explanation,
-) -> Result<Answer, Box<Failed>> {
+    question: &ExplainRequest<'_>,
+    explanation: &mut RequestExplanation,
+) -> Result<ExplainedResponse, Box<FailureOnRoute>> {
     let failed = |failure, route| Box::new((failure, route));
-    match made_here::first(ctx, BodyKind::None).map_err(|failure| failed(failure, None))? {
-        Some(First::Challenge(_)) => return Ok(Answer::new(Kind::Challenge, 200)),
-        Some(First::Status) => return Ok(Answer::new(Kind::StatusPage, 200)),
-        Some(First::ToHttps(head)) => return Ok(of_head(Kind::Redirect, &head)),
+    match local_response::early_response(ctx, BodyKind::None)
+        .map_err(|failure| failed(failure, None))?
+    {
+        Some(EarlyResponse::Challenge(_)) => {
+            return Ok(ExplainedResponse::new(ResponseKind::Challenge, 200));
+        }
+        Some(EarlyResponse::StatusPage) => {
+            return Ok(ExplainedResponse::new(ResponseKind::StatusPage, 200));
+        }
+        Some(EarlyResponse::HttpsRedirect(head)) => {
+            return Ok(response_from_head(ResponseKind::Redirect, &head));
+        }
         None => {}
     }
     if let Some((_, part)) = ctx.page_cache()
-        && let Some(commands) = protocol::of(part, ctx.site, ctx.request, ctx.client)
+        && let Some(commands) =
+            purge_protocol::purge_request(part, ctx.site, ctx.request, ctx.client)
     {
         return match commands {
-            Ok(_) => Ok(Answer::new(Kind::Purge, 200)),
+            Ok(_) => Ok(ExplainedResponse::new(ResponseKind::Purge, 200)),
             Err(why) => Err(failed(Failure::Purge(why), None)),
         };
     }
@@ -154,11 +166,11 @@ async fn answer(
     }
     explanation.steps = ctx
         .site
-        .steps_once(trace.take())
+        .deduplicate_preset_steps(trace.take())
         .into_iter()
-        .map(|step| in_words(ctx.site, step))
+        .map(|step| describe_step(ctx.site, step))
         .collect();
-    for number in route.guarding_rules() {
+    for number in route.guard_rules() {
         let rule = &ctx.site.config().rules[*number];
         match &rule.action {
             RuleAction::Authenticate(demand) => {
@@ -167,15 +179,15 @@ async fn answer(
                     return Err(failed(failure, Some(route)));
                 }
             }
-            _ => explanation.not_asked.push(Told {
-                at: place(rule),
-                what: what(rule),
-                ..Told::default()
+            _ => explanation.not_asked.push(ExplainedStep {
+                at: rule_location(rule),
+                what: describe_rule(rule),
+                ..ExplainedStep::default()
             }),
         }
     }
-    explanation.cache = cache(ctx, question, &action, &route);
-    of_action(ctx, action, &mut route).map_err(|failure| failed(failure, Some(route)))
+    explanation.cache = cache_decision(ctx, question, &action, &route);
+    response_to_action(ctx, action, &mut route).map_err(|failure| failed(failure, Some(route)))
 }
 
 fn url(request: &RequestHead, client: &Client<'_>) -> String {
@@ -205,46 +217,46 @@ fn site_because(ctx: RequestContext<'_>) -> String {
     }
 }
 
-fn place(rule: &Rule) -> Option<String> {
+fn rule_location(rule: &SiteRule) -> Option<String> {
     Some(format!("{}:{}", rule.file.as_ref()?, rule.line?))
 }
 
 /// Describes a rule and the paths that it applies to. A rule for all paths is described without a path.
-fn what(rule: &Rule) -> String {
+fn describe_rule(rule: &SiteRule) -> String {
     match &rule.pattern {
         _ if is_of_preset(rule) => rule.action.to_string(),
-        Pattern::Prefix(prefix) if prefix == b"/" => rule.action.to_string(),
+        PathPattern::Prefix(prefix) if prefix == b"/" => rule.action.to_string(),
         pattern => format!("{}, {pattern}", rule.action),
     }
 }
 
-fn is_of_preset(rule: &Rule) -> bool {
+fn is_of_preset(rule: &SiteRule) -> bool {
     matches!(&rule.action, RuleAction::Limit(limit) if limit.preset.is_some())
 }
 
-fn in_words(site: &Site, step: Step) -> Told {
+fn describe_step(site: &Site, step: TraceStep) -> ExplainedStep {
     match step {
-        Step::Denied { path, pattern } => Told {
+        TraceStep::Denied { path, pattern } => ExplainedStep {
             what: format!("deny {pattern}"),
             path: Some(lossy(&path)),
             matches: Some(true),
             said: lossy(&path),
-            ..Told::default()
+            ..ExplainedStep::default()
         },
-        Step::Rule {
+        TraceStep::Rule {
             number,
             path,
-            why_not,
-            led_to,
+            failed_option: why_not,
+            rewritten_to: led_to,
         } => {
             let rule = &site.config().rules[number];
             let led_to = match rule.action {
                 RuleAction::Limit(_) => Some("not counted here".to_owned()),
                 _ => led_to.map(|path| format!("now {}", lossy(&path))),
             };
-            Told {
-                at: place(rule),
-                what: what(rule),
+            ExplainedStep {
+                at: rule_location(rule),
+                what: describe_rule(rule),
                 path: Some(lossy(&path)),
                 matches: Some(why_not.is_none()),
                 said: match why_not {
@@ -254,33 +266,36 @@ fn in_words(site: &Site, step: Step) -> Told {
                 },
             }
         }
-        Step::Searched { entry, found } => Told {
+        TraceStep::Searched { entry, found } => ExplainedStep {
             what: entry,
             said: found,
-            ..Told::default()
+            ..ExplainedStep::default()
         },
-        Step::Htaccess { line, said } => Told {
+        TraceStep::Htaccess {
+            line,
+            outcome: said,
+        } => ExplainedStep {
             at: line,
             said,
-            ..Told::default()
+            ..ExplainedStep::default()
         },
-        Step::NotAdmitted { path, refusal } => Told {
+        TraceStep::NotAdmitted { path, refusal } => ExplainedStep {
             what: lossy(&path),
             said: refusal.to_owned(),
-            ..Told::default()
+            ..ExplainedStep::default()
         },
     }
 }
 
 /// Determines what the page cache does with the request, with the functions that [`cache_gate`] uses.
-fn cache(
+fn cache_decision(
     ctx: RequestContext<'_>,
-    question: &Question<'_>,
-    action: &Action,
+    question: &ExplainRequest<'_>,
+    action: &RouteAction,
     route: &RouteInfo,
 ) -> Option<CacheDecision> {
     let (cache, part) = ctx.page_cache()?;
-    let Action::Script(target) = action else {
+    let RouteAction::Script(target) = action else {
         return None;
     };
     if target.program {
@@ -291,27 +306,27 @@ fn cache(
         meaning: why.meaning(),
         cookie: cookie.map(|name| lossy(&name)),
     };
-    let early = ctx.site.asks_who().then_some((action, route));
+    let early = ctx.site.depends_on_client().then_some((action, route));
     let early = match route.needs_permission() {
-        true => route.keeps_from_cache(),
+        true => route.cache_pass_reason(),
         false => cache_gate::bypass_by_route(early),
     };
     if let Some(why) = early {
         return Some(bypass(why, None));
     }
     let has_body = ctx.request.header(b"content-length").is_some();
-    match lookup::look(cache, part, ctx.site, ctx.request, ctx.client, has_body) {
+    match lookup::look_up(cache, part, ctx.site, ctx.request, ctx.client, has_body) {
         Lookup::Pass { why, cookie } => return Some(bypass(why, cookie)),
         _ if part.config.dry_run => return Some(bypass(Pass::DryRun, None)),
-        _ if !part.may_serve() => return Some(bypass(part.unserved(), None)),
+        _ if !part.may_serve() => return Some(bypass(part.serving_refusal(), None)),
         _ => {}
     }
-    if let Some(why) = route.keeps_from_cache() {
+    if let Some(why) = route.cache_pass_reason() {
         return Some(bypass(why, None));
     }
     let fields = question.fields.iter();
-    let fields = fields.map(|field| format!(" -H {}", quoted(field)));
-    let url = quoted(question.url);
+    let fields = fields.map(|field| format!(" -H {}", shell_quoted(field)));
+    let url = shell_quoted(question.url);
     Some(CacheDecision::Asked {
         command: format!("howdah cache explain {url}{}", fields.collect::<String>()),
     })

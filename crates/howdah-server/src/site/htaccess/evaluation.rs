@@ -15,7 +15,7 @@ use super::world::{Seen, SiteWorld};
 use crate::docroot::root::RootDir;
 use crate::refusal::Refusal;
 use crate::site::Site;
-use crate::site::route::Walk;
+use crate::site::route::RoutingState;
 use crate::site::search::FileView;
 use crate::site::visitor::Visitor;
 
@@ -181,7 +181,7 @@ impl Site {
     pub(super) fn live_answer(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
+        walk: &RoutingState<'_>,
         world: &SiteWorld<'_>,
     ) -> (Arc<Answer>, Option<Box<Facts<'static>>>) {
         let visitor = walk.visitor;

@@ -15,7 +15,7 @@ use howdah_htaccess::{Chain, HtFile, LONGEST, Problem, Table};
 
 use super::thread::{self, Thread};
 use super::watched::{Asked, NAME};
-use crate::docroot::root::{FileKind, Meta, RootDir};
+use crate::docroot::root::{FileKind, FileMeta, RootDir};
 use crate::refusal::Refusal;
 
 /// The most files in the cache; beyond it all are forgotten.
@@ -48,7 +48,7 @@ impl Default for Started {
 #[derive(Debug, Default)]
 struct Known {
     root: u64,
-    files: HashMap<Box<[u8]>, (Meta, Arc<HtFile>)>,
+    files: HashMap<Box<[u8]>, (FileMeta, Arc<HtFile>)>,
 }
 
 impl FileCache {
@@ -190,7 +190,7 @@ impl FileCache {
     }
 
     /// A file that was read just now is another one than those that answered before.
-    fn count(&self, directory: &[u8], meta: &Meta) {
+    fn count(&self, directory: &[u8], meta: &FileMeta) {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let changed =
             UNIX_EPOCH + Duration::from_secs(u64::try_from(meta.ctime.0).unwrap_or_default());
@@ -200,7 +200,7 @@ impl FileCache {
         }
     }
 
-    fn known(&self, root: &RootDir, directory: &[u8], meta: Meta) -> Option<Arc<HtFile>> {
+    fn known(&self, root: &RootDir, directory: &[u8], meta: FileMeta) -> Option<Arc<HtFile>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let (seen, file) = known
             .files
@@ -209,7 +209,7 @@ impl FileCache {
         (*seen == meta).then(|| file.clone())
     }
 
-    fn remember(&self, root: &RootDir, directory: &[u8], meta: Meta, file: &Arc<HtFile>) {
+    fn remember(&self, root: &RootDir, directory: &[u8], meta: FileMeta, file: &Arc<HtFile>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.root != root.id() || known.files.len() >= MAX_FILES {
             known.files.clear();
@@ -220,7 +220,7 @@ impl FileCache {
 }
 
 /// Whether the file changed long enough ago.
-fn is_settled(meta: &Meta) -> bool {
+fn is_settled(meta: &FileMeta) -> bool {
     let (seconds, nanoseconds) = meta.ctime;
     let Ok(seconds) = u64::try_from(seconds) else {
         return false;
@@ -235,7 +235,7 @@ fn unusable(problem: Problem) -> Arc<HtFile> {
     Arc::new(HtFile::unusable(problem))
 }
 
-fn read(root: &RootDir, directory: &[u8], name: &[u8], meta: Meta) -> (HtFile, Meta) {
+fn read(root: &RootDir, directory: &[u8], name: &[u8], meta: FileMeta) -> (HtFile, FileMeta) {
     if meta.kind != FileKind::File {
         return (HtFile::unusable(Problem::NotAFile), meta);
     }

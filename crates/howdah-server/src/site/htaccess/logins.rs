@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use howdah_htaccess::Demand;
 
-use crate::authentication::{Admission, Authentication};
+use crate::authentication::{AdmittedUsers, Authentication};
 use crate::site::Site;
 
 /// Most different demands kept; beyond it all are forgotten.
@@ -42,7 +42,7 @@ impl Site {
             &realm,
             users,
             groups,
-            Admission::ValidUser,
+            AdmittedUsers::ValidUser,
         ));
         known.insert(key, made.clone());
         Some(made)

@@ -1,6 +1,6 @@
 //! `htaccess = "deny"`: what `.htaccess` files refuse, for a site that routes its requests itself. A site asks
 //! about the path that a request names, and about the file or script that is about to be sent or run
-//! ([`Site::admit`](crate::site::Site::admit), whoever named it).
+//! ([`Site::check_access`](crate::site::Site::check_access), whoever named it).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
 use crate::refusal::Refusal;
 use crate::site::Site;
-use crate::site::access::Refused;
-use crate::site::condition::Requested;
-use crate::site::config::Htaccess;
-use crate::site::route::{Action, RouteInfo};
-use crate::site::trace::Step;
+use crate::site::access::RefusedAccess;
+use crate::site::condition::RuleRequest;
+use crate::site::config::HtaccessMode;
+use crate::site::route::{RouteAction, RouteInfo};
+use crate::site::trace::TraceStep;
 
 /// The longest name of a file in Linux (`PATH_MAX`). The `.htaccess` files on the way to a longer one cannot be
 /// named.
@@ -33,7 +33,7 @@ pub(crate) struct PathQuery<'a> {
     /// The path: clean, decoded, with its first slash.
     pub path: &'a [u8],
     /// The request; `None` for a page that answers many requests.
-    pub requested: Option<Requested<'a>>,
+    pub requested: Option<RuleRequest<'a>>,
     /// The query that goes with the path.
     pub query: Option<&'a [u8]>,
     /// Another path has led to this one, as an internal redirect of Apache's does.
@@ -57,15 +57,15 @@ pub enum HtaccessLogin {
 #[derive(Debug)]
 pub(crate) struct Closed {
     /// Why, and with which status.
-    pub refused: Refused,
+    pub refused: RefusedAccess,
     /// The line with its file and number.
     pub because: Option<Box<str>>,
     /// The password that the line demands.
     pub login: Option<Box<HtaccessLogin>>,
 }
 
-impl From<Refused> for Closed {
-    fn from(refused: Refused) -> Closed {
+impl From<RefusedAccess> for Closed {
+    fn from(refused: RefusedAccess) -> Closed {
         Closed {
             refused,
             because: None,
@@ -76,22 +76,22 @@ impl From<Refused> for Closed {
 
 impl Closed {
     /// As a step on the way of a request.
-    pub(in crate::site) fn step(&self) -> Step {
-        Step::Htaccess {
+    pub(in crate::site) fn step(&self) -> TraceStep {
+        TraceStep::Htaccess {
             line: self.because.as_deref().map(str::to_owned),
-            said: self.refused.refusal.name().to_owned(),
+            outcome: self.refused.refusal.name().to_owned(),
         }
     }
 
     /// As the action for a request, with what a password or the log need to know.
-    pub(in crate::site) fn action(self, info: &mut RouteInfo) -> Action {
-        info.because = self.because.or(info.because.take());
+    pub(in crate::site) fn action(self, info: &mut RouteInfo) -> RouteAction {
+        info.htaccess_line = self.because.or(info.htaccess_line.take());
         info.login = self.login;
-        Action::refused_with(self.refused.refusal, self.refused.status)
+        RouteAction::refused_with(self.refused.refusal, self.refused.status)
     }
 
     /// A refusal where no password can be asked for.
-    pub(in crate::site) fn without_login(self) -> Refused {
+    pub(in crate::site) fn without_login(self) -> RefusedAccess {
         match self.login {
             Some(_) => Refusal::HtaccessDenied.into(),
             None => self.refused,
@@ -105,12 +105,12 @@ impl Site {
         &self,
         query: &PathQuery<'_>,
     ) -> Result<Option<Box<[u8]>>, Closed> {
-        if self.config.htaccess != Htaccess::Deny {
+        if self.config.htaccess != HtaccessMode::Deny {
             return Ok(None);
         }
         if query.root.path().len() + query.path.len() >= MAX_PATH_BYTES {
             return match query.hides || query.redirected {
-                true => Err(Refused::from(Refusal::HtaccessNotUnderstood).into()),
+                true => Err(RefusedAccess::from(Refusal::HtaccessNotUnderstood).into()),
                 // Nothing of this name can be there.
                 false => Ok(None),
             };
@@ -270,7 +270,7 @@ fn judge(query: &PathQuery<'_>, verdict: &apache::Verdict) -> Result<Option<Box<
                 let challenge = String::from_utf8_lossy(challenge).into_owned();
                 login = Some(HtaccessLogin::Challenge(challenge.into()));
             }
-            Refused {
+            RefusedAccess {
                 refusal: super::refusal_of(*refusal),
                 status: *status,
             }

@@ -95,7 +95,7 @@ impl Live {
         }
         // Apache knows no type for such a name, and says nothing.
         let guessed =
-            fields.is_file && fields.media_type.as_deref() == Some(mime::DEFAULT.as_bytes());
+            fields.is_file && fields.media_type.as_deref() == Some(mime::DEFAULT_TYPE.as_bytes());
         if guessed {
             fields.media_type = None;
         }
@@ -107,7 +107,7 @@ impl Live {
             self.looked_at_visitor.store(true, Ordering::Relaxed);
         }
         if guessed && !self.answer.takes_type() {
-            let default = || mime::DEFAULT.as_bytes().to_vec();
+            let default = || mime::DEFAULT_TYPE.as_bytes().to_vec();
             fields.media_type.get_or_insert_with(default);
         }
         let mut edited = ResponseHead::new(head.status);

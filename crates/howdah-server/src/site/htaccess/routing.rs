@@ -17,9 +17,9 @@ use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
 use crate::refusal::Refusal;
 use crate::site::Site;
-use crate::site::access::{Named, Purpose, Wanted};
-use crate::site::config::Htaccess;
-use crate::site::route::{Action, ApacheRequest, RouteInfo, ScriptTarget, Walk};
+use crate::site::access::{AccessCheck, NamedBy, Purpose};
+use crate::site::config::HtaccessMode;
+use crate::site::route::{ApacheRequest, RouteAction, RouteInfo, RoutingState, ScriptTarget};
 use crate::site::script::ScriptPath;
 use crate::site::search::FileView;
 use crate::site::visitor::Visitor;
@@ -40,13 +40,13 @@ impl Site {
     pub(in crate::site) fn live(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
+        walk: &RoutingState<'_>,
         info: &mut RouteInfo,
-    ) -> Action {
+    ) -> RouteAction {
         // As Apache: a slash that is escaped is none, and no file has it in its name.
         let raw = walk.head.path();
         if !walk.rewritten && raw.windows(3).any(|w| w.eq_ignore_ascii_case(b"%2f")) {
-            return Action::refused(Refusal::NotFound);
+            return RouteAction::refused(Refusal::NotFound);
         }
         let world = SiteWorld::new(self, &tree.root).traced_by(walk.visitor.trace);
         let (answer, facts) = self.live_answer(tree, walk, &world);
@@ -60,34 +60,34 @@ impl Site {
                 path_info,
                 by_handler,
             } => self.live_script(tree, walk, &answer, path, path_info, *by_handler),
-            apache::Action::Options => Action::Options {
+            apache::Action::Options => RouteAction::Options {
                 allow: "GET, HEAD, OPTIONS",
             },
-            apache::Action::Redirect(status, to) => Action::Redirect {
+            apache::Action::Redirect(status, to) => RouteAction::Redirect {
                 status: *status,
                 location: to.clone(),
             },
-            apache::Action::Text(status, text) => Action::Return {
+            apache::Action::Text(status, text) => RouteAction::Return {
                 status: *status,
                 content_type: "text/html; charset=iso-8859-1".to_owned(),
                 body: String::from_utf8_lossy(text).into_owned(),
             },
-            apache::Action::Refuse(status, refusal) => Action::Refused {
+            apache::Action::Refuse(status, refusal) => RouteAction::Refused {
                 status: *status,
                 refusal: refusal_of(*refusal),
                 allow: (*status == 405).then_some("GET, HEAD, OPTIONS"),
             },
             // Asked by whoever can wait; whoever cannot is refused.
-            apache::Action::Authenticate(_) => Action::Refused {
+            apache::Action::Authenticate(_) => RouteAction::Refused {
                 status: 401,
                 refusal: Refusal::HtaccessPassword,
                 allow: None,
             },
         };
-        if let Action::Refused { refusal, .. } = &action
-            && refusal.is_of_htaccess()
+        if let RouteAction::Refused { refusal, .. } = &action
+            && refusal.is_from_htaccess()
         {
-            info.because = answer.because.as_deref().map(Into::into);
+            info.htaccess_line = answer.because.as_deref().map(Into::into);
         }
         info.live = Some(Arc::new(Live {
             answer,
@@ -102,13 +102,13 @@ impl Site {
     /// How often `.htaccess` files have changed, as far as requests have met them; none where they do not
     /// decide.
     pub(crate) fn htaccess_changes(&self) -> Option<u64> {
-        (self.config.htaccess == Htaccess::On).then(|| self.htaccess.files.changes())
+        (self.config.htaccess == HtaccessMode::On).then(|| self.htaccess.files.changes())
     }
 
     pub(super) fn facts<'w>(
         &'w self,
         tree: &'w FileView,
-        walk: &'w Walk<'_>,
+        walk: &'w RoutingState<'_>,
         origin: &Origin<'_>,
     ) -> Facts<'w> {
         Facts {
@@ -128,48 +128,48 @@ impl Site {
     fn live_file_action(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
+        walk: &RoutingState<'_>,
         world: &SiteWorld<'_>,
         path: &[u8],
         changed: &mut Option<i64>,
-    ) -> Action {
+    ) -> RouteAction {
         let meta = match world.stat_below(&path[1..]) {
             Ok(meta) => meta,
-            Err(refusal) => return Action::refused(refusal),
+            Err(refusal) => return RouteAction::refused(refusal),
         };
         *changed = Some(meta.mtime.0);
         let wanted = self.wanted(tree, walk, path, Purpose::Send);
         if let Err(refused) = self.admit(wanted) {
-            return Action::refused_with(refused.refusal, refused.status);
+            return RouteAction::refused_with(refused.refusal, refused.status);
         }
         match walk.head.method() {
-            b"OPTIONS" => Action::Options {
+            b"OPTIONS" => RouteAction::Options {
                 allow: "GET, HEAD, OPTIONS",
             },
-            _ => Action::Static(self.serving.plan(tree.root.clone(), path, meta)),
+            _ => RouteAction::Static(self.serving.plan(tree.root.clone(), path, meta)),
         }
     }
 
     fn wanted<'w>(
         &self,
         tree: &'w FileView,
-        walk: &'w Walk<'_>,
+        walk: &'w RoutingState<'_>,
         path: &'w [u8],
         purpose: Purpose,
-    ) -> Wanted<'w> {
-        Wanted {
+    ) -> AccessCheck<'w> {
+        AccessCheck {
             root: &tree.root,
             path,
             purpose,
             named: self.named_by_files(walk, path),
-            asked: Some(walk.asked()),
+            request: Some(walk.rule_request()),
             query: walk.query(),
         }
     }
 
     /// Who named the path of an answer. What the site's rules have led to and its front controller are the
     /// administrator's word.
-    fn named_by_files(&self, walk: &Walk<'_>, path: &[u8]) -> Named<'static> {
+    fn named_by_files(&self, walk: &RoutingState<'_>, path: &[u8]) -> NamedBy<'static> {
         let controls = |controller: &UrlPath<'_>| controller.as_bytes() == path;
         let by_site = match walk.path.as_bytes().strip_prefix(path) {
             Some([]) => true,
@@ -177,39 +177,39 @@ impl Site {
             _ => self.front_controller.as_ref().is_some_and(controls),
         };
         match by_site {
-            true => Named::BySite,
-            false => Named::ByHtaccess,
+            true => NamedBy::BySite,
+            false => NamedBy::ByHtaccess,
         }
     }
 
     fn live_script(
         &self,
         tree: &FileView,
-        walk: &Walk<'_>,
+        walk: &RoutingState<'_>,
         answer: &Answer,
         path: &[u8],
         path_info: &[u8],
         by_handler: bool,
-    ) -> Action {
+    ) -> RouteAction {
         let wanted = self.wanted(tree, walk, path, Purpose::Run);
         if let Err(refused) = self.admit(wanted) {
-            return Action::refused_with(refused.refusal, refused.status);
+            return RouteAction::refused_with(refused.refusal, refused.status);
         }
-        let script = ScriptPath::found(&tree.root, path, path_info);
+        let script = ScriptPath::from_found_file(&tree.root, path, path_info);
         let environment = environment(&answer.environment);
         let script = match by_handler {
             // Its name says nothing: what follows it is no path of a file either.
-            true => script.untranslated(),
-            false => self.judge_translation(script, walk.asked()),
+            true => script.without_path_translated(),
+            false => self.withhold_path_translated(script, walk.rule_request()),
         };
-        Action::Script(ScriptTarget {
+        RouteAction::Script(ScriptTarget {
             script,
             query: Some(answer.query.clone().unwrap_or_default()),
             redirected: false,
             pool: walk.pool.clone(),
             program: false,
-            granted: Box::default(),
-            permitted: Box::default(),
+            granted_variables: Box::default(),
+            permitting_rules: Box::default(),
             apache: Some(Box::new(ApacheRequest {
                 environment,
                 php: answer.php.clone(),
@@ -238,7 +238,7 @@ impl Site {
             root: root.clone(),
             now: crate::site::monotonic(),
         };
-        let walk = Walk {
+        let walk = RoutingState {
             head,
             visitor: Visitor::default(),
             path,
@@ -254,7 +254,7 @@ impl Site {
         let answer = apache::answer(&world, &facts);
         let wanted = walk.path.as_bytes();
         matches!(&answer.action, apache::Action::File(found) if found == wanted)
-            && !self.holds_passwords(wanted)
+            && !self.is_password_file(wanted)
     }
 }
 

@@ -12,7 +12,7 @@ use howdah_htaccess::HtFile;
 use super::report::sentences;
 use crate::docroot::root::RootDir;
 use crate::site::Site;
-use crate::site::config::Htaccess;
+use crate::site::config::HtaccessMode;
 
 /// The most different warnings of a site, so that a tree full of strange files does not fill the log.
 const MAX_WARNINGS: usize = 1000;
@@ -45,7 +45,7 @@ impl Site {
     pub(super) fn warn_of_htaccess(&self, root: &RootDir, directory: &[u8], file: &HtFile) {
         let name = root.file_name(&[directory, b".htaccess"].concat());
         let name: PathBuf = Path::new(std::ffi::OsStr::from_bytes(&name)).to_owned();
-        let all = sentences(&name, file, self.config.htaccess == Htaccess::Deny);
+        let all = sentences(&name, file, self.config.htaccess == HtaccessMode::Deny);
         all.into_iter()
             .for_each(|text| self.htaccess.warnings.add(text));
     }

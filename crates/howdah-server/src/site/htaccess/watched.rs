@@ -1,6 +1,6 @@
 //! Directories whose `.htaccess` file, or the absence of one, the calling thread knows while inotify(7)
 //! reports no change. Nothing is asked of the system to know that there is no report: the kernel raises
-//! a signal for it ([`crate::sys::signal_events`]).
+//! a signal for it ([`crate::sys::enable_event_signal`]).
 //!
 //! The kernel queues a report, and the signal, before the call that changed something returns. It runs
 //! the signal's handler before a system call of this thread ends. A request that was sent after the
@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-use crate::docroot::root::{FileKind, Meta, RootDir};
+use crate::docroot::root::{FileKind, FileMeta, RootDir};
 use crate::refusal::Refusal;
 use crate::sys;
 
@@ -74,7 +74,7 @@ enum State {
     /// It has no file.
     Absent,
     /// It has this file.
-    Present(Meta),
+    Present(FileMeta),
     /// It has a file that is to be asked for each time, or is not to be looked into. It is watched for the
     /// sake of those below it.
     Unsure,
@@ -88,7 +88,7 @@ pub(super) enum Asked {
     /// There is none.
     Absent,
     /// This one, and what it says is kept.
-    Kept(Meta),
+    Kept(FileMeta),
     /// One that is not kept, or something else.
     Other,
 }
@@ -98,12 +98,12 @@ impl Watched {
     /// `/proc`; `ENOTSUP` if no signal comes with a report.
     pub(super) fn new() -> std::io::Result<Watched> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        sys::signal_events(inotify.as_fd())?;
-        let before = sys::events();
+        sys::enable_event_signal(inotify.as_fd())?;
+        let before = sys::event_count();
         // That a watch has ended is reported, too.
         let watch = inotify::add_watch(&inotify, "/", WatchFlags::DELETE_SELF)?;
         inotify::remove_watch(&inotify, watch)?;
-        if sys::events() == before {
+        if sys::event_count() == before {
             return Err(Errno::NOTSUP.into());
         }
         let mut watched = Watched {
@@ -125,7 +125,7 @@ impl Watched {
     /// Forgets what may have changed. To be called for each request, before anything that is known is used; `now` is
     /// of a clock that only goes forward.
     pub(super) fn check(&mut self, now: Duration) {
-        let events = sys::events();
+        let events = sys::event_count();
         if events != self.events || self.is_behind {
             self.events = events;
             self.read();
@@ -210,13 +210,13 @@ impl Watched {
                 // The file may have come, gone or changed before the watch; and a symbolic link to
                 // nothing may lead to a file later, of which nothing is reported here.
                 match found {
-                    Asked::Absent if root.stat_itself(name) == Err(Refusal::NotFound) => {
+                    Asked::Absent if root.stat_nofollow(name) == Err(Refusal::NotFound) => {
                         State::Absent
                     }
                     Asked::Kept(meta) => match watch_file(&self.inotify, root, name) {
                         Some(watch) => {
                             self.watches.insert(watch);
-                            match root.stat_itself(name) == Ok(meta) {
+                            match root.stat_nofollow(name) == Ok(meta) {
                                 true => State::Present(meta),
                                 false => State::Unsure,
                             }
@@ -240,7 +240,7 @@ impl Watched {
         &mut self,
         root: &RootDir,
         name: &[u8],
-        found: Result<Meta, Refusal>,
+        found: Result<FileMeta, Refusal>,
     ) -> bool {
         let name = name.strip_suffix(b"/").unwrap_or(name);
         let slash = name.iter().rposition(|b| *b == b'/');
@@ -257,7 +257,7 @@ impl Watched {
             return false;
         }
         self.names.insert(last.to_ascii_lowercase());
-        match (found, root.stat_itself(name)) {
+        match (found, root.stat_nofollow(name)) {
             (Err(Refusal::NotFound), Err(Refusal::NotFound)) => true,
             (Ok(found), Ok(own)) => {
                 found.inode == own.inode && matches!(own.kind, FileKind::File | FileKind::Directory)
@@ -368,7 +368,7 @@ fn watch(inotify: &OwnedFd, root: &RootDir, directory: &[u8]) -> Result<i32, Unw
         | WatchFlags::DONT_FOLLOW;
     let watch = inotify::add_watch(inotify, path, flags).map_err(|_| Unwatchable::Unreliable)?;
     // The root is an open directory, whose path may lead to another one by now.
-    match (root.stat_itself(directory), RootDir::stat_path(path)) {
+    match (root.stat_nofollow(directory), RootDir::stat_path(path)) {
         (Ok(reached), Ok(named))
             if reached.kind == FileKind::Directory && reached.inode == named.inode =>
         {

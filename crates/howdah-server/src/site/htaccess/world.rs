@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use howdah_htaccess::{Chain, Stat, World};
 
-use crate::docroot::root::{FileKind, Meta, RootDir};
+use crate::docroot::root::{FileKind, FileMeta, RootDir};
 use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::site::script::is_script_name;
-use crate::site::trace::{Step, Trace};
+use crate::site::trace::{Trace, TraceStep};
 use crate::static_file::mime;
 
 /// A site, and the root it has for this request.
@@ -30,7 +30,7 @@ pub(super) struct SiteWorld<'s> {
 }
 
 /// A name below the root, and what was found there.
-pub(super) type Seen = (Box<[u8]>, Result<Meta, Refusal>);
+pub(super) type Seen = (Box<[u8]>, Result<FileMeta, Refusal>);
 
 /// Most names remembered.
 const MOST_SEEN: usize = 16;
@@ -72,7 +72,7 @@ impl<'s> SiteWorld<'s> {
     }
 
     /// What lies at a path below the root, without its first slash.
-    pub(super) fn stat_below(&self, below: &[u8]) -> Result<Meta, Refusal> {
+    pub(super) fn stat_below(&self, below: &[u8]) -> Result<FileMeta, Refusal> {
         let mut seen = self.seen.borrow_mut();
         if let Some((_, found)) = seen.iter().find(|(name, _)| **name == *below) {
             return *found;
@@ -86,7 +86,7 @@ impl<'s> SiteWorld<'s> {
     }
 
     /// What lies at an absolute file name.
-    fn find(&self, file: &[u8]) -> Result<Meta, Refusal> {
+    fn find(&self, file: &[u8]) -> Result<FileMeta, Refusal> {
         match self.below(file) {
             Some(below) => self.stat_below(below),
             None if !file.starts_with(b"/") || file.contains(&0) => Err(Refusal::NotFound),
@@ -157,7 +157,7 @@ impl World for SiteWorld<'_> {
 
     fn media_type(&self, path: &[u8]) -> Option<Vec<u8>> {
         let found = self.site.serving.media_type(path);
-        (found != mime::DEFAULT).then(|| found.to_vec())
+        (found != mime::DEFAULT_TYPE).then(|| found.to_vec())
     }
 
     fn local_time(&self) -> [u32; 7] {
@@ -195,9 +195,9 @@ impl World for SiteWorld<'_> {
 
     fn hear(&self, line: Option<&str>, said: &dyn Fn() -> String) {
         if let Some(trace) = self.trace {
-            trace.note(Step::Htaccess {
+            trace.note(TraceStep::Htaccess {
                 line: line.map(str::to_owned),
-                said: said(),
+                outcome: said(),
             });
         }
     }

@@ -19,26 +19,26 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use super::otlp;
-use super::recording::Recorded;
+use super::recording::RecordedRequest;
 pub use config::{ExporterConfig, ExporterConfigError};
-use post::Collector;
-use sender::Sender;
+use post::CollectorClient;
+use sender::ExportThread;
 
 /// How many requests may wait to be sent; more are dropped.
-pub const MOST_WAITING: usize = 8192;
+pub const MAX_QUEUED_REQUESTS: usize = 8192;
 /// How long the last message may take when the exporter stops.
-const LAST: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A change in whether spans reach the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum ExporterEvent {
     /// The collector cannot be reached, does not respond, or is overloaded. Spans wait, and are dropped once the queue
     /// is full.
     Unreachable(String),
     /// The collector refuses a message, whose spans are dropped.
     Refused(String),
     /// The collector accepts spans again.
-    WorksAgain {
+    Recovered {
         /// How many were dropped meanwhile.
         dropped: u64,
     },
@@ -55,7 +55,7 @@ pub struct SpanCounts {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct SpanCounters {
     exported: AtomicU64,
     dropped: AtomicU64,
 }
@@ -64,13 +64,13 @@ struct Counters {
 /// remaining spans, each message within two seconds.
 pub struct Exporter {
     config: ExporterConfig,
-    queue: mpsc::Sender<Box<Recorded>>,
-    counters: Arc<Counters>,
+    queue: mpsc::Sender<Box<RecordedRequest>>,
+    counters: Arc<SpanCounters>,
     stop: watch::Sender<bool>,
-    over: Mutex<std_mpsc::Receiver<()>>,
+    finished: Mutex<std_mpsc::Receiver<()>>,
 }
 
-type Heard = Box<dyn Fn(News) + Send>;
+type ExporterEventHandler = Box<dyn Fn(ExporterEvent) + Send>;
 
 impl Exporter {
     /// Starts the thread. It calls `hear` when something changes.
@@ -79,21 +79,21 @@ impl Exporter {
     /// No thread can be started, or the machine has no certificate authorities for `https`.
     pub fn start(
         config: ExporterConfig,
-        hear: impl Fn(News) + Send + 'static,
+        hear: impl Fn(ExporterEvent) + Send + 'static,
     ) -> io::Result<Arc<Exporter>> {
-        let collector = Collector::of(&config)?;
-        let (queue, waiting) = mpsc::channel(MOST_WAITING);
+        let collector = CollectorClient::of(&config)?;
+        let (queue, waiting) = mpsc::channel(MAX_QUEUED_REQUESTS);
         let (stop, stopping) = watch::channel(false);
         let (ended, over) = std_mpsc::channel();
-        let counters = Arc::new(Counters::default());
-        let sender = Sender {
+        let counters = Arc::new(SpanCounters::default());
+        let sender = ExportThread {
             collector,
             service: config.service.clone(),
             waiting,
             counters: counters.clone(),
             stopping,
-            hear: Box::new(hear),
-            losing: false,
+            on_event: Box::new(hear),
+            reported_failure: false,
             dropped_before: 0,
             reported: 0,
         };
@@ -113,7 +113,7 @@ impl Exporter {
             queue,
             counters,
             stop,
-            over: Mutex::new(over),
+            finished: Mutex::new(over),
         }))
     }
 
@@ -123,9 +123,9 @@ impl Exporter {
     }
 
     /// Queues a request's spans, or drops them while the queue is full. Never waits.
-    pub fn send(&self, recorded: Box<Recorded>) {
+    pub fn send(&self, recorded: Box<RecordedRequest>) {
         if let Err(refused) = self.queue.try_send(recorded) {
-            let dropped = otlp::count(&refused.into_inner());
+            let dropped = otlp::count_spans(&refused.into_inner());
             self.counters.dropped.fetch_add(dropped, Ordering::Relaxed);
         }
     }
@@ -141,9 +141,9 @@ impl Exporter {
     /// Sends the remaining spans, and waits about two seconds at most.
     pub fn finish(&self) {
         self.stop.send_replace(true);
-        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         // A closed channel means that the thread has finished. After a timeout it continues on its own.
-        let _ = over.recv_timeout(LAST + Duration::from_millis(200));
+        let _ = over.recv_timeout(STOP_TIMEOUT + Duration::from_millis(200));
     }
 }
 

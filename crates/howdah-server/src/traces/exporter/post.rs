@@ -18,29 +18,29 @@ use rustls::ClientConfig;
 use super::config::ExporterConfig;
 
 /// How many bytes of a response are read.
-const LONGEST_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// A collector, with connections that are kept open to it.
-pub(super) struct Collector {
+pub(super) struct CollectorClient {
     http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     endpoint: Uri,
     headers: HeaderMap,
 }
 
 /// Why a message was not accepted.
-pub(super) enum NotTaken {
+pub(super) enum PostError {
     /// It may be accepted later.
-    Now(String),
+    Temporary(String),
     /// It will never be accepted.
-    Ever(String),
+    Permanent(String),
 }
 
-impl Collector {
+impl CollectorClient {
     /// Prepares the client without connecting.
     ///
     /// # Errors
     /// The machine has no certificate authorities for `https`.
-    pub(super) fn of(config: &ExporterConfig) -> io::Result<Collector> {
+    pub(super) fn of(config: &ExporterConfig) -> io::Result<CollectorClient> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -60,7 +60,7 @@ impl Collector {
             .https_or_http()
             .enable_http1()
             .build();
-        Ok(Collector {
+        Ok(CollectorClient {
             http: Client::builder(TokioExecutor::new()).build(connector),
             endpoint: config.endpoint.clone(),
             headers: config.headers.clone(),
@@ -68,10 +68,10 @@ impl Collector {
     }
 
     /// Sends a message. Returns how many of its spans the collector rejects.
-    pub(super) async fn post(&self, message: Bytes) -> Result<i64, NotTaken> {
+    pub(super) async fn post(&self, message: Bytes) -> Result<i64, PostError> {
         let mut request = Request::post(self.endpoint.clone())
             .body(Full::new(message))
-            .map_err(|error| NotTaken::Ever(error.to_string()))?;
+            .map_err(|error| PostError::Permanent(error.to_string()))?;
         let own = HeaderValue::from_static(concat!("Howdah/", env!("CARGO_PKG_VERSION")));
         let headers = request.headers_mut();
         headers.extend(self.headers.clone());
@@ -79,10 +79,10 @@ impl Collector {
         let protobuf = HeaderValue::from_static("application/x-protobuf");
         headers.insert(CONTENT_TYPE, protobuf);
         let answer = self.http.request(request).await;
-        let answer = answer.map_err(|error| NotTaken::Now(chain(&error)))?;
+        let answer = answer.map_err(|error| PostError::Temporary(error_with_causes(&error)))?;
         let status = answer.status();
         // The status decides. If the body cannot be read, only the reason is missing.
-        let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
+        let body = Limited::new(answer.into_body(), MAX_RESPONSE_BYTES).collect();
         let body = body.await.map(|body| body.to_bytes()).unwrap_or_default();
         if status.is_success() {
             // A success status whose body is not a valid message still means that the spans were accepted.
@@ -95,21 +95,21 @@ impl Collector {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => Err(NotTaken::Now(why)),
+            | StatusCode::GATEWAY_TIMEOUT => Err(PostError::Temporary(why)),
             _ => {
                 let said = String::from_utf8_lossy(&body);
                 let said = said.trim();
                 if !said.is_empty() && said.len() < 200 && !said.contains('\u{fffd}') {
                     why += &format!(": {said}");
                 }
-                Err(NotTaken::Ever(why))
+                Err(PostError::Permanent(why))
             }
         }
     }
 }
 
 /// Returns an error's text with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -127,10 +127,10 @@ mod tests {
     use super::*;
 
     /// Returns the result for a message that gets this response.
-    fn posted(answer: &str) -> Result<i64, NotTaken> {
+    fn posted(answer: &str) -> Result<i64, PostError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let collector = Collector::of(&ExporterConfig::to(&url).unwrap()).unwrap();
+        let collector = CollectorClient::of(&ExporterConfig::to(&url).unwrap()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -152,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn the_status_decides_whatever_the_answer_says() {
-        let page = "x".repeat(2 * LONGEST_ANSWER);
+    fn post_outcome_depends_on_the_status_alone() {
+        let page = "x".repeat(2 * MAX_RESPONSE_BYTES);
         let with = |status: u16, text: &str| {
             let length = text.len();
             posted(&format!(
@@ -162,12 +162,15 @@ mod tests {
         };
         assert!(matches!(with(200, ""), Ok(0)));
         assert!(matches!(with(200, &page), Ok(0)), "it is not sent again");
-        assert!(matches!(with(503, &page), Err(NotTaken::Now(_))));
-        let Err(NotTaken::Ever(why)) = with(400, "no") else {
+        assert!(matches!(with(503, &page), Err(PostError::Temporary(_))));
+        let Err(PostError::Permanent(why)) = with(400, "no") else {
             panic!("it may not be tried again");
         };
         assert!(why.ends_with(": no"), "{why}");
-        assert!(matches!(with(404, &page), Err(NotTaken::Ever(_))));
-        assert!(matches!(posted("HTTP/1.1 200"), Err(NotTaken::Now(_))));
+        assert!(matches!(with(404, &page), Err(PostError::Permanent(_))));
+        assert!(matches!(
+            posted("HTTP/1.1 200"),
+            Err(PostError::Temporary(_))
+        ));
     }
 }

@@ -43,7 +43,7 @@ fn pids() -> Vec<i32> {
         .filter(|e| {
             PROGRAMS
                 .iter()
-                .any(|program| php::named(program) == e.program)
+                .any(|program| php::expand_placeholders(program) == e.program)
         })
         .map(|e| e.pid)
         .collect()

@@ -26,7 +26,7 @@ pub fn measure(options: &Options, scratch: &Scratch) {
     println!("\nmemory");
     for (kind, program) in [
         (Kind::Howdah, "howdah-php"),
-        (Kind::NginxFpm, &*php::named("php-fpm{php}")),
+        (Kind::NginxFpm, &*php::expand_placeholders("php-fpm{php}")),
     ] {
         let server = start(kind, options, scratch);
         let load = WrkLoad {

@@ -19,35 +19,39 @@ use howdah_server::cache::fleet::publish_everything;
 use howdah_server::cache::{PageCache, Stores};
 use howdah_server::site::{Site, Sites};
 
-use crate::arguments::Serve;
-use crate::config::{self, Source, Validation};
+use crate::arguments::ServeArguments;
+use crate::config::{self, ConfigSource, Validation};
 
 /// The size of the store for pages, in bytes. There are no pages.
-const NO_PAGES: u64 = 1 << 20;
+const PAGE_STORE_BYTES: u64 = 1 << 20;
 
 /// The membership in a fleet while a script runs.
-pub struct Member {
+pub struct ScriptMember {
     fleet: Arc<Fleet>,
     sites: Sites,
     /// `None` if the configuration has no site with a page cache; the rules of the sites are unknown then.
     cache: Option<PageCache>,
 }
 
-impl Member {
+impl ScriptMember {
     /// Joins the fleet that this file or the environment names. Returns `None` if neither names one.
-    pub fn join(file: Option<&Path>) -> Result<Option<Member>, String> {
-        let source = file.map(Source::read).transpose()?;
+    pub fn join(file: Option<&Path>) -> Result<Option<ScriptMember>, String> {
+        let source = file.map(ConfigSource::read).transpose()?;
         if !config::names_fleet(source.as_ref()) {
             return Ok(None);
         }
         let said = |mistakes: Vec<String>| mistakes.join("\n");
         // Users, keys and PHP only concern the server.
-        let loaded = config::load(&Serve::default(), source.as_ref(), Validation::Trusted);
+        let loaded = config::load(
+            &ServeArguments::default(),
+            source.as_ref(),
+            Validation::Trusted,
+        );
         let settings = loaded.settings.map_err(said)?;
         let Some(wanted) = &settings.fleet else {
             return Ok(None);
         };
-        let sites = settings.open_sites_by(Site::open).map_err(said)?;
+        let sites = settings.open_sites_with(Site::open).map_err(said)?;
         let config = FleetConfig {
             member: name(&wanted.member),
             // This member renders no pages.
@@ -64,7 +68,7 @@ impl Member {
         );
         let fleet = fleet.map_err(|error| format!("cannot join the fleet: {error}"))?;
         let stores = Stores {
-            memory: NO_PAGES,
+            memory: PAGE_STORE_BYTES,
             disk: None,
             closed_disk: None,
             carried: Arc::default(),
@@ -72,7 +76,7 @@ impl Member {
             successor: Arc::default(),
             release: None,
         };
-        Ok(Some(Member {
+        Ok(Some(ScriptMember {
             cache: PageCache::new(&sites, stores, &settings.encoding),
             fleet,
             sites,
@@ -80,7 +84,7 @@ impl Member {
     }
 
     /// Returns the member's name.
-    pub fn name(&self) -> &str {
+    pub fn unique_member_name(&self) -> &str {
         &self.fleet.config().member
     }
 
@@ -89,14 +93,14 @@ impl Member {
     pub fn publish(&self, ask: &AdminCommand) -> Result<(), String> {
         let unheard = self.fleet.status().let_go;
         let done = match (&self.cache, ask) {
-            (Some(cache), _) => admin::answer(&self.sites, Some(cache), ask).map(drop),
+            (Some(cache), _) => admin::execute_command(&self.sites, Some(cache), ask).map(drop),
             (None, AdminCommand::Wrote { site, .. }) => {
                 publish_everything(&self.fleet, site.as_deref());
                 Ok(())
             }
             (None, _) => Ok(()),
         };
-        let heard = self.fleet.wait(self.fleet.last());
+        let heard = self.fleet.block_until_confirmed(self.fleet.last_ticket());
         let status = self.fleet.status();
         if heard.is_ok() && status.let_go == unheard {
             return done;

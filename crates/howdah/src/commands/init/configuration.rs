@@ -5,11 +5,11 @@
 use howdah_server::site::application::Application;
 use toml_writer::ToTomlValue;
 
-use crate::config::kind::Kind;
+use crate::config::kind::OptionKind;
 use crate::config::options;
 
 /// What was found, and where it will be served from.
-pub struct Wanted<'a> {
+pub struct ConfigurationInput<'a> {
     /// The application.
     pub application: Application,
     /// The name of the site.
@@ -29,7 +29,7 @@ pub struct Wanted<'a> {
 }
 
 /// Returns the configuration of a server of its own.
-pub fn of_a_server(wanted: &Wanted<'_>) -> String {
+pub fn server_configuration(wanted: &ConfigurationInput<'_>) -> String {
     let mut out = format!(
         "# Serves {}. Written by `howdah init`.\n\
          # Behind a single `#` are defaults and examples: remove it to change them. Then\n\
@@ -38,7 +38,7 @@ pub fn of_a_server(wanted: &Wanted<'_>) -> String {
         wanted.application, wanted.file
     );
     out += "# This machine alone; \":80\" is for everybody.\n";
-    out += &default("", "listen");
+    out += &commented_default("", "listen");
     out += "# HTTPS with certificates that Howdah orders and renews, for the `hosts` below:\n\
             # listen = [\":80\", \":443 tls\"]\n";
     out += "# Who serves and runs PHP when root starts the server.\n";
@@ -47,24 +47,24 @@ pub fn of_a_server(wanted: &Wanted<'_>) -> String {
         None => "# user = \"www-data\"\n".to_owned(),
     };
     out += "\n[log]\n# Problems, and PHP's messages: a file, or \"stderr\", \"syslog\", \"journald\".\n";
-    out += &default("log", "error");
+    out += &commented_default("log", "error");
     out += "# A line for each request: the same, or \"off\".\n";
-    out += &default("log", "access");
+    out += &commented_default("log", "access");
     out += "\n[pool.www]\n# Most PHP processes; \"auto\" follows from cores and memory.\n";
-    out += &default("pool.*", "max_children");
+    out += &commented_default("pool.*", "max_children");
     out += "# A process that has more memory is replaced after its request.\n";
-    out += &default("pool.*", "max_memory");
+    out += &commented_default("pool.*", "max_memory");
     out += "# A script that runs longer is ended.\n";
-    out += &default("pool.*", "request_terminate_timeout");
+    out += &commented_default("pool.*", "request_terminate_timeout");
     out += "\n# PHP settings in place of php.ini's.\n[pool.www.php_value]\n\
             # memory_limit = \"256M\"\n\
             # upload_max_filesize = \"64M\"\n\
             # post_max_size = \"64M\"\n\n";
-    out + &of_a_site(wanted)
+    out + &site_configuration(wanted)
 }
 
 /// Returns the site, for a server whose configuration includes it.
-pub fn of_a_site(wanted: &Wanted<'_>) -> String {
+pub fn site_configuration(wanted: &ConfigurationInput<'_>) -> String {
     let mut out = format!(
         "[[site]]\nname = {}\nroot = {}\n",
         wanted.name.to_toml_value(),
@@ -78,7 +78,7 @@ pub fn of_a_site(wanted: &Wanted<'_>) -> String {
     out += "# Whether `.htaccess` files decide, as under Apache. \"deny\": only what they close is closed.\n";
     out += &match wanted.htaccess {
         true => "htaccess = \"on\"\n".to_owned(),
-        false => default("site", "htaccess"),
+        false => commented_default("site", "htaccess"),
     };
     out += "# Names that it answers for; the first site of a server also answers for all others.\n";
     out += &match (wanted.host, host(wanted.name)) {
@@ -87,12 +87,12 @@ pub fn of_a_site(wanted: &Wanted<'_>) -> String {
         (None, None) => "# hosts = [\"example.org\", \"www.example.org\"]\n".to_owned(),
     };
     out += "# Whether http:// leads to https://.\n";
-    out += &default("site", "https_redirect");
+    out += &commented_default("site", "https_redirect");
     out += "# Longest request body, uploads included.\n";
-    out += &default("site", "max_body_size");
+    out += &commented_default("site", "max_body_size");
     out += "# \"on\": anonymous readers get pages from a cache, until something is written. Cron jobs that\n\
             # write must run by `howdah php`. \"dry-run\": only count what would be right and wrong.\n";
-    out += &default("site", "cache");
+    out += &commented_default("site", "cache");
     if wanted.application.has_login() {
         out += "# Slow down who guesses passwords:\n\
                 # [[site.rule]]\n\
@@ -113,12 +113,12 @@ pub fn host(name: &str) -> Option<&str> {
 }
 
 /// Returns the default of an option as an inactive line.
-fn default(section: &str, key: &str) -> String {
+fn commented_default(section: &str, key: &str) -> String {
     let spec = options::find(section, key)
         .unwrap_or_else(|| panic!("option {section}.{key} is not in the table"));
     let value = match spec.kind {
-        Kind::OnOff => (spec.default == "on").to_string(),
-        Kind::Integer(..) => spec.default.to_owned(),
+        OptionKind::OnOff => (spec.default == "on").to_string(),
+        OptionKind::Integer(..) => spec.default.to_owned(),
         _ => spec.default.to_toml_value(),
     };
     format!("# {key} = {value}\n")
@@ -127,21 +127,26 @@ fn default(section: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::Serve;
-    use crate::config::{self, Settings, Source, Validation};
+    use crate::arguments::ServeArguments;
+    use crate::config::{self, ConfigSource, ServeSettings, Validation};
 
-    fn load(text: &str, root: &std::path::Path) -> Result<Settings, Vec<String>> {
-        let source = Source::of(root.join("howdah.toml").display().to_string(), text);
-        config::load(&Serve::default(), Some(&source), Validation::Trusted).settings
+    fn load(text: &str, root: &std::path::Path) -> Result<ServeSettings, Vec<String>> {
+        let source = ConfigSource::from_text(root.join("howdah.toml").display().to_string(), text);
+        config::load(
+            &ServeArguments::default(),
+            Some(&source),
+            Validation::Trusted,
+        )
+        .settings
     }
 
     /// Checks that the reader accepts each line when it is activated, and that a default changes nothing.
     #[test]
-    fn a_line_may_be_made_active_by_removing_its_mark() {
+    fn init_configuration_lines_can_be_activated_by_removing_the_mark() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("wp-login.php"), "").unwrap();
         std::fs::create_dir(directory.path().join("wp-includes")).unwrap();
-        let text = of_a_server(&Wanted {
+        let text = server_configuration(&ConfigurationInput {
             application: Application::WordPress,
             name: "example.org",
             root: ".",
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_called_like_a_host_names_it() {
+    fn host_is_taken_from_a_directory_that_looks_like_one() {
         for name in ["example.org", "shop.example.org", "xn--bcher-kva.example"] {
             assert_eq!(host(name), Some(name));
         }

@@ -10,37 +10,37 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use howdah_import::directive::quoted;
+use howdah_import::directive::shell_quoted;
 use howdah_server::site::application::Application;
 use howdah_server::site::config::SiteConfig;
 use howdah_server::site::htaccess;
 use howdah_server::site::recognise::{Recognised, application, recognise};
 
 use super::{check, new_files};
-use crate::arguments::Init;
+use crate::arguments::InitArguments;
 use crate::config::identity;
 use crate::{exit, sys};
 
 /// The directory for the sites of the server from Howdah's package.
 const PACKAGED_SITES: &str = "/etc/howdah/sites.d";
 /// The name of a directory of sites.
-const SITES: &str = "sites.d";
+const SITES_DIRECTORY_NAME: &str = "sites.d";
 /// The only name of a configuration that is never sent to clients.
-const NEVER_SENT: &str = "howdah.toml";
+const NEVER_SENT_FILE_NAME: &str = "howdah.toml";
 
 /// What will be written.
-struct Plan {
+struct InitPlan {
     found: Recognised,
     htaccess: bool,
     /// The user that serves.
-    user: User,
+    user: ServiceUser,
     file: PathBuf,
     configuration: String,
-    place: Place,
+    reader: ConfigurationReader,
 }
 
 /// The server that reads the configuration.
-enum Place {
+enum ConfigurationReader {
     /// A server of its own, with the path of its unit and the text of the unit.
     Server(PathBuf, String),
     /// A server of its own on a machine with Howdah's package, which contains a unit.
@@ -50,8 +50,8 @@ enum Place {
 }
 
 /// Runs `howdah init`.
-pub fn run(arguments: &Init) -> ExitCode {
-    let written = Plan::of(arguments).and_then(|plan| {
+pub fn run(arguments: &InitArguments) -> ExitCode {
+    let written = InitPlan::of(arguments).and_then(|plan| {
         plan.write(arguments.force)?;
         Ok(plan)
     });
@@ -62,12 +62,12 @@ pub fn run(arguments: &Init) -> ExitCode {
             return exit::failed();
         }
     };
-    let main = match &plan.place {
-        Place::Included(main) => main,
+    let main = match &plan.reader {
+        ConfigurationReader::Included(main) => main,
         _ => &plan.file,
     };
     let mistakes = check::mistakes(main);
-    let code = super::answer(&plan.summary(arguments));
+    let code = super::print_output(&plan.summary(arguments));
     if mistakes.is_empty() {
         return code;
     }
@@ -81,27 +81,29 @@ pub fn run(arguments: &Init) -> ExitCode {
     exit::failed()
 }
 
-impl Plan {
-    fn of(arguments: &Init) -> Result<Plan, String> {
+impl InitPlan {
+    fn of(arguments: &InitArguments) -> Result<InitPlan, String> {
         let directory = &arguments.dir;
-        let found = recognise(directory, SiteConfig::blank("", "")).map_err(|error| {
+        let found = recognise(directory, SiteConfig::empty("", "")).map_err(|error| {
             let directory = directory.display();
             format!("cannot look for an application in {directory}: {error}")
         })?;
         refuse_several(directory, &found)?;
         let file = match &arguments.file {
             Some(file) => file.clone(),
-            None => in_directory(directory, NEVER_SENT),
+            None => in_directory(directory, NEVER_SENT_FILE_NAME),
         };
-        let root = nameable(&found.config.root)?;
+        let root = path_text(&found.config.root)?;
         let own = directory_of(&file)?;
         refuse_in_the_root(&file, &own, &found.config.root)?;
-        let user = user(&found.config.root);
+        let user = service_user(&found.config.root);
         let decided = htaccess::decides(&found.config.root);
         let beside = found.config.root.strip_prefix(&own).ok();
         let is_framework = found.application == Application::Framework;
-        let is_site = own.file_name().is_some_and(|name| name == SITES);
-        let wanted = configuration::Wanted {
+        let is_site = own
+            .file_name()
+            .is_some_and(|name| name == SITES_DIRECTORY_NAME);
+        let wanted = configuration::ConfigurationInput {
             application: found.application,
             name: &found.config.name,
             root: match beside.and_then(Path::to_str) {
@@ -114,58 +116,61 @@ impl Plan {
             host: configuration::host(&found.config.name).filter(|_| is_site),
             htaccess: decided.is_some(),
             user: user.chosen.then_some(&*user.name),
-            file: &quoted(&file.to_string_lossy()),
+            file: &shell_quoted(&file.to_string_lossy()),
         };
         let (configuration, place) = if is_site {
-            let main = own.with_file_name(NEVER_SENT);
-            (configuration::of_a_site(&wanted), Place::Included(main))
+            let main = own.with_file_name(NEVER_SENT_FILE_NAME);
+            (
+                configuration::site_configuration(&wanted),
+                ConfigurationReader::Included(main),
+            )
         } else {
             let place = match Path::new(PACKAGED_SITES).is_dir() {
-                true => Place::Packaged,
+                true => ConfigurationReader::Packaged,
                 false => unit_beside(&file, &own, directory, &user.name, &found.config)?,
             };
-            (configuration::of_a_server(&wanted), place)
+            (configuration::server_configuration(&wanted), place)
         };
-        Ok(Plan {
+        Ok(InitPlan {
             htaccess: decided.is_some(),
             found,
             user,
             file,
             configuration,
-            place,
+            reader: place,
         })
     }
 
     fn write(&self, force: bool) -> Result<(), String> {
         let mut files = vec![(&*self.file, &*self.configuration)];
-        if let Place::Server(unit, text) = &self.place {
+        if let ConfigurationReader::Server(unit, text) = &self.reader {
             files.push((unit, text));
         }
         let paths: Vec<&Path> = files.iter().map(|(path, _)| *path).collect();
         new_files::refuse_existing(&paths, force)?;
-        let group = match &self.place {
-            Place::Included(_) => None,
+        let group = match &self.reader {
+            ConfigurationReader::Included(_) => None,
             _ => self.user.group,
         };
         new_files::write(&files, group, force)
     }
 
-    fn summary(&self, arguments: &Init) -> String {
+    fn summary(&self, arguments: &InitArguments) -> String {
         let found = &self.found;
         let mut text = found.sentence.clone() + "\n";
         if self.htaccess {
             text += "  its .htaccess files decide, as under Apache: htaccess = \"on\"\n";
         }
-        for below in &found.below {
+        for below in &found.subfolders {
             text += &format!("  {below}\n");
         }
-        for left_out in &found.left_out {
+        for left_out in &found.not_inspected {
             text += &format!("  {left_out}\n");
         }
         let file = self.file.display();
-        let word = quoted(&self.file.to_string_lossy());
-        match &self.place {
-            Place::Server(unit, _) => {
+        let word = shell_quoted(&self.file.to_string_lossy());
+        match &self.reader {
+            ConfigurationReader::Server(unit, _) => {
                 let name = service(&found.config.name);
                 text += &format!("wrote {file} and {}\n", unit.display());
                 if directory_of(&self.file).is_ok_and(|own| own == found.config.root) {
@@ -178,19 +183,19 @@ impl Plan {
                 text += &format!(
                     "  sudo install -m 644 {} /etc/systemd/system/{name}.service\n  \
                      sudo systemctl enable --now {name}\n",
-                    quoted(&unit.to_string_lossy())
+                    shell_quoted(&unit.to_string_lossy())
                 );
             }
-            Place::Packaged => {
-                let name = quoted(&service_name(&found.config.name));
+            ConfigurationReader::Packaged => {
+                let name = shell_quoted(&service_name(&found.config.name));
                 text += &format!(
                     "wrote {file}\nnext:\n  howdah serve --config {word}\n\
                      or, in the packaged server:\n  \
                      sudo howdah init {} -o {PACKAGED_SITES}/{name}.toml\n",
-                    quoted(&arguments.dir.to_string_lossy())
+                    shell_quoted(&arguments.dir.to_string_lossy())
                 );
             }
-            Place::Included(main) => {
+            ConfigurationReader::Included(main) => {
                 let hosts = match configuration::host(&found.config.name) {
                     Some(_) => "",
                     None => " name its hosts in that file, then",
@@ -228,7 +233,7 @@ fn refuse_several(directory: &Path, found: &Recognised) -> Result<(), String> {
             Ok(Application::Files) | Err(_) => {}
             Ok(found) => {
                 let name = folder.file_name().unwrap_or_default();
-                let folder = quoted(&in_directory(directory, name).to_string_lossy());
+                let folder = shell_quoted(&in_directory(directory, name).to_string_lossy());
                 applications.push(format!("\n  howdah init {folder}   # {found}"));
             }
         }
@@ -245,10 +250,12 @@ fn refuse_several(directory: &Path, found: &Recognised) -> Result<(), String> {
 
 /// Refuses a file below the root that clients could read, unless it has the name that is never sent.
 fn refuse_in_the_root(file: &Path, own: &Path, root: &Path) -> Result<(), String> {
-    let is_safe = file.file_name().is_some_and(|name| name == NEVER_SENT);
+    let is_safe = file
+        .file_name()
+        .is_some_and(|name| name == NEVER_SENT_FILE_NAME);
     match own.starts_with(root) && !is_safe {
         true => Err(format!(
-            "clients could read {}, which is in the directory that is served: name a file elsewhere, or one called {NEVER_SENT}, which is never sent",
+            "clients could read {}, which is in the directory that is served: name a file elsewhere, or one called {NEVER_SENT_FILE_NAME}, which is never sent",
             file.display()
         )),
         false => Ok(()),
@@ -274,7 +281,7 @@ fn directory_of(file: &Path) -> Result<PathBuf, String> {
 }
 
 /// Returns the path as text, if it can be written in TOML and in a unit.
-fn nameable(path: &Path) -> Result<&str, String> {
+fn path_text(path: &Path) -> Result<&str, String> {
     match path.to_str() {
         Some(text) if unit::can_name(path) => Ok(text),
         _ => Err(format!(
@@ -285,7 +292,7 @@ fn nameable(path: &Path) -> Result<&str, String> {
 }
 
 /// The user of a server of its own.
-struct User {
+struct ServiceUser {
     name: String,
     /// The group that may read the configuration, if root writes it.
     group: Option<u32>,
@@ -296,11 +303,11 @@ struct User {
 
 /// Returns the user that serves: the one who runs this command, or, for root, the owner of the application. For
 /// applications that root owns, it is the user of other web servers.
-fn user(root: &Path) -> User {
-    let own = sys::effective();
+fn service_user(root: &Path) -> ServiceUser {
+    let own = sys::effective_account();
     let of = |account: sys::Account, group: Option<u32>| {
         let name = account.name.and_then(|name| name.into_string().ok());
-        User {
+        ServiceUser {
             name: name.unwrap_or_else(|| account.uid.to_string()),
             group,
             chosen: group.is_some(),
@@ -312,15 +319,15 @@ fn user(root: &Path) -> User {
     }
     let owner = root.metadata().map_or(0, |meta| meta.uid());
     let account = match owner {
-        0 => identity::web_user().and_then(sys::user),
-        uid => sys::user(&uid.to_string()),
+        0 => identity::web_user().and_then(sys::find_user),
+        uid => sys::find_user(&uid.to_string()),
     };
     match account {
         Some(account) => {
             let group = account.gid;
             of(account, Some(group))
         }
-        None => User {
+        None => ServiceUser {
             name: "www-data".to_owned(),
             group: None,
             chosen: false,
@@ -335,7 +342,7 @@ fn unit_beside(
     directory: &Path,
     user: &str,
     site: &SiteConfig,
-) -> Result<Place, String> {
+) -> Result<ConfigurationReader, String> {
     let mut beside = file.to_owned();
     match file
         .extension()
@@ -349,21 +356,21 @@ fn unit_beside(
     let configuration = own.join(file.file_name().unwrap_or_default());
     let directory = std::path::absolute(directory)
         .map_err(|error| format!("{}: {error}", directory.display()))?;
-    let text = unit::text(&unit::Wanted {
+    let text = unit::unit_text(&unit::UnitInput {
         name: &site.name,
-        program: nameable(&program)?,
-        configuration: nameable(&configuration)?,
-        directory: nameable(project_of(&directory, &site.root))?,
+        program: path_text(&program)?,
+        configuration: path_text(&configuration)?,
+        directory: path_text(project_directory(&directory, &site.root))?,
         user,
     });
-    Ok(Place::Server(beside, text))
+    Ok(ConfigurationReader::Server(beside, text))
 }
 
 /// Returns the directory that an application writes to. If its web directory was named, that is the parent directory.
-fn project_of<'d>(directory: &'d Path, root: &Path) -> &'d Path {
+fn project_directory<'d>(directory: &'d Path, root: &Path) -> &'d Path {
     let around = directory.parent().filter(|_| directory == root);
     let serves_it = |project: &&Path| {
-        recognise(project, SiteConfig::blank("", "")).is_ok_and(|found| found.config.root == root)
+        recognise(project, SiteConfig::empty("", "")).is_ok_and(|found| found.config.root == root)
     };
     around.filter(serves_it).unwrap_or(directory)
 }

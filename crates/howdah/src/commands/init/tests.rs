@@ -1,6 +1,6 @@
 use super::*;
-use crate::arguments::Serve;
-use crate::config::{self, Settings, Source, Validation};
+use crate::arguments::ServeArguments;
+use crate::config::{self, ConfigSource, ServeSettings, Validation};
 
 /// Applications, with the files by which they are recognised and other relevant files.
 const TREES: &[(&str, &[(&str, &str)])] = &[
@@ -71,8 +71,8 @@ fn tree(directory: &Path, files: &[(&str, &str)]) {
     }
 }
 
-fn arguments(directory: &Path) -> Init {
-    Init {
+fn arguments(directory: &Path) -> InitArguments {
+    InitArguments {
         dir: directory.to_owned(),
         file: None,
         force: false,
@@ -80,7 +80,7 @@ fn arguments(directory: &Path) -> Init {
 }
 
 /// Returns the settings as text; equal settings have equal texts.
-fn served(settings: Result<Settings, Vec<String>>) -> Vec<String> {
+fn served(settings: Result<ServeSettings, Vec<String>>) -> Vec<String> {
     let settings = settings.unwrap_or_else(|mistakes| panic!("{}", mistakes.join("\n")));
     vec![
         format!("{:?}", settings.sites),
@@ -92,38 +92,43 @@ fn served(settings: Result<Settings, Vec<String>>) -> Vec<String> {
 }
 
 #[test]
-fn what_is_written_serves_what_serve_would_without_it() {
+fn init_configuration_serves_the_same_as_serve_without_it() {
     let scratch = tempfile::tempdir().unwrap();
     for (name, files) in TREES {
         let directory = scratch.path().join(name);
         tree(&directory, files);
-        let plan = Plan::of(&arguments(&directory)).unwrap();
-        let without = Serve {
+        let plan = InitPlan::of(&arguments(&directory)).unwrap();
+        let without = ServeArguments {
             dir: Some(directory.clone()),
             user: plan.user.chosen.then(|| plan.user.name.clone()),
-            ..Serve::default()
+            ..ServeArguments::default()
         };
         let without = served(config::load(&without, None, Validation::Trusted).settings);
-        let source = Source::of(
+        let source = ConfigSource::from_text(
             directory.join("howdah.toml").display().to_string(),
             plan.configuration.clone(),
         );
-        let with = config::load(&Serve::default(), Some(&source), Validation::Trusted).settings;
+        let with = config::load(
+            &ServeArguments::default(),
+            Some(&source),
+            Validation::Trusted,
+        )
+        .settings;
         assert_eq!(served(with), without, "{name}\n{}", plan.configuration);
     }
 }
 
 #[test]
-fn root_is_named_from_the_file_and_so_may_be_moved_with_it() {
+fn init_names_the_root_relative_to_the_file() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("shop");
     tree(&directory, &[("artisan", ""), ("public/index.php", "")]);
     let root = |directory: &Path, file: Option<PathBuf>| {
-        let arguments = Init {
+        let arguments = InitArguments {
             file,
             ..arguments(directory)
         };
-        let plan = Plan::of(&arguments).unwrap();
+        let plan = InitPlan::of(&arguments).unwrap();
         let line = plan.configuration.lines().find(|l| l.starts_with("root"));
         line.unwrap().to_owned()
     };
@@ -140,19 +145,21 @@ fn root_is_named_from_the_file_and_so_may_be_moved_with_it() {
 }
 
 #[test]
-fn the_unit_lets_a_project_be_written_to_whichever_of_its_directories_is_named() {
+fn init_unit_makes_the_project_writable_from_any_of_its_directories() {
     let scratch = tempfile::tempdir().unwrap();
     let project = scratch.path().join("shop");
     tree(&project, &[("artisan", ""), ("public/index.php", "")]);
     tree(scratch.path(), &[("plain/site/index.php", "")]);
     let writes = |directory: &Path, site: &Path| {
         let written = format!("ReadWritePaths={}", site.display());
-        let place = Plan::of(&arguments(directory)).unwrap().place;
+        let place = InitPlan::of(&arguments(directory)).unwrap().reader;
         match place {
-            Place::Server(_, text) => assert!(text.lines().any(|line| line == written), "{text}"),
+            ConfigurationReader::Server(_, text) => {
+                assert!(text.lines().any(|line| line == written), "{text}")
+            }
             // The unit of the package names its directories itself.
-            Place::Packaged => {}
-            Place::Included(_) => panic!("a part of {}", directory.display()),
+            ConfigurationReader::Packaged => {}
+            ConfigurationReader::Included(_) => panic!("a part of {}", directory.display()),
         }
     };
     writes(&project, &project);
@@ -162,11 +169,11 @@ fn the_unit_lets_a_project_be_written_to_whichever_of_its_directories_is_named()
 }
 
 #[test]
-fn nothing_is_written_where_clients_could_read_it() {
+fn init_writes_nothing_that_clients_could_read() {
     let scratch = tempfile::tempdir().unwrap();
     tree(scratch.path(), &[("index.php", "")]);
     let plan = |file: &str| {
-        Plan::of(&Init {
+        InitPlan::of(&InitArguments {
             file: Some(scratch.path().join(file)),
             ..arguments(scratch.path())
         })
@@ -178,13 +185,13 @@ fn nothing_is_written_where_clients_could_read_it() {
 }
 
 #[test]
-fn above_applications_one_is_to_be_chosen() {
+fn init_above_several_applications_asks_to_choose_one() {
     let scratch = tempfile::tempdir().unwrap();
     for name in ["laravel", "wordpress", "files"] {
         let (_, files) = TREES.iter().find(|(tree, _)| *tree == name).unwrap();
         tree(&scratch.path().join(name), files);
     }
-    let why = Plan::of(&arguments(scratch.path())).err().unwrap();
+    let why = InitPlan::of(&arguments(scratch.path())).err().unwrap();
     let at = |name: &str| scratch.path().join(name).display().to_string();
     let expected = format!(
         "there is no application at the top of {}, but below it; choose one:\n  \
@@ -197,15 +204,15 @@ fn above_applications_one_is_to_be_chosen() {
     assert_eq!(why, expected);
     // If there are pages at the top, the directory is a site.
     tree(scratch.path(), &[("index.html", "")]);
-    assert!(Plan::of(&arguments(scratch.path())).is_ok());
+    assert!(InitPlan::of(&arguments(scratch.path())).is_ok());
 }
 
 #[test]
-fn a_file_in_sites_d_is_a_site_of_the_server_that_includes_it() {
+fn init_in_sites_d_writes_a_site_of_the_including_server() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("shop");
     tree(&directory, &[("index.php", "")]);
-    let plan = Plan::of(&Init {
+    let plan = InitPlan::of(&InitArguments {
         file: Some(scratch.path().join("sites.d/shop.toml")),
         ..arguments(&directory)
     });
@@ -215,7 +222,7 @@ fn a_file_in_sites_d_is_a_site_of_the_server_that_includes_it() {
         "{}",
         plan.configuration
     );
-    let Place::Included(main) = plan.place else {
+    let ConfigurationReader::Included(main) = plan.reader else {
         panic!("a server of its own");
     };
     assert_eq!(main, scratch.path().join("howdah.toml"));

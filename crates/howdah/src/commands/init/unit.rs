@@ -7,23 +7,24 @@
 
 use std::path::Path;
 
-const PACKAGED: &str = include_str!("../../../../../packaging/howdah.service");
+const PACKAGED_UNIT: &str = include_str!("../../../../../packaging/howdah.service");
 
-const HEAD: &str = "\
+const HEAD_COMMENT: &str = "\
 # Serves one application; made by `howdah init` from the unit of Howdah's package. The names of its directories,
 # as /run/NAME, are that of this file.
 ";
 /// The comment above `User`.
-const USER: &str = "\
+const USER_COMMENT: &str = "\
 # Everything is this user, who must be able to read the application, and to write to what it writes to. The only
 # right beside are ports below 1024. For pools with users of their own, and for keys that PHP cannot read,
 # install the package.
 ";
 /// The comment above `ProtectSystem`.
-const WRITES: &str = "# What the application writes to; others by another ReadWritePaths.\n";
+const WRITABLE_PATHS_COMMENT: &str =
+    "# What the application writes to; others by another ReadWritePaths.\n";
 
 /// The values in which the unit differs from the package's.
-pub struct Wanted<'a> {
+pub struct UnitInput<'a> {
     /// The name of the application.
     pub name: &'a str,
     /// The path of this program.
@@ -37,45 +38,45 @@ pub struct Wanted<'a> {
 }
 
 /// Returns the text of the unit.
-pub fn text(wanted: &Wanted<'_>) -> String {
+pub fn unit_text(wanted: &UnitInput<'_>) -> String {
     let mut out = String::new();
     // Comments belong to the line below them.
     let mut comments = String::new();
-    for line in PACKAGED.lines() {
+    for line in PACKAGED_UNIT.lines() {
         let (key, value) = line.split_once('=').unwrap_or((line, ""));
         if line.starts_with('#') {
             comments += &format!("{line}\n");
             continue;
         }
         match replaced(key, value, wanted) {
-            Replaced::As(new) => {
+            LineReplacement::As(new) => {
                 let above = match key {
-                    "[Unit]" => HEAD,
-                    "User" => USER,
-                    "ProtectSystem" => WRITES,
+                    "[Unit]" => HEAD_COMMENT,
+                    "User" => USER_COMMENT,
+                    "ProtectSystem" => WRITABLE_PATHS_COMMENT,
                     _ => &comments,
                 };
                 out += &format!("{above}{new}\n");
                 if key == "ReadWritePaths" {
-                    let directory = word(wanted.directory);
+                    let directory = quoted_path(wanted.directory);
                     out += &format!("ReadWritePaths={directory}\n");
                 }
             }
-            Replaced::LeftOut => {}
+            LineReplacement::Omitted => {}
         }
         comments.clear();
     }
     out + &comments
 }
 
-enum Replaced {
+enum LineReplacement {
     As(String),
-    LeftOut,
+    Omitted,
 }
 
-fn replaced(key: &str, value: &str, wanted: &Wanted<'_>) -> Replaced {
-    let program = || executed(wanted.program);
-    let configuration = || executed(wanted.configuration);
+fn replaced(key: &str, value: &str, wanted: &UnitInput<'_>) -> LineReplacement {
+    let program = || command_line_word(wanted.program);
+    let configuration = || command_line_word(wanted.configuration);
     let value = match key {
         "Description" => format!("Howdah serving {}", wanted.name.replace('%', "%%")),
         "ExecStartPre" => format!("{} check --config {}", program(), configuration()),
@@ -91,16 +92,16 @@ fn replaced(key: &str, value: &str, wanted: &Wanted<'_>) -> Replaced {
             "%N".to_owned()
         }
         // The package's manual and sockets do not exist. The group is the user's own.
-        "Documentation" | "Requires" | "Also" | "Group" => return Replaced::LeftOut,
-        "After" if value.contains(".socket") => return Replaced::LeftOut,
-        _ if value.is_empty() => return Replaced::As(key.to_owned()),
+        "Documentation" | "Requires" | "Also" | "Group" => return LineReplacement::Omitted,
+        "After" if value.contains(".socket") => return LineReplacement::Omitted,
+        _ if value.is_empty() => return LineReplacement::As(key.to_owned()),
         _ => value.to_owned(),
     };
-    Replaced::As(format!("{key}={value}"))
+    LineReplacement::As(format!("{key}={value}"))
 }
 
 /// Formats a path for a list in a unit: quoted if necessary, and with specifiers escaped.
-fn word(path: &str) -> String {
+fn quoted_path(path: &str) -> String {
     let path = path.replace('%', "%%");
     let plain = |c: char| !c.is_whitespace() && !"\"'\\;#".contains(c);
     match path.chars().all(plain) {
@@ -110,8 +111,8 @@ fn word(path: &str) -> String {
 }
 
 /// Formats a path for a command line of a unit, where variables are replaced.
-fn executed(path: &str) -> String {
-    word(path).replace('$', "$$")
+fn command_line_word(path: &str) -> String {
+    quoted_path(path).replace('$', "$$")
 }
 
 /// Returns whether a unit can name this path.
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    const WANTED: Wanted<'_> = Wanted {
+    const WANTED: UnitInput<'_> = UnitInput {
         name: "shop",
         program: "/usr/bin/env",
         configuration: "/srv/shop/howdah.toml",
@@ -140,11 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn it_restricts_what_the_unit_of_the_package_restricts() {
-        let unit = text(&WANTED);
+    fn unit_has_the_restrictions_of_the_packaged_unit() {
+        let unit = unit_text(&WANTED);
         let ours = directives(&unit);
         let differs = |line: &&str| !ours.contains(line);
-        let missing: Vec<&str> = directives(PACKAGED).into_iter().filter(differs).collect();
+        let missing: Vec<&str> = directives(PACKAGED_UNIT)
+            .into_iter()
+            .filter(differs)
+            .collect();
         let keys: Vec<&str> = missing
             .iter()
             .map(|line| line.split_once('=').unwrap().0)
@@ -168,7 +172,7 @@ mod tests {
             "Also",
         ];
         assert_eq!(keys, expected, "{unit}");
-        let theirs = directives(PACKAGED);
+        let theirs = directives(PACKAGED_UNIT);
         let own: Vec<&str> = ours
             .into_iter()
             .filter(|line| !theirs.contains(line))
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(feature = "packages"), ignore = "needs systemd")]
-    fn systemd_understands_it_whatever_the_paths_are_called() {
+    fn unit_is_valid_for_systemd_with_unusual_paths() {
         let directory = tempfile::tempdir().unwrap();
         let odd = directory.path().join("a 100% \"$HOME\" \\ it's; #1");
         std::fs::create_dir(&odd).unwrap();
@@ -201,14 +205,14 @@ mod tests {
         let file = directory.path().join("howdah.service");
         for wanted in [
             WANTED,
-            Wanted {
+            UnitInput {
                 name: "100% shop",
                 configuration: &format!("{odd}/howdah.toml"),
                 directory: odd,
                 ..WANTED
             },
         ] {
-            std::fs::write(&file, text(&wanted)).unwrap();
+            std::fs::write(&file, unit_text(&wanted)).unwrap();
             let verify = Command::new("systemd-analyze")
                 .arg("verify")
                 .arg(&file)

@@ -12,11 +12,11 @@ use howdah_executor::embed::glob::Glob;
 use crate::sys;
 
 /// The maximum number of files; a directory with more is not an application.
-const MOST: usize = 200_000;
+const MAX_FILES: usize = 200_000;
 
 /// Returns all PHP files below the directories, by their real paths and sorted. These are the files that end in `.php`
 /// and those that begin with `<?php`.
-pub fn files(directories: &[PathBuf], exclude: &[String]) -> Result<Vec<PathBuf>, String> {
+pub fn php_files(directories: &[PathBuf], exclude: &[String]) -> Result<Vec<PathBuf>, String> {
     let mut found = HashSet::new();
     let mut seen = HashSet::new();
     for directory in directories {
@@ -34,7 +34,7 @@ pub fn files(directories: &[PathBuf], exclude: &[String]) -> Result<Vec<PathBuf>
                 let Ok(path) = path.canonicalize() else {
                     continue;
                 };
-                if globs.iter().any(|glob| glob.names(&path)) {
+                if globs.iter().any(|glob| glob.matches(&path)) {
                     continue;
                 }
                 let Ok(meta) = path.metadata() else { continue };
@@ -45,8 +45,8 @@ pub fn files(directories: &[PathBuf], exclude: &[String]) -> Result<Vec<PathBuf>
                 } else if meta.is_file() && is_php(&path) {
                     found.insert(path);
                 }
-                if found.len() > MOST {
-                    return Err(format!("there are more than {MOST} PHP files"));
+                if found.len() > MAX_FILES {
+                    return Err(format!("there are more than {MAX_FILES} PHP files"));
                 }
             }
         }
@@ -67,7 +67,7 @@ fn is_php(path: &Path) -> bool {
 
 /// The compiled files in the cache.
 #[derive(Debug, Default)]
-pub struct Stored {
+pub struct CompiledFiles {
     /// The number of files.
     pub files: usize,
     /// Their size in bytes.
@@ -77,16 +77,19 @@ pub struct Stored {
 }
 
 /// Gives the compiled files the owner and mode of their sources, and makes their directories accessible to all users.
-pub fn share(cache: &Path, compiled: &HashSet<PathBuf>) -> Result<Stored, String> {
+pub fn copy_owner_and_mode(
+    cache: &Path,
+    compiled: &HashSet<PathBuf>,
+) -> Result<CompiledFiles, String> {
     let failed = |error| format!("cannot share {}: {error}", cache.display());
-    let mut stored = Stored::default();
+    let mut stored = CompiledFiles::default();
     let mut directories = HashSet::new();
     // There is one directory for each build of PHP.
     let builds = fs::read_dir(cache).map_err(failed)?;
     let builds: Result<Vec<PathBuf>, _> = builds.map(|entry| Ok(entry?.path())).collect();
     let builds = builds.map_err(failed)?;
     for source in compiled {
-        let files = builds.iter().map(|build| stored_as(build, source));
+        let files = builds.iter().map(|build| compiled_path(build, source));
         let files: Vec<PathBuf> = files.filter(|file| file.is_file()).collect();
         if files.is_empty() {
             stored.missing.push(source.clone());
@@ -112,7 +115,7 @@ pub fn share(cache: &Path, compiled: &HashSet<PathBuf>) -> Result<Stored, String
 }
 
 /// Returns where opcache stores the file with this absolute path (zend_file_cache_get_bin_file_path()).
-fn stored_as(build: &Path, source: &Path) -> PathBuf {
+fn compiled_path(build: &Path, source: &Path) -> PathBuf {
     let mut path = build.as_os_str().to_owned();
     path.push(source);
     path.push(".bin");

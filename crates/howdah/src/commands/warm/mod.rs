@@ -17,25 +17,25 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use howdah_executor::Mode;
+use howdah_executor::PoolMode;
 
-use self::files::{Stored, files, share};
-use crate::arguments::{Serve, Warm};
-use crate::config::pool::define;
-use crate::config::{self, Source, Validation};
+use self::files::{CompiledFiles, copy_owner_and_mode, php_files};
+use crate::arguments::{ServeArguments, WarmArguments};
+use crate::config::pool::parse_define;
+use crate::config::{self, ConfigSource, Validation};
 use crate::{exit, php, sys};
 
 /// The number of files that one process compiles.
-const TOGETHER: usize = 256;
+const FILES_PER_PROCESS: usize = 256;
 /// The CPU time of a process in seconds: for many files, and for a single file.
-const PATIENCE: [u32; 2] = [120, 20];
+const CPU_SECONDS: [u32; 2] = [120, 20];
 const FILE_CACHE: &str = "opcache.file_cache";
 
 /// PHP code that prints where PHP stores compiled files: nothing if no path is set, `-` without opcache.
-const WHERE: &str =
+const PRINT_CACHE_DIRECTORY: &str =
     "echo function_exists('opcache_compile_file') ? ini_get('opcache.file_cache') : '-';";
 /// PHP code that reads paths, each ended by NUL, and prints those that it has compiled.
-const COMPILE: &str = r#"
+const COMPILE_PATHS: &str = r#"
 $paths = fopen('php://stdin', 'r');
 while (($path = stream_get_line($paths, 1 << 16, "\0")) !== false && $path !== '') {
     try {
@@ -57,7 +57,7 @@ struct Compiler {
 }
 
 /// Runs `howdah warm`.
-pub fn run(arguments: &Warm) -> ExitCode {
+pub fn run(arguments: &WarmArguments) -> ExitCode {
     let begun = Instant::now();
     let compiler = match Compiler::new(arguments) {
         Ok(compiler) => compiler,
@@ -68,7 +68,7 @@ pub fn run(arguments: &Warm) -> ExitCode {
             return code;
         }
     };
-    let compiled = files(&arguments.directories, &arguments.exclude)
+    let compiled = php_files(&arguments.directories, &arguments.exclude)
         .and_then(|files| compiler.compile(&files));
     match compiled {
         Err(why) => {
@@ -79,7 +79,7 @@ pub fn run(arguments: &Warm) -> ExitCode {
             for (path, why) in &result.failed {
                 eprintln!("howdah warm: NotCompiled: {}: {why}", path.display());
             }
-            let answer = super::answer(&format!(
+            let answer = super::print_output(&format!(
                 "{} files are compiled in {} ({:.1} MB, {:.1} s)",
                 result.stored.files,
                 result.cache.display(),
@@ -95,23 +95,26 @@ pub fn run(arguments: &Warm) -> ExitCode {
 }
 
 /// The result of a run.
-struct Warmed {
+struct WarmResult {
     cache: PathBuf,
-    stored: Stored,
+    stored: CompiledFiles,
     /// Files that do not compile, with the reason.
     failed: Vec<(PathBuf, String)>,
 }
 
 impl Compiler {
-    fn new(arguments: &Warm) -> Result<Compiler, (ExitCode, Vec<String>)> {
+    fn new(arguments: &WarmArguments) -> Result<Compiler, (ExitCode, Vec<String>)> {
         let mut compiler = match &arguments.config {
             Some(file) => Compiler::of_pool(file, arguments.pool.as_deref())
                 .map_err(|mistakes| (exit::configuration(), mistakes))?,
             None => Compiler::of_environment().map_err(|why| (exit::php(), vec![why]))?,
         };
         php::check(&compiler.program).map_err(|why| (exit::php(), vec![why.to_string()]))?;
-        let defines: Result<Vec<_>, String> =
-            arguments.define.iter().map(|text| define(text)).collect();
+        let defines: Result<Vec<_>, String> = arguments
+            .define
+            .iter()
+            .map(|text| parse_define(text))
+            .collect();
         let defines = defines.map_err(|why| (exit::configuration(), vec![why]))?;
         compiler.defines.extend(defines);
         let cache = compiler
@@ -130,15 +133,15 @@ impl Compiler {
 
     /// Returns the compiler for a pool of this file.
     fn of_pool(file: &Path, name: Option<&str>) -> Result<Compiler, Vec<String>> {
-        let source = Source::read(file).map_err(|why| vec![why])?;
-        let serve = Serve {
+        let source = ConfigSource::read(file).map_err(|why| vec![why])?;
+        let serve = ServeArguments {
             // Root may build the image of a server that will not run as root.
             user: sys::is_root().then(|| "root".to_owned()),
-            ..Serve::default()
+            ..ServeArguments::default()
         };
         let settings = config::load(&serve, Some(&source), Validation::Full).settings?;
         let mut pools = settings.pools.into_iter().filter_map(|mode| match mode {
-            Mode::Embed(pool) => Some(pool),
+            PoolMode::Embed(pool) => Some(pool),
             _ => None,
         });
         let pool = pools.find(|pool| name.is_none_or(|name| pool.name == name));
@@ -197,12 +200,17 @@ impl Compiler {
     }
 
     /// Returns the directory in which PHP stores compiled files.
-    fn cache(&self) -> Result<PathBuf, String> {
-        let output = self.command(WHERE, &[]).stdin(Stdio::null()).output();
+    fn cache_directory(&self) -> Result<PathBuf, String> {
+        let output = self
+            .command(PRINT_CACHE_DIRECTORY, &[])
+            .stdin(Stdio::null())
+            .output();
         let output = output.map_err(|error| self.does_not_start(error))?;
         let cache = String::from_utf8_lossy(&output.stdout);
         match cache.as_ref() {
-            _ if !output.status.success() => Err(format!("PhpDoesNotStart: {}", why(&output))),
+            _ if !output.status.success() => {
+                Err(format!("PhpDoesNotStart: {}", failure_text(&output)))
+            }
             "-" => Err("NoOpcache: opcache is not loaded, so nothing can be compiled".to_owned()),
             "" => Err(format!(
                 "NoFileCache: {FILE_CACHE} is not set, or PHP cannot use it: say -d {FILE_CACHE}=/DIRECTORY"
@@ -221,35 +229,35 @@ impl Compiler {
     }
 
     /// Compiles the files, on all cores.
-    fn compile(&self, files: &[PathBuf]) -> Result<Warmed, String> {
-        let cache = self.cache()?;
+    fn compile(&self, files: &[PathBuf]) -> Result<WarmResult, String> {
+        let cache = self.cache_directory()?;
         let compiled = Mutex::new(HashSet::new());
         let failed = Mutex::new(Vec::new());
-        let whole: Vec<&[PathBuf]> = files.chunks(TOGETHER).collect();
+        let whole: Vec<&[PathBuf]> = files.chunks(FILES_PER_PROCESS).collect();
         on_all_cores(&whole, |files| {
-            let output = self.start(files, PATIENCE[0])?;
-            lock(&compiled).extend(answers(&output.stdout));
+            let output = self.compile_in_process(files, CPU_SECONDS[0])?;
+            lock(&compiled).extend(compiled_paths(&output.stdout));
             Ok(())
         })?;
         let left = files.iter().filter(|file| !lock(&compiled).contains(*file));
         let left: Vec<PathBuf> = left.cloned().collect();
         let alone: Vec<&[PathBuf]> = left.chunks(1).collect();
         on_all_cores(&alone, |file| {
-            let output = self.start(file, PATIENCE[1])?;
-            match answers(&output.stdout).pop() {
+            let output = self.compile_in_process(file, CPU_SECONDS[1])?;
+            match compiled_paths(&output.stdout).pop() {
                 Some(file) => _ = lock(&compiled).insert(file),
-                None => lock(&failed).push((file[0].clone(), why(&output))),
+                None => lock(&failed).push((file[0].clone(), failure_text(&output))),
             }
             Ok(())
         })?;
         let compiled = compiled.into_inner().unwrap_or_default();
-        let stored = share(&cache, &compiled)?;
+        let stored = copy_owner_and_mode(&cache, &compiled)?;
         let mut failed = failed.into_inner().unwrap_or_default();
         let why = format!("opcache did not store it in {}", cache.display());
         let missing = stored.missing.iter().cloned();
         failed.extend(missing.map(|path| (path, why.clone())));
         failed.sort();
-        Ok(Warmed {
+        Ok(WarmResult {
             cache,
             stored,
             failed,
@@ -257,7 +265,7 @@ impl Compiler {
     }
 
     /// Starts a process that compiles these files.
-    fn start(&self, files: &[PathBuf], seconds: u32) -> Result<Output, String> {
+    fn compile_in_process(&self, files: &[PathBuf], seconds: u32) -> Result<Output, String> {
         // A pipe could be full while PHP's output waits to be read by us.
         let list = || {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -282,7 +290,7 @@ impl Compiler {
             &limit,
         ];
         let output = list().and_then(|list| {
-            let mut command = self.command(COMPILE, &settings);
+            let mut command = self.command(COMPILE_PATHS, &settings);
             command.stdin(Stdio::from(list)).output()
         });
         output.map_err(|error| self.does_not_start(error))
@@ -290,7 +298,7 @@ impl Compiler {
 }
 
 /// Returns the files that have been compiled.
-fn answers(stdout: &[u8]) -> Vec<PathBuf> {
+fn compiled_paths(stdout: &[u8]) -> Vec<PathBuf> {
     let mut paths: Vec<&[u8]> = stdout.split(|byte| *byte == 0).collect();
     // What follows the last NUL is not a complete path.
     paths.pop();
@@ -301,7 +309,7 @@ fn answers(stdout: &[u8]) -> Vec<PathBuf> {
 }
 
 /// Returns why a single file did not compile.
-fn why(output: &Output) -> String {
+fn failure_text(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().find(|line| !line.trim().is_empty());
     match line {
@@ -318,7 +326,7 @@ fn on_all_cores<T: Sync>(
     let next = Mutex::new(items.iter());
     let failure = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..config::cores() {
+        for _ in 0..config::available_cores() {
             scope.spawn(|| {
                 loop {
                     let item = lock(&next).next();

@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::client::{Wait, ask};
-use crate::arguments::Target;
-use crate::master::control::Ask;
+use super::client::{ResponseWait, send_request};
+use crate::arguments::ServerTarget;
+use crate::master::control::ControlRequest;
 use crate::{exit, sys};
-use view::View;
+use view::WatchView;
 
-const EVERY: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a response may take. A server that takes longer is not worth watching.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size of a terminal that does not report it.
-const USUAL_SIZE: (u16, u16) = (80, 24);
+const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
 /// Escape sequences that switch to another screen, without a cursor and without wrapping of long lines; and below,
 /// back.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
-const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+const ENTER_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE_SCREEN: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// Runs `howdah status --watch`.
-pub fn run(target: &Target) -> ExitCode {
+pub fn run(target: &ServerTarget) -> ExitCode {
     if !io::stdout().is_terminal() {
         eprintln!(
             "howdah: NotATerminal: --watch needs a terminal; `howdah status` prints once, `howdah status --json` for programs"
@@ -38,8 +38,8 @@ pub fn run(target: &Target) -> ExitCode {
         return exit::failed();
     }
     match watch(target) {
-        Ok(Ended::Asked) => exit::done(),
-        Ok(Ended::NoServer(why)) => {
+        Ok(WatchEnd::Asked) => exit::done(),
+        Ok(WatchEnd::NoServer(why)) => {
             eprintln!("howdah: {why}");
             exit::no_server()
         }
@@ -50,16 +50,20 @@ pub fn run(target: &Target) -> ExitCode {
     }
 }
 
-enum Ended {
+enum WatchEnd {
     Asked,
     NoServer(String),
 }
 
-fn watch(target: &Target) -> io::Result<Ended> {
+fn watch(target: &ServerTarget) -> io::Result<WatchEnd> {
     // The request comes before the screen is switched, so the error is visible if the server does not run.
-    let mut answer = match ask(target, &Ask::Status, Wait::AtMost(PATIENCE)) {
+    let mut answer = match send_request(
+        target,
+        &ControlRequest::Status,
+        ResponseWait::AtMost(RESPONSE_TIMEOUT),
+    ) {
         Ok(answer) => answer,
-        Err(why) => return Ok(Ended::NoServer(why)),
+        Err(why) => return Ok(WatchEnd::NoServer(why)),
     };
     let signals = sys::SignalDescriptor::new(&[
         libc::SIGINT,
@@ -68,30 +72,34 @@ fn watch(target: &Target) -> io::Result<Ended> {
         libc::SIGHUP,
         libc::SIGWINCH,
     ])?;
-    let _screen = Screen::take()?;
-    let mut view = View::default();
+    let _screen = Screen::enter()?;
+    let mut view = WatchView::default();
     loop {
         let taken = Instant::now();
-        view.take(answer, taken);
+        view.update(answer, taken);
         draw(&view)?;
-        let next = taken + EVERY;
+        let next = taken + REFRESH_INTERVAL;
         while let Some(left) = next.checked_duration_since(Instant::now()) {
             match wait(&signals, left)? {
-                Event::Time => break,
-                Event::Resized => draw(&view)?,
-                Event::End => return Ok(Ended::Asked),
+                WatchEvent::Time => break,
+                WatchEvent::Resized => draw(&view)?,
+                WatchEvent::End => return Ok(WatchEnd::Asked),
             }
         }
-        answer = match ask(target, &Ask::Status, Wait::AtMost(PATIENCE)) {
+        answer = match send_request(
+            target,
+            &ControlRequest::Status,
+            ResponseWait::AtMost(RESPONSE_TIMEOUT),
+        ) {
             Ok(answer) => answer,
-            Err(why) => return Ok(Ended::NoServer(why)),
+            Err(why) => return Ok(WatchEnd::NoServer(why)),
         };
     }
 }
 
-fn draw(view: &View) -> io::Result<()> {
+fn draw(view: &WatchView) -> io::Result<()> {
     let out = io::stdout();
-    let (columns, rows) = sys::terminal_size(out.as_fd()).unwrap_or(USUAL_SIZE);
+    let (columns, rows) = sys::terminal_size(out.as_fd()).unwrap_or(DEFAULT_SIZE);
     let lines = view.lines(columns.into(), rows.into());
     // One write, so no partial frame is visible. Each line erases its previous content.
     let frame = format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\n"));
@@ -100,13 +108,13 @@ fn draw(view: &View) -> io::Result<()> {
     out.flush()
 }
 
-enum Event {
+enum WatchEvent {
     Time,
     Resized,
     End,
 }
 
-fn wait(signals: &sys::SignalDescriptor, time: Duration) -> io::Result<Event> {
+fn wait(signals: &sys::SignalDescriptor, time: Duration) -> io::Result<WatchEvent> {
     let input = io::stdin();
     let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
     let keys = input.is_terminal();
@@ -120,10 +128,10 @@ fn wait(signals: &sys::SignalDescriptor, time: Duration) -> io::Result<Event> {
     rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))?;
     let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
     if ready[0] {
-        let pending = signals.take();
+        let pending = signals.take_pending();
         return Ok(match pending.iter().all(|s| *s == libc::SIGWINCH) {
-            true => Event::Resized,
-            false => Event::End,
+            true => WatchEvent::Resized,
+            false => WatchEvent::End,
         });
     }
     if ready.get(1) == Some(&true) {
@@ -132,11 +140,11 @@ fn wait(signals: &sys::SignalDescriptor, time: Duration) -> io::Result<Event> {
         // 3 and 4 are Ctrl-C and Ctrl-D. Reading 0 bytes means that the terminal has disappeared.
         let ends = |b: &u8| matches!(b, b'q' | b'Q' | 3 | 4);
         if n == 0 || typed[..n].iter().any(ends) {
-            return Ok(Event::End);
+            return Ok(WatchEvent::End);
         }
     }
     // Any other key refreshes the screen at once.
-    Ok(Event::Time)
+    Ok(WatchEvent::Time)
 }
 
 /// Holds the terminal; dropping it restores the terminal, even after an error.
@@ -145,15 +153,15 @@ struct Screen {
 }
 
 impl Screen {
-    fn take() -> io::Result<Screen> {
+    fn enter() -> io::Result<Screen> {
         let input = io::stdin();
         let keys = input
             .is_terminal()
-            .then(|| sys::RawTerminal::take(input.as_fd()))
+            .then(|| sys::RawTerminal::enable(input.as_fd()))
             .transpose()?;
         let screen = Screen { _keys: keys };
         let mut out = io::stdout().lock();
-        out.write_all(ENTER.as_bytes())?;
+        out.write_all(ENTER_SCREEN.as_bytes())?;
         out.flush()?;
         Ok(screen)
     }
@@ -163,6 +171,8 @@ impl Drop for Screen {
     fn drop(&mut self) {
         let mut out = io::stdout().lock();
         // If the terminal has disappeared, there is nothing to restore.
-        let _ = out.write_all(LEAVE.as_bytes()).and_then(|()| out.flush());
+        let _ = out
+            .write_all(LEAVE_SCREEN.as_bytes())
+            .and_then(|()| out.flush());
     }
 }

@@ -6,16 +6,16 @@ use std::collections::HashMap;
 use std::time::{Instant, SystemTime};
 
 use howdah_server::admin::duration;
-use howdah_server::admin::jobs::{JobStatus, seconds};
+use howdah_server::admin::jobs::{JobStatus, unix_seconds};
 use howdah_server::log::escape;
 use serde_json::Value;
 
-use crate::master::control::Answer;
+use crate::master::control::ControlResponse;
 
 /// The last response, and the counters of the previous one.
 #[derive(Default)]
-pub struct View {
-    answer: Answer,
+pub struct WatchView {
+    answer: ControlResponse,
     taken: Option<Instant>,
     /// The seconds between the two responses, and the counters of the older one by name. `None` while rates are
     /// unknown.
@@ -23,9 +23,9 @@ pub struct View {
     counters: HashMap<String, f64>,
 }
 
-impl View {
+impl WatchView {
     /// Applies the next response.
-    pub fn take(&mut self, answer: Answer, now: Instant) {
+    pub fn update(&mut self, answer: ControlResponse, now: Instant) {
         // While the front is started again there is no status, so the last one stays visible.
         let Some(status) = &answer.status else {
             self.answer.message = answer.message;
@@ -55,7 +55,7 @@ impl View {
     }
 
     fn per_second(&self, name: &str) -> String {
-        self.rate(name).map_or_else(|| "-".to_owned(), short)
+        self.rate(name).map_or_else(|| "-".to_owned(), short_number)
     }
 
     /// Returns the lines of the screen: at most `rows` lines of at most `columns` characters, without control
@@ -65,10 +65,10 @@ impl View {
         let status = self.answer.status.as_ref().unwrap_or(&empty);
         let mut lines = self.head(status);
         let jobs = serde_json::from_value::<Vec<JobStatus>>(status["jobs"].clone());
-        let clock = seconds(SystemTime::now());
+        let clock = unix_seconds(SystemTime::now());
         // A front that is started again has no jobs yet.
         for job in jobs.unwrap_or_default() {
-            lines.push(job.line(clock));
+            lines.push(job.describe(clock));
         }
         for pool in status["pools"].as_array().into_iter().flatten() {
             lines.push(String::new());
@@ -83,7 +83,10 @@ impl View {
             lines.push(String::new());
             lines.push(last);
         }
-        lines.iter().map(|line| clean(line, columns)).collect()
+        lines
+            .iter()
+            .map(|line| escaped_line(line, columns))
+            .collect()
     }
 
     fn head(&self, status: &Value) -> Vec<String> {
@@ -101,7 +104,9 @@ impl View {
         }
         let finished = self.rate("finished").filter(|rate| *rate > 0.0);
         let mean = match (self.rate("seconds"), finished) {
-            (Some(seconds), Some(finished)) => format!("{} ms", short(seconds / finished * 1e3)),
+            (Some(seconds), Some(finished)) => {
+                format!("{} ms", short_number(seconds / finished * 1e3))
+            }
             _ => "-".to_owned(),
         };
         lines.push(format!(
@@ -120,7 +125,7 @@ impl View {
             .filter_map(|pair| {
                 let code = pair[0].as_u64()?;
                 let rate = self.rate(&format!("status {code}"))?;
-                (rate > 0.0).then(|| format!("{code}: {}", short(rate)))
+                (rate > 0.0).then(|| format!("{code}: {}", short_number(rate)))
             })
             .collect();
         if !rates.is_empty() {
@@ -248,7 +253,7 @@ fn text(value: &Value, key: &str) -> String {
 }
 
 /// Formats a number briefly, with a prefix: `0.25`, `12.3`, `9999`, `12.3k`, `4.56M`.
-fn short(n: f64) -> String {
+fn short_number(n: f64) -> String {
     let (n, prefix) = match n {
         n if n >= 1e9 => (n / 1e9, "G"),
         n if n >= 1e6 => (n / 1e6, "M"),
@@ -263,7 +268,7 @@ fn short(n: f64) -> String {
 }
 
 /// Escapes and shortens a line, because text from clients and scripts must not control the terminal or leave its line.
-fn clean(line: &str, columns: usize) -> String {
+fn escaped_line(line: &str, columns: usize) -> String {
     let mut out = Vec::new();
     escape::message(&mut out, line.as_bytes(), 4 * columns.max(1));
     let line = String::from_utf8_lossy(&out);
@@ -293,8 +298,8 @@ mod tests {
 
     use super::*;
 
-    fn answer(requests: u64, child_requests: u64) -> Answer {
-        Answer {
+    fn answer(requests: u64, child_requests: u64) -> ControlResponse {
+        ControlResponse {
             ok: true,
             master: 10,
             generation: 3,
@@ -318,25 +323,25 @@ mod tests {
                     ]
                 }]
             })),
-            ..Answer::default()
+            ..ControlResponse::default()
         }
     }
 
-    fn after_a_second() -> View {
-        let mut view = View::default();
+    fn after_a_second() -> WatchView {
+        let mut view = WatchView::default();
         let now = Instant::now();
-        view.take(answer(1000, 40), now);
-        view.take(answer(1500, 90), now + Duration::from_secs(2));
+        view.update(answer(1000, 40), now);
+        view.update(answer(1500, 90), now + Duration::from_secs(2));
         view
     }
 
     #[test]
-    fn rates_are_of_the_time_between_two_looks() {
-        let mut view = View::default();
+    fn view_computes_rates_between_two_responses() {
+        let mut view = WatchView::default();
         let now = Instant::now();
-        view.take(answer(1000, 40), now);
+        view.update(answer(1000, 40), now);
         assert!(view.lines(200, 50)[1].starts_with("requests -/s, 2 in progress"));
-        view.take(answer(1500, 90), now + Duration::from_secs(2));
+        view.update(answer(1500, 90), now + Duration::from_secs(2));
         let lines = view.lines(200, 50);
         assert_eq!(
             lines[0],
@@ -351,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_at_work_stands_first_and_cannot_steer_the_terminal() {
+    fn view_sorts_busy_children_first_and_escapes_control_characters() {
         let lines = after_a_second().lines(200, 50);
         let pids: Vec<&str> = lines[7..]
             .iter()
@@ -365,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_screen_gets_what_fits_and_is_told_what_does_not() {
+    fn view_fits_a_small_screen_and_counts_hidden_lines() {
         let view = after_a_second();
         let all = view.lines(200, 50).len();
         let lines = view.lines(40, 8);
@@ -376,24 +381,24 @@ mod tests {
     }
 
     #[test]
-    fn a_front_that_is_started_again_shows_no_rates_of_its_predecessor() {
+    fn view_shows_no_rates_after_a_front_restart() {
         let mut view = after_a_second();
-        let starting = Answer {
+        let starting = ControlResponse {
             message: "the front is being started again; ask once more".to_owned(),
-            ..Answer::default()
+            ..ControlResponse::default()
         };
         let now = Instant::now() + Duration::from_secs(10);
-        view.take(starting, now);
+        view.update(starting, now);
         assert!(view.lines(200, 50)[1].contains("started again"));
         let mut next = answer(5, 1);
         next.status.as_mut().unwrap()["pid"] = json!(12);
-        view.take(next, now + Duration::from_secs(1));
+        view.update(next, now + Duration::from_secs(1));
         let lines = view.lines(200, 50);
         assert!(lines[1].starts_with("requests -/s"), "{}", lines[1]);
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn short_number_rounds_and_adds_a_prefix() {
         for (n, text) in [
             (0.0, "0"),
             (0.25, "0.25"),
@@ -402,7 +407,7 @@ mod tests {
             (12_345.0, "12.3k"),
             (2.5e6, "2.50M"),
         ] {
-            assert_eq!(short(n), text);
+            assert_eq!(short_number(n), text);
         }
     }
 }

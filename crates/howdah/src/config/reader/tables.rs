@@ -3,23 +3,23 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{At, Section, called};
+use super::{ConfigSection, Located, type_name};
 
-impl<'f, 'm, 't> Section<'f, 'm, 't> {
+impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
     /// Returns the table `key` below this one as a section. If the table is absent, all its options have their
     /// defaults.
-    pub fn section(&self, key: &str, name: &'static str) -> Section<'f, 'm, 't> {
+    pub fn section(&self, key: &str, name: &'static str) -> ConfigSection<'f, 'm, 't> {
         let raw = self.raw(key);
         let table = raw.and_then(|raw| match raw.get_ref() {
             DeValue::Table(table) => Some(table),
             other => {
-                let found = called(other);
+                let found = type_name(other);
                 let message = format!("{key}: expected a table, found {found}");
                 self.file.mistake(Some(raw.span()), message);
                 None
             }
         });
-        Section::new(self.file, name, table, raw.map(Spanned::span), &[])
+        ConfigSection::new(self.file, name, table, raw.map(Spanned::span), &[])
     }
 
     /// Returns the tables `[key.NAME]`, each as the section `name`.
@@ -27,7 +27,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         &self,
         key: &str,
         name: &'static str,
-    ) -> Vec<(At<String>, Section<'f, 'm, 't>)> {
+    ) -> Vec<(Located<String>, ConfigSection<'f, 'm, 't>)> {
         let Some(raw) = self.raw(key) else {
             return Vec::new();
         };
@@ -38,7 +38,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         };
         let mut sections = Vec::new();
         for (label, value) in table.iter() {
-            let label = At {
+            let label = Located {
                 value: label.get_ref().clone().into_owned(),
                 place: Some(label.span()),
             };
@@ -46,7 +46,8 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
                 DeValue::Table(table) => {
                     let place = label.place.clone();
                     let full = format!("{key}.{}", label.value);
-                    let section = Section::labelled(self.file, name, full, Some(table), place, &[]);
+                    let section =
+                        ConfigSection::labelled(self.file, name, full, Some(table), place, &[]);
                     sections.push((label, section));
                 }
                 other => self.file.mistake(
@@ -54,7 +55,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
                     format!(
                         "{key}.{}: expected a table `[{key}.NAME]`, found {}",
                         label.value,
-                        called(other)
+                        type_name(other)
                     ),
                 ),
             }
@@ -64,8 +65,12 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         sections
     }
 
-    /// Does the same as [`Section::sections`], but also accepts a single table: `key = { … }`.
-    pub fn one_or_more_sections(&self, key: &str, name: &'static str) -> Vec<Section<'f, 'm, 't>> {
+    /// Does the same as [`ConfigSection::sections`], but also accepts a single table: `key = { … }`.
+    pub fn one_or_more_sections(
+        &self,
+        key: &str,
+        name: &'static str,
+    ) -> Vec<ConfigSection<'f, 'm, 't>> {
         match self.raw(key).map(Spanned::get_ref) {
             Some(DeValue::Table(_)) => vec![self.section(key, name)],
             _ => self.sections(key, name),
@@ -73,12 +78,12 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     }
 
     /// Returns the tables `[[key]]`, each as the section `name`.
-    pub fn sections(&self, key: &str, name: &'static str) -> Vec<Section<'f, 'm, 't>> {
+    pub fn sections(&self, key: &str, name: &'static str) -> Vec<ConfigSection<'f, 'm, 't>> {
         let Some(raw) = self.raw(key) else {
             return Vec::new();
         };
         let wrong = |value: &Spanned<DeValue<'_>>| {
-            let found = called(value.get_ref());
+            let found = type_name(value.get_ref());
             let message = format!("expected tables `[[{name}]]`, found {found}");
             self.file.mistake(Some(value.span()), message);
         };
@@ -89,7 +94,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         let mut sections = Vec::new();
         for item in array.iter() {
             match item.get_ref() {
-                DeValue::Table(table) => sections.push(Section::new(
+                DeValue::Table(table) => sections.push(ConfigSection::new(
                     self.file,
                     name,
                     Some(table),

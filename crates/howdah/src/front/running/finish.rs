@@ -3,45 +3,45 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use howdah_http::listener::Server;
+use howdah_http::listener::HttpServer;
 
-use super::super::Shared;
-use super::pools::{Pools, runtime};
-use super::{Ending, Running};
+use super::super::FrontShared;
+use super::pools::{PoolsByName, waiting_runtime};
+use super::{RunningServer, StopProgress};
 
 /// How long the processes of a pool may take to exit after the last request. Also the time limit for leaving a fleet.
-pub const LEAVING: Duration = Duration::from_secs(2);
+pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long flushing pages to disk may take at the end. The master waits for five seconds.
-const FLUSHING: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Stops within the time that is left: accepts no more connections, finishes the running requests, stops PHP and
 /// flushes the logs.
-pub fn finish(shared: &Shared) {
-    let Some((server, pools)) = begin_to_finish(shared) else {
+pub fn finish(shared: &FrontShared) {
+    let Some((server, pools)) = stop_accepting(shared) else {
         return;
     };
     if let Some(server) = server {
         server.wait();
     }
     let left = drain_pools(shared);
-    if let Ok(runtime) = runtime() {
+    if let Ok(runtime) = waiting_runtime() {
         let gone = async {
             for pool in pools.values() {
                 pool.drained().await;
             }
         };
         // Remaining processes notice that their pool's sockets are closed.
-        let _ = runtime.block_on(async { tokio::time::timeout(left + LEAVING, gone).await });
+        let _ = runtime.block_on(async { tokio::time::timeout(left + LEAVE_TIMEOUT, gone).await });
     }
     if let Some(front) = shared.front.get() {
         let config = front.config();
         if let Some(fleet) = &config.settings.fleet {
-            fleet.leave_within(LEAVING);
+            fleet.leave_within(LEAVE_TIMEOUT);
         }
         if let Some(disk) = &config.settings.cache_disk {
             // Pages that are not flushed by then are not trusted after the machine was restarted. They are trusted
             // after a restart of the server alone.
-            disk.close(FLUSHING);
+            disk.close(FLUSH_TIMEOUT);
         }
         if let Some(traces) = &config.settings.traces {
             traces.exporter().finish();
@@ -55,33 +55,35 @@ pub fn finish(shared: &Shared) {
     }
 }
 
-fn begin_to_finish(shared: &Shared) -> Option<(Option<Server>, Pools)> {
+fn stop_accepting(shared: &FrontShared) -> Option<(Option<HttpServer>, PoolsByName)> {
     let mut running = shared.running();
     let running = running.as_mut()?;
     let limit = shared.time_to_stop().unwrap_or_default();
     stop_serving(shared, running, limit);
-    running.ending = Ending::Requests(Instant::now() + limit);
+    running.stop_progress = StopProgress::WaitsForRequests(Instant::now() + limit);
     Some((running.server.take(), running.pools.clone()))
 }
 
-fn stop_serving(shared: &Shared, running: &Running, limit: Duration) {
-    match shared.followed.load(Ordering::Relaxed) {
-        true => running.control.part(limit),
+fn stop_serving(shared: &FrontShared, running: &RunningServer, limit: Duration) {
+    match shared.is_followed.load(Ordering::Relaxed) {
+        true => running.control.stop_for_successor(limit),
         false => running.control.stop(limit),
     }
 }
 
 /// Stops PHP after the last response. Returns how long a script that is still running may take.
-fn drain_pools(shared: &Shared) -> Duration {
+fn drain_pools(shared: &FrontShared) -> Duration {
     let mut running = shared.running();
     let Some(running) = running.as_mut() else {
         return Duration::ZERO;
     };
-    let left = match running.ending {
-        Ending::Requests(deadline) => deadline.saturating_duration_since(Instant::now()),
-        Ending::No | Ending::Pools => Duration::ZERO,
+    let left = match running.stop_progress {
+        StopProgress::WaitsForRequests(deadline) => {
+            deadline.saturating_duration_since(Instant::now())
+        }
+        StopProgress::NotStopping | StopProgress::WaitsForPools => Duration::ZERO,
     };
-    running.ending = Ending::Pools;
+    running.stop_progress = StopProgress::WaitsForPools;
     for pool in running.pools.values() {
         pool.drain(None, left);
     }
@@ -89,21 +91,21 @@ fn drain_pools(shared: &Shared) -> Duration {
 }
 
 /// Applies another limit to a stop that is in progress.
-pub fn shorten_deadline(shared: &Shared) {
+pub fn shorten_deadline(shared: &FrontShared) {
     let mut running = shared.running();
     let Some(running) = running.as_mut() else {
         return;
     };
     let limit = shared.time_to_stop().unwrap_or_default();
     stop_serving(shared, running, limit);
-    match running.ending {
-        Ending::Pools => {
+    match running.stop_progress {
+        StopProgress::WaitsForPools => {
             for pool in running.pools.values() {
                 pool.drain(None, limit);
             }
         }
-        Ending::No | Ending::Requests(_) => {
-            running.ending = Ending::Requests(Instant::now() + limit);
+        StopProgress::NotStopping | StopProgress::WaitsForRequests(_) => {
+            running.stop_progress = StopProgress::WaitsForRequests(Instant::now() + limit);
         }
     }
 }

@@ -4,29 +4,29 @@
 use std::io;
 use std::sync::Arc;
 
-use howdah_fleet::protocol::Entry;
-use howdah_fleet::{Fleet, News, RenderOutcome, Text};
+use howdah_fleet::protocol::LogEntry;
+use howdah_fleet::{Fleet, FleetEvent, FleetRenderOutcome, InvalidationText};
 use howdah_http::listener::ListenerConfig;
 use howdah_http::memory;
-use howdah_proto::level::Level;
+use howdah_proto::level::LogLevel;
 use howdah_server::cache::DiskStatus;
-use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
+use howdah_server::cache::disk_store::{self, DiskFault, DiskNotice, DiskStore, OpenError};
 use howdah_server::cache::fleet::UnknownSites;
 use howdah_server::log::{AccessLog, ErrorLog};
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::traces::Traces;
 use howdah_server::traces::exporter::{self, Exporter};
 
-use super::super::Shared;
-use crate::config::{Listen, Settings};
+use super::super::FrontShared;
+use crate::config::{ListenSettings, ServeSettings};
 
 /// Returns the settings of the front besides sites and pools. Whatever outlives a configuration is taken over from the
 /// one that is being served.
 pub(super) fn front_settings(
-    settings: &Settings,
-    listeners: &[(Listen, ListenerConfig)],
+    settings: &ServeSettings,
+    listeners: &[(ListenSettings, ListenerConfig)],
     access_log: Option<Arc<AccessLog>>,
-    shared: &Shared,
+    shared: &FrontShared,
     error_log: &Arc<ErrorLog>,
     follows_another: bool,
 ) -> Result<FrontSettings, String> {
@@ -69,9 +69,9 @@ pub(super) fn front_settings(
 /// Returns the membership in a fleet. It stays over reloads. A change of the fleet needs a restart, because scripts
 /// that are still running would publish their writes to the former fleet.
 fn fleet(
-    settings: &Settings,
+    settings: &ServeSettings,
     former: Option<&Arc<Fleet>>,
-    shared: &Shared,
+    shared: &FrontShared,
     log: &Arc<ErrorLog>,
 ) -> Result<Option<Arc<Fleet>>, String> {
     let is_running = shared.front.get().is_some();
@@ -94,24 +94,24 @@ fn fleet(
     }
     let (front, heard) = (shared.front.clone(), log.clone());
     let unknown = UnknownSites::default();
-    let apply = move |entry: &Entry<Text>| {
+    let apply = move |entry: &LogEntry<InvalidationText>| {
         // The front has no stored pages before it serves.
         let Some(front) = front.get() else { return };
         let config = front.config();
         let Some(cache) = &config.cache else { return };
-        if let Some(site) = cache.apply(&config.sites, entry, &unknown) {
+        if let Some(site) = cache.apply_fleet_entry(&config.sites, entry, &unknown) {
             let message = format!(
                 "fleet: there is no site `{site}` here; its writes make all pages old. Give sites the same names on all members, or fleets names of their own"
             );
-            heard.problem(Level::Warning, "FleetUnknownSite", &message);
+            heard.problem(LogLevel::Warning, "FleetUnknownSite", &message);
         }
     };
     let heard = log.clone();
     let report = move |news| report_fleet(&heard, &news);
     let heard = log.clone();
-    let report_render = move |outcome: RenderOutcome, detail: &str| {
+    let report_render = move |outcome: FleetRenderOutcome, detail: &str| {
         let message = format!("fleet: {detail}; this member renders for itself");
-        heard.problem(Level::Warning, &outcome.name(), &message);
+        heard.problem(LogLevel::Warning, &outcome.name(), &message);
     };
     let front = shared.front.clone();
     let answer = move |question: &str| {
@@ -120,7 +120,7 @@ fn fleet(
         };
         let config = front.config();
         match &config.cache {
-            Some(cache) => cache.answer_member(&config.sites, question),
+            Some(cache) => cache.explain_for_member(&config.sites, question),
             None => "no site has the page cache on".to_owned(),
         }
     };
@@ -136,30 +136,30 @@ fn fleet(
 }
 
 /// Logs whether stored pages are served, and the reason if they are not.
-fn report_fleet(log: &ErrorLog, news: &News) {
+fn report_fleet(log: &ErrorLog, news: &FleetEvent) {
     match news {
-        News::Unreachable(why) => {
+        FleetEvent::Unreachable(why) => {
             let message = format!("fleet: {why}; no stored page is served");
-            log.problem(Level::Warning, "FleetUnreachable", &message);
+            log.problem(LogLevel::Warning, "FleetUnreachable", &message);
         }
-        News::Silent(names) => {
+        FleetEvent::Silent(names) => {
             let message = format!(
                 "fleet: {} may write unheard, so no stored page is served; once it is sure to run no more: howdah cache forget NAME",
                 names.join(", ")
             );
-            log.problem(Level::Warning, "FleetMemberSilent", &message);
+            log.problem(LogLevel::Warning, "FleetMemberSilent", &message);
         }
-        News::LetGo => {
+        FleetEvent::WriteUnheard => {
             let message = "fleet: a write could not be published; its answer left when no member served stored pages";
-            log.problem(Level::Warning, "FleetWriteUnheard", message);
+            log.problem(LogLevel::Warning, "FleetWriteUnheard", message);
         }
-        News::Fenced => {
+        FleetEvent::Fenced => {
             let message = "fleet: Valkey has been out of reach for `forget_after`; what writes is answered 503 until it answers";
-            log.problem(Level::Warning, "FleetFenced", message);
+            log.problem(LogLevel::Warning, "FleetFenced", message);
         }
-        News::Leased => {
+        FleetEvent::Leased => {
             log.problem(
-                Level::Notice,
+                LogLevel::Notice,
                 "FleetLeased",
                 "fleet: stored pages are served",
             );
@@ -170,7 +170,7 @@ fn report_fleet(log: &ErrorLog, news: &News) {
 /// Returns the settings of traces. The exporter stays over reloads that do not change it. An exporter that is replaced
 /// still sends what it has collected.
 fn traces(
-    settings: &Settings,
+    settings: &ServeSettings,
     former: Option<&Arc<Traces>>,
     log: &Arc<ErrorLog>,
 ) -> io::Result<Option<Arc<Traces>>> {
@@ -193,25 +193,25 @@ fn traces(
 }
 
 /// Logs whether spans reach the collector.
-fn report_traces(log: &ErrorLog, news: &exporter::News) {
+fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
     match news {
-        exporter::News::Unreachable(why) => {
+        exporter::ExporterEvent::Unreachable(why) => {
             let message = format!("traces: {why}; spans wait, then are dropped");
-            log.problem(Level::Warning, "CollectorUnreachable", &message);
+            log.problem(LogLevel::Warning, "CollectorUnreachable", &message);
         }
-        exporter::News::Refused(why) => {
+        exporter::ExporterEvent::Refused(why) => {
             let message = format!("traces: {why}; spans are dropped");
-            log.problem(Level::Warning, "CollectorRefused", &message);
+            log.problem(LogLevel::Warning, "CollectorRefused", &message);
         }
-        exporter::News::WorksAgain { dropped } => {
+        exporter::ExporterEvent::Recovered { dropped } => {
             let message = format!("traces: the collector takes spans; {dropped} were dropped");
-            log.problem(Level::Notice, "CollectorWorksAgain", &message);
+            log.problem(LogLevel::Notice, "CollectorWorksAgain", &message);
         }
     }
 }
 
 /// Sets how much memory and disk space all requests together may use.
-pub(super) fn bound(settings: &Settings, config: &ServerConfig) -> Result<(), String> {
+pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Result<(), String> {
     let (server, room) = (&settings.server, &config.settings.spill_room);
     let directory = &server.buffers.directory;
     let disk = match server.spill_total {
@@ -233,11 +233,11 @@ pub(super) fn bound(settings: &Settings, config: &ServerConfig) -> Result<(), St
 /// Returns the store of pages on disk, if one is configured. It stays open over reloads that do not move it. A wrong
 /// configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
 fn cache_disk(
-    settings: &Settings,
-    shared: &Shared,
+    settings: &ServeSettings,
+    shared: &FrontShared,
     log: &Arc<ErrorLog>,
     follows_another: bool,
-) -> Result<Option<Result<Arc<Disk>, DiskStatus>>, String> {
+) -> Result<Option<Result<Arc<DiskStore>, DiskStatus>>, String> {
     let Some(wanted) = &settings.cache_disk else {
         return Ok(None);
     };
@@ -252,33 +252,36 @@ fn cache_disk(
         return Ok(Some(Ok(disk)));
     }
     if follows_another {
-        return Ok(Some(Err(DiskStatus::closed(&wanted.path, Fault::DiskHeld))));
+        return Ok(Some(Err(DiskStatus::closed(
+            &wanted.path,
+            DiskFault::DiskHeld,
+        ))));
     }
     let heard = log.clone();
     let mut options =
-        disk_store::Options::new(wanted.path.clone(), wanted.size, howdah_server::cache::now);
+        disk_store::DiskOptions::new(wanted.path.clone(), wanted.size, howdah_server::cache::now);
     options.notify = Box::new(move |notice| match notice {
-        Notice::Failed(fault, detail) => {
+        DiskNotice::Failed(fault, detail) => {
             let message = format!("page cache: {} {detail}", fault.meaning());
-            heard.problem(Level::Warning, fault.name(), message.trim_end());
+            heard.problem(LogLevel::Warning, fault.name(), message.trim_end());
         }
-        Notice::WorksAgain => {
+        DiskNotice::Recovered => {
             heard.problem(
-                Level::Notice,
+                LogLevel::Notice,
                 "DiskWorksAgain",
                 "page cache: pages are written to disk again",
             );
         }
     });
-    match Disk::open(options) {
+    match DiskStore::open(options) {
         Ok(disk) => Ok(Some(Ok(disk))),
         Err(OpenError::Io { what, error }) => {
             let message = format!(
                 "page cache: cannot {what} {}: {error}; pages are kept in memory only until the next reload or start",
                 wanted.path.display()
             );
-            let fault = Fault::DiskUnwritable;
-            log.problem(Level::Error, fault.name(), &message);
+            let fault = DiskFault::DiskUnwritable;
+            log.problem(LogLevel::Error, fault.name(), &message);
             Ok(Some(Err(DiskStatus::closed(&wanted.path, fault))))
         }
         Err(error) => Err(format!("cache.path: {}: {error}", wanted.path.display())),

@@ -5,22 +5,22 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_proto::level::Level;
-use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, LogTarget, News};
+use howdah_proto::level::LogLevel;
+use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, LogTarget, SinkEvent};
 
-use super::super::Shared;
-use crate::config::Settings;
+use super::super::FrontShared;
+use crate::config::ServeSettings;
 use crate::error_log;
 
 /// The maximum time that lines of the access log are buffered, so many lines need only one write.
-const ACCESS_DELAY: Duration = Duration::from_secs(1);
+const MAX_ACCESS_LOG_DELAY: Duration = Duration::from_secs(1);
 
 /// Returns the error log of the process, which the first configuration opens, and the file that a later configuration
 /// brings for it.
 pub(super) fn shared_error_log(
-    settings: &Settings,
+    settings: &ServeSettings,
     file: Option<OwnedFd>,
-    shared: &Shared,
+    shared: &FrontShared,
 ) -> Result<(Arc<ErrorLog>, Option<OwnedFd>), String> {
     if let Some(log) = shared.error_log.get() {
         return Ok((log.clone(), file));
@@ -30,14 +30,14 @@ pub(super) fn shared_error_log(
     let own = Arc::downgrade(&log);
     log.sink().watch(move |news| {
         // A log can report its own lost lines only after it works again.
-        if let (Some(log), News::WorksAgain { .. }) = (own.upgrade(), &news) {
+        if let (Some(log), SinkEvent::Recovered { .. }) = (own.upgrade(), &news) {
             report_lost_lines(&log, "error log", &news);
         }
     });
     Ok((log, None))
 }
 
-fn error_log(settings: &Settings, file: Option<OwnedFd>) -> Result<ErrorLog, String> {
+fn error_log(settings: &ServeSettings, file: Option<OwnedFd>) -> Result<ErrorLog, String> {
     let log = &settings.log;
     error_log::open(&log.error, log.level, file)
         .map_err(|error| format!("cannot write the error log: {error}"))
@@ -47,7 +47,7 @@ fn error_log(settings: &Settings, file: Option<OwnedFd>) -> Result<ErrorLog, Str
 pub(super) type OpenAccessLog = Option<(LogTarget, AccessFormat, Arc<AccessLog>)>;
 
 pub(super) fn access_log(
-    settings: &Settings,
+    settings: &ServeSettings,
     file: Option<OwnedFd>,
     former: OpenAccessLog,
     error_log: &Arc<ErrorLog>,
@@ -65,7 +65,7 @@ pub(super) fn access_log(
         }
         return Ok(Some((old_target, old_format, log)));
     }
-    let sink = error_log::sink("access", target, ACCESS_DELAY, file).map_err(failed)?;
+    let sink = error_log::sink("access", target, MAX_ACCESS_LOG_DELAY, file).map_err(failed)?;
     let heard = error_log.clone();
     sink.watch(move |news| report_lost_lines(&heard, "access log", &news));
     let fields = target.takes_fields();
@@ -74,15 +74,15 @@ pub(super) fn access_log(
 }
 
 /// Reports in the error log that a log loses lines, because those who rely on the log have to know.
-fn report_lost_lines(log: &ErrorLog, which: &str, news: &News) {
+fn report_lost_lines(log: &ErrorLog, which: &str, news: &SinkEvent) {
     match news {
-        News::Losing { why } => {
+        SinkEvent::Losing { why } => {
             let message = format!("{which}: lines are lost: {why}");
-            log.problem(Level::Error, "LogLost", &message);
+            log.problem(LogLevel::Error, "LogLost", &message);
         }
-        News::WorksAgain { lost } => {
+        SinkEvent::Recovered { lost } => {
             let message = format!("{which}: it is written again; {lost} lines were lost");
-            log.problem(Level::Notice, "LogWorksAgain", &message);
+            log.problem(LogLevel::Notice, "LogWorksAgain", &message);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! and the old pools drain. If any step fails, nothing has changed.
 //!
 //! - [`pools`]: starts the pools and waits for them; drains old ones.
-//! - [`scripts`]: compiles scripts before the swap.
+//! - [`precompile`]: compiles scripts before the swap.
 //! - [`logs`]: opens and changes the error log and the access log.
 //! - [`front_settings`]: the settings of the front besides sites and pools.
 //! - [`finish`]: the end of the front.
@@ -12,7 +12,7 @@ mod finish;
 mod front_settings;
 mod logs;
 mod pools;
-mod scripts;
+mod precompile;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::Executor;
 use howdah_http::listener::{
-    Control, ListenerConfig, ListenerId, QuicSockets, Server, part_sockets,
+    HttpServer, ListenerConfig, ListenerId, QuicSockets, ServerControl, split_by_transport,
 };
 use howdah_http::memory;
 use howdah_http::proxy_protocol::TrustedPeers;
 use howdah_http::tls::CurrentSettings;
-use howdah_http::tls::tickets::Tickets;
+use howdah_http::tls::tickets::TicketKeys;
 use howdah_server::admin::Connections;
-use howdah_server::cache::disk_store::Disk;
+use howdah_server::cache::disk_store::DiskStore;
 use howdah_server::front_thread;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
@@ -37,44 +37,44 @@ use howdah_server::server_config::ServerConfig;
 
 use super::launcher::{Launches, MasterLauncher};
 use super::status_server;
-use super::{NewConfig, Shared};
-use crate::config::{Listen, Settings};
-pub use finish::{LEAVING, finish, shorten_deadline};
-use front_settings::{bound, front_settings};
+use super::{FrontShared, ReceivedConfiguration};
+use crate::config::{ListenSettings, ServeSettings};
+pub use finish::{LEAVE_TIMEOUT, finish, shorten_deadline};
+use front_settings::{front_settings, set_limits};
 use logs::{OpenAccessLog, access_log, shared_error_log};
-use pools::{Pools, retire, start_pools};
-use scripts::{HeldRoots, Roots};
+use pools::{PoolsByName, retire, start_pools};
+use precompile::{HeldRoots, ResolvedRoots};
 
 /// The configuration that is being served, with everything that serves it.
-pub struct Running {
+pub struct RunningServer {
     front: Arc<Front>,
-    server: Option<Server>,
-    control: Control,
-    listeners: Vec<(Listen, ListenerId)>,
-    pools: Pools,
-    roots: Roots,
+    server: Option<HttpServer>,
+    control: ServerControl,
+    listeners: Vec<(ListenSettings, ListenerId)>,
+    pools: PoolsByName,
+    roots: ResolvedRoots,
     access_log: OpenAccessLog,
     threads: u32,
     drain: Duration,
-    ending: Ending,
+    stop_progress: StopProgress,
 }
 
 /// The progress of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum StopProgress {
     /// The server is not stopping.
-    No,
+    NotStopping,
     /// The front waits for requests in progress, until this deadline at most.
-    Requests(Instant),
+    WaitsForRequests(Instant),
     /// The front waits for the processes of PHP to exit.
-    Pools,
+    WaitsForPools,
 }
 
 /// Serves a configuration, either as the first one or in place of the previous one.
 pub fn apply(
-    new: NewConfig,
+    new: ReceivedConfiguration,
     launches: &Arc<Launches>,
-    shared: &Arc<Shared>,
+    shared: &Arc<FrontShared>,
 ) -> Result<(), Vec<String>> {
     let one = |error: String| vec![error];
     let (error_log, error_file) =
@@ -96,13 +96,18 @@ pub fn apply(
             running.pools.clone(),
             running.roots.clone(),
         ),
-        None => (None, settings.threads, Pools::new(), Roots::new()),
+        None => (
+            None,
+            settings.threads,
+            PoolsByName::new(),
+            ResolvedRoots::new(),
+        ),
     };
-    let roots = scripts::roots(&settings);
+    let roots = precompile::resolve_roots(&settings);
     let _held = shared
         .front
         .get()
-        .map(|front| HeldRoots::of(front.config()));
+        .map(|front| HeldRoots::hold(front.config()));
     let access_log = access_log(&settings, new.access_log, former_log, &error_log).map_err(one)?;
     let sites = settings.open_sites()?;
     let launcher = Arc::new(MasterLauncher {
@@ -110,7 +115,11 @@ pub fn apply(
         generation: new.generation,
     });
     let pools = start_pools(&settings, launcher, error_log.clone(), threads, &former)?;
-    scripts::compile(&former, &pools, scripts::moved(&former_roots, &roots));
+    precompile::compile_in_new_pools(
+        &former,
+        &pools,
+        precompile::moved_directories(&former_roots, &roots),
+    );
     let executors: HashMap<String, Arc<dyn Executor>> = pools
         .iter()
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
@@ -120,7 +129,7 @@ pub fn apply(
         .acme
         .as_ref()
         .is_some_and(|acme| acme.ask.is_some());
-    shared.tls.on_demand.switch(on_demand);
+    shared.tls.on_demand.set_enabled(on_demand);
     let tls = shared.tls.apply();
     let tls = tls.map_err(|error| one(format!("cannot set TLS up: {error}")))?;
     let listeners = listeners(&settings, &tls, &shared.tls.tickets, sockets);
@@ -135,7 +144,7 @@ pub fn apply(
     .map_err(one)?;
     let has_other_disk = shared.front.get().is_some_and(|front| {
         let former = &front.config().settings.cache_disk;
-        let path = |disk: &Option<Arc<Disk>>| disk.as_ref().map(|disk| disk.path().to_owned());
+        let path = |disk: &Option<Arc<DiskStore>>| disk.as_ref().map(|disk| disk.path().to_owned());
         path(former) != path(&front_settings.cache_disk)
     });
     let config = ServerConfig::new(front_settings, sites, &executors)
@@ -144,7 +153,7 @@ pub fn apply(
         // The pages of this store do not reflect what was written since this process started.
         cache.invalidate_all();
     }
-    bound(&settings, &config).map_err(one)?;
+    set_limits(&settings, &config).map_err(one)?;
     let config = Arc::new(config);
     let traced = config.settings.traces.is_some();
     let mut running = shared.running();
@@ -153,7 +162,7 @@ pub fn apply(
     }
     match &mut *running {
         None => {
-            let (front, mut started) = first(
+            let (front, mut started) = start_server(
                 config, &error_log, &settings, listeners, pools, access_log, shared,
             )
             .map_err(one)?;
@@ -164,10 +173,10 @@ pub fn apply(
         }
         Some(running) => {
             let log = &settings.log;
-            running.exchange_listeners(listeners).map_err(one)?;
+            running.replace_listeners(listeners).map_err(one)?;
             shared.status.listen(status, &settings).map_err(one)?;
             error_log
-                .change(
+                .reconfigure(
                     &log.error,
                     error_file.map(File::from),
                     crate::error_log::style(&log.error),
@@ -185,15 +194,15 @@ pub fn apply(
 
 /// Returns the sockets of each `listen` entry, whether it uses TLS, and whose PROXY headers are trusted there.
 fn listeners(
-    settings: &Settings,
+    settings: &ServeSettings,
     tls: &CurrentSettings,
-    tickets: &Arc<Tickets>,
+    tickets: &Arc<TicketKeys>,
     sockets: Vec<Vec<OwnedFd>>,
-) -> Vec<(Listen, ListenerConfig)> {
+) -> Vec<(ListenSettings, ListenerConfig)> {
     let listens = settings.listen.iter().cloned().zip(sockets);
     listens
         .map(|(mut listen, sockets)| {
-            let (sockets, udp) = part_sockets(sockets);
+            let (sockets, udp) = split_by_transport(sockets);
             // After an upgrade, the previous front holds the UDP sockets until its last request has finished.
             listen.http3 &= !udp.is_empty();
             let mut listener = ListenerConfig::from_sockets(&listen.address, sockets);
@@ -216,19 +225,20 @@ fn listeners(
         .collect()
 }
 
-fn first(
+fn start_server(
     config: Arc<ServerConfig>,
     error_log: &Arc<ErrorLog>,
-    settings: &Settings,
-    listeners: Vec<(Listen, ListenerConfig)>,
-    pools: Pools,
+    settings: &ServeSettings,
+    listeners: Vec<(ListenSettings, ListenerConfig)>,
+    pools: PoolsByName,
     access_log: OpenAccessLog,
-    shared: &Shared,
-) -> Result<(Arc<Front>, Running), String> {
+    shared: &FrontShared,
+) -> Result<(Arc<Front>, RunningServer), String> {
     let front = Arc::new(Front::new(config, error_log.clone()));
-    memory::start_giving_back().map_err(|error| error.to_string())?;
-    let (listens, configs): (Vec<Listen>, Vec<ListenerConfig>) = listeners.into_iter().unzip();
-    let server = Server::start(
+    memory::start_trim_thread().map_err(|error| error.to_string())?;
+    let (listens, configs): (Vec<ListenSettings>, Vec<ListenerConfig>) =
+        listeners.into_iter().unzip();
+    let server = HttpServer::start(
         configs,
         front.clone(),
         settings.threads as usize,
@@ -242,10 +252,10 @@ fn first(
     shared
         .status
         .handler
-        .serving(front.clone(), control.clone());
-    front.show_certificates(shared.tls.certificates.clone());
+        .set_serving(front.clone(), control.clone());
+    front.set_certificates(shared.tls.certificates.clone());
     let counts = control.clone();
-    front.count_connections_by(Box::new(move || {
+    front.set_connection_count_source(Box::new(move || {
         let stats = counts.stats();
         Connections {
             open: stats.open,
@@ -255,33 +265,33 @@ fn first(
         }
     }));
     let ids = server.listeners().to_vec();
-    let running = Running {
+    let running = RunningServer {
         front: front.clone(),
         control,
         listeners: listens.into_iter().zip(ids).collect(),
         server: Some(server),
         pools,
-        roots: Roots::new(),
+        roots: ResolvedRoots::new(),
         access_log,
         threads: settings.threads,
         drain: settings.server.timeouts.drain,
-        ending: Ending::No,
+        stop_progress: StopProgress::NotStopping,
     };
     Ok((front, running))
 }
 
-impl Running {
+impl RunningServer {
     /// Serves the next requests with `config` and its pools, and drains the old pools.
     fn replace(
         &mut self,
         config: Arc<ServerConfig>,
-        settings: &Settings,
-        pools: Pools,
+        settings: &ServeSettings,
+        pools: PoolsByName,
         executors: &HashMap<String, Arc<dyn Executor>>,
     ) {
-        self.control.change(settings.server.http.clone());
+        self.control.set_config(settings.server.http.clone());
         let former = self.front.config();
-        self.front.swap(config);
+        self.front.replace_config(config);
         let drain = std::mem::replace(&mut self.drain, settings.server.timeouts.drain);
         let old = std::mem::replace(&mut self.pools, pools);
         let front = self.front.clone();
@@ -296,7 +306,10 @@ impl Running {
 
     /// Replaces the listeners. A listener that has not changed is left alone, because the master's sockets are the
     /// same.
-    fn exchange_listeners(&mut self, wanted: Vec<(Listen, ListenerConfig)>) -> Result<(), String> {
+    fn replace_listeners(
+        &mut self,
+        wanted: Vec<(ListenSettings, ListenerConfig)>,
+    ) -> Result<(), String> {
         let mut old = std::mem::take(&mut self.listeners);
         for (listen, config) in wanted {
             match old.iter().position(|(have, _)| *have == listen) {

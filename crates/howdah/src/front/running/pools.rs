@@ -5,16 +5,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use howdah_executor::{Executor, Log, Pool, modes};
+use howdah_executor::{Executor, ScriptPool, SharedScriptLog, modes};
 
-use crate::config::Settings;
+use crate::config::ServeSettings;
 use crate::front::launcher::MasterLauncher;
 
 /// Pools by name.
-pub(super) type Pools = HashMap<String, Arc<dyn Pool>>;
+pub(super) type PoolsByName = HashMap<String, Arc<dyn ScriptPool>>;
 
 /// Returns a runtime of the current thread for waiting for pools.
-pub(super) fn runtime() -> io::Result<tokio::runtime::Runtime> {
+pub(super) fn waiting_runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -24,15 +24,15 @@ pub(super) fn runtime() -> io::Result<tokio::runtime::Runtime> {
 /// it is idle is started without one, unless the pool of the same name in `former` was awake: its visitors must not
 /// wait for a start.
 pub(super) fn start_pools(
-    settings: &Settings,
+    settings: &ServeSettings,
     launcher: Arc<MasterLauncher>,
-    log: Log,
+    log: SharedScriptLog,
     threads: u32,
-    former: &Pools,
-) -> Result<Pools, Vec<String>> {
+    former: &PoolsByName,
+) -> Result<PoolsByName, Vec<String>> {
     let failed = |name: &str, why: String| format!("pool `{name}`: {why}");
-    let runtime = runtime().map_err(|e| vec![e.to_string()])?;
-    let (mut pools, mut mistakes) = (Pools::new(), Vec::new());
+    let runtime = waiting_runtime().map_err(|e| vec![e.to_string()])?;
+    let (mut pools, mut mistakes) = (PoolsByName::new(), Vec::new());
     for mode in &settings.pools {
         let name = mode.name();
         let may_sleep = former.get(name).is_none_or(|pool| pool.is_asleep());
@@ -69,7 +69,7 @@ pub(super) fn start_pools(
 /// Drains the old pools. A request that still reaches an old pool is passed on to its successor. A thread of its own
 /// holds the pools until they have drained, and then calls `over`.
 pub(super) fn retire(
-    old: Pools,
+    old: PoolsByName,
     successors: &HashMap<String, Arc<dyn Executor>>,
     drain: Duration,
     over: impl FnOnce() + Send + 'static,
@@ -80,7 +80,7 @@ pub(super) fn retire(
     let waited = std::thread::Builder::new()
         .name("retire".to_owned())
         .spawn(move || {
-            if let Ok(runtime) = runtime() {
+            if let Ok(runtime) = waiting_runtime() {
                 runtime.block_on(async {
                     for pool in old.values() {
                         pool.drained().await;

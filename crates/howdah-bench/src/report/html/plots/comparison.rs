@@ -4,10 +4,10 @@ use crate::experiment::Comparison;
 use crate::stats::Judgement;
 
 use super::{arm_class, number_tick};
+use crate::report::formatting;
 use crate::report::html::scale::Scale;
-use crate::report::html::shell::{Key, figure};
+use crate::report::html::shell::{LegendKey, figure};
 use crate::report::html::svg::Plot;
-use crate::report::words;
 
 /// Plots every pair's ratio, the interval and the margin; `arm` is the candidate's colour class.
 pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> String {
@@ -75,7 +75,7 @@ fn ratio_scale(judgement: &Judgement) -> Option<Scale> {
 
 /// Plots every window's good rate, in the order measured.
 pub fn windows(comparison: &Comparison) -> String {
-    let keys: Vec<Key> = comparison
+    let keys: Vec<LegendKey> = comparison
         .arms
         .iter()
         .enumerate()
@@ -92,7 +92,10 @@ pub fn windows(comparison: &Comparison) -> String {
         plot.x_axis("window, in the order measured", |t| format!("{t:.0}"));
         for (i, window) in comparison.windows.iter().enumerate() {
             let (class, name) = &keys[window.arm];
-            let title = format!("{name}: {} per second", words::rate(window.run.good_rate()));
+            let title = format!(
+                "{name}: {} per second",
+                formatting::rate(window.run.good_rate())
+            );
             plot.dot(class, i as f64 + 1.0, window.run.good_rate(), &title);
         }
         plot.finish()

@@ -5,10 +5,10 @@ use crate::outcome::Outcome;
 use crate::run::Run;
 
 use super::{ms_tick, number_tick, outcome_class};
+use crate::report::formatting;
 use crate::report::html::scale::Scale;
-use crate::report::html::shell::{Key, figure};
+use crate::report::html::shell::{LegendKey, figure};
 use crate::report::html::svg::Plot;
-use crate::report::words;
 
 /// Plots throughput over concurrency, with errors on top.
 pub fn sweep(sweep: &Sweep) -> String {
@@ -19,9 +19,9 @@ pub fn sweep(sweep: &Sweep) -> String {
         .copied()
         .filter(|o| *o == Outcome::Good || points.iter().any(|p| p.run.count(*o) > 0))
         .collect();
-    let keys: Vec<Key> = present
+    let keys: Vec<LegendKey> = present
         .iter()
-        .map(|o| (outcome_class(*o), o.words().to_owned()))
+        .map(|o| (outcome_class(*o), o.description().to_owned()))
         .collect();
     let mut levels: Vec<f64> = points.iter().map(|p| f64::from(p.concurrency)).collect();
     levels.dedup();
@@ -54,7 +54,7 @@ pub fn sweep(sweep: &Sweep) -> String {
             let title = format!(
                 "{} clients: {} good per second",
                 point.concurrency,
-                words::rate(rate)
+                formatting::rate(rate)
             );
             plot.dot("good", f64::from(point.concurrency), rate, &title);
         }
@@ -81,7 +81,7 @@ pub fn sweep_latency(sweep: &Sweep) -> String {
         ("p99", "p99", 0.99),
         ("pmax", "longest", 1.0),
     ];
-    let keys: Vec<Key> = lines
+    let keys: Vec<LegendKey> = lines
         .iter()
         .map(|(c, n, _)| (*c, (*n).to_owned()))
         .collect();
@@ -143,7 +143,7 @@ pub fn trials(search: &Search) -> String {
     if search.trials.is_empty() {
         return String::new();
     }
-    let keys: Vec<Key> = vec![
+    let keys: Vec<LegendKey> = vec![
         ("good", "held".into()),
         ("e5xx", "broke".into()),
         ("one", "all answered well".into()),
@@ -162,7 +162,7 @@ pub fn trials(search: &Search) -> String {
                 "",
                 found,
                 0.0,
-                &format!("{} per second", words::rate(found)),
+                &format!("{} per second", formatting::rate(found)),
             );
         }
         for trial in &search.trials {
@@ -173,8 +173,8 @@ pub fn trials(search: &Search) -> String {
             };
             let title = format!(
                 "{} offered, {} good: {}",
-                words::rate(trial.rate),
-                words::rate(trial.run.good_rate()),
+                formatting::rate(trial.rate),
+                formatting::rate(trial.run.good_rate()),
                 if trial.broken.is_empty() {
                     "held".to_owned()
                 } else {

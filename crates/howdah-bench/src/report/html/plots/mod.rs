@@ -10,7 +10,7 @@ mod levels;
 mod percentiles;
 mod run;
 
-use crate::outcome::{Kind, Outcome};
+use crate::outcome::{Outcome, OutcomeStage};
 
 pub use comparison::{ratios, windows};
 pub use levels::{sweep, sweep_latency, trials};
@@ -34,9 +34,9 @@ pub fn outcome_class(outcome: Outcome) -> &'static str {
         (Outcome::Status5xx, _) => "e5xx",
         (Outcome::Status4xx, _) => "e4xx",
         (Outcome::WrongBody, _) => "ebody",
-        (_, Kind::Answer) => "eanswer",
+        (_, OutcomeStage::Answer) => "eanswer",
         (Outcome::Timeout, _) => "etimeout",
-        (_, Kind::Connect) => "econnect",
+        (_, OutcomeStage::Connect) => "econnect",
         (_, _) => "etransport",
     }
 }

@@ -2,16 +2,16 @@
 
 use super::ms_tick;
 use crate::histogram::Histogram;
+use crate::report::formatting;
 use crate::report::html::scale::Scale;
-use crate::report::html::shell::{Key, figure};
+use crate::report::html::shell::{LegendKey, figure};
 use crate::report::html::svg::Plot;
-use crate::report::words;
 use crate::stats::quantile;
 
 /// A curve of latency by percentile.
 pub struct Curve {
     /// The curve's colour class and name.
-    pub key: Key,
+    pub key: LegendKey,
     /// Points in order: the percentile's number of nines (1 for 90 %, 2 for 99 %), and milliseconds.
     pub points: Vec<(f64, f64)>,
     /// The number of nines beyond which the value depends on single responses. The curve is dotted there.
@@ -22,7 +22,7 @@ pub struct Curve {
 
 impl Curve {
     /// Returns the curve of a histogram, up to its slowest response.
-    pub fn of(key: Key, histogram: &Histogram) -> Curve {
+    pub fn of(key: LegendKey, histogram: &Histogram) -> Curve {
         let count = histogram.len().max(1) as f64;
         let end = count.log10();
         let at = |nines: f64| {
@@ -38,7 +38,7 @@ impl Curve {
         Curve {
             key,
             points,
-            sure: (count / quantile::BEYOND).log10(),
+            sure: (count / quantile::MIN_SAMPLES_BEYOND).log10(),
             longest: Some(longest),
         }
     }
@@ -87,16 +87,16 @@ pub fn percentiles(mut curves: Vec<Curve>) -> String {
             continue;
         };
         let title = match curve.longest {
-            Some(_) => format!("{name}: longest {} ms", words::digits(*latency)),
+            Some(_) => format!("{name}: longest {} ms", formatting::digits(*latency)),
             None => name.clone(),
         };
         plot.dot(class, end.min(most), *latency, &title);
         if let (1, Some(longest)) = (curves.len(), curve.longest) {
-            let text = format!("max {} ms", words::digits(longest));
+            let text = format!("max {} ms", formatting::digits(longest));
             plot.note("", end.min(most), longest, &text);
         }
     }
-    let keys: Vec<Key> = curves.iter().map(|curve| curve.key.clone()).collect();
+    let keys: Vec<LegendKey> = curves.iter().map(|curve| curve.key.clone()).collect();
     figure(
         "Latency by percentile",
         "The share of the good answers that took no longer. Each step to the right leaves a tenth as many \

@@ -5,22 +5,22 @@ use crate::outcome::Outcome;
 use crate::run::{Run, Second};
 
 use super::{ms_tick, number_tick, outcome_class, trim};
+use crate::report::formatting;
 use crate::report::html::scale::Scale;
-use crate::report::html::shell::{Key, figure};
+use crate::report::html::shell::{LegendKey, figure};
 use crate::report::html::svg::Plot;
-use crate::report::words;
 
 /// The maximum number of columns of a plot over time. Longer runs are drawn in steps of several seconds.
-const COLUMNS: usize = 240;
+const MAX_COLUMNS: usize = 240;
 
-/// Groups seconds so that there are no more than [`COLUMNS`] groups. A last second that was cut very short is skipped,
+/// Groups seconds so that there are no more than [`MAX_COLUMNS`] groups. A last second that was cut very short is skipped,
 /// because its rates are noise.
 fn columns(seconds: &[Second]) -> Vec<&[Second]> {
     let seconds = match seconds {
         [whole @ .., last] if last.length < 0.2 && !whole.is_empty() => whole,
         all => all,
     };
-    let step = seconds.len().div_ceil(COLUMNS).max(1);
+    let step = seconds.len().div_ceil(MAX_COLUMNS).max(1);
     seconds.chunks(step).collect()
 }
 
@@ -35,9 +35,9 @@ pub fn throughput(run: &Run) -> String {
         .copied()
         .filter(|outcome| *outcome == Outcome::Good || run.count(*outcome) > 0)
         .collect();
-    let keys: Vec<Key> = present
+    let keys: Vec<LegendKey> = present
         .iter()
-        .map(|outcome| (outcome_class(*outcome), outcome.words().to_owned()))
+        .map(|outcome| (outcome_class(*outcome), outcome.description().to_owned()))
         .collect();
     let rate = |column: &[Second], outcome: Option<Outcome>| -> f64 {
         let length: f64 = column.iter().map(|s| s.length).sum();
@@ -68,8 +68,8 @@ pub fn throughput(run: &Run) -> String {
                         "{:.0}–{:.0} s: {} {} per second",
                         from,
                         to,
-                        words::rate(value),
-                        outcome.words()
+                        formatting::rate(value),
+                        outcome.description()
                     );
                     let class = outcome_class(*outcome);
                     plot.bar(class, (from, to), (below, below + value), &title);
@@ -111,7 +111,7 @@ pub fn latency_over_time(run: &Run) -> String {
         ("p99", "p99", 0.99),
         ("pmax", "longest", 1.0),
     ];
-    let keys: Vec<Key> = lines
+    let keys: Vec<LegendKey> = lines
         .iter()
         .map(|(c, n, _)| (*c, (*n).to_owned()))
         .collect();
@@ -162,7 +162,7 @@ pub fn processors(run: &Run) -> String {
         .iter()
         .filter_map(|s| Some((s.at, s.process?.cpu)))
         .collect();
-    let mut lines: Vec<(Key, Vec<(f64, f64)>)> = vec![
+    let mut lines: Vec<(LegendKey, Vec<(f64, f64)>)> = vec![
         (("client", "load tester".into()), of(|s| s.client_cpu)),
         (
             ("wait", "load tester waiting for a core".into()),
@@ -173,7 +173,7 @@ pub fn processors(run: &Run) -> String {
         lines.push((("server", "server".into()), server));
     }
     let cores = f64::from(run.machine.cores.max(1));
-    let keys: Vec<Key> = lines.iter().map(|(key, _)| key.clone()).collect();
+    let keys: Vec<LegendKey> = lines.iter().map(|(key, _)| key.clone()).collect();
     let drawing = {
         let end = run.seconds.last().map_or(1.0, |s| s.end);
         let x = Scale::Linear { min: 0.0, max: end };

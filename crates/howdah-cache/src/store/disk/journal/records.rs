@@ -1,33 +1,33 @@
 //! Writes and reads the bytes of a journal: its header and its records.
 
-use super::{Fresh, JournalState, Site};
+use super::{FreshStart, JournalSite, JournalState};
 use crate::Millis;
 use crate::generation::{Force, Generations, Purge};
-use crate::store::disk::format::{Damage, Reader};
+use crate::store::disk::format::{FileDamage, RecordReader};
 
 const MAGIC: &[u8; 8] = b"HOWDAHJL";
 const VERSION: u32 = 1;
-const HEADER: usize = 60;
+const HEADER_BYTES: usize = 60;
 /// Number of bytes before a record's text.
-const FRAME: usize = 12;
+const FRAME_BYTES: usize = 12;
 /// Larger than every purge's number: with one purge per nanosecond, reaching it would take a century.
-const LAST: u64 = 1 << 62;
+const MAX_PURGE_NUMBER: u64 = 1 << 62;
 /// A clock may be set back by this many milliseconds before the cache begins empty. Pages then look younger than they
 /// are by as much.
-const TOLERATED: Millis = 1000;
+const MAX_CLOCK_SETBACK: Millis = 1000;
 
 /// The header of a journal.
 #[derive(Clone, Debug)]
-pub struct Header {
+pub struct JournalHeader {
     pub boot: [u8; 16],
     pub secret: [u8; 16],
     pub stamp: Millis,
     pub closed: bool,
 }
 
-impl Header {
-    pub fn encode(&self) -> [u8; HEADER] {
-        let mut out = [0; HEADER];
+impl JournalHeader {
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
         out[..8].copy_from_slice(MAGIC);
         out[8..12].copy_from_slice(&VERSION.to_le_bytes());
         out[12..16].copy_from_slice(&u32::from(self.closed).to_le_bytes());
@@ -39,12 +39,12 @@ impl Header {
         out
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<Header, Damage> {
-        let mut reader = Reader(bytes);
+    pub fn decode(bytes: &[u8]) -> Result<JournalHeader, FileDamage> {
+        let mut reader = RecordReader(bytes);
         let magic: [u8; 8] = reader.array()?;
         let version = reader.u32()?;
         let closed = reader.u32()?;
-        let header = Header {
+        let header = JournalHeader {
             boot: reader.array()?,
             secret: reader.array()?,
             stamp: reader.u64()?,
@@ -53,14 +53,14 @@ impl Header {
         let right = reader.u32()? == crc32fast::hash(&bytes[..56]);
         match right && magic == *MAGIC && version == VERSION {
             true => Ok(header),
-            false => Err(Damage::Corrupt),
+            false => Err(FileDamage::Corrupt),
         }
     }
 }
 
 /// Builds a record: its text, preceded by length and checksums.
-pub fn framed(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len() + FRAME);
+pub fn frame_record(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + FRAME_BYTES);
     out.extend_from_slice(&(text.len() as u32).to_le_bytes());
     out.extend_from_slice(&crc32fast::hash(text).to_le_bytes());
     out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());
@@ -70,7 +70,7 @@ pub fn framed(text: &[u8]) -> Vec<u8> {
 
 /// Builds the record of whether writes of a site are in progress.
 pub fn under_way_record(site: &[u8; 16], any: bool) -> Vec<u8> {
-    framed(&[b"W", &site[..], &[u8::from(any)]].concat())
+    frame_record(&[b"W", &site[..], &[u8::from(any)]].concat())
 }
 
 /// Builds the record of a purge.
@@ -88,41 +88,45 @@ pub fn purge_record(site: &[u8; 16], number: u64, what: &Purge, force: Force) ->
     text.push(u8::from(force == Force::Soft));
     text.push(kind);
     text.extend_from_slice(name);
-    framed(&text)
+    frame_record(&text)
 }
 
 /// Parses a journal. The error says why the cache begins empty.
-pub fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<JournalState, Fresh> {
-    let corrupt = |_: Damage| Fresh::Corrupt;
-    let header = bytes.get(..HEADER).ok_or(Fresh::Corrupt)?;
-    let header = Header::decode(header).map_err(corrupt)?;
+pub fn parse_journal(
+    bytes: &[u8],
+    boot: Option<[u8; 16]>,
+    now: Millis,
+) -> Result<JournalState, FreshStart> {
+    let corrupt = |_: FileDamage| FreshStart::Corrupt;
+    let header = bytes.get(..HEADER_BYTES).ok_or(FreshStart::Corrupt)?;
+    let header = JournalHeader::decode(header).map_err(corrupt)?;
     if !header.closed && Some(header.boot) != boot {
-        return Err(Fresh::MachineStopped);
+        return Err(FreshStart::MachineStopped);
     }
-    if now + TOLERATED < header.stamp {
-        return Err(Fresh::ClockWentBack);
+    if now + MAX_CLOCK_SETBACK < header.stamp {
+        return Err(FreshStart::ClockWentBack);
     }
     let mut state = JournalState::new(header);
-    let mut rest = Reader(&bytes[HEADER..]);
+    let mut rest = RecordReader(&bytes[HEADER_BYTES..]);
     // The last record may be incomplete: it was being written when the process was killed, so its purge was never
     // acknowledged.
-    while let Ok(frame) = rest.take(FRAME) {
-        let mut fields = Reader(frame);
+    while let Ok(frame) = rest.take(FRAME_BYTES) {
+        let mut fields = RecordReader(frame);
         let mut word = || fields.u32().map_err(corrupt);
         let (length, checksum, frames) = (word()? as usize, word()?, word()?);
         if crc32fast::hash(&frame[..8]) != frames {
-            return Err(Fresh::Corrupt);
+            return Err(FreshStart::Corrupt);
         }
         let Ok(text) = rest.take(length) else { break };
         if crc32fast::hash(text) != checksum {
-            return Err(Fresh::Corrupt);
+            return Err(FreshStart::Corrupt);
         }
-        take_record(&mut state, &mut Reader(text)).map_err(corrupt)?;
+        apply_record(&mut state, &mut RecordReader(text)).map_err(corrupt)?;
     }
     Ok(state)
 }
 
-fn take_record(state: &mut JournalState, text: &mut Reader<'_>) -> Result<(), Damage> {
+fn apply_record(state: &mut JournalState, text: &mut RecordReader<'_>) -> Result<(), FileDamage> {
     let number_after = match text.take(1)? {
         b"N" => text.u64()?,
         b"S" => {
@@ -130,7 +134,7 @@ fn take_record(state: &mut JournalState, text: &mut Reader<'_>) -> Result<(), Da
             let generations = Generations::starting_at(clock);
             state.sites.insert(
                 id,
-                Site {
+                JournalSite {
                     policy,
                     generations,
                     under_way: false,
@@ -141,10 +145,10 @@ fn take_record(state: &mut JournalState, text: &mut Reader<'_>) -> Result<(), Da
         b"W" => {
             let id: [u8; 16] = text.array()?;
             let any = text.take(1)?[0];
-            let site = state.sites.get_mut(&id).ok_or(Damage::Corrupt)?;
+            let site = state.sites.get_mut(&id).ok_or(FileDamage::Corrupt)?;
             site.under_way = match any {
                 0 | 1 => any == 1,
-                _ => return Err(Damage::Corrupt),
+                _ => return Err(FileDamage::Corrupt),
             };
             0
         }
@@ -154,7 +158,7 @@ fn take_record(state: &mut JournalState, text: &mut Reader<'_>) -> Result<(), Da
             let force = match text.take(1)? {
                 [0] => Force::Hard,
                 [1] => Force::Soft,
-                _ => return Err(Damage::Corrupt),
+                _ => return Err(FileDamage::Corrupt),
             };
             let kind = text.take(1)?[0];
             let name = std::mem::take(&mut text.0).to_vec();
@@ -166,17 +170,17 @@ fn take_record(state: &mut JournalState, text: &mut Reader<'_>) -> Result<(), Da
                     text: name,
                     exact: kind == b'E',
                 },
-                _ => return Err(Damage::Corrupt),
+                _ => return Err(FileDamage::Corrupt),
             };
-            let site = state.sites.get(&id).ok_or(Damage::Corrupt)?;
+            let site = state.sites.get(&id).ok_or(FileDamage::Corrupt)?;
             site.generations.replay(number, &what, force);
             number.saturating_add(1)
         }
-        _ => return Err(Damage::Corrupt),
+        _ => return Err(FileDamage::Corrupt),
     };
-    if number_after > LAST {
-        return Err(Damage::Corrupt);
+    if number_after > MAX_PURGE_NUMBER {
+        return Err(FileDamage::Corrupt);
     }
-    state.next = state.next.max(number_after);
+    state.next_number = state.next_number.max(number_after);
     text.end()
 }

@@ -1,0 +1,294 @@
+//! Sockets that a service manager has bound and passes at the start (sd_listen_fds(3)). They are used instead of
+//! binding: the server needs no permission to use a low port, and connections wait in the kernel's queue while the
+//! server is started again.
+//!
+//! Every `listen` must have its socket, and every socket its `listen`, because a connection to a socket on which no
+//! process accepts would hang. The sockets stay open while the server runs, since only the manager can bind them again.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use howdah_http::listener::{ListenAddress, adopt_socket};
+use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
+
+use crate::config::ListenSettings;
+use crate::sys;
+
+/// The first descriptor that is passed.
+const FIRST_DESCRIPTOR: i32 = 3;
+/// The maximum number of sockets that are accepted.
+const MAX_SOCKETS: i32 = 256;
+
+/// The name of the unit in messages, if the manager does not pass a name.
+const DEFAULT_UNIT: &str = "howdah.socket";
+
+/// The sockets that the service manager has passed.
+#[derive(Debug)]
+pub struct InheritedSockets {
+    sockets: Vec<InheritedSocket>,
+}
+
+#[derive(Debug)]
+struct InheritedSocket {
+    socket: OwnedFd,
+    bound: BoundAddress,
+    /// The manager's name of the socket: the unit, or its `FileDescriptorName`.
+    name: String,
+}
+
+/// The address that a socket is bound to.
+#[derive(Debug, PartialEq, Eq)]
+enum BoundAddress {
+    /// The flag says whether the socket accepts IPv4, too, as `[::]` may.
+    Tcp(SocketAddr, bool),
+    Udp(SocketAddr, bool),
+    Unix(PathBuf),
+}
+
+/// The sockets of one `listen`.
+#[derive(Clone, Debug)]
+pub struct ListenSockets {
+    /// The TCP or unix sockets.
+    pub stream: Rc<Vec<OwnedFd>>,
+    /// The UDP sockets for HTTP/3.
+    pub udp: Option<Rc<Vec<OwnedFd>>>,
+}
+
+impl InheritedSockets {
+    /// Returns the sockets that were passed to this process, or `None` if there are none. Must be called before
+    /// [`sys::close_inherited_on_exec`].
+    pub fn take() -> Result<Option<InheritedSockets>, String> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let ours = variable("LISTEN_PID").is_some_and(|pid| pid == std::process::id().to_string());
+        let Some(count) = variable("LISTEN_FDS").filter(|_| ours) else {
+            return Ok(None);
+        };
+        let count = count
+            .parse::<i32>()
+            .ok()
+            .filter(|n| (0..=MAX_SOCKETS).contains(n));
+        let count = count.ok_or_else(|| {
+            format!(
+                "SocketUnusable: LISTEN_FDS is no number from 0 to {MAX_SOCKETS}: fix what starts howdah"
+            )
+        })?;
+        let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':').filter(|name| !name.is_empty());
+        let sockets = (FIRST_DESCRIPTOR..FIRST_DESCRIPTOR + count).map(|number| {
+            let name = names.next().unwrap_or("unknown").to_owned();
+            InheritedSocket::take(number, name.clone()).map_err(|why| {
+                format!("SocketUnusable: the socket {name} (descriptor {number}): {why}")
+            })
+        });
+        let sockets = sockets.collect::<Result<Vec<_>, String>>()?;
+        Ok((!sockets.is_empty()).then_some(InheritedSockets { sockets }))
+    }
+
+    /// Returns all sockets, under the numbers that the manager gave them.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets
+            .iter()
+            .map(|inherited| inherited.socket.as_fd())
+    }
+
+    /// Returns the sockets of each `listen` of sites, in order, or all mistakes.
+    pub fn assign(&self, listen: &[&ListenSettings]) -> Result<Vec<ListenSockets>, String> {
+        let mut taken = vec![false; self.sockets.len()];
+        let mut mistakes = Vec::new();
+        let mut all = Vec::new();
+        for listen in listen {
+            if listen.owner.is_some() || listen.group.is_some() {
+                mistakes.push(format!(
+                    "SocketPassed: {}: owner= and group= are the service manager's to say: SocketUser= and SocketGroup= of its unit",
+                    listen.address
+                ));
+            }
+            let stream = self.take_for(&mut taken, |bound| bound.is_stream_of(&listen.address));
+            let udp = match listen.http3 {
+                true => self.take_for(&mut taken, |bound| bound.is_udp_of(&listen.address)),
+                false => Ok(Vec::new()),
+            };
+            let (stream, udp) = match (stream, udp) {
+                (Ok(stream), Ok(udp)) => (stream, udp),
+                (Err(why), _) | (_, Err(why)) => return Err(why.to_string()),
+            };
+            if stream.is_empty() {
+                let fits = |bound: &BoundAddress| bound.is_stream_of(&listen.address).is_some();
+                mistakes.push(self.missing_socket_message(&listen.address, "ListenStream", fits));
+            } else if listen.http3 && udp.is_empty() {
+                let fits = |bound: &BoundAddress| bound.is_udp_of(&listen.address).is_some();
+                mistakes.push(self.missing_socket_message(&listen.address, "ListenDatagram", fits));
+            }
+            all.push(ListenSockets {
+                stream: Rc::new(stream),
+                udp: listen.http3.then(|| Rc::new(udp)),
+            });
+        }
+        for (socket, _) in self
+            .sockets
+            .iter()
+            .zip(&taken)
+            .filter(|(_, taken)| !**taken)
+        {
+            let how = match socket.bound {
+                BoundAddress::Udp(..) => "add `http3` to the `listen` of that port",
+                _ => "add it to `listen`",
+            };
+            mistakes.push(format!(
+                "SocketUnused: {socket} is passed, and no `listen` names it, so its clients would wait for ever; {how}, or remove it from {}",
+                socket.unit()
+            ));
+        }
+        match mistakes.is_empty() {
+            true => Ok(all),
+            false => Err(mistakes.join("\n")),
+        }
+    }
+
+    /// Returns copies of the sockets that fit best according to `is_meant`, and marks them as taken.
+    fn take_for(
+        &self,
+        taken: &mut [bool],
+        is_meant: impl Fn(&BoundAddress) -> Option<SocketFit>,
+    ) -> std::io::Result<Vec<OwnedFd>> {
+        let free = self.sockets.iter().zip(taken.iter_mut());
+        let fits = free.filter(|(_, taken)| !**taken);
+        let mut fits: Vec<_> = fits
+            .filter_map(|(socket, taken)| Some((is_meant(&socket.bound)?, socket, taken)))
+            .collect();
+        let best = fits.iter().map(|(fit, ..)| *fit).max();
+        fits.retain(|(fit, ..)| Some(*fit) == best);
+        let copies = fits.into_iter().map(|(_, socket, taken)| {
+            *taken = true;
+            socket.socket.try_clone()
+        });
+        copies.collect()
+    }
+
+    fn missing_socket_message(
+        &self,
+        address: &ListenAddress,
+        key: &str,
+        fits: impl Fn(&BoundAddress) -> bool,
+    ) -> String {
+        // The socket exists, but an earlier address has taken it.
+        if let Some(taken) = self.sockets.iter().find(|socket| fits(&socket.bound)) {
+            return format!(
+                "SocketMissing: {taken} already serves another `listen`; leave {address} out, or pass a socket of each (BindIPv6Only=ipv6-only in {})",
+                taken.unit()
+            );
+        }
+        let passed: Vec<String> = self.sockets.iter().map(ToString::to_string).collect();
+        let unit = self
+            .sockets
+            .first()
+            .map_or(DEFAULT_UNIT, InheritedSocket::unit);
+        let value = match address {
+            ListenAddress::Tcp(address) => address.to_string(),
+            ListenAddress::Unix { path, .. } => path.display().to_string(),
+        };
+        format!(
+            "SocketMissing: no socket of {address} is passed, but {}; add {key}={value} to {unit} (systemctl edit {unit}) and restart it, or change `listen`",
+            passed.join(", ")
+        )
+    }
+}
+
+/// How well a socket fits a `listen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum SocketFit {
+    /// The socket is bound to `[::]` with IPv4, and the `listen` is `0.0.0.0`.
+    BothFamilies,
+    Exact,
+}
+
+impl BoundAddress {
+    fn is_stream_of(&self, wanted: &ListenAddress) -> Option<SocketFit> {
+        match (self, wanted) {
+            (BoundAddress::Tcp(bound, both), ListenAddress::Tcp(wanted)) => {
+                fit(bound, *both, wanted)
+            }
+            (BoundAddress::Unix(bound), ListenAddress::Unix { path, .. }) if bound == path => {
+                Some(SocketFit::Exact)
+            }
+            _ => None,
+        }
+    }
+
+    fn is_udp_of(&self, wanted: &ListenAddress) -> Option<SocketFit> {
+        match (self, wanted) {
+            (BoundAddress::Udp(bound, both), ListenAddress::Tcp(wanted)) => {
+                fit(bound, *both, wanted)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn fit(bound: &SocketAddr, both: bool, wanted: &SocketAddr) -> Option<SocketFit> {
+    let is_any = |ip: IpAddr, ipv6: bool| ip.is_unspecified() && ip.is_ipv6() == ipv6;
+    if (bound.ip(), bound.port()) == (wanted.ip(), wanted.port()) {
+        return Some(SocketFit::Exact);
+    }
+    let both = both && is_any(bound.ip(), true) && is_any(wanted.ip(), false);
+    (both && bound.port() == wanted.port()).then_some(SocketFit::BothFamilies)
+}
+
+impl InheritedSocket {
+    fn take(number: i32, name: String) -> Result<InheritedSocket, String> {
+        let socket = sys::take_inherited(number).map_err(|error| error.to_string())?;
+        let bound = bound_address(&socket)?;
+        adopt_socket(&socket).map_err(|error| format!("cannot be listened on: {error}"))?;
+        Ok(InheritedSocket {
+            socket,
+            bound,
+            name,
+        })
+    }
+
+    /// Returns the unit of the socket, as far as the manager passes its name.
+    fn unit(&self) -> &str {
+        match self.name.ends_with(".socket") {
+            true => &self.name,
+            false => DEFAULT_UNIT,
+        }
+    }
+}
+
+fn bound_address(socket: &OwnedFd) -> Result<BoundAddress, String> {
+    let failed = |error: rustix::io::Errno| error.to_string();
+    let kind = sockopt::socket_type(socket).map_err(|_| "it is no socket".to_owned())?;
+    let name = getsockname(socket).map_err(failed)?;
+    if let Ok(unix) = SocketAddrUnix::try_from(name.clone()) {
+        let path = unix.path_bytes().filter(|_| kind == SocketType::STREAM);
+        let path = path.ok_or("a unix socket is ListenStream= of a path")?;
+        return Ok(BoundAddress::Unix(std::ffi::OsStr::from_bytes(path).into()));
+    }
+    let address = internet_address(name).ok_or("it is neither of TCP or UDP nor a unix socket")?;
+    let both = address.is_ipv6() && !sockopt::ipv6_v6only(socket.as_fd()).map_err(failed)?;
+    match kind {
+        SocketType::STREAM => Ok(BoundAddress::Tcp(address, both)),
+        SocketType::DGRAM => Ok(BoundAddress::Udp(address, both)),
+        _ => Err("it is neither of TCP nor of UDP".to_owned()),
+    }
+}
+
+fn internet_address(name: SocketAddrAny) -> Option<SocketAddr> {
+    SocketAddr::try_from(name).ok()
+}
+
+impl fmt::Display for InheritedSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.bound {
+            BoundAddress::Tcp(address, false) => write!(f, "{address}")?,
+            BoundAddress::Tcp(address, true) => write!(f, "{address} with IPv4")?,
+            BoundAddress::Udp(address, _) => write!(f, "{address} of UDP")?,
+            BoundAddress::Unix(path) => write!(f, "unix:{}", path.display())?,
+        }
+        write!(f, " ({})", self.name)
+    }
+}
