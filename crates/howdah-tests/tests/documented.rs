@@ -73,6 +73,9 @@ fn check(name: &str, example: &Example) {
         let script = "<?php echo $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '';";
         let text = if file.ends_with(".php") {
             script.to_owned()
+        } else if file.ends_with(".htaccess") {
+            // Apache's own language: other text would be a mistake.
+            format!("# the file /{file}")
         } else {
             format!("the file /{file}")
         };
