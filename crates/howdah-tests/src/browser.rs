@@ -1,5 +1,5 @@
-//! A browser without a screen: keeps cookies and one connection alive, follows redirects, sends
-//! forms. It does not run scripts, and holds one site only: a redirect to another host is an error.
+//! A browser without a screen: it keeps cookies and one connection alive, follows redirects and sends forms. It does
+//! not run scripts, and it visits one site only: a redirect to another host is an error.
 
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ pub struct Browser {
     host: String,
     cookies: Vec<(String, String)>,
     connection: Option<Connection>,
-    /// The path and query of the page last shown: what relative links start from.
+    /// The path and query of the page shown last, against which relative links are resolved.
     location: String,
     /// Headers sent with every request, e.g. an API token.
     pub headers: Vec<(String, String)>,
 }
 
-/// A page the browser ended on.
+/// The page at which the browser arrived.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// Path and query after redirects.
+    /// The path and query after redirects.
     pub location: String,
-    /// The answer.
+    /// The response.
     pub response: Response,
 }
 
@@ -42,10 +42,10 @@ impl Page {
         self.response.text()
     }
 
-    /// Checks that the page is a 200 and shows `text`.
+    /// Checks that the page has status 200 and shows `text`.
     ///
     /// # Panics
-    /// If not; the message has where we are and what was there.
+    /// If it does not; the message contains the location and the page.
     #[track_caller]
     pub fn shows(&self, text: &str) -> &Self {
         assert_eq!(self.status(), 200, "{}: {}", self.location, self.excerpt());
@@ -69,10 +69,10 @@ impl Page {
         self
     }
 
-    /// The form of that id (or name), or the one whose action holds it.
+    /// Returns the form with this id (or name), or the form whose action contains this text.
     ///
     /// # Panics
-    /// If there is none; the message lists those there are.
+    /// If there is no such form; the message lists the forms of the page.
     #[track_caller]
     pub fn form(&self, which: &str) -> Form {
         let all = forms::forms(&self.text());
@@ -91,10 +91,10 @@ impl Page {
             })
     }
 
-    /// The text between two markers, e.g. a nonce in a script.
+    /// Returns the text between two markers, e.g. a nonce in a script.
     ///
     /// # Panics
-    /// If they do not occur in that order.
+    /// If the markers do not occur in that order.
     #[track_caller]
     pub fn between(&self, before: &str, after: &str) -> String {
         let text = self.text();
@@ -147,7 +147,7 @@ impl Browser {
         }
     }
 
-    /// A visitor who reaches the address by this name.
+    /// A visitor without cookies who uses this name as the host.
     pub fn at(address: SocketAddr, host: &str) -> Self {
         Browser {
             host: host.to_owned(),
@@ -163,16 +163,16 @@ impl Browser {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Opens a page, following redirects.
+    /// Opens a page and follows redirects.
     ///
     /// # Panics
-    /// If an answer is not well-formed HTTP, or redirects lead in a circle or away.
+    /// If a response is not well-formed HTTP, or the redirects loop or lead to another host.
     #[track_caller]
     pub fn get(&mut self, target: &str) -> Page {
         self.navigate("GET", target, None)
     }
 
-    /// Opens a page, fills in one of its forms and sends it.
+    /// Opens a page, fills in one of its forms and submits the form.
     #[track_caller]
     pub fn fill(&mut self, target: &str, which: &str, values: &[(&str, &str)]) -> Page {
         let mut form = self.get(target).form(which);
@@ -182,7 +182,7 @@ impl Browser {
         self.submit(&form)
     }
 
-    /// Sends a form as it is.
+    /// Submits a form as it is.
     #[track_caller]
     pub fn submit(&mut self, form: &Form) -> Page {
         let body = forms::urlencoded(&form.fields);
@@ -202,7 +202,7 @@ impl Browser {
         )
     }
 
-    /// Sends a form with files, as multipart.
+    /// Submits a form with files, as `multipart/form-data`.
     #[track_caller]
     pub fn upload(&mut self, form: &Form, files: &[File]) -> Page {
         let kind = format!("multipart/form-data; boundary={BOUNDARY}");
@@ -218,10 +218,10 @@ impl Browser {
         )
     }
 
-    /// One request without following redirects, for interfaces.
+    /// Sends one request without following redirects, for APIs.
     ///
     /// # Panics
-    /// If the answer is not well-formed HTTP.
+    /// If the response is not well-formed HTTP.
     #[track_caller]
     pub fn request(
         &mut self,
@@ -266,8 +266,8 @@ impl Browser {
         panic!("{MAX_REDIRECTS} redirects did not end: at {target}");
     }
 
-    /// Makes a link absolute: path and query on our site (RFC 3986 §5.2, without `..`
-    /// in the middle of a path, which the server resolves).
+    /// Resolves a link to a path and query on this site (RFC 3986 §5.2, except for `..` in the middle of a path, which
+    /// the server resolves).
     #[track_caller]
     fn resolve(&self, link: &str) -> String {
         let link = link.split('#').next().unwrap_or_default();
@@ -343,8 +343,8 @@ impl Browser {
         message
     }
 
-    /// Uses the kept connection; a new one if the server closed it meanwhile, which it
-    /// may do between requests at any time.
+    /// Sends the message on the kept connection. Opens a new connection if the server has closed the old one, which it
+    /// may do at any time between requests.
     fn exchange(&mut self, method: &str, message: &[u8]) -> Result<Response, Broken> {
         if let Some(mut connection) = self.connection.take() {
             let answer = connection
@@ -371,7 +371,7 @@ impl Browser {
         response
     }
 
-    /// Cookies are kept whatever their path: one site, one jar.
+    /// Stores a cookie whatever its path is: there is one site and one cookie jar.
     fn keep_cookie(&mut self, line: &str) {
         let mut parts = line.split(';').map(str::trim);
         let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else {

@@ -1,5 +1,5 @@
-//! Real Chromium without a window, driven by its own protocol over a pipe
-//! (`--remote-debugging-pipe`: JSON, each message ended by a zero byte).
+//! A real Chromium without a window, driven by its own protocol over a pipe (`--remote-debugging-pipe`: JSON, each
+//! message terminated by a zero byte).
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -22,14 +22,14 @@ pub struct Chromium {
 }
 
 impl Chromium {
-    /// Starts it with these arguments beside the usual ones.
+    /// Starts Chromium with these arguments in addition to the usual ones.
     ///
     /// # Panics
-    /// If it is missing or does not answer.
+    /// If Chromium is not installed or does not respond.
     pub fn start(arguments: &[&str]) -> Chromium {
         let profile = Scratch::new("chromium");
         let data = format!("--user-data-dir={}", profile.path().display());
-        // The pipe's ends are descriptors 3 and 4. Whatever happens, it ends.
+        // Chromium expects the ends of the pipe as descriptors 3 and 4. `timeout` ends the browser whatever happens.
         let script =
             "exec timeout --kill-after=5 300 chromium \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
         let mut child = Command::new("bash")
@@ -67,10 +67,10 @@ impl Chromium {
         chromium
     }
 
-    /// Opens an address and waits until it is loaded.
+    /// Opens a URL and waits until it is loaded.
     ///
     /// # Panics
-    /// If it cannot be opened; the message says why.
+    /// If the URL cannot be opened; the message says why.
     #[track_caller]
     pub fn open(&mut self, url: &str) {
         let answer = self.ask("Page.navigate", json!({"url": url}));
@@ -78,18 +78,18 @@ impl Chromium {
         self.wait_for_load();
     }
 
-    /// Waits until the page that is being loaded is there.
+    /// Waits until the page that is being loaded has finished loading.
     ///
     /// # Panics
-    /// If Chromium ends.
+    /// If Chromium exits.
     pub fn wait_for_load(&mut self) {
         while self.receive()["method"] != "Page.loadEventFired" {}
     }
 
-    /// The value of a JavaScript expression; a promise is waited for.
+    /// Returns the value of a JavaScript expression; a promise is awaited.
     ///
     /// # Panics
-    /// If it throws.
+    /// If the expression throws.
     #[track_caller]
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let question =
@@ -99,18 +99,19 @@ impl Chromium {
         answer["result"]["value"].clone()
     }
 
-    /// Runs an expression that leaves the page, and waits for the next one.
+    /// Runs an expression that navigates away from the page, and waits for the next page.
     ///
     /// # Panics
-    /// If it throws.
+    /// If the expression throws.
     #[track_caller]
     pub fn leave_by(&mut self, expression: &str) {
-        // Not within the answer: the page may be gone before there is one.
+        // The expression runs after the call has returned, because the page may be gone before its result could be
+        // sent.
         self.evaluate(&format!("setTimeout(() => {{ {expression} }}, 0); 0"));
         self.wait_for_load();
     }
 
-    /// Shows pages as on a screen of this width and height, in light or dark colours.
+    /// Emulates a screen of this width and height, with light or dark colours.
     ///
     /// # Panics
     /// If Chromium refuses.
@@ -124,17 +125,17 @@ impl Chromium {
         self.ask("Emulation.setEmulatedMedia", json!({"features": [feature]}));
     }
 
-    /// A picture of what is seen, as PNG.
+    /// Returns a screenshot of the visible part of the page, as PNG.
     ///
     /// # Panics
-    /// If Chromium makes none.
+    /// If Chromium does not make one.
     pub fn screenshot(&mut self) -> Vec<u8> {
         let answer = self.ask("Page.captureScreenshot", json!({"format": "png"}));
         let text = answer["data"].as_str().expect("a picture");
         BASE64_STANDARD.decode(text).expect("base64")
     }
 
-    /// Types a text where the focus is.
+    /// Types a text into the focused element.
     ///
     /// # Panics
     /// If Chromium refuses.
@@ -193,7 +194,7 @@ impl Chromium {
 impl Drop for Chromium {
     fn drop(&mut self) {
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        // It and its helpers are a group of their own.
+        // Chromium and its helper processes are in a process group of their own.
         let _ = group.map(|group| kill_process_group(group, Signal::KILL));
         let _ = self.child.wait();
     }

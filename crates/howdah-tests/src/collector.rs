@@ -1,6 +1,6 @@
-//! A collector of traces: takes OTLP over HTTP, decodes it by the published messages, and keeps the spans.
-//! It can be told to hang or to refuse. To anything but `/v1/traces` it answers with the fields of the
-//! request that carry a trace: it is also a server behind Howdah.
+//! A trace collector: it receives OTLP over HTTP, decodes it by the published message definitions, and stores the
+//! spans. It can be set to hang or to refuse. To every other path than `/v1/traces` it responds with those request
+//! headers that carry a trace, so it also serves as an upstream behind Howdah.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,46 +15,46 @@ use prost::Message;
 
 use crate::process::wait_until;
 
-/// What becomes of messages.
+/// How the collector treats messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// They are kept.
+    /// Messages are stored.
     Take,
-    /// Nothing is answered.
+    /// Messages get no response.
     Hang,
-    /// They are answered with this status.
+    /// Messages are refused with this status.
     Refuse(u16),
 }
 
-/// A span as it came.
+/// A span as it was received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// In hexadecimal digits.
+    /// The trace id in hexadecimal digits.
     pub trace: String,
-    /// In hexadecimal digits.
+    /// The span id in hexadecimal digits.
     pub id: String,
-    /// In hexadecimal digits; empty: none.
+    /// The parent's span id in hexadecimal digits; empty if there is no parent.
     pub parent: String,
     /// The span's name.
     pub name: String,
     /// `Server`, `Client` or `Internal`.
     pub kind: String,
-    /// `service.name` of its resource.
+    /// The `service.name` of the span's resource.
     pub service: String,
-    /// Its attributes, numbers in digits.
+    /// The span's attributes, with numbers as decimal text.
     pub attributes: BTreeMap<String, String>,
-    /// The names of its events.
+    /// The names of the span's events.
     pub events: Vec<String>,
-    /// It ended in an error.
+    /// Whether the span ended in an error.
     pub failed: bool,
-    /// From when to when, in nanoseconds.
+    /// The start and end times in nanoseconds.
     pub time: (u64, u64),
-    /// The `tracestate` it belongs to.
+    /// The `tracestate` of the span.
     pub state: String,
 }
 
 impl Span {
-    /// An attribute; empty: none.
+    /// Returns an attribute; empty if the span does not have it.
     pub fn get(&self, key: &str) -> &str {
         self.attributes.get(key).map_or("", String::as_str)
     }
@@ -63,11 +63,11 @@ impl Span {
 struct Shared {
     behaviour: Behaviour,
     spans: Vec<Span>,
-    /// Fields of the last message, names in lower case.
+    /// The headers of the last message, with names in lower case.
     fields: BTreeMap<String, String>,
 }
 
-/// A running collector. It ends with the process.
+/// A running collector. It runs until the process exits.
 #[derive(Clone)]
 pub struct Collector {
     address: SocketAddr,
@@ -75,18 +75,18 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// On a free port.
+    /// Starts a collector on a free port.
     ///
     /// # Panics
-    /// If there is none.
+    /// If no port is free.
     pub fn start() -> Collector {
         Collector::at("127.0.0.1:0".parse().expect("an address"))
     }
 
-    /// At this address.
+    /// Starts a collector at this address.
     ///
     /// # Panics
-    /// If it is taken.
+    /// If the address is in use.
     pub fn at(address: SocketAddr) -> Collector {
         let listener = TcpListener::bind(address).expect("the collector's address is free");
         let collector = Collector {
@@ -107,35 +107,36 @@ impl Collector {
         collector
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its URL.
+    /// The collector's URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Does so from now on.
+    /// Sets the behaviour from now on.
     pub fn behave(&self, behaviour: Behaviour) {
         self.lock().behaviour = behaviour;
     }
 
-    /// The spans so far.
+    /// Returns the spans received so far.
     pub fn spans(&self) -> Vec<Span> {
         self.lock().spans.clone()
     }
 
-    /// A field of the last message; empty: none.
+    /// Returns a header of the last message; empty if the message did not have it.
     pub fn field(&self, name: &str) -> String {
         self.lock().fields.get(name).cloned().unwrap_or_default()
     }
 
-    /// Waits for the spans of the trace that begins with the request for `path`, the request's first.
+    /// Waits for the spans of the trace that begins with the request for `path`, and returns them with the request's
+    /// span first.
     ///
     /// # Panics
-    /// If they do not come.
+    /// If the spans do not arrive.
     pub fn trace(&self, path: &str) -> Vec<Span> {
         let mut found = Vec::new();
         wait_until(
@@ -159,7 +160,7 @@ impl Collector {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers requests until the client has no more.
+    /// Responds to requests until the client sends no more.
     fn converse(&self, stream: TcpStream) {
         let Ok(mut out) = stream.try_clone() else {
             return;
@@ -181,7 +182,7 @@ impl Collector {
                 }
             };
             let Some((status, text)) = answer else {
-                // Until the client has left.
+                // Waits until the client has disconnected.
                 let _ = input.read(&mut [0]);
                 return;
             };
@@ -247,7 +248,7 @@ fn attributes(pairs: &[KeyValue]) -> BTreeMap<String, String> {
     pairs.iter().map(of).collect()
 }
 
-/// Reads a request's line and fields.
+/// Reads the request line and the headers of a request.
 fn head(input: &mut impl BufRead) -> Option<(String, BTreeMap<String, String>)> {
     let mut next = || {
         let mut line = String::new();

@@ -1,25 +1,25 @@
-//! Reads the accepted differences from the tables of `docs/differences.md` and `tests/modes.md`:
-//! the page people read is the list the test obeys. Judges nothing by itself.
+//! Reads the accepted differences from the tables of `docs/differences.md` and `tests/modes.md`, so the page that
+//! people read is the same list that the tests enforce. This module judges nothing by itself.
 //!
-//! Such a table begins with `| Probes | Facts | … | Why |`; a row is `| probes | facts | against |
-//! why |`. Probes and facts are names separated by blanks, `*` standing for any text; against is
-//! who answers otherwise, one or several of the names the page is about, or `all` (of two: `both`).
+//! Such a table begins with `| Probes | Facts | … | Why |`; a row is `| probes | facts | against | why |`. Probes and
+//! facts are names separated by blanks, in which `*` stands for any text. "Against" names the servers or modes that
+//! behave differently: one or several of the names that the page is about, or `all` (if there are two: `both`).
 
 use crate::oracle::Disagreement;
 
 /// One accepted difference.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Line of the page, for messages.
+    /// The line of the page, for messages.
     pub line: usize,
     probes: Vec<String>,
     facts: Vec<String>,
-    /// Who it differs from.
+    /// The names that this difference is against.
     pub against: Vec<String>,
 }
 
 impl Difference {
-    /// Whether some of its probes are named `GROUP.…`.
+    /// Whether some of the row's probes are named `GROUP.…`.
     pub fn is_about(&self, group: &str) -> bool {
         let first = |probe: &String| probe.split('.').next().is_some_and(|name| name == group);
         self.probes.iter().any(first)
@@ -34,10 +34,10 @@ impl Difference {
     }
 }
 
-/// Reads every row of the page's tables of differences; `known` are the names it may be against.
+/// Reads every row of the page's tables of differences; `known` are the names that may appear as "against".
 ///
 /// # Errors
-/// Every row that says something else than the above, with its line.
+/// Every row that does not have the form described above, with its line number.
 pub fn parse(page: &str, known: &[&str]) -> Result<Vec<Difference>, Vec<String>> {
     let (mut rows, mut mistakes) = (Vec::new(), Vec::new());
     let mut inside = false;
@@ -97,7 +97,7 @@ pub fn parse(page: &str, known: &[&str]) -> Result<Vec<Difference>, Vec<String>>
     }
 }
 
-/// Tells which disagreements no row accepts, and which rows accept nothing any more.
+/// Finds the disagreements that no row accepts, and the rows that no longer accept anything.
 #[derive(Debug)]
 pub struct Ledger {
     accepted: Vec<Difference>,
@@ -106,7 +106,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// With the rows of a page.
+    /// Creates a ledger with the rows of a page.
     pub fn new(accepted: Vec<Difference>) -> Ledger {
         let used = vec![Vec::new(); accepted.len()];
         Ledger {
@@ -116,7 +116,7 @@ impl Ledger {
         }
     }
 
-    /// Enters what `ours` and `theirs` (their names) disagree on.
+    /// Records a disagreement between `ours` and `theirs` (both are names).
     pub fn enter(&mut self, ours: &str, theirs: &str, found: &Disagreement) {
         let mut listed = false;
         for (row, used) in self.accepted.iter().zip(&mut self.used) {
@@ -138,10 +138,10 @@ impl Ledger {
         ));
     }
 
-    /// Closes the books; `asked` are the names that were compared.
+    /// Checks the ledger at the end; `asked` are the names that were compared.
     ///
     /// # Panics
-    /// If something is not listed, or a row no longer occurs; the message has all of both.
+    /// If a disagreement is not listed, or a row no longer occurs; the message lists all of both.
     pub fn close(self, page: &str, asked: &[&str]) {
         let mut stale = Vec::new();
         for (row, used) in self.accepted.iter().zip(&self.used) {
@@ -171,7 +171,7 @@ fn names(cell: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether `text` is `pattern`, where `*` stands for any text, also none.
+/// Whether `text` matches `pattern`, in which `*` stands for any text, including the empty text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

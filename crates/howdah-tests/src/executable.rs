@@ -1,12 +1,12 @@
-//! Programs that tests write and then start. Part of every crate whose tests do so.
+//! Makes programs that tests write and then start. This file is part of every crate whose tests do so.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Makes a file that we have written one that can be executed at once. Not by its permissions
-/// alone: a program that another test started while we had it open for writing has it so, too,
-/// until its own `exec`, and as long nobody may execute the file (`ETXTBSY`, execve(2)). So another
-/// program writes it.
+/// Turns a file that this process has written into one that can be executed immediately. Setting its permissions is not
+/// enough: if another test starts a program while our file is open for writing, the new process inherits the descriptor
+/// until its own `exec`, and until then nobody may execute the file (`ETXTBSY`, execve(2)). Therefore another program
+/// writes the file.
 pub fn make_executable(path: &Path) {
     let script = "install -m 755 \"$1\" \"$1.new\" && mv \"$1.new\" \"$1\"";
     let status = Command::new("sh")

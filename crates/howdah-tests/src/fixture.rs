@@ -1,6 +1,6 @@
-//! A small site of scripts written by the test itself, served by Howdah, with handles on
-//! its parts: control commands, access log, processes, gates. For fault, load and reload
-//! tests, which look at the server from outside as an administrator does.
+//! A small site of scripts that the test itself writes, served by Howdah, with handles on its parts: control commands,
+//! access log, processes and gates. It is meant for fault, load and reload tests, which observe the server from outside
+//! as an administrator does.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,21 +17,21 @@ use crate::process_tree::{self, Entry};
 use crate::rig::{Howdah, Server, Site, howdah_program};
 use crate::scratch::Scratch;
 
-/// What `/hello.php` answers.
+/// The body of the response to `/hello.php`.
 pub const HELLO: &str = "Hello, elephant riders!\n";
 
-/// So often is reloaded, however slow the machine is.
+/// The minimum number of reloads, however slow the machine is.
 pub const FEWEST_RELOADS: u32 = 10;
 
-/// Configuration by which what a client on this machine says of its address counts.
+/// Configuration with which the server trusts the client address that a client on this machine states.
 pub const TRUSTED_PROXIES: &str = "[trusted_proxies]\nnetworks = [\"127.0.0.0/8\"]\n";
 
-/// The line of a request by which a trusted proxy names its client's address.
+/// Returns the request header with which a trusted proxy states its client's address.
 pub fn from(address: &str) -> String {
     format!("X-Forwarded-For: {address}\r\n")
 }
 
-/// A site to be served; see [`Fixture::named`].
+/// A site to be served. See [`Fixture::named`].
 pub struct Builder {
     scratch: Scratch,
     site: Site,
@@ -40,7 +40,7 @@ pub struct Builder {
     site_lines: String,
 }
 
-/// A running Howdah with a site of ours.
+/// A running Howdah with a site of the test.
 pub struct Fixture {
     /// The server.
     pub howdah: Howdah,
@@ -55,7 +55,7 @@ impl Builder {
         self
     }
 
-    /// Adds a script; `GATES` in it is the include file with `stand_at()`, `SCRATCH` the
+    /// Adds a script. In it, `GATES` is replaced by the include file that defines `stand_at()`, and `SCRATCH` by the
     /// private directory.
     pub fn script(self, name: &str, php: &str) -> Self {
         let scratch = self.scratch.path().display().to_string();
@@ -65,7 +65,7 @@ impl Builder {
         self.file(name, php)
     }
 
-    /// An argument of `howdah serve`, with its value.
+    /// Adds an option of `howdah serve`, with its value.
     pub fn argument(mut self, option: &str, value: &str) -> Self {
         let value = self.place(value);
         self.site
@@ -74,73 +74,73 @@ impl Builder {
         self
     }
 
-    /// Listens for HTTPS, too, with [`Pki::fixture`](crate::pki::Pki::fixture)'s certificates or others
-    /// of the configuration.
+    /// Also listens for HTTPS, with the certificates of [`Pki::fixture`](crate::pki::Pki::fixture) or those that the
+    /// configuration names.
     pub fn tls(self) -> Self {
         self.argument("--listen", "127.0.0.1:0 tls")
     }
 
-    /// Listens for HTTPS and HTTP/3, too, with a certificate for `localhost`; see [`Fixture::http3`].
+    /// Also listens for HTTPS and HTTP/3, with a certificate for `localhost`. See [`Fixture::http3`].
     pub fn http3(self) -> Self {
         Pki::new(self.scratch.path()).sign("site", &["localhost", "127.0.0.1"]);
         self.argument("--listen", "127.0.0.1:0 tls http3")
             .site(&Pki::site("site"))
     }
 
-    /// Speaks HTTP/2 without TLS, too, as [`crate::http2`] asks for it.
+    /// Also accepts HTTP/2 without TLS, as [`crate::http2`] uses it.
     pub fn h2c(mut self) -> Self {
         self.site.h2c = true;
         self
     }
 
-    /// PHP processes.
+    /// Sets the number of PHP processes.
     pub fn children(mut self, children: usize) -> Self {
         self.site = self.site.children(children);
         self
     }
 
-    /// A variable of the server's environment.
+    /// Sets a variable of the server's environment.
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.site = self.site.environment(name, value);
         self
     }
 
-    /// A PHP directive.
+    /// Sets a PHP directive.
     pub fn ini(mut self, name: &str, value: &str) -> Self {
         self.site = self.site.ini(name, value);
         self
     }
 
-    /// Text of the configuration file, further lines; `ROOT` in it is the document root,
-    /// `SCRATCH` the private directory.
+    /// Adds lines to the configuration file. In them, `ROOT` is replaced by the document root and `SCRATCH` by the
+    /// private directory.
     pub fn config(mut self, text: &str) -> Self {
         self.config.push_str(&self.place(text));
         self.config.push('\n');
         self
     }
 
-    /// Lines for the one pool of the site, e.g. `max_requests = 40`.
+    /// Adds lines to the site's only pool, e.g. `max_requests = 40`.
     pub fn pool(mut self, lines: &str) -> Self {
         self.pool.push_str(lines);
         self.pool.push('\n');
         self
     }
 
-    /// Lines for the site itself, e.g. `request_buffering = "off"`.
+    /// Adds lines to the site itself, e.g. `request_buffering = "off"`.
     pub fn site(mut self, lines: &str) -> Self {
         self.site_lines.push_str(lines);
         self.site_lines.push('\n');
         self
     }
 
-    /// Serves another directory (or symbolic link) of the private directory.
+    /// Serves another directory (or symbolic link) inside the private directory.
     pub fn root(mut self, name: &str) -> Self {
         self.site.root = self.scratch.join(name);
         self.site.project = self.site.root.clone();
         self
     }
 
-    /// Runs `howdah` through another program, e.g. `unshare --mount`.
+    /// Starts `howdah` by means of another program, e.g. `unshare --mount`.
     pub fn through(mut self, words: &[&str]) -> Self {
         let words = words.iter().map(|word| self.place(word)).collect();
         self.site.howdah_wrapper = words;
@@ -152,12 +152,12 @@ impl Builder {
         &self.scratch
     }
 
-    /// What is to be served, for a PHP beside Howdah.
+    /// The site to be served, for a PHP server that runs beside Howdah.
     pub fn as_site(&self) -> &Site {
         &self.site
     }
 
-    /// Mode `fastcgi` with these backends, which somebody else runs.
+    /// Uses mode `fastcgi` with these backends, which the caller runs.
     pub fn fastcgi(mut self, addresses: &str) -> Self {
         let words = ["--mode", "fastcgi", "--fastcgi", addresses];
         self.site.howdah_arguments.extend(words.map(str::to_owned));
@@ -167,7 +167,7 @@ impl Builder {
     /// Starts the server.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not start.
     pub fn start(mut self) -> Fixture {
         let mut config = self.config.clone();
         if !self.pool.is_empty() {
@@ -177,7 +177,7 @@ impl Builder {
             let site = format!("[[site]]\nroot = \"ROOT\"\n{}", self.site_lines);
             config.push_str(&self.place(&site));
         }
-        // Root is refused behind a proxy unless it is meant.
+        // Howdah refuses to run as root behind a proxy unless the configuration says so explicitly.
         let behind_proxy = config.contains("[trusted_proxies]") && !config.contains("user = ");
         if behind_proxy && rustix::process::geteuid().is_root() {
             let words = ["--user", "root"].map(str::to_owned);
@@ -187,7 +187,7 @@ impl Builder {
             ("--control", "control.sock"),
             ("--access-log", "access.log"),
         ] {
-            // Given once.
+            // An option may be given only once.
             if self.site.howdah_arguments.iter().any(|word| word == option) {
                 continue;
             }
@@ -212,8 +212,8 @@ impl Builder {
 }
 
 impl Fixture {
-    /// A site with `hello.php`, `pid.php` (its process id) and `hold.php?gate=NAME` (stands
-    /// at a gate, then answers `released`), served by two children.
+    /// A site with `hello.php`, `pid.php` (prints its process id) and `hold.php?gate=NAME` (waits at a gate, then
+    /// prints `released`), served by two children.
     pub fn named(name: &str) -> Builder {
         let scratch = Scratch::new(name);
         let gates = scratch.writable_dir("gates");
@@ -234,7 +234,7 @@ impl Fixture {
         )
     }
 
-    /// A site that is there already, served as it says.
+    /// Serves an existing site with that site's own settings.
     pub fn of(name: &str, site: Site) -> Builder {
         Builder {
             scratch: Scratch::new(name),
@@ -245,19 +245,19 @@ impl Fixture {
         }
     }
 
-    /// Stops the server as an administrator does, and starts it again, on another port.
+    /// Stops the server as an administrator does, and starts it again on another port.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not start.
     pub fn restart(&mut self) {
         self.howdah.process.stop();
         self.howdah = Howdah::start(&self.site);
     }
 
-    /// `kill -9` of all its processes, the front first.
+    /// Sends SIGKILL to all processes of the server, the front first.
     ///
     /// # Panics
-    /// If one of them survives that.
+    /// If one of them survives.
     pub fn kill_all(&mut self) {
         let front = self.try_front();
         let others = self.processes().into_iter().map(|entry| entry.pid);
@@ -267,7 +267,7 @@ impl Fixture {
             .chain(others)
             .collect();
         for pid in &all {
-            // Some leave by themselves when the first is gone.
+            // Some processes exit by themselves when the first one is gone.
             let _ = Pid::from_raw(*pid).map(|pid| kill_process(pid, Signal::KILL));
         }
         wait_until("all to be gone", Duration::from_secs(20), || {
@@ -275,52 +275,52 @@ impl Fixture {
         });
     }
 
-    /// Starts the server after [`Fixture::kill_all`].
+    /// Starts the server again after [`Fixture::kill_all`].
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not start.
     pub fn start_again(&mut self) {
         self.howdah = Howdah::start(&self.site);
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> std::net::SocketAddr {
         self.howdah.address()
     }
 
-    /// Where it listens for HTTPS; see [`Builder::tls`].
+    /// The address on which the server listens for HTTPS; see [`Builder::tls`].
     pub fn tls_address(&self) -> std::net::SocketAddr {
         self.howdah.tls_address()
     }
 
-    /// A connection of HTTP/3, to what [`Builder::http3`] has it listen on.
+    /// Opens an HTTP/3 connection to the address that [`Builder::http3`] configured.
     ///
     /// # Panics
-    /// If the server does not answer.
+    /// If the server does not respond.
     pub fn http3(&self) -> http3::Client {
         let authority = self.path("ca.pem");
         http3::Client::open(&authority, self.tls_address(), "localhost").expect("HTTP/3")
     }
 
-    /// `GET path` on a connection of its own.
+    /// Sends `GET path` on a new connection.
     ///
     /// # Panics
-    /// If there is no well-formed answer.
+    /// If there is no well-formed response.
     pub fn get(&self, path: &str) -> Response {
         http::get(self.address(), path)
     }
 
-    /// Checks that `/hello.php` is answered properly.
+    /// Checks that `/hello.php` returns its usual response.
     ///
     /// # Panics
-    /// If not.
+    /// If it does not.
     #[track_caller]
     pub fn still_serves(&self) {
         let answer = self.get("/hello.php");
         assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
     }
 
-    /// `GET path` from a thread of its own, for answers that must wait.
+    /// Sends `GET path` from a new thread, for responses that are expected to wait.
     pub fn get_meanwhile(&self, path: &str) -> Meanwhile {
         let address = self.address();
         let path = path.to_owned();
@@ -331,7 +331,7 @@ impl Fixture {
         }))
     }
 
-    /// A gate for `hold.php?gate=NAME` or `stand_at('NAME')`.
+    /// Makes a gate for `hold.php?gate=NAME` or `stand_at('NAME')`.
     pub fn gate(&self, name: &str) -> Gate {
         Gate::new(&self.scratch.join("gates"), name)
     }
@@ -346,7 +346,7 @@ impl Fixture {
         self.scratch.write(name, contents)
     }
 
-    /// `howdah WORDS --control …`.
+    /// Runs `howdah WORDS --control …`.
     ///
     /// # Panics
     /// If the program cannot be started.
@@ -359,11 +359,11 @@ impl Fixture {
             .expect("howdah can be started")
     }
 
-    /// [`Fixture::reload`] again and again: as often as `HOWDAH_TESTS_RELOADS` says, otherwise for so long and
-    /// [`FEWEST_RELOADS`] times at least. How often.
+    /// Calls [`Fixture::reload`] repeatedly: as many times as `HOWDAH_TESTS_RELOADS` says, otherwise until `budget` has
+    /// passed or 1000 reloads are done, but at least [`FEWEST_RELOADS`] times. Returns the number of reloads.
     ///
     /// # Panics
-    /// If a reload fails, or `HOWDAH_TESTS_RELOADS` is no number.
+    /// If a reload fails, or `HOWDAH_TESTS_RELOADS` is not a number.
     #[track_caller]
     pub fn reload_often(&self, budget: Duration) -> u32 {
         let wanted: Option<u32> = std::env::var("HOWDAH_TESTS_RELOADS")
@@ -383,20 +383,20 @@ impl Fixture {
         done
     }
 
-    /// `howdah reload`, which must succeed.
+    /// Runs `howdah reload`, which must succeed.
     ///
     /// # Panics
-    /// If it fails; the message has what it said.
+    /// If it fails; the message contains its output.
     #[track_caller]
     pub fn reload(&self) {
         let output = self.control(&["reload"]);
         assert!(output.status.success(), "howdah reload: {output:?}");
     }
 
-    /// `howdah status --json`.
+    /// Returns the output of `howdah status --json`.
     ///
     /// # Panics
-    /// If it fails or is no JSON.
+    /// If the command fails or its output is not JSON.
     #[track_caller]
     pub fn status(&self) -> serde_json::Value {
         let output = self.control(&["status", "--json"]);
@@ -404,7 +404,7 @@ impl Fixture {
         serde_json::from_slice(&output.stdout).expect("howdah status --json is JSON")
     }
 
-    /// Lines of the access log so far.
+    /// The lines of the access log so far.
     pub fn access_log(&self) -> Vec<String> {
         std::fs::read_to_string(self.scratch.join("access.log"))
             .unwrap_or_default()
@@ -413,7 +413,7 @@ impl Fixture {
             .collect()
     }
 
-    /// The process that was started: the master.
+    /// The process id of the master, which is the process that the test started.
     pub fn master(&self) -> i32 {
         self.howdah.process.pid().cast_signed()
     }
@@ -423,15 +423,15 @@ impl Fixture {
         process_tree::below(self.master())
     }
 
-    /// The front: the master's child that is no PHP.
+    /// The process id of the front: the child of the master that is not a PHP process.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no front.
     pub fn front(&self) -> i32 {
         self.try_front().expect("the server has a front")
     }
 
-    /// The front, if there is one now.
+    /// The process id of the front, if there is one now.
     pub fn try_front(&self) -> Option<i32> {
         let master = self.master();
         self.processes()
@@ -440,7 +440,7 @@ impl Fixture {
             .map(|e| e.pid)
     }
 
-    /// Zygotes: PHP processes whose parent is no PHP process.
+    /// Zygotes: PHP processes whose parent is not a PHP process.
     pub fn zygotes(&self) -> Vec<i32> {
         let all = self.processes();
         let php = |pid| {
@@ -463,7 +463,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Resident memory of the front and the master, KiB.
+    /// The resident memory of the front and the master, in KiB.
     pub fn server_memory(&self) -> u64 {
         self.processes()
             .iter()
@@ -472,10 +472,10 @@ impl Fixture {
             .sum()
     }
 
-    /// Memory that all processes together have written to, KiB; shared pages count once.
+    /// The memory that all processes together have written to, in KiB; shared pages count once.
     ///
-    /// Pages of files are left out: a program's text is shared with every other server that runs
-    /// the same program, so this server's part of it grows whenever another one ends.
+    /// Pages of files are not counted: a program's text is shared with every other server that runs the same program,
+    /// so this server's part of it grows whenever another server exits.
     pub fn whole_memory(&self) -> u64 {
         let processes = self.processes();
         let fields = ["Pss_Anon", "Pss_Shmem"];
@@ -486,10 +486,10 @@ impl Fixture {
             .sum()
     }
 
-    /// Waits until the log (standard error) has a line with all `words`.
+    /// Waits until the log (standard error) has a line that contains all `words`.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If no such line appears.
     pub fn wait_for_log(&self, words: &[&str]) -> String {
         self.howdah
             .process
@@ -501,12 +501,12 @@ impl Fixture {
             })
     }
 
-    /// What it has logged (standard error) so far.
+    /// The log (standard error) so far.
     pub fn log(&self) -> String {
         self.howdah.process.log()
     }
 
-    /// Waits until `condition` holds of this fixture.
+    /// Waits until `condition` holds for this fixture.
     ///
     /// # Panics
     /// If that takes longer than half a minute.
@@ -515,32 +515,32 @@ impl Fixture {
     }
 }
 
-/// An answer on its way; see [`Fixture::get_meanwhile`].
+/// A response that has not arrived yet; see [`Fixture::get_meanwhile`].
 pub struct Meanwhile(std::thread::JoinHandle<Result<Response, http::Broken>>);
 
 impl Meanwhile {
-    /// Waits for the answer, well-formed or not.
+    /// Waits for the response, well-formed or not.
     ///
     /// # Errors
-    /// What was wrong with it.
+    /// The way in which the response was malformed or failed.
     ///
     /// # Panics
-    /// If the asking thread panicked.
+    /// If the requesting thread panicked.
     pub fn try_answer(self) -> Result<Response, http::Broken> {
         self.0.join().expect("asking does not panic")
     }
 
-    /// Waits for the answer.
+    /// Waits for the response.
     ///
     /// # Panics
-    /// If there is no well-formed one.
+    /// If there is no well-formed response.
     #[track_caller]
     pub fn answer(self) -> Response {
         self.try_answer()
             .unwrap_or_else(|broken| panic!("no answer: {broken}"))
     }
 
-    /// Whether the answer (or its failure) is there.
+    /// Whether the response (or its failure) has arrived.
     pub fn is_there(&self) -> bool {
         self.0.is_finished()
     }

@@ -1,25 +1,25 @@
-//! What a browser makes of an HTML form: finds forms in a page, knows the values they
-//! would send untouched, and encodes bodies. It reads tags with a small scanner, not a
-//! conforming HTML parser: enough for the forms of the applications we drive.
+//! Handles HTML forms as a browser does: finds the forms of a page, determines the values that they would send
+//! untouched, and encodes bodies. The tags are read with a small scanner, not with a conforming HTML parser; it
+//! suffices for the forms of the applications that the tests drive.
 
 use std::fmt::Write as _;
 
-/// A form as the page offers it.
+/// A form as the page contains it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Form {
-    /// `action`, unresolved; empty when absent.
+    /// The `action`, unresolved; empty if it is absent.
     pub action: String,
-    /// Upper case; GET when absent.
+    /// The method in upper case; GET if it is absent.
     pub method: String,
-    /// `id`, else `name`; empty when it has neither.
+    /// The `id`, otherwise the `name`; empty if the form has neither.
     pub id: String,
-    /// What would be sent without touching it: name and value in document order.
-    /// Submit buttons are left out: say which one is pressed with [`Form::set`].
+    /// The fields that would be sent if the form were not touched: names and values in document order. Submit buttons
+    /// are not included: name the pressed button with [`Form::set`].
     pub fields: Vec<(String, String)>,
 }
 
 impl Form {
-    /// Fills in a field: replaces the value if it is there, else adds it.
+    /// Fills in a field: replaces its value if the field exists, otherwise adds the field.
     pub fn set(mut self, name: &str, value: impl Into<String>) -> Self {
         let value = value.into();
         match self.fields.iter_mut().find(|(have, _)| have == name) {
@@ -29,7 +29,7 @@ impl Form {
         self
     }
 
-    /// The value that would be sent for `name`.
+    /// Returns the value that would be sent for `name`.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.fields
             .iter()
@@ -41,7 +41,7 @@ impl Form {
 /// A file for a multipart form.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// The form field.
+    /// The name of the form field.
     pub field: String,
     /// The file's name as the browser sends it.
     pub name: String,
@@ -51,7 +51,7 @@ pub struct File {
     pub bytes: Vec<u8>,
 }
 
-/// Every form of a page, in order.
+/// Returns every form of a page, in order.
 pub fn forms(page: &str) -> Vec<Form> {
     let mut found = Vec::new();
     let mut open: Option<Form> = None;
@@ -134,7 +134,7 @@ pub fn forms(page: &str) -> Vec<Form> {
     found
 }
 
-/// The values of an attribute of all tags of a kind, e.g. every `href` of `a`.
+/// Returns the values of an attribute of all tags with this name, e.g. every `href` of `a`.
 pub fn attributes(page: &str, tag_name: &str, attribute: &str) -> Vec<String> {
     let mut rest = page;
     let mut found = Vec::new();
@@ -164,7 +164,7 @@ impl Tag {
     }
 }
 
-/// Takes the next tag off `rest`; comments and the insides of scripts are skipped.
+/// Takes the next tag off `rest`; comments and the contents of scripts are skipped.
 fn next_tag(rest: &mut &str) -> Option<Tag> {
     loop {
         *rest = &rest[rest.find('<')? + 1..];
@@ -265,7 +265,7 @@ pub fn decode_entities(text: &str) -> String {
     out
 }
 
-/// Percent-encodes everything but RFC 3986's unreserved characters.
+/// Percent-encodes everything except the unreserved characters of RFC 3986.
 pub fn percent_encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -278,7 +278,7 @@ pub fn percent_encode(text: &str) -> String {
     out
 }
 
-/// `application/x-www-form-urlencoded`.
+/// Encodes fields as `application/x-www-form-urlencoded`.
 pub fn urlencoded(fields: &[(String, String)]) -> String {
     let pairs: Vec<String> = fields
         .iter()
@@ -287,10 +287,10 @@ pub fn urlencoded(fields: &[(String, String)]) -> String {
     pairs.join("&")
 }
 
-/// The boundary [`multipart`] writes; long enough not to occur in what tests send.
+/// The boundary that [`multipart`] writes; it is long enough not to occur in the data that tests send.
 pub const BOUNDARY: &str = "----howdah-tests-7f3e19c2a55b0d64";
 
-/// `multipart/form-data` (RFC 7578) with [`BOUNDARY`].
+/// Encodes fields and files as `multipart/form-data` (RFC 7578) with [`BOUNDARY`].
 pub fn multipart(fields: &[(String, String)], files: &[File]) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, value) in fields {

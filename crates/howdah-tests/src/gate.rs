@@ -1,6 +1,6 @@
-//! A gate at which a script waits: the test learns that the script runs and in which process, acts,
-//! and lets the script go on. A named pipe (fifo(7)) carries both, so that nobody guesses with a
-//! sleep how long a start takes.
+//! A gate at which a script waits. The test learns that the script is running, and in which process, acts, and then
+//! lets the script continue. A named pipe (fifo(7)) carries both messages, so no test has to guess with a sleep how
+//! long a start takes.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 
 use crate::process::wait_until;
 
-/// How long a script may take to come to its gate.
+/// How long a script may take to reach its gate.
 const ARRIVAL: Duration = Duration::from_secs(30);
 
 /// The PHP side: `GATE` is replaced by the directory of the gates. A script that calls
@@ -29,27 +29,27 @@ function stand_at(string $name): void
 }
 "#;
 
-/// The include file for scripts with gates in `directory`.
+/// Returns the include file for scripts with gates in `directory`.
 pub fn php(directory: &Path) -> String {
     PHP.replace("GATES", &directory.display().to_string())
 }
 
-/// A closed gate nobody has come to yet.
+/// A closed gate that no script has reached yet.
 #[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
 }
 
-/// A script stands at the gate.
+/// A script that waits at the gate.
 #[derive(Debug)]
 pub struct Standing {
-    /// Its process.
+    /// The script's process.
     pub pid: i32,
     pipe: File,
 }
 
 impl Gate {
-    /// Makes the gate `name` in `directory`, again if it was used before.
+    /// Makes the gate `name` in `directory`, anew if it was used before.
     ///
     /// # Panics
     /// If the pipe cannot be made.
@@ -62,17 +62,17 @@ impl Gate {
         Gate { path }
     }
 
-    /// Waits until the script stands at the gate.
+    /// Waits until the script has reached the gate.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If it does not arrive.
     pub fn wait(self) -> Standing {
         let mut pipe = None;
         wait_until(
             &format!("a script at the gate {}", self.path.display()),
             ARRIVAL,
             || {
-                // ENXIO until the other end is open for reading (fifo(7)).
+                // The open fails with ENXIO until the other end is open for reading (fifo(7)).
                 pipe = OpenOptions::new()
                     .write(true)
                     .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
@@ -91,9 +91,9 @@ impl Gate {
 }
 
 impl Standing {
-    /// Lets the script through. Dropping does too: the script then reads the end of the pipe.
+    /// Lets the script through. Dropping the value does so too: the script then reads the end of the pipe.
     pub fn open(mut self) {
-        // A script that was killed meanwhile reads no more: EPIPE.
+        // A script that was killed in the meantime no longer reads: EPIPE.
         let _ = self.pipe.write_all(b"go\n");
     }
 }

@@ -1,6 +1,6 @@
-//! A private haproxy in front of several servers: it asks each whether it answers, sends no request to
-//! one that does not, and repeats one only if it cannot have been carried out. Names the server of an answer
-//! in the field [`SERVER`].
+//! A private haproxy in front of several servers. It checks each server's health and sends no request to a server that
+//! does not respond. It retries a request if the connection failed, and a GET also if the response was empty. It names
+//! the server of a response in the header [`SERVER`].
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -14,7 +14,7 @@ use crate::process::{Process, wait_until};
 use crate::rig::{free_address, wait_for_listener};
 use crate::scratch::Scratch;
 
-/// The field of an answer by which haproxy names the server: `m0` is the first.
+/// The response header in which haproxy names the server: `m0` is the first.
 pub const SERVER: &str = "X-Server";
 
 const CONFIG: &str = "
@@ -39,7 +39,7 @@ listen fleet
     default-server check inter 200ms fall 2 rise 1
 ";
 
-/// A running haproxy. Dropping it ends it.
+/// A running haproxy. It is terminated when dropped.
 #[derive(Debug)]
 pub struct Haproxy {
     _process: Process,
@@ -49,10 +49,10 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts it in front of these servers, which it asks for `check`, a path, of this host.
+    /// Starts haproxy in front of these servers. Its health checks request the path `check` of the host `host`.
     ///
     /// # Panics
-    /// If it does not come up, or finds no server that answers.
+    /// If haproxy does not start, or finds no server that responds.
     pub fn start(servers: &[SocketAddr], host: &str, check: &str) -> Haproxy {
         let scratch = Scratch::new("haproxy");
         let admin = scratch.join("admin.sock");
@@ -70,7 +70,7 @@ impl Haproxy {
         let mut command = Command::new("/usr/sbin/haproxy");
         let process = Process::start("haproxy", command.arg("-db").arg("-f").arg(config));
         wait_for_listener("haproxy", address);
-        // The socket's file is there a moment before haproxy listens on it.
+        // The socket's file exists a moment before haproxy listens on it.
         wait_until("haproxy to serve", Duration::from_secs(30), || {
             UnixStream::connect(&admin).is_ok()
         });
@@ -88,15 +88,15 @@ impl Haproxy {
         haproxy
     }
 
-    /// Where it listens.
+    /// The address on which haproxy listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether a server has answered haproxy, so that requests are sent to it.
+    /// Whether a server has passed haproxy's health check, so requests are sent to it.
     ///
     /// # Panics
-    /// If haproxy does not know it.
+    /// If haproxy does not know the server.
     pub fn is_up(&self, server: usize) -> bool {
         let stat = self.command("show stat");
         let mut lines = stat.lines();
@@ -109,20 +109,20 @@ impl Haproxy {
         value("status").starts_with("UP") && value("check_status") == "L7OK"
     }
 
-    /// A server listens elsewhere now.
+    /// Tells haproxy that a server now listens at another address.
     ///
     /// # Panics
-    /// If haproxy does not take it.
+    /// If haproxy does not accept the change.
     pub fn moved(&self, server: usize, to: SocketAddr) {
         let (ip, port) = (to.ip(), to.port());
         let answer = self.command(&format!("set server fleet/m{server} addr {ip} port {port}"));
         assert!(answer.contains("hange"), "{answer}");
     }
 
-    /// Carries out a command of its administration.
+    /// Runs a command on haproxy's administration socket and returns the output.
     ///
     /// # Panics
-    /// If haproxy does not answer.
+    /// If haproxy does not respond.
     pub fn command(&self, command: &str) -> String {
         let mut answer = String::new();
         let asked = UnixStream::connect(&self.admin).and_then(|mut admin| {

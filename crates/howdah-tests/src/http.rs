@@ -1,27 +1,27 @@
-//! A strict HTTP/1.1 client over a blocking socket: sends exactly the bytes it is
-//! given and refuses every answer that RFC 9112 does not allow. No cookies, no
-//! redirects ([`crate::browser`] has those), no TLS, no retry.
+//! A strict HTTP/1.1 client over a blocking socket. It sends exactly the bytes it is given and rejects every response
+//! that RFC 9112 does not allow. It has no cookies and follows no redirects ([`crate::browser`] does), and it has no
+//! TLS and no retries.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longest status line plus headers we accept, bytes.
+/// The longest status line and headers that the client accepts, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
-/// Longest answer we accept, bytes: a test that reads more has lost its way.
+/// The longest body that the client accepts, in bytes: a test that reads more is broken.
 const MAX_BODY: usize = 512 << 20;
-/// A server silent for this long has hung.
+/// A server that is silent for this long is considered hung.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Why an answer was refused.
+/// Why a response was rejected.
 #[derive(Debug)]
 pub enum Broken {
     /// The socket failed or timed out.
     Io(io::Error),
-    /// The peer closed.
+    /// The peer closed the connection.
     Closed {
-        /// Whether bytes of an answer had already come.
+        /// Whether bytes of a response had already arrived.
         midway: bool,
     },
     /// More than [`MAX_HEAD`] bytes without an empty line.
@@ -32,7 +32,7 @@ pub enum Broken {
     HeaderLine(String),
     /// Transfer-Encoding together with Content-Length, several lengths, or not a number.
     Framing(String),
-    /// A chunk size or chunk end that is not one (RFC 9112 §7.1).
+    /// A chunk size or chunk end that is malformed (RFC 9112 §7.1).
     Chunk(String),
     /// More than [`MAX_BODY`] bytes.
     BodyTooLong,
@@ -62,17 +62,17 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Header lines in the order they came, values without surrounding blanks.
+/// Header lines in the order of arrival, with values without surrounding blanks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(pub Vec<(String, String)>);
 
 impl Headers {
-    /// The first value of `name`, whatever its case.
+    /// Returns the first value of `name`, ignoring case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// Every value of `name`, in order.
+    /// Returns every value of `name`, in order.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0
             .iter()
@@ -86,24 +86,24 @@ impl Headers {
 pub struct Head {
     /// `HTTP/1.1` or `HTTP/1.0`.
     pub version: String,
-    /// Three digits.
+    /// The status code, which has three digits.
     pub status: u16,
-    /// The text behind the status, perhaps empty. `None` if even the blank before it is
-    /// missing, which RFC 9112 §4 demands and nginx omits behind codes it has no text
-    /// for: the one fault of a status line we forgive, for the rival's sake.
+    /// The text after the status code, possibly empty. `None` if even the blank before it is missing. RFC 9112 §4
+    /// requires the blank, and nginx omits it after codes for which it has no text; this is the only fault in a status
+    /// line that the client tolerates, for the sake of that rival.
     pub reason: Option<String>,
     /// The header lines.
     pub headers: Headers,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
-    /// Informational answers (1xx) that came before it.
+    /// The informational responses (1xx) that preceded it.
     pub interim: Vec<Head>,
     /// The final status line and headers.
     pub head: Head,
-    /// The body, de-chunked.
+    /// The body without chunk framing.
     pub body: Vec<u8>,
     /// Trailer lines of a chunked body.
     pub trailers: Headers,
@@ -122,7 +122,7 @@ impl Response {
         self.head.headers.get(name)
     }
 
-    /// The body as text, broken UTF-8 replaced.
+    /// The body as text, with invalid UTF-8 replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -130,7 +130,7 @@ impl Response {
     /// The body as JSON.
     ///
     /// # Panics
-    /// If it is none; the message has the answer.
+    /// If the body is not JSON; the message contains the response.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("not JSON ({error}): {} {}", self.status(), self.text()))
@@ -140,15 +140,15 @@ impl Response {
 /// How the end of a body is marked (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// HEAD, 1xx, 204, 304: no body whatever the headers say.
+    /// HEAD, 1xx, 204 and 304 have no body whatever the headers say.
     Empty,
     /// This many bytes are left.
     Length(usize),
-    /// Chunks; the number is what is left of the present one.
+    /// The body is in chunks; the number is the remaining length of the current chunk.
     Chunked(usize),
-    /// Until the peer closes.
+    /// The body ends when the peer closes the connection.
     Close,
-    /// All read.
+    /// The body has been read completely.
     Done,
 }
 
@@ -159,7 +159,7 @@ pub struct Connection {
     unread: Vec<u8>,
 }
 
-/// Connects from an address of its own: for the server it is another client than most of the tests are.
+/// Connects from another source address, so the server sees another client than in most tests.
 ///
 /// # Errors
 /// Those of bind(2) and connect(2).
@@ -178,7 +178,7 @@ pub fn from_elsewhere(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 impl Connection {
-    /// Connects, without Nagle's delay, with a limit on silence.
+    /// Connects without Nagle's delay and with a limit on silence.
     ///
     /// # Errors
     /// Those of connect(2).
@@ -189,7 +189,7 @@ impl Connection {
         )?)
     }
 
-    /// As [`Connection::open`], [`from_elsewhere`].
+    /// Connects as [`Connection::open`] does, but by means of [`from_elsewhere`].
     ///
     /// # Errors
     /// Those of bind(2) and connect(2).
@@ -210,20 +210,20 @@ impl Connection {
     /// Sends bytes as they are.
     ///
     /// # Errors
-    /// Those of write(2); a server that refuses early may have closed already.
+    /// Those of write(2); a server that rejects a request early may have closed the connection already.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// The socket, for tests that close half of it or shrink its buffers.
+    /// The socket, for tests that close one direction of it or shrink its buffers.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Reads one whole answer to a request of `method`, with the 1xx before it.
+    /// Reads one complete response to a request with `method`, including the 1xx responses before it.
     ///
     /// # Errors
-    /// [`Broken`] says what was wrong with it.
+    /// [`Broken`] says what was wrong with the response.
     pub fn read_response(&mut self, method: &str) -> Result<Response, Broken> {
         let mut response = Response::default();
         let mut framing = loop {
@@ -257,10 +257,10 @@ impl Connection {
         Ok(response)
     }
 
-    /// Reads a status line and headers, up to and with the empty line.
+    /// Reads a status line and headers, including the empty line.
     ///
     /// # Errors
-    /// [`Broken`] says what was wrong with it.
+    /// [`Broken`] says what was wrong with the response.
     pub fn read_head(&mut self) -> Result<Head, Broken> {
         let end = loop {
             if let Some(at) = find(&self.unread, b"\r\n\r\n") {
@@ -275,11 +275,11 @@ impl Connection {
         parse_head(&block[..end - 4])
     }
 
-    /// Reads the next piece of a body as it arrives; `None` at its end. For streaming
-    /// tests: a piece is what one read brought, not a chunk.
+    /// Reads the next piece of a body as it arrives; returns `None` at the end of the body. For tests of streaming: a
+    /// piece is the result of one read, not a chunk.
     ///
     /// # Errors
-    /// [`Broken`] says what was wrong with it.
+    /// [`Broken`] says what was wrong with the response.
     pub fn read_piece(
         &mut self,
         framing: &mut Framing,
@@ -333,12 +333,12 @@ impl Connection {
         }
     }
 
-    /// Whether the peer closed in good order with nothing more to say. Waits for it.
+    /// Waits for the peer to close the connection. Returns whether it did so in good order and sent nothing more.
     pub fn peer_closes(&mut self) -> bool {
         self.unread.is_empty() && matches!(self.fill(), Err(Broken::Closed { .. }))
     }
 
-    /// At least one and at most `limit` bytes.
+    /// Reads at least one and at most `limit` bytes.
     fn take(&mut self, limit: usize) -> Result<Vec<u8>, Broken> {
         if self.unread.is_empty() {
             self.fill()?;
@@ -347,7 +347,7 @@ impl Connection {
         Ok(self.unread.drain(..n).collect())
     }
 
-    /// A line ended by CRLF, without it.
+    /// Reads a line that ends in CRLF, and returns it without the CRLF.
     fn read_line(&mut self) -> Result<String, Broken> {
         let end = loop {
             if let Some(at) = find(&self.unread, b"\r\n") {
@@ -394,7 +394,7 @@ impl Connection {
     }
 }
 
-/// How the body behind `head` ends, for an answer to `method`.
+/// Returns how the end of the body after `head` is marked, for a response to `method`.
 ///
 /// # Errors
 /// [`Broken::Framing`] when the headers contradict each other.
@@ -470,15 +470,15 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
         .position(|window| window == needle)
 }
 
-/// Sends one request on a connection of its own and reads the answer.
+/// Sends one request on a new connection and reads the response.
 ///
 /// # Errors
-/// [`Broken`] says what was wrong.
+/// [`Broken`] says what was wrong with the response.
 pub fn exchange(address: SocketAddr, request: &[u8]) -> Result<Response, Broken> {
     let method = request.split(|b| *b == b' ').next().unwrap_or_default();
     let method = String::from_utf8_lossy(method).into_owned();
     let mut connection = Connection::open(address)?;
-    // A server may answer and close before it has read everything: the answer counts.
+    // A server may respond and close before it has read everything; then the response counts.
     let sent = connection.send(request);
     connection
         .read_response(&method)
@@ -488,10 +488,10 @@ pub fn exchange(address: SocketAddr, request: &[u8]) -> Result<Response, Broken>
         })
 }
 
-/// `GET path` on a connection of its own.
+/// Sends `GET path` on a new connection.
 ///
 /// # Panics
-/// If there is no well-formed answer.
+/// If there is no well-formed response.
 pub fn get(address: SocketAddr, path: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     exchange(address, request.as_bytes()).unwrap_or_else(|broken| panic!("GET {path}: {broken}"))

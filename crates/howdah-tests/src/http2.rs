@@ -1,5 +1,5 @@
-//! HTTP/2 without TLS: a blocking [`Client`] for requests, by the h2 crate, and [`Frames`] for what no
-//! client sends: frames written by hand.
+//! HTTP/2 without TLS: a blocking [`Client`] for requests, based on the h2 crate, and [`Frames`] for hand-written
+//! frames that no regular client sends.
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::http::{Broken, Head, Headers, Response, from_elsewhere};
 
-/// A server silent for this long has hung.
+/// A server that is silent for this long is considered hung.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A request.
@@ -27,7 +27,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request without further fields.
+    /// Creates a request without further headers.
     pub fn new(method: &str, host: &str, target: &str) -> Request {
         Request {
             method: method.to_owned(),
@@ -38,29 +38,29 @@ impl Request {
         }
     }
 
-    /// `GET target` of a host that does not matter.
+    /// Creates a `GET target` for a host whose name does not matter.
     pub fn get(target: &str) -> Request {
         Request::new("GET", "localhost", target)
     }
 
-    /// One more field.
+    /// Adds a header.
     pub fn header(mut self, name: &str, value: &[u8]) -> Request {
         self.headers.push((name.to_ascii_lowercase(), value.into()));
         self
     }
 
-    /// A body; its length is said only by a field.
+    /// Sets the body. Its length is declared only if a header does so.
     pub fn body(mut self, bytes: &[u8]) -> Request {
         self.body = Some(bytes.to_vec());
         self
     }
 
-    /// Its body, if it has one.
+    /// Returns the body, if the request has one.
     pub(crate) fn content(&self) -> Option<Bytes> {
         self.body.clone().map(Bytes::from)
     }
 
-    /// Its fields, of a URI with this scheme.
+    /// Returns the headers, for a URI with this scheme.
     pub(crate) fn head(&self, scheme: &str) -> Result<http::Request<()>, Broken> {
         let refused = |why: http::Error| Broken::Io(io::Error::other(why));
         let path = http::uri::PathAndQuery::try_from(self.target.as_str());
@@ -87,10 +87,10 @@ pub struct Client {
     send: SendRequest<Bytes>,
 }
 
-/// A request whose answer has not been read.
+/// A request whose response has not been read.
 pub struct Asked {
     response: ResponseFuture,
-    /// Where more of its body could be sent.
+    /// The stream on which more of the request body could be sent.
     pub stream: SendStream<Bytes>,
 }
 
@@ -107,9 +107,9 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// Those of the socket, and of a server that speaks no HTTP/2.
+    /// Those of the socket, and those of a server that does not speak HTTP/2.
     pub fn open(address: SocketAddr) -> Result<Client, Broken> {
-        // A thread of its own sends and receives while nobody asks.
+        // A separate thread sends and receives while the test makes no call.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -118,13 +118,13 @@ impl Client {
             let stream = tokio::net::TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
             let mut builder = h2::client::Builder::new();
-            // Answers that are not read yet keep no others waiting.
+            // With this window, responses that have not been read yet do not block other responses.
             builder.initial_connection_window_size(16 << 20);
             builder.handshake(stream).await.map_err(broken)
         };
         let (send, connection) = within(&runtime, connecting)?;
         runtime.spawn(async {
-            // Seen by whoever asks next.
+            // The next call on the client reports the error.
             let _ = connection.await;
         });
         Ok(Client { runtime, send })
@@ -133,7 +133,7 @@ impl Client {
     /// Sends a request, with its body.
     ///
     /// # Errors
-    /// The request cannot be said, or the connection has ended.
+    /// The request cannot be expressed in HTTP/2, or the connection has ended.
     pub fn send(&mut self, request: &Request) -> Result<Asked, Broken> {
         let head = request.head("http")?;
         let (runtime, send) = (&self.runtime, &mut self.send);
@@ -145,16 +145,16 @@ impl Client {
         within(runtime, async { sending.await.map_err(broken) })
     }
 
-    /// Sends a request and reads the answer.
+    /// Sends a request and reads the response.
     ///
     /// # Errors
-    /// As [`Client::send`], and: the stream was reset.
+    /// Those of [`Client::send`], and a reset of the stream.
     pub fn ask(&mut self, request: &Request) -> Result<Response, Broken> {
         let Asked { response, stream } = self.send(request)?;
         let body = request.content();
         if let Some(body) = body {
             self.runtime.spawn(async {
-                // An answer may come, and the rest be refused, before all is sent.
+                // The response may arrive, and the rest of the body be refused, before everything is sent.
                 let _ = upload(stream, body).await;
             });
         }
@@ -163,7 +163,7 @@ impl Client {
         })
     }
 
-    /// Reads the answer to a request without a body.
+    /// Reads the response to a request without a body.
     ///
     /// # Errors
     /// The stream was reset, or the connection has ended.
@@ -214,7 +214,7 @@ async fn read(mut response: ResponseFuture) -> Result<Response, h2::Error> {
     Ok(answer)
 }
 
-/// The head of an answer.
+/// Converts the status and headers of a response.
 pub(crate) fn head(parts: &http::response::Parts) -> Head {
     let fields = parts.headers.iter();
     Head {
@@ -232,12 +232,12 @@ pub(crate) fn head(parts: &http::response::Parts) -> Head {
     }
 }
 
-/// A connection on which frames are written by hand.
+/// A connection on which the test writes frames by hand.
 pub struct Frames {
     stream: TcpStream,
 }
 
-/// `length kind flags stream payload` (RFC 9113 §4.1).
+/// Encodes a frame: `length kind flags stream payload` (RFC 9113 §4.1).
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a short frame");
     let mut bytes = length.to_be_bytes()[1..].to_vec();
@@ -247,7 +247,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// HEADERS of a request; `end`: it has no body.
+/// Encodes the HEADERS frame of a request; `end` says that the request has no body.
 pub fn headers(stream: u32, method: &str, path: &str, end: bool) -> Vec<u8> {
     // Literals without indexing (RFC 7541 §6.2.2) of :method, :path, :authority, then :scheme http.
     let mut block = Vec::new();
@@ -255,22 +255,21 @@ pub fn headers(stream: u32, method: &str, path: &str, end: bool) -> Vec<u8> {
         block.extend([index, u8::try_from(value.len()).expect("a short value")]);
         block.extend(value.as_bytes());
     }
-    // Pseudo-fields come in any order.
+    // Pseudo-headers may come in any order.
     block.push(0x86);
     frame(1, if end { 5 } else { 4 }, stream, &block)
 }
 
-/// RST_STREAM, as a client that has lost its interest.
+/// Encodes RST_STREAM, as sent by a client that cancels a request.
 pub fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &[0, 0, 0, 8])
 }
 
 impl Frames {
-    /// Connects [from elsewhere](from_elsewhere), and sends the preface and these settings (identifier,
-    /// value).
+    /// Connects [from another address](from_elsewhere), and sends the preface and these settings (identifier, value).
     ///
     /// # Panics
-    /// If it fails.
+    /// If the connection fails.
     pub fn open(address: SocketAddr, settings: &[(u16, u32)]) -> Frames {
         let stream = from_elsewhere(address).expect("the server listens");
         stream.set_nodelay(true).expect("a socket");
@@ -286,12 +285,12 @@ impl Frames {
         frames
     }
 
-    /// Sends bytes as they are; whether the server still takes them.
+    /// Sends bytes as they are. Returns whether the server still accepts them.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// The next frame: kind, flags, stream and payload. None at the end.
+    /// Reads the next frame: kind, flags, stream and payload. Returns `None` at the end of the connection.
     pub fn read(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).ok()?;

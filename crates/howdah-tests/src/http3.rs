@@ -1,5 +1,5 @@
-//! HTTP/3: a blocking [`Client`] for requests, by quinn and the h3 crate, and its connection for what no
-//! client sends.
+//! HTTP/3: a blocking [`Client`] for requests, based on quinn and the h3 crate, and its QUIC connection for messages
+//! that no regular client sends.
 
 use std::future::Future;
 use std::io;
@@ -19,7 +19,7 @@ use crate::http::{Broken, Response};
 use crate::http2::{self, Request};
 use crate::tls_tunnel;
 
-/// A server silent for this long has hung.
+/// A server that is silent for this long is considered hung.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A connection to a server.
@@ -27,18 +27,18 @@ pub struct Client {
     endpoint: Endpoint,
     quic: quinn::Connection,
     send: SendRequest<h3_quinn::OpenStreams, Bytes>,
-    /// Its sessions.
+    /// The configuration that holds the client's TLS sessions.
     config: quinn::ClientConfig,
     name: String,
 }
 
-/// Whether a connection's handshake has ended, and the server has taken what came before.
+/// Resolves when the handshake has ended, to whether the server accepted the early data.
 pub struct Early(ZeroRttAccepted);
 
-/// A request that has been sent without a body, and whose answer has not been read.
+/// A request that has been sent without a body, and whose response has not been read.
 pub struct Asked(RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>);
 
-/// Sends and receives while nobody asks, and what clients say at their end.
+/// Sends and receives while the test makes no call, and sends the clients' closing messages.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -55,17 +55,17 @@ fn broken(error: impl std::error::Error + Send + Sync + 'static) -> Broken {
 }
 
 impl Early {
-    /// Waits for the handshake's end: has the server taken what came before?
+    /// Waits for the end of the handshake and returns whether the server accepted the early data.
     ///
     /// # Errors
-    /// It takes too long.
+    /// The handshake takes too long.
     pub fn is_accepted(self) -> Result<bool, Broken> {
         within(async { Ok(self.0.await) })
     }
 }
 
 impl Asked {
-    /// The client has lost its interest.
+    /// Cancels the request.
     pub fn cancel(mut self) {
         self.0.stop_stream(Code::H3_REQUEST_CANCELLED);
         self.0.stop_sending(Code::H3_REQUEST_CANCELLED);
@@ -73,11 +73,11 @@ impl Asked {
 }
 
 impl Client {
-    /// Connects to the server with this name, whose certificate `authority` (a PEM file) has signed. An
-    /// address is a name, too: then the server is told none.
+    /// Connects to the server with this name, whose certificate was signed by `authority` (a PEM file). The name may
+    /// also be an address; then the server receives no name (SNI).
     ///
     /// # Errors
-    /// The server does not answer, or is not trusted.
+    /// The server does not respond, or is not trusted.
     ///
     /// # Panics
     /// If the authority's file or the machine's sockets cannot be used.
@@ -86,7 +86,7 @@ impl Client {
         Client::open_with(authority, address, name, windows)
     }
 
-    /// As [`Client::open`], with other windows and limits of QUIC.
+    /// Connects as [`Client::open`] does, with other windows and limits of QUIC.
     ///
     /// # Errors
     /// As for [`Client::open`].
@@ -108,11 +108,11 @@ impl Client {
         Ok(client)
     }
 
-    /// A client that was here before connects again, to any `address`: it sends requests before the
-    /// handshake ends.
+    /// Connects again, to any `address`, as a client that has connected before: it sends requests before the handshake
+    /// ends.
     ///
     /// # Errors
-    /// As for [`Client::open`], and if the server has given it no session.
+    /// As for [`Client::open`], and if the server has not given the client a session.
     ///
     /// # Panics
     /// As for [`Client::open`].
@@ -145,7 +145,7 @@ impl Client {
             Ok((endpoint, quic, driver, send, early))
         };
         let (endpoint, quic, mut driver, send, early) = within(connecting)?;
-        // How it ends is seen by whoever asks next.
+        // The next call on the client reports how the connection ended.
         runtime().spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
         let client = Client {
             endpoint,
@@ -160,7 +160,7 @@ impl Client {
     /// Sends a request without a body.
     ///
     /// # Errors
-    /// The request cannot be said, or the connection has ended.
+    /// The request cannot be expressed in HTTP/3, or the connection has ended.
     pub fn send(&mut self, request: &Request) -> Result<Asked, Broken> {
         let head = request.head("https")?;
         let send = &mut self.send;
@@ -171,7 +171,7 @@ impl Client {
         })
     }
 
-    /// Reads the answer.
+    /// Reads the response.
     ///
     /// # Errors
     /// The stream was reset, or the connection has ended.
@@ -180,10 +180,10 @@ impl Client {
         within(async { read(&mut stream).await.map_err(broken) })
     }
 
-    /// Sends a request, with its body, and reads the answer.
+    /// Sends a request, with its body, and reads the response.
     ///
     /// # Errors
-    /// As [`Client::send`] and [`Client::read`].
+    /// Those of [`Client::send`] and [`Client::read`].
     pub fn ask(&mut self, request: &Request) -> Result<Response, Broken> {
         let head = request.head("https")?;
         let body = request.content();
@@ -192,7 +192,7 @@ impl Client {
             let stream = send.send_request(head).await.map_err(broken)?;
             let (mut out, mut answer) = stream.split();
             let sending = async {
-                // An answer may come, and the rest be refused, before all is sent.
+                // The response may arrive, and the rest of the body be refused, before everything is sent.
                 if let Some(body) = body
                     && out.send_data(body).await.is_err()
                 {
@@ -209,20 +209,20 @@ impl Client {
         })
     }
 
-    /// The connection, for what no client sends, to be used by [`Client::within`].
+    /// The QUIC connection, for messages that no regular client sends; use it inside [`Client::within`].
     pub fn connection(&self) -> &quinn::Connection {
         &self.quic
     }
 
-    /// Runs what uses the connection.
+    /// Runs a future that uses the connection.
     ///
     /// # Errors
-    /// It takes too long.
+    /// The future takes too long.
     pub fn within<T>(&self, what: impl Future<Output = T>) -> Result<T, Broken> {
         within(async { Ok(what.await) })
     }
 
-    /// The client goes on at another address of its own, as when a phone changes networks.
+    /// Moves the client to another local address, as when a phone changes networks.
     ///
     /// # Panics
     /// If the machine has no more sockets.

@@ -6,20 +6,20 @@ use std::process::Command;
 use crate::scratch::{Scratch, run};
 use howdah_lab::php;
 
-/// A JPEG of that size, a gradient with a circle.
+/// Returns a JPEG of this size: a gradient with a circle.
 pub fn jpeg(width: u32, height: u32) -> Vec<u8> {
     draw("imagejpeg($i, $argv[3], 85);", width, height)
 }
 
-/// A PNG of that size.
+/// Returns a PNG of this size.
 pub fn png(width: u32, height: u32) -> Vec<u8> {
     draw("imagepng($i, $argv[3]);", width, height)
 }
 
-/// Width and height of an encoded picture, as PHP sees them.
+/// Returns the width and height of an encoded picture, as PHP reads them.
 ///
 /// # Panics
-/// If it is none.
+/// If the bytes are not a picture.
 pub fn dimensions(bytes: &[u8]) -> (u32, u32) {
     let scratch = Scratch::new("image");
     let file = scratch.write("picture", bytes);

@@ -1,15 +1,13 @@
-//! The rig of the end-to-end tests: starts the real `howdah` program (and its rivals, in private
-//! directories on loopback), speaks strict HTTP/1.1 to them, and behaves like a browser where an
-//! application expects one. It is not part of the product and shares no code with it: what it
-//! checks are bytes on the wire.
+//! The support library of the end-to-end tests. It starts the real `howdah` program (and its rivals, in private
+//! directories on loopback), speaks strict HTTP/1.1 to them, and behaves like a browser where an application expects
+//! one. It is not part of the product and shares no code with it: it checks the bytes on the wire.
 //!
-//! Every server here answers to [`rig::Server`], so a journey through an application
-//! runs unchanged against Howdah, nginx + php-fpm or mod_php. `HOWDAH_TESTS_SERVER`
-//! (`howdah`, `nginx-fpm`, `mod-php`) chooses which; Howdah is the default. A journey
-//! that fails on a rival too is a mistake in the journey.
+//! Every server here implements [`rig::Server`], so a journey through an application runs unchanged against Howdah,
+//! nginx + php-fpm or mod_php. `HOWDAH_TESTS_SERVER` (`howdah`, `nginx-fpm`, `mod-php`) selects the server; Howdah is
+//! the default. If a journey fails on a rival too, the mistake is in the journey.
 //!
-//! Nothing survives a test: servers are ended by process id when their rig is dropped,
-//! and by a watcher when the test process itself dies.
+//! No server survives its test: a server is terminated by process id when its rig is dropped, and by a watcher when the
+//! test process itself dies.
 
 #![forbid(unsafe_code)]
 

@@ -1,21 +1,21 @@
-//! A way of TCP between two programs that a test cuts and mends. What is held arrives late when the way is
-//! mended, as in a network that loses nothing: also from connections that have been given up.
+//! A TCP link between two programs that a test can interrupt and restore. Bytes that were held arrive late when the
+//! link is restored, as in a network that loses nothing; this includes bytes from connections that have been given up.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What becomes of bytes on the way.
+/// What the link does with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Bytes pass as they come.
     Open,
-    /// They wait, both ways.
+    /// Bytes are held in both directions.
     Held,
-    /// Those of the server wait: what it is asked it does, and nobody hears of it.
+    /// Only the server's bytes are held: the server carries out requests, but no client receives the responses.
     AnswersHeld,
-    /// Connections are closed, and so is every new one.
+    /// Existing connections are closed, and so is every new one.
     Closed,
 }
 
@@ -25,7 +25,7 @@ struct State {
     streams: Vec<TcpStream>,
 }
 
-/// See the module. Dropping it closes all connections.
+/// A TCP link; see the module. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
@@ -37,7 +37,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Link {
-    /// An open way to this server.
+    /// Creates an open link to this server.
     ///
     /// # Panics
     /// If no port is free.
@@ -50,31 +50,31 @@ impl Link {
         };
         let shared = Arc::new((Mutex::new(state), Condvar::new()));
         let accepts = shared.clone();
-        // It ends with the test's process: nothing is accepted once the link is closed.
+        // The thread runs until the test process exits; once the link is closed, it accepts nothing.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if lock(&accepts.0).way == Way::Closed {
                     continue;
                 }
-                // Whoever asked sees it.
+                // The client that connected sees the error.
                 let _ = open(client, server, &accepts);
             }
         });
         Link { address, shared }
     }
 
-    /// Where its clients connect.
+    /// The address to which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on this becomes of bytes.
+    /// Sets what the link does with bytes from now on.
     pub fn set(&self, way: Way) {
         let mut state = lock(&self.shared.0);
         state.way = way;
         if way == Way::Closed {
             for stream in state.streams.drain(..) {
-                // Its other end may have closed it.
+                // The other end may have closed the connection.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }
@@ -109,7 +109,7 @@ fn open(
     Ok(())
 }
 
-/// Passes bytes on until one end closes.
+/// Forwards bytes until one end closes.
 fn pass(mut from: TcpStream, mut to: TcpStream, answers: bool, shared: &(Mutex<State>, Condvar)) {
     let mut bytes = [0; 16 << 10];
     while let Ok(read) = from.read(&mut bytes) {
@@ -123,6 +123,6 @@ fn pass(mut from: TcpStream, mut to: TcpStream, answers: bool, shared: &(Mutex<S
             break;
         }
     }
-    // The other end may have closed it.
+    // The other end may have closed the connection.
     let _ = to.shutdown(Shutdown::Write);
 }

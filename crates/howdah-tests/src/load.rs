@@ -1,7 +1,7 @@
-//! Closed-loop load with a verdict on every single request: how many answers of which
-//! status, how many connections reset, closed or refused, how many wrong bodies. It is
-//! made for correctness under load, not for measuring speed ([`crate::wrk`] does that):
-//! each client is a thread with one connection, which it keeps as long as the server does.
+//! A closed-loop load generator that judges every single request: it counts responses by status, connections that were
+//! reset, closed or refused, and wrong bodies. It is made for correctness under load, not for measuring speed
+//! ([`crate::wrk`] does that): each client is a thread with one connection, which the client keeps while the server
+//! does.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,26 +15,26 @@ use std::time::{Duration, Instant};
 use crate::http::{Broken, Connection, Response};
 use crate::process::wait_until;
 
-/// Stack of a client thread: two thousand of them must fit.
+/// The stack size of a client thread, in bytes: two thousand of them must fit.
 const STACK: usize = 256 * 1024;
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// A well-formed answer with this status, and for errors the server's name of it
-    /// (`Howdah-Error`), else an empty text.
+    /// A well-formed response with this status. For errors, the text is the server's name of the error
+    /// (`Howdah-Error`), otherwise it is empty.
     Answered(u16, String),
-    /// A 200 whose body was not the one expected; the text is how it began.
+    /// A 200 with another body than expected; the text is the beginning of the body.
     WrongBody(String),
     /// connect(2) failed.
     NotConnected(String),
     /// The connection was reset (ECONNRESET, EPIPE).
     Reset,
-    /// Closed before any byte of an answer.
+    /// The connection was closed before any byte of a response.
     ClosedUnanswered,
-    /// Closed in the middle of an answer.
+    /// The connection was closed in the middle of a response.
     ClosedMidway,
-    /// No byte within the client's patience.
+    /// No byte arrived within the client's time limit.
     Silent,
     /// Bytes that are not HTTP; the text says why.
     Malformed(String),
@@ -78,16 +78,16 @@ impl Fate {
     }
 }
 
-/// How long a load goes on.
+/// When a load ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Stop {
     /// Every client makes this many requests.
     Each(u64),
-    /// Until [`Running::finish`].
+    /// The load runs until [`Running::finish`] is called.
     WhenTold,
 }
 
-/// Whether a body is the one asked for.
+/// Decides whether a body is the expected one.
 type Expected = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// A load to put on a server.
@@ -100,7 +100,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// One client that asks for `target` again and again and expects exactly `body`.
+    /// One client that requests `target` repeatedly and expects exactly `body`.
     pub fn new(address: SocketAddr, target: &str, body: &str) -> Load {
         let body = body.as_bytes().to_vec();
         Load {
@@ -111,7 +111,7 @@ impl Load {
         }
     }
 
-    /// With so many clients at once.
+    /// Sets the number of concurrent clients.
     pub fn clients(mut self, clients: usize) -> Load {
         self.clients = clients;
         self
@@ -146,7 +146,7 @@ impl Load {
         }
     }
 
-    /// Runs `requests` by every client and returns what became of them.
+    /// Runs `requests` requests on every client and returns the outcome.
     pub fn run(self, requests: u64) -> Outcome {
         self.start(Stop::Each(requests)).finish()
     }
@@ -167,12 +167,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Requests whose fate is known so far.
+    /// The number of requests whose outcome is known so far.
     pub fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
     }
 
-    /// Waits until `more` further requests are done: the proof that the load flows.
+    /// Waits until `more` further requests are done, which proves that the load makes progress.
     ///
     /// # Panics
     /// If that takes longer than half a minute.
@@ -208,22 +208,22 @@ impl Running {
     }
 }
 
-/// What became of all requests of a load.
+/// The outcome of all requests of a load.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Requests by fate.
     pub fates: BTreeMap<Fate, u64>,
-    /// From the first to the last.
+    /// The time from the first request to the last.
     pub took: Duration,
 }
 
 impl Outcome {
-    /// All requests made.
+    /// The number of all requests made.
     pub fn total(&self) -> u64 {
         self.fates.values().sum()
     }
 
-    /// Answers with this status, whatever the name of the error.
+    /// The number of responses with this status, whatever the name of the error.
     pub fn status(&self, status: u16) -> u64 {
         self.fates
             .iter()
@@ -232,7 +232,7 @@ impl Outcome {
             .sum()
     }
 
-    /// Requests with the fate shown as `text` (`200`, `503 QueueFull`, `reset`).
+    /// The number of requests with the fate shown as `text` (`200`, `503 QueueFull`, `reset`).
     pub fn count(&self, text: &str) -> u64 {
         self.fates
             .iter()
@@ -244,7 +244,7 @@ impl Outcome {
     /// Checks that there were requests and that every fate is among `allowed`.
     ///
     /// # Panics
-    /// If not; the message has all fates.
+    /// If not; the message lists all fates.
     #[track_caller]
     pub fn only(&self, allowed: &[&str]) -> &Self {
         assert!(self.total() > 0, "no request was made");
@@ -295,7 +295,7 @@ fn client(load: &Load, stop: Stop, shared: &Shared) {
         *fates.entry(fate).or_default() += 1;
         shared.done.fetch_add(1, Ordering::Relaxed);
         if failed && matches!(stop, Stop::WhenTold) {
-            // A server that is away refuses a hundred thousand connections a second.
+            // A server that is down refuses a hundred thousand connections a second.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -338,7 +338,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers the first request of every connection with `answer`, then closes.
+    /// Responds to the first request of every connection with `answer`, then closes the connection.
     fn server(answer: &'static str, connections: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

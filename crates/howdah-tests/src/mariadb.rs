@@ -1,5 +1,5 @@
-//! A private MariaDB on a unix socket: a data directory of our own, no TCP, no password
-//! for root, durability switched off. For the applications' tests only.
+//! A private MariaDB on a unix socket, with its own data directory, no TCP, no password for root, and durability
+//! switched off. It is only for the tests of applications.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::process::{Process, wait_until};
 use crate::scratch::{Scratch, profile_dir, run};
 
-/// A running database server. Dropping it ends it and deletes its data.
+/// A running database server. Dropping it terminates the server and deletes its data.
 #[derive(Debug)]
 pub struct Mariadb {
     _process: Process,
@@ -17,10 +17,10 @@ pub struct Mariadb {
 }
 
 impl Mariadb {
-    /// Starts one on an empty data directory, which is made once and then copied.
+    /// Starts a server on an empty data directory, which is created once and then copied.
     ///
     /// # Panics
-    /// If it does not come up; the message has its log.
+    /// If the server does not start; the message contains its log.
     pub fn start() -> Self {
         let scratch = Scratch::new("mariadb");
         let data = scratch.join("data");
@@ -58,22 +58,22 @@ impl Mariadb {
         mariadb
     }
 
-    /// Its unix socket.
+    /// The server's unix socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Runs statements as root and returns what they print, tab separated.
+    /// Runs statements as root and returns their output, separated by tabs.
     ///
     /// # Panics
-    /// If one fails.
+    /// If a statement fails.
     pub fn sql(&self, statements: &str) -> String {
         run(self
             .client()
             .args(["--batch", "--skip-column-names", "-e", statements]))
     }
 
-    /// Creates a database and an account that may do everything in it.
+    /// Creates a database and an account that has all privileges on it.
     pub fn create(&self, database: &str, user: &str, password: &str) {
         self.sql(&format!(
             "CREATE DATABASE {database} CHARACTER SET utf8mb4;
@@ -91,7 +91,7 @@ impl Mariadb {
     }
 }
 
-/// Options the server and its bootstrap share. As root it insists on `--user`.
+/// Sets the options that the server and its bootstrap share. As root, the server insists on `--user`.
 fn server_options<'a>(command: &'a mut Command, data: &Path) -> &'a mut Command {
     command
         .arg("--no-defaults")

@@ -1,7 +1,6 @@
-//! Turns an answer into named facts that can be compared between servers, and compares
-//! them. Knows no probe and no server: the requests are in `tests/oracle/`, the scripts
-//! in the repository's `tests/probes/`, the accepted differences in
-//! [`crate::differences`].
+//! Turns a response into named facts that can be compared between servers, and compares them. This module does not
+//! depend on particular probes or servers: the requests are in `tests/oracle/`, the scripts in the repository's
+//! `tests/probes/`, and the accepted differences in [`crate::differences`].
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,23 +10,23 @@ use std::path::{Path, PathBuf};
 use crate::http::{Broken, Connection, Response};
 use crate::{http2, http3};
 
-/// A request to be sent, byte for byte, to every server.
+/// A request that is sent, byte for byte, to every server.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// What `docs/differences.md` calls it.
+    /// The probe's name in `docs/differences.md`.
     pub name: String,
     method: String,
     target: String,
     host: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
-    /// The body without chunks, if it has them.
+    /// The body without chunk framing, if the probe sends chunks.
     whole: Option<Vec<u8>>,
     session: bool,
 }
 
 impl Probe {
-    /// `GET target`, with `Host: probe.example`.
+    /// Creates a probe for `GET target`, with `Host: probe.example`.
     pub fn get(name: &str, target: &str) -> Self {
         Probe {
             name: name.into(),
@@ -41,26 +40,25 @@ impl Probe {
         }
     }
 
-    /// Another method.
+    /// Sets another method.
     pub fn method(mut self, method: &str) -> Self {
         self.method = method.into();
         self
     }
 
-    /// Another Host header.
+    /// Sets another Host header.
     pub fn host(mut self, host: &str) -> Self {
         self.host = host.into();
         self
     }
 
-    /// One more header line.
+    /// Adds a header line.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// A body with its length and, unless empty, its type. The method becomes POST if it
-    /// was GET.
+    /// Sets a body with its length and, unless `kind` is empty, its media type. The method becomes POST if it was GET.
     pub fn body(mut self, kind: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.body = bytes.into();
         if self.method == "GET" {
@@ -74,7 +72,7 @@ impl Probe {
         self
     }
 
-    /// A body in chunks of these sizes (the last is repeated), instead of a length.
+    /// Sets a body in chunks of this size, instead of a body with a length.
     pub fn chunked(mut self, kind: &str, bytes: &[u8], size: usize) -> Self {
         for chunk in bytes.chunks(size) {
             self.body
@@ -89,13 +87,13 @@ impl Probe {
             .header("Transfer-Encoding", "chunked")
     }
 
-    /// Carries the session cookie that the server gave to an earlier probe.
+    /// Sends the session cookie that the server set in response to an earlier probe.
     pub fn in_session(mut self) -> Self {
         self.session = true;
         self
     }
 
-    /// The bytes on the wire.
+    /// Returns the bytes on the wire.
     pub fn bytes(&self, cookie: Option<&str>) -> Vec<u8> {
         let mut message = format!(
             "{} {} HTTP/1.1\r\nHost: {}\r\n",
@@ -115,7 +113,8 @@ impl Probe {
 }
 
 impl Probe {
-    /// As HTTP/2 and HTTP/3 have it: no chunks, and blanks around values taken off, as parsers do.
+    /// Returns the probe as HTTP/2 and HTTP/3 express it: without chunks, and without the blanks around values, as
+    /// parsers remove them.
     fn for_http2(&self, cookie: Option<&str>) -> http2::Request {
         let mut request = http2::Request::new(&self.method, &self.host, &self.target);
         for (name, value) in &self.headers {
@@ -136,18 +135,18 @@ impl Probe {
     }
 }
 
-/// What one server answered to one probe: fact by name.
+/// The facts of one server's response to one probe, by name.
 pub type Facts = BTreeMap<String, String>;
 
-/// One server being asked.
+/// A server to which probes are sent.
 #[derive(Debug)]
 pub struct Witness {
     address: SocketAddr,
-    /// Replaced by `ROOT` in answers: the same for all witnesses.
+    /// The document root; it is replaced by `ROOT` in responses, so it is the same for all witnesses.
     root: String,
     cookie: Option<String>,
     protocol: Protocol,
-    /// The server's port, which it may tell.
+    /// The server's port, which may occur in responses.
     port: u16,
 }
 
@@ -155,12 +154,12 @@ pub struct Witness {
 enum Protocol {
     Http1,
     Http2,
-    /// The authority that the server is trusted by.
+    /// The certificate authority (a PEM file) that the client trusts.
     Http3(PathBuf),
 }
 
 impl Witness {
-    /// A witness at `address` that serves `root`.
+    /// Creates a witness at `address` that serves `root`.
     pub fn new(address: SocketAddr, root: &str) -> Self {
         Witness {
             address,
@@ -171,25 +170,25 @@ impl Witness {
         }
     }
 
-    /// Asks over HTTP/2 from now on.
+    /// Uses HTTP/2 from now on.
     pub fn over_http2(mut self) -> Self {
         self.protocol = Protocol::Http2;
         self
     }
 
-    /// Asks over HTTP/3 from now on; `authority` (a PEM file) has signed for the server's address.
+    /// Uses HTTP/3 from now on; `authority` (a PEM file) has signed a certificate for the server's address.
     pub fn over_http3(mut self, authority: &Path) -> Self {
         self.protocol = Protocol::Http3(authority.to_path_buf());
         self
     }
 
-    /// The server's own port, where others pass on what it is asked.
+    /// Sets the server's own port, for requests that reach it through another program.
     pub fn of_port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Sends a probe on its own connection and returns the answer as facts.
+    /// Sends a probe on a new connection and returns the response as facts.
     pub fn ask(&mut self, probe: &Probe) -> Facts {
         let mut facts = Facts::new();
         match self.exchange(probe) {
@@ -217,7 +216,7 @@ impl Witness {
 
     fn exchange_http1(&self, probe: &Probe, cookie: Option<&str>) -> Result<Response, Broken> {
         let mut connection = Connection::open(self.address)?;
-        // A refusal may come, and the connection close, before all is sent.
+        // A rejection may arrive, and the connection be closed, before everything is sent.
         let sent = connection.send(probe.bytes(cookie));
         let answer = connection.read_response(&probe.method);
         answer.map_err(|broken| sent.err().map_or(broken, Broken::Io))
@@ -245,7 +244,7 @@ impl Witness {
                 interim.reason.clone().unwrap_or_default(),
             );
         }
-        // An answer that PHP had no part in: that there is one counts, its text does not.
+        // A response in which PHP had no part: its existence is compared, but not its text.
         let own_page = response.status() >= 300 && response.header("X-Powered-By").is_none();
         for (name, value) in &response.head.headers.0 {
             let name = name.to_ascii_lowercase();
@@ -306,8 +305,8 @@ impl Witness {
         }
     }
 
-    /// Takes out what must differ between two servers: ports, private directories,
-    /// session ids, names of temporary files.
+    /// Removes what necessarily differs between two servers: ports, private directories, session ids, and names of
+    /// temporary files.
     fn normalise(&self, text: &str) -> String {
         let port = self.port.to_string();
         let mut text = text
@@ -335,8 +334,8 @@ impl Witness {
     }
 }
 
-/// The value of a header as a fact; `None` for those that servers own by right: framing,
-/// the clock, their name, the number a request has in their log.
+/// Returns the value of a header as a fact. Returns `None` for headers in which servers legitimately differ: framing,
+/// the clock, the server's name, and the number of a request in the server's log.
 fn header_fact(name: &str, value: &str) -> Option<String> {
     let ours = match name {
         "content-length" | "transfer-encoding" | "connection" | "keep-alive" | "howdah-request" => {
@@ -360,20 +359,20 @@ fn header_fact(name: &str, value: &str) -> Option<String> {
     }
 }
 
-/// A fact on which two servers do not agree; `None` is a fact that is not there.
+/// A fact on which two servers do not agree; `None` means that the fact is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
     /// The probe's name.
     pub probe: String,
     /// The fact's name.
     pub fact: String,
-    /// What the server under test says.
+    /// The value from the server under test.
     pub ours: Option<String>,
-    /// What the rival says.
+    /// The value from the rival.
     pub theirs: Option<String>,
 }
 
-/// Every fact on which the answers to `probe` differ.
+/// Returns every fact on which the responses to `probe` differ.
 pub fn compare(probe: &str, ours: &Facts, theirs: &Facts) -> Vec<Disagreement> {
     let mut names: Vec<&String> = ours.keys().chain(theirs.keys()).collect();
     names.sort();
