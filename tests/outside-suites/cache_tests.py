@@ -23,5 +23,5 @@ def run(checkout):
         result.add(f"required {n + 1}", rig.PASSED)
     result.note = (f"Each test counts for itself; as the suite's own page counts, with what a test depends on, {shown} of "
                    f"{totals['required']} required ones pass. Of the others {optimal} of {totals['optimal']} optimal and "
-                   f"{check} of {totals['check']} check tests pass. benchmarks/results has a comparison.")
+                   f"{check} of {totals['check']} check tests pass.")
     return result

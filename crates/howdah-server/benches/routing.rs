@@ -118,7 +118,7 @@ fn htaccess(root: &Path) {
     fs::remove_file(root.join(".htaccess")).expect("it is there");
 }
 
-/// Measures the trees of `scripts/htaccess-cost.py`, from a thread that watches them.
+/// Measures directories with and without `.htaccess` files, from a thread that watches them.
 fn watched(root: &Path) {
     (front_thread::hooks().start)(0);
     let below = "Options -Indexes\nHeader set X-D 1\n<FilesMatch \"\\.(ini|log)$\">\nRequire all denied\n</FilesMatch>\n";
