@@ -241,6 +241,7 @@ fn htaccess_file_demands_a_password_where_files_only_refuse() {
             "<?php header('Cache-Control: public, max-age=600'); echo $_SERVER['REMOTE_USER'] ?? 'nobody', ' ', $_SERVER['REQUEST_URI'];",
         )
         .site("cache = \"on\"\nfront_controller = \"/index.php\"")
+        .site("[[site.rule]]\nprefix = \"/staging/old\"\nrewrite = \"/new\"\n")
         .start();
     let root = fixture.path("site");
     fs::write(
@@ -278,6 +279,10 @@ fn htaccess_file_demands_a_password_where_files_only_refuse() {
     assert_eq!(ask(&fixture, "/staging/x", ANN).text(), "ann /staging/x");
     assert_eq!(status(&fixture, "/staging/x", "").0, 401);
     assert_eq!(status(&fixture, "/staging/who.php", "").0, 401);
+    // The lines hold for the path that the client has named, whatever a rule makes of it.
+    assert_eq!(status(&fixture, "/staging/old", "").0, 401);
+    assert_eq!(ask(&fixture, "/staging/old", ANN).text(), "ann /staging/old");
+    assert_eq!(status(&fixture, "/staging/old", "").0, 401);
     // A script cannot ask for a password, so what it names stays closed.
     assert_eq!(status(&fixture, "/send.php", ANN).0, 403);
     // The file that answers for a directory demands one of its own.

@@ -191,18 +191,19 @@ impl Site {
             redirected: false,
             hides,
         };
-        // The client's own path is asked about even if what rules have made of it is hidden.
+        // The client's own path is checked even if the path that rules have made of it is hidden.
+        let mut user = None;
         if walk.rewritten
             && let Ok(path) = UrlPath::parse(walk.head.path())
         {
-            self.ask_htaccess(&PathQuery {
+            user = self.ask_htaccess(&PathQuery {
                 path: path.as_bytes(),
                 query: walk.head.query(),
                 hides: false,
                 ..query
             })?;
         }
-        self.ask_htaccess(&query)
+        Ok(self.ask_htaccess(&query)?.or(user))
     }
 
     /// Checks access to the file that was found, because rewrites, index names and `PATH_INFO` lead to files other than
