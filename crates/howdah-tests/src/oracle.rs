@@ -72,7 +72,8 @@ impl Probe {
         self
     }
 
-    /// Sets a body in chunks of this size, instead of a body with a length.
+    /// Sets a body in chunks of `size` bytes (the last chunk may be shorter), instead of a body with a length. The
+    /// method becomes POST.
     pub fn chunked(mut self, kind: &str, bytes: &[u8], size: usize) -> Self {
         for chunk in bytes.chunks(size) {
             self.body

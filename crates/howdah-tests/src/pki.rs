@@ -1,5 +1,5 @@
-//! An authority of the test's own, the certificates it signs, and clients that trust it: curl for
-//! requests, `openssl s_client` for what curl does not show.
+//! A certificate authority of the test's own, the certificates that it signs, and clients that trust it: curl for
+//! requests, and `openssl s_client` for details that curl does not show.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use rcgen::{
     SignatureAlgorithm,
 };
 
-/// See the module.
+/// A certificate authority; see the module.
 pub struct Pki {
     directory: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Pki {
-    /// An authority whose certificate is `ca.pem` in `directory`.
+    /// Creates an authority whose certificate is `ca.pem` in `directory`.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the certificate cannot be created.
     pub fn new(directory: &Path) -> Pki {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
@@ -42,15 +42,15 @@ impl Pki {
     /// Signs a certificate for these names: `NAME.pem` and `NAME.key`.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the certificate cannot be created.
     pub fn sign(&self, name: &str, names: &[&str]) {
         self.sign_with(name, names, &rcgen::PKCS_ECDSA_P256_SHA256, |_| {});
     }
 
-    /// As [`Pki::sign`], with a key for `algorithm`, and changes to what is signed.
+    /// Signs a certificate as [`Pki::sign`] does, with a key for `algorithm` and with changes to the certificate.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the certificate cannot be created.
     pub fn sign_with(
         &self,
         name: &str,
@@ -69,10 +69,11 @@ impl Pki {
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }
 
-    /// The hash of a certificate's key, as Chromium's list of pardoned certificates has it.
+    /// Returns the hash of a certificate's public key, in the form that Chromium expects in its list of certificates
+    /// whose errors it ignores.
     ///
     /// # Panics
-    /// If openssl cannot be started.
+    /// If the command cannot be started.
     pub fn key_hash(&self, name: &str) -> String {
         let words = "openssl x509 -noout -pubkey -in \"$0\" | openssl pkey -pubin -outform der \
             | openssl dgst -sha256 -binary | openssl base64";
@@ -84,12 +85,12 @@ impl Pki {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Lines of a `[[site]]` that serve [`Pki::sign`]'s `name`.
+    /// Returns lines of a `[[site]]` that serve the certificate `name` of [`Pki::sign`].
     pub fn site(name: &str) -> String {
         format!("[[site.certificate]]\nfile = \"SCRATCH/{name}.pem\"\nkey = \"SCRATCH/{name}.key\"")
     }
 
-    /// Writes a file as editors and renewal programs do: a new one in the old one's place.
+    /// Writes a file as editors and renewal programs do: a new file replaces the old one.
     fn write(&self, name: &str, text: &str) {
         let path = self.directory.join(name);
         let new = path.with_extension("new");
@@ -99,7 +100,7 @@ impl Pki {
         std::fs::rename(&new, &path).expect("the directory is writable");
     }
 
-    /// curl asks for `https://HOST PATH` at `address`, and fails if it does not trust the server.
+    /// Requests `https://HOST PATH` at `address` with curl, which fails if it does not trust the server.
     ///
     /// # Panics
     /// If curl cannot be started.
@@ -115,10 +116,10 @@ impl Pki {
             .expect("curl can be started")
     }
 
-    /// What [`Pki::curl`] prints.
+    /// Returns the output of [`Pki::curl`].
     ///
     /// # Panics
-    /// If it fails.
+    /// If curl fails.
     #[track_caller]
     pub fn get(&self, address: SocketAddr, host: &str, path: &str, more: &[&str]) -> String {
         let output = self.curl(address, host, path, more);
@@ -126,10 +127,10 @@ impl Pki {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What `openssl s_client` prints while it asks for `/hello.php`.
+    /// Returns the output of `openssl s_client` while it requests `/hello.php`.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If openssl cannot be started.
     pub fn s_client(&self, address: SocketAddr, host: &str, more: &[&str]) -> String {
         let mut client = Command::new("openssl")
             .args(["s_client", "-ign_eof", "-CAfile"])
@@ -145,7 +146,7 @@ impl Pki {
         let request =
             format!("GET /hello.php HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let mut stdin = client.stdin.take().expect("a pipe");
-        // Where the handshake fails, nobody reads it.
+        // If the handshake fails, openssl does not read the request.
         let _ = stdin.write_all(request.as_bytes());
         let output = client.wait_with_output().expect("openssl ends");
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -1,5 +1,5 @@
-//! A private PostgreSQL on a unix socket: a cluster of our own in a temporary directory, no TCP, everybody
-//! trusted, durability switched off. It refuses to run as root, and runs as the package's user then.
+//! A private PostgreSQL on a unix socket: a cluster of its own in a temporary directory, without TCP, with every user
+//! trusted and durability switched off. PostgreSQL refuses to run as root; in that case it runs as the package's user.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::process::{Process, wait_until};
 use crate::scratch::{Scratch, run};
 
-/// A running database server. Dropping it ends it and deletes its data.
+/// A running database server. Dropping it terminates the server and deletes its data.
 #[derive(Debug)]
 pub struct Postgres {
     process: Process,
@@ -20,10 +20,10 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a cluster and starts it.
+    /// Creates a cluster and starts the server.
     ///
     /// # Panics
-    /// If it does not come up; the message has its log.
+    /// If the server does not start; the message contains its log.
     pub fn start() -> Self {
         let scratch = Scratch::new("postgres");
         let directory = scratch.writable_dir("cluster");
@@ -60,16 +60,15 @@ impl Postgres {
         postgres
     }
 
-    /// What a client names as its host: the directory of the socket. User and database: `site`,
-    /// `postgres`.
+    /// The directory of the socket, which clients use as the host. The user is `site` and the database `postgres`.
     pub fn host(&self) -> &Path {
         &self.directory
     }
 
-    /// Runs statements and returns what they print.
+    /// Runs statements and returns their output.
     ///
     /// # Panics
-    /// If one fails.
+    /// If a statement fails.
     pub fn sql(&self, statements: &str) -> String {
         run(self.client().args(["-c", statements]))
     }
@@ -86,12 +85,13 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // What a process ends by, SIGTERM, waits for clients to leave (postgres(1)).
+        // On SIGTERM, the usual signal to terminate a process, PostgreSQL waits for clients to disconnect
+        // (postgres(1)).
         self.process.signal(Signal::INT);
     }
 }
 
-/// Where Debian puts the server's programs, of the newest version.
+/// Returns the directory in which Debian installs the server's programs, for the newest version.
 fn programs() -> PathBuf {
     let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .unwrap_or_else(|error| panic!("/usr/lib/postgresql: {error}; scripts/setup-debian.sh"))
@@ -114,6 +114,6 @@ fn unprivileged(command: &mut Command) -> &mut Command {
         };
         command.uid(id("-u")).gid(id("-g"));
     }
-    // Its working directory may be one that this user cannot enter.
+    // The current working directory may be one that this user cannot enter.
     command.current_dir("/")
 }

@@ -1,8 +1,8 @@
-//! One started server: its process group, what it printed, and its end. Knows nothing
-//! of HTTP or of which server it is.
+//! One started server: its process group, its output, and its exit. This module does not depend on HTTP or on the kind
+//! of server.
 //!
-//! Signals go to the process group by id, never by name. A watcher (a shell blocked on
-//! a pipe from us) ends the group when the test process dies without dropping this.
+//! Signals go to the process group by id, never by name. A watcher (a shell blocked on a pipe from the test) terminates
+//! the group when the test process dies without dropping the value.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// How long a server may take to leave after SIGTERM before it is killed.
+/// How long a server may take to exit after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
-/// The watcher's share, after which it kills too.
+/// The script of the watcher: SIGTERM to the group, then SIGKILL after three seconds.
 const WATCHER: &str =
     "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
 
-/// A running server with everything it wrote to stdout and stderr.
+/// A running server with everything that it has written to stdout and stderr.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -79,15 +79,15 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything printed so far.
+    /// Everything that the server has printed so far.
     pub fn log(&self) -> String {
         self.printed.lock().log.clone()
     }
 
-    /// Waits until a printed line satisfies `wanted` and returns what it makes of it.
+    /// Waits until `wanted` returns a value for a printed line, and returns that value.
     ///
     /// # Panics
-    /// If the server leaves or `deadline` passes first; the message has its log.
+    /// If the server exits or `deadline` passes first; the message contains its log.
     pub fn wait_for_line<T>(
         &self,
         what: &str,
@@ -120,7 +120,7 @@ impl Process {
         }
     }
 
-    /// Whether the first process is still there.
+    /// Whether the first process is still running.
     pub fn is_running(&mut self) -> bool {
         self.try_reap().is_none()
     }
@@ -128,12 +128,12 @@ impl Process {
     /// Sends `signal` to the first process only, as an administrator would.
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
-            // It may have left meanwhile; not yet reaped, so the id is still its own.
+            // The group may have exited in the meantime; it has not been reaped yet, so the id is still its own.
             let _ = kill_process(self.group(), signal);
         }
     }
 
-    /// Waits for the server to leave by itself.
+    /// Waits for the server to exit by itself.
     ///
     /// # Errors
     /// The log so far, when `deadline` passes first.
@@ -150,12 +150,12 @@ impl Process {
                     self.log()
                 ));
             }
-            // waitpid has no deadline: ask again shortly.
+            // waitpid has no deadline, so it is called again after a short sleep.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// SIGTERM, then SIGKILL to the whole group once `GRACE` is over.
+    /// Sends SIGTERM, and SIGKILL to the whole group once `GRACE` has passed.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         let status = match self.wait_exit(GRACE) {
@@ -204,7 +204,7 @@ impl Printed {
     }
 }
 
-/// Appends what `pipe` brings to the log until it closes.
+/// Appends the data from `pipe` to the log until the pipe closes.
 fn collect(pipe: impl Read + Send + 'static, printed: &Arc<Printed>) {
     let printed = Arc::clone(printed);
     std::thread::spawn(move || {

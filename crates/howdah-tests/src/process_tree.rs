@@ -1,22 +1,23 @@
-//! The processes below a server, read from /proc: who is whose child, how much memory they
-//! hold. Knows Howdah's processes by their place in the tree and the program they run.
+//! The processes below a server, read from /proc: their parents and their memory. Howdah's processes are recognised by
+//! their place in the tree and the program that they run.
 
 use std::path::Path;
 
-/// One process at the moment of looking.
+/// One process at the time of the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its id.
+    /// The process id.
     pub pid: i32,
-    /// Its parent's.
+    /// The parent's process id.
     pub parent: i32,
-    /// File name of its program (`howdah`, `howdah-php`).
+    /// The file name of the process's program (`howdah`, `howdah-php`).
     pub program: String,
-    /// One letter (proc_pid_stat(5)); `Z` has ended and waits for its parent.
+    /// The state as one letter (proc_pid_stat(5)); `Z` is a process that has exited and has not been reaped by its
+    /// parent.
     pub state: char,
 }
 
-/// `root` and everything below it, parents first. Ended processes are left out.
+/// Returns `root` and everything below it, parents first. Processes that have exited are not included.
 pub fn below(root: i32) -> Vec<Entry> {
     let all = all();
     let mut found: Vec<Entry> = all.iter().filter(|e| e.pid == root).cloned().collect();
@@ -30,7 +31,7 @@ pub fn below(root: i32) -> Vec<Entry> {
     found
 }
 
-/// Command lines of processes that still name `folder`, wherever they stand in the tree.
+/// Returns the command lines of processes that still mention `folder`, wherever they are in the tree.
 pub fn left_behind(folder: &Path) -> Vec<String> {
     let folder = folder.display().to_string();
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -39,13 +40,13 @@ pub fn left_behind(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
-/// Whether the process exists and has not ended.
+/// Whether the process exists and has not exited.
 pub fn is_alive(pid: i32) -> bool {
     entry(pid).is_some_and(|e| e.state != 'Z' && e.state != 'X')
 }
 
-/// Memory of one process in KiB from `smaps_rollup`; `field` is the name of a line: `Rss`, `Pss_Anon`.
-/// `None` if it has ended.
+/// Returns the memory of one process in KiB from `smaps_rollup`; `field` is the name of a line: `Rss`, `Pss_Anon`.
+/// Returns `None` if the process has exited.
 pub fn memory(pid: i32, field: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     text.lines().find_map(|line| {
@@ -69,14 +70,14 @@ fn all() -> Vec<Entry> {
 
 fn entry(pid: i32) -> Option<Entry> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold blanks and brackets itself.
+    // The name in brackets may itself contain blanks and brackets.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let program = program
         .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-        // Not for us to see (a process that is not dumpable), but for its name.
+        // The link of a process that is not dumpable cannot be read, but its name can.
         .or_else(|| {
             Some(
                 std::fs::read_to_string(format!("/proc/{pid}/comm"))

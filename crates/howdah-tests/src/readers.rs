@@ -1,6 +1,6 @@
-//! Checks every answer to concurrent readers, users and a writer, in front of whom a page cache
-//! must not fail. A page shows an edition, a number that each write raises; a request after a
-//! write's answer must see that edition or a later one, and nobody may see another user's page.
+//! Checks every response to concurrent readers, users and a writer, for whom a page cache must be correct. A page shows
+//! an edition, which is a number that each write increases. A request that is sent after the response to a write must
+//! see that edition or a later one, and no user may see another user's page.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,49 +9,49 @@ use std::time::{Duration, Instant};
 
 use crate::http::{Response, exchange};
 
-/// Writes in a test run; `HOWDAH_TESTS_CACHE_SECONDS` goes on for so many seconds instead.
+/// The number of writes in a test run; with `HOWDAH_TESTS_CACHE_SECONDS`, writes continue for so many seconds instead.
 const WRITES: u64 = 6;
-/// Hits between two writes.
+/// The number of cache hits between two writes.
 const HITS: u64 = 20;
-/// A cache that gives none for so long gives none.
+/// How long the test waits for cache hits before it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Who reads what.
+/// An anonymous reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
-    /// What is asked for.
+    /// The path that the reader requests.
     pub path: &'a str,
-    /// Request fields, each with its line end.
+    /// Request headers, each with its line ending.
     pub lines: &'a str,
 }
 
-/// The application as readers know it.
+/// The application as readers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Drive<'a> {
-    /// Where it is served.
+    /// The address at which it is served.
     pub address: SocketAddr,
-    /// `Host`.
+    /// The `Host` header.
     pub host: &'a str,
-    /// The anonymous readers, a thread each.
+    /// The anonymous readers, one thread each.
     pub readers: &'a [Reader<'a>],
-    /// The edition a page shows is the number behind this text.
+    /// The text that precedes the number of the edition in a page.
     pub mark: &'a str,
     /// Texts that no anonymous reader may see.
     pub secrets: &'a [&'a str],
 }
 
-/// What the readers have seen.
+/// Counts of the pages and writes of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Pages that anonymous readers got.
+    /// The number of pages that anonymous readers received.
     pub reads: u64,
-    /// Of these, from the cache.
+    /// How many of these came from the cache.
     pub hits: u64,
-    /// Writes.
+    /// The number of writes.
     pub writes: u64,
 }
 
-/// Ends the readers, also when the writer fails.
+/// Stops the readers when dropped, also when the writer fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -61,10 +61,10 @@ impl Drop for Over<'_> {
 }
 
 impl Drive<'_> {
-    /// Asks once; the connection ends with the answer.
+    /// Sends one request; the connection ends after the response.
     ///
     /// # Panics
-    /// If there is no well-formed answer.
+    /// If there is no well-formed response.
     pub fn ask(&self, method: &str, path: &str, lines: &str, form: &str) -> Response {
         let length = if method == "POST" {
             let kind = "Content-Type: application/x-www-form-urlencoded\r\n";
@@ -80,18 +80,19 @@ impl Drive<'_> {
             .unwrap_or_else(|why| panic!("{method} {path}: {why}"))
     }
 
-    /// The edition a page shows.
+    /// Returns the edition that a page shows.
     pub fn edition(&self, page: &str) -> Option<u64> {
         let digits = page.split(self.mark).nth(1)?;
         let end = digits.find(|c: char| !c.is_ascii_digit());
         digits[..end.unwrap_or(digits.len())].parse().ok()
     }
 
-    /// Lets `users` go about their business, each in a loop of its own, while `write` publishes
-    /// edition after edition; edition 1 is there already. Each checks every answer.
+    /// Runs each of `users` in a loop of its own while `write` publishes edition after edition; edition 1 exists
+    /// already. Each of them checks every response.
     ///
-    /// # Panics If a reader gets an edition older than one written before the request, another's
-    /// page, or too few answers from the cache.
+    /// # Panics
+    /// If a reader receives an edition that is older than one written before the request, another user's page, or too
+    /// few responses from the cache.
     pub fn run(
         &self,
         users: Vec<Box<dyn FnMut() + Send + '_>>,
@@ -115,7 +116,7 @@ impl Drive<'_> {
                         reads.fetch_add(1, Ordering::SeqCst);
                         if is_hit {
                             hits.fetch_add(1, Ordering::SeqCst);
-                            // The writer may have gone.
+                            // The writer may have stopped.
                             let _ = hit.send(());
                         }
                     }
@@ -138,7 +139,7 @@ impl Drive<'_> {
             while is_time(next) {
                 write(next);
                 written.store(next, Ordering::SeqCst);
-                // The writer sees the new edition, and so does everybody.
+                // The writer sees the new edition, and so does every reader.
                 for reader in self.readers {
                     self.read(reader, &written);
                 }
@@ -162,7 +163,7 @@ impl Drive<'_> {
         counts
     }
 
-    /// Reads once; whether it was a hit.
+    /// Reads once. Returns whether the response was a cache hit.
     fn read(&self, reader: &Reader<'_>, written: &AtomicU64) -> bool {
         let before = written.load(Ordering::SeqCst);
         let answer = self.ask("GET", reader.path, reader.lines, "");
@@ -187,9 +188,9 @@ impl Drive<'_> {
     }
 }
 
-/// Waits until readers had some pages from the cache; false: they are gone, having failed.
+/// Waits until readers have received some pages from the cache. Returns false if the readers have failed and are gone.
 fn some_hits(seen: &Receiver<()>) -> bool {
-    // What came before the write counts for the write before.
+    // Hits from before this write belong to the previous write.
     while seen.try_recv().is_ok() {}
     for _ in 0..HITS {
         match seen.recv_timeout(PATIENCE) {

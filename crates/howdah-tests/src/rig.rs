@@ -1,6 +1,6 @@
-//! Servers to drive: Howdah and the two rivals, behind one trait, each serving the same
-//! site with the same `php.ini`. What they have in common is here; how each is
-//! configured and started is in its own file.
+//! The servers to test: Howdah and the two rivals, behind one trait, each serving the same site with the same
+//! `php.ini`. This file contains their common parts; the configuration and start of each server is in a file of its
+//! own.
 
 mod howdah;
 mod mod_php;
@@ -20,17 +20,17 @@ pub use php_cgi::PhpCgi;
 use crate::process::wait_until;
 use crate::scratch::Scratch;
 
-/// A running server that serves one [`Site`]. Dropping it ends it.
+/// A running server that serves one [`Site`]. Dropping it terminates the server.
 pub trait Server: Send {
-    /// Which one it is.
+    /// The kind of the server.
     fn kind(&self) -> Kind;
-    /// Where it listens.
+    /// The address on which it listens.
     fn address(&self) -> SocketAddr;
-    /// What it logged so far, PHP's messages included.
+    /// The server's log so far, including PHP's messages.
     fn log(&self) -> String;
 }
 
-/// Which server.
+/// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The program under test.
@@ -42,7 +42,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word for it in `HOWDAH_TESTS_SERVER` and in `docs/differences.md`.
+    /// The server's name in `HOWDAH_TESTS_SERVER` and in `docs/differences.md`.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Howdah => "howdah",
@@ -51,8 +51,7 @@ impl Kind {
         }
     }
 
-    /// The server that journeys run against: Howdah, unless `HOWDAH_TESTS_SERVER` names
-    /// a rival.
+    /// Returns the server that journeys run against: Howdah, unless `HOWDAH_TESTS_SERVER` names a rival.
     ///
     /// # Panics
     /// If the variable has another value.
@@ -67,10 +66,10 @@ impl Kind {
         }
     }
 
-    /// Starts this server on `site`.
+    /// Starts a server of this kind on `site`.
     ///
     /// # Panics
-    /// If it does not come up; the message has its log.
+    /// If the server does not start; the message contains its log.
     pub fn start(self, site: &Site) -> Box<dyn Server> {
         match self {
             Kind::Howdah => Box::new(Howdah::start(site)),
@@ -80,32 +79,32 @@ impl Kind {
     }
 }
 
-/// What is to be served, in terms that every server here understands.
+/// A site to be served, in terms that every server here understands.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The document root.
     pub root: PathBuf,
-    /// The directory that `howdah serve` is given: the root, or the project around it, in
-    /// which Howdah has to find the root itself.
+    /// The directory that is passed to `howdah serve`: the root, or the project around it, in which Howdah has to find
+    /// the root itself.
     pub project: PathBuf,
-    /// The script that answers for paths that are no file, e.g. `/index.php`; `None` for 404.
-    /// Howdah must find this out by itself when it serves the directory, so only the rivals get it.
+    /// The script that handles paths that are not files, e.g. `/index.php`; `None` means status 404. Howdah must
+    /// determine this by itself when it serves the directory, so only the rivals receive it.
     pub front_controller: Option<&'static str>,
-    /// PHP processes.
+    /// The number of PHP processes.
     pub children: usize,
-    /// Environment variables scripts see.
+    /// Environment variables that scripts see.
     pub environment: Vec<(String, String)>,
     /// Lines added to [`php_ini`].
     pub ini: Vec<(String, String)>,
-    /// Text of Howdah's configuration file; `None` for none.
+    /// The text of Howdah's configuration file; `None` if there is no file.
     pub howdah_config: Option<String>,
     /// Further arguments for `howdah serve`.
     pub howdah_arguments: Vec<String>,
-    /// Howdah's listener speaks HTTP/2 without TLS, too.
+    /// Whether Howdah's listener also accepts HTTP/2 without TLS.
     pub h2c: bool,
-    /// Apache obeys `.htaccess` files, with the modules that they need. Howdah does by default.
+    /// Whether Apache obeys `.htaccess` files, with the modules that they need. Howdah does by default.
     pub htaccess: bool,
-    /// A program, with arguments, that runs `howdah`: `unshare --mount`, say. Rivals ignore it.
+    /// A program, with arguments, that starts `howdah`, e.g. `unshare --mount`. Rivals ignore it.
     pub howdah_wrapper: Vec<String>,
 }
 
@@ -128,20 +127,20 @@ impl Site {
         }
     }
 
-    /// Gives Howdah this directory in place of the root.
+    /// Passes this directory to Howdah instead of the root.
     pub fn project(mut self, directory: impl Into<PathBuf>) -> Self {
         self.project = directory.into();
         self
     }
 
-    /// Sends what is no file to `script`.
+    /// Sends paths that are not files to `script`.
     pub fn front_controller(mut self, script: &'static str) -> Self {
         self.front_controller = Some(script);
         self
     }
 
-    /// With `.htaccess` files that Apache obeys, and Howdah in this mode of its own, whatever it knows of
-    /// the application.
+    /// Makes Apache obey `.htaccess` files, and sets this `htaccess` mode for Howdah, whose recognition of applications
+    /// is switched off.
     pub fn obeying_htaccess(mut self, mode: &str) -> Self {
         self.htaccess = true;
         self.howdah_config = Some(format!(
@@ -172,17 +171,16 @@ impl Site {
 
 /// The one `php.ini` for every server, and the directory with its extensions.
 ///
-/// Debian's SAPIs read their own files (`/etc/php/8.2/{fpm,apache2,embed}`): compared
-/// with those, one would be comparing configurations. The extensions are the ones that
-/// php-fpm loads; `PHP_INI_SCAN_DIR` brings them to all.
+/// Debian's SAPIs read files of their own (`/etc/php/8.2/{fpm,apache2,embed}`): a comparison with those would compare
+/// configurations. The extensions are those that php-fpm loads; `PHP_INI_SCAN_DIR` makes all servers load them.
 #[derive(Debug)]
 pub(crate) struct PhpIni {
     pub(crate) file: PathBuf,
     pub(crate) scan_dir: PathBuf,
 }
 
-/// Directives all servers share: Debian's development values where a test has to see
-/// messages, else PHP's defaults.
+/// The directives that all servers share: Debian's development values where a test has to see messages, otherwise PHP's
+/// defaults.
 const SHARED_INI: &str = "\
 display_errors = On
 display_startup_errors = On
@@ -208,7 +206,7 @@ user_ini.cache_ttl = 300
 ";
 
 impl PhpIni {
-    /// Writes both into `scratch`.
+    /// Writes the file and the directory into `scratch`.
     pub(crate) fn write(scratch: &Scratch, site: &Site) -> Self {
         let sessions = scratch.writable_dir("sessions");
         let uploads = scratch.writable_dir("uploads");
@@ -232,15 +230,15 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A loopback address that nobody listens on and no other test gets.
+/// Returns a loopback address on which no process listens and which no other test receives.
 ///
 /// # Panics
-/// If there is none.
+/// If there is no free address.
 pub fn free_address() -> SocketAddr {
     howdah_lab::ports::free_address().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Waits until something accepts connections there.
+/// Waits until a server accepts connections at this address.
 pub fn wait_for_listener(name: &str, address: SocketAddr) {
     wait_until(
         &format!("{name} to listen on {address}"),

@@ -1,15 +1,15 @@
-//! Stored pages and files, asked for by another version of HTTP and by HTTP/1.1: the answers are the same.
+//! Checks that stored pages and files are the same over another version of HTTP as over HTTP/1.1.
 
 use std::net::SocketAddr;
 
 use crate::http::{self, Response};
 use crate::http2::Request;
 
-/// Compares what `ask` gets of `/page.php` (stored), `/a.txt`, `/big.bin` and what is missing with what
-/// HTTP/1.1 gets at `address`; fields that `differ` are left out.
+/// Compares the responses that `ask` gets for `/page.php` (stored), `/a.txt`, `/big.bin` and a missing file with the
+/// HTTP/1.1 responses at `address`. The headers in `differ` are not compared.
 ///
 /// # Panics
-/// If an answer differs.
+/// If a response differs.
 pub fn same_as_over_http1(
     address: SocketAddr,
     differ: &[&str],
@@ -46,7 +46,7 @@ pub fn same_as_over_http1(
             assert_eq!(stored, (path == "/page.php").then_some("HIT"), "{value}");
         }
         assert_eq!(facts(&other), facts(&http1), "{path} {value}");
-        // Errors name the number of the request.
+        // Error pages contain the number of the request.
         assert!(http1.status() >= 400 || other.body == http1.body, "{path}");
     }
 }

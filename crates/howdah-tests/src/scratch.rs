@@ -1,6 +1,6 @@
-//! Private directories for servers and sites, and where built programs and cached
-//! fixtures lie. Deletes what it made; never looks outside the target directory and
-//! the system's temporary directory.
+//! Private directories for servers and sites, and the locations of built programs and cached fixtures. This module
+//! deletes what it has created, and never touches anything outside the target directory and the system's temporary
+//! directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory of our own, removed with everything in it when dropped, unless the
-/// thread is panicking or `HOWDAH_TESTS_KEEP` is set: then its path is printed.
+/// A private directory that is removed with its contents when dropped. If the thread is panicking or
+/// `HOWDAH_TESTS_KEEP` is set, the directory is kept and its path is printed.
 ///
-/// It lies in the system's temporary directory because paths of unix sockets are
-/// limited to 107 bytes (unix(7)), which a target directory easily exceeds.
+/// It lies in the system's temporary directory because paths of unix sockets are limited to 107 bytes (unix(7)), which
+/// a target directory easily exceeds.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes `TMP/howdah-tests-PID-N-name`, readable by other users: Apache refuses to
-    /// serve as root and reads sites as `www-data`.
+    /// Creates `TMP/howdah-tests-PID-N-name`, readable by other users: Apache refuses to serve as root and reads sites
+    /// as `www-data`.
     ///
     /// # Panics
-    /// If the directory cannot be made.
+    /// If the directory cannot be created.
     pub fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path =
             std::env::temp_dir().join(format!("howdah-tests-{}-{n}-{name}", std::process::id()));
-        // Left over from an earlier process with our id.
+        // A directory of this name is left over from an earlier process with the same id.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path)
             .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
@@ -37,7 +37,7 @@ impl Scratch {
         Scratch { path }
     }
 
-    /// The directory itself.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -47,8 +47,8 @@ impl Scratch {
         self.path.join(name)
     }
 
-    /// Makes a sub-directory that every user may write: PHP runs as `www-data` under
-    /// Apache and as ourselves elsewhere.
+    /// Creates a subdirectory that every user may write to: PHP runs as `www-data` under Apache and as the test's user
+    /// elsewhere.
     pub fn writable_dir(&self, name: &str) -> PathBuf {
         let path = self.join(name);
         fs::create_dir_all(&path)
@@ -57,7 +57,7 @@ impl Scratch {
         path
     }
 
-    /// Writes a file, making its parent directories.
+    /// Writes a file and creates its parent directories.
     pub fn write(&self, name: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.join(name);
         if let Some(parent) = path.parent() {
@@ -85,11 +85,11 @@ fn set_mode(path: &Path, mode: u32) {
         .unwrap_or_else(|error| panic!("cannot chmod {}: {error}", path.display()));
 }
 
-/// Copies a tree as a package installed it, following symbolic links (Debian's
-/// WordPress links into `/usr/share/javascript` and `/etc`), writable by every user.
+/// Copies a tree as a package installed it, following symbolic links (Debian's WordPress links into
+/// `/usr/share/javascript` and `/etc`). The copy is writable by every user.
 ///
 /// # Panics
-/// If `cp` fails; the message has its output.
+/// If `cp` fails; the message contains its output.
 pub fn copy_tree(from: &Path, to: &Path) {
     run(Command::new("cp")
         .arg("-rL")
@@ -100,10 +100,10 @@ pub fn copy_tree(from: &Path, to: &Path) {
     run(Command::new("chmod").args(["-R", "a+rwX", "--"]).arg(to));
 }
 
-/// Runs a preparing command to its end.
+/// Runs a preparatory command to its end and returns its output.
 ///
 /// # Panics
-/// If it cannot be started or fails; the message has its output.
+/// If the command cannot be started or fails; the message contains its output.
 pub fn run(command: &mut Command) -> String {
     let output = command
         .output()
@@ -118,7 +118,7 @@ pub fn run(command: &mut Command) -> String {
     said
 }
 
-/// `target/PROFILE`, found from the running test program (`target/PROFILE/deps/x-hash`).
+/// Returns `target/PROFILE`, found from the running test program (`target/PROFILE/deps/x-hash`).
 pub fn profile_dir() -> PathBuf {
     let exe = std::env::current_exe().expect("the test program has a path");
     let mut dir = exe.parent().expect("a program lies in a directory");
@@ -128,10 +128,10 @@ pub fn profile_dir() -> PathBuf {
     dir.to_path_buf()
 }
 
-/// The `.htaccess` files of applications and plugins, which are others' and no part of this project: a
-/// directory for each application, as below a document root. They are in the directory that
-/// `HOWDAH_HTACCESS_TREES` names, or in `shared/htaccess-upstream` beside the checkout. None: the test says
-/// so and does without.
+/// Returns the directory of the `.htaccess` files of applications and plugins, which belong to other projects and are
+/// not part of this one. It has a directory for each application, laid out as below a document root. It is the
+/// directory that `HOWDAH_HTACCESS_TREES` names, or `shared/htaccess-upstream` beside the checkout. If there is none, a
+/// message says so and the result is `None`; the test skips the files.
 pub fn files_of_applications() -> Option<PathBuf> {
     let beside = || Some(repository().parent()?.join("shared/htaccess-upstream"));
     let named = std::env::var_os("HOWDAH_HTACCESS_TREES").map(PathBuf::from);
@@ -142,7 +142,8 @@ pub fn files_of_applications() -> Option<PathBuf> {
     found
 }
 
-/// The text of such a file, with what its lines say of files elsewhere said of the same names in `root`.
+/// Returns the text of such a file with the paths of other files that its lines name replaced by the same file names in
+/// `root`.
 pub fn at_root(text: &str, root: &Path) -> String {
     let place = |line: &str| {
         let names_a_file = ["auto_prepend_file", "AuthUserFile"]
@@ -158,7 +159,7 @@ pub fn at_root(text: &str, root: &Path) -> String {
     text.lines().map(place).collect()
 }
 
-/// The repository's root, where `demo/`, `docs/` and `tests/` are.
+/// The repository's root directory, which contains `demo/`, `docs/` and `tests/`.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()

@@ -1,5 +1,5 @@
-//! A [`TlsTunnel`] takes connections without TLS and passes their bytes on with TLS, so that clients
-//! without it can ask a server of HTTPS.
+//! A [`TlsTunnel`] accepts connections without TLS and forwards their bytes with TLS, so clients without TLS can send
+//! requests to an HTTPS server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
-/// Settings of a client that trusts `authority` (a PEM file) and speaks `protocol`, by its name in ALPN.
+/// Returns the settings of a client that trusts `authority` (a PEM file) and speaks `protocol` (a name of ALPN).
 ///
 /// # Panics
 /// If the file cannot be used.
@@ -32,17 +32,17 @@ pub fn client_config(authority: &Path, protocol: &[u8]) -> ClientConfig {
     config
 }
 
-/// See the module. Dropping it ends its connections.
+/// A tunnel; see the module. Dropping it ends its connections.
 pub struct TlsTunnel {
     address: SocketAddr,
     _runtime: Runtime,
 }
 
 impl TlsTunnel {
-    /// A tunnel to the server at `server`, which is trusted by `config` and told no name.
+    /// Starts a tunnel to the server at `server`, which is trusted according to `config` and receives no server name.
     ///
     /// # Errors
-    /// No port or thread is left.
+    /// No port or thread is available.
     pub fn start(config: ClientConfig, server: SocketAddr) -> io::Result<TlsTunnel> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -54,7 +54,7 @@ impl TlsTunnel {
         runtime.spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let connector = connector.clone();
-                // An error ends both sides: the client sees it.
+                // An error closes both sides, so the client sees it.
                 tokio::spawn(async move { pass(client, &connector, server).await });
             }
         });
@@ -64,7 +64,7 @@ impl TlsTunnel {
         })
     }
 
-    /// Where it listens.
+    /// The address on which the tunnel listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,9 +1,9 @@
-//! Programs that tests need and Debian does not have; `scripts/setup-tools.sh` installs them.
+//! Programs that tests need and Debian does not package; `scripts/setup-tools.sh` installs them.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A command of the program at this path below the directory of tools.
+/// Returns a command that runs the program at this path below the directory of tools.
 ///
 /// # Panics
 /// If the program is not installed; the message says how to install it.

@@ -1,5 +1,5 @@
-//! A private Valkey, or Redis: on a port of its own, with nothing on disk. For the tests of fleets.
-//! [`cluster`]: several of them.
+//! A private Valkey, or Redis, on a port of its own and without storage on disk, for the tests of fleets. [`cluster`]
+//! runs several of them.
 
 pub mod cluster;
 
@@ -14,13 +14,13 @@ use crate::process::{Process, wait_until};
 use crate::rig::free_address;
 use crate::scratch::{Scratch, run};
 
-/// A running server. Dropping it ends it.
+/// A running server. Dropping it terminates the server.
 #[derive(Debug)]
 pub struct Valkey {
     process: Process,
     port: u16,
     arguments: Vec<String>,
-    /// What `redis-cli` needs to be let in.
+    /// The arguments with which `redis-cli` authenticates.
     login: Vec<String>,
     scratch: Scratch,
 }
@@ -34,17 +34,17 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 impl Valkey {
-    /// Starts an empty one.
+    /// Starts an empty server.
     ///
     /// # Panics
-    /// If it does not come up, or no port is free.
+    /// If the server does not start, or no port is free.
     pub fn start() -> Valkey {
         let port = free_port();
         let arguments = words(&["--port", &port.to_string()]);
         Valkey::with(port, arguments, &[], Scratch::new("valkey"))
     }
 
-    /// Starts one with further arguments, for which `redis-cli` needs the words of `login`.
+    /// Starts a server with further arguments, for which `redis-cli` needs the arguments in `login`.
     ///
     /// # Panics
     /// As [`Valkey::start`].
@@ -55,7 +55,7 @@ impl Valkey {
         Valkey::with(port, arguments, login, Scratch::new("valkey"))
     }
 
-    /// Starts one that speaks TLS only, with the certificate `valkey` of the authority in `directory`.
+    /// Starts a server that speaks TLS only, with the certificate `valkey` of the authority in `directory`.
     ///
     /// # Panics
     /// As [`Valkey::start`].
@@ -81,7 +81,7 @@ impl Valkey {
         Valkey::with(port, arguments, &login, Scratch::new("valkey"))
     }
 
-    /// Starts a Sentinel of `primary`, which it calls `main` and replaces after a second of silence.
+    /// Starts a Sentinel for `primary`, which it calls `main` and replaces after one second of silence.
     ///
     /// # Panics
     /// As [`Valkey::start`].
@@ -118,7 +118,7 @@ impl Valkey {
         command.args(arguments).args(["--bind", "127.0.0.1"]);
         if !arguments.iter().any(|word| word == "--sentinel") {
             command.args(["--save", "", "--appendonly", "no"]);
-            // So that a replica has its copy at once.
+            // With this delay, a replica receives its copy immediately.
             command.args(["--repl-diskless-sync-delay", "0"]);
         }
         command.arg("--dir").arg(scratch.path());
@@ -132,12 +132,12 @@ impl Valkey {
         });
     }
 
-    /// Its URL.
+    /// The server's URL.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
@@ -149,30 +149,30 @@ impl Valkey {
         command
     }
 
-    /// Runs a command, and gives what it prints.
+    /// Runs a command and returns its output.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the command fails.
     pub fn command(&self, words: &[&str]) -> String {
         run(&mut self.client(words))
     }
 
-    /// Sends its process a signal.
+    /// Sends a signal to the server's process.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 
-    /// Ends it at once.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         self.process.signal(Signal::KILL);
-        // It was killed: how it ended is known.
+        // The exit status is known: the process was killed.
         let _ = self.process.wait_exit(Duration::from_secs(20));
     }
 
-    /// Starts it after [`Valkey::kill`], empty.
+    /// Starts the server again after [`Valkey::kill`], with no data.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not start.
     pub fn start_again(&mut self) {
         self.process = Valkey::process(&self.scratch, &self.arguments);
         self.wait();

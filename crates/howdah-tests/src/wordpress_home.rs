@@ -1,6 +1,6 @@
-//! A WordPress that is installed already, for measuring: Debian's package with its default
-//! theme and one post, on a private MariaDB, set up by PHP's command line. The journey
-//! through WordPress' own installer is `tests/wordpress.rs`.
+//! A WordPress that is already installed, for measurements: Debian's package with its default theme and one post, on a
+//! private MariaDB, set up with PHP's command line. The journey through WordPress's own installer is
+//! `tests/wordpress.rs`.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::rig::Site;
 use crate::scratch::{Scratch, copy_tree, repository, run};
 use howdah_lab::php;
 
-/// The name it believes to be reached by, whatever port a server listens on: send it as `Host`,
-/// or WordPress redirects there.
+/// The host name for which WordPress is configured, whatever port a server listens on: send it as `Host`, otherwise
+/// WordPress redirects there.
 pub const HOST: &str = "wordpress.test";
-/// A text on its home page.
+/// A text on the home page.
 pub const MARK: &str = "Welcome to WordPress";
 
 /// The installed application.
@@ -24,7 +24,7 @@ pub struct WordpressHome {
     _mariadb: Mariadb,
 }
 
-/// Its settings, which are those of the WordPress that `howdah compare` measures.
+/// The settings, which are those of the WordPress that `howdah compare` measures.
 const CONFIG: &str = include_str!("../../howdah-lab/src/fixture/wp-config.php");
 const INSTALL: &str = "<?php
 define('WP_INSTALLING', true);
@@ -38,7 +38,7 @@ echo get_option('siteurl');
 ";
 
 impl WordpressHome {
-    /// Copies, configures and installs it: a few seconds.
+    /// Copies, configures and installs WordPress, which takes a few seconds.
     ///
     /// # Panics
     /// If a package is missing or the installation fails.
@@ -46,7 +46,7 @@ impl WordpressHome {
         WordpressHome::prepare_at(&format!("http://{HOST}"))
     }
 
-    /// The same for another address.
+    /// Prepares a WordPress for another address.
     ///
     /// # Panics
     /// As [`WordpressHome::prepare`].
@@ -54,7 +54,7 @@ impl WordpressHome {
         WordpressHome::installed("", url)
     }
 
-    /// The same in a subfolder of the site, as `/blog`, with a page of somebody else's at the root.
+    /// Prepares a WordPress in a subfolder of the site, e.g. `/blog`, with a page that is not WordPress's at the root.
     ///
     /// # Panics
     /// As [`WordpressHome::prepare`].
@@ -89,10 +89,10 @@ impl WordpressHome {
         }
     }
 
-    /// Runs a script within WordPress, by PHP's command line; what it prints.
+    /// Runs a script within WordPress with PHP's command line, and returns its output.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the script fails.
     pub fn run(&self, script: &str) -> String {
         let site = self.scratch.join(format!("site{}", self.folder));
         let text = format!(
@@ -103,7 +103,7 @@ impl WordpressHome {
         run(Command::new(php::expand_placeholders("php{php}")).arg(&script))
     }
 
-    /// Gives it Howdah's drop-in for the object cache.
+    /// Installs Howdah's drop-in for the object cache.
     ///
     /// # Panics
     /// If the file cannot be copied.
@@ -113,7 +113,7 @@ impl WordpressHome {
         std::fs::copy(drop_in, self.scratch.join(to)).expect("the drop-in can be copied");
     }
 
-    /// To be served by any server.
+    /// The site, to be served by any server.
     pub fn site(&self) -> Site {
         let site = Site::new(self.scratch.join("site")).ini("display_errors", "Off");
         match self.folder {

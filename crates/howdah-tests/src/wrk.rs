@@ -1,24 +1,25 @@
-//! Runs `wrk` against one address and reads its report. The load comes from a program that shares
-//! no code with any server measured here.
+//! Runs `wrk` against one address and reads its report. The load comes from a program that shares no code with any of
+//! the servers measured here.
 
 use std::net::SocketAddr;
 use std::process::Command;
 
-/// One load: what is requested, by how many at once, for how long.
+/// A load: the target, the number of connections and the duration.
 #[derive(Clone, Debug)]
 pub struct WrkLoad {
     /// Request target.
     pub target: String,
     /// Keep-alive connections, each with one request in flight.
     pub connections: u32,
-    /// Length in seconds.
+    /// The duration in seconds.
     pub seconds: u32,
 }
 
-/// Runs `load` against `address`; good responses per second, those with an error status taken off.
+/// Runs `load` against `address` and returns the good responses per second; responses with an error status are
+/// subtracted.
 ///
 /// # Panics
-/// If `wrk` is not installed or its report cannot be read; the message has its output.
+/// If `wrk` is not installed or its report cannot be read; the message contains its output.
 pub fn run(address: SocketAddr, load: &WrkLoad) -> f64 {
     let output = Command::new("wrk")
         .args(["-t1", "--timeout", "30s"])

@@ -1,4 +1,5 @@
-//! Conditions of rules: what they let in, over reloads, beside the page cache, and for what scripts name.
+//! Conditions of access rules: which requests they admit, across reloads, together with the page cache, and for files
+//! that scripts name.
 
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture, TRUSTED_PROXIES, from};
@@ -10,7 +11,7 @@ use howdah_tests::scratch::Scratch;
 const USERS: &str = "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n";
 const ANN: &str = "Authorization: Basic YW5uOnB3\r\n";
 
-/// Asks for a path by GET, or for `METHOD /path`.
+/// Requests a path with GET, or `METHOD /path`.
 fn ask(fixture: &Fixture, asked: &str, lines: &str) -> Response {
     let (method, path) = asked.split_once(' ').unwrap_or(("GET", asked));
     let request = format!(
@@ -33,7 +34,7 @@ fn site(name: &str) -> Builder {
         )
 }
 
-/// Reads until the page comes out of the cache.
+/// Requests the page until it comes from the cache.
 fn keep(fixture: &Fixture, path: &str, lines: &str) {
     fixture.wait("a hit", |fixture| is_hit(&ask(fixture, path, lines)));
 }
@@ -124,7 +125,8 @@ fn nobody_gets_a_stored_page_that_a_rule_keeps_from_them() {
     assert_eq!(denied.status(), 403);
     assert_eq!(denied.header("Howdah-Error"), Some("Denied"));
     assert_eq!(ask(&fixture, "/page.php?x=evil", &good).status(), 410);
-    // Neither do they get, nor leave behind, a page that is theirs alone.
+    // Requests that a rule rewrites to another page neither receive the stored page nor leave their own page in the
+    // cache.
     for _ in 0..4 {
         let beta = ask(&fixture, "/page.php", &format!("{good}Cookie: beta=1\r\n"));
         assert_eq!(beta.text(), "beta");
@@ -134,13 +136,13 @@ fn nobody_gets_a_stored_page_that_a_rule_keeps_from_them() {
         assert_eq!(page.text(), "page ");
         assert!(is_hit(&page));
     }
-    // The list is read again, and closes what is stored.
+    // The server reads the changed list, which then also closes stored pages.
     fixture.write("site/bad", "198.51.100.0/24\n");
     fixture.wait("the list to count", |fixture| {
         ask(fixture, "/page.php", &good).status() == 403
     });
     assert_eq!(ask(&fixture, "/page.php", &from("192.0.2.9")).status(), 200);
-    // A broken one changes nothing, and is said; a reload with it is refused.
+    // A broken list changes nothing and is reported; a reload with it is refused.
     fixture.write("site/bad", "everybody\n");
     fixture.wait("the warning", |fixture| {
         assert_eq!(ask(fixture, "/page.php", &good).status(), 403);
@@ -175,7 +177,8 @@ fn a_page_that_only_some_addresses_may_see_is_stored_for_these_at_most() {
         for _ in 0..8 {
             let page = ask(&fixture, "/some.php", &inside);
             assert_eq!(page.text(), "some.php");
-            // "on" renders as nobody in particular, who may not see it; under "rfc" it is the visitor's own.
+            // Under "on", the page is rendered for an anonymous visitor, who may not see it; under "rfc", the visitor's
+            // own response is stored.
             let told = page.header("Cache-Status").unwrap_or_default();
             let is_kept = told.contains("hit") || told.contains("stored");
             assert_eq!(is_kept, cache == "rfc", "{cache}: {told}");
@@ -235,10 +238,10 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
     }
 }
 
-/// Goes where the query says: a local redirect, which is answered as if the client had asked for it.
+/// Redirects to its query with a local redirect, to which the server responds as if the client had requested that path.
 const GO: &str = "#!/usr/bin/perl\nprint \"Location: $ENV{QUERY_STRING}\\n\\n\";\n";
 
-/// What is closed by each means, with the refusal that a client gets there.
+/// Paths that are closed by each kind of rule, with the refusal that a client gets there.
 const CLOSED: &[(&str, u16, &str)] = &[
     ("/listed/f.txt", 403, "Denied"),
     ("/ruled/f.txt", 410, "Denied"),
@@ -297,7 +300,7 @@ fn what_a_script_or_program_leads_to_is_refused_as_to_a_client() {
                 assert_eq!(refused(&answer), (*status, *name), "{htaccess} {path}");
             }
         }
-        // Who may have it, gets it by each way.
+        // A client that is admitted gets the file in each way.
         for path in [
             "/near/f.txt",
             "/accel.php?/near/f.txt",
@@ -306,7 +309,7 @@ fn what_a_script_or_program_leads_to_is_refused_as_to_a_client() {
             let answer = ask(&fixture, path, &from("10.0.0.1"));
             assert_eq!(answer.text(), "secret", "{htaccess} {path}");
         }
-        // A password is asked for where the client can be asked; a script is refused.
+        // The server asks for a password where the client can respond to it; a script is refused.
         for path in ["/login/f.txt", "/cgi-bin/go.pl?/login/f.txt"] {
             let answer = ask(&fixture, path, &far);
             assert_eq!(
@@ -366,14 +369,14 @@ fn where_an_htaccess_file_leads_the_rules_hold_for_stored_pages_too() {
         let stranger = ask(&fixture, "/mine", &good);
         assert_eq!(refused(&stranger), (401, "NotAuthenticated"));
     }
-    // A stored page is not what another rewrite leads to.
+    // A rewrite to this path does not serve the stored page of another path.
     fixture.write("site/.htaccess", leads("/login/page.php"));
     let stranger = ask(&fixture, "/short", &good);
     assert_eq!(refused(&stranger), (401, "NotAuthenticated"));
     fixture.still_serves();
 }
 
-/// A front controller that takes its route from the URL as Symfony, Laravel and Drupal do, and names who asks.
+/// A front controller that takes its route from the URL, as Symfony, Laravel and Drupal do, and prints the user.
 const ROUTER: &str = r#"<?php
 $path = explode('?', $_SERVER['REQUEST_URI'])[0];
 $script = $_SERVER['SCRIPT_NAME'];
@@ -418,7 +421,7 @@ fn rules_hold_for_the_route_behind_a_front_controller() {
             ("/open/x", "", 200),
         ] {
             let path = format!("{script}{route}");
-            // Nothing but the front controller answers for a path that begins with an escape.
+            // Only the front controller handles a path that begins with an escape.
             if path.starts_with('/') {
                 let answer = ask(&fixture, &path, lines);
                 assert_eq!(
@@ -430,8 +433,8 @@ fn rules_hold_for_the_route_behind_a_front_controller() {
             }
         }
     }
-    // The route is what is behind the script, with its directory in front or without. Any script may have routes,
-    // and it does not matter how the script was reached.
+    // The route is the part after the script, with or without the script's directory in front of it. Any script may
+    // have routes, however the script was reached.
     for (path, expected) in [
         ("/shop/index.php/closed/x", 403),
         ("/shop/index.php/admin/x", 403),
@@ -445,13 +448,13 @@ fn rules_hold_for_the_route_behind_a_front_controller() {
     ] {
         assert_eq!(ask(&fixture, path, "").status(), expected, "{path}");
     }
-    // One client may log in once, whichever way.
+    // A client may log in once, by whichever path.
     let log_in =
         |path: &str| ask(&fixture, &format!("POST {path}"), "Content-Length: 0\r\n").status();
     assert_eq!(log_in("/index.php/login"), 200);
     assert_eq!(log_in("/login"), 429);
     assert_eq!(log_in("/app.php/login"), 429);
-    // Nobody gets another visitor's page of a route that is never cached.
+    // No client gets another visitor's page of a route that is never cached.
     for path in [
         "/account",
         "/index.php/account",
@@ -501,7 +504,7 @@ fn headers_of_rules_are_on_errors_too() {
         assert_eq!(response.status(), status, "{path}");
         assert_eq!(response.header("X-Frame-Options"), Some("DENY"), "{path}");
         assert_eq!(response.header("X-Admin"), admin, "{path}");
-        // An error must not be kept for as long as the page that it stands for.
+        // An error must not carry the cache lifetime of the page that it replaces.
         let kept = response.header("Cache-Control") == Some("max-age=600");
         assert_eq!(kept, status == 200, "{path}");
     }

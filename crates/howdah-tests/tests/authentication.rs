@@ -1,5 +1,5 @@
-//! Basic authentication by a site's rule: files, scripts, the page cache, what a script names, and
-//! password files that change, break or lie below the root.
+//! Basic authentication by a site's rule: files, scripts, the page cache, files that a script names, and password files
+//! that change, are malformed, or lie below the root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 use howdah_tests::http2;
 
-/// `ann:pw`, `bob:pw`, `eve:open sesame`, as `htpasswd` and crypt(3) write them; a line in plain text.
+/// `ann:pw`, `bob:pw`, `eve:open sesame`, as `htpasswd` and crypt(3) write them; and a line in plain text.
 const USERS: &str = "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n\
     bob:$2b$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW\n\
     eve:$apr1$rPwSdDye$xsOgsKPmph4qMCOxofDPl0\n\
@@ -77,7 +77,8 @@ fn a_password_is_asked_for_before_anything_is_answered_and_names_the_user() {
             Some("Basic realm=\"Staging\", charset=\"UTF-8\"")
         )
     );
-    // Twice: the second comes from what is remembered, and could from the page cache.
+    // The second request is answered from the remembered result of the password check, and could come from the page
+    // cache.
     for _ in 0..2 {
         assert_eq!(ask(&fixture, "/staging/plan.txt", ANN).text(), "the plan");
         assert_eq!(
@@ -105,7 +106,7 @@ fn a_password_is_asked_for_before_anything_is_answered_and_names_the_user() {
         }
         assert_eq!(status(&fixture, "/staging/none", ANN).0, 404);
     }
-    // Every stream of HTTP/2 is a request of its own.
+    // Each stream of HTTP/2 is a separate request.
     let mut client = http2::Client::open(fixture.address()).unwrap();
     let request = http2::Request::get("/staging/plan.txt");
     assert_eq!(client.ask(&request).unwrap().status(), 401);
@@ -158,7 +159,7 @@ fn a_stranger_cannot_tell_the_password_file_from_a_file_that_is_not_there() {
             fixture.address()
         );
         let response = http::exchange(fixture.address(), request.as_bytes()).unwrap();
-        // The number of the request and the time are others of every request.
+        // The request number and the time differ for every request.
         let digits = |c: char| c.is_ascii_digit();
         response.text().replace(digits, "") + response.header("Howdah-Error").unwrap_or_default()
     };
@@ -202,7 +203,7 @@ fn a_changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
     let fixture = staging("authentication-changes").site(RULE).start();
     let users = fixture.path("site/users");
     assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 200);
-    // In place, and by another file under its name, as `htpasswd` and editors do it.
+    // The file is changed in place, and by replacing it with another file, as `htpasswd` and editors do.
     fixture.write("site/users", USERS.replace("ann:", "amy:"));
     assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 401);
     let other = fixture.write("site/users.new", USERS);
@@ -219,7 +220,7 @@ fn a_changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
     assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 200);
     fixture.reload();
     assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 200);
-    // Root reads everything.
+    // Root can read every file.
     if !rustix::process::geteuid().is_root() {
         fs::set_permissions(&users, fs::Permissions::from_mode(0o0)).unwrap();
         assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 500);
@@ -227,7 +228,7 @@ fn a_changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
     fixture.still_serves();
 }
 
-/// `htaccess = "deny"`, the default: the lines about passwords hold, in a directory and for a single file.
+/// With `htaccess = "deny"`, the default, the lines about passwords apply, in a directory and for a single file.
 #[test]
 fn htaccess_file_demands_a_password_where_files_only_refuse() {
     let lines = |root: &str| {
@@ -275,7 +276,7 @@ fn htaccess_file_demands_a_password_where_files_only_refuse() {
         ask(&fixture, "/staging/who.php", ANN).text(),
         "ann Basic ann"
     );
-    // A page for a user is for nobody else, although the script permits to store it.
+    // A page for one user is never served to another user, although the script allows it to be stored.
     assert_eq!(ask(&fixture, "/staging/x", ANN).text(), "ann /staging/x");
     assert_eq!(status(&fixture, "/staging/x", "").0, 401);
     assert_eq!(status(&fixture, "/staging/who.php", "").0, 401);
@@ -285,7 +286,7 @@ fn htaccess_file_demands_a_password_where_files_only_refuse() {
     assert_eq!(status(&fixture, "/staging/old", "").0, 401);
     // A script cannot ask for a password, so what it names stays closed.
     assert_eq!(status(&fixture, "/send.php", ANN).0, 403);
-    // The file that answers for a directory demands one of its own.
+    // The index file of a directory requires a password of its own.
     fs::remove_file(root.join("staging/.htaccess")).unwrap();
     let own = format!(
         "<Files index.php>\n{}</Files>\n",
@@ -297,6 +298,6 @@ fn htaccess_file_demands_a_password_where_files_only_refuse() {
     assert_eq!(status(&fixture, "/any/page", "").0, 401);
     assert_eq!(ask(&fixture, "/any/page", ANN).text(), "ann /any/page");
     assert_eq!(ask(&fixture, "/open.txt", "").text(), "open");
-    // A file with passwords that a line names is never sent: the front controller answers.
+    // A password file that a line names is never sent: the front controller handles the request.
     assert_eq!(ask(&fixture, "/users", ANN).text(), "ann /users");
 }

@@ -1,12 +1,12 @@
-//! FastCGI authorizers (specification §6.3) before files, scripts, programs and the page cache: one
-//! built on the FastCGI library itself (Perl's FCGI), and PHP's own under php-fpm.
+//! FastCGI authorizers (specification §6.3) before files, scripts, programs and the page cache: one built on the
+//! FastCGI library itself (Perl's FCGI), and one in PHP under php-fpm.
 
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::Fpm;
 
-/// Allows requests with `X-Key: open`; reports its variables; fails as the request says.
+/// Allows requests with `X-Key: open`, reports its variables, and fails in the way that the request specifies.
 const GUARD: &str = r#"
 use FCGI; use strict;
 my %env;
@@ -61,7 +61,7 @@ fn an_authorizer_is_asked_before_anything_is_answered_and_names_the_user() {
             "FCGI_ROLE=AUTHORIZER REQUEST_METHOD=POST REQUEST_URI=/secret/who.php?q CONTENT_LENGTH=- PATH_INFO=- SCRIPT_NAME=- SCRIPT_FILENAME=-"
         )
     );
-    // One spelling, which is the one that the rules have seen.
+    // The authorizer always sees the same spelling of the path, which is the one that the rules have seen.
     for spelling in [
         "/public/../secret/plan%2Etxt?q",
         "/%73ecret/./plan.txt?q",
@@ -74,7 +74,7 @@ fn an_authorizer_is_asked_before_anything_is_answered_and_names_the_user() {
             "{spelling}: {told}"
         );
     }
-    // The route that an application takes from its PATH_INFO is asked about first.
+    // The authorizer is first asked about the route that an application takes from its PATH_INFO.
     let no = ask(&fixture, "GET /secret/who.php/info", "me", "");
     let told = no.header("X-Told").unwrap_or_default();
     assert!(told.contains("REQUEST_URI=/secret/info "), "{told}");
@@ -94,7 +94,7 @@ fn an_authorizer_is_asked_before_anything_is_answered_and_names_the_user() {
         ask(&fixture, "GET /secret/plan.txt", "me", "").status(),
         403
     );
-    // Not even whether there is something.
+    // A refused client does not even learn whether the path exists.
     assert_eq!(ask(&fixture, "GET /secret/none", "me", "").status(), 403);
     assert_eq!(ask(&fixture, "GET /secret/none", "open", "").status(), 404);
     let login = ask(&fixture, "GET /secret/plan.txt", "login", "");
@@ -102,7 +102,7 @@ fn an_authorizer_is_asked_before_anything_is_answered_and_names_the_user() {
         (login.status(), login.header("Location")),
         (302, Some("/login.php"))
     );
-    // One that dies has not allowed anything; another is started.
+    // An authorizer that dies has not allowed anything; another one is started.
     let died = ask(&fixture, "POST /secret/who.php", "die", "");
     assert_eq!(
         (died.status(), died.header("Howdah-Error")),
@@ -141,13 +141,13 @@ fn whatever_path_leads_to_what_is_guarded_it_is_guarded() {
         "/",
     ] {
         let line = format!("GET {path}");
-        // Allowed twice, so that a page could have been kept by then.
+        // The request is allowed twice, so a page could have been stored by the second time.
         for _ in 0..2 {
             assert_eq!(ask(&fixture, &line, "open", "").status(), 200, "{path}");
         }
         assert_eq!(ask(&fixture, &line, "me", "").status(), 403, "{path}");
     }
-    // A program's environment takes names of some kinds only.
+    // Only certain variable names pass into a program's environment.
     assert_eq!(ask(&fixture, "GET /cgi-bin/tool", "open", "").text(), "t2");
     fixture.still_serves();
 }

@@ -1,12 +1,12 @@
-//! The page cache over HTTP: what is shared and what never is, and writes that invalidate pages.
-//! One render for many: `cache_flights.rs`; known attacks: `cache_attacks`.
+//! The page cache over HTTP: which pages are shared and which never are, and writes that invalidate pages. For shared
+//! renders see `cache_flights.rs`; for known attacks see `cache_attacks`.
 
 use std::net::SocketAddr;
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
 
-/// Counts its renders and shows everything of its request it could leak.
+/// Counts its renders and prints every part of its request that it could leak.
 const PAGE: &str = r#"<?php
 file_put_contents('SCRATCH/renders', "x", FILE_APPEND);
 if (isset($_GET['cookie'])) setcookie('visitor', 'somebody');
@@ -52,7 +52,7 @@ fn a_page_is_rendered_once_and_holds_nothing_of_whoever_asked_first() {
     let fixture = server("cache-clean", "cache = \"on\"");
     let evil = "User-Agent: evil-agent\r\nX-Forwarded-Host: evil.example\r\nX-Original-URL: /evil\r\n\
                 Referer: evil-page\r\nAccept-Language: evil\r\nCookie: _ga=evil\r\n";
-    // The visitor's own answer shows that the page can be stored, but is not itself stored.
+    // The visitor's own response shows that the page can be stored, but is not itself stored.
     let own = ask(fixture.address(), "GET", "/page.php?utm_source=evil", evil);
     assert_eq!(cache(&own), "Howdah; fwd=miss; detail=NotYetAdmitted");
     assert_eq!(own.header("X-Cache"), Some("MISS"));
@@ -144,12 +144,12 @@ fn an_answer_with_a_cookie_a_session_or_a_private_word_is_never_shared() {
         let told: Vec<String> = (0..3)
             .map(|_| cache(&ask(fixture.address(), "GET", &path, "")))
             .collect();
-        // A failure after the head has been sent may be too late to be in it.
+        // A failure after the headers have been sent may come too late to be named in them.
         let late = |told: &String| query == "fatal" && told.ends_with("NotYetAdmitted");
         let expected = format!("Howdah; fwd=miss; detail={why}");
         assert!(told.iter().all(|t| *t == expected || late(t)), "{told:?}");
     }
-    // Each of them was the visitor's own run, and there was no other.
+    // Each of these responses was the visitor's own run of the script, and there was no other run.
     assert_eq!(renders(&fixture), 7 * 3);
 }
 
@@ -163,7 +163,7 @@ fn urls_that_can_be_read_in_two_ways_are_not_cached() {
         ("/page.php?_method=DELETE", "MethodOverride"),
     ] {
         let answer = ask(fixture.address(), "GET", path, "");
-        // Some of these are no script's at all; then the cache has no part in them.
+        // Some of these responses do not come from a script; the cache does not handle those.
         let told = cache(&answer);
         let passed = told == format!("Howdah; fwd=bypass; detail={why}");
         assert!(passed || told == "none", "{path}: {told}");
@@ -263,7 +263,7 @@ fn under_rfc_nobody_gets_links_in_the_spelling_that_another_visitor_chose() {
             cache(&stored)
         );
     }
-    // A proxy that names the request's own URL does no harm.
+    // A proxy that names the request's own URL has no effect.
     let proxied = |path: &str| {
         exchange(format!(
             "GET {path} HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-Host: shop.example\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 80\r\n"
@@ -276,7 +276,7 @@ fn under_rfc_nobody_gets_links_in_the_spelling_that_another_visitor_chose() {
         "{}",
         cache(&stored)
     );
-    // A client of HTTP/1.0 gets what is stored.
+    // A client of HTTP/1.0 receives the stored page.
     let old = exchange("GET /page.php?0 HTTP/1.0\r\nHost: shop.example\r\n".to_owned());
     assert!(cache(&old).starts_with("Howdah; hit"), "{}", cache(&old));
 }

@@ -1,5 +1,5 @@
-//! MediaWiki and the demo guestbook with the page cache on, by several people at once: anonymous
-//! readers, two who are logged in, one of them writing. WordPress: `wordpress_cache.rs`.
+//! MediaWiki and the demo guestbook with the page cache on, used by several people at once: anonymous readers, and two
+//! logged-in users, one of whom writes. For WordPress see `wordpress_cache.rs`.
 
 use std::process::Command;
 
@@ -92,7 +92,7 @@ fn log_in(server: &Howdah) -> Browser {
     keeper
 }
 
-/// As in `mediawiki.rs`: the package but for extensions, links into /var/lib and translations.
+/// As in `mediawiki.rs`: the package without extensions, links into /var/lib, and translations.
 const COPY: &str = r#"cd "$0" && find . \( -path ./extensions-core -o -type l \) -prune -o \
     -type f ! \( -path '*/i18n/*' -name '*.json' ! -name en.json \) -print0 \
     | tar --null -T - -cf - | tar -xf - -C "$1""#;

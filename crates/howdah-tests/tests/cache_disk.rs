@@ -1,6 +1,6 @@
-//! Pages on disk, through the whole program: what a restart and a `kill -9` keep, what damage and a
-//! full disk do. What is checked of every answer: its body is whole, is this page's, and is no older
-//! than the last write that was acknowledged before it was asked for.
+//! Pages on disk, tested through the whole program: which pages survive a restart and a `kill -9`, and what happens
+//! when files are damaged or the disk is full. Every response is checked: its body is complete, belongs to this page,
+//! and is not older than the last write that was acknowledged before the request.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Broken, Response, exchange};
 use howdah_tests::rig::howdah_program;
 
-/// Pages `p0.php` …, each with its own text and length, and the version that was written last.
+/// The pages `p0.php` …, each with its own text and length, and the version that was written last.
 const PAGES: usize = 8;
 const PAGE: &str = r#"<?php
 $v = (int) @file_get_contents('SCRATCH/version');
@@ -58,7 +58,7 @@ fn is_hit(response: &Response) -> bool {
     response.header("X-Cache") == Some("HIT")
 }
 
-/// The version of a page's text, which must be whole.
+/// Returns the version in a page's text, which must be complete.
 #[track_caller]
 fn version(page: usize, response: &Response) -> u64 {
     let text = response.text();
@@ -87,7 +87,7 @@ fn wait_for_files(fixture: &Fixture) {
     fixture.wait("all pages to be written", |f| disk(f)["waiting"] == 0);
 }
 
-/// The files of pages.
+/// The files of the stored pages.
 fn files(fixture: &Fixture) -> Vec<PathBuf> {
     let objects = fixture.path("cache/objects");
     let directories = std::fs::read_dir(objects).unwrap().flatten();
@@ -123,7 +123,7 @@ fn a_restart_and_a_kill_keep_pages_and_purges() {
         assert_eq!(hit, ![1, 2].contains(&page), "page {page} after a kill");
     }
     wait_for_files(&fixture);
-    // A write over HTTP is a purge as well.
+    // A write over HTTP also purges.
     let written = try_ask(fixture.address(), "POST", "/write.php").unwrap();
     assert_eq!(written.text(), "1");
     fixture.kill_all();
@@ -156,7 +156,7 @@ fn a_write_that_a_kill_cut_off_leaves_no_older_page_behind() {
     let address = fixture.address();
     let cut = std::thread::spawn(move || try_ask(address, "POST", "/cut.php"));
     let standing = gate.wait();
-    // It has written, and nobody but PHP knows.
+    // The script has written, and only PHP knows about the write.
     fixture.kill_all();
     drop(standing);
     assert!(cut.join().unwrap().is_err());
@@ -213,7 +213,7 @@ fn a_full_disk_is_named_and_pages_are_served_from_memory() {
 
 #[test]
 fn a_directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
-    // Nobody makes a directory there, root or not.
+    // No user can create a directory there, not even root.
     let fixture = pages("disk-unwritable")
         .config("[cache]\npath = \"/proc/howdah-cache\"")
         .start();
@@ -252,7 +252,7 @@ fn a_second_server_on_the_same_directory_is_refused() {
     assert!(is_hit(&ask(&fixture, 0)));
 }
 
-/// Readers and a writer at work: what they know, and what they have seen.
+/// Readers and a writer at work, with the writes they know of and the pages they have seen.
 #[derive(Default)]
 struct Load {
     stop: AtomicBool,
@@ -263,7 +263,7 @@ struct Load {
 }
 
 impl Load {
-    /// A page, checked; none: the server is gone.
+    /// Reads and checks a page; `None` if the server is gone.
     fn read(&self, address: SocketAddr, page: usize) -> Option<()> {
         let before = self.acknowledged.load(Ordering::SeqCst);
         let response = try_ask(address, "GET", &format!("/p{page}.php")).ok()?;
@@ -294,7 +294,7 @@ fn no_body_is_wrong_or_old_after_kills_under_load() {
     let mut kept = 0;
     for round in 0..rounds {
         let address = fixture.address();
-        // What was left: each page before anything is rendered again.
+        // Reads the stored pages: each page before anything is rendered again.
         let before = load.hits.load(Ordering::SeqCst);
         for page in 0..PAGES {
             load.read(address, page).expect("the server is up");
@@ -315,7 +315,7 @@ fn no_body_is_wrong_or_old_after_kills_under_load() {
                     }
                 });
             }
-            // Not always at the same moment of the load.
+            // The kill comes at a different moment of the load in each round.
             let enough = begun + 30 + (round * 37) % 90;
             fixture.wait("some answers", |_| {
                 load.answers.load(Ordering::SeqCst) >= enough

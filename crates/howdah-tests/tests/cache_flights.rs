@@ -1,4 +1,4 @@
-//! One render for many, and pages beyond their lifetime, with real PHP that counts its renders.
+//! One render for many readers, and pages beyond their lifetime, with real PHP that counts its renders.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
 
-/// Most that wait for a page in these tests.
+/// The largest number of readers that wait for a page in these tests.
 const READERS: usize = 500;
 
-/// Counts its renders, waits at a gate if there is one, and shows a text that can be changed.
+/// Counts its renders, waits at a gate if there is one, and prints a text that can be changed.
 const PAGE: &str = r#"<?php require 'GATES';
 file_put_contents('SCRATCH/renders', 'x', FILE_APPEND | LOCK_EX);
 if (file_exists('SCRATCH/gates/render')) { stand_at('render'); @unlink('SCRATCH/gates/render'); }
@@ -41,7 +41,7 @@ fn renders(fixture: &Fixture) -> usize {
     std::fs::read(fixture.path("renders")).map_or(0, |bytes| bytes.len())
 }
 
-/// Starts so many readers, and waits until the server has received all their requests.
+/// Starts this many readers, and waits until the server has received all their requests.
 fn crowd(fixture: &Fixture, readers: usize) -> Vec<JoinHandle<Response>> {
     let address = fixture.address();
     let active = |f: &Fixture| f.status()["requests_active"].as_u64().unwrap();
@@ -76,8 +76,8 @@ fn five_hundred_who_ask_for_a_cold_page_cost_one_run_of_the_first_and_one_for_al
     assert!(told(&ask(fixture.address())).starts_with("Howdah; hit"));
 }
 
-/// Requests that waited for a page which turns out to be personal run PHP at once; later ones do
-/// not wait (hit-for-miss), and PHP never runs for the cache.
+/// Requests that waited for a page that turns out to be personal run PHP immediately. Later requests do not wait
+/// (hit-for-miss), and PHP never runs for the cache.
 #[test]
 fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
     let fixture = server("flight-personal", "");
@@ -93,7 +93,7 @@ fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
         let cookie = answer.header("Set-Cookie").expect("his own").to_owned();
         assert!(cookies.insert(cookie), "{cookies:?}");
     }
-    // One for each of them.
+    // One render for each of the readers.
     assert_eq!(renders(&fixture), 60);
     for n in 1..=3 {
         let answer = ask(fixture.address());

@@ -1,5 +1,4 @@
-//! Long pages: a page is in memory once for all readers; a page that does not fit is not stored,
-//! and this is reported.
+//! Large pages: a page is in memory once for all readers; a page that does not fit is not stored, and this is reported.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,14 +9,14 @@ use howdah_tests::http::exchange;
 use howdah_tests::process_tree::memory;
 
 const MIB: usize = 1 << 20;
-/// The page, MiB.
+/// The size of the page in MiB.
 const LENGTH: usize = 100;
 const PAGE: &str = r"<?php
 header('Content-Type: application/octet-stream');
 for ($i = 0; $i < LENGTH; $i++) echo str_repeat(chr(97 + $i % 26), 1 << 20);
 ";
 
-/// Somebody who reads the page, and has read its beginning.
+/// A client that reads the page and has read its beginning.
 struct Reader {
     stream: TcpStream,
     head: String,
@@ -47,7 +46,7 @@ impl Reader {
         }
     }
 
-    /// Reads the rest, and looks at every byte.
+    /// Reads the rest and checks every byte.
     fn finish(mut self) -> String {
         let mut buffer = vec![0; MIB];
         loop {
@@ -76,7 +75,7 @@ fn a_long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers(
         .config("[cache]\npath = \"SCRATCH/cache\"\nmemory = \"1600M\"")
         .site("cache = \"on\"\ncache_ttl = \"1h\"")
         .start();
-    // The first answer is the visitor's own.
+    // The first response is the visitor's own.
     let own = "GET /page.php HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let own = exchange(fixture.address(), own.as_bytes()).expect("a whole answer");
     assert_eq!(own.body.len(), LENGTH * MIB);
@@ -110,7 +109,7 @@ fn a_page_longer_than_half_of_the_memory_is_not_kept_and_says_so() {
         .config("[cache]\nmemory = \"4M\"")
         .site("cache = \"on\"")
         .start();
-    // The first head is sent before the body is that long; later answers name the reason.
+    // The first headers are sent before the body has become too long; later responses name the reason.
     for why in ["NotYetAdmitted", "TooLarge"] {
         let page = fixture.get("/page.php");
         assert_eq!(page.body.len(), 3 * MIB);

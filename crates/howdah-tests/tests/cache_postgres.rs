@@ -1,5 +1,5 @@
-//! The page cache and PostgreSQL: as `cache_writes.rs`, for ext/pgsql and PDO_PGSQL, and for what a
-//! `SELECT` may do there.
+//! The page cache and PostgreSQL: like `cache_writes.rs`, for ext/pgsql and PDO_PGSQL, and for the effects that a
+//! `SELECT` may have in PostgreSQL.
 
 #[path = "written/mod.rs"]
 mod written;
@@ -9,7 +9,7 @@ use howdah_tests::postgres::Postgres;
 
 use written::{ask, check_write, keep, read};
 
-/// What the script finds. The page shows the newest row.
+/// The schema that the script uses. The page shows the newest row.
 const SCHEMA: &str = "
     CREATE TABLE page (id serial PRIMARY KEY, text text);
     INSERT INTO page (text) VALUES ('first');
@@ -128,7 +128,7 @@ fn serve(name: &str, children: usize, postgres: &Postgres, lines: &str) -> Fixtu
         .start()
 }
 
-/// Whether a page in the cache is still there after one request by `via`.
+/// Whether a page is still in the cache after one request with `via`.
 fn is_kept_over(fixture: &Fixture, via: &str) -> bool {
     keep(fixture, "/page.php");
     let done = ask(fixture.address(), &format!("/page.php?via={via}&value=no"));
@@ -165,7 +165,7 @@ fn a_write_to_postgresql_by_any_way_php_has_makes_pages_old_before_its_answer() 
         "do",
         "call",
         "with",
-        // These choose or make rows: the newest shows.
+        // These choose or create rows; the page shows the newest row.
         "pg-update",
         "pg-insert",
         "pg-copy",
@@ -183,7 +183,7 @@ fn a_write_to_postgresql_by_any_way_php_has_makes_pages_old_before_its_answer() 
         "what reads makes nothing old"
     );
     drop(fixture);
-    // A statement that an earlier request left on the one connection of the one child.
+    // A prepared statement that an earlier request left on the only connection of the only child.
     let fixture = serve("cache-postgres-kept", 1, &postgres, "");
     for via in ["kept", "kept-again"] {
         check_write(&fixture, "/page.php", via);

@@ -1,11 +1,11 @@
-//! The page cache over a reload: it begins empty, and what a script that runs on from before writes or
-//! purges counts for the pages made since.
+//! The page cache across a reload: the cache starts empty, and a script that was started before the reload and is still
+//! running also invalidates pages that were stored since.
 
 use std::path::PathBuf;
 
 use howdah_tests::fixture::Fixture;
 
-/// A page out of a database, and writers that stand at a gate in the middle.
+/// A page from a database, and writers that wait at a gate in the middle.
 const SCRIPT: &str = r#"<?php
 require 'GATES';
 $db = new PDO('sqlite:SCRATCH/db/site.sqlite', null, null, [PDO::ATTR_TIMEOUT => 20]);
@@ -55,7 +55,7 @@ fn change(fixture: &Fixture, from: &str, to: &str) {
     fixture.reload();
 }
 
-/// Reads until the page comes out of the cache.
+/// Requests the page until it comes from the cache.
 fn keep(fixture: &Fixture, expected: &str) {
     let is_hit = |f: &Fixture| {
         let page = f.get("/page.php");

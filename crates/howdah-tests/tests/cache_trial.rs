@@ -1,10 +1,10 @@
-//! Dry runs (`dry-run`) and checks (`cache_shadow`) of the cache: what would have been a hit, and
-//! what would have been wrong, except for nonces.
+//! Dry runs (`dry-run`) and checks (`cache_shadow`) of the cache: which requests would have been hits, and which hits
+//! would have been wrong, except for nonces.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
 
-/// Shows a file that changes unseen by the cache, and on request a nonce for each render.
+/// Shows a file that changes without the cache noticing, and on request a nonce for each render.
 const PAGE: &str = r#"<?php
 echo "line one\nprice: ", file_get_contents('SCRATCH/price'), "\n";
 if (isset($_GET['nonce'])) echo '<input value="', bin2hex(random_bytes(16)), 'a1b2">';
@@ -33,7 +33,7 @@ fn checks(fixture: &Fixture, of: &str) -> u64 {
     site(fixture)["checks"][of].as_u64().unwrap()
 }
 
-/// Has a page rendered for the cache, as visits do.
+/// Makes the page be rendered for the cache, as visits do.
 fn keep(fixture: &Fixture, path: &str) {
     let stored = |f: &Fixture| f.status()["cache"]["entries"].as_u64().unwrap();
     let before = stored(fixture);
@@ -65,7 +65,7 @@ fn a_dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
     assert!(checks(&fixture, "noise") >= 1);
     assert_eq!(checks(&fixture, "different"), 0);
 
-    // A write that no cache can see.
+    // A write that no cache can notice.
     fixture.write("price", "24.99");
     let own = ask(&fixture, "/page.php");
     assert!(
@@ -83,7 +83,7 @@ fn a_dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
     let text = String::from_utf8(text).unwrap();
     assert!(text.contains(" 1 different, "), "{text}");
 
-    // After a purge the stored page is no longer what a visitor would get.
+    // After a purge, the stored page is no longer the page that a visitor would get.
     assert!(
         fixture
             .control(&["cache", "purge", "--all"])

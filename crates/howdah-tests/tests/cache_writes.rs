@@ -1,6 +1,5 @@
-//! The page cache and databases: a write by any of PHP's extensions invalidates pages before the
-//! writer's answer leaves, whatever the request was. All requests here are GETs: only the statement
-//! itself shows the write.
+//! The page cache and databases: a write through any of PHP's extensions invalidates pages before the writer's response
+//! is sent, whatever the request was. All requests here are GETs, so only the statement itself reveals the write.
 
 #[path = "written/mod.rs"]
 mod written;
@@ -12,7 +11,7 @@ use howdah_tests::rig::howdah_program;
 
 use written::{ask, check_write, is_hit, keep, read};
 
-/// Shows the database's content, and writes to it as `via` and `how` say.
+/// Shows the database's content, and writes to the database as `via` and `how` specify.
 const SQLITE: &str = r#"<?php
 $file = 'SCRATCH/db/site.sqlite';
 function lite() { global $file; $db = new SQLite3($file); $db->busyTimeout(20000); return $db; }
@@ -125,7 +124,7 @@ case 'pdo-transaction':
 echo 'done';
 "#;
 
-/// The presets' lists are WordPress' here: rows are recognised by their names.
+/// The preset lists are those of WordPress here: rows are recognised by their names.
 const WORDPRESS_SCHEMA: &str = r#"<?php
 mysqli_report(MYSQLI_REPORT_ERROR | MYSQLI_REPORT_STRICT);
 $db = new PDO('mysql:unix_socket=SOCKET;dbname=site', 'site', 'secret', [PDO::ATTR_EMULATE_PREPARES => true]);
@@ -266,7 +265,7 @@ fn noise_makes_nothing_old() {
         "done"
     );
     assert!(read(&fixture, "/page.php").1, "a counter is noise");
-    // A page that only counts itself may be kept.
+    // A page that writes nothing but its own counter may be stored.
     ask(fixture.address(), "/page.php?via=counter");
     let counted = ask(fixture.address(), "/page.php?via=counter");
     assert!(is_hit(&counted) || counted.header("Cache-Status").unwrap().contains("stored"));
@@ -274,7 +273,7 @@ fn noise_makes_nothing_old() {
     assert!(!read(&fixture, "/page.php").1, "another table is none");
 }
 
-/// `howdah php WORDS` beside a running server, or none.
+/// Runs `howdah php WORDS` beside a running server, or without one.
 fn command_line(control: &std::path::Path, words: &[&str]) -> std::process::Output {
     std::process::Command::new(howdah_program())
         .args(["php", "--control"])
@@ -299,7 +298,7 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), said.as_str()), (Some(7), "said"));
     assert_eq!(read(&fixture, "/page.php"), ("by-cli".to_owned(), false));
-    // It dies in the middle, after it has reported the write.
+    // The script dies in the middle, after it has reported the write.
     let script = fixture.write(
         "die.php",
         format!(
@@ -311,7 +310,7 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
     let output = command_line(&control, &[script.to_str().unwrap(), "-x"]);
     assert_eq!(output.status.code(), Some(137));
     assert_eq!(read(&fixture, "/page.php"), ("-x".to_owned(), false));
-    // A statement that reads reports nothing.
+    // A statement that only reads reports nothing.
     assert!(read(&fixture, "/page.php").1);
     let count = format!(
         "echo (new PDO('sqlite:{file}'))->query('SELECT COUNT(*) FROM page')->fetchColumn();"
@@ -319,7 +318,7 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
     let output = command_line(&control, &["-r", &count]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "1");
     assert!(read(&fixture, "/page.php").1);
-    // More than fits a short question, the one that matters at the end.
+    // The message is longer than a short message may be, and the relevant write is at its end.
     assert!(read(&fixture, "/page.php").1);
     let many = format!(
         "$db = new PDO('sqlite:{file}');
@@ -329,7 +328,7 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
     let output = command_line(&control, &["-r", &many]);
     assert!(output.stderr.is_empty(), "{output:?}");
     assert_eq!(read(&fixture, "/page.php"), ("the last".to_owned(), false));
-    // No server answers: the script has run, and its user learns what is left to do.
+    // No server responds: the script has run, and its user is told what remains to be done.
     let output = command_line(&fixture.path("nobody.sock"), &["-r", &code]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(7), "{said}");
@@ -381,7 +380,7 @@ fn a_command_line_is_as_under_php() {
         (&["-r", "exit(3);"][..], 3, ""),
         (&["-r", "no_such();"], 255, "undefined function"),
         (&["-r", "}"], 255, "Parse error"),
-        // Without php.ini there is no extension to be watched.
+        // Without php.ini there is no extension to watch.
         (
             &["-n", "-r", "echo extension_loaded('pdo') ? 'pdo' : 'none';"],
             0,
@@ -403,7 +402,7 @@ fn a_command_line_is_as_under_php() {
     }
 }
 
-/// A connection and a statement made once, and used by the requests.
+/// The connection and the statement are created once and used by all requests.
 const WORKER: &str = r#"<?php
 function stand_until($file) {
     for ($i = 0; $i < 20000 && !file_exists($file); $i++) { usleep(1000); clearstatcache(); }
@@ -462,13 +461,13 @@ fn a_worker_tells_of_each_request_what_it_did() {
     keep(&fixture, "/index.php");
 
     let address = fixture.address();
-    // One worker writes and leaves its transaction open, the other reads what was there before.
+    // One worker writes and leaves its transaction open, and the other reads the state before it.
     let (before, _) = read(&fixture, "/index.php");
     let open = "/index.php?via=open&value=late";
     assert_eq!(ask(fixture.address(), open).text(), "done");
     std::thread::scope(|scope| {
-        // Both workers are asked to commit, by two names that are not tried for the cache: the one that
-        // can is held up until the page is kept.
+        // Both workers are asked to commit, with two URLs that are not tried for the cache. The worker that can commit
+        // is held up until the page is stored.
         let both = [1, 2].map(|n| {
             let path = format!("/index.php?via=commit&n={n}");
             scope.spawn(move || ask(address, &path).text())

@@ -1,6 +1,6 @@
-//! What a program finds in its environment (RFC 3875 §4.1), beside Apache's own mod_cgid and mod_fcgid:
-//! the same file answers the same request everywhere. Every variable that differs has a row in the
-//! table of `docs/differences.md`, and no row is without a difference.
+//! The environment of a program (RFC 3875 §4.1), compared with Apache's own mod_cgid and mod_fcgid: the same file
+//! handles the same request on each server. Every variable that differs has a row in the table of
+//! `docs/differences.md`, and every row has a difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use howdah_tests::process::Process;
 use howdah_tests::rig::{free_address, is_root, wait_for_listener};
 use howdah_tests::scratch::{Scratch, repository};
 
-/// Shows its environment; started for each request, or kept by FastCGI.
+/// Prints its environment; it is started for each request, or kept running by FastCGI.
 const ENV: &str = r#"#!/usr/bin/perl
 use FCGI;
 my %params;
@@ -26,7 +26,7 @@ while ($request->Accept() >= 0) {
 }
 "#;
 
-/// Apache with both modules.
+/// An Apache with both modules.
 struct Apache {
     address: SocketAddr,
     _process: Process,
@@ -57,7 +57,7 @@ impl Apache {
         let file = scratch.write("apache.conf", conf);
         let mut command = Command::new("/usr/sbin/apache2");
         command.arg("-d").arg(scratch.path()).arg("-f").arg(&file);
-        // What cargo adds for the test's own sake.
+        // Removes the variable that cargo adds for the test itself.
         command.arg("-DFOREGROUND").env_remove("LD_LIBRARY_PATH");
         let process = Process::start("apache2", &mut command);
         wait_for_listener("apache2", address);
@@ -69,7 +69,7 @@ impl Apache {
     }
 }
 
-/// The program's variables; what is each server's own address, by a word.
+/// Returns the program's variables, with each server's own address replaced by a word.
 fn environment(address: SocketAddr, path: &str) -> BTreeMap<String, String> {
     let request = format!(
         "POST {path}/in%20fo?a=b&c HTTP/1.1\r\nHost: {address}\r\nUser-Agent: probe\r\nCookie: a=1\r\n\
@@ -88,7 +88,7 @@ fn environment(address: SocketAddr, path: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Names with another value, or none on one side.
+/// Returns the names whose values differ, or that exist on one side only.
 fn differing<'m>(
     ours: &'m BTreeMap<String, String>,
     theirs: &'m BTreeMap<String, String>,
@@ -100,7 +100,7 @@ fn differing<'m>(
         .collect()
 }
 
-/// The table's rows: variables, and against whom.
+/// Returns the table's rows: variables, and the server they differ from.
 fn table() -> Vec<(String, String)> {
     let page = std::fs::read_to_string(repository().join("docs/differences.md")).unwrap();
     let from = page.find("| Variables | Against |").expect("the table");

@@ -1,5 +1,5 @@
-//! The Helm chart: helm lints and renders it with several values, kubernetes-validate judges the result by
-//! Kubernetes' own schemas, and the configuration in it is checked by the server. Both tools are installed by
+//! The Helm chart: helm lints and renders it with several sets of values, kubernetes-validate checks the result against
+//! Kubernetes' own schemas, and the server checks the configuration in it. Both tools are installed by
 //! scripts/setup-tools.sh.
 
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::{Scratch, repository};
 use howdah_tests::tools::tool;
 
-/// The oldest and the newest release that the chart is judged by.
+/// The oldest and the newest release against which the chart is validated.
 const KUBERNETES: [&str; 2] = ["1.28", "1.37"];
 
 fn chart() -> PathBuf {
     repository().join("packaging/helm/howdah")
 }
 
-/// A file of values beside this test.
+/// Returns the path of a file of values beside this test.
 fn values(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chart");
     directory.join(format!("{name}.yaml"))
@@ -40,7 +40,7 @@ fn rendered(more: &[&str]) -> String {
     text(&output)
 }
 
-/// With the defaults, with everything and with as little as possible.
+/// The sets of values: the defaults, every option, and as few options as possible.
 fn value_sets() -> [Vec<String>; 3] {
     let file = |name| vec!["--values".to_owned(), values(name).display().to_string()];
     [Vec::new(), file("everything"), file("nothing")]
@@ -67,7 +67,7 @@ fn it_is_what_kubernetes_takes_with_any_values() {
             );
         }
     }
-    // What the validator does not see is seen.
+    // The validator does detect errors.
     let wrong = rendered(&[]).replace("containerPort: 8080", "containerPort: none");
     let file = scratch.write("wrong.yaml", &wrong);
     let mut validate = tool("venv/bin/kubernetes-validate");
@@ -160,7 +160,7 @@ fn the_server_takes_the_configuration_and_the_variables_in_it() {
         let app = scratch.join("app").display().to_string();
         let toml = lines.collect::<Vec<_>>().join("\n").replace("/app", &app);
         assert!(toml.contains("recognise = true"), "{toml}");
-        // In the container it is another user than root who starts the server.
+        // In the container, the user that starts the server is not root.
         let user = match rustix::process::geteuid().is_root() {
             true => "user = \"root\"\n",
             false => "",
@@ -180,7 +180,8 @@ fn the_server_takes_the_configuration_and_the_variables_in_it() {
     }
 }
 
-/// A variable in a line as `- { name: HOWDAH_LISTEN, value: ":8080" }`. The user is the pod's, not the test's.
+/// Parses a variable in a line such as `- { name: HOWDAH_LISTEN, value: ":8080" }`. The user is the pod's, not the
+/// test's.
 fn variable(line: &str) -> Option<(String, String)> {
     let line = line.trim().strip_prefix("- { name: HOWDAH_")?;
     let (name, rest) = line.split_once(", value: \"")?;
@@ -193,7 +194,7 @@ fn variable(line: &str) -> Option<(String, String)> {
 fn the_autoscalers_metrics_are_made_of_those_that_the_server_exports() {
     let rules = std::fs::read_to_string(chart().join("prometheus-adapter.yaml")).expect("rules");
     let all = rendered(&["--values", &values("everything").display().to_string()]);
-    // Made from the table of metrics: a test compares it.
+    // The reference is generated from the table of metrics; another test compares the two.
     let reference = repository().join("docs/metrics.md");
     let reference = std::fs::read_to_string(reference).expect("the reference of metrics");
     for metric in ["howdah_queue", "howdah_busy_share"] {

@@ -1,5 +1,5 @@
-//! `howdah compare` through the real program: the trap of the third benchmark is marked, results
-//! are kept, mistakes are reported at once, and nothing is left running.
+//! `howdah compare`, tested through the real program: the trap of the third benchmark is marked, results are kept,
+//! mistakes are reported immediately, and no process is left running.
 
 use std::process::{Command, Output};
 
@@ -9,7 +9,8 @@ use howdah_tests::scratch::Scratch;
 use serde_json::Value;
 
 fn compare(scratch: &Scratch, arguments: &[&str]) -> Output {
-    // The stacks run as another user when root starts them: what they read must be reachable.
+    // The stacks run as another user when root starts them, so that user must be able to reach the files that they
+    // read.
     Command::new(howdah_program())
         .arg("compare")
         .args(arguments)
@@ -55,11 +56,11 @@ fn errors_are_no_throughput_and_a_small_backlog_is_no_property_of_unix_sockets()
         as_ab > good * 1.2,
         "ab would have counted the error pages: {trap}"
     );
-    // The same backlog behind our queue.
+    // The same backlog behind Howdah's queue.
     let ours = row("howdah-fastcgi-unix-backlog-16");
     assert_eq!(ours["errors"], serde_json::json!({}), "{ours}");
     assert!(ours["good"].as_f64() > Some(0.0));
-    // The post's own figure stands beside.
+    // The figure of the published post is shown beside ours.
     let base = row("nginx-fpm-unix");
     assert_eq!(base["reported"]["rate"], 5639.07);
     assert!(base["cpu"].as_f64() > Some(0.0), "{base}");

@@ -1,6 +1,6 @@
-//! `howdah compare --app` through the real program: what is recommended has been served, a stack
-//! that gives another page is named and not measured, mistakes are reported at once, and `--resume`
-//! continues a run that was interrupted or killed.
+//! `howdah compare --app`, tested through the real program: a recommended configuration has been served, a stack that
+//! returns another page is named and not measured, mistakes are reported immediately, and `--resume` continues a run
+//! that was interrupted or killed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use howdah_tests::scratch::{Scratch, copy_tree, repository, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Bounds a wait; nothing is measured by it.
+/// Limits a wait; it is not part of a measurement.
 const LONG: Duration = Duration::from_secs(120);
 
 /// The shortest window, in seconds.
@@ -41,7 +41,7 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a path of ours")
 }
 
-/// What compares a site's home page among these stacks at so many clients, as briefly as can be.
+/// The arguments that compare a site's home page among these stacks with this many clients, as briefly as possible.
 fn briefly<'a>(
     site: &'a Path,
     out: &'a Path,
@@ -63,7 +63,7 @@ fn briefly<'a>(
     arguments
 }
 
-/// Every file with its content and time.
+/// Returns every file with its content and modification time.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(directory).unwrap().flatten() {
@@ -78,7 +78,7 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     all
 }
 
-/// A level's rows by the arms' names.
+/// Returns a level's rows by the names of the stacks.
 fn rows(outcome: &Value, level: usize) -> BTreeMap<String, Value> {
     let rows = outcome["levels"][level]["rows"].as_array().expect("rows");
     let named = |row: &Value| (row["arm"].as_str().unwrap().to_owned(), row.clone());
@@ -99,14 +99,14 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
     let site = scratch.join("site");
     let out = scratch.join("run");
     let data = format!("DEMO_DATA={}", data.display());
-    // As many children as there are cores are among those that are tried, whatever the machine.
+    // The number of cores is among the numbers of children that are tried, whatever the machine is.
     let cores = std::thread::available_parallelism().unwrap();
     let fewer = format!("howdah-embed-{cores}");
     let stacks = format!("nginx-fpm-unix,{fewer}");
     let cookie = "taste=very-secret";
     let more = ["--url", "/api/entries", "--env", &data, "--cookie", cookie];
     let mut arguments = briefly(&site, &out, &stacks, "4", &more);
-    // On a busy machine 0.2 s may pass without any response.
+    // On a busy machine, 0.2 s may pass without any response.
     let window = arguments.iter().position(|word| *word == WINDOW);
     arguments[window.expect("a window")] = "1";
     arguments.push("--json");
@@ -121,7 +121,7 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
         assert_eq!(row["errors"], serde_json::json!({}), "{row}");
         assert!(row["memory"].as_u64() > Some(1 << 20), "{row}");
     }
-    // Two pairs can prove nothing: the default stays, and says so.
+    // Two pairs of measurements cannot prove anything: the default stays, and the advice says so.
     let advice = &outcome["advice"];
     assert_eq!(advice["choice"]["mode"], "embed");
     assert!(advice["choice"]["children"].is_null(), "{advice}");
@@ -160,7 +160,7 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
         page.contains("<h1>Mode embed, page cache off</h1>"),
         "{page}"
     );
-    // Who was asked with a cookie keeps it.
+    // A cookie with which the site was requested does not appear in any file.
     for (file, (bytes, _)) in contents(&out) {
         let told = text(&bytes).contains("very-secret");
         assert_eq!(told, file.ends_with("plan.json"), "{}", file.display());
@@ -168,7 +168,7 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
     assert_eq!(left_behind(scratch.path()), Vec::<String>::new());
 }
 
-/// A site whose page changes with every request, and is another under CGI.
+/// A site whose page changes with every request, and differs under CGI.
 fn moody(scratch: &Scratch, script: &str) -> PathBuf {
     scratch.write("site/index.php", script);
     scratch.join("site")
@@ -243,7 +243,7 @@ fn a_worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
         .unwrap_or_else(|| panic!("{outcome}"));
     assert!(worker["good"].as_f64() > Some(0.0), "{worker}");
     assert_eq!(worker["errors"], serde_json::json!({}), "{worker}");
-    // It was started from a file of the form that would be recommended for it.
+    // The worker was started with a configuration file of the form that would be recommended.
     let started = std::fs::read_to_string(out.join("howdah-worker/howdah.toml"));
     let started = started.expect("the file it was started from");
     assert!(
@@ -259,7 +259,7 @@ fn a_worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
         .output()
         .expect("howdah can be run");
     assert!(checked.status.success(), "{}", text(&checked.stderr));
-    // Every row says how near the load tester was to its own end.
+    // Every row says how close the load tester was to its own limit.
     for row in rows.values() {
         let share = row["generator"]["of_ceiling"].as_f64();
         assert!(share > Some(0.0), "{row}");
@@ -432,7 +432,7 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
     let resume = ["--resume", path(&out), "--json"];
     let first = out.join("blocks/look-000.json");
     let until = |arguments: &[&str], block: &Path, signal| {
-        // Files, not pipes: nobody reads while it runs.
+        // The output goes to files instead of pipes, because no one reads it while the program runs.
         let [stdout, stderr] = ["stdout", "stderr"].map(|name| scratch.join(name));
         let file = |path: &PathBuf| File::create(path).expect("a file for its output");
         let mut child = compare(arguments)
@@ -457,7 +457,7 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
             std::thread::sleep(Duration::from_millis(10));
         }
         let pid = Pid::from_raw(child.id() as i32).expect("a process");
-        // It may have ended meanwhile: then the status says so.
+        // The process may have exited in the meantime; then the status says so.
         let _ = kill_process(pid, signal);
         let status = child.wait().expect("its end");
         let gone = || left_behind(scratch.path()).is_empty();
@@ -489,7 +489,7 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
     assert_eq!(outcome["interrupted"], true);
     assert!(outcome["config"].is_null(), "nothing is recommended yet");
 
-    // Another program, or another version of one: figures are not mixed.
+    // A changed program, or another version of one: its figures are not mixed with earlier ones.
     let plan = out.join("plan.json");
     let right = std::fs::read_to_string(&plan).unwrap();
     let howdah = howdah_program().canonicalize().unwrap();
@@ -516,10 +516,10 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
     assert!(done.status.success(), "{}", text(&done.stderr));
     let outcome: Value = serde_json::from_slice(&done.stdout).expect("JSON");
     assert_eq!(outcome["interrupted"], false);
-    // Two of the look, two of the decision.
+    // Two windows of the first look, and two of the decision.
     assert_eq!(rows(&outcome, 0)["howdah-embed"]["windows"], 4);
     assert_eq!(std::fs::read(&first).unwrap(), kept, "measured once");
-    // Begun again in the same folder it would mix two comparisons.
+    // Starting again in the same folder would mix two comparisons.
     let again = output(&mut compare(&begin));
     assert_eq!(again.status.code(), Some(3));
     assert!(text(&again.stderr).contains("already holds a comparison"));

@@ -1,7 +1,7 @@
-//! The dashboard in real Chromium: what it shows of a busy server, on wide screens and phones, by keyboard; that
-//! a hidden one costs nothing, and that nobody but its page can use its buttons.
+//! The dashboard in a real Chromium: what it shows of a busy server, on wide screens and phones and with the keyboard;
+//! that a hidden dashboard causes no load, and that only its own page can use its buttons.
 //!
-//! `HOWDAH_TESTS_PICTURES=DIR` keeps the pictures that are taken.
+//! `HOWDAH_TESTS_PICTURES=DIR` keeps the screenshots that are taken.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -16,7 +16,7 @@ use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::{free_address, howdah_program};
 use serde_json::Value;
 
-/// A site that has something of everything the dashboard shows.
+/// Part of a site that has an example of everything that the dashboard shows.
 const JOB: &str = "[[job]]\nname = \"cleanup\"\ncommand = [\"true\"]\nschedule = \"0 3 1 1 *\"\n";
 
 fn busy(name: &str, status: SocketAddr) -> Builder {
@@ -109,7 +109,7 @@ fn the_dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
         "cleanup",
         "waiting",
     ] {
-        // The stack is in what is closed.
+        // The stack is inside an element that is closed.
         let shown = match words {
             "stand_at" => browser.evaluate("document.querySelector('main').textContent"),
             _ => Value::from(shown.clone()),
@@ -117,7 +117,7 @@ fn the_dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
         let shown = shown.as_str().expect("text").to_lowercase();
         assert!(shown.contains(&words.to_lowercase()), "{words} in {shown}");
     }
-    // The policy lets lengths be set, and there are no buttons.
+    // The security policy allows lengths to be set, and the page has no buttons.
     let width =
         browser.evaluate("document.querySelector('.bar .busy').getBoundingClientRect().width");
     assert!(width.as_f64().is_some_and(|width| width > 1.0), "{width}");
@@ -125,7 +125,7 @@ fn the_dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
         browser.evaluate("document.getElementById('actions').checkVisibility()"),
         false
     );
-    // What is open stays open while the page changes.
+    // An open element stays open while the page changes.
     browser.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })");
     let uptime = text(&mut browser, "server");
     until(
@@ -147,7 +147,7 @@ fn the_dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
         .evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
     assert_eq!(overflow, 0, "a phone need not scroll sideways");
 
-    // Hidden, as when another tab is looked at.
+    // Hides the page, as when the user switches to another tab.
     let hide = |hidden: bool| {
         format!(
             "Object.defineProperty(document, 'hidden', {{value: {hidden}, configurable: true}}); \
@@ -272,7 +272,7 @@ fn its_buttons_are_for_the_page_of_whoever_started_it_and_work_by_keyboard() {
     );
     keep("buttons", &browser.screenshot());
 
-    // A server that ends is said to have ended.
+    // When the server exits, the dashboard says so.
     drop(fixture);
     until(
         &mut browser,

@@ -1,4 +1,4 @@
-//! The demo guestbook as a visitor and as its keeper: what `make demo` serves.
+//! The demo guestbook, which `make demo` serves, used by a visitor and by its owner.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ fn a_visitor_signs_with_a_picture_and_finds_the_entry_again() {
     let thumb = visitor.get(&format!("/thumb/{source}"));
     assert_eq!(image::dimensions(&thumb.response.body), (320, 160));
 
-    // A second look costs nothing: the tag is answered with 304 and no body.
+    // A repeated request for the picture costs little: its tag gets a 304 without a body.
     let tag = thumb
         .response
         .header("ETag")

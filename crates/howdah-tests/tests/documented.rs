@@ -1,6 +1,6 @@
-//! The configurations of `docs/guides/*.md`, started as they stand there with the files the
-//! page names; every line of their tables is asked over HTTP. Only the directories are put
-//! in place of the page's. And the tests that faults.md names are there.
+//! Starts the configurations of `docs/guides/*.md` as they are written there, with the files that the page names, and
+//! sends a request for every line of their tables over HTTP. Only the page's directories are replaced. Also checks that
+//! the tests named in faults.md exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,12 +9,12 @@ use howdah_tests::http::{Response, exchange};
 use howdah_tests::rig::{Howdah, Server, Site};
 use howdah_tests::scratch::{Scratch, repository};
 
-/// A configuration of a guide, the files it is about, and what the table behind it claims.
+/// A configuration of a guide, the files that it concerns, and the claims of the table after it.
 struct Example {
     config: String,
     host: String,
     files: Vec<String>,
-    /// Request target and what it goes to, as written.
+    /// Request targets and what they lead to, as written.
     claims: Vec<(String, String)>,
 }
 
@@ -99,7 +99,7 @@ fn check(name: &str, example: &Example) {
 
 impl Example {
     fn config_for(&self, scratch: &Scratch) -> String {
-        // The directories are the test's own: the root, and what `[site.sendfile]` names.
+        // The directories are replaced by the test's own: the root, and those that `[site.sendfile]` names.
         let lines = self.config.lines().map(|line| {
             let (key, directory) = match line.split_once(" = ") {
                 Some(("root", _)) => ("root", "site"),
@@ -114,7 +114,7 @@ impl Example {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether an answer is what the table says; what it is otherwise.
+    /// Checks that a response is what the table says. On error, says what the response is.
     fn holds(&self, target: &str, claim: &str, answer: &Response) -> Result<(), String> {
         let quoted: Vec<&str> = claim.split('`').skip(1).step_by(2).collect();
         let found = || {
@@ -126,7 +126,7 @@ impl Example {
             )
         };
         let path = target.split('?').next().unwrap_or_default();
-        // For a directory its index file, whatever it is called.
+        // For a directory this is its index file, whatever its name.
         let file = format!("the file {path}");
         let status = claim
             .split(' ')
@@ -153,7 +153,7 @@ impl Example {
     }
 }
 
-/// A block of TOML, the comment that lists files, the table behind it.
+/// Finds the examples of a page: a block of TOML, the comment that lists files, and the table after it.
 fn examples_of(page: &str) -> Vec<Example> {
     page.split("```toml\n")
         .skip(1)

@@ -1,5 +1,5 @@
-//! `howdah explain` says what the server then does: a few hundred requests to sites with rules of all
-//! kinds, explained and sent.
+//! `howdah explain` predicts what the server does: a few hundred requests to sites with rules of all kinds are
+//! explained and then sent.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -13,21 +13,22 @@ use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
 use serde_json::Value;
 
-/// Says in a field what it got.
+/// Reports the request that it received in a header.
 const TELL: &str = r#"<?php
 $told = ['script' => $_SERVER['SCRIPT_FILENAME'], 'script_name' => $_SERVER['SCRIPT_NAME'],
     'path_info' => $_SERVER['PATH_INFO'] ?? '', 'query' => $_SERVER['QUERY_STRING'] ?? ''];
 header('X-Told: ' . json_encode($told, JSON_UNESCAPED_SLASHES));
 "#;
 
-/// As [`TELL`], of a program.
+/// Does the same as [`TELL`], as an external program.
 const TOOL: &str = r#"#!/usr/bin/perl
 my %told = (script => 'SCRIPT_FILENAME', script_name => 'SCRIPT_NAME', path_info => 'PATH_INFO', query => 'QUERY_STRING');
 print "Content-Type: text/plain\n";
 print 'X-Told: {', join(', ', map { "\"$_\": \"" . ($ENV{$told{$_}} // '') . '"' } keys %told), "}\n\n";
 "#;
 
-/// A server for `proxy` and `auth_request` rules: allows whoever has the key, and says which path it got.
+/// Starts a server for `proxy` and `auth_request` rules. It allows every request that has the key, and reports the path
+/// that it received.
 fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,7 +52,7 @@ fn upstream() -> SocketAddr {
             let answer = format!(
                 "HTTP/1.1 {status}\r\nX-Target: {target}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
             );
-            // A client that has left needs no answer.
+            // A client that has disconnected needs no response.
             let _ = stream.write_all(answer.as_bytes());
         }
     });
@@ -251,16 +252,16 @@ impl Request {
     }
 }
 
-/// Paths at every site, with the other parts in turn.
+/// Returns paths at every site, combined with the other parts in turn.
 fn requests() -> Vec<Request> {
     let mut all = Vec::new();
     let mut number = 0_usize;
     for (at, host) in HOSTS.iter().chain(&HOSTS[..2]).enumerate() {
-        // The first two have the most rules.
+        // The first two hosts have the most rules.
         let step = if HOSTS[..2].contains(host) { 1 } else { 3 };
         for path in PATHS.iter().skip(at % 3).step_by(step) {
             number += 1;
-            // Primes to each other: in time every part meets every other.
+            // The lengths are coprime, so in time every part is combined with every other.
             let mut fields: Vec<String> = FIELDS[number % FIELDS.len()]
                 .iter()
                 .map(|&f| f.to_owned())
@@ -311,12 +312,12 @@ fn explained(request: &Request, config: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// What the server did differs from what was said of it; what differs.
+/// Returns the difference between the explanation and what the server did, if there is one.
 fn difference(request: &Request, told: &Value, answer: &Response) -> Option<String> {
     let say = &told["answer"];
     let is_allowed = request.fields.iter().any(|field| field == "X-Key: open");
     if told["not_asked"].is_array() && !is_allowed {
-        // The server that is asked answers.
+        // The upstream server decides about the request.
         return (answer.status() != 401).then(|| "was not refused".to_owned());
     }
     if let Some(status) = say["status"].as_u64()
@@ -324,7 +325,7 @@ fn difference(request: &Request, told: &Value, answer: &Response) -> Option<Stri
     {
         return Some(format!("status {}, not {status}", answer.status()));
     }
-    // Explained is why; the client does not learn of all refusals what they are for.
+    // The explanation names the reason of a refusal; for some refusals, the client does not learn the reason.
     let told_to_clients = say["error"].as_str().map(|name| match name {
         "PasswordFile" => "NotFound",
         name => name,
@@ -353,7 +354,8 @@ fn difference(request: &Request, told: &Value, answer: &Response) -> Option<Stri
             (answer.text() != content).then(|| "another file".to_owned())
         }
         "script" | "program" => {
-            // A file that it has sent hides what it said; so does a stored page from another request.
+            // When the script sends a file, or when a stored page from another request is served, the script's report
+            // is not in the response.
             if say["script_name"] == "/send.php" {
                 return None;
             }
@@ -378,7 +380,7 @@ fn difference(request: &Request, told: &Value, answer: &Response) -> Option<Stri
     .or_else(|| bypass(told, answer))
 }
 
-/// What the page cache did differs.
+/// Returns the difference in what the page cache did.
 fn bypass(told: &Value, answer: &Response) -> Option<String> {
     let status = answer.header("Cache-Status").unwrap_or_default();
     match &told["cache"] {
@@ -543,7 +545,7 @@ fn it_says_which_rules_were_asked_and_why_they_do_not_match() {
         assert_eq!(code, Some(0), "{err}");
         assert!(out.contains(part), "{words:?}: {part}\n{out}");
     }
-    // Nothing of a request controls the terminal.
+    // No byte of the request reaches the terminal as a control sequence.
     let (_, out, _) = say(&["/buy/%1b[2J%e2%80%ae"]);
     assert!(
         !out.contains('\u{1b}') && !out.contains('\u{202e}'),
@@ -572,7 +574,7 @@ fn it_says_which_rules_were_asked_and_why_they_do_not_match() {
             "{words:?}: {out}{err}"
         );
     }
-    // Neither root's rights nor PHP are needed, nor what only the server's user may read.
+    // The command needs neither root's rights nor PHP, nor files that only the server's user may read.
     dir.write(
         "howdah.toml",
         "php = \"/nowhere\"\nuser = \"nobody-of-this-name\"\n[[site]]\nroot = \"site\"\n\
@@ -588,7 +590,7 @@ fn it_says_which_rules_were_asked_and_why_they_do_not_match() {
     let (code, _, err) = say(&["/"]);
     assert_eq!(code, Some(3), "{err}");
     assert!(err.contains("ruel"), "{err}");
-    // Without a file it goes by what `howdah serve DIR` would choose.
+    // Without a configuration file, it uses the configuration that `howdah serve DIR` would choose.
     let serve = Command::new(howdah_program())
         .args(["explain", "/up/x.txt"])
         .arg(dir.join("site"))

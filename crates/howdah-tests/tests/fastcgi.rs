@@ -1,5 +1,5 @@
-//! Howdah in mode `fastcgi` before real php-fpm and php-cgi: what goes wrong there in practice, and what
-//! clients see of it.
+//! Howdah in mode `fastcgi` in front of a real php-fpm and php-cgi: the failures that occur there in practice, and what
+//! clients see of them.
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http;
@@ -8,7 +8,7 @@ use howdah_tests::rig::{Fpm, PhpCgi, free_address, howdah_check};
 use howdah_tests::scratch::Scratch;
 use rustix::process::Signal;
 
-/// A fixture before a php-fpm of its own on a unix socket, with these lines in its pool.
+/// Starts a fixture in front of its own php-fpm on a unix socket, with these lines in the pool of php-fpm.
 fn before_fpm(builder: Builder, lines: &str) -> (Fixture, Fpm) {
     let socket = builder.scratch().join("fpm.sock").display().to_string();
     let fpm = Fpm::start_at(builder.as_site(), builder.scratch(), &socket, lines);

@@ -1,6 +1,5 @@
-//! What goes wrong inside one PHP child stays there: killed, crashed, out of memory, out of time,
-//! exited. The client of that request gets the right error, nobody else notices, and the pool
-//! recovers.
+//! Failures inside one PHP child stay there: it is killed, crashes, runs out of memory or time, or exits. The client of
+//! that request gets the right error, no other client notices, and the pool recovers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -33,7 +32,7 @@ fn a_child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
     outcome.only(&["200"]);
     fixture.wait_for_log(&["ChildDied", "signal 9"]);
     fixture.wait("the pool to be whole again", |f| f.children().len() == 3);
-    // One line a death, with the request it cost.
+    // The log has one line for each death, with the request that was lost.
     let log = fixture.howdah.log();
     let deaths: Vec<&str> = log.lines().filter(|l| l.contains("ChildDied")).collect();
     assert!(
@@ -69,7 +68,7 @@ fn an_answer_begun_by_a_killed_child_is_seen_to_be_cut_off() {
 fn a_script_that_crashes_php_gets_502_and_the_next_request_is_served() {
     let fixture = Fixture::named("segfault")
         .children(1)
-        // The limit on C recursion that came with PHP 8.3; without it the stack overflows for real.
+        // PHP 8.3 introduced a limit on C recursion; without it the stack really overflows.
         .ini("zend.max_allowed_stack_size", "-1")
         .script(
             "crash.php",
@@ -168,7 +167,7 @@ fn a_client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() 
     let begun = Instant::now();
     let mut refused = 0;
     for number in 0..300 {
-        // The client does not always wait for the response.
+        // Every other client does not wait for the response.
         if number % 2 == 0 {
             let mut stream = TcpStream::connect(fixture.address()).unwrap();
             let _ = stream
@@ -186,13 +185,13 @@ fn a_client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() 
         );
         assert_eq!(response.header("Retry-After"), Some("1"));
     }
-    // Those that have come before the first have bailed out are run, and some wait behind others.
+    // Requests that arrived before the first ones bailed out are run, and some of them wait behind others.
     let most = 20 + 64 + 10 * (begun.elapsed().as_secs() + 1);
     let many = bailouts(&fixture);
     assert!((20..=most).contains(&many), "{many} of at most {most}");
     assert!(refused > 0);
     fixture.wait_for_log(&["ClientLimited", "bailed out of more than ten scripts"]);
-    // Others are served, and so is the client a second later.
+    // Other clients are served, and this client is served again a second later.
     let mut other = from_elsewhere(fixture.address()).unwrap();
     let get = b"GET /hello.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     other.write_all(get).unwrap();

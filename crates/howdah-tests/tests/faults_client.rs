@@ -1,5 +1,5 @@
-//! Clients that are slow, gone or many. None of them may occupy a PHP child, and each is cut off in
-//! time.
+//! Clients that are slow, have disconnected, or are many. None of them may occupy a PHP child, and each is disconnected
+//! in time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -28,7 +28,7 @@ fn a_header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
     let mut buffer = [0; 4096];
     loop {
         assert!(begun.elapsed() < Duration::from_secs(15), "never cut off");
-        // Reading with a limit is the pause between two bytes.
+        // The time limit of the read is the pause between two bytes.
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(n) => answer.extend_from_slice(&buffer[..n]),
@@ -44,7 +44,7 @@ fn a_header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
         answer.is_empty() || answer.starts_with("HTTP/1.1 408 "),
         "{answer}"
     );
-    // A byte in transit may cost the client the answer, but not the operator the reason.
+    // A byte that is still in transit may cost the client the response, but the operator still finds the reason.
     fixture.wait("the access log to have it", |f| {
         f.access_log().iter().any(|line| line.contains(" 408 "))
     });
@@ -66,7 +66,7 @@ fn a_reader_that_does_not_read_holds_no_child() {
         .unwrap();
     let head = slow.read_head().unwrap();
     assert_eq!(head.status, 200);
-    // The only child is free for others while 24 MB wait for the slow one.
+    // The only child is free for other clients while 24 MB wait for the slow client.
     for _ in 0..20 {
         fixture.still_serves();
     }
@@ -125,7 +125,7 @@ fn a_buffered_upload_that_never_ends_does_not_reach_a_child() {
     assert!(!fixture.path("ran").exists());
 }
 
-/// Takes the first MiB of `path`'s body and leaves.
+/// Reads the first MiB of the body of `path` and disconnects.
 fn take_a_mebibyte(fixture: &Fixture, path: &str) {
     let mut client = Connection::open(fixture.address()).unwrap();
     client
@@ -146,7 +146,7 @@ fn take_a_mebibyte(fixture: &Fixture, path: &str) {
     client.stream().shutdown(Shutdown::Both).unwrap();
 }
 
-/// What the front's descriptors are, in order, once it has closed its answer to the last question for its status.
+/// Returns the front's descriptors in order, once the front has closed the connection of the last status request.
 fn descriptors(fixture: &Fixture) -> Vec<PathBuf> {
     let now = |fixture: &Fixture| {
         let links = std::fs::read_dir(format!("/proc/{}/fd", fixture.front())).unwrap();
@@ -163,9 +163,9 @@ fn descriptors(fixture: &Fixture) -> Vec<PathBuf> {
     seen
 }
 
-/// Leaves a download of `path` in the middle, and checks that the server keeps nothing of it: no
-/// descriptor of the connection or of what was read for it, no connection, no request in progress,
-/// no busy child; and that log and metrics say why.
+/// Abandons a download of `path` in the middle, and checks that the server keeps nothing of it: no descriptor of the
+/// connection or of files read for it, no connection, no request in progress, and no busy child; and that the log and
+/// the metrics give the reason.
 fn leave_a_download(fixture: &Fixture, path: &str) {
     let until_free = || {
         fixture.wait("connection, request and child to be free", |fixture| {
@@ -175,7 +175,7 @@ fn leave_a_download(fixture: &Fixture, path: &str) {
                 && status["pools"][0]["active_processes"] == 0
         });
     };
-    // The first one for what a front thread opens once for all requests.
+    // The first download covers the descriptors that a front thread opens once for all requests.
     let seen = [1, 2, 3].map(|_| {
         take_a_mebibyte(fixture, path);
         until_free();
@@ -209,7 +209,7 @@ fn requests_that_ask_for_an_effect_are_run_although_their_clients_do_not_wait() 
     }
 }
 
-/// A server whose only child is busy until the file `go` is there. `job.php` adds a line with the value of a
+/// Starts a server whose only child is busy until the file `go` exists. `job.php` appends a line with the value of a
 /// variable to the file `ran`.
 fn with_a_busy_child(builder: Builder, variable: &str) -> (Fixture, JoinHandle<u16>) {
     let busy = builder.scratch().join("busy");
@@ -231,7 +231,7 @@ fn with_a_busy_child(builder: Builder, variable: &str) -> (Fixture, JoinHandle<u
     (fixture, request)
 }
 
-/// Lets the busy child go on, and waits until these lines are all that the jobs have written, in any order.
+/// Lets the busy child continue, and waits until exactly these lines have been written by the jobs, in any order.
 fn let_jobs_run(fixture: &Fixture, busy: JoinHandle<u16>, expected: &[&str]) {
     std::fs::write(fixture.path("go"), "").unwrap();
     assert_eq!(busy.join().unwrap(), 200);
@@ -266,7 +266,7 @@ fn run_although_their_clients_do_not_wait(mode: &str) {
         leave("GET", "", "");
     }
     leave("DELETE", "", "");
-    // A request that never arrives whole is not run.
+    // A request that never arrives completely is not run.
     leave("POST", "Content-Length: 9\r\n", "a=1");
     fixture.wait("all clients to have left", |fixture| {
         fixture.status()["connections"]["open"].as_u64() <= Some(12)
@@ -282,7 +282,7 @@ fn streams_that_ask_for_an_effect_are_run_although_their_connection_ends() {
     let address = fixture.address();
     let job = |stream| http2::headers(stream, "POST", "/job.php", true);
     for _ in 0..4 {
-        // Several requests and the end of the connection, often in what the server reads at once.
+        // Sends several requests and closes the connection; the server often reads all of this at once.
         let mut frames = Frames::open(address, &[]);
         assert!(frames.send([job(1), job(3), job(5)].concat()));
     }
@@ -328,7 +328,7 @@ fn a_client_gone_in_the_middle_of_a_file_leaves_no_descriptor_and_no_connection(
         .children(1)
         .config("threads = 1\n[log]\naccess_format = \"json\"")
         .file("large.bin", "");
-    // Larger than all buffers of a connection; holes take no room on the disk.
+    // The file is larger than all buffers of a connection; being sparse, it takes no space on the disk.
     let large = builder.scratch().join("site/large.bin");
     let file = std::fs::OpenOptions::new().write(true).open(large);
     file.unwrap().set_len(1 << 30).unwrap();

@@ -1,5 +1,5 @@
-//! Scripts that do not come back: killed by the wall clock wherever PHP is stuck, and a queue
-//! that says 503 in time when nobody can serve.
+//! Scripts that do not return: the wall-clock limit kills them wherever PHP is stuck, and the queue responds with 503
+//! in time when no child can serve a request.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use howdah_tests::fixture::Fixture;
 use rustix::fs::{FlockOperation, flock};
 
-/// One child, killed after a second.
+/// Starts a server with one child, which is killed after a second.
 fn one_child(name: &str, stuck: &str) -> Fixture {
     Fixture::named(name)
         .children(1)
@@ -89,7 +89,7 @@ fn when_all_children_hang_the_queue_says_503_in_time_and_recovers() {
     }
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(8), "refused after {took:?}");
-    // A request that still waits when a child comes free is served.
+    // A request that is still waiting when a child becomes free is served.
     let patient = fixture.get_meanwhile("/hello.php");
     standing.into_iter().for_each(|script| script.open());
     assert_eq!(patient.answer().status(), 200);
@@ -115,7 +115,7 @@ fn a_slow_request_is_logged_with_its_php_stack_while_it_runs() {
     let gate = fixture.gate("slow");
     let asked = fixture.get_meanwhile("/slow.php");
     let standing = gate.wait();
-    // Logged while the script still waits.
+    // The request is logged while the script is still waiting.
     fixture.wait_for_log(&["SlowRequest", "/slow.php"]);
     fixture.wait_for_log(&["deep_inside"]);
     assert!(!asked.is_there());

@@ -1,5 +1,5 @@
-//! The server's own processes die or are stopped: zygote, front, master. Everything else goes on,
-//! and nothing is left behind.
+//! The server's own processes die or are stopped: the zygote, the front, the master. Everything else continues, and no
+//! process or file is left behind.
 
 use std::time::Duration;
 
@@ -102,13 +102,13 @@ fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
     fixture.wait("all children to leave", |f| f.children().is_empty());
     let zygote = fixture.zygotes()[0];
     signal(zygote, Signal::STOP);
-    // Waits for the fork, then for the new zygote's.
+    // The request waits for the fork, and then for the fork by the new zygote.
     fixture.still_serves();
     fixture.wait_for_log(&["ZygoteStuck", "fork command"]);
     assert!(!fixture.zygotes().contains(&zygote));
 }
 
-/// Only the zygote reports how a child ended; without its report the client waited for ever.
+/// Only the zygote reports how a child exited; without its report the client would wait forever.
 #[test]
 fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
     let fixture = Fixture::named("stuck-reap").children(1).start();
@@ -186,7 +186,7 @@ fn sigquit_lets_a_running_request_finish() {
 #[test]
 fn howdah_stop_lets_a_running_request_finish() {
     check_stops_gracefully("stop", |fixture| {
-        // It returns when the server has stopped: not waited for here.
+        // The command returns when the server has stopped; the test does not wait for it here.
         let mut stop = std::process::Command::new(howdah_tests::rig::howdah_program())
             .args(["stop", "--control"])
             .arg(fixture.path("control.sock"))

@@ -1,5 +1,5 @@
-//! More clients than the pool and its queue can take: every answer is a 200 or a 503, no connection
-//! is reset, and the access log agrees with the clients.
+//! More clients than the pool and its queue can take: every response is a 200 or a 503, no connection is reset, and the
+//! access log agrees with the clients.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::load::{Load, Outcome};

@@ -1,14 +1,14 @@
-//! What does not fit memory goes to files: a reader slower than that, and a disk that is full.
+//! Data that does not fit in memory goes to files: a response to a very slow reader, and a disk that is full.
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Connection, Headers, framing_of};
 
-/// Bytes of the slow reader's response: more than the sockets' buffers can take (at most 4 MiB to
-/// send and 6 MiB to receive by the kernel's defaults), so that the script cannot have ended.
+/// The size of the slow reader's response in bytes. It is more than the sockets' buffers can take (at most 4 MiB to
+/// send and 6 MiB to receive with the kernel's defaults), so the script cannot have finished.
 const SIZE: usize = 64 << 20;
 const LINE: usize = 32;
 
-/// Serves `lines.php`: numbered lines, so that a byte lost or sent twice is seen.
+/// Serves `lines.php`, which prints numbered lines, so a byte that is lost or sent twice is noticed.
 fn lines(builder: Builder, spill: &str) -> Builder {
     builder
         .children(1)
@@ -31,7 +31,7 @@ fn lines(builder: Builder, spill: &str) -> Builder {
         )
 }
 
-/// A client that has read the head and no more.
+/// A client that has read the headers and nothing more.
 fn begin(fixture: &Fixture) -> (Connection, howdah_tests::http::Framing) {
     let mut client = Connection::open(fixture.address()).unwrap();
     client
@@ -61,7 +61,7 @@ fn read_all((mut client, mut framing): (Connection, howdah_tests::http::Framing)
     assert_eq!((got as usize * LINE, rest.len()), (SIZE, 0));
 }
 
-/// The script waits for its slow reader: the pool's only child is not free.
+/// Checks that the script waits for its slow reader: the pool's only child is not free.
 fn check_the_script_waits(fixture: &Fixture) {
     fixture.wait("another request to stand behind the slow reader's", |f| {
         f.status()["pools"][0]["queue"] == 1
@@ -85,11 +85,11 @@ fn a_reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byt
     fixture.still_serves();
 }
 
-/// By default no more than half of what is free is used; here the disk is to be full.
+/// By default at most half of the free space is used; in these tests the disk is meant to become full.
 const BEYOND_THE_DISK: &str = "spill_total = \"1G\"";
 
-/// Words to run the server through: a mount namespace of its own with 2 MiB of disk for what is
-/// spilled. Needs root, or user namespaces (unshare(1)).
+/// Returns the command with which to start the server: a mount namespace of its own with a disk of 2 MiB for spilled
+/// data. It needs root, or user namespaces (unshare(1)).
 fn small_disk() -> Vec<&'static str> {
     let mut words = vec!["unshare", "--mount"];
     if !rustix::process::geteuid().is_root() {
@@ -144,7 +144,7 @@ fn a_full_disk_fails_the_upload_by_name_and_nothing_else() {
             "PUT /length.php HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\
              Connection: close\r\n\r\n"
         );
-        // The server may refuse before it has taken everything.
+        // The server may refuse the request before it has read everything.
         let _ = client
             .send(head)
             .and_then(|()| client.send(vec![b'x'; length]));
@@ -163,7 +163,7 @@ fn a_full_disk_fails_the_upload_by_name_and_nothing_else() {
             "{}",
             refused.status()
         );
-        // The space is given back.
+        // The space is released.
         assert_eq!(upload(1 << 20).text(), (1 << 20).to_string());
     }
     fixture.wait_for_log(&["SpillFailed"]);

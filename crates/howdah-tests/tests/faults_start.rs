@@ -1,5 +1,4 @@
-//! A server that cannot start says why in one line and exits with an error; it never hangs or runs
-//! partly.
+//! A server that cannot start reports the reason in one line and exits with an error; it never hangs or runs partially.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -100,7 +99,7 @@ fn a_php_of_another_version_is_refused() {
     assert!(said.contains("version"), "{said}");
 }
 
-/// `howdah check` of a pool with these settings: its exit code, and what it says.
+/// Runs `howdah check` on a pool with these settings, and returns its exit code and its output.
 fn check(name: &str, settings: &str) -> (Option<i32>, String) {
     let scratch = Scratch::new(name);
     scratch.write("site/index.php", "");
@@ -120,7 +119,7 @@ fn settings_that_keep_php_from_starting_are_found_before_the_start() {
         said.contains("pool.www: OpcacheMemory") && said.contains("at least 24"),
         "{said}"
     );
-    // PHP's own errors are passed on as mistakes, its warnings as advice.
+    // PHP's own errors are reported as mistakes, and its warnings as advice.
     let (code, said) = check(
         "no-room",
         "\"opcache.max_accelerated_files\" = \"1000000\", \"opcache.memory_consumption\" = \"16\"",

@@ -1,6 +1,6 @@
-//! One render for the fleet: of a page that has gone old, one member's render serves all. No reader sees a page
-//! older than an answered write, no private page leaves its member, and whatever happens to the member that
-//! renders, to Valkey or to what Valkey keeps, every reader is answered.
+//! One render for the fleet: when a page has expired, the render of one member serves all members. No reader sees a
+//! page that is older than an acknowledged write, no private page leaves its member, and every reader gets a response
+//! whatever happens to the member that renders, to Valkey, or to the data in Valkey.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use howdah_tests::valkey::Valkey;
 use howdah_tests::wordpress_home::{HOST, WordpressHome};
 use rustix::process::Signal;
 
-/// A page out of a database that all members share. It counts its own runs, and one of them stands at a gate if
-/// there is a file `hold`; it is somebody's own if there is a file `private`.
+/// A page from a database that all members share. It counts its own runs. If the file `hold` exists, one run waits at a
+/// gate; if the file `private` exists, the page is personal.
 const PAGE: &str = r#"<?php
 $db = new PDO('sqlite:DATA/site.sqlite', null, null, [PDO::ATTR_TIMEOUT => 20]);
 if (isset($_GET['write'])) {
@@ -40,11 +40,11 @@ if (file_exists('DATA/private')) {
 echo "edition=$edition;", str_repeat('howdah ', 2000);
 "#;
 
-/// How long a lease lasts, and so how long another member's render is waited for.
+/// How long a lease lasts, and therefore how long other members wait for a member's render.
 const LEASE: &str = "2s";
 const LONG: Duration = Duration::from_secs(20);
 
-/// Readers name the fleet, not the member that they are sent to.
+/// Sends a request whose host is the fleet, not the member to which it is sent.
 fn ask(address: SocketAddr, path: &str) -> Result<Response, Broken> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: fleet.test\r\nConnection: close\r\n\r\n");
     exchange(address, request.as_bytes())
@@ -54,7 +54,7 @@ fn get(address: SocketAddr, path: &str) -> Response {
     ask(address, path).unwrap_or_else(|why| panic!("{path}: {why}"))
 }
 
-/// An answer that another thread waits for.
+/// A response for which another thread waits.
 struct Meanwhile(JoinHandle<Result<Response, Broken>>);
 
 impl Meanwhile {
@@ -76,7 +76,7 @@ struct Fleet {
     edition: u64,
 }
 
-/// The configuration of a member.
+/// Returns the configuration of a member.
 fn config(valkey: &Valkey, number: usize, key: &str, release: &str) -> String {
     format!(
         "[fleet]\nvalkey = \"{}\"\nmember = \"m{number}\"\nlease = \"{LEASE}\"\nrelease = \"{release}\"\nkey_file = \"{key}\"",
@@ -89,7 +89,7 @@ impl Fleet {
         Fleet::of_releases(name, &vec!["one"; members])
     }
 
-    /// Members that serve one directory, each with its release.
+    /// Starts members that serve one directory, each with its own release.
     fn of_releases(name: &str, releases: &[&str]) -> Fleet {
         let valkey = Valkey::start();
         let builders = (0..releases.len()).map(|n| Fixture::named(&format!("{name}-{n}")));
@@ -130,7 +130,8 @@ impl Fleet {
         fleet
     }
 
-    /// Reads a member's page, which must not be older than the last answered write; whether it was stored.
+    /// Reads a page from a member. The page must not be older than the last acknowledged write. Returns whether it was
+    /// stored.
     fn read(&self, member: usize) -> bool {
         let page = get(self.members[member].address(), "/page.php");
         let own = format!("edition={};", self.edition);
@@ -142,7 +143,7 @@ impl Fleet {
         page.header("X-Cache") == Some("HIT")
     }
 
-    /// Reads the page on all members at once.
+    /// Reads the page from all members at the same time.
     fn read_all(&self) {
         std::thread::scope(|scope| {
             for member in 0..self.members.len() {
@@ -166,12 +167,12 @@ impl Fleet {
         }
     }
 
-    /// How often the application has made the page.
+    /// How often the application has rendered the page.
     fn runs(&self) -> u64 {
         std::fs::metadata(self.data.join("runs")).map_or(0, |meta| meta.len())
     }
 
-    /// How often this came of a render, on all members.
+    /// How often renders had this outcome, on all members.
     fn outcomes(&self, name: &str) -> u64 {
         let of = |member: &Fixture| {
             let status = member.status();
@@ -185,7 +186,7 @@ impl Fleet {
         self.members.iter().map(of).sum()
     }
 
-    /// Writes and reads on all, so many times; how often the page was made.
+    /// Writes, and reads on all members, this many times. Returns how often the page was rendered.
     fn rounds(&mut self, rounds: usize) -> u64 {
         let before = self.runs();
         for round in 0..rounds {
@@ -195,13 +196,13 @@ impl Fleet {
         self.runs() - before
     }
 
-    /// How often a member has said that it does not trust another, or does not reach Valkey.
+    /// How often members have logged that they do not trust another member, or cannot reach Valkey.
     fn warnings(&self) -> usize {
         let said = |member: &Fixture| member.log().matches("warning Fleet").count();
         self.members.iter().map(said).sum()
     }
 
-    /// Pages of Valkey.
+    /// The pages that are stored in Valkey.
     fn kept(&self) -> Vec<String> {
         let keys = self.valkey.command(&["--scan", "--pattern", "*:render:*"]);
         keys.lines().map(str::to_owned).collect()
@@ -225,11 +226,12 @@ fn one_render_serves(members: usize) {
     for round in 0..5 * ROUNDS {
         fleet.all_hit();
         let before = (fleet.runs(), fleet.outcomes("Taken"), fleet.warnings());
-        // One entry of the log; a script's write may be two, of which the second comes behind its answer.
+        // The purge is one entry of the log. A script's write may be two entries, of which the second follows after the
+        // response.
         let purge = fleet.members[round % members].control(&["cache", "purge", "--all"]);
         assert!(purge.status.success(), "{purge:?}");
         fleet.read_all();
-        // On a busy machine a member may be taken for dead, and then each renders for itself.
+        // On a busy machine a member may be considered dead; then each member renders for itself.
         if fleet.warnings() != before.2 {
             continue;
         }
@@ -245,7 +247,7 @@ fn one_render_serves(members: usize) {
         "rounds in which no member is taken for dead"
     );
     println!("{members} members, {ROUNDS} purges: {runs} renders, {taken} taken");
-    // The warning may come behind its effect.
+    // The warning may appear after its effect.
     assert!(
         (ROUNDS as u64..=ROUNDS as u64 + 2).contains(&runs),
         "{runs} renders"
@@ -323,7 +325,7 @@ fn no_reader_of_any_member_sees_a_page_older_than_an_answered_write() {
     assert!(taken > 0 && hits > 0);
 }
 
-/// `HOWDAH_TESTS_CACHE_SECONDS` goes on for so long.
+/// The duration that `HOWDAH_TESTS_CACHE_SECONDS` sets.
 fn howdah_tests_seconds() -> Duration {
     let seconds = std::env::var("HOWDAH_TESTS_CACHE_SECONDS").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(0))
@@ -332,7 +334,7 @@ fn howdah_tests_seconds() -> Duration {
 #[test]
 fn a_private_page_never_leaves_its_member() {
     let mut fleet = Fleet::start("one-render-private", 2);
-    // Its visitors so far have shown that it can be stored.
+    // Its visits so far have shown that the page can be stored.
     fleet.write(0);
     let shared = |fleet: &Fleet| fleet.outcomes("Taken") + fleet.outcomes("Given");
     let before = shared(&fleet);
@@ -356,7 +358,7 @@ fn a_private_page_never_leaves_its_member() {
     assert_eq!(shared(&fleet), before);
 }
 
-/// One member stands in the middle of its render, and this happens to it: another takes the lead.
+/// One member is in the middle of its render when it receives these signals; another member takes over.
 fn the_renderer_is_lost(name: &str, signals: Signal) {
     let mut fleet = Fleet::start(name, 2);
     fleet.write(1);
@@ -371,14 +373,14 @@ fn the_renderer_is_lost(name: &str, signals: Signal) {
     assert!(took < Duration::from_secs(10), "{took:?}");
     standing.open();
     if signals == Signal::KILL {
-        // Nobody answers it.
+        // The request gets no response.
         drop(lost);
         return;
     }
     signal(fleet.members[0].front(), Signal::CONT);
     assert!(lost.text().contains("edition=2;"));
     fleet.all_hit();
-    // What it put there late is nobody's.
+    // The page that the member stored late in Valkey is used by no member.
     fleet.write(1);
     fleet.read_all();
 }
@@ -444,11 +446,11 @@ fn a_forged_page_and_one_put_back_are_not_served() {
         assert!(ran.expect("sh").success(), "{text}");
     };
     shell(&get);
-    // A signed page of before the next write is behind the log.
+    // A signed page from before the next write is behind the log.
     fleet.write(0);
     shell(&put);
     fleet.read_all();
-    // Changed, with its place in the log as it has to be.
+    // The page is changed, but has the position in the log that it must have.
     wait_until("the page in Valkey", LONG, || !fleet.kept().is_empty());
     shell(&get);
     let mut bytes = std::fs::read(&old).expect("the page");
@@ -490,7 +492,7 @@ fn a_reload_takes_nothing_whose_render_began_before() {
     assert!(fleet.runs() > runs, "rendered anew");
 }
 
-/// Counts the pages that WordPress makes.
+/// Counts the pages that WordPress renders.
 const COUNT: &str = "<?php
 add_action('template_redirect', fn() => file_put_contents('RUNS', '.', FILE_APPEND | LOCK_EX));
 ";
@@ -501,7 +503,8 @@ update_option('blogname', 'Edition ' . (int) $_GET['edition'] . '.');
 echo 'done';
 ";
 
-/// How often WordPress makes pages that all members' readers ask for after each write, and how many readers asked.
+/// Returns how often WordPress renders pages that readers of all members request after each write, and how many readers
+/// requested them.
 fn wordpress_runs(home: &WordpressHome, members: usize, release: bool) -> (u64, u64) {
     const WRITES: u64 = 10;
     const PAGES: [&str; 3] = ["/", "/?p=1", "/?page_id=2"];

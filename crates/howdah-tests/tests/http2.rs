@@ -1,4 +1,4 @@
-//! HTTP/2 on the real program: PHP answers as over HTTP/1.1, and no stream fails at a reload or stop.
+//! HTTP/2 on the real program: PHP responds as over HTTP/1.1, and no stream fails during a reload or stop.
 
 #[path = "oracle/requests.rs"]
 mod requests;
@@ -19,7 +19,7 @@ use howdah_tests::same_answers::same_as_over_http1;
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
 use rustix::process::Signal;
 
-/// Probes of what HTTP/2 cannot say.
+/// Probes that HTTP/2 cannot express.
 const OF_HTTP1_ALONE: [&str; 2] = [
     "server.absolute-form",
     // `<` and `"` unencoded: the stream is reset (docs/differences.md).
@@ -35,8 +35,8 @@ fn testimony(site: &Site, probes: &[Probe], http2: bool) -> BTreeMap<String, Fac
     let mut answers = BTreeMap::new();
     for probe in probes {
         let mut facts = witness.ask(probe);
-        // HTTP/2 has no reason phrase, and its connections stay open. Whether a flush is seen before the
-        // end, and a body before its announcement is answered, is a matter of time.
+        // HTTP/2 has no reason phrase, and its connections stay open. Timing decides whether a flush is seen before the
+        // end, and whether a body is sent before its announcement gets a response.
         for fact in ["keeps_alive", "header.vary", "interim.100"] {
             facts.remove(fact);
         }
@@ -75,7 +75,7 @@ fn php_answers_over_http2_what_it_answers_over_http1() {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
-/// Visits by HTTP/2 until told to stop; how many.
+/// Sends requests over HTTP/2 until it is stopped, and counts them.
 struct Visitors {
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<u64>>,
@@ -101,7 +101,7 @@ impl Visitors {
                         assert_eq!(answer.status(), 200, "{at}");
                         visits += 1;
                     }
-                    // A GOAWAY: what has not been sent goes to the next connection.
+                    // After a GOAWAY, requests that have not been sent go to the next connection.
                     if sent < 4 {
                         client = Client::open(address).unwrap();
                     }

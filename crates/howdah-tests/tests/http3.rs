@@ -1,5 +1,5 @@
-//! HTTP/3 through the whole program: UDP sockets of the master, the front's endpoints, PHP; reloads, a stop
-//! and the front's death. Most of HTTP/3 is tested within howdah-server.
+//! HTTP/3 through the whole program: the master's UDP sockets, the front's endpoints, and PHP; reloads, a stop, and the
+//! death of the front. Most of HTTP/3 is tested in howdah-server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +77,7 @@ fn a_site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death
     fixture.wait("another front serves", |f| {
         f.try_front().is_some_and(|new| new != front) && f.control(&["status"]).status.success()
     });
-    // The new front does not know the connection, and says so.
+    // The new front does not know the connection, and tells the client so.
     assert!(client.ask(&Request::get("/server.php")).is_err());
     let why = client.within(client.connection().closed()).unwrap();
     assert_eq!(why, quinn::ConnectionError::Reset);

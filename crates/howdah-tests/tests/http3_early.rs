@@ -1,5 +1,5 @@
-//! Requests in the first packets of a resumed HTTP/3 connection (0-RTT): a relay between client and server
-//! holds back what would end the handshake, and sends again what it has recorded.
+//! Requests in the first packets of a resumed HTTP/3 connection (0-RTT). A relay between client and server holds back
+//! the packets that would complete the handshake, and sends recorded packets again.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -9,23 +9,23 @@ use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http2::Request;
 use howdah_tests::http3::Client;
 
-/// Counts its runs, and tells whether it knows that someone may have repeated the request.
+/// Counts its runs, and prints whether it was told that someone may have repeated the request.
 const COUNT: &str =
     "<?php file_put_contents('SCRATCH/runs', $_SERVER['REQUEST_METHOD'] . \"\\n\", FILE_APPEND);
     echo $_SERVER['HTTP_EARLY_DATA'] ?? 'finished';";
 
-/// What a relay does with packets of one side.
+/// What a relay does with packets from one side.
 #[derive(Default)]
 struct Gate {
     shut: bool,
     kept: Vec<Vec<u8>>,
 }
 
-/// Passes on datagrams of one client, except while told not to.
+/// Forwards the datagrams of one client, except while a gate is shut.
 struct Relay {
     outside: UdpSocket,
     server: UdpSocket,
-    /// From the client, and to it.
+    /// The gates for datagrams from the client, and to it.
     from: Mutex<Gate>,
     to: Mutex<Gate>,
     client: Mutex<Option<SocketAddr>>,
@@ -88,8 +88,8 @@ impl Relay {
         }
     }
 
-    /// Sends what has come from the client once more, from another address, until the server answers: at
-    /// first it takes the packets for those of the connection that was there.
+    /// Sends the client's recorded packets again, from another address, until the server responds: at first the server
+    /// considers them packets of the existing connection.
     fn replay(&self) {
         let attacker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         attacker.connect(self.server.peer_addr().unwrap()).unwrap();
@@ -131,7 +131,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
         .unwrap();
     let get = client.send(&Request::get("/count.php")).unwrap();
     fixture.wait("the safe one has run", |f| !runs(f).is_empty());
-    // From here on the client cannot say that it has the session's keys.
+    // From here on, the client cannot prove that it has the session's keys.
     Relay::shut(&relay.from);
     relay.open(&relay.to);
     assert_eq!(client.read(get).unwrap().text(), "1");
@@ -149,7 +149,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
     drop(client);
     relay.recorded.lock().unwrap().truncate(recorded);
     relay.replay();
-    // Whatever of the repeated packets would have been handled has been by now.
+    // Every repeated packet that would have been handled has been handled by now.
     for _ in 0..5 {
         assert_eq!(
             first.ask(&Request::get("/hello.php")).unwrap().text(),
@@ -173,7 +173,7 @@ fn sessions_outlive_a_reload_and_are_used_once() {
     let (mut second, early) = first.open_again(address).unwrap();
     second.ask(&Request::get("/count.php")).unwrap();
     assert!(early.is_accepted().unwrap());
-    // Its own session comes at the handshake's end, and is the next one's.
+    // The second connection receives its own session at the end of the handshake, for use by the next connection.
     second.ask(&Request::get("/hello.php")).unwrap();
     let (mut third, early) = second.open_again(address).unwrap();
     third.ask(&Request::get("/count.php")).unwrap();

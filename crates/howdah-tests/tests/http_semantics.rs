@@ -1,4 +1,4 @@
-//! HTTP/1.1 end to end: pipelining, HEAD, ranges, methods, and what is never sent.
+//! HTTP/1.1 end to end: pipelining, HEAD, ranges, methods, and files that are never sent.
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::Connection;
@@ -20,7 +20,7 @@ fn pipelined_requests_are_answered_in_order() {
     for n in 0..30 {
         let path = match n % 3 {
             0 => "/letters.txt".to_owned(),
-            // The earlier a script, the slower it is.
+            // The earlier scripts are slower.
             _ => format!("/n.php?n={n}&us={}", (30 - n) * 300),
         };
         requests += &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -117,7 +117,7 @@ fn ranges_are_sent_as_asked() {
         parts[2].contains("Content-Range: bytes 24-25/26\r\n")
             && parts[2].ends_with("\r\n\r\nyz\r\n")
     );
-    // A range attack does not get more than the file.
+    // A range attack receives no more bytes than the file has.
     let many = (0..26).map(|_| "0-25").collect::<Vec<_>>().join(",");
     let attacked = ask(&many);
     assert!(
@@ -317,7 +317,7 @@ fn a_304_has_the_length_that_a_script_announces_or_none() {
             client
                 .send(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
                 .unwrap();
-            // A response to HEAD has no body, and neither has a 304.
+            // A response to HEAD has no body, and a 304 has none either.
             let response = client.read_response("HEAD").unwrap();
             assert_eq!(response.status(), 304, "{path}");
             assert_eq!(response.header("Content-Length"), length, "{method} {path}");
@@ -376,7 +376,7 @@ fn an_htaccess_file_limits_request_bodies() {
     }
 }
 
-/// As under mod_php: what makes a missing thumbnail answers it with 200.
+/// As under mod_php: a script that generates a missing thumbnail responds with 200.
 #[test]
 fn the_script_of_an_error_document_has_the_errors_status_and_may_set_another() {
     let fixture = Fixture::named("document-status")

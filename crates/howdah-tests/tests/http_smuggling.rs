@@ -1,5 +1,5 @@
-//! Requests whose end two parsers could see differently, sent to the whole server: each is refused
-//! and its connection closed, and what was hidden in it never runs.
+//! Requests whose end two parsers could determine differently, sent to the whole server: each is refused and its
+//! connection closed, and the request hidden in it never runs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use howdah_tests::fixture::Fixture;
 
-/// The bytes behind the ambiguous request: must never be taken for a request of their own.
+/// The bytes after the ambiguous request, which must never be treated as a request of their own.
 const HIDDEN: &str = "GET /smuggled.php HTTP/1.1\r\nHost: x\r\n\r\n";
 
-/// What is sent before [`HIDDEN`]; RFC 9112 says why it must be refused.
+/// The messages sent before [`HIDDEN`]; RFC 9112 says why each must be refused.
 const CORPUS: &[(&str, &str)] = &[
-    // §6.3: both framings.
+    // §6.3: both kinds of framing.
     (
         "CL.TE",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -21,7 +21,7 @@ const CORPUS: &[(&str, &str)] = &[
         "TE.CL",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
     ),
-    // §6.3: lengths that differ, or are no number.
+    // §6.3: lengths that differ, or are not numbers.
     (
         "two lengths",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n",
@@ -50,7 +50,7 @@ const CORPUS: &[(&str, &str)] = &[
         "huge length",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
     ),
-    // §7: codings that are not exactly chunked at the end.
+    // §7: codings that do not have exactly one chunked at the end.
     (
         "obscured chunked",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
@@ -168,7 +168,7 @@ const CORPUS: &[(&str, &str)] = &[
     ("HTTP/0.9", "GET /echo.php\r\n\r\n"),
 ];
 
-/// Sends `bytes`, then reads until the server closes.
+/// Sends `bytes`, then reads until the server closes the connection.
 fn converse(fixture: &Fixture, name: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(fixture.address()).unwrap();
     stream
@@ -176,7 +176,7 @@ fn converse(fixture: &Fixture, name: &str, bytes: &[u8]) -> String {
         .unwrap();
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
-    // A reset behind the answer is no fault: what we sent more was not read.
+    // A reset after the response is not an error: the server did not read the further bytes.
     if let Err(error) = stream.read_to_end(&mut answer) {
         assert_eq!(
             error.kind(),
@@ -216,7 +216,7 @@ fn an_ambiguous_request_is_refused_and_what_it_hides_never_runs() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The hidden request itself is harmless and works when it is not hidden.
+    // The hidden request itself is harmless, and works when it is not hidden.
     assert_eq!(fixture.get("/smuggled.php").status(), 200);
     assert!(fixture.path("smuggled").exists());
 }

@@ -1,5 +1,5 @@
-//! Answers and bodies in pieces: what a script flushes arrives before it goes on, an early finish
-//! releases the client, interim answers come first.
+//! Responses and bodies in pieces: flushed output arrives before the script continues, an early finish releases the
+//! client, and interim responses come first.
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::{Connection, Headers, framing_of};
@@ -131,7 +131,7 @@ fn a_client_that_expects_100_continue_gets_it_before_it_sends_the_body() {
     client.send("hello").unwrap();
     let answer = client.read_response("POST").unwrap();
     assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
-    // Nobody is asked for a body that nobody will read.
+    // The server does not ask a client for a body that no one will read.
     let mut client = ask(
         &fixture,
         "POST /missing.php HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",

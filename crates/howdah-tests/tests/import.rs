@@ -1,6 +1,6 @@
-//! `howdah import`: each case is a configuration as people and panels write them. nginx or Apache, and
-//! php-fpm, serve with it, then Howdah serves on the same addresses with what was imported, and both get the same
-//! requests. Where they differ, import/differences.md says why.
+//! `howdah import`: each case is a configuration as people and control panels write it. nginx or Apache, and php-fpm,
+//! serve with it; then Howdah serves on the same addresses with the imported configuration, and both get the same
+//! requests. import/differences.md explains where they differ.
 
 #[path = "import/case.rs"]
 mod case;

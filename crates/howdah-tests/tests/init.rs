@@ -1,5 +1,5 @@
-//! `howdah init` on real applications: what it writes is checked by `howdah check` and served by `howdah serve`,
-//! beside the same application served without a configuration.
+//! `howdah init` on real applications: its output is checked by `howdah check` and served by `howdah serve`, beside the
+//! same application served without a configuration.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What `howdah init` prints, in the directory of the application.
+/// Returns the output of `howdah init` in the application's directory.
 fn init(directory: &Path) -> String {
     let output = howdah(directory, &["init"]);
     let (said, complaint) = (text(&output.stdout), text(&output.stderr));
@@ -80,13 +80,14 @@ impl Served {
     }
 }
 
-/// Serves the application by what `init` has written, and without it. Gives the answer of the first path.
+/// Serves the application with the configuration that `init` has written, and without it, and compares the responses.
+/// Returns the response for the first path.
 fn answers_as_without(
     directory: &Path,
     environment: &[(&str, String)],
     paths: &[&str],
 ) -> Response {
-    // As the file says where root writes it.
+    // The user that the file names when root writes it.
     let user = match is_root() {
         true => &["--user", "www-data"][..],
         false => &[],
@@ -178,7 +179,7 @@ fn a_project_around_its_web_directory_is_served_by_what_is_written_as_without_it
     let paths = ["/", "/note/new", "/login", "/src/Kernel.php", "/none.css"];
     let answer = answers_as_without(&symfony, &[], &paths);
     assert!(answer.text().contains("No notes"));
-    // With its configuration it may be moved.
+    // With its configuration, the application may be moved.
     fs::rename(&symfony, scratch.join("moved")).unwrap();
     let moved = Served::start(scratch.path(), &["--config", "moved/howdah.toml"], &[]);
     assert_eq!(moved.get("/").status(), 200);
@@ -238,7 +239,7 @@ fn a_directory_that_cannot_be_written_to_is_named() {
     let mut command = Command::new(howdah_program());
     command.arg("init").current_dir(&site);
     if is_root() {
-        // Root may write all the same.
+        // Root may write to the directory despite its permissions, so the command runs as another user.
         command.uid(65534).gid(65534);
     }
     let output = command.output().unwrap();

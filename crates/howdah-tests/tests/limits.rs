@@ -1,5 +1,6 @@
-//! Limits of clients on the real program: how much passes, whose it is, over every version of HTTP, beside
-//! the page cache, over reloads; who waits for PHP, and for whom; what is logged and counted of it.
+//! Limits on clients on the real program: how many requests are admitted and which client they count for, over every
+//! version of HTTP, with the page cache, and across reloads; which requests wait for PHP; and what is logged and
+//! counted.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ fn ask(fixture: &Fixture, request: &str, lines: &str) -> Response {
         .unwrap_or_else(|broken| panic!("{path}: {broken}\n{}", fixture.howdah.process.log()))
 }
 
-/// How many of `asked` requests pass; the others are refused as they should be.
+/// Returns how many of `asked` requests are admitted; the others must be refused correctly.
 #[track_caller]
 fn passed(fixture: &Fixture, asked: usize, request: &str, lines: &str) -> usize {
     let mut passed = 0;
@@ -62,13 +63,13 @@ fn as_much_passes_as_the_rule_says_and_no_more() {
     assert_eq!(passed(&fixture, 9, "/a.txt", ""), 4);
     let wait = refused(&ask(&fixture, "/a.txt", ""));
     assert!((28..=30).contains(&wait), "{wait}");
-    // Spelt otherwise it is the same path; another path or method is not limited.
+    // Another spelling is the same path; another path or method is not limited.
     assert_eq!(passed(&fixture, 3, "/x/../%61.txt", ""), 0);
     assert_eq!(passed(&fixture, 9, "/hello.php", ""), 9);
     assert_eq!(passed(&fixture, 9, "/page.php", ""), 9);
-    // Without `burst` as many as the number says.
+    // Without `burst`, as many requests are admitted at once as the number says.
     assert_eq!(passed(&fixture, 9, "POST /page.php", ""), 3);
-    // One at a time, five a second: what is refused says when to come again, and does not count.
+    // One request at a time, five a second: a refusal says when to retry, and does not count against the limit.
     let since = Instant::now();
     let mut answered = 0;
     while answered < 5 {
@@ -79,7 +80,7 @@ fn as_much_passes_as_the_rule_says_and_no_more() {
         }
     }
     let took = since.elapsed();
-    // Four intervals of 200 ms; the clock that counts is exact to the length of a turn.
+    // Four intervals of 200 ms; the precision of the clock is the length of one turn.
     assert!(took > Duration::from_millis(780), "{took:?}");
     assert!(took < Duration::from_secs(4), "{took:?}");
     fixture.still_serves();
@@ -135,7 +136,7 @@ fn each_client_has_a_limit_of_its_own_by_what_the_rule_says() {
         ("/address/", from("192.0.2.1"), true),
         ("/address/", from("192.0.2.1"), false),
         ("/address/", from("192.0.2.2"), true),
-        // The client's own claim counts for nothing; the proxy's own address is a client, too.
+        // An address that the client itself claims is ignored; the proxy's own address is also a client.
         ("/address/", from("203.0.113.9, 192.0.2.1"), false),
         ("/address/", from("2001:db8:1:2::1"), true),
         ("/address/", from("2001:db8:1:2:ffff::1"), false),
@@ -150,7 +151,7 @@ fn each_client_has_a_limit_of_its_own_by_what_the_rule_says() {
         ("/header/", key("one") + &from("192.0.2.1"), true),
         ("/header/", key("one") + &from("192.0.2.2"), false),
         ("/header/", key("two") + &from("192.0.2.1"), true),
-        // Nobody escapes by sending none.
+        // A client cannot escape the limit by omitting the header.
         ("/header/", from("192.0.2.1"), true),
         ("/header/", from("192.0.2.1") + &key(""), false),
         ("/cookie/", cookie("one"), true),
@@ -184,7 +185,7 @@ fn every_version_of_http_counts_alike() {
     }
     refused(&http3.ask(&Request::get("/a.txt")).unwrap());
     refused(&http2.ask(&Request::get("/a.txt")).unwrap());
-    // The connection of a client that is refused stays usable.
+    // The connection of a refused client stays usable.
     for _ in 0..2 {
         http1
             .send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -233,7 +234,7 @@ fn a_reload_keeps_what_is_counted_of_a_limit_that_stays() {
     assert_eq!(both(&fixture), [0, 0]);
     let file = fixture.howdah.directory().join("howdah.toml");
     let text = std::fs::read_to_string(&file).unwrap();
-    // Another line, and another limit.
+    // The file changes to another line and another limit.
     let text = text
         .replace(
             "[[site.rule]]\npath = \"/a",
@@ -275,7 +276,7 @@ fn a_refused_client_is_logged_once_and_counted_always() {
     let text = String::from_utf8_lossy(&text);
     let row = "limit: site1 line 6: rate 1/h, burst 0: 40 requests refused, 0 waiting";
     assert!(text.contains(row), "{text}");
-    // A thousand clients that are over the limit do not fill the log either.
+    // A thousand clients that exceed the limit do not fill the log either.
     for n in 0..500 {
         let client = from(&format!("10.0.{}.{}", n / 256, n % 256));
         assert_eq!(passed(&fixture, 2, "/a.txt", &client), 1);
@@ -299,7 +300,7 @@ fn behind_a_proxy_that_nobody_has_named_the_log_says_why_all_are_one() {
     ]);
 }
 
-/// A request of a client of this address that is not read yet.
+/// Sends a request from this client address without reading the response.
 fn begin(fixture: &Fixture, path: &str, address: &str) -> Connection {
     let mut connection = Connection::open(fixture.address()).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{}\r\n", from(address));
@@ -311,7 +312,7 @@ fn text(connection: &mut Connection) -> String {
     connection.read_response("GET").expect("an answer").text()
 }
 
-/// Waits until as many requests wait for a process of their client.
+/// Waits until this many requests wait because of their client's limit of processes.
 fn wait_for_line(fixture: &Fixture, waiting: u64) {
     fixture.wait("requests to wait", |f| {
         f.status()["limits"]["rows"][0]["waiting"] == waiting
@@ -342,13 +343,13 @@ fn a_client_has_so_many_requests_in_progress_and_others_have_theirs() {
     fixture.wait_for_log(&["ClientLimited", "over the limit of line 6: connections 2"]);
     one.open();
     assert_eq!(text(&mut held), "released");
-    // The connection is open, but nothing is in progress on it.
+    // The connection is open, but no request is in progress on it.
     fixture.wait("a place", |f| {
         ask(f, "/a.txt", &from(CRAWLER)).status() == 200
     });
     two.open();
     assert_eq!(http2.read(stream).unwrap().text(), "released");
-    // Whoever leaves gives the place back.
+    // A client that disconnects releases its slot.
     let left = begin(&fixture, "/hold.php?gate=three", CRAWLER);
     let three = three.wait();
     drop(left);
@@ -375,7 +376,7 @@ fn a_crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
         .map(|_| begin(&fixture, "/pid.php", CRAWLER))
         .collect();
     wait_for_line(&fixture, 64);
-    // No more wait; files and other clients do not wait at all.
+    // No further request may wait; files and other clients do not wait at all.
     assert_eq!(refused(&ask(&fixture, "/pid.php", &from(CRAWLER))), 1);
     fixture.wait_for_log(&["ClientLimited", "over the limit of line 6: processes 1"]);
     assert_eq!(ask(&fixture, "/a.txt", &from(CRAWLER)).text(), "a");
@@ -385,7 +386,7 @@ fn a_crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
     let status = fixture.status();
     assert_eq!(status["pools"][0]["queue"], 0, "nobody waits for the pool");
     assert_eq!(status["limits"]["rows"][0]["waiting"], 64);
-    // Whoever leaves the line leaves it to others.
+    // Requests whose clients disconnect make room in the line for others.
     drop(line.drain(..40));
     wait_for_line(&fixture, 24);
     standing.open();
@@ -417,7 +418,7 @@ fn a_client_that_leaves_has_its_process_until_that_is_done() {
     assert_eq!(ask(&fixture, "/hello.php", &from(VISITOR)).status(), 200);
     standing.open();
     assert!(text(&mut next).parse::<u32>().is_ok());
-    // A script that goes on after its answer has its process, too.
+    // A script that continues after its response still occupies its process.
     assert_eq!(
         ask(&fixture, "/finished.php", &from(CRAWLER)).text(),
         "over"
@@ -446,7 +447,7 @@ fn the_modes_that_start_programs_give_places_back_too() {
             let mut next = begin(&fixture, "/pid.php", CRAWLER);
             wait_for_line(&fixture, 1);
             assert_eq!(ask(&fixture, "/hello.php", &from(VISITOR)).status(), 200);
-            // Whoever leaves has the program until it has ended, which the server sees to.
+            // A client that disconnects occupies the program until it has exited, and the server terminates it.
             let left = name == "two";
             if left {
                 drop(first);
@@ -485,7 +486,7 @@ fn nobody_waits_for_a_page_that_a_crawler_waits_to_have_rendered() {
     )
     .script("page.php", "<?php echo 'page ', $_GET['n'];")
     .start();
-    // The second visit has a page rendered for the cache: both have been there once.
+    // The second visit makes the page be rendered for the cache: each page has been visited once before.
     for n in 0..4 {
         let page = format!("/page.php?n={n}");
         assert_eq!(ask(&fixture, &page, &from(CRAWLER)).status(), 200);

@@ -1,4 +1,5 @@
-//! `limit = "login"` with a real application: whoever guesses passwords is slow, and nobody else notices.
+//! `limit = "login"` with a real application: a client that guesses passwords is slowed down, and no other client
+//! notices.
 
 use howdah_tests::fixture::{TRUSTED_PROXIES, from};
 use howdah_tests::http::{self, Response};
@@ -22,7 +23,7 @@ fn guessing_wordpress_passwords_is_slow_and_its_owner_logs_in() {
     let home = WordpressHome::prepare();
     let mut site = home.site();
     let root = site.root.display().to_string();
-    // Root is refused behind a proxy unless it is meant.
+    // Howdah refuses to run as root behind a proxy unless the configuration says so explicitly.
     let user = match rustix::process::geteuid().is_root() {
         true => "user = \"root\"\n",
         false => "",
@@ -68,19 +69,19 @@ fn guessing_wordpress_passwords_is_slow_and_its_owner_logs_in() {
         }
         assert!(!is_in(&answer));
     }
-    // Twenty-one at once, and one for every six seconds that it took.
+    // Twenty-one guesses at once, and one for every six seconds that the test took.
     assert!((21..30).contains(&heard), "{heard} guesses were heard");
-    // The right password is of no use to it any more, and of use to everybody else.
+    // The right password no longer helps this client, but it works for every other client.
     refused(&log_in(GUESSER, "carry+the+howdah", "/wp-login.php"));
     assert!(is_in(&log_in(OWNER, "carry+the+howdah", "/wp-login.php")));
-    // The exempted office guesses on.
+    // The exempted office may continue to guess.
     for n in 0..25 {
         assert_eq!(
             log_in("10.0.0.1", &n.to_string(), "/wp-login.php").status(),
             200
         );
     }
-    // The page itself is shown to anybody.
+    // The page itself is shown to every client.
     let page = format!(
         "GET /wp-login.php HTTP/1.1\r\nHost: {HOST}\r\n{}Connection: close\r\n\r\n",
         from(GUESSER)

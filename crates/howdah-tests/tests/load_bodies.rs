@@ -1,5 +1,5 @@
-//! Bodies larger than anybody's memory, both ways. 256 MiB by default; `HOWDAH_TESTS_BODY_MIB`
-//! asks for more (1024 in the nightly run).
+//! Bodies that are too large for memory, in both directions. The size is 256 MiB by default; `HOWDAH_TESTS_BODY_MIB`
+//! increases it (1024 in the nightly run).
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Connection, Headers, framing_of};
 
-/// Memory all processes together may grow by, KiB, whatever the size of the body.
+/// By how much the memory of all processes together may grow, in KiB, whatever the size of the body is.
 const GROWTH: u64 = 8 * 1024;
 
 fn mebibytes() -> usize {
@@ -46,7 +46,7 @@ fn fixture(name: &str) -> Fixture {
         .start()
 }
 
-/// Runs `body` and returns the most memory the server took meanwhile above what it had, KiB.
+/// Runs `body` and returns by how much the server's memory exceeded its earlier value at most, in KiB.
 fn growth_during(fixture: &Fixture, body: impl FnOnce()) -> u64 {
     fixture.still_serves();
     let before = fixture.whole_memory();
@@ -66,7 +66,7 @@ fn growth_during(fixture: &Fixture, body: impl FnOnce()) -> u64 {
     peak.into_inner() - before
 }
 
-/// Ends the watching thread also when the body panics.
+/// Stops the watching thread, also when the body panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -75,7 +75,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// CRC-32 of a whole upload, computed once: without optimisation it takes seconds.
+/// The CRC-32 of a whole upload, computed once: without optimisation it takes seconds.
 fn expected_crc(piece: &[u8]) -> u32 {
     static CRC: OnceLock<u32> = OnceLock::new();
     *CRC.get_or_init(|| crc32(piece, mebibytes()))

@@ -1,11 +1,11 @@
-//! A program's `Location: /path` without a status (RFC 3875 §6.2.2): the client gets that path's
-//! answer, whatever started the program, and no program leads a request around for ever.
+//! A program's `Location: /path` without a status (RFC 3875 §6.2.2): the client receives the response for that path,
+//! however the program was started, and no program can redirect a request forever.
 
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 
-/// Goes where the query says; with a status if the query begins with `!`.
+/// Redirects to its query, with a status if the query begins with `!`.
 const GO: &str = r#"#!/usr/bin/perl
 my ($status, $to) = $ENV{QUERY_STRING} =~ /^(!?)(.*)/;
 print "Status: 302 Found\n" if $status;
@@ -38,18 +38,18 @@ fn a_cgi_program_hands_its_client_to_another_path_and_not_in_circles() {
         .start();
     let program = fixture.path("site/cgi-bin/go.pl");
     make_executable(&program);
-    // To a script, by any method: the other request is a GET without a body.
+    // A redirect to a script, from any method: the second request is a GET without a body.
     let answer = post(&fixture, "/cgi-bin/go.pl?/seen.php?a=b");
     assert_eq!(answer.status(), 200, "{}", answer.text());
     assert_eq!(answer.text(), "GET /seen.php?a=b a=b - - kept 0");
     assert_eq!(answer.header("X-Ignored"), None);
-    // To a file, to nothing, to another program.
+    // Redirects to a file, to a missing file, and to another program.
     assert_eq!(fixture.get("/cgi-bin/go.pl?/note.txt").text(), "a file");
     let none = fixture.get("/cgi-bin/go.pl?/none");
     assert_eq!(none.header("Howdah-Error"), Some("NotFound"));
     let twice = fixture.get("/cgi-bin/go.pl?/cgi-bin/go.pl?/note.txt");
     assert_eq!(twice.text(), "a file");
-    // What is not for this server is for the client.
+    // A location that is not on this server is sent to the client.
     for to in ["!/note.txt", "//other.example/", "https://other.example/"] {
         let answer = fixture.get(&format!("/cgi-bin/go.pl?{to}"));
         assert_eq!(answer.status(), 302, "{to}");

@@ -1,5 +1,5 @@
-//! Logs to Debian's rsyslogd, over its unix socket and UDP, and to a socket that is read as systemd's journal
-//! reads its own: journald itself needs the whole machine.
+//! Logs to Debian's rsyslogd, over its unix socket and UDP, and to a socket that is read as systemd's journal reads its
+//! own, because journald itself needs a whole machine.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,7 @@ use howdah_tests::rig::free_address;
 struct Rsyslog {
     socket: PathBuf,
     port: u16,
-    /// What it has written.
+    /// The file to which rsyslogd writes.
     file: PathBuf,
     _process: Process,
 }
@@ -115,7 +115,7 @@ fn a_syslog_daemon_gets_both_logs_with_their_severity() {
     );
 }
 
-/// Reads what journald's native protocol sends: fields as `NAME=value`, or by length.
+/// Parses a message of journald's native protocol: fields as `NAME=value`, or with a length.
 fn fields(message: &[u8]) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let mut rest = message;
@@ -136,10 +136,10 @@ fn fields(message: &[u8]) -> BTreeMap<String, String> {
     fields
 }
 
-/// A socket that is read all the time, as the journal's is; dropping it closes it.
+/// A socket that is read all the time, as the journal's is. Dropping the value closes the socket.
 struct Journal {
     messages: mpsc::Receiver<Vec<u8>>,
-    /// Read, and not yet asked for: the two logs are written by threads of their own.
+    /// Messages that were read but not yet requested: the two logs are written by separate threads.
     read: RefCell<VecDeque<BTreeMap<String, String>>>,
     over: Arc<AtomicBool>,
     reading: Option<JoinHandle<()>>,
@@ -170,7 +170,7 @@ impl Journal {
         }
     }
 
-    /// The fields of the next message of that log with `of` in its text.
+    /// Returns the fields of the next message of that log whose text contains `of`.
     fn next(&self, log: &str, of: &str) -> BTreeMap<String, String> {
         let wanted = |fields: &BTreeMap<String, String>| {
             fields["HOWDAH_LOG"] == log && fields["MESSAGE"].contains(of)
@@ -239,7 +239,7 @@ fn the_journal_gets_fields_to_look_for_and_a_lost_line_is_counted() {
     fixture.get("/none");
     let access = journal.next("access", "GET /none");
     assert_eq!(access["HOWDAH_NAME"], "NotFound");
-    // Nobody reads any more, then somebody does again.
+    // At first the socket has no reader any more, and later it has one again.
     drop(journal);
     fixture.get("/bad.php");
     fixture.wait("a lost line", |fixture| {

@@ -1,5 +1,5 @@
-//! MediaWiki as its editors use it, from its web installer to logging out. Debian's
-//! package on SQLite, with uploads and pretty `index.php/Title` addresses.
+//! MediaWiki as its editors use it, from its web installer to logging out. It is Debian's package on SQLite, with
+//! uploads and pretty `index.php/Title` addresses.
 
 use std::process::Command;
 
@@ -12,8 +12,8 @@ use howdah_tests::scratch::{Scratch, run};
 
 const PASSWORD: &str = "seven wise masters";
 
-/// Copies the package but for the extensions, which this journey needs none of, the links
-/// into /var/lib, and the translations into four hundred languages.
+/// Copies the package without the extensions, which this journey does not need, the links into /var/lib, and the
+/// translations into four hundred languages.
 const COPY: &str = r#"cd "$0" && find . \( -path ./extensions-core -o -type l \) -prune -o \
     -type f ! \( -path '*/i18n/*' -name '*.json' ! -name en.json \) -print0 \
     | tar --null -T - -cf - | tar -xf - -C "$1""#;
@@ -56,7 +56,7 @@ impl Wiki {
         }
     }
 
-    /// The installer's pages, one after the other, as an administrator answers them.
+    /// Submits the installer's pages one after the other, as an administrator does.
     fn install(&mut self) {
         self.editor.get("/").shows("LocalSettings.php not found");
         let data = self.scratch.join("data").display().to_string();
@@ -116,7 +116,7 @@ impl Wiki {
             .fill("/index.php/Special:UserLogin", "userlogin", &right);
         page.shows("Log out").shows("Keeper");
         assert_eq!(page.location, "/index.php/Main_Page");
-        // Scripts and styles come out of load.php, with tags.
+        // Scripts and styles come from load.php, with tags.
         let text = page.text();
         let styles = attributes(&text, "link", "href")
             .into_iter()
@@ -141,7 +141,7 @@ impl Wiki {
         startup.shows("mw.loader");
     }
 
-    /// Writes a page over the edit form and returns what the wiki shows then.
+    /// Writes a page with the edit form and returns the page that the wiki shows afterwards.
     fn save(&mut self, title: &str, text: &str, summary: &str) -> Page {
         let address = format!("/index.php?title={}&action=edit", percent_encode(title));
         let saved = self.editor.fill(
@@ -187,7 +187,7 @@ impl Wiki {
             .get("/index.php/%C3%89l%C3%A9phant")
             .shows("<b>remember</b>");
         assert_eq!(reader.get("/index.php/No_such_page").status(), 404);
-        // An old page asked for again, with its date: nothing has changed.
+        // A conditional request for an old page with its date: the page has not changed.
         let seen = reader.get("/index.php/%C3%89l%C3%A9phant").response;
         let date = seen
             .header("Last-Modified")
@@ -233,7 +233,7 @@ impl Wiki {
             (by_script.status(), image::dimensions(&by_script.body)),
             (200, (200, 100))
         );
-        // A script in disguise is refused.
+        // A disguised script is refused.
         let form = self
             .editor
             .get("/index.php/Special:Upload")
@@ -291,7 +291,7 @@ impl Wiki {
         assert_eq!(found.location, "/index.php/%C3%89l%C3%A9phant");
     }
 
-    /// api.php with a token, and rest.php, whose address is all PATH_INFO.
+    /// Uses api.php with a token, and rest.php, whose whole address is PATH_INFO.
     fn programs_use_the_interface(&mut self) {
         let token = self
             .editor

@@ -1,6 +1,6 @@
-//! What PHP itself can do wrong, the same scripts in all five modes: it is killed, says too much, answers
-//! with more or less than it announced, reads nothing. What programs of other kinds can do, garbage
-//! above all, is in the executor's `program_faults`; tests/faults.md has the table of both.
+//! Failures of PHP itself, with the same scripts in all five modes: PHP is killed, prints too much, sends a longer or
+//! shorter response than it announced, or reads nothing. Failures of other programs, above all garbage, are tested in
+//! the executor's `program_faults`; tests/faults.md has the table of both.
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::{self, Broken, Response};
@@ -45,7 +45,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("deaf.php", "<?php echo 'not interested';"),
 ];
 
-/// Howdah in this mode with four PHP processes, and php-fpm beside it where it needs one.
+/// Starts Howdah in this mode with four PHP processes, and php-fpm beside it if the mode needs it.
 fn start(mode: &str) -> (Fixture, Option<Fpm>) {
     let mut builder = Fixture::named(mode)
         .children(4)
@@ -69,7 +69,7 @@ fn start(mode: &str) -> (Fixture, Option<Fpm>) {
     (builder.start(), None)
 }
 
-/// A POST, which no mode repeats.
+/// Sends a POST, which no mode repeats.
 fn post(fixture: &Fixture, path: &str, body: &[u8]) -> Result<Response, Broken> {
     let (address, length) = (fixture.address(), body.len());
     let mut request = format!(
@@ -94,7 +94,7 @@ fn check(mode: &str) {
     );
     fixture.still_serves();
 
-    // An answer that has begun can only be cut off; otherwise the client gets the error.
+    // A response that has begun can only be cut off; otherwise the client receives the error.
     match post(&fixture, "/half.php", b"") {
         Ok(answer) => assert_eq!(
             (answer.status(), answer.header("Howdah-Error")),
@@ -139,7 +139,7 @@ fn check(mode: &str) {
 
 #[test]
 fn whatever_php_does_wrong_has_a_name_and_costs_nobody_else_in_every_mode() {
-    // Side by side: each waits for its own processes most of the time.
+    // The modes run in parallel: each waits for its own processes most of the time.
     std::thread::scope(|scope| {
         for mode in MODES {
             scope.spawn(move || check(mode));
@@ -147,8 +147,8 @@ fn whatever_php_does_wrong_has_a_name_and_costs_nobody_else_in_every_mode() {
     });
 }
 
-/// In mode `cgi` the executor's test does it with a program that starts faster than PHP, before
-/// php-fpm `fastcgi.rs` with a backlog of 16.
+/// Mode `cgi` is tested in the executor with a program that starts faster than PHP, and mode `fastcgi` with php-fpm in
+/// `fastcgi.rs`, with a backlog of 16.
 #[test]
 fn five_hundred_clients_on_four_processes_all_get_their_answer() {
     for mode in ["embed", "worker", "pool"] {

@@ -1,6 +1,6 @@
-//! One conformance suite for every mode: the oracle's requests go to Howdah in its default mode and
-//! in each other one, with the same scripts and the same `php.ini`. What differs must be in the table
-//! of `modes.md` beside this file; what is in the table must still differ.
+//! One conformance suite for every mode: the oracle's requests go to Howdah in its default mode and in each other mode,
+//! with the same scripts and the same `php.ini`. Every difference must be in the table of `modes.md` beside this file,
+//! and every difference in the table must still exist.
 
 #[path = "oracle/requests.rs"]
 mod requests;
@@ -12,10 +12,10 @@ use howdah_tests::oracle::{Facts, Probe, Witness, compare};
 use howdah_tests::rig::{Fpm, Howdah, Server, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
 
-/// The modes that run any script, beside `embed`, which they are compared with.
+/// The modes that run any script; they are compared with `embed`.
 const MODES: &[&str] = &["fastcgi", "pool", "cgi", "worker"];
 
-/// Runs the script that the URL names: what a worker gains is not the question here.
+/// Runs the script that the URL names: the benefit of a worker is not tested here.
 const WORKER: &str = "<?php
 while (frankenphp_handle_request(static function () {
     chdir(dirname($_SERVER['SCRIPT_FILENAME']));
@@ -24,7 +24,7 @@ while (frankenphp_handle_request(static function () {
 }
 ";
 
-/// Howdah in a mode, and what it needs beside it. Dropped in this order.
+/// Howdah in a mode, and the programs that it needs. The fields are dropped in this order.
 struct Subject {
     howdah: Howdah,
     _fpm: Option<Fpm>,
@@ -41,7 +41,7 @@ fn start(mode: &str, site: &Site) -> Subject {
         arguments.push(format!("unix:{}", fpm.socket.display()));
     }
     if mode == "worker" {
-        // Any script can be run by a worker that includes it, if it defines nothing twice.
+        // A worker that includes it can run any script, provided that it defines nothing twice.
         let script = scratch.write("worker.php", WORKER);
         arguments.push("--worker".to_owned());
         arguments.push(script.display().to_string());
@@ -60,7 +60,7 @@ fn testimony(mode: &str, site: &Site, probes: &[Probe]) -> BTreeMap<String, Fact
     let mut witness = Witness::new(subject.howdah.address(), &root);
     let ask = |probe: &Probe| {
         let mut facts = witness.ask(probe);
-        // It hangs on a few bytes of length, and on whether a flush was seen in time.
+        // The header depends on a few bytes of length, and on whether a flush was seen in time.
         facts.remove("header.vary");
         (probe.name.clone(), facts)
     };
@@ -76,15 +76,14 @@ fn answers_differ_by_mode_only_where_the_docs_say_so() {
         .unwrap_or_else(|mistakes| panic!("modes.md:\n{}", mistakes.join("\n")));
     let scratch = Scratch::new("modes");
     copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
-    // One process: what a request leaves behind, the next one meets.
+    // There is one process, so each request meets whatever the previous one left behind.
     let site = Site::new(scratch.join("site"))
         .children(1)
         .environment("PROBE_SETTING", "from the site")
-        // A FastCGI program has its listening socket as standard input, and a script that reads that
-        // waits for so long.
+        // A FastCGI program has its listening socket as standard input, and a script that reads it waits for this long.
         .ini("default_socket_timeout", "1");
     let probes = requests::all();
-    // Side by side: each waits for its own processes most of the time.
+    // The modes run in parallel: each waits for its own processes most of the time.
     let testimonies: BTreeMap<&str, BTreeMap<String, Facts>> = std::thread::scope(|scope| {
         let asked: Vec<_> = std::iter::once(&"embed")
             .chain(MODES)

@@ -1,6 +1,6 @@
-//! The oracle: the same requests go to Howdah, nginx + php-fpm and Apache + mod_php,
-//! serving the same scripts with the same `php.ini`. What differs must be in the tables
-//! of `docs/differences.md`; what is in the tables must still differ.
+//! The oracle: the same requests go to Howdah, nginx + php-fpm and Apache + mod_php, which serve the same scripts with
+//! the same `php.ini`. Every difference must be in the tables of `docs/differences.md`, and every difference in the
+//! tables must still exist.
 
 #[path = "oracle/requests.rs"]
 mod requests;
@@ -23,7 +23,7 @@ fn answers_differ_only_where_the_docs_say_so() {
 
     let scratch = Scratch::new("oracle");
     copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
-    // One child: what a request leaves behind, the next one meets.
+    // There is one child, so each request meets whatever the previous one left behind.
     let site = Site::new(scratch.join("site"))
         .children(1)
         .environment("PROBE_SETTING", "from the site");
@@ -48,7 +48,7 @@ fn answers_differ_only_where_the_docs_say_so() {
     ledger.close("docs/differences.md", &asked);
 }
 
-/// What one server answers to all probes.
+/// Returns one server's responses to all probes.
 fn testimony(kind: Kind, site: &Site, probes: &[Probe]) -> BTreeMap<String, Facts> {
     let server = kind.start(site);
     let mut witness = Witness::new(server.address(), &site.root.display().to_string());
@@ -60,7 +60,7 @@ fn testimony(kind: Kind, site: &Site, probes: &[Probe]) -> BTreeMap<String, Fact
     answers
 }
 
-/// Rivals shipped it silently off: opcache runs only under SAPI names it knows.
+/// Rivals shipped with opcache silently off: it runs only under SAPI names that it knows.
 #[test]
 fn opcache_is_on_in_a_request_and_scripts_share_it() {
     let scratch = Scratch::new("opcache");

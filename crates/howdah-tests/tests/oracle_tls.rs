@@ -1,4 +1,4 @@
-//! The oracle's probes over HTTPS: PHP answers by TLS with HTTP/1.1, HTTP/2 and HTTP/3 what it answers by
+//! The oracle's probes over HTTPS: over TLS, with HTTP/1.1, HTTP/2 and HTTP/3, PHP's responses are the same as over
 //! plain HTTP/1.1.
 
 #[path = "oracle/requests.rs"]
@@ -12,7 +12,7 @@ use howdah_tests::rig::{Howdah, Server, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
 use howdah_tests::tls_tunnel::{TlsTunnel, client_config};
 
-/// How the probes are asked.
+/// The protocol over which the probes are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Plain,
@@ -21,14 +21,14 @@ enum Over {
     Http3,
 }
 
-/// Probes of what HTTP/2 and HTTP/3 cannot say.
+/// Probes that HTTP/2 and HTTP/3 cannot express.
 const OF_HTTP1_ALONE: [&str; 2] = [
     "server.absolute-form",
-    // `<` and `"` unencoded: the client's library does not take them (docs/differences.md).
+    // `<` and `"` unencoded: the client's library rejects them (docs/differences.md).
     "get.unencoded",
 ];
 
-/// Facts that TLS adds, that are a matter of time, or that HTTP/1.1 alone has.
+/// Facts that TLS adds, that depend on timing, or that only HTTP/1.1 has.
 const OWN: [&str; 8] = [
     "header.alt-svc",
     "header.vary",

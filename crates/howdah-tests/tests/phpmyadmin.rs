@@ -1,5 +1,5 @@
-//! phpMyAdmin as a database's owner uses it: log in, create, import, browse, search,
-//! edit, export, log out. Debian's package, against a private MariaDB.
+//! phpMyAdmin as a database's owner uses it: log in, create, import, browse, search, edit, export, log out. It is
+//! Debian's package, with a private MariaDB.
 
 use std::path::Path;
 
@@ -96,7 +96,7 @@ impl Admin {
         );
     }
 
-    /// A form of ours for one of its routes: its pages build theirs with scripts.
+    /// Returns a form made by the test for one of phpMyAdmin's routes, whose pages build their forms with scripts.
     fn form(&self, route: &str) -> Form {
         Form {
             action: format!("/index.php?route={route}"),
@@ -108,7 +108,7 @@ impl Admin {
         .set("server", "1")
     }
 
-    /// What the page's scripts do: ask and read JSON.
+    /// Does what the page's scripts do: sends a request and reads JSON.
     #[track_caller]
     fn ajax(&mut self, form: &Form) -> String {
         let page = self

@@ -1,4 +1,4 @@
-//! A pool whose shared memory is damaged, as by a wild write of an extension, serves again by itself.
+//! A pool whose shared memory is damaged, as by a wild write of an extension, recovers by itself.
 
 use std::os::unix::fs::FileExt;
 
@@ -65,7 +65,7 @@ fn a_pool_whose_memory_is_overwritten_is_made_anew() {
     for child in &children {
         assert!(!fixture.children().contains(child), "no old child is left");
     }
-    // It can happen again.
+    // The damage can happen again.
     Memory::of(&fixture).write(&[0; 4096], 0);
     fixture.wait("the second time to be noticed", |f| {
         f.log().matches("PoolCorrupt").count() >= 2
@@ -80,7 +80,7 @@ fn a_request_in_damaged_memory_fails_and_the_next_is_served() {
     let held = fixture.get_meanwhile("/hold.php?gate=damaged");
     let standing = gate.wait();
     let memory = Memory::of(&fixture);
-    // From the rings on: the header stays as it is.
+    // Everything from the rings on is damaged; the header stays as it is.
     for page in 1..memory.length.min(64 << 12) / 4096 {
         memory.write(&[0x5a; 4096], page * 4096);
     }
@@ -94,7 +94,7 @@ fn a_request_in_damaged_memory_fails_and_the_next_is_served() {
 fn children_that_are_not_known_to_sleep_any_more_are_woken() {
     let fixture = served("memory-sleepers");
     let children = fixture.children();
-    // Who sleeps and who lives; what stands before is never changed.
+    // The damage covers the states of which children sleep and which live; the bytes before them are never changed.
     Memory::of(&fixture).write(&[0; 4096 - 64], 64);
     fixture.still_serves();
     assert_eq!(fixture.children(), children, "nobody had to die");

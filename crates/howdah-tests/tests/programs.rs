@@ -1,5 +1,5 @@
-//! The modes that start external programs, over HTTP: WordPress through php-cgi in modes `pool` and
-//! `cgi`, programs of a `cgi` rule, and reloads while requests run.
+//! The modes that start external programs, over HTTP: WordPress through php-cgi in modes `pool` and `cgi`, programs of
+//! a `cgi` rule, and reloads while requests run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -88,8 +88,8 @@ fn reload_follows_reload_in_mode_pool_and_no_request_fails() {
     });
 }
 
-/// A script last changed so many seconds ago: opcache looks at whole seconds, and keeps no file that
-/// is younger than two.
+/// Writes a script that was last changed this many seconds ago: opcache compares whole seconds, and does not cache a
+/// file that is younger than two.
 fn script_of_age(fixture: &Fixture, text: &str, seconds: u64) {
     write_aged(&fixture.path("site/changed.php"), text, seconds);
 }
@@ -127,7 +127,7 @@ fn in_production_watched_files_and_a_moved_link_take_effect_by_themselves() {
     std::os::unix::fs::symlink("releases/2", scratch.join("next")).unwrap();
     std::fs::rename(scratch.join("next"), scratch.join("current")).unwrap();
     shows("2");
-    // The new release is watched in its turn.
+    // The new release is watched in turn.
     fixture.wait_for_log(&["PoolRestart", "watched file"]);
     release("2", "again");
     shows("again");

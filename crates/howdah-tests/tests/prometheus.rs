@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes a loaded server; promtool, the alert rules and the Grafana dashboard agree
-//! with what is there.
+//! A real Prometheus scrapes a loaded server. promtool, the alert rules and the Grafana dashboard agree with the
+//! metrics that exist.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -15,7 +15,7 @@ use howdah_tests::rig::free_address;
 use howdah_tests::scratch::{Scratch, repository};
 use serde_json::Value;
 
-/// Runs promtool on this input; what it says.
+/// Runs promtool on this input and returns its output.
 #[track_caller]
 fn promtool(directory: &Scratch, words: &[&str], input: &str) -> String {
     let mut child = Command::new("promtool")
@@ -95,7 +95,7 @@ impl Prometheus {
         (answer.status() != 503).then(|| answer.json())
     }
 
-    /// The result of a query: labels and value of each sample.
+    /// Returns the result of a query: the labels and the value of each sample.
     #[track_caller]
     fn query(&self, expression: &str) -> Vec<Value> {
         let encoded: String = expression.bytes().map(|b| format!("%{b:02X}")).collect();
@@ -109,7 +109,7 @@ impl Prometheus {
     }
 }
 
-/// The families that docs/metrics.md lists.
+/// Returns the metric families that docs/metrics.md lists.
 fn documented() -> BTreeSet<String> {
     let page = std::fs::read_to_string(repository().join("docs/metrics.md")).expect("the page");
     let rows = page
@@ -118,7 +118,7 @@ fn documented() -> BTreeSet<String> {
     rows.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The metrics that an expression names.
+/// Returns the metrics that an expression names.
 fn metrics_in(expression: &str) -> Vec<String> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let names = words.filter(|word| word.starts_with("howdah_"));
@@ -131,7 +131,7 @@ fn metrics_in(expression: &str) -> Vec<String> {
         .collect()
 }
 
-/// Each expression of the Grafana dashboard, with its variables filled in.
+/// Returns each expression of the Grafana dashboard, with its variables filled in.
 fn dashboard() -> Vec<String> {
     let file = repository().join("packaging/grafana/howdah.json");
     let text = std::fs::read_to_string(file).expect("the dashboard");
@@ -193,7 +193,7 @@ fn prometheus_scrapes_a_loaded_server_and_the_dashboard_shows_it() {
         "2"
     );
 
-    // What has no samples here is not an error, and what is everywhere is there.
+    // A metric without samples here is not an error, but metrics that every server has must be present.
     let known = documented();
     let mut shown = 0;
     for expression in dashboard() {
@@ -218,7 +218,7 @@ fn prometheus_scrapes_a_loaded_server_and_the_dashboard_shows_it() {
     }
     load.finish().only(&["200"]);
 
-    // Prometheus takes OpenMetrics; everybody else gets its own form, which promtool checks.
+    // Prometheus receives OpenMetrics; every other client receives the Prometheus text format, which promtool checks.
     let text = get(status, "/metrics").text();
     assert_eq!(promtool(&scratch, &["check", "metrics"], &text), "");
     let names = text

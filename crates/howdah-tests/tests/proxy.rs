@@ -1,5 +1,5 @@
-//! `proxy` rules: a Node application beside PHP, over HTTP/1.1, HTTP/2 and a unix socket; WebSocket from
-//! Chromium; servers that lie, hang, leave and come back.
+//! `proxy` rules: a Node application beside PHP, over HTTP/1.1, HTTP/2 and a unix socket; WebSocket from Chromium; and
+//! upstream servers that send wrong data, hang, exit and return.
 
 #[path = "proxy/auth_request.rs"]
 mod auth_request;
@@ -23,14 +23,14 @@ use howdah_tests::process::Process;
 
 const APP: &str = include_str!("proxy/app.mjs");
 
-/// A Node application, and where it listens.
+/// A Node application, and the address on which it listens.
 struct App {
     process: Process,
     at: String,
 }
 
 impl App {
-    /// Starts it; `listen` is a port, or a socket's path, `protocol` nothing, `h2c`, or the files of a
+    /// Starts the application. `listen` is a port or a socket's path; `protocol` is empty, `h2c`, or the files of a
     /// certificate and its key.
     fn start(builder: &Builder, name: &str, listen: &str, protocol: &str) -> App {
         let file = builder.scratch().path().join("app.mjs");
@@ -102,14 +102,14 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
             fields["x_real_ip"].is_null() && fields["connection"] != "close",
             "{fields}"
         );
-        // As searches are sent.
+        // Sent in the way that searches are sent.
         let head = format!("GET /{part}/search HTTP/1.1\r\nTransfer-Encoding: chunked");
         let said = ask(at, &head, "5\r\nhello\r\n0\r\n\r\n").json();
         assert_eq!(
             (&said["method"], &said["body"]),
             (&"GET".into(), &"hello".into())
         );
-        // A head without a body, and one whose server sends ten megabytes.
+        // A response to HEAD without a body, and one for which the upstream server sends ten megabytes.
         let head = ask(at, &format!("HEAD /{part}/x HTTP/1.1"), "");
         assert_eq!((head.status(), head.body.len()), (200, 0));
     }
@@ -117,7 +117,7 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
         ask(at, "GET /old/page?q=1 HTTP/1.1", "").json()["url"],
         "/unix/page?from=old&q=1"
     );
-    // What the site closes is closed, however it is written.
+    // Paths that the site closes are closed in every spelling.
     for path in [
         "/plain/secret/x",
         "/plain//secret/x",
@@ -130,7 +130,7 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
             "{path}"
         );
     }
-    // Nobody is told a body is complete that was cut off.
+    // A body that was cut off is never presented to the client as complete.
     let mut cut = Connection::open(at).expect("a connection");
     cut.send("POST /plain/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel")
         .expect("it is sent");
@@ -155,7 +155,7 @@ fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
         ))
         .start();
     let at = fixture.address();
-    // A header that means something to CGI alone.
+    // A header that has a meaning only in CGI.
     let found = ask(at, "GET /cgi-status HTTP/1.1", "");
     assert_eq!((found.status(), found.text().as_str()), (200, "found"));
     let hinted = ask(at, "GET /hint HTTP/1.1", "");
@@ -177,7 +177,8 @@ fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
         String::from_utf8(piece.expect("an event")).unwrap()
     };
     assert_eq!(next(&mut events, &mut framing), "data: hello\n\n");
-    // An upload arrives while it is sent, and the client's pauses are not the server's.
+    // An upload arrives at the upstream server while it is being sent, and pauses of the client do not count as pauses
+    // of the server.
     let mut upload = Connection::open(at).expect("a connection");
     upload
         .send("POST /pieces HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nabc")

@@ -1,5 +1,5 @@
-//! Purging over HTTP: by the requests that plugins send, by what scripts say in their answers, and
-//! by nobody else. Every page shows how often it was rendered, which shows a purge.
+//! Purging over HTTP: with the requests that plugins send, with headers of scripts' responses, and by no other client.
+//! Every page shows how often it was rendered, which reveals a purge.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
@@ -7,7 +7,7 @@ use howdah_tests::rig::howdah_program;
 
 const SECRET: &str = "0123456789abcdef0123";
 
-/// Counts its renders; says what `?say[]=` and the form say.
+/// Counts its renders, and sends the headers that `?say[]=` and the form specify.
 const PAGE: &str = r#"<?php
 $file = 'SCRATCH/' . md5($_SERVER['REQUEST_URI']);
 file_put_contents($file, "x", FILE_APPEND);
@@ -52,14 +52,14 @@ impl Served {
         (answer.status(), text)
     }
 
-    /// Visits pages for the first time: they are kept at their second visit.
+    /// Visits pages for the first time. Pages are stored at their second visit.
     fn visit(&self, pages: &[&str]) {
         for page in pages {
             self.ask("GET", page, "", "");
         }
     }
 
-    /// Which of these pages are rendered again.
+    /// Returns which of these pages are rendered again.
     fn renders_anew<'p>(&self, pages: &[&'p str]) -> Vec<&'p str> {
         let is_missing =
             |page: &&str| self.ask("GET", page, "", "").header("X-Cache") == Some("MISS");
@@ -152,7 +152,7 @@ fn nobody_else_purges_and_who_tries_is_told_by_name() {
     for method in ["PURGE", "BAN", "PURGEKEYS"] {
         assert_eq!(nobody.purge(method, "/page.php/a", ""), denied);
     }
-    // Without cache_purge_path this is the application's.
+    // Without cache_purge_path, the application handles this request.
     assert_eq!(nobody.purge("GET", "/purge/page.php/a", "").0, 404);
     assert!(nobody.renders_anew(&PAGES).is_empty());
     let status = nobody.0.status();
@@ -222,8 +222,7 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
     }
 }
 
-/// The dashboard's heartbeat is a POST every minute; it was taken for a write, and every page was
-/// rendered again.
+/// The dashboard's heartbeat is a POST every minute; it was once treated as a write, and every page was rendered again.
 #[test]
 fn a_dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
     let fixture = Fixture::named("purge-heartbeat")
@@ -247,7 +246,7 @@ fn a_dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
     }
 }
 
-/// Purges and tags by the functions, and shows what they said.
+/// Purges and tags with the functions, and prints their results.
 const FUNCTIONS: &str = r#"<?php
 set_error_handler(function ($level, $text) { echo 'warning: ', $text, "\n"; return true; });
 try {
@@ -262,7 +261,7 @@ try {
 }
 "#;
 
-/// Calls `steps.php` by a POST, which purges nothing but its own URL.
+/// Calls `steps.php` with a POST, which purges nothing but its own URL.
 fn call(served: &Served, query: &str) -> String {
     let answer = served.ask("POST", &format!("/steps.php?{query}"), "", "a=b");
     assert_eq!(answer.status(), 200, "{}", answer.text());
@@ -279,7 +278,7 @@ fn scripts_purge_and_tag_by_functions_and_mistakes_are_told() {
     let served = Served(fixture);
     let tagged = "/steps.php?tag[]=one&tag[]=two";
     for _ in 0..2 {
-        // A page with a query is kept at its second visit.
+        // A page with a query is stored at its second visit.
         served.ask("GET", tagged, "", "");
     }
     let pages = [PAGES[0], PAGES[1], PAGES[2], tagged];
@@ -305,7 +304,7 @@ fn scripts_purge_and_tag_by_functions_and_mistakes_are_told() {
         };
         assert_eq!(said, expected, "{query}");
         if query.starts_with("finish") {
-            // The script goes on when its client has everything.
+            // The script continues after its client has received everything.
             served.0.wait("the page was purged", |_| {
                 served.renders_anew(&pages[..1]) == pages[..1]
             });

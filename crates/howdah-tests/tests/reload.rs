@@ -1,5 +1,5 @@
-//! New code, new configuration, same connections: reloads under load drop no request, and a
-//! configuration with mistakes changes nothing.
+//! New code, new configuration, same connections: reloads under load lose no request, and a configuration with mistakes
+//! changes nothing.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, Stop};
 use rustix::process::Signal;
 
-/// Time spent on reloads unless `HOWDAH_TESTS_RELOADS` gives a number.
+/// The time spent on reloads unless `HOWDAH_TESTS_RELOADS` sets their number.
 const BUDGET: Duration = Duration::from_secs(15);
 
 #[test]
@@ -31,7 +31,7 @@ fn reload_after_reload_under_load_drops_no_request() {
     println!("PHP: {php}; files: {files}");
     php.only(&["200"]);
     files.only(&["200"]);
-    // Old pools are drained and gone.
+    // The old pools are drained and have exited.
     fixture.wait("one pool only", |f| {
         f.zygotes().len() == 1 && f.children().len() == 2
     });
@@ -55,7 +55,7 @@ fn a_symlink_deploy_shows_only_new_code_after_the_reload() {
     let fixture = builder.root("current").start();
     let load = Load::new(fixture.address(), "/", "")
         .expecting(|body| {
-            // Both halves of one answer are of the same release.
+            // Both halves of a response come from the same release.
             body.strip_prefix(b"release ")
                 .is_some_and(|v| v.len() == 2 && v[0] == v[1])
         })
@@ -77,7 +77,7 @@ fn a_symlink_deploy_shows_only_new_code_after_the_reload() {
     outcome.only(&["200"]);
 }
 
-/// `compiled.php` says which scripts of the site the opcode cache has.
+/// `compiled.php` prints which scripts of the site the opcode cache contains.
 #[test]
 fn a_reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
     let builder = Fixture::named("reload-compiled").children(2);
@@ -99,7 +99,8 @@ fn a_reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
             "src/lib.php",
             &format!("<?php function f() {{ return '{release}'; }} return f();"),
         );
-        // Compiled beside the first it declares a second f(), and one of them is broken in the new release.
+        // Compiled beside the first script, this one declares a second f(), and one of the scripts is broken in the new
+        // release.
         let second = "<?php function f() { return 'second'; } echo f();";
         write("public/second.php", second);
         let broken = if release == "two" {
@@ -149,7 +150,7 @@ fn a_reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
         assert_eq!(fixture.get("/broken.php").text(), "second");
         assert_eq!(fixture.get("/second.php").text(), "second");
     }
-    // Only what has been used since is compiled for the next, in the release that is served now.
+    // Only scripts that have been used since are compiled for the next pool, in the release that is served now.
     symlink("releases/two", fixture.path("next")).unwrap();
     std::fs::rename(fixture.path("next"), fixture.path("current")).unwrap();
     fixture.reload();
@@ -277,7 +278,7 @@ fn a_reload_waits_for_running_requests_without_ending_them() {
     let gate = fixture.gate("held");
     let held = fixture.get_meanwhile("/hold.php?gate=held");
     let standing = gate.wait();
-    // New requests go to the new pool at once, although the old one is still busy.
+    // New requests go to the new pool immediately, although the old one is still busy.
     fixture.reload();
     fixture.still_serves();
     assert!(!held.is_there());
@@ -308,7 +309,7 @@ fn an_ondemand_pool_has_no_process_before_its_first_request_and_a_reload_keeps_i
     let first = fixture.zygotes();
     assert_eq!((first.len(), state(&fixture)), (1, "Ready".into()));
     fixture.reload();
-    // Visitors do not wait for PHP's start after a deployment.
+    // Visitors do not wait for the start of PHP after a deployment.
     let second = fixture.zygotes();
     assert!(second.iter().any(|pid| !first.contains(pid)), "{second:?}");
     fixture.still_serves();

@@ -1,6 +1,5 @@
-//! Settings and environment reach the right scripts and no others: `php_value`,
-//! `php_admin_value`, `.user.ini`, a site's and a pool's environment, several pools and,
-//! when run as root, their users.
+//! Settings and environment variables reach the right scripts and no others: `php_value`, `php_admin_value`,
+//! `.user.ini`, the environment of a site and of a pool, several pools and, when run as root, their users.
 
 use howdah_tests::http::exchange;
 use howdah_tests::rig::{Howdah, Server, Site};
@@ -67,7 +66,7 @@ root = "{root}/other"
 pool = "two"
 "#;
 
-/// A server with three sites in two pools; the pools have users of their own as root.
+/// Starts a server with three sites in two pools; as root, the pools have users of their own.
 fn serve() -> (Howdah, Scratch) {
     let scratch = Scratch::new("settings");
     for site in ["strict", "plain", "other"] {
@@ -123,7 +122,7 @@ fn settings_of_one_site_never_show_in_another() {
     let other = json!({
         "memory": "128M", "precision": "8", "site": false, "pool": false, "from_user_ini": "", "upload": "48M",
     });
-    // One child serves the first two by turns: what one is given must be gone for the other.
+    // One child serves the first two sites in turn: settings of one site must not remain for the other.
     for _ in 0..3 {
         same(&ask(&server, "strict.example"), &strict);
         same(&ask(&server, "plain.example"), &plain);

@@ -1,5 +1,5 @@
 //! The shared cache, as scripts use it in a real server: values of every type, processes that are killed, reloads,
-//! what a command line changes, and the object cache of a real WordPress.
+//! changes from a command line, and the object cache of a real WordPress.
 
 use std::os::unix::fs::FileExt;
 
@@ -11,7 +11,7 @@ use howdah_tests::wordpress_home::WordpressHome;
 
 const ON: &str = "shared_cache = \"16M\"\n";
 
-/// Does what `?do=` says and tells the result and who answers, as JSON.
+/// Does what `?do=` specifies, and prints the result and the process id as JSON.
 const SCRIPT: &str = r"<?php
 $key = $_GET['key'] ?? 'key';
 $done = match ($_GET['do']) {
@@ -25,7 +25,7 @@ $done = match ($_GET['do']) {
 echo json_encode([$done, getmypid()]);
 ";
 
-/// Values that come back as they were, and such as cannot.
+/// Values that come back unchanged, and values that cannot be stored.
 const VALUES: &str = r#"<?php
 class Point { public $x = 1; protected $y = [2]; private ?Point $next = null; function link() { $this->next = $this; return $this; } }
 class Closed { public function __serialize(): array { throw new LogicException('not to be kept'); } }
@@ -97,7 +97,7 @@ fn served(name: &str, pool: &str) -> Fixture {
         .start()
 }
 
-/// What the script says has been done, and the process that did it.
+/// Returns the result that the script reports, and the process that produced it.
 fn ask(fixture: &Fixture, query: &str) -> (serde_json::Value, i64) {
     let answer = fixture.get(&format!("/cache.php?{query}"));
     let text = answer.text();
@@ -143,7 +143,7 @@ fn what_one_process_keeps_another_finds_also_after_the_first_was_killed() {
     );
 }
 
-/// A worker's next request has read nothing, and knows what others have written since the last.
+/// The next request of a worker has read nothing yet, and sees what other processes have written since the last one.
 #[test]
 fn workers_share_it_and_each_request_begins_anew() {
     let worker = "mode = \"worker\"\nworker = \"SCRATCH/site/worker.php\"\n";
@@ -160,7 +160,7 @@ fn workers_share_it_and_each_request_begins_anew() {
         .children(2)
         .pool(&format!("{ON}{worker}"))
         .start();
-    // Two requests at once, each in a worker of its own, one after the other from where they stand.
+    // Two concurrent requests, each in a worker of its own, which continue one after the other from their gates.
     let both = |queries: [&str; 2]| {
         let held = queries.map(|query| {
             let name = query.replace(['=', '&'], "-");
@@ -182,7 +182,7 @@ fn workers_share_it_and_each_request_begins_anew() {
     assert_eq!(ask(&fixture, "do=get").0, "second");
 }
 
-/// As a broken extension may do to it. What is read may be anything, and harms nobody.
+/// Damages the memory as a broken extension may do. Any value may be read, but no process is harmed.
 #[test]
 fn damaged_memory_harms_no_process() {
     let fixture = served("shared-cache-damaged", ON);
@@ -223,11 +223,11 @@ fn damaged_memory_harms_no_process() {
     };
     for _ in 0..200 {
         for _ in 0..10 {
-            // From the entry's head, in front of its key, to the first values in it.
+            // The positions range from the entry's header, before its key, to the first values in it.
             let at = keys[random(keys.len())] - 48 + random(150) as u64;
             memory.write_all_at(&[random(256) as u8], at).unwrap();
         }
-        // PHP may have something to say of what it cannot believe.
+        // PHP may print a message about values that it cannot unserialise.
         let answer = fixture.get("/values.php?damaged");
         assert!(answer.text().ends_with("ok"), "{}", answer.text());
     }
@@ -249,7 +249,7 @@ fn without_memory_for_it_nothing_is_kept_and_nothing_fails() {
     }
 }
 
-/// The pool before goes on with its requests, and what these change is unknown to the new one.
+/// The previous pool continues with its requests, and their changes are unknown to the new pool.
 #[test]
 fn a_reload_begins_with_nothing_and_waits_for_the_pool_before() {
     let fixture = served("shared-cache-reload", ON);
@@ -262,7 +262,7 @@ fn a_reload_begins_with_nothing_and_waits_for_the_pool_before() {
     assert_eq!(ask(&fixture, "do=get").0, "after");
 }
 
-/// Also where the pool before had waited itself, and ends first.
+/// This also holds if the previous pool was itself waiting, and exits first.
 #[test]
 fn after_two_reloads_it_waits_for_both_pools_before() {
     for first in [0, 1] {
@@ -303,12 +303,12 @@ fn what_a_command_line_changes_makes_the_server_forget() {
     let output = fixture.control(&["php", "-r", code]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(ask(&fixture, "do=get").0, serde_json::Value::Null);
-    // It is used again at once.
+    // The cache is used again immediately.
     assert_eq!(ask(&fixture, "do=set").0, true);
     assert_eq!(ask(&fixture, "do=get").0, "value");
 }
 
-/// Serves the scripts of `tests/apps/shared-cache`, one of which says that all its checks pass.
+/// Serves the scripts of `tests/apps/shared-cache` and checks that this script reports success for all its checks.
 fn checked(name: &str, script: &str, pool: &str, environment: &[(&str, &str)]) {
     let site = Site::new(repository().join("tests/apps/shared-cache")).children(2);
     let mut fixture = Fixture::of(name, site).pool(pool);
@@ -334,7 +334,7 @@ fn a_real_wordpress_finds_its_object_cache_as_it_knows_it() {
     let home = WordpressHome::prepare();
     let root = home.site().root.display().to_string();
     let wordpress = [("WORDPRESS", root.as_str())];
-    // What is checked is what WordPress' own cache does.
+    // The expected behaviour is that of WordPress's own cache.
     checked("shared-cache-core", "/object-cache.php", "", &wordpress);
     let scratch = Scratch::new("shared-cache-advice");
     let advice = |pool: &str| {

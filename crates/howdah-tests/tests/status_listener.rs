@@ -1,5 +1,4 @@
-//! `[status] listen`: probes, status and metrics at an address of their own, whatever happens to the
-//! sites.
+//! `[status] listen`: probes, status and metrics at an address of their own, whatever happens to the sites.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -10,7 +9,7 @@ use howdah_tests::http::{Response, exchange, get};
 use howdah_tests::rig::free_address;
 use rustix::process::Signal;
 
-/// A site with a status listener there.
+/// Builds a site with a status listener at this address.
 fn listening(name: &str, address: SocketAddr, more: &str) -> Builder {
     let config = format!("[status]\nlisten = \"{address}\"\n{more}");
     Fixture::named(name).config(&config)
@@ -28,7 +27,7 @@ fn ask(address: SocketAddr, lines: &str) -> Response {
     exchange(address, request.as_bytes()).expect("an answer")
 }
 
-/// A front thread may still have to close the socket.
+/// Checks that the address stops accepting connections; a front thread may still have to close the socket.
 fn closes(fixture: &Fixture, address: SocketAddr) {
     fixture.wait("nobody to listen there", |_| {
         TcpStream::connect(address).is_err()
@@ -40,7 +39,7 @@ fn probes_follow_the_server_from_its_start_to_the_last_request_of_its_end() {
     let status = free_address();
     let builder = listening("probes", status, "").script(
         "preload.php",
-        // As gates.php does, whose function would stay.
+        // Does the same as gates.php, whose function would remain defined.
         "<?php (function ($gate) {
             file_put_contents(\"$gate.pid\", getmypid());
             fgets(fopen($gate, 'r'));
@@ -97,7 +96,7 @@ fn the_status_is_answered_while_all_connections_of_the_sites_are_taken() {
     fixture.wait_for_log(&["TooManyConnections"]);
     check(status, "/livez", 200, "alive");
     check(status, "/readyz", 200, "ready");
-    // While the server looks whom it can close for the third, that one counts.
+    // While the server looks for a connection to close in favour of the third, the third one counts too.
     fixture.wait("two connections", |_| {
         let metrics = get(status, "/metrics").text();
         metrics.lines().any(|line| line == "howdah_connections 2")
@@ -133,7 +132,7 @@ fn a_reload_moves_the_status_listener_or_leaves_it_alone() {
     std::fs::write(&config, &text).unwrap();
     fixture.reload();
     check(first, "/status", 200, "4 reloads");
-    // The front that is started after a crash listens there, too.
+    // The front that is started after a crash also listens there.
     let front = fixture.front();
     howdah_tests::fixture::signal(front, Signal::KILL);
     fixture.wait("another front", |f| {

@@ -1,5 +1,5 @@
-//! `howdah run` from outside: the program becomes the script's server, takes its signals and leaves
-//! with its exit code. What scripts can do is tested in `howdah-php`.
+//! `howdah run` from outside: the program becomes the script's server, receives its signals, and exits with its exit
+//! code. The functions available to scripts are tested in `howdah-php`.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 const PAGE: &str = "<h1>\nHello Swoole.\n</h1>";
 
-/// The fifth benchmark's script, with the four workers it asks for.
+/// Starts the fifth benchmark's script with the four workers that it requests.
 fn start() -> (Process, SocketAddr) {
     let script = repository().join("crates/howdah-php/tests/scripts/hello_swoole.php");
     let mut command = Command::new(howdah_program());
@@ -42,7 +42,7 @@ fn the_fifth_benchmarks_script_runs_unchanged_and_its_signals_are_its_own() {
     let (mut server, address) = start();
     let answer = http::get(address, "/");
     assert_eq!(answer.text(), PAGE);
-    // The process that was started is the manager: no other stands between.
+    // The process that was started is the manager: there is no other process in between.
     assert!(server.log().contains(&format!("#{}]", server.pid())));
     server.signal(Signal::TERM);
     let status = server.wait_exit(DEADLINE).expect("it ends");

@@ -1,6 +1,6 @@
-//! A Symfony application on Debian's packages (the repository's `tests/apps/symfony`),
-//! as its author, its readers and its programs use it: front controller under
-//! `public/`, security, forms, uploads, ranges, work after the response.
+//! A Symfony application on Debian's packages (the repository's `tests/apps/symfony`), as its author, its readers and
+//! API clients use it: a front controller under `public/`, security, forms, uploads, ranges, and work after the
+//! response.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn symfony_from_logging_in_to_logging_out() {
     from_logging_in_to_logging_out(Notes::prepare(Vec::new()));
 }
 
-/// Two workers, so that a session's requests meet a kernel that others have used meanwhile.
+/// There are two workers, so the requests of a session meet a kernel that others have used in the meantime.
 #[test]
 fn symfony_in_a_worker_from_logging_in_to_logging_out() {
     let mode = ["--mode", "worker", "--worker"].map(str::to_owned).to_vec();
@@ -43,7 +43,8 @@ fn from_logging_in_to_logging_out(mut notes: Notes) {
 }
 
 impl Notes {
-    /// `mode`: words of the command line that the worker script is to follow; none: no worker.
+    /// Prepares the site. The path of the worker script is appended to the command-line words in `mode`; if these are
+    /// empty, there is no worker.
     fn prepare(mut mode: Vec<String>) -> Self {
         let scratch = Scratch::new("symfony");
         copy_tree(
@@ -119,8 +120,8 @@ impl Notes {
         let small = get(self.server.address(), &small);
         assert_eq!(image::dimensions(&small.body), (120, 60));
 
-        // A route without an extension of its own must reach the front controller though
-        // the address ends in .jpg; the framework answers ranges and conditions.
+        // A route must reach the front controller although its address ends in .jpg; the framework handles ranges and
+        // conditional requests.
         let full = attributes(&page.text(), "a", "href")
             .into_iter()
             .find(|link| link.contains("/picture/full/"))
@@ -147,7 +148,7 @@ impl Notes {
         assert_eq!((again.status(), again.body.len()), (304, 0));
         self.author.headers.clear();
 
-        // What is no picture, and what is empty, comes back with the form.
+        // A file that is not a picture, and an empty one, is rejected, and the form is shown again.
         let form = self
             .author
             .get("/note/new")
@@ -265,7 +266,7 @@ impl Notes {
             begun.elapsed() - until_first > Duration::from_millis(100),
             "the parts came together"
         );
-        // kernel.terminate runs after the answer: it is there a moment later.
+        // kernel.terminate runs after the response, so its effect appears a moment later.
         wait_until(
             "the request to be counted after its answer",
             Duration::from_secs(10),
@@ -291,7 +292,7 @@ impl Notes {
         wait_until("the exception in the log", Duration::from_secs(10), || {
             self.server.log().contains("broken on purpose")
         });
-        // What lies beside public/ has no address.
+        // Files outside public/ have no address.
         for path in [
             "/../src/Kernel.php",
             "/..%2fvar/notes.sqlite",
@@ -302,7 +303,7 @@ impl Notes {
     }
 
     fn delete(&mut self, note: &str) {
-        // The form says POST and the framework hears DELETE.
+        // The form sends POST and the framework treats it as DELETE.
         self.author
             .fill(note, "delete", &[])
             .shows("The note is gone.")

@@ -1,5 +1,5 @@
-//! HTTPS with certificates in files: which one a client gets, what PHP learns, what happens when files
-//! change or cannot be used, and what survives a reload or the front's death.
+//! HTTPS with certificates in files: which certificate a client receives, what PHP learns about the connection, what
+//! happens when files change or cannot be used, and what survives a reload or the death of the front.
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 const SERVER: &str = "<?php header('Content-Type: application/json'); echo json_encode($_SERVER);";
 
-/// A site `example.org` with a certificate, and its authority.
+/// Builds a site `example.org` with a certificate, and the certificate's authority.
 fn site(name: &str) -> (Builder, Pki) {
     let builder = Fixture::named(name).script("server.php", SERVER).tls();
     let pki = Pki::new(builder.scratch().path());
@@ -38,7 +38,7 @@ fn php_and_logs_learn_what_the_handshake_agreed_on() {
         .config("[log]\naccess_format = \"json\"\n[status]\npath = \"/status\"")
         .start();
     let address = fixture.tls_address();
-    // Threads write their lines for themselves: one is waited for before the next request.
+    // Each thread writes its own log lines, so the test waits for one line before the next request.
     let logged = |count| fixture.wait("its line", |f| f.access_log().len() == count);
     for (at, (more, protocol, cipher)) in [
         (&["--tlsv1.3"][..], "TLSv1.3", "TLS_AES_128_GCM_SHA256"),
@@ -117,7 +117,7 @@ fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
             "rsa",
         ),
         ("a.other.example", &[], "wildcard"),
-        // No certificate is for it: the first, as under nginx and Apache.
+        // No certificate matches this name, so the first one is used, as under nginx and Apache.
         ("unknown.example", &[], "site"),
     ] {
         let said = pki.s_client(address, host, more);
@@ -128,7 +128,7 @@ fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
     }
     let asked = pki.get(address, "a.other.example", "/hello.php", &[]);
     assert_eq!(asked, HELLO);
-    // curl trusts none of them for this name.
+    // curl trusts none of the certificates for this name.
     assert!(
         !pki.curl(address, "unknown.example", "/", &[])
             .status
@@ -153,7 +153,7 @@ fn a_host_that_the_certificate_is_not_for_is_misdirected() {
         refused.contains("howdah-error: MisdirectedRequest"),
         "{refused}"
     );
-    // Without a name (an address) there is nothing to compare with.
+    // Without a server name (the client uses an address) there is nothing to compare with.
     let port = address.port();
     let by_address = Command::new("curl")
         .args([
@@ -250,7 +250,7 @@ fn clients_with_certificates_are_known_to_php() {
             .to_string()
             .contains("HandshakeFailed")
     });
-    // Resumed, it is the same client; and no longer, once others sign certificates.
+    // After a resumption it is the same client; this ends once other authorities sign client certificates.
     let said = pki.s_client(
         address,
         "example.org",
@@ -332,11 +332,11 @@ fn a_file_that_is_renewed_is_used_and_one_that_is_broken_is_not() {
         std::fs::copy(fixture.path(key), fixture.path("site.key")).unwrap();
         std::fs::copy(fixture.path(certificate), fixture.path("site.pem")).unwrap();
     };
-    // By itself, within ten seconds.
+    // The server notices the change by itself within ten seconds.
     pki.sign("renewed", &["example.org"]);
     replace("renewed.pem", "renewed.key");
     fixture.wait("the new one is used", |_| serves("renewed"));
-    // A key of another certificate: named, and nothing changes, also for another front.
+    // The key belongs to another certificate: the error is named, and nothing changes, not even for another front.
     pki.sign("mismatched", &["example.org"]);
     replace("mismatched.pem", "renewed.key");
     fixture.wait_for_log(&[
@@ -421,14 +421,14 @@ fn silent_and_garbled_handshakes_end_and_cost_the_others_nothing() {
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
     for stream in half_open.iter().take(100) {
-        // The beginning of a record that never comes.
+        // The beginning of a record that never completes.
         (&*stream).write_all(&[22, 3, 1, 2, 0, 1, 0]).unwrap();
     }
     for stream in half_open.iter().skip(100).take(50) {
         (&*stream).write_all(&[b'\xff'; 64]).unwrap();
     }
     assert_eq!(pki.get(address, "example.org", "/hello.php", &[]), HELLO);
-    // A request without TLS is told what is wrong.
+    // The response to a request without TLS says what is wrong.
     let mut plain = TcpStream::connect(address).unwrap();
     std::io::Write::write_all(&mut plain, b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -442,7 +442,7 @@ fn silent_and_garbled_handshakes_end_and_cost_the_others_nothing() {
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
         let mut rest = Vec::new();
-        // Closed or reset: not silence.
+        // The connection is closed or reset: the server does not stay silent.
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.len() < 100, "{rest:?}");
     }
@@ -471,10 +471,10 @@ fn the_front_may_be_killed_in_the_middle_of_handshakes() {
     let front = fixture.front();
     signal(front, Signal::KILL);
     for mut stream in begun {
-        // Closed or reset, and at once: the kernel does it.
+        // The connection is closed or reset immediately, by the kernel.
         assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)));
     }
-    // Nobody is refused: a client that comes before the next front waits for it.
+    // No connection is refused: a client that connects before the next front has started waits for it.
     assert_eq!(pki.get(address, "example.org", "/hello.php", &[]), HELLO);
     fixture.wait_for_log(&["FrontDied"]);
     assert_ne!(fixture.front(), front);

@@ -1,5 +1,5 @@
-//! Traces: `traceparent` taken and passed on, spans at a collector, and a collector that hangs, is down or
-//! refuses. The collector decodes what it gets by OpenTelemetry's published messages.
+//! Traces: `traceparent` is accepted and passed on, spans arrive at a collector, and the collector may hang, be down or
+//! refuse them. The collector decodes messages by OpenTelemetry's published definitions.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ fn traced(builder: Builder, collector: &Collector, lines: &str) -> Builder {
     ))
 }
 
-/// Trace, span and flags of a `traceparent`.
+/// Splits a `traceparent` into trace, span and flags.
 fn parts(text: &str) -> (String, String, String) {
     let text = text.split(' ').next().expect("a word");
     let parts: Vec<_> = text.split('-').collect();
@@ -148,21 +148,21 @@ fn a_callers_trace_is_continued_on_every_way_that_a_request_can_take() {
     assert!(fixture.children().contains(&pid), "{php:?}");
     assert_eq!(collector.field("x-key"), "abc");
     assert_eq!(collector.field("content-type"), "application/x-protobuf");
-    // HTTP/2, and a file.
+    // A request over HTTP/2, for a file.
     let request = http2::Request::get("/plan.txt").header("traceparent", parent("01").as_bytes());
     let mut client = http2::Client::open(at).expect("a connection");
     assert_eq!(client.ask(&request).expect("an answer").text(), "the plan");
     let spans = collector.trace("/plan.txt");
     assert_eq!(spans[0].get("network.protocol.version"), "2");
     assert_eq!(spans.len(), 1, "{spans:#?}");
-    // A refusal has its name.
+    // A refused request has an error name.
     let missing = format!("GET /none HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
     let missing = http::exchange(at, missing.as_bytes()).expect("an answer");
     assert_eq!(missing.status(), 404);
     let spans = collector.trace("/none");
     assert_eq!(spans[0].get("error.type"), "NotFound");
     assert!(!spans[0].failed, "a client's mistake is none of the server");
-    // What the caller does not record is not recorded.
+    // Traces that the caller does not record are not recorded here.
     let said = ask(
         at,
         "/php.php",
@@ -198,7 +198,7 @@ fn what_is_no_traceparent_is_dropped_and_a_trace_begins() {
         assert!(said.ends_with(' '), "{fields}: {said:?}");
         assert!(traces.insert(trace));
     }
-    // A tracestate that is none goes alone.
+    // An invalid tracestate is dropped, and the traceparent is still accepted.
     let fields = format!("traceparent: {}\r\ntracestate: A=1\r\n", parent("01"));
     let said = ask(at, "/php.php", &fields).text();
     assert!(
@@ -331,7 +331,7 @@ fn a_reload_changes_the_collector_and_a_stop_sends_what_is_left() {
     std::fs::write(&config, text.replace(&first.url(), &second.url())).expect("it is written");
     fixture.reload();
     fixture.get("/pid.php");
-    // The first sends what it had, without another second's wait for more.
+    // The exporter to the first collector sends its remaining spans at once, without waiting another second for more.
     first.trace("/hello.php");
     fixture.howdah.process.stop();
     second.trace("/pid.php");

@@ -1,5 +1,5 @@
-//! `howdah upgrade`: the server goes on as the program that is installed now. No request is lost, no visitor waits
-//! for those of others, and no page is older than an answered write, whichever program wrote.
+//! `howdah upgrade`: the server continues as the program that is now installed. No request is lost, no visitor waits
+//! for the requests of others, and no page is older than an acknowledged write, whichever program wrote.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,13 +15,13 @@ use howdah_tests::load::{Load, Stop};
 use howdah_tests::process_tree::{self, Entry};
 use rustix::process::Signal;
 
-/// What a command says.
+/// The output of a command.
 fn said(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Upgrades, and returns when the new front serves.
+/// Upgrades, and returns when the new front serves requests.
 fn upgrade(fixture: &Fixture) {
     let output = fixture.control(&["upgrade"]);
     assert!(
@@ -32,7 +32,7 @@ fn upgrade(fixture: &Fixture) {
     );
 }
 
-/// The fronts that there are: the master's children that are no PHP.
+/// The existing fronts: the master's children that are not PHP processes.
 fn fronts(fixture: &Fixture) -> Vec<i32> {
     let ours = |entry: &Entry| entry.parent == fixture.master() && entry.program == "howdah";
     let all = fixture.processes();
@@ -87,8 +87,8 @@ fn upgrades_under_load_lose_no_request() {
     fixture.wait("one pool only", |f| f.zygotes().len() == 1);
 }
 
-/// Connects, and asks a moment later, as clients far away do: a server that ends meanwhile must not close the
-/// connection before. What comes after the head.
+/// Connects, and sends its request a moment later, as distant clients do: a server that exits in the meantime must not
+/// close the connection before. Returns the body of the response.
 fn ask_after_a_while(address: SocketAddr) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     std::thread::sleep(Duration::from_millis(30));
@@ -111,7 +111,7 @@ fn nobody_waits_for_a_request_that_runs_and_it_is_finished() {
     assert_eq!(fixture.get("/hello.php").text(), HELLO);
     let both = fronts(&fixture);
     assert!(both.len() == 2 && both.contains(&before[0]), "{both:?}");
-    // Once more, while the first still finishes.
+    // Upgrades again while the first front still finishes its requests.
     upgrade(&fixture);
     assert_eq!(fixture.get("/hello.php").text(), HELLO);
     assert!(fronts(&fixture).contains(&before[0]));
@@ -174,11 +174,11 @@ fn a_new_program_that_finds_mistakes_changes_nothing() {
     std::fs::write(&config, good).unwrap();
     assert_eq!(fronts(&fixture), front);
     fixture.still_serves();
-    // It was no lasting harm.
+    // The failure has no lasting effect.
     upgrade(&fixture);
     wait_for_one_front(&fixture);
     assert_ne!(fronts(&fixture), front);
-    // A reload and a stop find the server as ever.
+    // A reload and a stop work on the server as before.
     fixture.reload();
     fixture.still_serves();
     let output = fixture.control(&["stop"]);
@@ -235,7 +235,7 @@ fn a_front_that_dies_during_an_upgrade_is_started_again() {
     fixture.still_serves();
 }
 
-/// A page of a database, which `?write=TEXT&gate=NAME` changes when the gate is open.
+/// A page from a database, which `?write=TEXT&gate=NAME` changes when the gate is opened.
 const PAGE: &str = r#"<?php
 require 'GATES';
 $db = new PDO('sqlite:DATABASE');
@@ -248,7 +248,7 @@ if (isset($_GET['write'])) {
 echo $db->query('SELECT text FROM page')->fetchColumn();
 "#;
 
-/// The page as a visitor sees it, and whether it was stored.
+/// Returns the page as a visitor sees it, and whether it was stored.
 fn read(fixture: &Fixture) -> (String, bool) {
     let page = fixture.get("/page.php");
     let is_hit = |page: &Response| {
@@ -296,7 +296,7 @@ fn no_page_is_older_than_what_the_program_before_has_written() {
         let held = fixture.get_meanwhile("/hold.php?gate=held");
         let other = gate.wait();
         upgrade(&fixture);
-        // The new front keeps pages while the old one still runs scripts.
+        // The new front stores pages while the old one still runs scripts.
         assert_eq!(read_until_stored(&fixture), "first");
         standing.open();
         assert_eq!(writer.answer().text(), "written");

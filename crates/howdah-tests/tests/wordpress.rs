@@ -1,5 +1,5 @@
-//! WordPress as its owner, its readers and its programs use it, from the first page of
-//! its installer to logging out. Debian's package, on a private MariaDB, with permalinks.
+//! WordPress as its owner, its readers and API clients use it, from the first page of its installer to logging out. It
+//! is Debian's package, on a private MariaDB, with permalinks.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const PASSWORD: &str = "carry the howdah";
 struct Blog {
     server: Box<dyn Server>,
     owner: Browser,
-    /// Token for the REST interface, from the editor's page.
+    /// The token for the REST interface, from the editor's page.
     nonce: String,
     _mariadb: Mariadb,
     scratch: Scratch,
@@ -39,7 +39,7 @@ fn wordpress_from_its_installer_to_logging_out() {
 }
 
 impl Blog {
-    /// Copies the package, without a configuration: the installer makes it.
+    /// Copies the package without a configuration, which the installer creates.
     fn prepare() -> Self {
         let mariadb = Mariadb::start();
         mariadb.create("wordpress", "wordpress", "database password");
@@ -85,7 +85,7 @@ impl Blog {
             )
             .shows("Run the installation");
 
-        // What an administrator without a mail server and without internet sets.
+        // Settings of an administrator who has neither a mail server nor internet access.
         let path = self.scratch.join("site/wp-config.php");
         let text = std::fs::read_to_string(&path).expect("the installer wrote wp-config.php");
         let ours = "define('DISABLE_WP_CRON', true); define('WP_HTTP_BLOCK_EXTERNAL', true);\ndefine('WP_ENVIRONMENT_TYPE', 'local'); define('WP_DEBUG_LOG', true);\n";
@@ -131,7 +131,7 @@ impl Blog {
             "{}",
             dashboard.location
         );
-        // The dashboard's scripts come concatenated by PHP, its styles likewise.
+        // PHP concatenates the dashboard's scripts, and likewise its styles.
         let text = dashboard.text();
         let bundle = attributes(&text, "link", "href")
             .into_iter()
@@ -186,7 +186,7 @@ impl Blog {
         value
     }
 
-    /// As the block editor does it: through the REST interface, with the page's nonce.
+    /// Publishes a post as the block editor does: through the REST interface, with the page's nonce.
     fn publish(&mut self) -> u64 {
         let editor = self.owner.get("/wp-admin/post-new.php");
         editor.shows("Add New Post");
@@ -217,7 +217,7 @@ impl Blog {
         assert!(feed.text().contains("<title>On elephants</title>"));
         let missing = reader.get("/no-such-page/");
         assert_eq!(missing.status(), 404);
-        // The class that WordPress gives the page in whatever theme.
+        // The class that WordPress gives this page in every theme.
         let excerpt = missing.excerpt();
         assert!(missing.text().contains("error404"), "{excerpt}");
         let year = reader.get("/category/uncategorized/");
@@ -225,7 +225,7 @@ impl Blog {
         reader
             .get("/wp-sitemap.xml")
             .shows("wp-sitemap-posts-post-1.xml");
-        // Asking again with the tag of the feed is answered without a body.
+        // A conditional request with the feed's tag gets a response without a body.
         let tag = feed
             .response
             .header("ETag")
@@ -234,7 +234,7 @@ impl Blog {
         reader.headers.push(("If-None-Match".into(), tag));
         let again = reader.request("GET", "/feed/", None);
         assert_eq!((again.status(), again.body.len()), (304, 0));
-        // Files beside the scripts.
+        // Requests files beside the scripts.
         let script = get(
             self.server.address(),
             "/wp-includes/js/jquery/jquery.min.js",
@@ -311,7 +311,7 @@ impl Blog {
         self.owner
             .get("/wp-admin/upload.php?mode=list")
             .shows("elephant");
-        // What looks like a script is refused by WordPress.
+        // WordPress refuses a file that looks like a script.
         let script = File {
             field: "async-upload".into(),
             name: "evil.php".into(),
@@ -336,7 +336,7 @@ impl Blog {
                 .is_some_and(|text| text.contains("twice")),
             "{edited}"
         );
-        // The list's quick edit, over admin-ajax.
+        // Uses the list's quick edit, over admin-ajax.
         let list = self.owner.get("/wp-admin/edit.php");
         let token = forms(&list.text())
             .iter()
@@ -413,7 +413,7 @@ impl Blog {
             .shows("So do whales.");
     }
 
-    /// Basic authentication, XML-RPC, deletion: what scripts and telephones do.
+    /// Uses basic authentication, XML-RPC and deletion, as scripts and phone apps do.
     fn programs_use_the_interfaces(&mut self, post: u64) {
         let made = self.rest(
             "POST",

@@ -1,7 +1,7 @@
-//! WordPress with the page cache on, by several people at once: anonymous readers, an owner who is
-//! logged in and writes, another user, a commenter. Every answer is checked: no page of one user
-//! reaches another, no page is older than what was written before it was asked for, and the cache does
-//! its work. At the root of a site, and in a subfolder.
+//! WordPress with the page cache on, used by several people at once: anonymous readers, an owner who is logged in and
+//! writes, another user, and a commenter. Every response is checked: no page of one user reaches another, no page is
+//! older than what was written before its request, and the cache produces hits. WordPress is at the root of a site, and
+//! in a subfolder.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
@@ -9,7 +9,7 @@ use howdah_tests::readers::{Drive, Reader};
 use howdah_tests::rig::{Howdah, Server};
 use howdah_tests::wordpress_home::{HOST, WordpressHome};
 
-/// The cookies an answer sets, as a line of a request.
+/// Returns the cookies that a response sets, as a header line of a request.
 fn cookies(answer: &Response) -> String {
     let pairs: Vec<&str> = answer
         .head
@@ -29,7 +29,7 @@ fn log_in(drive: &Drive<'_>, folder: &str, name: &str, password: &str) -> String
     cookies(&answer)
 }
 
-/// Writes the blog's name, as the settings page does, with the token of its form.
+/// Changes the blog's name, as the settings page does, with the token of its form.
 fn rename(drive: &Drive<'_>, folder: &str, owner: &str, edition: u64) {
     let path = format!("{folder}/wp-admin/options-general.php");
     let page = drive.ask("GET", &path, owner, "").text();
@@ -57,7 +57,7 @@ fn publish(drive: &Drive<'_>, folder: &str, owner: &str, edition: u64) {
     let form = format!("title=Hello&content=Text+{edition}&status=publish");
     let answer = drive.ask("POST", &path, &lines, &form);
     assert_eq!(answer.status(), 200, "{}", answer.text());
-    // Whoever reads it now reads this.
+    // Every reader sees the new text from now on.
     let post = drive.ask("GET", &format!("{folder}/?p=1"), "", "").text();
     assert!(post.contains(&format!("Text {edition}")), "{post}");
 }
@@ -142,7 +142,7 @@ fn nor_where_wordpress_keeps_what_it_reads_in_the_shared_cache() {
     by_several_people_at_once("", true);
 }
 
-/// What plugins and jobs do, without any request to the page: asked for by GET.
+/// Does what plugins and jobs do, without any other request to the page; it is requested with GET.
 const DO: &str = r"<?php
 require __DIR__ . '/wp-load.php';
 $what = $_GET['what'];
@@ -182,7 +182,7 @@ fn what_is_published_edited_approved_or_set_without_any_request_to_the_page_is_r
     };
     let is_hit = |page: &Response| page.header("X-Cache") == Some("HIT");
     let run = |what: &str| assert_eq!(get(&format!("/do.php?what={what}")).text(), "done");
-    // Its first visits make what is made once.
+    // The first visits make WordPress create the data that it creates only once.
     run("noise");
     for (what, path, words) in [
         ("publish", "/", "Published by itself"),
@@ -191,8 +191,8 @@ fn what_is_published_edited_approved_or_set_without_any_request_to_the_page_is_r
         ("option", "/", "Renamed by itself"),
         ("shutdown", "/", "Renamed at last"),
     ] {
-        // The first visit writes what is made once; the next shows that the page can be stored, and the
-        // one after has it stored: a busy machine may take a few more.
+        // The first visit writes data that is created once, the next one shows that the page can be stored, and the one
+        // after finds it stored. A busy machine may need a few more visits.
         let visits: Vec<_> = (0..10).map(|_| get(path)).collect();
         let page = visits.last().expect("there were ten");
         assert!(

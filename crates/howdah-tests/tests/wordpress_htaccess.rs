@@ -1,7 +1,7 @@
-//! WordPress with the `.htaccess` files that its owners have, under Howdah with `htaccess = "on"` and under
-//! Apache: one tree and one database, the same requests to both. With the rules that WordPress writes for
-//! permalinks, its owner works under either and readers of the other see it; with the files of caching and
-//! security plugins, where [`files_of_applications`] has them, both answer everything alike.
+//! WordPress with `.htaccess` files as its owners have them, under Howdah with `htaccess = "on"` and under Apache: one
+//! tree and one database, with the same requests to both. With the rules that WordPress writes for permalinks, its
+//! owner works under one server and readers of the other see the result. With the files of caching and security
+//! plugins, if [`files_of_applications`] finds them, both servers send the same responses.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use howdah_tests::scratch::{at_root, files_of_applications};
 use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
 use serde_json::json;
 
-/// Has WordPress write its rules for permalinks, as it does where it knows the server.
+/// Makes WordPress write its rules for permalinks, as it does when it recognises the server.
 const PERMALINKS: &str = "
 add_filter('got_rewrite', '__return_true');
 require_once ABSPATH . 'wp-admin/includes/admin.php';
@@ -26,7 +26,7 @@ wp_update_user(['ID' => 1, 'user_nicename' => 'carl']);
 echo file_get_contents(ABSPATH . '.htaccess');
 ";
 
-/// Requests of visitors, scanners and robots: method, target, fields.
+/// Requests of visitors, scanners and robots: method, target, headers.
 const ASKED: &[(&str, &str, &str)] = &[
     ("GET", "/", ""),
     ("HEAD", "/", ""),
@@ -98,7 +98,7 @@ const ASKED: &[(&str, &str, &str)] = &[
 ];
 /// Paths that Howdah never sends, whatever Apache does (docs/differences.md).
 const NEVER_SENT: &[&str] = &["/.htaccess", "/.git/config"];
-/// Fields of an answer that are compared.
+/// The response headers that are compared.
 const FIELDS: &[&str] = &[
     "cache-control",
     "content-type",
@@ -128,7 +128,7 @@ impl Pair {
         let home = WordpressHome::prepare();
         let site = home.site().ini("expose_php", "Off");
         let mut site = site.obeying_htaccess("on");
-        // What is no file is the business of the files.
+        // The `.htaccess` files decide about paths that are not files.
         site.front_controller = None;
         let root = site.root.clone();
         fs::create_dir_all(root.join("wp-content/uploads")).unwrap();
@@ -146,7 +146,7 @@ impl Pair {
         }
     }
 
-    /// Asks both for everything; what differs.
+    /// Sends all requests to both servers and returns the differences.
     fn differences(&self, title: &str) -> Vec<String> {
         let compare = |request: &(&str, &str, &str)| {
             let (ours, theirs) = (ask(&self.howdah, request), ask(&self.apache, request));
@@ -179,7 +179,7 @@ fn ask(server: &dyn Server, (method, target, fields): &(&str, &str, &str)) -> Re
         .unwrap_or_else(|broken| panic!("{method} {target}: {broken}\n{}", server.log()))
 }
 
-/// A page that each server writes in its own words: of an error, or a redirect.
+/// A page that each server writes in its own words: an error, or a redirect.
 fn is_own(answer: &Response) -> bool {
     let redirects = (300..400).contains(&answer.status());
     redirects || answer.status() >= 400 && !answer.text().contains("wp-")
@@ -195,11 +195,11 @@ fn shown(answer: &Response) -> Vec<String> {
                 .split(';')
                 .next()?
                 .replace("text/javascript", "application/javascript"),
-            // The time of the answer, and what counts from it.
+            // The time of the response, and values that depend on it.
             "expires" => String::new(),
             _ => value,
         };
-        // What Howdah calls a file without a type.
+        // The type that Howdah gives to a file without a type.
         (value != "application/octet-stream").then(|| format!("{name}: {value}"))
     };
     let refused = answer.status() >= 400 && is_own;
@@ -237,7 +237,7 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
     let mut wrong = pair.differences("permalinks");
     let mut owner = work(&pair, &pair.howdah, &pair.apache, "howdah");
     work(&pair, &pair.apache, &pair.howdah, "apache");
-    // Under Howdah, too, WordPress knows that its file counts, and writes it.
+    // Under Howdah too, WordPress knows that its file takes effect, and writes it.
     let file = pair.root.join(".htaccess");
     let rules = || {
         let text = fs::read_to_string(&file).expect("WordPress has written it");
@@ -270,7 +270,7 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
         let text = fs::read_to_string(file).expect("the plugin's file");
         let text = at_root(&text, &pair.root);
         fs::write(pair.root.join("prepend.php"), "").unwrap();
-        // Where the caching plugins keep pages.
+        // The places where the caching plugins store pages.
         for place in [
             format!("page_enhanced/{HOST}/hello-world/_index_slash.html"),
             format!("page_enhanced/{HOST}//hello-world//_index_slash.html"),
@@ -281,7 +281,7 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, format!("a page that {plugin} keeps, wp-")).unwrap();
         }
-        // Some files have the rules for permalinks, others are put before them.
+        // Some files contain the rules for permalinks; others are put before them.
         let with_rules = match text.contains("BEGIN WordPress") {
             true => text,
             false => format!("{text}\n{own}"),
@@ -297,7 +297,7 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
     );
 }
 
-/// The owner logs in, uploads a picture and publishes a post under one server; under both a reader sees them.
+/// The owner logs in, uploads a picture and publishes a post under one server; readers see the post under both.
 fn work(pair: &Pair, at: &dyn Server, beside: &dyn Server, name: &str) -> Browser {
     let mut owner = Browser::at(at.address(), HOST);
     let password = [("log", "owner"), ("pwd", "carry the howdah")];
@@ -354,7 +354,7 @@ fn work(pair: &Pair, at: &dyn Server, beside: &dyn Server, name: &str) -> Browse
         assert_eq!(shown.status(), 200, "{picture}");
         assert_eq!(image::dimensions(&shown.response.body), (400, 240));
     }
-    // WordPress writes as whom PHP runs: the other server's may write there, too.
+    // WordPress writes files as the user that runs PHP; the other server's user may write there too.
     howdah_tests::scratch::run(
         std::process::Command::new("chmod")
             .args(["-R", "a+rwX"])

@@ -1,5 +1,4 @@
-//! WordPress over HTTPS in real Chromium: its owner logs in, uploads a picture, writes a post and
-//! sees it.
+//! WordPress over HTTPS in a real Chromium: its owner logs in, uploads a picture, writes a post and views it.
 
 use howdah_tests::chromium::Chromium;
 use howdah_tests::pki::Pki;
@@ -8,7 +7,7 @@ use howdah_tests::scratch::Scratch;
 use howdah_tests::wordpress_home::{HOST, WordpressHome};
 use serde_json::Value;
 
-/// Makes a picture and puts it into the form of a page.
+/// Creates a picture and puts it into the form of a page.
 const CHOOSE_A_PICTURE: &str = "(async () => {
     const canvas = document.createElement('canvas');
     canvas.width = canvas.height = 600;
@@ -54,7 +53,7 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
     let listen = ["--listen", "127.0.0.1:0 tls http3"];
     site.howdah_arguments.extend(listen.map(str::to_owned));
     let server = Howdah::start(&site);
-    // Over QUIC Chromium looks at certificates also where it is told to ignore their errors.
+    // Over QUIC, Chromium checks certificates even if it is told to ignore their errors.
     let pardon = format!(
         "--ignore-certificate-errors-spki-list={}",
         pki.key_hash("site")
@@ -65,7 +64,7 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
         server.address()
     );
     let mut browser = Chromium::start(&[&[map.as_str(), pardon.as_str()], arguments].concat());
-    // From the plain address, by the server's redirect.
+    // Starts at the plain HTTP address, from which the server redirects.
     browser.open(&format!("http://{HOST}/wp-login.php"));
     assert_eq!(browser.evaluate("location.protocol"), "https:");
     browser.open(&format!("https://{HOST}/wp-login.php"));
@@ -77,7 +76,7 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
          document.querySelector('#loginform').submit();",
     );
     assert_eq!(browser.evaluate("location.pathname"), "/wp-admin/");
-    // A session of HTTPS alone.
+    // The session exists over HTTPS only.
     assert_eq!(
         browser.evaluate("document.cookie.includes('wordpress_logged_in')"),
         false
@@ -122,7 +121,7 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
         browser.evaluate("document.body.innerText.includes('A rider writes.')"),
         true
     );
-    // Everything the page is made of came by the same protocol.
+    // All resources of the page were transferred with the same protocol.
     let others = format!(
         "performance.getEntriesByType('resource').filter(e => e.name.startsWith(location.origin) && e.nextHopProtocol != '{protocol}').map(e => e.name + ' ' + e.nextHopProtocol)"
     );

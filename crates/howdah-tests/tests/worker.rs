@@ -1,6 +1,6 @@
-//! Mode `worker` over HTTP: visitors kept apart under concurrency, the shape of Octane's worker,
-//! starts and reloads that fail, deployments under load. What PHP itself keeps from request to
-//! request is tested in howdah-php, a whole framework in `symfony.rs`.
+//! Mode `worker` over HTTP: visitors kept apart under concurrency, a worker shaped like Octane's, starts and reloads
+//! that fail, and deployments under load. The state that PHP itself keeps between requests is tested in howdah-php, and
+//! a whole framework in `symfony.rs`.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use howdah_tests::scratch::Scratch;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A site whose worker script this is; `index.php` is there to be named by URLs.
+/// Builds a site with this worker script; `index.php` exists so that URLs can name it.
 fn worker(name: &str, php: &str) -> Builder {
     Fixture::named(name)
         .script("index.php", "<?php echo 'not the worker';")
@@ -29,8 +29,8 @@ fn get_with(fixture: &Fixture, path: &str, header: &str) -> http::Response {
     http::exchange(address, request.as_bytes()).expect("an answer")
 }
 
-/// Each visitor logs in once and must then find the same user and secret at every request, and
-/// nobody without a cookie must find anybody.
+/// Each visitor logs in once and must then see the same user and secret in every response, and a visitor without a
+/// cookie must see no user.
 #[test]
 fn sessions_of_concurrent_visitors_never_mix() {
     let fixture = worker(
@@ -74,7 +74,7 @@ fn sessions_of_concurrent_visitors_never_mix() {
     });
 }
 
-/// The steps of Octane's bin/frankenphp-worker.php, with classes of ours in Laravel's place.
+/// The steps of Octane's bin/frankenphp-worker.php, with our own classes instead of Laravel's.
 #[test]
 fn a_worker_of_octanes_shape_runs_as_it_is_written() {
     let fixture = worker(
@@ -135,7 +135,7 @@ fn a_worker_of_octanes_shape_runs_as_it_is_written() {
             (500, "Internal Server Error")
         );
     }
-    // The seventh request is its last; the eighth finds a new one.
+    // The seventh request is the worker's last one; the eighth reaches a new worker.
     for handled in [4, 5, 6, 7, 1, 2] {
         let answer = fixture.get("/index.php");
         assert_eq!(
@@ -285,8 +285,8 @@ fn a_crash_and_a_kill_cost_their_request_and_no_other() {
     assert_eq!(held.answer().text(), "served");
 }
 
-/// The front controller's requests go to the worker, scripts that URLs name to ordinary
-/// processes, one path to a worker pool of its own.
+/// Requests to the front controller go to the worker, scripts that URLs name go to ordinary processes, and one path
+/// goes to a worker pool of its own.
 #[test]
 fn one_site_has_several_pools_of_different_modes_by_rules() {
     let text = |who: &str| {

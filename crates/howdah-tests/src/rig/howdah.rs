@@ -1,6 +1,5 @@
-//! The program under test: `howdah serve`, as built beside this test program or as
-//! `HOWDAH_BIN` says. Its address is read from the line it prints per listener,
-//! `howdah: listening on http://ADDRESS`.
+//! The program under test: `howdah serve`, as built beside this test program or as named by `HOWDAH_BIN`. Its address
+//! is read from the line that it prints for each listener, `howdah: listening on http://ADDRESS`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use crate::scratch::{Scratch, profile_dir};
 #[derive(Debug)]
 pub struct Howdah {
     address: SocketAddr,
-    /// The front, for tests that signal it or read what it printed.
+    /// The process, for tests that signal it or read its output.
     pub process: Process,
     scratch: Scratch,
 }
@@ -25,10 +24,10 @@ const START: Duration = Duration::from_secs(30);
 const LISTENING: &str = "howdah: listening on http://";
 
 impl Howdah {
-    /// Starts it on `site`, on a port of its own choice.
+    /// Starts Howdah on `site`, on a port that it chooses itself.
     ///
     /// # Panics
-    /// If it does not come up; the message has its log.
+    /// If Howdah does not start; the message contains its log.
     pub fn start(site: &Site) -> Self {
         let scratch = Scratch::new("howdah");
         let ini = PhpIni::write(&scratch, site);
@@ -44,14 +43,14 @@ impl Howdah {
                 "127.0.0.1:0"
             },
         ]);
-        // A directory that no site of the configuration would serve is a mistake.
+        // Howdah rejects a directory argument that no site of the configuration would serve.
         if !names_every_root(site.howdah_config.as_deref().unwrap_or_default()) {
             command.arg(&site.project);
         }
         command.args(&site.howdah_arguments);
-        // In mode fastcgi php.ini is the business of whoever runs PHP, and naming one is a mistake.
+        // In mode `fastcgi`, php.ini belongs to the operator of PHP, and Howdah rejects an argument that names one.
         if !site.howdah_arguments.iter().any(|word| word == "fastcgi") {
-            // Scripts see what is named, of all that the server's environment holds.
+            // Of all variables of the server's environment, scripts see only those that are named.
             let names = site.environment.iter().map(|(name, _)| name);
             command
                 .args(names.flat_map(|name| ["--env", name]))
@@ -84,10 +83,10 @@ impl Howdah {
         }
     }
 
-    /// Where it listens for HTTPS, if it was started with such an address.
+    /// The address on which Howdah listens for HTTPS, if it was started with such an address.
     ///
     /// # Panics
-    /// If it does not say so; the message has its log.
+    /// If Howdah does not print it; the message contains its log.
     pub fn tls_address(&self) -> SocketAddr {
         const LISTENING: &str = "howdah: listening on https://";
         self.process.wait_for_line(LISTENING, START, |line| {
@@ -102,7 +101,7 @@ impl Howdah {
     }
 }
 
-/// Whether a configuration has sites, and each of them a root.
+/// Whether a configuration has sites, each of which has a root.
 fn names_every_root(config: &str) -> bool {
     let mut sections = config.split("[[site]]").skip(1).peekable();
     let has_root = |section: &str| {
@@ -127,7 +126,7 @@ impl Server for Howdah {
     }
 }
 
-/// Has `howdah check` look at a configuration file: its exit code, and what it prints.
+/// Runs `howdah check` on a configuration file and returns its exit code and its output.
 ///
 /// # Panics
 /// If the program cannot be started.
@@ -142,10 +141,10 @@ pub fn check(config: &Path) -> (Option<i32>, String) {
     (code, String::from_utf8_lossy(&printed).into_owned())
 }
 
-/// Where the program is.
+/// Returns the path of the program.
 ///
 /// # Panics
-/// If it was not built; the message says how to.
+/// If the program was not built; the message says how to build it.
 pub fn program() -> PathBuf {
     let path =
         std::env::var_os("HOWDAH_BIN").map_or_else(|| profile_dir().join("howdah"), PathBuf::from);

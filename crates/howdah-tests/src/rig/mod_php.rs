@@ -1,6 +1,6 @@
-//! Apache with the prefork MPM and mod_php: PHP inside the server's processes, the
-//! answer Howdah's are compared with a second time. As root, Apache's children become
-//! `www-data`, so what scripts write must be in directories open to all.
+//! Apache with the prefork MPM and mod_php: PHP inside the server's processes, the second rival whose responses are
+//! compared with Howdah's. As root, Apache's children become `www-data`, so the directories that scripts write to must
+//! be writable by every user.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -20,15 +20,15 @@ pub struct ModPhp {
     _scratch: Scratch,
 }
 
-/// Closes what this process happens to have been started with, which Apache passes on to scripts: what they
-/// find is to be Apache's own.
+/// Closes the descriptors that this process happens to have inherited. Apache would pass them on to scripts, which
+/// should find only Apache's own.
 const ALONE: &str = r#"for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -gt 2 ] && eval "exec $fd>&-"; done 2>/dev/null; exec "$0" "$@""#;
 
 impl ModPhp {
-    /// Starts it on `site`.
+    /// Starts Apache on `site`.
     ///
     /// # Panics
-    /// If it does not come up; the message has its log.
+    /// If Apache does not start; the message contains its log.
     pub fn start(site: &Site) -> Self {
         let scratch = Scratch::new("mod-php");
         let ini = PhpIni::write(&scratch, site);
@@ -71,7 +71,7 @@ impl Server for ModPhp {
     }
 }
 
-/// Modules whose directives stand in `.htaccess` files; mod_version is built in.
+/// The modules whose directives occur in `.htaccess` files; mod_version is built in.
 const FOR_HTACCESS: [&str; 14] = [
     "access_compat",
     "alias",

@@ -1,5 +1,5 @@
-//! nginx in front of php-fpm, the way Debian's snippets join them: a unix socket, a
-//! static pool, `fastcgi_split_path_info`, `try_files`. Not tuned for speed.
+//! nginx in front of php-fpm, joined as in Debian's snippets: a unix socket, a static pool, `fastcgi_split_path_info`,
+//! `try_files`. It is not tuned for speed.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use howdah_lab::php;
 #[derive(Debug)]
 pub struct NginxFpm {
     address: SocketAddr,
-    // Dropped in this order: the front first, so that it does not log a missing socket.
+    // The fields are dropped in this order: nginx first, so it does not log a missing socket.
     nginx: Process,
     fpm: Fpm,
     _scratch: Scratch,
@@ -25,17 +25,17 @@ pub struct NginxFpm {
 /// php-fpm alone, behind a unix socket: a static pool.
 #[derive(Debug)]
 pub struct Fpm {
-    /// Its socket; empty where it listens on TCP.
+    /// The path of the socket; empty if php-fpm listens on TCP.
     pub socket: PathBuf,
-    /// The process, to be signalled and stopped.
+    /// The process, which tests signal and stop.
     pub process: Process,
 }
 
 impl Fpm {
-    /// Starts it on `site`, with its files in `scratch`.
+    /// Starts php-fpm on `site`, with its files in `scratch`.
     ///
     /// # Panics
-    /// If it does not come up; the message has its log.
+    /// If php-fpm does not start; the message contains its log.
     pub fn start(site: &Site, scratch: &Scratch) -> Self {
         Self::start_at(
             site,
@@ -45,17 +45,17 @@ impl Fpm {
         )
     }
 
-    /// The same at an address in php-fpm's own words, with further lines for its pool.
+    /// Starts php-fpm at an address in php-fpm's own notation, with further lines for its pool.
     ///
     /// # Panics
-    /// If it does not come up; the message has its log.
+    /// If php-fpm does not start; the message contains its log.
     pub fn start_at(site: &Site, scratch: &Scratch, listen: &str, lines: &str) -> Self {
         let ini = PhpIni::write(scratch, site);
         let socket = match listen.starts_with('/') {
             true => PathBuf::from(listen),
             false => PathBuf::new(),
         };
-        // One that was left behind by a php-fpm that was killed is no sign of a new one.
+        // A socket left behind by a killed php-fpm does not prove that the new one has started.
         let _ = std::fs::remove_file(&socket);
         let pool = scratch.write("fpm.conf", fpm_conf(site, listen) + lines);
         let mut command = Command::new(php::expand_placeholders("/usr/sbin/php-fpm{php}"));
@@ -74,23 +74,23 @@ impl Fpm {
             .parse::<SocketAddr>()
         {
             Ok(address) => std::net::TcpStream::connect(address).is_ok(),
-            // Its file is there before it listens.
+            // The socket's file exists before php-fpm listens on it.
             Err(_) => std::os::unix::net::UnixStream::connect(&socket).is_ok(),
         });
         Fpm { socket, process }
     }
 
-    /// What it logged so far.
+    /// The log so far.
     pub fn log(&self) -> String {
         self.process.log()
     }
 }
 
 impl NginxFpm {
-    /// Starts both on `site`.
+    /// Starts both programs on `site`.
     ///
     /// # Panics
-    /// If one does not come up; the message has its log.
+    /// If one of them does not start; the message contains its log.
     pub fn start(site: &Site) -> Self {
         let scratch = Scratch::new("nginx-fpm");
         let fpm = Fpm::start(site, &scratch);
@@ -159,8 +159,8 @@ fn nginx_conf(site: &Site, address: SocketAddr, socket: &Path, prefix: &Path) ->
     let root = site.root.display();
     let socket = socket.display();
     let prefix = prefix.display();
-    // As /etc/nginx/snippets/fastcgi-php.conf and fastcgi.conf have it; $path_info is
-    // saved because try_files resets it.
+    // The settings are those of /etc/nginx/snippets/fastcgi-php.conf and fastcgi.conf; $path_info is saved because
+    // try_files resets it.
     format!(
         r#"{user}
 daemon off;

@@ -11,17 +11,17 @@ use howdah_lab::php;
 /// A running php-cgi on a unix socket.
 #[derive(Debug)]
 pub struct PhpCgi {
-    /// Its socket.
+    /// The path of the socket.
     pub socket: std::path::PathBuf,
-    /// The parent.
+    /// The parent process.
     pub process: Process,
 }
 
 impl PhpCgi {
-    /// Starts it on `site`, each process for `max_requests` requests.
+    /// Starts php-cgi on `site`; each process serves `max_requests` requests.
     ///
     /// # Panics
-    /// If it does not come up; the message has its log.
+    /// If php-cgi does not start; the message contains its log.
     pub fn start(site: &Site, scratch: &Scratch, max_requests: u32) -> Self {
         let ini = PhpIni::write(scratch, site);
         let socket = scratch.join("php-cgi.sock");
@@ -36,7 +36,7 @@ impl PhpCgi {
             .env("PHP_FCGI_MAX_REQUESTS", max_requests.to_string());
         let process = Process::start("php-cgi", &mut command);
         wait_until("php-cgi's socket", Duration::from_secs(30), || {
-            // Its file is there before it listens.
+            // The socket's file exists before php-cgi listens on it.
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
         });
         PhpCgi { socket, process }

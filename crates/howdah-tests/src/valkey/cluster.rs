@@ -6,19 +6,20 @@ use std::time::Duration;
 use super::{Valkey, free_port};
 use crate::process::wait_until;
 
-/// Hash slots of a cluster.
+/// The number of hash slots of a cluster.
 const SLOTS: usize = 16384;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The running nodes: first the primaries, then a replica of each in the same order. Dropping it ends them.
+/// The running nodes: first the primaries, then a replica of each in the same order. Dropping the value terminates
+/// them.
 #[derive(Debug)]
 pub struct Cluster {
-    /// A test may take nodes out.
+    /// The nodes. A test may remove some of them.
     pub nodes: Vec<Valkey>,
 }
 
-/// The arguments that make a server a node whose silence is noticed after two seconds, and the port on which
-/// it speaks to the others.
+/// Returns the arguments that make a server a cluster node whose silence is noticed after two seconds, and the port on
+/// which it communicates with the other nodes.
 fn arguments() -> (Vec<String>, String) {
     let port = free_port().to_string();
     let text = format!("--cluster-enabled yes --cluster-node-timeout 2000 --cluster-port {port}");
@@ -26,15 +27,15 @@ fn arguments() -> (Vec<String>, String) {
 }
 
 impl Cluster {
-    /// Starts the nodes, and waits until they agree on who keeps which slot.
+    /// Starts the nodes, and waits until they agree on the owner of each slot.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the cluster does not start.
     pub fn start(primaries: usize) -> Cluster {
         Cluster::of(primaries, |more| Valkey::configured(more, &[]))
     }
 
-    /// Starts one that speaks TLS only, as [`Valkey::tls`] does, and lets in who has this password.
+    /// Starts a cluster that speaks TLS only, as [`Valkey::tls`] does, and requires this password.
     ///
     /// # Panics
     /// As [`Cluster::start`].
@@ -53,7 +54,7 @@ impl Cluster {
             let (more, port) = arguments();
             let more: Vec<&str> = more.iter().map(String::as_str).collect();
             let node = start(&more);
-            // Two nodes of one epoch would have to agree on another.
+            // If two nodes had the same epoch, they would have to agree on another one.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number < primaries {
                 let first = (number * SLOTS / primaries).to_string();
@@ -94,26 +95,26 @@ impl Cluster {
         }
     }
 
-    /// The hash slot of a key.
+    /// Returns the hash slot of a key.
     ///
     /// # Panics
-    /// If the first node does not answer.
+    /// If the first node does not respond.
     pub fn slot(&self, key: &str) -> usize {
         let slot = self.nodes[0].command(&["CLUSTER", "KEYSLOT", key]);
         slot.trim().parse().expect("a number")
     }
 
-    /// The primary of a slot as the cluster was started.
+    /// Returns the primary of a slot, according to the distribution with which the cluster was started.
     pub fn primary(&self, slot: usize) -> usize {
         let primaries = self.nodes.len() / 2;
         let is_above = |number: &usize| slot < (number + 1) * SLOTS / primaries;
         (0..primaries).find(is_above).expect("a slot")
     }
 
-    /// Hands a slot over from one primary to another, with its keys, while the cluster works.
+    /// Moves a slot with its keys from one primary to another while the cluster is in use.
     ///
     /// # Panics
-    /// If a node does not answer.
+    /// If a node does not respond.
     pub fn hand_over(&self, slot: usize, from: usize, to: usize) {
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
         let id = |node: &Valkey| node.command(&["CLUSTER", "MYID"]).trim().to_owned();

@@ -1,5 +1,5 @@
-//! A certificate authority of the test's own: pebble, which refuses nonces and takes its time, and a DNS
-//! server that knows every name as 127.0.0.1.
+//! A certificate authority of the test's own: pebble, which is set to reject nonces and to respond slowly, and a DNS
+//! server that resolves every name to 127.0.0.1.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use howdah_tests::rig::{free_address, wait_for_listener};
 use howdah_tests::scratch::{Scratch, run};
 use howdah_tests::tools::tool;
 
-/// How long anything of an order may take.
+/// How long any step of an order may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Authority {
@@ -20,21 +20,21 @@ pub struct Authority {
     management: u16,
     dns: u16,
     pub dns_management: u16,
-    /// Where it looks for proofs.
+    /// The port at which it looks for HTTP proofs.
     pub http: u16,
     pub tls: u16,
     log: String,
 }
 
 impl Authority {
-    /// Its certificates are valid for `seconds`.
+    /// Starts an authority whose certificates are valid for `seconds`.
     pub fn start(seconds: u64) -> Authority {
         let mut authority = Authority::down(seconds);
         authority.come_up();
         authority
     }
 
-    /// It does not answer yet.
+    /// Prepares an authority that does not respond yet.
     pub fn down(seconds: u64) -> Authority {
         let scratch = Scratch::new("acme");
         let port = || free_address().port();
@@ -51,13 +51,13 @@ impl Authority {
             ])
             .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
             .args(["-addext", "subjectAltName=DNS:localhost"])
-            // Else it is an authority, which no server may be.
+            // Without this, the certificate would be that of an authority, which a server must not use.
             .args(["-addext", "basicConstraints=critical,CA:FALSE"])
             .arg("-keyout")
             .arg(scratch.join("api.key"))
             .arg("-out")
             .arg(scratch.join("api.pem")));
-        // Until its own is known: a file that curl can read.
+        // Until the authority's own root is known, this is a file that curl can read.
         std::fs::copy(scratch.join("api.pem"), scratch.join("root.pem")).unwrap();
         let pebble = serde_json::json!({
             "listenAddress": format!("127.0.0.1:{api}"),
@@ -68,7 +68,7 @@ impl Authority {
             "tlsPort": tls,
             "ocspResponderURL": "",
             "certificateValidityPeriod": seconds,
-            // The same since pebble 2.7.
+            // The same setting since pebble 2.7.
             "profiles": { "default": { "description": "", "validityPeriod": seconds } },
         });
         let config = serde_json::json!({ "pebble": pebble }).to_string();
@@ -104,7 +104,7 @@ impl Authority {
         }
     }
 
-    /// With an empty memory.
+    /// Starts the authority with an empty memory.
     pub fn come_up(&mut self) {
         let mut command = tool("bin/pebble");
         command
@@ -135,17 +135,17 @@ impl Authority {
         format!("{}{now}", self.log)
     }
 
-    /// How many certificates it has issued.
+    /// The number of certificates that it has issued.
     pub fn issued(&self) -> usize {
         self.log().matches("Issued certificate serial").count()
     }
 
-    /// How many accounts have been registered.
+    /// The number of accounts that have been registered.
     pub fn accounts(&self) -> usize {
         self.log().matches("accounts in memory").count()
     }
 
-    /// Waits until it has been asked for an order.
+    /// Waits until the authority has received an order.
     pub fn wait_for_an_order(&self) {
         wait_until("an order", PATIENCE, || self.log().contains("Added order"));
     }
@@ -155,14 +155,14 @@ impl Authority {
         run(Command::new("curl").args(["-sSk", &url]))
     }
 
-    /// `Valid` or `Revoked`, by a certificate's serial number in hex.
+    /// Returns `Valid` or `Revoked` for the serial number of a certificate in hex.
     pub fn status_of(&self, serial: &str) -> String {
         let text = self.manage(&format!("cert-status-by-serial/{}", serial.to_lowercase()));
         let status: serde_json::Value = serde_json::from_str(&text).unwrap();
         status["Status"].as_str().unwrap().to_owned()
     }
 
-    /// `[acme]` of a server that uses it.
+    /// Returns the `[acme]` section of a server that uses this authority.
     pub fn configuration(&self) -> String {
         format!(
             "[acme]\nauthorities = [\"https://localhost:{}/dir\"]\npath = {:?}\n",

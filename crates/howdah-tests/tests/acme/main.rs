@@ -1,4 +1,4 @@
-//! Certificates by ACME, from an authority of the test's own (`authority.rs`).
+//! Certificates by ACME, from a certificate authority of the test's own (`authority.rs`).
 
 mod authority;
 mod site;
@@ -25,7 +25,7 @@ fn two_names_are_served_with_certificates_that_outlive_a_restart_and_are_closed_
         site.wait_until_served(name);
     }
     assert_eq!(authority.issued(), 2);
-    // The redirect to HTTPS, and every other rule, comes after the challenges.
+    // The redirect to HTTPS, and every other rule, is applied after the challenges.
     let plain = howdah_tests::http::get(([127, 0, 0, 1], authority.http).into(), "/hello.txt");
     assert_eq!(plain.status(), 301);
     let file = authority
@@ -62,7 +62,7 @@ fn where_no_address_is_without_tls_the_proof_is_given_in_the_handshake() {
     assert_eq!(authority.issued(), 2);
 }
 
-/// The user that orders certificates.
+/// Returns the user that orders certificates.
 fn orderers_user(site: &Site) -> u32 {
     let pid = site.orderer().unwrap();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -85,7 +85,7 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
     assert_ne!(user, 0);
     assert_eq!(owner(&state), user);
     drop(site);
-    // As a version left it that ordered as root.
+    // The state as left by a version that ordered certificates as root.
     let root = Command::new("chown")
         .args(["-R", "0:0"])
         .arg(&state)
@@ -109,7 +109,7 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
     let reload = site.command(&["reload"]);
     assert!(reload.status.success(), "{reload:?}");
     assert_eq!((owner(&state), owner(&certificate)), (user, user));
-    // As an administrator does who has made a user for it.
+    // As an administrator does who has created a user for this purpose.
     let daemon = Command::new("chown")
         .args(["-R", "1:1"])
         .arg(&state)
@@ -144,7 +144,7 @@ fn a_dns_hook_runs_as_root_where_nobody_else_is_named_and_that_is_said() {
     );
 }
 
-/// A program that sets records at the test's DNS server; it waits while there is a file `hold`.
+/// Returns a program that sets records at the test's DNS server; it waits while the file `hold` exists.
 fn dns_hook(authority: &Authority) -> String {
     let directory = authority.scratch.path().display();
     let port = authority.dns_management;
@@ -169,8 +169,8 @@ fn hooks(authority: &Authority) -> usize {
     hooked.map_or(0, |text| text.matches("present").count())
 }
 
-/// Renews, up to the call of the program: Pebble reuses an earlier proof now and then, whatever it is
-/// told, and then nobody calls it.
+/// Renews until the program is called: whatever its settings, pebble sometimes reuses an earlier proof, and then the
+/// program is not called.
 fn renew_up_to_the_hook<'s>(
     scope: &'s Scope<'s, '_>,
     site: &'s Site,
@@ -265,7 +265,7 @@ fn a_certificate_that_another_account_has_ordered_is_renewed() {
     let site = Site::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     drop(site);
-    // This is what earlier versions left behind: the account that ordered the certificate is lost.
+    // This is the state that earlier versions left behind: the account that ordered the certificate is lost.
     let accounts = authority.scratch.join("state/accounts");
     for account in std::fs::read_dir(accounts).unwrap() {
         std::fs::remove_file(account.unwrap().path()).unwrap();
@@ -314,7 +314,7 @@ fn an_authority_that_is_down_is_named_and_tried_again() {
     let order = site.command(&["cert", "order", NAMES[0]]);
     assert!(order.status.success(), "{order:?}");
     site.wait_until_served(NAMES[0]);
-    // It goes down again, and has forgotten the account when it is back.
+    // The authority goes down again, and has forgotten the account when it returns.
     authority.go_down();
     let renew = site.command(&["cert", "renew"]);
     assert!(!renew.status.success(), "{renew:?}");
@@ -350,7 +350,7 @@ fn a_process_killed_in_the_middle_of_an_order_is_replaced_and_the_order_made_aga
     std::fs::remove_file(hold).unwrap();
     site.wait_until_served(NAMES[0]);
     assert_eq!(authority.issued(), 1);
-    // The front, in the middle of another order.
+    // The front is killed in the middle of another order.
     let hold = authority.scratch.write("hold", "");
     std::thread::scope(|scope| {
         let renewing = renew_up_to_the_hook(scope, &site, &authority);
@@ -423,12 +423,12 @@ fn a_clock_that_is_set_back_holds_no_order_up() {
     let mut authority = Authority::start(90 * DAY);
     let site = Site::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
-    // A renewal fails, and the failure is noted.
+    // A renewal fails, and the failure is recorded.
     authority.go_down();
     let renew = site.command(&["cert", "renew"]);
     assert!(!renew.status.success(), "{renew:?}");
     drop(site);
-    // What a clock would have noted that was ten years ahead.
+    // The record that a clock ten years ahead would have written.
     let record = authority
         .scratch
         .join("state/certificates/one.example.org.json");
@@ -449,7 +449,7 @@ fn a_clock_that_is_set_back_holds_no_order_up() {
     std::fs::write(&record, noted.to_string()).unwrap();
     authority.come_up();
     let site = Site::start(&authority, &one());
-    // It does not wait for ten years.
+    // The server does not wait for ten years.
     site.wait_for("renewed by");
     assert_eq!(authority.issued(), 2);
     site.wait_until_served(NAMES[0]);
@@ -490,7 +490,7 @@ fn a_proof_is_given_by_whichever_server_the_authority_asks() {
     let authority = Authority::start(90 * DAY);
     let port = || free_address().port();
     for (http, name) in [(true, "two.example.org"), (false, "three.example.org")] {
-        // The second name is ordered by a server that the authority does not reach.
+        // The second name is ordered by a server that the authority cannot reach.
         let asked = Options { http, ..one() };
         let asked = Site::start(&authority, &asked);
         asked.wait_until_served(NAMES[0]);
@@ -522,7 +522,7 @@ fn a_name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
         }
     });
     let options = Options {
-        // A slow machine takes longer to order than clients are held by default.
+        // On a slow machine, an order takes longer than the default time for which clients are held.
         lines: format!("ask = \"http://{address}/ask\"\n[timeouts]\nheader = \"60s\"\n"),
         ..one()
     };
@@ -530,8 +530,8 @@ fn a_name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
     site.wait_until_served(NAMES[0]);
     site.get("foreign.example.net", "/").unwrap_err();
     site.wait_for("OnDemandDenied: foreign.example.net");
-    // The site that has the name `one.example.org` alone answers for all others, too; the first client
-    // is held until there is a certificate.
+    // The site whose only name is `one.example.org` also handles all other names; the first client is held until there
+    // is a certificate.
     let first = site.get("shop.example.net", "/hello.txt");
     assert_eq!(first.as_deref(), Ok("hello\n"), "{}", site.process.log());
     site.wait_for("shop.example.net: certificate of");
@@ -567,7 +567,7 @@ fn on_a_full_disk_the_certificate_stays_in_use_and_is_renewed_when_there_is_room
     drop((site, disk));
 }
 
-/// A file system with little room.
+/// A file system with little space.
 struct Disk(std::path::PathBuf);
 
 impl Disk {

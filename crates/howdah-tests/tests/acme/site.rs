@@ -1,4 +1,4 @@
-//! A server with a site whose certificates the authority issues.
+//! A server with a site whose certificates come from the test's authority.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -21,11 +21,11 @@ pub struct Site {
 /// How a server is started.
 pub struct Options<'a> {
     pub names: &'a [&'a str],
-    /// It has a listener without TLS.
+    /// Whether there is a listener without TLS.
     pub http: bool,
     /// Lines of `[acme]`.
     pub lines: String,
-    /// Its ports; none: the authority's.
+    /// The server's ports; `None` means those at which the authority looks.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -91,12 +91,12 @@ impl Site {
         })
     }
 
-    /// How often the log has a text.
+    /// How often a text occurs in the log.
     pub fn logged(&self, text: &str) -> usize {
         self.process.log().matches(text).count()
     }
 
-    /// Asks by HTTPS, and trusts the authority alone.
+    /// Sends a request over HTTPS, and trusts only the authority.
     pub fn get(&self, name: &str, path: &str) -> Result<String, String> {
         let output = Command::new("curl")
             .args(["-sS", "--max-time", "60", "--cacert"])
@@ -112,7 +112,7 @@ impl Site {
         }
     }
 
-    /// Waits until a name is served with a certificate of the authority.
+    /// Waits until a name is served with a certificate from the authority.
     pub fn wait_until_served(&self, name: &str) {
         wait_until(
             &format!("{name} to be served:\n{}", self.process.log()),
@@ -149,7 +149,7 @@ impl Site {
         })
     }
 
-    /// Trusts another authority.
+    /// Trusts another authority from now on.
     pub fn trust(&mut self, root: PathBuf) {
         self.root = root;
     }

@@ -1,4 +1,4 @@
-//! A client that turns the page cache off, fills it with junk, or reads what is another's.
+//! A client that disables the page cache, fills it with junk, or reads another client's pages.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -27,8 +27,8 @@ fn is_shared(answer: &Response) -> bool {
     told.contains("; hit") || told.contains("; stored")
 }
 
-/// A visitor is led to an account page by a URL in another spelling: what must never be cached is
-/// not, however its path is written.
+/// A visitor is led to an account page by a URL in another spelling: a page that must never be stored is not stored,
+/// however its path is written.
 #[test]
 fn a_path_never_cached_is_not_cached_in_another_spelling() {
     for cache in ["on", "rfc"] {
@@ -60,8 +60,8 @@ fn a_path_never_cached_is_not_cached_in_another_spelling() {
     }
 }
 
-/// An application may read each byte of a field; a variant that a client caused by an odd spelling
-/// is not served to others.
+/// An application may read each byte of a header; a variant that a client caused by an unusual spelling is not served
+/// to others.
 #[test]
 fn a_variant_is_of_those_who_send_the_same_bytes() {
     let php = "<?php header('Vary: Accept-Language, X-Site'); header('Cache-Control: max-age=600');
@@ -81,8 +81,8 @@ echo substr($_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? '', 0, 2) === 'de' ? 'deutsch' :
     }
 }
 
-/// An application's own cookie that begins like one of analytics is not ignored: its owner would
-/// get the anonymous page.
+/// An application's own cookie whose name begins like one of an analytics tool is not ignored: its owner would get the
+/// anonymous page.
 #[test]
 fn a_cookie_that_begins_like_one_of_analytics_is_the_applications() {
     let php = "<?php echo 'owner=', $_COOKIE['_gallery_session'] ?? $_COOKIE['_hjemme_session'] ?? 'nobody';";
@@ -108,8 +108,8 @@ fn a_cookie_that_begins_like_one_of_analytics_is_the_applications() {
     }
 }
 
-/// The same holds of parameters: one that is taken for tracking is hidden from the script, which then answers
-/// with another page.
+/// The same is true of parameters: a parameter that is taken for tracking is hidden from the script, which then returns
+/// another page.
 #[test]
 fn a_parameter_that_begins_like_one_of_tracking_is_the_applications() {
     let php = "<?php echo 'product=', $_GET['pk_product'] ?? $_GET['trk_id'] ?? 'none';";
@@ -130,8 +130,8 @@ fn a_parameter_that_begins_like_one_of_tracking_is_the_applications() {
     }
 }
 
-/// `Content-Range` of a 200 means nothing (RFC 9110 §14.4): the page is stored, and the parts that are
-/// made of it have one of their own.
+/// `Content-Range` on a 200 has no meaning (RFC 9110 §14.4): the page is stored, and partial responses made from it
+/// have a `Content-Range` of their own.
 #[test]
 fn a_content_range_on_a_whole_page_neither_keeps_it_out_nor_gets_into_its_parts() {
     let php = "<?php header('Cache-Control: public, max-age=300');
@@ -152,8 +152,8 @@ header('Content-Range: 0-9/10'); echo '0123456789';";
     assert_eq!(ranges, ["bytes 2-4/10"]);
 }
 
-/// Ever new values of a varied field make variants, which neither evict those of others nor cost
-/// more runs than answers.
+/// New values of a varied header create variants, which neither evict those of others nor cause more runs than
+/// responses.
 #[test]
 fn junk_variants_do_not_keep_others_out() {
     let php = "<?php file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); header('Vary: Accept-Language');
@@ -187,8 +187,8 @@ echo $_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? 'none';";
     }
 }
 
-/// Clients that request pages and leave at once: their requests must not wait in the pool's queue
-/// before others, neither first visits nor renders for the cache.
+/// Clients that request pages and disconnect at once: their requests must not wait in the pool's queue before others,
+/// neither first visits nor renders for the cache.
 #[test]
 fn whoever_leaves_takes_his_work_along() {
     const CLIENTS: usize = 60;
@@ -201,7 +201,7 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
         .start();
     let runs = || std::fs::read(fixture.path("runs")).map_or(0, |bytes| bytes.len());
     let queued = |f: &Fixture| f.status()["pools"][0]["queue"].as_u64().unwrap();
-    // Every second page has had its first visit, so that it is rendered for the cache.
+    // Every other page has had its first visit, so it is rendered for the cache.
     for n in (0..CLIENTS).step_by(2) {
         ask(fixture.address(), &format!("/page.php/{n}"), "");
     }
@@ -240,8 +240,8 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
     assert_eq!(runs(), before + 3, "nothing of those who left was run");
 }
 
-/// A link that counts its clicks is counted once a visit, however often it is followed: PHP never runs
-/// for the cache where that could not be stored.
+/// A link that counts its clicks counts once for each visit, however often it is followed: PHP never runs for the cache
+/// if the result could not be stored.
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-sqlite3")]
 fn a_visit_is_counted_once() {
@@ -267,7 +267,7 @@ foreach ((new PDO('sqlite:SCRATCH/db/site'))->query('SELECT ip, count(*) FROM cl
     }
     let runs = std::fs::read(fixture.path("runs")).unwrap().len();
     assert_eq!(runs, 30);
-    // And the administrator learns the reason.
+    // The administrator learns the reason.
     let line = fixture.wait_for_log(&["NothingStorable", "SessionOpened"]);
     assert!(line.contains("could be stored"), "{line}");
     let status = fixture.control(&["status"]).stdout;

@@ -1,4 +1,4 @@
-//! A client that takes all connections, or keeps them without sending anything.
+//! A client that takes all connections, or keeps connections open without sending anything.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::Connection;
 
-/// Three quarters of the descriptors below.
+/// The limit of connections: three quarters of the limit of descriptors that `with_few_connections` sets.
 const LIMIT: usize = 192;
 
-/// A server whose limit of connections is low, and whose time-outs free no connection in time for any
-/// of these tests.
+/// Starts a server whose limit of connections is low, and whose timeouts free no connection within the duration of
+/// these tests.
 fn with_few_connections(name: &str) -> Fixture {
     Fixture::named(name)
         .through(&["prlimit", "--nofile=256:256"])
@@ -19,7 +19,7 @@ fn with_few_connections(name: &str) -> Fixture {
         .start()
 }
 
-/// A request on a connection of its own.
+/// Checks that a request on a new connection gets its response.
 fn a_new_visitor_is_answered(fixture: &Fixture) {
     let answer = fixture.get("/hello.php");
     assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
@@ -33,14 +33,14 @@ fn ask(visitor: &mut Connection) {
     assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
 }
 
-/// Each of `crowd`'s ways to hold a connection.
+/// The ways in which `crowd` holds a connection.
 const WAYS: [&[u8]; 5] = [
     b"",
     b"G",
     b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-    // Refused, but still open: the server waits for it to close.
+    // The request was refused, but the connection is still open: the server waits for the client to close it.
     b"GET / HTTP/9.9\r\n\r\n",
-    // Answered, while the unread body does not arrive.
+    // The request got its response, while the unread body does not arrive.
     b"POST /nothing.txt HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
 ];
 
@@ -72,7 +72,7 @@ fn a_crowd_of_new_connections_closes_none_of_an_active_visitor() {
     let mut held = Vec::new();
     for round in 0..60 {
         visitors.iter_mut().for_each(ask);
-        // Fewer than there are places, so that each visitor is never the longest silent.
+        // There are fewer than the limit allows, so a visitor is never the client that has been silent for longest.
         held.extend((0..10).map(|n| crowd(&fixture, round + n)));
     }
     visitors.iter_mut().for_each(ask);

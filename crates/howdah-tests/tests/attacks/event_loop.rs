@@ -1,6 +1,6 @@
-//! A client whose request keeps a front thread busy. A turn is one poll of a connection: until it is
-//! over, every other connection of the thread waits. The front measures the CPU time of its turns
-//! itself; other programs on the machine do not count.
+//! A client whose request keeps a front thread busy. A turn is one poll of a connection: until it is over, every other
+//! connection of the thread waits. The front itself measures the CPU time of its turns, so other programs on the
+//! machine do not count.
 
 use std::io::Write as _;
 use std::thread;
@@ -8,11 +8,11 @@ use std::thread;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
 
-/// Milliseconds of CPU time. The promise is 1; a debug build takes several times as long for anything,
-/// and what these tests attack took it from 0.3 to 2 seconds.
+/// The maximum CPU time of a turn, in milliseconds. The promise is 1; a debug build takes several times as long for
+/// everything, and the faults that these tests attack took from 0.3 to 2 seconds.
 const MOST: f64 = if cfg!(debug_assertions) { 25.0 } else { 1.0 };
 
-/// Text that compresses as a script's does.
+/// Returns text that compresses as a script's output does.
 fn text(length: usize) -> String {
     let mut text = String::with_capacity(length + 100);
     let mut state = 1u32;
@@ -126,7 +126,7 @@ fn pages_are_not_compressed_on_the_event_loop() {
         answer
     };
     for coding in ["br", "gzip", "zstd"] {
-        // Stored: rendered once, compressed once for each coding.
+        // A stored page is rendered once, and compressed once for each coding.
         fixture.wait("a stored page, compressed", |_| {
             let answer = coded("/page.php", coding);
             answer
@@ -134,7 +134,7 @@ fn pages_are_not_compressed_on_the_event_loop() {
                 .is_some_and(|x| x.starts_with("HIT"))
                 && answer.header("Content-Encoding") == Some(coding)
         });
-        // Not stored: as a whole, and as a stream.
+        // A page that is not stored: sent as a whole, and as a stream.
         coded("/page.php?n=60000", coding);
         coded("/page.php?n=1&flush=1", coding);
     }

@@ -1,5 +1,5 @@
-//! A client that asks for what an application closes by `.htaccess`: drafts, sessions, logs, uploads.
-//! The bound is the same everywhere: the secret is in no answer, and an uploaded script does not run.
+//! A client that requests files which an application closes with `.htaccess`: drafts, sessions, logs, uploads. The
+//! bound is the same everywhere: the secret is in no response, and an uploaded script does not run.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,16 +7,16 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::howdah_program;
 
-/// What is in each file that must not be seen.
+/// The content of each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
-/// What an uploaded script prints.
+/// The source of an uploaded script. Its output never appears in a response.
 const RAN: &str = "<?php echo 'UPLOADED-', 'CODE';";
 
 fn ask(fixture: &Fixture, target: &str) -> Response {
     fixture.get(target)
 }
 
-/// Refused by this name, and nothing of the file is in the answer.
+/// Checks that the request is refused with this name, and that the response contains nothing of the file.
 fn assert_closed(fixture: &Fixture, target: &str, status: u16, name: &str) {
     let answer = ask(fixture, target);
     let text = answer.text();
@@ -33,7 +33,7 @@ fn assert_closed(fixture: &Fixture, target: &str, status: u16, name: &str) {
     );
 }
 
-/// A directory for each way to close one.
+/// Adds a directory for each way to close one.
 fn closed(builder: Builder, ways: &[(&str, &str)]) -> Builder {
     ways.iter().fold(builder, |builder, (directory, text)| {
         builder
@@ -206,7 +206,7 @@ fn a_closing_counts_for_the_next_request_whoever_wrote_it_and_however_deep() {
         std::fs::write(&file, "Require all denied").unwrap();
         assert_closed(&fixture, "/late/x.txt", 403, "HtaccessDenied");
         assert_closed(&fixture, "/late/more/and/more/x.txt", 403, "HtaccessDenied");
-        // As long, and within the same tick of the file system's clock.
+        // The new file has the same length, and is written within the same tick of the file system's clock.
         std::fs::write(&file, "Require all granted").unwrap();
         assert_eq!(ask(&fixture, "/late/x.txt").text(), SECRET);
         std::fs::remove_file(&file).unwrap();
@@ -257,7 +257,7 @@ fn a_configuration_file_changes_nothing_and_off_is_said() {
         403,
         "HtaccessDenied",
     );
-    // The front controller lies there, too, and its own page of errors.
+    // The front controller is there too, and its own error page.
     assert_closed(&fixture, "/anything", 403, "HtaccessDenied");
     let off = site("htaccess = \"off\"", "attack-htaccess-off");
     assert_eq!(ask(&off, "/up/secret.txt").text(), SECRET);
@@ -312,10 +312,10 @@ fn files_that_decide_are_asked_for_stored_pages() {
         500,
         "HtaccessLoop",
     );
-    // Fields of pages that were stored before.
+    // Headers are also added to pages that were stored before.
     fixture.write("site/shop/.htaccess", "Header set X-New 1");
     assert_eq!(ask(&fixture, "/shop/page.php").header("X-New"), Some("1"));
-    // What looks at the client's fields is for nobody else.
+    // A page whose rules depend on the client's headers is not shared with other clients.
     let by_cookie = "RewriteEngine On\nRewriteCond %{HTTP_COOKIE} vip\nRewriteRule . - [F]";
     fixture.write("site/shop/.htaccess", by_cookie);
     for _ in 0..3 {
@@ -344,7 +344,7 @@ fn a_strange_file_closes() {
             "RewriteEngine On\nRewriteRule ^(a*)*(?!b)\\.txt$ - [F]",
         )
         .file(&format!("catastrophe/{}.txt", "a".repeat(60)), SECRET)
-        // Small files that would cost the front gigabytes, seconds, or a thread for good.
+        // Small files that would cost the front gigabytes, seconds, or a thread forever.
         .file("growing/.htaccess", rules("RewriteRule (.*) $1$1\n", 40))
         .file("growing/secret.txt", SECRET)
         .file(
@@ -379,7 +379,7 @@ fn a_strange_file_closes() {
     assert_eq!(ask(&fixture, "/skip/page.txt").text(), "sent");
     let explosive = format!("/catastrophe/{}.txt", "a".repeat(60));
     assert_closed(&fixture, &explosive, 403, "HtaccessDenied");
-    // A server that is root may read everything; any other is refused.
+    // A server that runs as root can read everything; any other server is refused by the file system.
     let answer = ask(&fixture, "/unreadable/secret.txt");
     let may_read = std::fs::read(&locked).is_ok();
     assert!(may_read || !answer.text().contains(SECRET));

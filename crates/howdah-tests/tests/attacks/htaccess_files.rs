@@ -1,5 +1,5 @@
-//! `.htaccess` files that are no ordinary files, half a file, or far too many, whether they decide
-//! (`htaccess = "on"`) or only close.
+//! `.htaccess` files that are not ordinary files, are half a file, or are far too many, both where they decide
+//! (`htaccess = "on"`) and where they only close.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use howdah_tests::process_tree;
 use howdah_tests::rig::{howdah_check, is_root};
 use howdah_tests::scratch::run;
 
-/// What is in each file that must not be seen.
+/// The content of each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
 const MODES: [&str; 2] = ["deny", "on"];
 
 fn site(name: &str, mode: &str) -> Builder {
     let builder = Fixture::named(&format!("attack-{name}-{mode}"));
-    // A user other than root can serve it.
+    // A user other than root can serve the directory.
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(builder.scratch().path(), open).unwrap();
     builder.site(&format!("htaccess = \"{mode}\""))
@@ -26,7 +26,8 @@ fn is_closed(answer: &Response) -> bool {
     matches!(answer.status(), 403 | 500) && !answer.text().contains(SECRET)
 }
 
-/// Nobody waits for a pipe's writer or for the end of a device, and what cannot be read closes.
+/// The server does not wait for a pipe's writer or for the end of a device, and a file that cannot be read closes its
+/// directory.
 #[test]
 fn what_is_no_file_that_can_be_read_closes() {
     for mode in MODES {
@@ -102,7 +103,7 @@ fn what_is_no_file_that_can_be_read_closes() {
                 "{mode} {directory}"
             );
         }
-        // As under Apache, a link to nothing is no file; what comes to be there counts at once.
+        // As under Apache, a dangling link is not a file; a file that appears at its target takes effect immediately.
         assert_eq!(ask("nowhere").text(), SECRET, "{mode}");
         fixture.write("site/nowhere/missing", "Require all denied");
         assert!(is_closed(&ask("nowhere")), "{mode}");
@@ -114,7 +115,7 @@ fn what_is_no_file_that_can_be_read_closes() {
     }
 }
 
-/// However a closing file is written, what was written of it so far opens nothing.
+/// However a closing file is written, a partially written one opens nothing.
 #[test]
 fn a_file_that_is_being_written_closes_from_its_first_byte() {
     let text = "Require all denied\n<Files *.php>\nSetHandler none\n</Files>\n";
@@ -135,7 +136,7 @@ fn a_file_that_is_being_written_closes_from_its_first_byte() {
     }
 }
 
-/// Asks for `targets` one after the other on one connection.
+/// Requests `targets` one after the other on one connection.
 fn ask_all(fixture: &Fixture, targets: impl Iterator<Item = String>) -> Vec<Response> {
     let mut client = Connection::open(fixture.address()).unwrap();
     let mut ask = |target: String| {
@@ -146,8 +147,8 @@ fn ask_all(fixture: &Fixture, targets: impl Iterator<Item = String>) -> Vec<Resp
     targets.map(&mut ask).collect()
 }
 
-/// More directories than are watched, and more files than are kept: all of them count, and what is
-/// remembered of them does not grow with their number, nor with that of the names a client makes up.
+/// There are more directories than are watched, and more files than are cached: all of them take effect, and the memory
+/// for them does not grow with their number, nor with the number of names that a client invents.
 #[test]
 fn a_tree_larger_than_what_is_remembered_is_closed_throughout_in_bounded_memory() {
     const CLOSED: usize = 4200;
@@ -174,7 +175,7 @@ fn a_tree_larger_than_what_is_remembered_is_closed_throughout_in_bounded_memory(
             (0..MADE_UP).map(|number| format!("/none/{number}/{number}/x.txt")),
         );
         assert!(none.iter().all(|answer| answer.status() == 404), "{mode}");
-        // The last that came is asked for as the first.
+        // The last directory behaves like the first.
         fixture.write("site/late/secret.txt", SECRET);
         assert_eq!(fixture.get("/late/secret.txt").text(), SECRET);
         fixture.write("site/late/.htaccess", "Require all denied");
@@ -184,8 +185,8 @@ fn a_tree_larger_than_what_is_remembered_is_closed_throughout_in_bounded_memory(
     }
 }
 
-/// Lines without effect, and mistakes, are named once by `howdah check` and at the start, and once when a
-/// request first meets their file.
+/// Lines without effect, and mistakes, are reported once by `howdah check` and at the start, and once when a request
+/// first meets their file.
 #[test]
 fn what_files_that_decide_cannot_do_is_named_once_with_file_and_line() {
     let fixture = site("htaccess-named", "on")

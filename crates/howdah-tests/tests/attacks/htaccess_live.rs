@@ -1,20 +1,20 @@
-//! Strange `.htaccess` files where they decide (`htaccess = "on"`): each is answered by its name within its
-//! bound, nothing that it is about is shown, and another visitor is served meanwhile.
+//! Strange `.htaccess` files where they decide (`htaccess = "on"`): each request is refused with its name within its
+//! time limit, nothing that the file protects is shown, and another visitor is served in the meantime.
 
 use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::Fixture;
 
-/// What is in each file that must not be seen.
+/// The content of each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
-/// No answer takes longer, in a program that is not optimised, on a busy machine.
+/// The longest time for a response, in a program that is not optimised, on a busy machine.
 const LONGEST: Duration = Duration::from_secs(5);
 
 fn rules(line: &str, times: usize) -> String {
     format!("RewriteEngine On\n{}", line.repeat(times))
 }
 
-/// A directory's file, the status and the name of the answer to `secret.txt` in it.
+/// A directory's file, and the status and the error name of the response to `secret.txt` in the directory.
 type Case = (&'static str, String, u16, &'static str);
 
 fn cases() -> Vec<Case> {
@@ -161,7 +161,7 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
     std::os::unix::fs::symlink(".htaccess", fixture.path("site/loop/.htaccess")).unwrap();
     let mut wrong = Vec::new();
     let mut check = |target: &str, status: u16, name: &str| {
-        // Asked again: what is remembered is no other answer, and no slower one.
+        // The requests are repeated: a cached result must not give another response, or a slower one.
         for _ in 0..2 {
             let start = Instant::now();
             let answer = fixture.get(target);
@@ -193,7 +193,7 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
     fixture.still_serves();
 }
 
-/// A PHP process that dies has the document that the files name, unless they close that.
+/// When a PHP process dies, the response is the error document that the files name, unless they close that document.
 #[test]
 fn a_document_for_the_servers_own_error_shows_nothing_that_is_closed() {
     let dies = "<?php posix_kill(getmypid(), 9);";
@@ -241,7 +241,7 @@ fn a_document_for_the_servers_own_error_shows_nothing_that_is_closed() {
     );
 }
 
-/// What rules ask about files is remembered as well, until the files come or go.
+/// The results of rules that check for files are cached as well, until the files appear or disappear.
 #[test]
 fn a_file_that_comes_or_goes_counts_for_the_next_request() {
     let fixture = Fixture::named("attack-htaccess-comes")
@@ -254,7 +254,7 @@ fn a_file_that_comes_or_goes_counts_for_the_next_request() {
         .file("pages/kept", "")
         .start();
     let of_age = Instant::now() + Duration::from_millis(150);
-    // Both threads of the front have it by heart.
+    // Both threads of the front have the result in their caches.
     let settled = |target: &str, text: &str| {
         let mut rounds = 0;
         while rounds < 6 {

@@ -1,5 +1,5 @@
-//! Clients that misuse HTTP/2, several at once, for as long as other visitors ask for files and pages:
-//! all of these are answered, no PHP child stays with an attacker, and the status has the attack's name.
+//! Several clients misuse HTTP/2 at the same time while other visitors request files and pages. All visitors get their
+//! responses, no PHP child remains occupied by an attacker, and the status contains the name of the attack.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -12,9 +12,10 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http2::{Frames, frame, headers, reset};
 use howdah_tests::process_tree;
 
-/// Attackers at once.
+/// The number of concurrent attackers.
 pub(super) const ATTACKERS: usize = 6;
-/// Visits during an attack, to a file and to a page each; `HOWDAH_VISITS` is another number, for figures.
+/// The number of visits during an attack, each to a file and to a page; `HOWDAH_VISITS` sets another number, for
+/// measurements.
 const VISITS: usize = 20;
 
 /// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.5.2).
@@ -24,7 +25,7 @@ fn site(name: &str) -> Fixture {
     attacked(Fixture::named(name).h2c())
 }
 
-/// A site with pages that take time or room.
+/// A site with pages that take time or memory.
 pub(super) fn attacked(builder: Builder) -> Fixture {
     builder
         .children(4)
@@ -37,22 +38,22 @@ pub(super) fn attacked(builder: Builder) -> Fixture {
         .start()
 }
 
-/// Attackers at work; each ends when told to, or when the server has sent it away often enough.
+/// Attackers at work. Each ends when it is stopped, or when the server has closed its connection often enough.
 pub(super) struct Attack {
-    /// One at a time: each takes all of the machine, and visitors of another test's server would wait.
+    /// One attack runs at a time: each uses the whole machine, and visitors of another test's server would wait.
     _alone: MutexGuard<'static, ()>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Attack {
-    /// `once` is one connection's attack; it is repeated. It ends when it cannot go on, or `stop` is set.
+    /// Repeats `once`, which is the attack of one connection, until it cannot continue or `stop` is set.
     fn begin(fixture: &Fixture, once: fn(SocketAddr, &AtomicBool)) -> Attack {
         let address = fixture.address();
         Attack::begin_with(move |stop| once(address, stop))
     }
 
-    /// As [`Attack::begin`].
+    /// Starts an attack as [`Attack::begin`] does.
     pub(super) fn begin_with(once: impl Fn(&AtomicBool) + Send + Sync + 'static) -> Attack {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +82,7 @@ impl Attack {
     }
 }
 
-/// Visits a file and a page; says how long each took, which is asserted nowhere.
+/// Visits a file and a page, and prints how long each took, which is not asserted.
 pub(super) fn visit(fixture: &Fixture) {
     let more = std::env::var("HOWDAH_VISITS").ok();
     let visits = more.map_or(VISITS, |number| number.parse().expect("a number"));
@@ -114,13 +115,13 @@ pub(super) fn failures(fixture: &Fixture) -> Vec<String> {
         .collect()
 }
 
-/// Visitors are answered during the attack; afterwards all children are free, and if the attack has a
-/// name, the status has it.
+/// Checks that visitors get responses during the attack, that afterwards all children are free, and that the status has
+/// the attack's name, if there is one.
 fn check(fixture: &Fixture, name: Option<&str>, once: fn(SocketAddr, &AtomicBool)) {
     hold_out(fixture, name, Attack::begin(fixture, once));
 }
 
-/// As [`check`], of an attack that has begun.
+/// Does the same as [`check`] for an attack that has already begun.
 pub(super) fn hold_out(fixture: &Fixture, name: Option<&str>, attack: Attack) {
     visit(fixture);
     if let Some(name) = name {
@@ -138,7 +139,7 @@ pub(super) fn all_children_are_free(fixture: &Fixture) {
     });
 }
 
-/// Requests on streams 1, 3, 5 …, each followed by what `then` says of its stream, in bursts.
+/// Sends requests on streams 1, 3, 5 …, each followed by the frames that `then` returns for its stream, in bursts.
 fn streams(
     address: SocketAddr,
     stop: &AtomicBool,
@@ -162,14 +163,14 @@ fn streams(
     while !stop.load(Ordering::Relaxed) && frames.read().is_some() {}
 }
 
-/// One frame again and again, unread, after `first`.
+/// Sends one frame repeatedly after `first`, without reading.
 fn flood(address: SocketAddr, stop: &AtomicBool, first: &[u8], one: &[u8]) {
     let mut frames = Frames::open(address, &[]);
     let _ = frames.send(first);
     while !stop.load(Ordering::Relaxed) && frames.send(one.repeat(100)) {}
 }
 
-/// A connection that sends this and waits; dropped when the attack ends.
+/// Opens a connection that sends these bytes and waits; it is dropped when the attack ends.
 fn held(address: SocketAddr, stop: &AtomicBool, settings: &[(u16, u32)], bytes: &[u8]) {
     let mut frames = Frames::open(address, settings);
     let _ = frames.send(bytes);
@@ -193,7 +194,7 @@ fn streams_that_are_reset_at_once_hold_nobody_up() {
 
 #[test]
 fn clients_who_leave_scripts_running_never_have_all_children() {
-    // A script that nobody waits for runs on for long enough to count.
+    // A script whose client has disconnected runs long enough to count.
     let fixture = Fixture::named("h2-leavers")
         .h2c()
         .children(4)
@@ -226,7 +227,7 @@ fn clients_who_leave_scripts_running_never_have_all_children() {
     answered("499", 4);
     fixture.write("first", "");
     all_children_are_free(&fixture);
-    // They are known now, and what they ask for leaves a child to others.
+    // The attackers are known now, and their requests leave a child to others.
     assert!(attacker.send(ask(4..12, "second")));
     fixture.wait("three children to be busy", |f| {
         pool(f)["active_processes"] == 3
@@ -236,7 +237,7 @@ fn clients_who_leave_scripts_running_never_have_all_children() {
         let now = pool(&fixture);
         assert!(now["active_processes"] == 3 && now["queue"] == 0, "{now}");
     }
-    // Nothing of it is lost.
+    // No request is lost.
     fixture.write("second", "");
     answered("200", 8);
     all_children_are_free(&fixture);
@@ -264,7 +265,7 @@ fn closed_windows_keep_no_child() {
         );
     });
     visit(&fixture);
-    // The pages are done, though nobody takes them.
+    // The pages are rendered, although the clients do not read them.
     fixture.wait("all pages to be made", |f| {
         f.status()["pools"][0]["accepted_requests"].as_u64() >= Some(100 * ATTACKERS as u64)
     });
@@ -346,7 +347,7 @@ fn headers_without_end_or_measure_hold_nobody_up() {
         flood(address, stop, &begun, &frame(9, 0, 1, &[]));
     });
     check(&fixture, Some("HeaderBomb"), |address, stop| {
-        // A field of 4000 bytes, indexed, and a thousand references to it.
+        // A header of 4000 bytes, indexed, and a thousand references to it.
         let mut block = vec![0x82, 0x86, 0x84, 0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
         block.extend([b'v'; 4000]);
         block.extend([0xbe; 1000]);
@@ -354,7 +355,7 @@ fn headers_without_end_or_measure_hold_nobody_up() {
     });
 }
 
-/// Connections, one after the other, that are each ended for the same reason.
+/// The number of connections, one after the other, each of which is closed for the same reason.
 const FLOODS: usize = 60;
 
 #[test]
@@ -364,7 +365,7 @@ fn a_flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
     for _ in 0..FLOODS {
         let mut frames = Frames::open(fixture.address(), &[]);
         frames.send(&pings);
-        // Until it is ended.
+        // Reads until the server closes the connection.
         while frames.read().is_some() {}
     }
     let times = |fixture: &Fixture| {
@@ -381,7 +382,7 @@ fn a_flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
         .lines()
         .filter(|line| line.contains("warning PingFlood"));
     let lines: Vec<&str> = lines.collect();
-    // Five in ten seconds; sixty connections take less than a minute.
+    // Five lines in ten seconds; sixty connections take less than a minute.
     assert!((1..=30).contains(&lines.len()), "{lines:?}");
     assert!(
         lines[0].contains("the connection was ended | client=127.0.0.2:"),

@@ -1,4 +1,4 @@
-//! Clients that misuse HTTP/3, as those of HTTP/2 in `http2`.
+//! Clients that misuse HTTP/3, like those of HTTP/2 in `http2`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use quinn::{SendStream, TransportConfig, VarInt};
 
 use super::http2::{ATTACKERS, Attack, all_children_are_free, attacked, hold_out, visit};
 
-/// Requests of one connection at once.
+/// The number of concurrent requests on one connection.
 const STREAMS: usize = 100;
 
 fn site(name: &str) -> Fixture {
     attacked(Fixture::named(name).http3())
 }
 
-/// What an attacker needs.
+/// The information that an attacker needs about its target.
 struct Mark {
     address: SocketAddr,
     authority: PathBuf,
@@ -33,8 +33,8 @@ impl Mark {
         }
     }
 
-    /// A connection whose streams, and it as a whole, have this much room for answers. None: the server
-    /// wants no more of them.
+    /// Opens a connection whose streams, and which as a whole, have this much room for responses. Returns `None` if the
+    /// server accepts no more connections.
     fn connect(&self, window: u32) -> Option<Client> {
         let mut transport = TransportConfig::default();
         transport.stream_receive_window(window.into());
@@ -42,7 +42,7 @@ impl Mark {
     }
 }
 
-/// `method path` as a HEADERS frame, by the static table of QPACK (RFC 9204, Appendix A).
+/// Encodes `method path` as a HEADERS frame, with the static table of QPACK (RFC 9204, Appendix A).
 fn request(method: u8, path: &str) -> Vec<u8> {
     let mut block = vec![0, 0, 0xc0 | method, 0xc0 | 23];
     for (name, value) in [(0x50, "localhost"), (0x51, path)] {
@@ -64,7 +64,7 @@ fn wait(stop: &AtomicBool) {
     }
 }
 
-/// Opens streams that carry `frames`, and keeps them open and unread until told to stop.
+/// Opens streams that carry `frames`, and keeps them open and unread until it is stopped.
 fn hold(client: &Client, stop: &AtomicBool, frames: &[u8], ends: bool) {
     let opening = async {
         let mut held = Vec::new();
@@ -114,12 +114,13 @@ fn floods_on_control_streams_hold_nobody_up() {
         let Some(client) = mark.connect(1 << 20) else {
             return;
         };
-        // The client has its own control stream: this one is of QPACK's encoder, which is never written.
+        // The client has its own control stream; this stream is that of QPACK's encoder, which the client never writes
+        // to.
         let flooding = async {
             let mut stream: SendStream = client.connection().open_uni().await.ok()?;
             stream.write_all(&[2]).await.ok()?;
             while !stop.load(Ordering::Relaxed) {
-                // "Set Dynamic Table Capacity" to none, again and again.
+                // Repeats "Set Dynamic Table Capacity" with capacity zero.
                 stream.write_all(&[0x20; 1000]).await.ok()?;
             }
             Some(())
@@ -131,7 +132,7 @@ fn floods_on_control_streams_hold_nobody_up() {
 
 #[test]
 fn answers_that_are_not_taken_keep_no_child() {
-    // A window of a whole answer would have 600 MB encrypted, by a build without optimisation.
+    // A window as large as a whole response would mean that a build without optimisation encrypts 600 MB.
     for (name, window) in [("h3-windows", 1), ("h3-unread", 1 << 16)] {
         let fixture = site(name);
         let mark = Mark::of(&fixture);
@@ -141,7 +142,7 @@ fn answers_that_are_not_taken_keep_no_child() {
             }
         });
         visit(&fixture);
-        // The pages are done, though nobody takes them.
+        // The pages are rendered, although the clients do not read them.
         fixture.wait("all pages to be made", |f| {
             f.status()["pools"][0]["accepted_requests"].as_u64()
                 >= Some((STREAMS * ATTACKERS) as u64)
@@ -178,7 +179,7 @@ fn frames_that_carry_nothing_hold_nobody_up() {
             let (mut send, _recv) = client.connection().open_bi().await.ok()?;
             send.write_all(&request(POST, "/slow.php")).await.ok()?;
             while !stop.load(Ordering::Relaxed) {
-                // DATA without a byte, and an unknown frame.
+                // A DATA frame without a byte, and an unknown frame.
                 send.write_all(&[0, 0, 0x21, 0].repeat(1000)).await.ok()?;
             }
             Some(())
@@ -193,7 +194,7 @@ fn clients_that_begin_handshakes_and_leave_hold_nobody_up() {
     let fixture = site("h3-handshakes");
     let address = fixture.tls_address();
     let attack = Attack::begin_with(move |stop| {
-        // A first packet's form, of which nothing can be decrypted, and garbage.
+        // A packet in the form of a first packet, in which nothing can be decrypted, and garbage.
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let mut packet = [0x5a; 1200];
         packet[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
@@ -206,8 +207,8 @@ fn clients_that_begin_handshakes_and_leave_hold_nobody_up() {
                 return;
             }
             let _ = socket.send_to(&packet, address);
-            // Some ten thousands a second: nobody takes processor time from senders of UDP, who
-            // would leave none to the server on this machine.
+            // Some ten thousand packets a second: nothing limits the processor time of UDP senders, and without a pause
+            // they would leave none to the server on this machine.
             if n % 50 == 0 {
                 std::thread::park_timeout(std::time::Duration::from_millis(10));
             }

@@ -1,4 +1,4 @@
-//! A user of the same machine, or a script, that reaches for the server itself.
+//! A user of the same machine, or a script, that attacks the server itself.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,10 +7,10 @@ use howdah_tests::http;
 use howdah_tests::pki::Pki;
 use howdah_tests::rig::is_root;
 
-/// What would be found, put together so that the script's own text is not what it finds.
+/// The text to search for, assembled so that the script does not find its own source.
 const NEEDLE: &str = "$needle = 'VICTIM-' . 'TOKEN-8f3a';";
 
-/// Says which files of a process open to this script, and ends with `looked`.
+/// Prints which files of a process this script can open, and ends with `looked`.
 const LOOK: &str = "<?php foreach (explode(',', $_GET['pid']) as $pid) {
     foreach (['mem', 'maps', 'environ'] as $file) {
         if (($open = @fopen(\"/proc/$pid/$file\", 'r')) && @fread($open, 1) !== '') { echo \"$pid $file; \"; }
@@ -22,7 +22,7 @@ echo 'looked';";
 /// A site that users other than root can serve.
 fn open_site(name: &str) -> Builder {
     let builder = Fixture::named(name).script("look.php", LOOK);
-    // The control socket and the access log are made there.
+    // The control socket and the access log are created there.
     let mode = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(builder.scratch().path(), mode).unwrap();
     builder
@@ -48,7 +48,7 @@ fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_serve
     let found = found.text();
     let open = found.strip_suffix("looked").expect("the script's end");
     for one in open.split_terminator("; ") {
-        // A process may see its own memory map, not the content.
+        // A process may see its own memory map, but not the content.
         let own = children
             .iter()
             .any(|pid| one == format!("{pid} maps") || one == format!("{pid} fd"));
@@ -77,7 +77,7 @@ fn a_script_reads_no_private_key_of_the_server() {
     let builder = open_site("keys").script("read.php", read).tls();
     let pki = Pki::new(builder.scratch().path());
     pki.sign("site", &["example.org"]);
-    // One user for HTTP and PHP: the usual configuration.
+    // One user for HTTP and PHP, which is the usual configuration.
     let fixture = builder
         .config("user = \"www-data\"")
         .site(&Pki::site("site"))
@@ -99,7 +99,7 @@ fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
     if !is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
-    // The zygote's control socket can ask the front for signals.
+    // The zygote's control socket can be used to ask the front for signals.
     let take = "<?php $c = FFI::cdef('long syscall(long, ...);');
         $int = fn(int $n) => $n;
         foreach (explode(',', $_GET['pid']) as $pid) {
@@ -113,7 +113,7 @@ fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
         .script("take.php", take)
         .pool("user = \"nobody\"")
         .start();
-    // The attacking child may have its own.
+    // The attacking child may find its own data.
     for me in fixture.children() {
         let (zygote, front) = (fixture.zygotes()[0], fixture.front());
         let others = fixture.children().into_iter().filter(|pid| *pid != me);
@@ -122,7 +122,7 @@ fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
             .map(|p| p.to_string())
             .collect();
         let answer = fixture.get(&format!("/take.php?pid={}", pids.join(",")));
-        // Whichever child answers has tried the zygote and the front.
+        // Whichever child responds has tried the zygote and the front.
         let found = answer.text();
         for of in [zygote, front] {
             assert!(!found.contains(&format!("{of}:")), "{found}");
@@ -137,7 +137,7 @@ fn a_script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
     let plain = format!(
         "<?php {NEEDLE} $open = @fopen('/proc/self/mem', 'r+'); echo $open ? 'open' : 'closed';"
     );
-    // With native code it reads what is mapped.
+    // With native code, the script reads mapped memory.
     let native = format!(
         "<?php {NEEDLE}
         $c = FFI::cdef('void *memmem(const void *, size_t, const char *, size_t);');
@@ -162,7 +162,8 @@ fn a_script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
         .script("native.php", &native)
         .script("form.php", "<?php echo file_get_contents('php://input');")
         .start();
-    // In a field, in the body and in the answer, behind more than the script's own request covers.
+    // The text is in a header, in the body and in the response, at a position beyond what the script's own request
+    // covers.
     let padding = "p".repeat(4000);
     let body = format!("{padding}&token=VICTIM-TOKEN-8f3a");
     let request = format!(

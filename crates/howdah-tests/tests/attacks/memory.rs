@@ -1,16 +1,16 @@
-//! A client that makes the front keep far more than it sends, in memory or on disk.
+//! A client that makes the front store far more data than the client sends, in memory or on disk.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
 use howdah_tests::http2::{Frames, headers};
 use howdah_tests::process_tree;
 
-/// Resident memory of the front, KiB.
+/// The resident memory of the front, in KiB.
 fn front_memory(fixture: &Fixture) -> u64 {
     process_tree::memory(fixture.front(), "Rss").expect("the front is there")
 }
 
-/// Clients that have begun to send a body of `length` bytes.
+/// Starts clients that have begun to send a body of `length` bytes.
 fn uploads(fixture: &Fixture, clients: usize, length: usize) -> Vec<Connection> {
     let begin = |_| {
         let mut client = Connection::open(fixture.address()).unwrap();
@@ -31,7 +31,7 @@ fn a_body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
     const CLIENTS: usize = 100;
     const BYTES: usize = 500;
     let fixture = Fixture::named("drip").file("a.txt", "a").start();
-    // Several, so that each thread of the front serves one.
+    // There are several visitors, so each thread of the front serves one.
     let visitors = || Connection::open(fixture.address()).unwrap();
     let mut visitors: Vec<Connection> = (0..6).map(|_| visitors()).collect();
     let mut visit = || {
@@ -49,11 +49,11 @@ fn a_body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
         for client in &mut clients {
             client.send("x").unwrap();
         }
-        // An event loop that has answered has read what came before: each byte is a read of its own.
+        // An event loop that has sent a response has read everything that arrived before: each byte is read separately.
         visit();
     }
     let grown = front_memory(&fixture).saturating_sub(before);
-    // 50 kB were sent; a connection takes some pages of its own.
+    // 50 kB were sent; a connection occupies some pages of its own.
     assert!(
         grown < 4 << 10,
         "the front grew by {grown} KiB for {} bytes of bodies",
@@ -61,7 +61,7 @@ fn a_body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
     );
 }
 
-/// Bytes of the files without a name that the front has open.
+/// The size of the unnamed files that the front has open, in bytes.
 fn spilled(fixture: &Fixture) -> u64 {
     let open = std::fs::read_dir(format!("/proc/{}/fd", fixture.front())).expect("the front");
     open.flatten()
@@ -83,7 +83,7 @@ fn bodies_on_disk_take_no_more_together_than_they_may() {
     let fixture = builder
         .config("[limits]\nspill_directory = \"SCRATCH/spill\"\nspill_total = \"20M\"")
         .start();
-    // 8 MB each of a gigabyte that never comes.
+    // Each client sends 8 MB of a gigabyte that never arrives.
     let piece = vec![b'x'; 8 << 20];
     let mut clients = uploads(&fixture, 4, 1 << 30);
     for client in &mut clients {
@@ -122,7 +122,7 @@ fn bodies_on_disk_take_no_more_together_than_they_may() {
     assert_eq!(client.read_response("POST").unwrap().status(), 200);
 }
 
-/// Clients that have sent most of a head, or of a body, of so many bytes.
+/// Starts clients that have sent most of the headers, or of a body, of this many bytes.
 fn beginnings(fixture: &Fixture, clients: usize, begin: &str, bytes: usize) -> Vec<Connection> {
     let rest = "x".repeat(bytes);
     let begin = |_| {
@@ -148,7 +148,7 @@ fn many_beginnings_of_heads_and_bodies_stay_within_the_bound_and_visitors_are_se
             .start();
         fixture.still_serves();
         let before = front_memory(&fixture);
-        // Fewer than the connections that so much memory allows.
+        // These are fewer clients than the connections that this much memory allows.
         let clients = beginnings(&fixture, 900, begin, bytes);
         fixture.still_serves();
         let grown = front_memory(&fixture).saturating_sub(before);
@@ -160,7 +160,7 @@ fn many_beginnings_of_heads_and_bodies_stay_within_the_bound_and_visitors_are_se
 
 #[test]
 fn a_limited_address_space_costs_slow_clients_their_memory_and_not_the_front_its_life() {
-    // More connections than `auto` would have: nothing but the bound on memory is in the way.
+    // There are more connections than `auto` would allow, so only the limit on memory applies.
     let builder = Fixture::named("ulimit").config("[limits]\nconnections = 5000");
     let fixture = builder
         .through(&["sh", "-c", "ulimit -v 400000 && exec \"$0\" \"$@\""])
@@ -196,7 +196,7 @@ fn what_slow_clients_took_is_given_back() {
     fixture.wait("most of it to be given back", |_| grown() < 25 << 10);
 }
 
-/// Clients with streams whose windows are closed, each of which asks for a page of 70 KB.
+/// Starts clients with streams whose windows are closed, each of which requests a page of 70 KB.
 fn closed_windows(fixture: &Fixture, clients: usize) -> Vec<Frames> {
     let ask = |_| {
         const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -229,7 +229,7 @@ fn pages_that_are_not_taken_go_to_files_when_memory_is_short() {
     let fixture = pages("closed-windows", "");
     let clients = closed_windows(&fixture, 10);
     fixture.wait("all pages to be made", |f| pages_made(f) >= Some(1000));
-    // 70 MB are kept for the clients.
+    // 70 MB are stored for the clients.
     fixture.wait("most pages to be in files", |f| spilled(f) > 35_000_000);
     fixture.still_serves();
     drop(clients);
@@ -238,7 +238,7 @@ fn pages_that_are_not_taken_go_to_files_when_memory_is_short() {
 
 #[test]
 fn who_holds_most_makes_room_when_memory_is_full() {
-    // Without files: nothing but the clients can be let go of.
+    // Without files, the only way to free memory is to disconnect clients.
     let fixture = pages("full", "response_spill = 0");
     let clients = closed_windows(&fixture, 10);
     fixture.wait("most pages to be made", |f| pages_made(f) >= Some(450));

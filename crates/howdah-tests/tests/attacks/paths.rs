@@ -1,15 +1,15 @@
-//! Ways to name a file or script that nobody may have: whoever names it, the client or a program that
-//! repeats the client's words, meets the same refusals.
+//! Ways to name a file or script that no client may have: the refusals are the same whether the client names the file
+//! or a program that repeats the client's words.
 
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http;
 use howdah_tests::rig::Fpm;
 
-/// What is in each file that must not be seen.
+/// The content of each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
 
-/// A script that sends what it is asked for, as a proxy or a gateway to a storage passes a field on.
+/// A script that sends the requested file, as a proxy or a gateway to a storage service passes a header on.
 const GATEWAY: &str = "<?php header('X-Accel-Redirect: ' . $_GET['f']);";
 
 fn closed_places(name: &str) -> Builder {
@@ -104,8 +104,8 @@ fn source_is_not_sent_under_any_suffix() {
     assert_eq!(fixture.get("/x.php.html").text(), "about PHP");
 }
 
-/// Scripts that run `index.php` or nothing, whatever the client writes behind it. `/get/…` is a rewrite to
-/// PATH_INFO, as front controllers have it: PHP takes it for an older Apache's, and `PATH_TRANSLATED`
+/// A site whose requests run `index.php` or nothing, whatever the client writes after it. `/get/…` is a rewrite to
+/// PATH_INFO as front controllers use it: PHP assumes that it comes from an older Apache, and takes `PATH_TRANSLATED`
 /// for the script.
 fn one_script(name: &str, pool: &str) -> Builder {
     Fixture::named(name)
@@ -133,7 +133,7 @@ fn no_path_info_names_a_script(fixture: &Fixture, setting: &str) {
             "{setting} {path}"
         );
     }
-    // What is closed is closed as a route, too.
+    // Paths that are closed are also closed as routes.
     for closed in [
         "/up/evil.php",
         "/index.php/up/evil.php",
@@ -200,7 +200,7 @@ fn a_program_is_not_led_to_a_closed_file_by_path_translated() {
     }
 }
 
-/// An authorizer that makes variables of whatever the client writes.
+/// An authorizer that creates variables from the client's input.
 const REFLECTING: &str = r#"
 use FCGI;
 my %env;
@@ -242,7 +242,7 @@ fn an_authorizer_that_repeats_a_clients_words_changes_no_process() {
     planted.sort_unstable();
     assert_eq!(planted, ["AUTH_METHOD", "REMOTE_USER", "X_TENANT"]);
     fixture.wait_for_log(&["AuthorizerVariable", "LD_PRELOAD"]);
-    // In $_SERVER a name is only a name.
+    // In $_SERVER, a name has no further effect.
     assert_eq!(ask("/env.php"), "LD_PRELOAD X_TENANT TENANT");
 }
 
@@ -273,7 +273,7 @@ fn a_client_chooses_no_section_of_php_ini_by_its_host() {
     ] {
         assert_eq!(ask(&named, host), seen, "{host}");
     }
-    // A site without names of its own has none that a section could be for.
+    // A site without names of its own has no name for which a section could apply.
     let nameless = site("attack-host-nameless", "index = \"index.php\"");
     assert_eq!(
         ask(&nameless, "admin.example"),
@@ -286,7 +286,7 @@ fn the_status_page_is_not_for_whoever_comes_through_an_unnamed_proxy_of_this_mac
     let fixture = Fixture::named("attack-status")
         .config("[status]\npath = \"/howdah-status\"")
         .start();
-    // A request with a secret in its query is in progress: the page shows it.
+    // A request with a secret in its query is in progress, and the page shows it.
     let gate = fixture.gate("held");
     let held = fixture.get_meanwhile("/hold.php?gate=held&token=TOP-SECRET");
     let standing = gate.wait();

@@ -8,8 +8,8 @@ use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, Stop};
 use rustix::process::Signal;
 
-/// A client that sends more of an upload than the front keeps in memory, says that it wants PHP's
-/// progress, and then nothing more.
+/// A client that sends more of an upload than the front keeps in memory, asks for PHP's upload progress, and then sends
+/// nothing more.
 fn upload_with_progress(fixture: &Fixture) -> Connection {
     let mut client = Connection::open(fixture.address()).unwrap();
     let mut request = String::from(
@@ -32,7 +32,7 @@ fn slow_uploads_that_ask_for_progress_leave_children_to_visitors() {
             .site(buffering)
             .start();
         let uploads: Vec<Connection> = (0..4).map(|_| upload_with_progress(&fixture)).collect();
-        // Each is served at once while the uploads stand still.
+        // Each visitor is served immediately while the uploads are stalled.
         for _ in 0..20 {
             let answer = fixture.get("/hello.php");
             assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
@@ -65,12 +65,12 @@ fn clients_that_ask_and_leave_at_once_do_not_push_in_before_visitors() {
                         .stream()
                         .set_read_timeout(Some(Duration::from_millis(5)))
                         .unwrap();
-                    // Nothing comes so soon: a pause, and then it is gone.
+                    // No response arrives so soon: the client waits for a moment and then disconnects.
                     let _ = leaver.read_head();
                 }
             });
         }
-        // Soon only three: they are known then.
+        // Soon these clients occupy only three children: by then the server has recognised them.
         fixture.wait("the children are busy", |f| {
             f.status()["pools"][0]["active_processes"].as_u64() >= Some(3)
         });
@@ -88,7 +88,7 @@ fn a_load_test_after_one_that_has_left_its_requests_is_served() {
         .children(4)
         .script("slow.php", "<?php usleep(70_000); echo 'slow';")
         .start();
-    // More than a client's requests that may wait by a limit of `processes`.
+    // More requests of one client than may wait because of a limit of `processes`.
     let begin = || -> Vec<Connection> {
         let request = "GET /slow.php HTTP/1.1\r\nHost: x\r\n\r\n";
         let one = |_| {
@@ -126,15 +126,15 @@ fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
     slow.send("GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
     assert_eq!(slow.read_head().unwrap().status, 200);
-    // There is one child: a new request waits for it, but for neither the queue's timeout (30 s)
-    // nor the script's (300 s).
+    // There is one child: a new request waits for it, but not for the queue's timeout (30 s) or the script's timeout
+    // (300 s).
     for _ in 0..3 {
         fixture.still_serves();
     }
     fixture.wait_for_log(&["ClientTooSlow", "/endless.php"]);
 }
 
-/// Everything whose parent is `pid`, ended or not.
+/// The number of processes whose parent is `pid`, including exited ones.
 fn children_of(pid: i32) -> usize {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     text.unwrap_or_default().split_whitespace().count()
@@ -147,7 +147,7 @@ fn scripts_that_fork_and_forget_use_up_no_processes() {
     for _ in 0..20 {
         assert_eq!(fixture.get("/fork.php").text(), "forked");
     }
-    // Without a further request only running processes remain.
+    // Without a further request, only running processes remain.
     let children = fixture.children();
     fixture.wait("none to be left", |_| {
         children.iter().all(|pid| children_of(*pid) == 0)

@@ -1,10 +1,10 @@
-//! A client that fills a pool's queue: it waits for its own requests, and others for theirs.
+//! A client that fills a pool's queue: it waits for its own requests, and other clients for theirs.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
 use howdah_tests::http2::{Frames, headers};
 
-/// Requests of the one client: its connections, and the streams of each.
+/// The requests of the one client: its connections, and the streams of each.
 const CONNECTIONS: usize = 3;
 const STREAMS: u32 = 100;
 
@@ -39,7 +39,7 @@ fn served_in_turn(mode: &str) {
     let queue = |f: &Fixture| f.status()["pools"][0]["queue"].as_u64().unwrap();
     fixture.wait("the queue to be full", |f| queue(f) >= 190);
     let before: u64 = fixture.get("/runs").text().len() as u64;
-    // From another address than the frames.
+    // The visitor has another address than the client that sends the frames.
     let mut visitor = Connection::open(fixture.address()).unwrap();
     visitor
         .send("GET /visit.php HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -47,7 +47,7 @@ fn served_in_turn(mode: &str) {
     let response = visitor.read_response("GET").unwrap();
     assert_eq!(response.status(), 200, "{mode}: {}", response.text());
     let ran: u64 = response.text().parse().unwrap();
-    // The one that runs, and what is offered ahead; far less than the two hundred that wait.
+    // The request that runs, and those that are offered ahead; far fewer than the two hundred that wait.
     assert!(
         ran - before < 50,
         "{mode}: {} requests of the other client ran first",

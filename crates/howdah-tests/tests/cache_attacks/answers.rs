@@ -1,11 +1,11 @@
-//! Attacks by what is answered: a personal answer that is stored for all.
+//! Attacks through responses: a personal response that is stored for all clients.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::exchange;
 
 use super::{ask, is_hit, is_shared, page, reads, server, told};
 
-/// "Your Cache Has Fallen" (CPDoS, 2019): an error one client provokes becomes everybody's.
+/// "Your Cache Has Fallen" (CPDoS, 2019): an error that one client provokes is served to all clients.
 #[test]
 fn error_pages_provoked_by_a_client() {
     let php = "<?php
@@ -39,7 +39,7 @@ echo 'fine ', @file_get_contents('SCRATCH/trouble');
         assert_eq!(reads(&fixture, "/page.php").text(), "fine ", "{lines:.40}");
     }
     is_hit(&reads(&fixture, "/page.php"));
-    // Not even if the application says it may be.
+    // Errors are not stored even if the application allows it.
     for status in [
         400, 401, 405, 406, 408, 411, 412, 413, 414, 415, 416, 417, 429, 431, 500, 502, 503, 504,
     ] {
@@ -50,13 +50,13 @@ echo 'fine ', @file_get_contents('SCRATCH/trouble');
             assert!(!is_shared(&answer), "{status}: {}", told(&answer));
         }
     }
-    // And a good page is never replaced by an error.
+    // A good page is never replaced by an error.
     fixture.write("trouble", "evil");
     is_hit(&reads(&fixture, "/page.php"));
 }
 
-/// "Web Cache Deception" (Gil, 2017; Mirheidari, 2020; "Gotta cache 'em all", 2024): a victim is
-/// led to a URL that looks like a file, and the victim's page is stored for all.
+/// "Web Cache Deception" (Gil, 2017; Mirheidari, 2020; "Gotta cache 'em all", 2024): a victim is led to a URL that
+/// looks like a file, and the victim's page is stored for all clients.
 #[test]
 fn cache_deception() {
     let fixture = server("deception");
@@ -97,13 +97,13 @@ fn cache_deception() {
                 answer.text()
             );
         }
-        // Nor does the victim get the anonymous page.
+        // The victim does not get the anonymous page either.
         let own = ask(fixture.address(), "GET", target, victim[0]);
         assert!(!is_shared(&own), "{target}: {}", told(&own));
     }
 }
 
-/// A line end in a value a script sends back becomes a field, or a second answer, of everybody's page.
+/// A line end in a value that a script sends back becomes a header, or a second response, in a page for all clients.
 #[test]
 fn response_splitting() {
     let php = r#"<?php
@@ -132,8 +132,8 @@ echo 'fine';
     }
 }
 
-/// A session given to all by a stored Set-Cookie (Souin, and every recipe with
-/// `fastcgi_ignore_headers Set-Cookie`), whatever else the answer says.
+/// A session is given to all clients by a stored Set-Cookie (Souin, and every recipe with `fastcgi_ignore_headers
+/// Set-Cookie`), whatever else the response says.
 #[test]
 fn stored_set_cookie() {
     let php = r#"<?php
@@ -157,7 +157,7 @@ echo 'fine';
     assert_eq!(cookies.len(), 4, "{cookies:?}");
 }
 
-/// A session named in the URL, by a link that an attacker sends round.
+/// A session named in the URL, through a link that an attacker distributes.
 #[test]
 fn session_fixed_by_a_link() {
     let php = "<?php session_start(); $_SESSION['n'] = 1; echo 'SECRET ', session_id();";
@@ -176,8 +176,8 @@ fn session_fixed_by_a_link() {
     }
 }
 
-/// "Web Cache Overflow": a page that varies by a field the client chooses, asked for with ever new
-/// values, fills the memory; `Vary: User-Agent` does so by itself.
+/// "Web Cache Overflow": a page that varies by a header that the client chooses is requested with ever new values and
+/// fills the memory; `Vary: User-Agent` does so without an attacker.
 #[test]
 fn vary_bomb() {
     let php = r#"<?php header('Vary: ' . (substr($_SERVER['PATH_INFO'] ?? '', 1) ?: 'X-Bomb'));
@@ -193,11 +193,11 @@ if (is_numeric($_SERVER['HTTP_X_BOMB'] ?? '')) echo ' ', str_repeat('x', 8000);"
     ask(address, "GET", "/page.php", "X-Bomb: read\r\n");
     for n in 0..400 {
         let answer = ask(address, "GET", "/page.php", &format!("X-Bomb: {n}\r\n"));
-        // Nobody gets another's variant, stored or not.
+        // No client gets another client's variant, stored or not.
         let text = answer.text();
         assert!(text.starts_with(&format!("bomb={n} ")), "{text:.20}");
         if n % 20 == 0 {
-            // And pages that are read are not evicted.
+            // Pages that are being read are not evicted.
             is_hit(&ask(address, "GET", "/page.php", "X-Bomb: read\r\n"));
         }
     }
@@ -245,7 +245,7 @@ echo 'SECRET';";
     }
 }
 
-/// Fields by which applications tell caches what to forget are not a client's to send.
+/// Headers with which applications tell caches what to purge are not accepted from clients.
 #[test]
 fn purge_by_a_stranger() {
     let fixture = server("purge");
@@ -264,8 +264,8 @@ fn purge_by_a_stranger() {
     }
 }
 
-/// What a stranger learns from `Cache-Status` is a word of the documentation, not a key, a path on
-/// the disk or another's URL.
+/// `Cache-Status` tells a stranger only a word of the documentation, not a key, a path on the disk or another client's
+/// URL.
 #[test]
 fn leak_by_cache_status() {
     let fixture = server("status");
@@ -282,7 +282,7 @@ fn leak_by_cache_status() {
     }
 }
 
-/// A page that began to be rendered before a write and ended after it is an old page.
+/// A page whose render began before a write and ended after it is an old page.
 #[test]
 fn write_during_a_render() {
     let php = r#"<?php require 'GATES';
@@ -295,7 +295,7 @@ if ($text === 'old') stand_at('render');
 echo "text=$text";"#;
     let fixture = page("race", php);
     let gate = fixture.gate("render");
-    // The first visitor's answer is personal, and shows that the page can be stored.
+    // The first visitor's response is personal, and shows that the page can be stored.
     let first = fixture.get_meanwhile("/page.php");
     gate.wait().open();
     assert_eq!(first.answer().text(), "text=old");
@@ -309,15 +309,14 @@ echo "text=$text";"#;
     let wrote = exchange(host, post.as_bytes()).unwrap();
     assert_eq!(wrote.text(), "written");
     standing.open();
-    // It was requested before the write: either version is right; but no later request gets the old
-    // one.
+    // The page was requested before the write, so either version is right; but no later request gets the old one.
     assert_eq!(reader.answer().status(), 200);
     for _ in 0..3 {
         assert_eq!(fixture.get("/page.php").text(), "text=new");
     }
 }
 
-/// A part, a head, a 304 or an encoded form of a page taken for the page.
+/// A partial response, a response to HEAD, a 304 or an encoded form of a page that is mistaken for the page.
 #[test]
 fn partial_answers_and_forms() {
     let text = "0123456789".repeat(300);
@@ -349,7 +348,7 @@ fn partial_answers_and_forms() {
         let whole = ask(address, "GET", "/page.php", "");
         assert_eq!(whole.text(), text, "after {lines}");
     }
-    // Each form has a tag of its own, and its tag is no other's.
+    // Each form has a tag of its own, which no other form has.
     let plain = ask(address, "GET", "/page.php", "");
     let plain = plain.header("ETag").expect("a page gets a tag");
     let packed = ask(address, "GET", "/page.php", "Accept-Encoding: gzip\r\n");
@@ -364,7 +363,7 @@ fn partial_answers_and_forms() {
     );
 }
 
-/// Tags an attacker gets into a page are text to this server.
+/// ESI tags that an attacker gets into a page are plain text to this server.
 #[test]
 fn esi_injection() {
     let tag = r#"<esi:include src="http://127.0.0.1:1/evil"/><!--#include virtual="/evil" -->"#;
@@ -377,8 +376,8 @@ fn esi_injection() {
     }
 }
 
-/// A line of an `.htaccess` file that puts a visitor's header or address into the response: the widespread
-/// way to allow any origin by CORS. Stored, it would allow the first visitor's origin to everybody.
+/// A line of an `.htaccess` file that puts a visitor's header or address into the response, which is the widespread way
+/// to allow any origin by CORS. If it were stored, it would allow the first visitor's origin to all clients.
 #[test]
 fn response_headers_that_name_the_visitor() {
     for (cache, value) in [
@@ -412,7 +411,7 @@ fn response_headers_that_name_the_visitor() {
         assert!(!is_shared(&other), "{cache} {value}: {}", told(&other));
         assert!(told(&other).contains("Htaccess"), "{}", told(&other));
     }
-    // What looks at the URL and at the response alone is shared.
+    // A page whose rules depend only on the URL and the response is shared.
     let fixture = Fixture::named("attack-header-of-url")
         .children(2)
         .script("page.php", "<?php echo 'page';")
@@ -422,7 +421,7 @@ fn response_headers_that_name_the_visitor() {
         )
         .site("cache = \"on\"\nhtaccess = \"on\"")
         .start();
-    // A file that has just been written is read again for a while, and what was stored before is not served.
+    // A file that has just been written is read again for a while, and pages stored before are not served.
     fixture.wait("a shared page", |fixture| {
         told(&reads(fixture, "/page.php")).contains("; hit")
     });

@@ -1,6 +1,6 @@
-//! Known attacks on page caches, one test for each, against the whole server. The script shows
-//! everything PHP learns of its request: what an attacker can put into a page that others see would
-//! be in it. Each test names a cache that was vulnerable.
+//! Known attacks on page caches, one test for each, against the whole server. The script shows everything that PHP
+//! learns about its request, so anything that an attacker could put into a page for others would be visible in it. Each
+//! test names a cache that was vulnerable.
 
 mod answers;
 mod requests;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
 
-/// Shows its whole request; with a secret to whoever is logged in.
+/// Shows its whole request, and a secret to a user who is logged in.
 const MIRROR: &str = r#"<?php
 if (isset($_COOKIE['PHPSESSID'])) echo 'SECRET of the one who is logged in ';
 if (isset($_SERVER['PHP_AUTH_USER'])) echo 'SECRET of the one with a password ';
@@ -18,7 +18,7 @@ echo 'begin ', json_encode([$_SERVER, getallheaders(), $_GET, $_POST, $_COOKIE, 
     file_get_contents('php://input'), getenv()], JSON_UNESCAPED_SLASHES | JSON_PARTIAL_OUTPUT_ON_ERROR), ' end';
 "#;
 
-/// A server with `mirror.php` and its cache on.
+/// Starts a server with `mirror.php` and its cache on.
 fn server(name: &str) -> Fixture {
     with(name, "")
 }
@@ -32,7 +32,7 @@ fn with(name: &str, config: &str) -> Fixture {
         .start()
 }
 
-/// A server with `page.php` and its cache on.
+/// Starts a server with `page.php` and its cache on.
 fn page(name: &str, php: &str) -> Fixture {
     Fixture::named(&format!("attack-{name}"))
         .children(2)
@@ -41,8 +41,8 @@ fn page(name: &str, php: &str) -> Fixture {
         .start()
 }
 
-/// Asks twice, and gives the second answer: a page is stored at its second visit, and an attacker would
-/// come again.
+/// Sends the request twice and returns the second response: a page is stored at its second visit, and an attacker would
+/// try again.
 fn ask(address: SocketAddr, method: &str, target: &str, lines: &str) -> Response {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: example.org\r\n{lines}");
     if method == "GET" {
@@ -51,7 +51,7 @@ fn ask(address: SocketAddr, method: &str, target: &str, lines: &str) -> Response
     raw(address, &head)
 }
 
-/// A request as it is written here, but for the empty line and the connection's end.
+/// Sends a request exactly as written; only the empty line and the header that closes the connection are added.
 fn raw(address: SocketAddr, head: &str) -> Response {
     let request = format!("{head}Connection: close\r\n\r\n");
     exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{head}: {why}"))
@@ -66,8 +66,8 @@ fn is_shared(answer: &Response) -> bool {
     told.contains("; hit") || told.contains("; stored")
 }
 
-/// Two answers for an innocent reader: never anything of an attacker or another visitor. Returns
-/// the second one.
+/// Sends two requests of an innocent reader, whose responses must contain nothing of an attacker or another visitor.
+/// Returns the second response.
 #[track_caller]
 fn reads(fixture: &Fixture, target: &str) -> Response {
     let mut answer = Response::default();

@@ -1,11 +1,11 @@
-//! Attacks by what is asked: a part of the request that shapes the page and is not in its key.
+//! Attacks through requests: a part of the request that shapes the page but is not in its key.
 
 use howdah_tests::http::{Connection, exchange};
 
 use super::{ask, is_hit, is_shared, raw, reads, server, told, with};
 
-/// "Practical Web Cache Poisoning" (Kettle, 2018): fields that no cache has in its key, and that
-/// frameworks put into links and redirects.
+/// "Practical Web Cache Poisoning" (Kettle, 2018): headers that no cache has in its key, and that frameworks put into
+/// links and redirects.
 #[test]
 fn unkeyed_request_fields() {
     const FIELDS: &str = "X-Forwarded-Host X-Forwarded-Proto X-Forwarded-Port X-Forwarded-Prefix \
@@ -24,7 +24,7 @@ fn unkeyed_request_fields() {
     }
 }
 
-/// The same through a trusted proxy: then the fields shape the page, and are in the key.
+/// The same through a trusted proxy: then the headers shape the page, and are in the key.
 #[test]
 fn x_forwarded_through_a_trusted_proxy() {
     let fixture = with(
@@ -49,8 +49,8 @@ fn x_forwarded_through_a_trusted_proxy() {
     assert!(other.text().contains("\"https\""), "{}", other.text());
 }
 
-/// Pingora before 0.8 had no host in its key (CVE-2026-2836); others differ from the router about
-/// ports, dots, case and the absolute form.
+/// Pingora before 0.8 had no host in its key (CVE-2026-2836); other caches disagree with the router about ports, dots,
+/// case and the absolute form.
 #[test]
 fn host_field() {
     let fixture = server("host");
@@ -90,7 +90,7 @@ fn host_field() {
         "GET /mirror.php HTTP/1.1\r\nHost: evil.example\r\n",
     );
     assert!(other.text().contains("evil.example"), "{}", other.text());
-    // One page for all spellings of a host, made of none of them.
+    // All spellings of a host share one page, and none of the unusual spellings appears in it.
     for same in ["Example.ORG", "example.org.", "example.org:80"] {
         let spelt = raw(
             address,
@@ -101,8 +101,8 @@ fn host_field() {
     }
 }
 
-/// "Web Cache Entanglement" (Kettle, 2020): a parameter that is not in the key but reaches the
-/// script, or carries another one past the cache.
+/// "Web Cache Entanglement" (Kettle, 2020): a parameter that is not in the key but reaches the script, or carries
+/// another parameter past the cache.
 #[test]
 fn parameter_cloaking() {
     let fixture = server("cloak");
@@ -136,7 +136,7 @@ fn parameter_cloaking() {
     for target in ["/mirror.php", "/mirror.php?id=1"] {
         let answer = reads(&fixture, target);
         is_hit(&answer);
-        // What is left out of the key is left out of what the script sees.
+        // Parameters that are removed from the key are also removed from what the script sees.
         let mark = if target.contains('?') { '&' } else { '?' };
         let tracked = format!("{target}{mark}utm_source=evil");
         let shared = ask(address, "GET", &tracked, "");
@@ -145,7 +145,7 @@ fn parameter_cloaking() {
     }
 }
 
-/// The order of parameters, and which of two of one name counts, is the application's to decide.
+/// The application decides about the order of parameters, and about which of two parameters with one name counts.
 #[test]
 fn query_order_and_repetition() {
     let fixture = server("order");
@@ -175,8 +175,8 @@ fn query_order_and_repetition() {
     assert_eq!(texts.len(), queries.len());
 }
 
-/// A body with a GET that the script reads and the key does not hold; on a hit, bytes of it that are
-/// left in the connection would be the next request (Pingora, CVE-2025-4366).
+/// The body of a GET, which the script reads but the key does not contain; on a hit, bytes of it that remain in the
+/// connection would be the next request (Pingora, CVE-2025-4366).
 #[test]
 fn fat_get() {
     let fixture = server("fat");
@@ -213,7 +213,7 @@ fn fat_get() {
     is_hit(&reads(&fixture, "/mirror.php"));
 }
 
-/// WordPress before 6.3.2 took a GET for another method by a field, and its empty answer was stored.
+/// Because of a header, WordPress before 6.3.2 took a GET for another method, and its empty response was stored.
 #[test]
 fn method_override() {
     let fixture = server("method");
@@ -239,11 +239,11 @@ fn method_override() {
     is_hit(&reads(&fixture, "/mirror.php"));
 }
 
-/// Two spellings of a path that a cache takes for one and the script for two, or the other way.
+/// Two spellings of a path that are one path for a cache and two for the script, or the other way round.
 #[test]
 fn path_normalisation() {
     let fixture = server("paths");
-    // Whether a spelling has a page for everybody.
+    // Whether a spelling has a page that is shared.
     for (target, shared) in [
         ("//mirror.php", false),
         ("/./mirror.php", false),
@@ -273,8 +273,8 @@ fn path_normalisation() {
     is_hit(&reads(&fixture, "/mirror.php/"));
 }
 
-/// A cookie the cache overlooks and PHP takes for a session: however its name is spelt, a page of a
-/// user that PHP recognises must not be shown to others.
+/// A cookie that the cache overlooks and PHP takes for a session: however its name is spelt, the page of a user whom
+/// PHP recognises must not be shown to others.
 #[test]
 fn cookies_read_differently() {
     let fixture = server("cookies");
@@ -318,7 +318,7 @@ fn cookies_read_differently() {
         reads(&fixture, "/mirror.php");
     }
     assert!(somebody >= 12, "PHP took {somebody} of them for a session");
-    // Spread over fields, as HTTP/2 does.
+    // The cookies are spread over several headers, as in HTTP/2.
     let lines = "Cookie: _ga=1\r\nCookie: PHPSESSID=x\r\n";
     let two = ask(fixture.address(), "GET", "/mirror.php", lines);
     assert!(two.text().contains("SECRET"));
@@ -326,8 +326,8 @@ fn cookies_read_differently() {
     is_hit(&reads(&fixture, "/mirror.php"));
 }
 
-/// A client that declares a field to be its connection's has it taken out before the script:
-/// without the cookie PHP takes the victim for a stranger, or renders a stranger's page with it.
+/// A client that declares a header to be hop-by-hop has it removed before the script runs: without the cookie, PHP
+/// takes the victim for a stranger, or renders a stranger's page with it.
 #[test]
 fn hop_by_hop_fields() {
     let fixture = server("hops");

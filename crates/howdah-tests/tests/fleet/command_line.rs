@@ -1,4 +1,4 @@
-//! `howdah php` on a machine where no server runs: its script's writes count on all servers of the fleet.
+//! `howdah php` on a machine without a running server: its script's writes take effect on all servers of the fleet.
 
 use std::net::TcpListener;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::{Fleet, IN_TIME, LEASE};
 
-/// The site as its servers have it, and a table that shows on no page.
+/// The site as its servers have it, with a table that appears on no page.
 const SITE: &str =
     "[[site]]\nname = \"one\"\nroot = \".\"\ncache = \"on\"\ncache_ignore_writes = [\"log\"]\n";
 
@@ -42,7 +42,7 @@ impl Elsewhere {
         self.scratch.write("howdah.toml", config);
     }
 
-    /// PHP code that has the database as `$db`.
+    /// Returns a command that runs PHP code with the database as `$db`.
     fn command(&self, code: &str) -> Command {
         let code = format!("$db = new PDO('sqlite:{}'); {code}", self.database);
         let mut command = Command::new(howdah_program());
@@ -51,7 +51,8 @@ impl Elsewhere {
         command
     }
 
-    /// A script that writes an edition, and then waits until its standard input ends; once all members show that.
+    /// Starts a script that writes an edition and then waits until its standard input ends. Returns once all members
+    /// show the edition.
     fn held(&self, fleet: &mut Fleet, then: &str) -> (Child, ChildStdin) {
         fleet.edition += 1;
         let code = update(fleet.edition) + "fgets(STDIN);" + then;
@@ -66,7 +67,7 @@ impl Elsewhere {
                 member.get("/page.php").text() == new
             });
         }
-        // It costs the others nothing.
+        // The script does not impair the other members.
         fleet.works();
         (child, held)
     }
@@ -82,7 +83,7 @@ fn update(edition: u64) -> String {
     format!("$db->exec('UPDATE page SET edition = {edition}');")
 }
 
-/// Names of members in the registry that are no servers.
+/// Returns the names in the registry of members that are not servers.
 fn guests(fleet: &Fleet) -> Vec<String> {
     let rows = fleet.valkey.command(&["HVALS", "howdah:{howdah}:members"]);
     let names = rows.lines().filter_map(|row| row.split(' ').nth(4));
@@ -111,7 +112,7 @@ fn what_a_script_writes_where_no_server_runs_is_seen_on_all_servers_when_the_com
     assert!(fleet.read(0) && fleet.read(1), "no page shows that table");
     assert_eq!(elsewhere.php("howdah_cache_purge('/page.php');"), fine(0));
     assert!(!fleet.read(0) && !fleet.read(1), "a purge is for all");
-    // Without sites nothing is known of their rules.
+    // Without sites, the command does not know their rules.
     elsewhere.configure(&fleet.valkey.url(), "");
     fleet.all_hit();
     assert_eq!(elsewhere.php("$db->exec('DELETE FROM log');"), fine(0));
@@ -213,7 +214,7 @@ fn where_valkey_fails_a_script_ends_as_it_would_and_its_user_learns_what_is_left
     assert!(said.contains("howdah.toml") && said.contains("WritesNotTold"));
 }
 
-/// What the message says is left to do.
+/// Does what the message says remains to be done.
 fn purge(fleet: &Fleet) {
     let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
     assert!(purge.status.success(), "{purge:?}");
@@ -223,7 +224,7 @@ fn purge(fleet: &Fleet) {
 fn a_script_that_writes_nothing_does_not_reach_valkey() {
     let fleet = Fleet::start("fleet-php-reads", 1);
     let elsewhere = Elsewhere::of(&fleet, "fleet-php-reads-elsewhere");
-    // It accepts, and never answers.
+    // The listener accepts connections, and never responds.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("a socket");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! `howdah cache explain` speaks for the members of a fleet, and says who does not answer.
+//! `howdah cache explain` reports for the members of a fleet, and says which member does not respond.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{Fleet, LEASE_OUT};
 
-/// Has all members store the page of one host.
+/// Makes all members store the page of one host.
 fn store(fleet: &Fleet) {
     let request = b"GET /page.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     for member in &fleet.members {
@@ -21,7 +21,7 @@ fn store(fleet: &Fleet) {
     }
 }
 
-/// What a member prints about the page.
+/// Returns the output of a member about the page.
 fn explain(fleet: &Fleet, member: usize, more: &[&str]) -> String {
     let words = [&["cache", "explain", "http://a/page.php"], more].concat();
     let output = fleet.members[member].control(&words);
@@ -29,7 +29,7 @@ fn explain(fleet: &Fleet, member: usize, more: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The line of a member in it.
+/// Returns the line about a member in that output.
 fn line<'t>(text: &'t str, member: &str) -> &'t str {
     let start = format!("{member}: ");
     let line = text.lines().find_map(|line| line.strip_prefix(&start));
@@ -52,7 +52,7 @@ fn who_explains_a_page_asks_all_members_and_names_those_that_do_not_answer() {
     assert!(purge.status.success(), "{purge:?}");
     let text = explain(&fleet, 0, &[]);
     assert!(line(&text, "m2").starts_with("not stored; "), "{text}");
-    // Within its lease nobody calls it silent.
+    // The member still has its lease, but does not respond.
     let front = fleet.members[2].front();
     signal(front, Signal::STOP);
     let begun = Instant::now();
@@ -91,7 +91,7 @@ fn without_valkey_a_page_is_explained_for_the_server_that_is_asked() {
     fleet.valkey.start_again();
     fleet.works();
     store(&fleet);
-    // They answer on new connections.
+    // The members respond on new connections.
     wait_until("m1 to answer", Duration::from_secs(20), || {
         line(&explain(&fleet, 0, &[]), "m1").starts_with("stored: ")
     });
@@ -105,7 +105,7 @@ fn questions_and_answers_of_strangers_cost_no_member_anything() {
         let channel = format!("howdah:{{howdah}}:{channel}");
         fleet.valkey.command(&["PUBLISH", &channel, what]);
     };
-    // No questions, or none that anybody can answer.
+    // Malformed questions, or questions that no member can answer.
     for question in ["", "1f", "1f m9 [", "x m9 []", "1f m9 [\"nowhere\",[]]"] {
         say("questions", question);
     }
@@ -115,7 +115,7 @@ fn questions_and_answers_of_strangers_cost_no_member_anything() {
     fleet.valkey.command(&["EVAL", flood, "1", questions]);
     fleet.read(0);
     fleet.read(1);
-    // Later than a second after the flood they are answered again.
+    // One second after the flood at the earliest, questions are answered again.
     wait_until("m1 to answer", Duration::from_secs(20), || {
         line(&explain(&fleet, 0, &[]), "m1").starts_with("stored: ")
     });

@@ -1,5 +1,5 @@
-//! Several servers with one page cache: no reader of any of them sees a page that is older than an answered
-//! write, whatever happens to Valkey and to the servers, and none of them stops answering.
+//! Several servers with one page cache: no reader of any of them sees a page that is older than an acknowledged write,
+//! whatever happens to Valkey and to the servers, and no server stops responding.
 
 mod command_line;
 mod explain;
@@ -17,7 +17,7 @@ use howdah_tests::process::wait_until;
 use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
 
-/// A page out of a database that all members share.
+/// A page from a database that all members share.
 const PAGE: &str = r#"<?php
 $db = new PDO('sqlite:DATABASE', null, null, [PDO::ATTR_TIMEOUT => 20]);
 if (isset($_GET['write'])) {
@@ -28,21 +28,22 @@ if (isset($_GET['write'])) {
 echo 'edition=', $db->query('SELECT edition FROM page')->fetchColumn();
 "#;
 
-/// How long a lease lasts, and a little more than a writer waits for one.
+/// How long a lease lasts, and slightly more than the time that a writer waits for one.
 const LEASE: &str = "1s";
 const LEASE_OUT: Duration = Duration::from_millis(1500);
-/// What takes a lease's time at most takes longer on a busy machine; what hangs takes a minute.
+/// Operations that normally take no longer than a lease take longer on a busy machine; an operation that hangs takes a
+/// minute.
 const IN_TIME: Duration = Duration::from_secs(15);
 
 struct Fleet {
-    /// Before Valkey, to which they say that they leave.
+    /// Dropped before Valkey, because members announce to it that they are leaving.
     members: Vec<Fixture>,
     valkey: Valkey,
     edition: u64,
 }
 
 impl Fleet {
-    /// Members with one database, all of which serve the page from the cache.
+    /// Starts members with one database, all of which serve the page from the cache.
     fn start(name: &str, members: usize) -> Fleet {
         let valkey = Valkey::start();
         let urls = vec![valkey.url(); members];
@@ -51,7 +52,7 @@ impl Fleet {
         fleet
     }
 
-    /// A member for each URL of Valkey, with further lines of `[fleet]`, and changed.
+    /// Starts a member for each URL of Valkey, with further lines of `[fleet]` and with changes to the fixture.
     fn start_on(
         name: &str,
         valkey: Valkey,
@@ -92,7 +93,8 @@ impl Fleet {
         }
     }
 
-    /// Reads a member's page, which must not be older than the last answered write; whether it was stored.
+    /// Reads a page from a member. The page must not be older than the last acknowledged write. Returns whether it was
+    /// stored.
     fn read(&self, member: usize) -> bool {
         let page = self.members[member].get("/page.php");
         assert_eq!(
@@ -103,7 +105,7 @@ impl Fleet {
         page.header("X-Cache") == Some("HIT")
     }
 
-    /// Writes on a member; how long that took.
+    /// Writes on a member and returns how long that took.
     fn write(&mut self, member: usize) -> Duration {
         self.edition += 1;
         let begun = Instant::now();
@@ -120,7 +122,7 @@ impl Fleet {
         }
     }
 
-    /// Writes on each member, after which all see what was written, and serve it from the cache again.
+    /// Writes on each member, after which all members show the new edition and serve it from the cache again.
     fn works(&mut self) {
         for writer in 0..self.members.len() {
             self.all_hit();
@@ -132,7 +134,8 @@ impl Fleet {
         self.all_hit();
     }
 
-    /// Nobody serves a stored page, everybody answers, and a second write waits for nobody.
+    /// Checks that no member serves a stored page, that all members respond, and that a further write does not wait for
+    /// others.
     fn renders(&mut self) {
         for writer in 0..self.members.len() {
             self.write(writer);
@@ -144,7 +147,7 @@ impl Fleet {
         assert!(took < Duration::from_millis(500), "{took:?}");
     }
 
-    /// The shortest of some writes: a busy machine may hold one up, and a lease holds up each.
+    /// Returns the shortest of some writes: a busy machine may delay one, but a lease delays each.
     fn quickest_write(&mut self) -> Duration {
         let took = (0..5).map(|_| self.write(0));
         took.min().expect("five writes")
@@ -198,7 +201,7 @@ fn without_valkey_all_servers_answer_and_none_from_its_store() {
     fleet.renders();
     fleet.valkey.start_again();
     fleet.works();
-    // Hung.
+    // Valkey hangs.
     fleet.valkey.signal(Signal::STOP);
     let took = fleet.write(1);
     assert!(took < IN_TIME, "{took:?}");
@@ -244,7 +247,7 @@ fn a_server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
 fn what_was_written_unheard_before_a_server_died_is_read_when_it_is_forgotten() {
     let (mut fleet, links) = linked("fleet-unheard", "");
     links[1].set(Way::Held);
-    // It waits for the others' leases; they do not hear of it.
+    // The write waits for the others' leases; the other members are not notified.
     fleet.write(1);
     fleet.members[1].kill_all();
     let died = fleet.members.pop().expect("two members");
@@ -258,12 +261,12 @@ fn what_was_written_unheard_before_a_server_died_is_read_when_it_is_forgotten() 
 fn a_server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_back() {
     let (mut fleet, links) = linked("fleet-fenced", "forget_after = \"3s\"");
     links[1].set(Way::Held);
-    // Before the others forget it, it may write unheard.
+    // Until the other members forget it, it may write without notifying them.
     fleet.write(1);
     let m0 = |fleet: &Fleet| fleet.members[0].get("/page.php").header("X-Cache") == Some("HIT");
     wait_until("m0 to forget m1", Duration::from_secs(30), || m0(&fleet));
     fleet.read(0);
-    // What its script has written is refused; what says that it writes does not run.
+    // If a script turns out to have written, its response is refused; a request that announces a write does not run.
     let refused = fleet.members[1].get("/page.php?write=1000000");
     assert_eq!(
         (refused.status(), refused.header("Howdah-Error")),
@@ -281,7 +284,7 @@ fn a_server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_
     fleet.works();
 }
 
-/// Two members, each with a way to Valkey of its own.
+/// Starts two members, each with its own link to Valkey.
 fn linked(name: &str, more: &str) -> (Fleet, [Link; 2]) {
     let valkey = Valkey::start();
     let links = [Link::to(valkey.address()), Link::to(valkey.address())];

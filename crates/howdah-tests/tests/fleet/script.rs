@@ -1,4 +1,4 @@
-//! The script that Valkey runs does what the model's registry does.
+//! The script that Valkey runs behaves like the model's registry.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::registry::ModelRegistry as Model;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Numbers that are the same in every run.
+/// A random sequence that is the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -34,7 +34,7 @@ struct Known {
 
 fn comparable(reply: &RegistryReply<InvalidationText>) -> RegistryReply<InvalidationText> {
     let mut reply = reply.clone();
-    // Each has its own.
+    // The script and the model each have their own incarnation.
     reply.incarnation = "".into();
     reply.rows.sort_by_key(|row| row.session);
     reply
@@ -70,7 +70,7 @@ fn the_script_does_what_the_model_does() {
                 session: of.session,
             },
             (_, Some(of)) => RegistryRequest::Sync {
-                // Now and then another's, or an exchange that is late.
+                // Occasionally it is another member's, or an exchange that is late.
                 incarnation: match numbers.below(20) {
                     0 => "another".into(),
                     _ => incarnation.clone(),
@@ -92,7 +92,7 @@ fn the_script_does_what_the_model_does() {
                     .filter(|s| s % 3 == 0)
                     .collect(),
                 fenced: match numbers.below(8) {
-                    // Now and then it has moved meanwhile.
+                    // Occasionally it has moved in the meantime.
                     0 => model.rows.first(),
                     1 => model.rows.last(),
                     _ => None,

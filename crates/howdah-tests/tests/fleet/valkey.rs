@@ -1,5 +1,5 @@
-//! The ways to reach Valkey: by TLS, as a user who may do little, through Sentinels whose primary fails, and in
-//! a cluster.
+//! The ways to reach Valkey: over TLS, as a user with few permissions, through Sentinels whose primary fails, and in a
+//! cluster.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::Fleet;
 
-/// What docs/fleet.md says that a user needs.
+/// The permissions that docs/fleet.md says a user needs.
 const USER: &str =
     "~howdah:* &howdah:* +@read +@write +@pubsub +@scripting +@connection -@dangerous +info +wait";
 
@@ -71,7 +71,7 @@ fn what_is_wrong_with_the_way_to_valkey_is_named_and_every_page_rendered() {
         let trusting = |builder: Builder| builder.environment("SSL_CERT_FILE", &authority);
         let fleet = Fleet::start_on("fleet-wrong", valkey, &[url], more, trusting);
         let log = || fleet.members[0].log();
-        // On a busy machine the first reason may be that Valkey did not answer in time.
+        // On a busy machine the first logged reason may be that Valkey did not respond in time.
         wait_until("the cause in the log", Duration::from_secs(60), || {
             log()
                 .lines()
@@ -101,7 +101,7 @@ fn sentinels_name_the_primary_and_one_whose_replica_lags_gives_no_lease() {
     let urls = [url.clone(), url];
     let mut fleet = Fleet::start_on("fleet-sentinel", replica, &urls, "replicas = 1", |b| b);
     fleet.works();
-    // The replica gets no write any more, and then takes the primary's place.
+    // The replica receives no further write, and then replaces the primary.
     fleet.valkey.signal(Signal::STOP);
     fleet.write(0);
     fleet.renders();
@@ -110,7 +110,7 @@ fn sentinels_name_the_primary_and_one_whose_replica_lags_gives_no_lease() {
     wait_until("the replica to take over", Duration::from_secs(60), || {
         fleet.valkey.command(&["ROLE"]).contains("master")
     });
-    // It has no replica now, so there is no lease before it has one.
+    // It has no replica now, so there is no lease until it has one.
     fleet.renders();
     primary.start_again();
     let to = fleet.valkey.address();
@@ -156,7 +156,7 @@ fn the_nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_ta
     });
     cluster.hand_over(slot, first, second);
     fleet.works();
-    // The replica gets no write any more, and then takes the primary's place.
+    // The replica receives no further write, and then replaces the primary.
     fleet.valkey.signal(Signal::STOP);
     fleet.write(0);
     fleet.renders();
@@ -168,7 +168,7 @@ fn the_nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_ta
         fleet.read(0);
         fleet.valkey.command(&["ROLE"]).contains("master")
     });
-    // It has no replica now, so there is no lease before it has one.
+    // It has no replica now, so there is no lease until it has one.
     fleet.renders();
     primary.start_again();
     wait_until("a replica again", Duration::from_secs(60), || {

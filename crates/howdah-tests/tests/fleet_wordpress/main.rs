@@ -1,9 +1,9 @@
-//! Four servers with one page cache behind haproxy, and one WordPress on one MariaDB: people read, write and
-//! comment through all of them, while servers are killed, paused and cut off, and Valkey fails. No page is
-//! wrong, none is older than what was answered before it was asked for, and no request fails but those of a
-//! killed server.
+//! Four servers with one page cache behind haproxy, and one WordPress on one MariaDB: people read, write and comment
+//! through all of them while servers are killed, paused and cut off, and while Valkey fails. No page is wrong, none is
+//! older than a write that was acknowledged before its request, and no request fails except those of a killed server.
 //!
-//! `HOWDAH_TESTS_FLEET_ANSWERS` says after how many answers it ends; otherwise each fault happens once.
+//! `HOWDAH_TESTS_FLEET_ANSWERS` sets the number of responses after which the test ends; otherwise each fault happens
+//! once.
 
 mod people;
 
@@ -21,24 +21,24 @@ use rustix::process::Signal;
 
 const MEMBERS: usize = 4;
 const LEASE: &str = "1s";
-/// Longer than a lease, and than what others wait for it.
+/// Longer than a lease, and than the time that others wait for it.
 const LEASE_OUT: Duration = Duration::from_millis(1500);
 /// A fault ends after this long, whatever has happened.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Answers between two faults of a long run.
+/// The number of responses between two faults of a long run.
 const CALM: u64 = 3000;
 
-/// What goes wrong.
+/// A fault that the test causes.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// A member is killed, and started again.
+    /// A member is killed and started again.
     Kill,
-    /// A member's front is stopped for longer than a lease: in the middle of writes and hits.
+    /// A member's front is stopped for longer than a lease, in the middle of writes and hits.
     Pause,
-    /// Messages of a member and Valkey wait, and arrive late.
+    /// Messages between a member and Valkey are held, and arrive late.
     Hold,
-    /// Valkey's answers to a member wait.
+    /// Valkey's replies to a member are held.
     HoldAnswers,
     /// A member cannot connect to Valkey.
     Close,
@@ -64,7 +64,7 @@ const FAULTS: [Fault; 10] = [
     Fault::ValkeyEmptied,
 ];
 
-/// WordPress lets a visitor comment once in a while, and holds back a first comment.
+/// By default, WordPress limits how often a visitor may comment, and holds back a first comment.
 const PLUGIN: &str = "<?php
 add_filter('wp_is_comment_flood', '__return_false', 99);
 ";
@@ -80,7 +80,7 @@ foreach (range(1, 6) as $n) {
 }
 ";
 
-/// They end in this order: a member that leaves says so to Valkey.
+/// The fields are dropped in this order: a member that leaves announces it to Valkey.
 struct Fleet {
     haproxy: Haproxy,
     members: Vec<Fixture>,
@@ -128,7 +128,7 @@ impl Fleet {
         (fleet, blog)
     }
 
-    /// Everybody has pages from the cache of every member.
+    /// Waits until all readers get pages from the cache of every member.
     fn works(&self, blog: &Blog) {
         let before: Vec<u64> = (0..MEMBERS).map(|member| blog.hits_of(member)).collect();
         wait_until("hits of all members", Duration::from_secs(90), || {
@@ -136,7 +136,7 @@ impl Fleet {
         });
     }
 
-    /// Waits until a lease has run out and something has been written: people may all wait for the fault.
+    /// Waits until a lease has expired and something has been written: all people may be waiting for the fault.
     fn lasts(&self, blog: &Blog) {
         let counts = &blog.counts;
         let writes = || {
@@ -194,7 +194,7 @@ impl Fleet {
             Fault::TwoPartitions => {
                 self.set(&half, Way::Held);
                 self.lasts(blog);
-                // The others lose it as these find it again.
+                // The other members lose the connection while these get it back.
                 self.set(&rest, Way::Held);
                 self.set(&half, Way::Open);
                 self.lasts(blog);
@@ -217,7 +217,7 @@ impl Fleet {
     }
 }
 
-/// Ends the people, also when something fails.
+/// Stops the people, also when something fails.
 struct Over<'a>(&'a Blog);
 
 impl Drop for Over<'_> {

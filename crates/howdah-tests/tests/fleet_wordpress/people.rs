@@ -1,5 +1,5 @@
-//! The people of a WordPress: readers, writers and commenters, all through the load balancer. Each checks every
-//! answer: a page that lacks what had been answered as written before it was asked for is old.
+//! The people who use a WordPress: readers, writers and commenters, all through the load balancer. Each checks every
+//! response: a page without something that was acknowledged as written before the page was requested is old.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,32 +11,32 @@ use howdah_tests::haproxy::SERVER;
 use howdah_tests::http::{Response, exchange};
 use howdah_tests::wordpress_home::HOST;
 
-/// Hits between two writes of a person, who waits so long for them.
+/// How many hits a person waits for between two writes, and for how long at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
     pub hits: u64,
     pub longest: Duration,
 }
 
-/// The longest pause while something goes wrong.
+/// The longest pause while a fault lasts.
 const SHORTEST: Duration = Duration::from_millis(300);
-/// More mistakes of one kind are not worth reading.
+/// The maximum number of mistakes that are printed as they occur.
 const SHOWN: usize = 10;
-/// What no anonymous reader may see.
+/// Texts that no anonymous reader may see.
 const SECRETS: [&str; 4] = ["wpadminbar", "Howdy", "logged-in", "evil.example"];
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A post, and the comments on it whose answers have left.
+/// A post, and the comments on it whose responses have been received.
 #[derive(Debug)]
 pub struct Post {
     pub id: u64,
     pub comments: Mutex<Vec<String>>,
 }
 
-/// What the people have done and seen.
+/// Counts of what the people have done and seen.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub answers: AtomicU64,
@@ -44,7 +44,7 @@ pub struct Counts {
     pub renames: AtomicU64,
     pub publishes: AtomicU64,
     pub comments: AtomicU64,
-    /// Requests that failed while the member that had them was killed.
+    /// Requests that failed while the member that handled them was killed.
     pub killed: AtomicU64,
 }
 
@@ -54,25 +54,25 @@ pub struct Blog {
     pub address: SocketAddr,
     pub posts: Vec<Post>,
     pub pause: Pause,
-    /// The newest of the blog's names, and of the first post's texts, whose answers have left.
+    /// The newest of the blog's names, and of the first post's texts, whose responses have been received.
     pub named: AtomicU64,
     pub text: AtomicU64,
     pub over: AtomicBool,
-    /// Something goes wrong now: who writes pauses for a moment only.
+    /// Set while a fault lasts: people who write pause only for a moment.
     pub hurry: AtomicBool,
     pub counts: Counts,
-    /// When members have been killed: the last has perhaps not ended.
+    /// When members were killed, and for how long; the last fault may not have ended yet.
     pub kills: Mutex<Vec<(Instant, Option<Instant>)>>,
     /// How long writes took, in milliseconds.
     pub took: Mutex<Vec<u64>>,
-    /// What was wrong with answers.
+    /// The mistakes that were found in responses.
     pub mistakes: Mutex<Vec<String>>,
     /// Hits by the name of the member.
     hits: Mutex<BTreeMap<String, u64>>,
     more: Condvar,
 }
 
-/// The number behind a text.
+/// Returns the number that follows a text.
 fn number_after(page: &str, mark: &str) -> Option<u64> {
     let digits = page.split(mark).nth(1)?;
     let end = digits.find(|c: char| !c.is_ascii_digit());
@@ -119,7 +119,8 @@ impl Blog {
         mistakes.push(text);
     }
 
-    /// Asks once. None: it failed, which counts unless the member that had it was killed meanwhile.
+    /// Sends one request. Returns `None` if it failed, which is a mistake unless the member that handled it was killed
+    /// in the meantime.
     fn ask(&self, method: &str, path: &str, lines: &str, form: &str) -> Option<Response> {
         let length = match method {
             "POST" => format!(
@@ -163,7 +164,7 @@ impl Blog {
         None
     }
 
-    /// Waits until readers have had hits since the last write: for a while, since there may be none.
+    /// Waits until readers have had hits since the last write, for a limited time, because there may be none.
     fn pause(&self) {
         let begun = Instant::now();
         let wanted = self.counts.hits.load(Ordering::SeqCst) + self.pause.hits;
@@ -189,7 +190,7 @@ impl Blog {
         lock(&self.took).push(took);
     }
 
-    /// Reads page after page: `way` is how this reader asks.
+    /// Reads page after page; `way` selects how this reader sends requests.
     pub fn read(&self, way: usize) {
         const LINES: [&str; 4] = [
             "",
@@ -266,8 +267,8 @@ impl Blog {
         format!("Cookie: {}\r\n", pairs.join("; "))
     }
 
-    /// Gives the blog a new name, as the settings' page does, again and again; then the owner and another user
-    /// look at their own pages.
+    /// Repeatedly gives the blog a new name, as the settings page does; then the owner and another user view their own
+    /// pages.
     pub fn rename(&self, owner: &str, rider: &str) {
         let path = "/wp-admin/options-general.php";
         let page = self
@@ -310,7 +311,7 @@ impl Blog {
         }
     }
 
-    /// Publishes text after text of the first post, as the editor does.
+    /// Repeatedly publishes a new text of the first post, as the editor does.
     pub fn publish(&self, owner: &str) {
         let path = "/wp-admin/admin-ajax.php?action=rest-nonce";
         let token = self.ask("GET", path, owner, "").expect("a token").text();

@@ -1,8 +1,8 @@
-//! The `.htaccess` files of applications and plugins, one application after the other: what Apache answers
-//! `htaccess = "on"` answers, or the answer is of a kind that docs/differences.md names; and
-//! `htaccess = "deny"` answers nothing that either of them refuses.
+//! The `.htaccess` files of applications and plugins, one application after the other: with `htaccess = "on"`, Howdah's
+//! response is the same as Apache's, or the difference is of a kind that docs/differences.md names. With `htaccess =
+//! "deny"`, Howdah never sends a response that either of them refuses.
 //!
-//! The files are others': see [`files_of_applications`].
+//! The files belong to other projects: see [`files_of_applications`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use howdah_tests::scratch::{Scratch, at_root, copy_tree, files_of_applications};
 
 use super::live::{PROBE, Request, ask, shown};
 
-/// Files put into the root and into every directory that has an `.htaccess` file.
+/// Files that are put into the root and into every directory that has an `.htaccess` file.
 const FILES: &[&str] = &[
     "x.txt",
     "x.php",
@@ -37,7 +37,7 @@ const FILES: &[&str] = &[
     "x.phtml",
     "x.sql",
 ];
-/// Directories that applications close by rules of the root, and what is put into them.
+/// Directories that applications close with rules in the root.
 const OFTEN_CLOSED: &[&str] = &[
     "app",
     "backup",
@@ -67,7 +67,7 @@ const OFTEN_CLOSED: &[&str] = &[
     "wp-includes",
 ];
 const FEW: &[&str] = &["x.txt", "x.php"];
-/// Files of the root that applications or their users have.
+/// Files that applications or their users have in the root.
 const OF_ROOT: &[&str] = &[
     "index.php",
     "wp-login.php",
@@ -135,7 +135,7 @@ const CLOSED: &[&str] = &[
     "HtaccessPassword",
 ];
 
-/// What kind of difference in docs/differences.md two answers are an example of.
+/// Returns the kind of difference in docs/differences.md of which two responses are an example.
 fn argued(ours: &Response, theirs: &Response, text: &str) -> Option<&'static str> {
     let error = ours.header("Howdah-Error").unwrap_or_default();
     let is_source = |answer: &Response| answer.text().contains("<?php");
@@ -150,7 +150,7 @@ fn argued(ours: &Response, theirs: &Response, text: &str) -> Option<&'static str
     }
 }
 
-/// What is shown of an answer but for the settings that [`PROBE`] ends with.
+/// Returns what is compared of a response, without the settings with which [`PROBE`] ends.
 fn without_settings(answer: &Response) -> Vec<String> {
     let mut shown = shown(answer);
     if let Some(text) = shown.last_mut()
@@ -161,7 +161,7 @@ fn without_settings(answer: &Response) -> Vec<String> {
     shown
 }
 
-/// Puts an application's files and what is asked for into an empty root; the paths that are there.
+/// Puts an application's files and the requested files into an empty root, and returns their paths.
 fn fill(root: &Path, application: &Path) -> Vec<String> {
     for entry in fs::read_dir(root).unwrap().flatten() {
         let path = entry.path();
@@ -211,7 +211,7 @@ fn fill(root: &Path, application: &Path) -> Vec<String> {
     there
 }
 
-/// What a client has been given of a file's or script's content.
+/// Whether a client has received the content of a file or the output of a script.
 fn is_given(answer: &Response) -> bool {
     let text = answer.text();
     ["STATIC ", "QUERY_STRING", "<?php"]

@@ -1,11 +1,11 @@
-//! What both servers are asked, and the files that are written before it: tables only.
+//! The requests to both servers, and the files that are written before them. This file contains only tables.
 
 use Expected::{Same, Stricter};
 
-/// How the two may differ.
+/// How the two responses may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Not at all.
+    /// They must be the same.
     Same,
     /// Howdah may refuse more.
     Stricter,
@@ -43,7 +43,7 @@ pub const ASKED: &[Ask] = &[
     ("GET", "/", ""),
 ];
 
-/// Written into `/c/.htaccess`, and again into the root's.
+/// Files that are written into `/c/.htaccess`, and again into the root's.
 pub const EVERYWHERE: &[(Expected, &str)] = &[
     (Same, ""),
     (Same, "Require all denied"),
@@ -309,7 +309,7 @@ pub const EVERYWHERE: &[(Expected, &str)] = &[
         Same,
         "RewriteEngine On\nRewriteCond %{REMOTE_ADDR} !^192\\.0\\.2\\.\nRewriteRule ^ - [F]",
     ),
-    // Apache may send the source, or run the script all the same.
+    // Apache may send the source, or run the script anyway.
     (Stricter, "php_flag engine off"),
     (Stricter, "<Files *>\nSetHandler none\n</Files>"),
     (Stricter, "RemoveHandler .php\nRemoveType .php"),
@@ -317,7 +317,7 @@ pub const EVERYWHERE: &[(Expected, &str)] = &[
         Stricter,
         "<FilesMatch \"\\.php$\">\nForceType text/plain\n</FilesMatch>",
     ),
-    // What lies there is not sent; where the rule leads, only a front controller can be.
+    // Files in the directory are not sent; at the rule's target there can only be a front controller.
     (
         Stricter,
         "RewriteEngine On\nRewriteRule ^secret\\.txt$ /run.php [L]",
@@ -328,7 +328,7 @@ pub const EVERYWHERE: &[(Expected, &str)] = &[
     ),
 ];
 
-/// Mistakes, for `/c` alone: in the root they are passed over.
+/// Mistakes, for `/c` only: in the root they are ignored.
 pub const MISTAKES: &[&str] = &[
     "No such directive",
     "Require",
@@ -357,7 +357,7 @@ pub const MISTAKES: &[&str] = &[
     "Satisfy some",
 ];
 
-/// Root, `/c`, `/c/sub`.
+/// Files of the root, `/c` and `/c/sub`.
 pub const INHERITED: &[(Expected, &str, &str, &str)] = &[
     (Same, "Require all denied", "Require all granted", ""),
     (
@@ -457,7 +457,7 @@ pub const INHERITED: &[(Expected, &str, &str, &str)] = &[
         "<If \"true\">\nRequire all granted\n</If>",
         "Require all granted",
     ),
-    // Not evaluated: in the root they bind nobody.
+    // These rules are not evaluated: in the root they restrict no client.
     (
         Stricter,
         "",

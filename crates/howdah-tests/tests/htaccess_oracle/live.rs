@@ -1,5 +1,5 @@
-//! `htaccess = "on"` beside Apache: the same tree, the same requests, answers compared by status, `Location`,
-//! chosen fields, which file or script it was, and what the script was given.
+//! `htaccess = "on"` compared with Apache: the same tree and the same requests. Responses are compared by status,
+//! `Location`, selected headers, the file or script that produced them, and the input of the script.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +10,7 @@ use howdah_tests::scratch::Scratch;
 
 use super::live_cases::LIVE;
 
-/// Prints the file that runs and what it was given.
+/// Prints the file that runs and its input.
 pub const PROBE: &str = r#"<?php
 $given = array_filter($_SERVER, fn ($name) => in_array($name, ['REQUEST_METHOD', 'REQUEST_URI',
     'QUERY_STRING', 'SCRIPT_NAME', 'PATH_INFO', 'PHP_SELF', 'REDIRECT_URL', 'REDIRECT_QUERY_STRING',
@@ -20,7 +20,7 @@ if (isset($_GET['hdr'])) { header('X-Frame-Options: OWN'); header('Cache-Control
 echo __FILE__, json_encode($given), ini_get('memory_limit'), ini_get('upload_max_filesize');
 "#;
 
-/// Fields that each server writes in its own way, or that say what the other does not.
+/// Headers that each server writes in its own way, or that the other server does not send.
 const OWN: &[&str] = &[
     "accept-ranges",
     "allow",
@@ -72,13 +72,13 @@ fn fill(scratch: &Scratch) {
     for name in ["error.html", "images/z", cached, &format!("{cached}.gz")] {
         scratch.write(format!("site/{name}"), format!("STATIC {name}"));
     }
-    // The password of both is `secret`.
+    // The password of both users is `secret`.
     let users = "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\nbob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
     scratch.write("users", users);
     scratch.write("groups", "admins: alice\n");
 }
 
-/// Method, target, fields.
+/// Method, target, headers.
 pub type Request<'r> = (&'r str, &'r str, &'r str);
 
 pub fn ask(server: &dyn Server, (method, target, fields): Request<'_>) -> Response {
@@ -94,7 +94,7 @@ pub fn ask(server: &dyn Server, (method, target, fields): Request<'_>) -> Respon
         .unwrap_or_else(|broken| panic!("{method} {target}: {broken}\n{}", server.log()))
 }
 
-/// What of an answer is to be the same.
+/// Returns the parts of a response that must be the same.
 pub fn shown(answer: &Response) -> Vec<String> {
     let mut lines: Vec<String> = answer
         .head
@@ -103,7 +103,7 @@ pub fn shown(answer: &Response) -> Vec<String> {
         .iter()
         .map(|(name, value)| (name.to_ascii_lowercase(), value))
         .filter(|(name, _)| !OWN.contains(&&**name))
-        // A page for an error is each server's own.
+        // Each server has its own error pages.
         .filter(|(name, value)| !(name == "cache-control" && *value == "no-store"))
         .map(|(name, value)| format!("{name}: {}", value.replace(", charset=\"UTF-8\"", "")))
         .map(in_minutes)
@@ -117,7 +117,7 @@ pub fn shown(answer: &Response) -> Vec<String> {
     lines
 }
 
-/// A field with the end of a cookie in minutes from now: the second in which an answer is made is its own.
+/// Converts the expiry of a cookie into minutes from now, because the second in which a response is made differs.
 fn in_minutes(field: String) -> String {
     const END: &str = "expires=";
     let Some((before, rest)) = field.split_once(END) else {
@@ -182,7 +182,7 @@ fn everything_that_files_say_is_done_as_apache_does_it() {
     );
 }
 
-/// Files that are old enough are not asked for any more, and what they say is not found out again.
+/// Files that are old enough are not checked any more, and their content is not evaluated again.
 #[test]
 fn what_is_remembered_is_what_was_found_and_ends_with_its_file() {
     const TREES: usize = 4;
@@ -198,7 +198,7 @@ fn what_is_remembered_is_what_was_found_and_ends_with_its_file() {
             let without = all();
             write(&scratch, files);
             let first = all();
-            // Asked by both threads of the front while the files come of age, and then often enough.
+            // Both threads of the front get requests while the files reach that age, and often enough afterwards.
             let of_age = Instant::now() + Duration::from_millis(120);
             let mut rounds = 0;
             while rounds < 6 {

@@ -1,14 +1,14 @@
-//! Files of `.htaccess`, and requests that Apache and Howdah answer alike with `htaccess = "on"`: in the
-//! shapes in which applications and people write them.
+//! `.htaccess` files, and requests to which Apache and Howdah respond alike with `htaccess = "on"`, in the forms in
+//! which applications and people write them.
 
-/// A title, files (place and text), and requests: method, target, fields.
+/// A title, files (path and text), and requests: method, target, headers.
 pub type LiveCase = (
     &'static str,
     &'static [(&'static str, &'static str)],
     &'static [(&'static str, &'static str, &'static str)],
 );
 
-/// See the module. `@USERS@` and `@GROUPS@` are replaced by files' names.
+/// The cases; see the module. `@USERS@` and `@GROUPS@` are replaced by the names of files.
 pub const LIVE: &[LiveCase] = &[
     (
         "redirects",

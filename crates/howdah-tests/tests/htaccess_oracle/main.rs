@@ -1,7 +1,7 @@
-//! The same `.htaccess` files under Howdah and under Apache with `AllowOverride All`, in one tree that both
-//! serve. Each case is written while both run. Nothing that Apache refuses is answered by Howdah; where
-//! a case says [`Same`], what Apache answers Howdah does, too. The rest is
-//! in docs/differences.md: "closed here, open under Apache".
+//! The same `.htaccess` files under Howdah and under Apache with `AllowOverride All`, in one tree that both serve. Each
+//! case is written while both run. Howdah never sends a response that Apache refuses; where a case says [`Same`],
+//! Howdah also sends every response that Apache sends. The remaining differences are in docs/differences.md: "closed
+//! here, open under Apache".
 
 mod applications;
 mod cases;
@@ -46,7 +46,7 @@ impl Pair {
         self.scratch.write(Path::new("site").join(file), text);
     }
 
-    /// What is wrong with the answers to one request.
+    /// Returns what is wrong with the responses to one request.
     fn compare(
         &self,
         (method, target, fields): (&str, &str, &str),
@@ -70,7 +70,7 @@ impl Pair {
         let (ours, theirs) = (ask(&self.howdah), ask(&self.apache));
         let (our, their) = (ours.text(), theirs.text());
         let shows = |text: &str, what: &str| text.contains(what);
-        // A redirect by Apache refuses nothing: redirects are not taken here.
+        // A redirect by Apache is not a refusal: redirects are not adopted here.
         let redirected = (300..400).contains(&theirs.status());
         let more = !redirected
             && [SECRET, RAN, "<?php"]
@@ -79,7 +79,7 @@ impl Pair {
         let answered = ours.status() < 400 && theirs.status() >= 400;
         let same =
             shows(&our, SECRET) == shows(&their, SECRET) && shows(&our, RAN) == shows(&their, RAN);
-        // A redirect to a directory's slash, its index, or a page for what is missing.
+        // A redirect to a directory's slash, its index, or a page for a missing file.
         let refused = (ours.status() >= 400) == (theirs.status() >= 400);
         let wrong = more || answered || expected == Same && !(same && refused);
         wrong.then(|| {
@@ -141,7 +141,7 @@ fn what_apache_refuses_is_refused_in_the_root_and_below_it() {
     for (expected, text) in EVERYWHERE {
         for place in ["c/.htaccess", ".htaccess"] {
             pair.write(place, text);
-            // In the root the lists bind nobody who is on none: as under Apache.
+            // In the root, the lists restrict no client that is on none of them, as under Apache.
             let expected = match place {
                 ".htaccess" if text.contains("192.0.2") => Same,
                 _ => *expected,
@@ -178,7 +178,7 @@ fn directories_inherit_as_under_apache() {
     check(&wrong, &pair);
 }
 
-/// `HOWDAH_HTACCESS_CASES=1000..5000` asks about other files than the first few.
+/// `HOWDAH_HTACCESS_CASES=1000..5000` tests other files than the first few.
 #[test]
 fn nothing_is_answered_that_apache_refuses_for_a_file_of_random_lines() {
     let range = std::env::var("HOWDAH_HTACCESS_CASES").unwrap_or("0..150".to_owned());
@@ -188,7 +188,7 @@ fn nothing_is_answered_that_apache_refuses_for_a_file_of_random_lines() {
     let mut wrong = Vec::new();
     for number in first..end {
         let directory = random::file(2 * number);
-        // Every other file is alone.
+        // Every other file has no second one.
         let sub = match number % 2 {
             0 => String::new(),
             _ => random::file(2 * number + 1),

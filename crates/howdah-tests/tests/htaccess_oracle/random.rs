@@ -1,7 +1,7 @@
-//! Files put together from lines at random, for the directory and the one below it: some make sense,
-//! some Apache refuses. The same number gives the same file.
+//! Files assembled from lines at random, for the directory and the one below it: some are sensible, and Apache rejects
+//! others. The same number gives the same file.
 
-/// Lines that stand alone.
+/// Lines that are complete by themselves.
 const LINES: &[&str] = &[
     "Require all granted",
     "Require all denied",
@@ -87,7 +87,7 @@ const LINES: &[&str] = &[
     "",
 ];
 
-/// Sections, each with what ends it.
+/// Sections, each with its closing line.
 const SECTIONS: &[(&str, &str)] = &[
     ("<Files \"*.txt\">", "</Files>"),
     ("<Files ~ \"^(run|data)\">", "</Files>"),
@@ -111,7 +111,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("<Else>", "</Else>"),
 ];
 
-/// xorshift64*: the quality of the numbers is of no matter.
+/// xorshift64*: the quality of the numbers does not matter.
 struct Numbers(u64);
 
 impl Numbers {
@@ -123,7 +123,7 @@ impl Numbers {
     }
 }
 
-/// The file of this number.
+/// Returns the file with this number.
 pub fn file(number: u64) -> String {
     // The first numbers after a small seed are small, too.
     let mut numbers = Numbers(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -131,14 +131,14 @@ pub fn file(number: u64) -> String {
     for _ in 0..=numbers.below(3) {
         some(&mut numbers, 0, &mut lines);
     }
-    // Rules without the engine say nothing.
+    // Rules have no effect without the engine.
     if lines.iter().any(|line| line.starts_with("RewriteRule")) {
         lines.insert(0, "RewriteEngine On");
     }
     lines.join("\n")
 }
 
-/// A few lines, or a section around some.
+/// Adds a few lines, or a section around some lines.
 fn some(numbers: &mut Numbers, depth: usize, lines: &mut Vec<&'static str>) {
     if depth < 3 && numbers.below(3) == 0 {
         let (open, close) = SECTIONS[numbers.below(SECTIONS.len())];
@@ -146,7 +146,7 @@ fn some(numbers: &mut Numbers, depth: usize, lines: &mut Vec<&'static str>) {
         for _ in 0..=numbers.below(2) {
             some(numbers, depth + 1, lines);
         }
-        // One in thirty stays open.
+        // One section in thirty is not closed.
         if numbers.below(30) > 0 {
             lines.push(close);
         }

@@ -1,8 +1,8 @@
-//! A case: a directory `import/NAME` with the configuration (`etc`), a list of files of the sites (`files`),
-//! one of requests (`requests`), and what the importer is expected to list (`notes`).
+//! A case: a directory `import/NAME` with the configuration (`etc`), a list of files of the sites (`files`), a list of
+//! requests (`requests`), and the notes that the importer is expected to print (`notes`).
 //!
-//! In all of them `@dir@` is the directory where the case is laid out, `@user@` a user to serve as, and
-//! `@http@`, `@https@`, `@other@` are ports, and `@php@` is PHP's series.
+//! In all of them `@dir@` is the directory where the case is laid out, `@user@` a user to serve as, `@http@`, `@https@`
+//! and `@other@` are ports, and `@php@` is PHP's series.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,16 +20,16 @@ use howdah_tests::scratch::{Scratch, repository, run};
 
 use crate::probes::{Client, Probe};
 
-/// Who runs PHP after the import.
+/// The program that runs PHP after the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pools {
-    /// Howdah: php-fpm's pools are imported as well.
+    /// Howdah runs PHP: php-fpm's pools are imported as well.
     Howdahs,
-    /// php-fpm still.
+    /// php-fpm continues to run PHP.
     PhpFpms,
 }
 
-/// Whose configuration it is.
+/// The server whose configuration is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Old {
     Nginx,
@@ -37,7 +37,7 @@ enum Old {
 }
 
 impl Old {
-    /// As it is called on the command line and in differences.md.
+    /// The server's name on the command line and in differences.md.
     fn name(self) -> &'static str {
         match self {
             Old::Nginx => "nginx",
@@ -46,18 +46,18 @@ impl Old {
     }
 }
 
-/// A case, laid out.
+/// A case that has been laid out.
 pub struct Case {
     name: &'static str,
     pools: Pools,
     scratch: Scratch,
     ports: [u16; 3],
-    /// Another server, to which requests are passed on.
+    /// Another server, to which requests are forwarded.
     node: Option<Process>,
 }
 
 const DIRECTORIES: &[&str] = &["log", "run", "tmp", "tls"];
-/// A script that says how it was called.
+/// A script that prints how it was called.
 const PROBE: &str = r#"<?php
 header('X-Script: ' . $_SERVER['SCRIPT_NAME']);
 if (isset($_GET['status'])) { http_response_code((int) $_GET['status']); }
@@ -176,7 +176,7 @@ impl Case {
         self.scratch.join("etc/php/php-fpm.conf")
     }
 
-    /// Starts php-fpm with its pools.
+    /// Starts php-fpm with the case's pools.
     pub fn start_php_fpm(&self) -> Process {
         let mut command = Command::new(php::expand_placeholders("/usr/sbin/php-fpm{php}"));
         command.arg("--nodaemonize").arg("-y").arg(self.fpm_conf());
@@ -199,7 +199,7 @@ impl Case {
                 command.arg("-e").arg(self.scratch.join("log/start.log"));
                 command
             }
-            // As apache2ctl does, with envvars.
+            // Does what apache2ctl does with envvars.
             Old::Apache => {
                 let mut command = Command::new("bash");
                 let start = ". ./envvars; exec apache2 -d \"$PWD\" -f \"$0\" -DFOREGROUND";
@@ -211,7 +211,7 @@ impl Case {
         Process::start(self.old().name(), &mut command)
     }
 
-    /// The addresses that requests go to.
+    /// Returns the addresses to which requests go.
     fn addresses(&self, probes: &[Probe]) -> Vec<SocketAddr> {
         let used = |port: &&u16| probes.iter().any(|probe| probe.port == **port);
         let used = self.ports.iter().filter(used);
@@ -219,17 +219,17 @@ impl Case {
             .collect()
     }
 
-    /// Where its sites are without TLS.
+    /// The address of the sites without TLS.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[0]))
     }
 
-    /// A file of the case.
+    /// Returns the path of a file of the case.
     pub fn path(&self, name: &str) -> String {
         self.scratch.join(name).display().to_string()
     }
 
-    /// Starts a server that answers everything with what it was asked, at `@other@`.
+    /// Starts a server at `@other@` that responds to everything with the request that it received.
     pub fn with_node(mut self) -> Case {
         let script = self.scratch.write("node.php", NODE);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[2]));
@@ -252,7 +252,7 @@ impl Case {
         command.args(more).output().unwrap()
     }
 
-    /// Starts Howdah with what was imported; returns when it listens on all of these.
+    /// Starts Howdah with the imported configuration; returns when it listens on all of these addresses.
     pub fn start_howdah(&self, more: &[&str], addresses: &[SocketAddr]) -> Process {
         let mut command = Command::new(howdah_program());
         command.args(["serve", "--config"]);
@@ -277,7 +277,7 @@ impl Case {
         lines.iter().map(|line| Probe::read(line)).collect()
     }
 
-    /// Sends the requests that are chosen, in order, by a client that has no other server's tickets.
+    /// Sends the selected requests in order, with a client that has no TLS tickets from another server.
     pub fn ask_all(&self, name: &str, choose: fn(&Probe) -> bool) -> Vec<oracle::Facts> {
         let probes = self.probes();
         for address in self.addresses(&probes) {
@@ -288,14 +288,14 @@ impl Case {
         chosen.map(|probe| client.ask(probe)).collect()
     }
 
-    /// Asks the old server, imports, asks Howdah, and compares.
+    /// Sends the requests to the old server, imports, sends them to Howdah, and compares.
     pub fn compare(self) {
         let against = self.old().name();
         let fpm = self.fpm_conf().exists().then(|| self.start_php_fpm());
         let old = self.start_old();
         let theirs = self.ask_all(against, |_| true);
         drop(old);
-        // The sites must work by what was imported alone.
+        // The sites must work with the imported configuration only.
         let fpm = fpm.filter(|_| self.pools == Pools::PhpFpms);
 
         let import = self.import(&["--json"]);
@@ -324,7 +324,7 @@ impl Case {
         ledger.close("import/differences.md", &[against]);
     }
 
-    /// Makes the links that the list asks for, as whoever reads it does.
+    /// Makes the links that the notes ask for, as a reader of the notes does.
     fn make_links(&self) {
         let text = fs::read_to_string(self.scratch.join("howdah.toml.notes")).unwrap();
         let lines = text.lines().map(str::trim);
@@ -334,7 +334,7 @@ impl Case {
         }
     }
 
-    /// The list is as expected: `HOWDAH_BLESS=1` writes it.
+    /// Checks that the notes are as expected; `HOWDAH_BLESS=1` writes them.
     fn check_notes(&self) {
         let text = fs::read_to_string(self.scratch.join("howdah.toml.notes")).unwrap();
         let mut text = text.replace(self.scratch.path().to_str().unwrap(), "@dir@");

@@ -1,4 +1,4 @@
-//! What keeps a configuration from being imported: each is named with file and line, exit code 3, and
+//! Mistakes that prevent the import of a configuration: each is reported with file and line and exit code 3, and
 //! nothing is written.
 
 use std::fs;
@@ -19,7 +19,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Imports `nginx.conf`, and expects that it is refused with these words.
+/// Imports `nginx.conf`, and expects a refusal with these words.
 fn refused(scratch: &Scratch, text: impl AsRef<[u8]>, words: &str) {
     refused_as(scratch, "nginx", "nginx.conf", text, words);
 }
@@ -243,7 +243,7 @@ fn nothing_is_overwritten_without_force() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let text = fs::read_to_string(scratch.join("howdah.toml")).unwrap();
     assert!(text.contains("return = 200"), "{text}");
-    // Passwords of applications are among what pools are given.
+    // The settings of pools include passwords of applications.
     let mode = fs::metadata(scratch.join("howdah.toml")).unwrap().mode();
     assert_eq!(mode & 0o007, 0);
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 4);

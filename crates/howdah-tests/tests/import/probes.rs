@@ -1,5 +1,5 @@
-//! Requests of a case, and what of the answers must be the same: status, `Location`, media type, chosen
-//! fields, and the body of what is no error.
+//! The requests of a case, and the parts of the responses that must be the same: status, `Location`, media type,
+//! selected headers, and the body unless it is an error.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -8,7 +8,7 @@ use howdah_tests::http::exchange;
 use howdah_tests::oracle::Facts;
 use howdah_tests::tls_tunnel::{TlsTunnel, client_config};
 
-/// Fields that must be the same.
+/// Headers that must be the same.
 const FIELDS: &[&str] = &[
     "access-control-allow-origin",
     "cache-control",
@@ -25,7 +25,7 @@ const FIELDS: &[&str] = &[
     "x-served-by",
 ];
 
-/// A line of `requests`: `NAME METHOD PORT HOST TARGET`, and fields after `|`.
+/// A line of `requests`: `NAME METHOD PORT HOST TARGET`, and headers after `|`.
 pub struct Probe {
     pub name: String,
     method: String,
@@ -70,7 +70,7 @@ impl Probe {
     }
 }
 
-/// Asks, with TLS at one port.
+/// Sends requests, with TLS at one port.
 pub struct Client {
     tunnel: TlsTunnel,
     https: u16,
@@ -89,8 +89,8 @@ impl Client {
         }
     }
 
-    /// Howdah's own redirects name no host, nginx' do: browsers resolve them alike (RFC 9110 §10.2.2). Ports
-    /// other than 80 and 443 are the test's.
+    /// Howdah's own redirects name no host, but nginx's do: browsers resolve them alike (RFC 9110 §10.2.2). Ports other
+    /// than 80 and 443 are the test's.
     fn absolute(&self, location: &str, scheme: &str, host: &str) -> String {
         let location = match location.strip_prefix("//") {
             Some(rest) => format!("{scheme}://{rest}"),
@@ -124,7 +124,8 @@ impl Client {
             );
         }
         let is_error = response.status() >= 300;
-        // Of a server's own errors only what a client acts on; a script's are as it made them.
+        // Of a server's own error responses, only the parts on which a client acts are compared; a script's responses
+        // are compared as the script made them.
         let by_script = response.header("X-Script").is_some();
         if let (false, Some(kind)) = (is_error, response.header("Content-Type")) {
             facts.insert("type".into(), essence(kind));
@@ -146,7 +147,7 @@ impl Client {
     }
 }
 
-/// A media type without its charset; scripts and XML have two names.
+/// Returns a media type without its charset; scripts and XML have two names each.
 fn essence(kind: &str) -> String {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     match kind {

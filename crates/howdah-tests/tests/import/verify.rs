@@ -1,5 +1,5 @@
-//! `howdah import --verify`: the old server and Howdah side by side, asked for what the old one's log
-//! names.
+//! `howdah import --verify`: the old server and Howdah run side by side and get the requests that the old server's log
+//! contains.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use howdah_tests::rig::{free_address, howdah_program};
 
 use crate::case::{Case, Pools};
 
-/// Starts Howdah beside the old server, as docs/import.md says: at one address for all sites.
+/// Starts Howdah beside the old server, as docs/import.md describes: at one address for all sites.
 fn start_beside(case: &Case) -> (Process, SocketAddr) {
     let path = case.path("howdah.toml");
     let text = fs::read_to_string(&path).unwrap();
@@ -65,7 +65,7 @@ fn two_servers_are_asked_for_what_a_log_names() {
         "{said}"
     );
 
-    // A field that only one of them sends.
+    // A header that only one of them sends.
     let output = verify(&log, &["--header", "Server", "--json", "--most", "3"]);
     let found: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
     assert_eq!(found["asked"], 3);

@@ -1,4 +1,4 @@
-//! Real consumers as background jobs: Laravel's `queue:work` and scheduler, Symfony's `messenger:consume`.
+//! Real consumers as background jobs: Laravel's `queue:work` and scheduler, and Symfony's `messenger:consume`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ struct Queue {
     transport: String,
 }
 
-/// Runs the application's console, by PHP itself.
+/// Runs the application's console with PHP itself.
 fn artisan(directory: &Path, transport: &str, words: &[&str]) {
     let ran = Command::new("php")
         .arg("artisan")
@@ -26,14 +26,15 @@ fn artisan(directory: &Path, transport: &str, words: &[&str]) {
 }
 
 impl Queue {
-    /// A server with an application whose console is `artisan`, and these jobs; `DIR` is its directory.
+    /// Starts a server with an application whose console is `artisan`, and with these jobs; `DIR` is replaced by the
+    /// application's directory.
     fn start(name: &str, application: &str, transport: String, jobs: &str) -> Queue {
         let builder = Fixture::named(name);
         let directory = builder.scratch().writable_dir("app");
         builder.scratch().write("app/artisan", application);
         let state = format!("STATE_DIRECTORY={}", builder.scratch().path().display());
         let jobs = jobs.replace("DIR", &directory.display().to_string());
-        // It makes its files.
+        // The console creates its files.
         artisan(&directory, &transport, &["list"]);
         Queue {
             fixture: builder.through(&["env", &state]).config(&jobs).start(),
@@ -67,7 +68,7 @@ impl Queue {
         });
     }
 
-    /// A letter that is being sent is sent, and no other is begun, at a reload and at a stop.
+    /// At a reload and at a stop, a letter that is being sent is completed, and no further letter is begun.
     fn finishes_the_letter_in_hand(&self) {
         self.push("a");
         self.wait_for("taken-a");

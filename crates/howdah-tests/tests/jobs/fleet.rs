@@ -1,4 +1,4 @@
-//! Scheduled jobs in a fleet: one member runs them, whatever happens to it, to Valkey and to clocks.
+//! Scheduled jobs in a fleet: one member runs them, whatever happens to that member, to Valkey and to clocks.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// Two members with these jobs, in which `SHARED` is a directory of both. `clock` is how far the clock of
-    /// the second is off.
+    /// Starts two members with these jobs, in which `SHARED` is a directory of both. `clock` is the offset of the
+    /// second member's clock.
     fn start(name: &str, jobs: &str, clock: Option<&str>) -> Fleet {
         let valkey = Valkey::start();
         let builders: Vec<_> = (0..2)
@@ -45,7 +45,7 @@ impl Fleet {
         Fleet { valkey, members }
     }
 
-    /// Lines of a file that the jobs write.
+    /// Returns the lines of a file that the jobs write.
     fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.members[0].path("shared").join(name));
         let text = text.unwrap_or_default();
@@ -85,7 +85,7 @@ directory = "SHARED"
 command = ["sh", "-c", "echo MEMBER >> runs"]
 "#;
 
-/// Runs until there is a file `end`; the first says who it is.
+/// Runs until the file `end` exists; the first line names the member.
 const LONG: &str = r#"
 [[job]]
 name = "long"
@@ -121,7 +121,8 @@ fn a_run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
     let other = 1 - holder;
-    // By hand neither. For a moment in each second the other asks on its own account who runs it.
+    // The other member does not start the job manually either. For a moment in each second, it asks by itself which
+    // member runs the job.
     fleet.members[other].wait("the holder to be named", |member| {
         let run = member.control(&["job", "run", "long"]);
         let said = String::from_utf8_lossy(&run.stderr).into_owned();

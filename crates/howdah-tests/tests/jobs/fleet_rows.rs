@@ -1,4 +1,4 @@
-//! What Valkey decides about scheduled runs, case by case, with a real one.
+//! Decisions of Valkey about scheduled runs, case by case, with a real Valkey.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
-/// Longer than a busy machine lets a member wait.
+/// Longer than a busy machine makes a member wait.
 const LOCK: Duration = Duration::from_secs(3);
 const JOB: &str = "report";
 
@@ -51,7 +51,7 @@ impl Member {
         self.runtime.block_on(self.rows.exchange(&self.message))
     }
 
-    /// Says what it runs, and hears what became of that.
+    /// Reports what the member runs, and receives the resulting state.
     fn renews(&mut self) -> JobsReply {
         self.exchange().expect("Valkey answers")
     }
@@ -109,12 +109,12 @@ fn a_run_is_one_members_however_late_the_clock_of_the_other_is() {
     assert!(is_yours(&first.claims(due)));
     assert_eq!(second.claims(due), ClaimResult::Taken("m0".to_owned()));
     first.ends();
-    // It has ended within a second, and the other comes now.
+    // The run has ended within a second, and the other member asks now.
     assert_eq!(second.claims(due), ClaimResult::Taken("m0".to_owned()));
     assert_eq!(second.claims(due - 60), ClaimResult::Taken("m0".to_owned()));
     assert!(is_yours(&second.claims(due + 60)));
     assert_eq!(second.renews().rows[JOB].member, "m1");
-    // The next is due while this one goes on: left out, and that is said once.
+    // The next run is due while this one continues: it is skipped, which is reported once.
     assert_eq!(first.claims(due + 120), ClaimResult::Runs("m1".to_owned()));
     assert_eq!(
         second.claims(due + 120),
@@ -168,7 +168,7 @@ fn the_lock_of_a_member_that_is_not_heard_runs_out_and_that_is_said_once() {
         ClaimResult::Taken("m0".to_owned()),
         "not done again"
     );
-    // It was cut off, and goes on.
+    // The member was cut off, and continues.
     assert_eq!(first.renews().rows[JOB].ended, 0);
     assert_eq!(second.claims(due + 1), ClaimResult::Runs("m0".to_owned()));
     wait_until("the lock to run out", 20 * LOCK, || {
@@ -212,9 +212,9 @@ fn a_valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
     holder_keeps_its_lock_when("hung", hung);
 }
 
-/// Makes sure that the holder of a lock keeps it although another member asks for it directly after an
-/// incident, before the holder does. Where the machine was so slow that the other one was heard only
-/// when the lock had run out, which gives it the lock rightly, all is done again.
+/// Checks that the holder of a lock keeps it although another member asks for it directly after an incident, before the
+/// holder does. If the machine was so slow that the other member's request arrived after the lock had expired, which
+/// rightly gives that member the lock, the whole test is repeated.
 fn holder_keeps_its_lock_when(incident: &str, happens: impl Fn(&mut Valkey, &mut Member)) {
     for _ in 0..20 {
         let mut valkey = Valkey::start();

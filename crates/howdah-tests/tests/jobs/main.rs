@@ -1,5 +1,5 @@
-//! Background jobs and the page cache: what a job writes to a database makes pages old, as a request's
-//! writes do. That jobs are started, replaced and ended is in the tests of the crate `howdah`.
+//! Background jobs and the page cache: a job's writes to a database invalidate pages, as a request's writes do. The
+//! start, replacement and end of jobs are tested in the crate `howdah`.
 
 mod consumers;
 mod fleet;
@@ -23,7 +23,7 @@ if (isset($_GET['make'])) {
 echo $db->query('SELECT text FROM page')->fetchColumn();
 "#;
 
-/// Writes when it may, in a transaction that it commits when it may, and goes on running.
+/// Waits for permission before it writes in a transaction and before it commits, and then continues to run.
 const WRITER: &str = r#"<?php
 function stand_before($name) { while (!file_exists("SCRATCH/db/$name")) { usleep(2000); clearstatcache(); } }
 stand_before('write');
@@ -63,7 +63,7 @@ fn what_a_job_writes_makes_pages_old_while_it_goes_on_running() {
     keep("first");
     fixture.write("db/write", "");
     fixture.wait("the write", |fixture| fixture.path("db/written").exists());
-    // Nobody else sees the row yet: a page may be made of the old one, and kept.
+    // Other connections do not see the row yet: a page may be rendered from the old row, and stored.
     keep("first");
     fixture.write("db/commit", "");
     fixture.wait_for_log(&["output job=writer: committed"]);
@@ -79,7 +79,7 @@ fn what_a_job_writes_makes_pages_old_while_it_goes_on_running() {
 #[test]
 fn a_job_without_a_site_purges_pages_of_its_own_users_sites_alone() {
     if !rustix::process::geteuid().is_root() {
-        // Nobody else can become another user.
+        // Only root can become another user.
         return;
     }
     let builder = Fixture::named("jobs-purge").children(2);
@@ -147,7 +147,7 @@ fn wordpress_publishes_a_scheduled_post_by_the_preset_and_the_cached_home_page_s
         is_hit(&page())
     });
     assert!(is_old(&page()));
-    // WordPress publishes at once what is to appear within a minute: this was to appear in an hour.
+    // WordPress publishes a post immediately if it is due within a minute; this one was due in an hour.
     home.run(
         "$id = wp_insert_post(['post_title' => 'A scheduled post', 'post_content' => 'x', 'post_status' => 'future', \
          'post_date' => gmdate('Y-m-d H:i:s', time() + 3600), 'post_date_gmt' => gmdate('Y-m-d H:i:s', time() + 3600)]); \

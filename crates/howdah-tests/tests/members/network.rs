@@ -7,13 +7,14 @@ use std::process::Command;
 use howdah_tests::scratch::run;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Namespaces that end with this value; named by the process, so that no other test has them.
+/// Namespaces that are deleted when this value is dropped. They are named after the process, so no other test uses
+/// them.
 pub struct Network {
     prefix: String,
     nodes: Vec<String>,
 }
 
-/// The last number of a node's address.
+/// The last number of the first node's address.
 const FIRST: usize = 2;
 
 fn ip(words: &[&str]) {
@@ -21,7 +22,7 @@ fn ip(words: &[&str]) {
 }
 
 impl Network {
-    /// A bridge in a namespace of its own; none, and a loud word about it, where that is forbidden.
+    /// Creates a bridge in a namespace of its own. Where that is forbidden, prints a message and returns `None`.
     pub fn new(name: &str) -> Option<Network> {
         let prefix = format!("hw{}{name}", std::process::id());
         let network = Network {
@@ -50,7 +51,7 @@ impl Network {
         format!("{}-{node}", self.prefix)
     }
 
-    /// Adds a node; its address.
+    /// Adds a node and returns its address.
     pub fn node(&mut self, node: &str) -> String {
         let (space, hub) = (self.space(node), self.space("hub"));
         let port = format!("p{}", self.nodes.len());
@@ -80,14 +81,14 @@ impl Network {
         format!("p{}", at.expect("a node"))
     }
 
-    /// A command that runs on this node.
+    /// Returns a command that runs on this node.
     pub fn on(&self, node: &str, program: &str) -> Command {
         let mut command = Command::new("/usr/sbin/ip");
         command.args(["netns", "exec", &self.space(node), program]);
         command
     }
 
-    /// Has this thread use the network as from that node.
+    /// Returns a function that makes the calling thread use the network from that node.
     pub fn enter(&self, node: &str) -> impl Fn() + Send + Sync + use<> {
         let path = format!("/run/netns/{}", self.space(node));
         move || {
@@ -97,7 +98,7 @@ impl Network {
         }
     }
 
-    /// Pulls the node's plug.
+    /// Disconnects the node.
     pub fn unplug(&self, node: &str) {
         ip(&[
             "-n",
@@ -109,12 +110,12 @@ impl Network {
         ]);
     }
 
-    /// What this node sends to the other is lost.
+    /// Drops everything that this node sends to the other.
     pub fn part(&self, node: &str, other: &str) {
         ip(&["-n", &self.space(node), "route", "add", "blackhole", other]);
     }
 
-    /// … no more.
+    /// Stops dropping it.
     pub fn mend(&self, node: &str, other: &str) {
         ip(&["-n", &self.space(node), "route", "del", "blackhole", other]);
     }
@@ -124,7 +125,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         let nodes = self.nodes.iter().map(String::as_str);
         for node in nodes.chain(["hub"]) {
-            // One that was not made is not there.
+            // A namespace that was not created does not exist.
             let _ = Command::new("/usr/sbin/ip")
                 .args(["netns", "del", &self.space(node)])
                 .output();

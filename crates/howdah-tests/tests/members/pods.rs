@@ -1,5 +1,5 @@
-//! Pods: servers on nodes of a network, started, replaced and ended as Kubernetes does with those of the
-//! chart, and the load balancer in front of them.
+//! Pods: servers on nodes of a network, started, replaced and terminated as Kubernetes does with those of the chart,
+//! and the load balancer in front of them.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::network::Network;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where a shop's pages come from, and where they are written.
+/// The script from which a shop's pages come, and which writes them.
 const PAGE: &str = r#"<?php
 $db = new PDO('sqlite:DATABASE', null, null, [PDO::ATTR_TIMEOUT => 20]);
 if (isset($_GET['write'])) {
@@ -27,7 +27,7 @@ if (isset($_GET['write'])) {
 }
 echo 'edition=', $db->query('SELECT edition FROM page')->fetchColumn();
 "#;
-/// The chart's, as far as they matter here; the address stands for the pod's.
+/// The chart's configuration, as far as it matters here; the address is replaced by the pod's.
 const CONFIG: &str = r#"
 user = "root"
 listen = "ADDRESS:8080"
@@ -77,23 +77,24 @@ pub struct Pod {
     control: PathBuf,
 }
 
-/// Pods of one deployment, with their Valkey and load balancer.
+/// The pods of one deployment, with their Valkey and load balancer.
 pub struct Cluster {
     pub network: Network,
     pub scratch: Scratch,
     pub valkey: String,
     _valkey: Process,
     haproxy: Option<Process>,
-    /// By the place that they have in the load balancer.
+    /// The pods by their slot in the load balancer.
     pub pods: Vec<Option<Pod>>,
     addresses: Vec<String>,
-    /// Their `[[job]]`; `MEMBER` is a pod's name, `SHARED` a directory of all.
+    /// The pods' `[[job]]` sections; `MEMBER` is a pod's name, and `SHARED` a directory of all pods.
     jobs: String,
     started: usize,
 }
 
 impl Cluster {
-    /// So many pods on as many nodes, all of which answer from the cache; none where namespaces are forbidden.
+    /// Starts this many pods on as many nodes, all of which serve pages from the cache. Returns `None` where namespaces
+    /// are forbidden.
     pub fn start(name: &str, pods: usize, jobs: &str) -> Option<Cluster> {
         let mut network = Network::new(name)?;
         let scratch = Scratch::new(name);
@@ -140,7 +141,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Starts a pod, of a new name, for a place in the load balancer.
+    /// Starts a pod with a new name for a slot in the load balancer.
     fn pod(&mut self, place: usize) -> Pod {
         self.started += 1;
         let name = format!("shop-7d4b9-{}", self.started);
@@ -189,7 +190,7 @@ impl Cluster {
         let mut command = self.network.on("lb", "/usr/sbin/haproxy");
         let haproxy = Process::start("haproxy", command.arg("-db").arg("-f").arg(config));
         self.haproxy = Some(haproxy);
-        // The socket is there a moment before haproxy listens on it.
+        // The socket exists a moment before haproxy listens on it.
         wait_until("haproxy to serve", PATIENCE, || {
             UnixStream::connect(self.admin()).is_ok()
         });
@@ -199,7 +200,7 @@ impl Cluster {
         self.scratch.join("admin.sock")
     }
 
-    /// A command of the load balancer's administration.
+    /// Runs a command on the load balancer's administration socket.
     fn order(&self, command: &str) -> String {
         let mut answer = String::new();
         let asked = UnixStream::connect(self.admin()).and_then(|mut admin| {
@@ -210,7 +211,7 @@ impl Cluster {
         answer
     }
 
-    /// What haproxy's statistics say of a place.
+    /// Returns the value of a column in haproxy's statistics of a slot.
     fn statistic(&self, place: usize, column: &str) -> String {
         let all = self.order("show stat");
         let mut lines = all.lines();
@@ -222,7 +223,7 @@ impl Cluster {
         value.unwrap_or_default().to_owned()
     }
 
-    /// Waits until the load balancer finds the place's pod ready.
+    /// Waits until the load balancer finds the slot's pod ready.
     pub fn wait_until_up(&self, place: usize) {
         wait_until("a pod to be ready", PATIENCE, || {
             self.statistic(place, "status").starts_with("UP")
@@ -230,10 +231,10 @@ impl Cluster {
         });
     }
 
-    /// Ends a pod in order: it leaves the Service, then `preStop` is over, then SIGTERM, and its requests end.
+    /// Terminates a pod in order: it leaves the Service, `preStop` finishes, SIGTERM follows, and its requests end.
     pub fn end(&mut self, place: usize) {
         self.order(&format!("set server fleet/m{place} state drain"));
-        // What preStop waits for.
+        // This is the condition for which preStop waits.
         wait_until("its requests to end", PATIENCE, || {
             self.statistic(place, "scur") == "0"
         });
@@ -243,7 +244,7 @@ impl Cluster {
         assert!(ended.success(), "{}", pod.process.log());
     }
 
-    /// Ends a pod by the signal alone: it says itself that it is not ready, and the load balancer has to see it.
+    /// Terminates a pod by the signal only: the pod reports that it is not ready, and the load balancer has to notice.
     pub fn end_by_signal(&mut self, place: usize) {
         let mut pod = self.pods[place].take().expect("a pod");
         pod.process.signal(Signal::QUIT);
@@ -251,7 +252,7 @@ impl Cluster {
         assert!(ended.success(), "{}", pod.process.log());
     }
 
-    /// Starts a new pod in a place, and waits until it is sent requests.
+    /// Starts a new pod in a slot, and waits until requests are sent to it.
     pub fn replace(&mut self, place: usize) {
         let pod = self.pod(place);
         self.pods[place] = Some(pod);
@@ -259,7 +260,7 @@ impl Cluster {
         self.wait_until_up(place);
     }
 
-    /// A node dies: its link first, then all of its processes.
+    /// A node dies: first its link, then all of its processes.
     pub fn lose(&mut self, place: usize) -> Pod {
         let mut pod = self.pods[place].take().expect("a pod");
         self.network.unplug(&pod.node);
@@ -269,10 +270,10 @@ impl Cluster {
             .iter()
             .filter_map(|entry| Pid::from_raw(entry.pid))
         {
-            // Some have left by themselves.
+            // Some processes have exited by themselves.
             let _ = kill_process(pid, Signal::KILL);
         }
-        // It was killed: how it ended is known.
+        // The exit status is known: the process was killed.
         let _ = pod.process.wait_exit(PATIENCE);
         pod
     }
@@ -291,14 +292,14 @@ impl Cluster {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What a pod says of the fleet.
+    /// Returns a pod's status of the fleet.
     pub fn fleet(&self, place: usize) -> serde_json::Value {
         let status = self.control(place, &["status", "--json"]);
         let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
         status["cache"]["fleet"].clone()
     }
 
-    /// Waits until all pods that are left know so many members, and serve stored pages.
+    /// Waits until all remaining pods know this many members, and serve stored pages.
     pub fn wait_for_members(&self, members: usize) {
         for place in (0..self.pods.len()).filter(|place| self.pods[*place].is_some()) {
             wait_until("the fleet to have its members", PATIENCE, || {

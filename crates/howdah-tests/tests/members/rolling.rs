@@ -1,5 +1,5 @@
-//! What Kubernetes does to a fleet: a rolling update, fewer pods, lost nodes, cut links. Meanwhile visitors
-//! read and an author writes, and no page is older than an answered write.
+//! What Kubernetes does to a fleet: a rolling update, fewer pods, lost nodes and cut links. In the meantime visitors
+//! read and an author writes, and no page is older than an acknowledged write.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn visitors(cluster: &Cluster) -> Visitors {
     Visitors::start(address, 6, cluster.network.enter("lb"))
 }
 
-/// Waits until readers are answered from caches, and something is written.
+/// Waits until readers get responses from caches and something is written.
 fn goes_on(visitors: &Visitors) {
     let ((_, hits), writes) = (visitors.answers(), visitors.writes());
     wait_until("pages from the cache, and writes", PATIENCE, || {
@@ -64,7 +64,7 @@ fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() 
         .map(|pod| pod.name.clone())
         .collect();
     for place in 0..PODS {
-        // The chart's way, and the signal alone.
+        // Alternates between the chart's way and the signal only.
         match place % 2 {
             0 => cluster.end(place),
             _ => cluster.end_by_signal(place),
@@ -72,7 +72,7 @@ fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() 
         cluster.replace(place);
         goes_on(&visitors);
     }
-    // The new pods have new names, and nobody waits for the former ones.
+    // The new pods have new names, and no member waits for the former ones.
     cluster.wait_for_members(PODS);
     for pod in cluster.pods.iter().flatten() {
         assert!(!former.contains(&pod.name));
@@ -95,7 +95,7 @@ fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
     let visitors = visitors(&cluster);
     goes_on(&visitors);
 
-    // One does not reach Valkey, and is sent requests.
+    // One pod cannot reach Valkey, and still receives requests.
     let valkey = cluster.valkey.clone();
     cluster.network.part("n2", &valkey);
     wait_until("the others to miss it", PATIENCE, || {
@@ -124,18 +124,18 @@ fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
     wait_until("answers meanwhile", PATIENCE, || {
         visitors.answers().0 > answers + 50
     });
-    // Kubernetes has deleted its pod: somebody vouches for that.
+    // Kubernetes has deleted its pod: an administrator confirms that.
     cluster.control(0, &["cache", "forget", &lost.name]);
     cluster.wait_for_members(PODS - 1);
     goes_on(&visitors);
     let seen = visitors.stop();
     show("a lost node", &seen);
-    // What it had in hand is lost with it: one request of each visitor, at most.
+    // The requests that it was handling are lost with it: at most one of each visitor.
     assert!(seen.failed.len() <= 6, "{:?}", seen.failed);
     assert!(seen.failed_writes.len() <= 1, "{:?}", seen.failed_writes);
 }
 
-/// Runs until there is a file `end`; says who it is.
+/// Runs until the file `end` exists, and prints the member's name.
 const JOB: &str = r#"
 [[job]]
 name = "long"

@@ -1,4 +1,4 @@
-//! A visitor who is logged in on one member is on all, where PHP keeps its sessions in Valkey.
+//! A visitor who is logged in on one member is logged in on all members, if PHP keeps its sessions in Valkey.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Visitors of a site behind the load balancer, and an author who writes: every answer is compared with what
-//! had been written when its request was sent.
+//! Visitors of a site behind the load balancer, and an author who writes: every response is compared with the state
+//! that had been written when its request was sent.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::http::{Response, exchange};
 
-/// What went wrong, and what did not.
+/// Counts of failures and successes.
 #[derive(Debug, Default)]
 struct Counts {
     answers: AtomicU64,
     hits: AtomicU64,
     writes: AtomicU64,
-    /// The last edition whose write was answered.
+    /// The last edition whose write was acknowledged.
     written: AtomicU64,
     stops: AtomicBool,
     old: Mutex<Vec<String>>,
@@ -30,20 +30,20 @@ pub struct Visitors {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What they saw.
+/// The results of the visitors.
 #[derive(Debug)]
 pub struct Seen {
-    /// Answers to readers.
+    /// Responses to readers.
     pub answers: u64,
     /// How many of them came from a page cache.
     pub hits: u64,
-    /// Writes that were answered.
+    /// Writes that were acknowledged.
     pub writes: u64,
-    /// Pages older than a write that had been answered.
+    /// Pages older than a write that had been acknowledged.
     pub old: Vec<String>,
-    /// Requests of readers without a good answer.
+    /// Requests of readers without a good response.
     pub failed: Vec<String>,
-    /// Writes without one.
+    /// Writes without a good response.
     pub failed_writes: Vec<String>,
     /// The longest time that a reader waited.
     pub slowest: Duration,
@@ -65,7 +65,8 @@ fn ask(address: SocketAddr, request: &str) -> Result<Response, String> {
 }
 
 impl Visitors {
-    /// So many readers and one author, who all connect to this address; `enter` puts a thread into the network.
+    /// Starts this many readers and one author, who all connect to this address; `enter` puts a thread into the
+    /// network.
     pub fn start(
         address: SocketAddr,
         readers: usize,
@@ -89,25 +90,25 @@ impl Visitors {
             enter();
             while !author.stops.load(Ordering::SeqCst) {
                 write(&author, address);
-                // Pages are in the cache for a while.
+                // Pages stay in the cache for a while.
                 std::thread::park_timeout(Duration::from_millis(300));
             }
         }));
         Visitors { counts, threads }
     }
 
-    /// How many readers were answered so far, and how many from a cache.
+    /// How many responses readers have received so far, and how many of them came from a cache.
     pub fn answers(&self) -> (u64, u64) {
         let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
         (count(&self.counts.answers), count(&self.counts.hits))
     }
 
-    /// How many writes were answered so far.
+    /// How many writes were acknowledged so far.
     pub fn writes(&self) -> u64 {
         self.counts.writes.load(Ordering::SeqCst)
     }
 
-    /// Ends the visitors' threads.
+    /// Stops the visitors' threads.
     pub fn stop(self) -> Seen {
         self.counts.stops.store(true, Ordering::SeqCst);
         for thread in self.threads {

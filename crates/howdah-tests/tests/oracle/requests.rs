@@ -1,5 +1,5 @@
-//! The requests of the oracle, in the order they are sent: each goes to every server.
-//! The scripts they reach are in the repository's `tests/probes/`.
+//! The requests of the oracle, in the order in which they are sent: each goes to every server. The scripts that they
+//! reach are in the repository's `tests/probes/`.
 
 use howdah_tests::forms::{BOUNDARY, File, multipart};
 use howdah_tests::oracle::Probe;

@@ -1,4 +1,4 @@
-//! `auth_request`: another server says whether a request may be answered.
+//! `auth_request`: another server decides whether a request is allowed.
 
 use howdah_tests::fixture::Fixture;
 
@@ -42,7 +42,7 @@ fn a_server_is_asked_before_anything_is_answered() {
     ] {
         let line = format!("GET {path} HTTP/1.1");
         let status = if path.ends_with("none") { 404 } else { 200 };
-        // Allowed first, so that a page could have been kept by then.
+        // The request is allowed first, so a page could have been stored by then.
         assert_eq!(
             ask(at, &format!("{line}\r\nCookie: user=ann"), "").status(),
             status,
@@ -60,12 +60,12 @@ fn a_server_is_asked_before_anything_is_answered() {
             (302, Some("a=b")),
             "{path}"
         );
-        // The service is asked about the path that the rules saw.
+        // The service is asked about the path that the rules have seen.
         let cleaned = path.replace("//", "/");
         let rd = format!("https://login.example/?rd={}", cleaned.replace('/', "%2F"));
         assert_eq!(login.header("Location"), Some(rd.as_str()));
     }
-    // Nobody who could allow it: nobody comes in.
+    // If the service is not running, every request is refused.
     app.process.stop();
     let down = ask(at, "GET /area/plan.txt HTTP/1.1\r\nCookie: user=ann", "");
     assert_eq!(
@@ -79,7 +79,7 @@ fn a_server_is_asked_before_anything_is_answered() {
 fn a_client_cannot_choose_the_url_that_the_service_decides_about() {
     let builder = Fixture::named("auth-request-url");
     let app = App::start(&builder, "app", "0", "");
-    // The service allows what is below /public/ alone, by the headers that Authelia and others read.
+    // The service allows only paths below /public/, by the headers that Authelia and others read.
     let fixture = builder
         .script(
             "index.php",

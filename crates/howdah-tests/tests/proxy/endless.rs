@@ -1,5 +1,4 @@
-//! Servers that never come to an end: with a head, with interim answers, with what only frames a body,
-//! or with the body itself.
+//! Upstream servers whose output never ends: the headers, interim responses, the framing of a body, or the body itself.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +10,7 @@ use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{self, Connection};
 use howdah_tests::process_tree;
 
-/// Begins an answer and repeats a piece until nobody takes it.
+/// Begins a response and repeats a piece until the connection is closed.
 struct Endless {
     port: u16,
     sent: Arc<AtomicU64>,
@@ -107,7 +106,7 @@ fn what_never_becomes_an_answer_is_given_up() {
                 let name = answer.header("Howdah-Error").unwrap_or_default();
                 assert_eq!((answer.status(), name), expected, "{shown}{piece}");
             }
-            // Its beginning has been passed on: the client sees that the rest is missing.
+            // The beginning has been forwarded: the client sees that the rest is missing.
             Err(_) => assert_eq!(expected, INVALID, "{shown}{piece}"),
         }
         fixture.wait_for_log(&[expected.1]);
@@ -138,7 +137,7 @@ fn an_answer_without_end_takes_bounded_room_and_ends_with_its_client() {
             .expect("it is sent");
         client
     };
-    // One that reads, and leaves.
+    // A client that reads, and disconnects.
     let mut reader = begin();
     let head = reader.read_head().expect("a head");
     assert_eq!(head.status, 200);
@@ -150,7 +149,7 @@ fn an_answer_without_end_takes_bounded_room_and_ends_with_its_client() {
     fixture.still_serves();
     drop(reader);
     fixture.wait("the server to be left", |_| server.has_ended(1));
-    // One that does not read: the server waits once the file is full.
+    // A client that does not read: the server waits once the file is full.
     let before_silence = server.sent.load(Ordering::SeqCst);
     let silent = begin();
     let mut last = before_silence;

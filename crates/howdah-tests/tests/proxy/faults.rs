@@ -1,4 +1,4 @@
-//! Servers that lie about lengths, speak something else, hang, leave and come back.
+//! Upstream servers that declare wrong lengths, speak another protocol, hang, exit and return.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,8 @@ use howdah_tests::http::{self, Connection};
 
 use super::{App, ask};
 
-/// Answers every request with the same bytes, and closes unless they say keep. What it was asked is kept.
+/// Responds to every request with the same bytes, and closes the connection unless it is told to keep it. Stores the
+/// requests that it receives.
 struct Liar {
     port: u16,
     connections: Arc<AtomicUsize>,
@@ -129,7 +130,7 @@ fn an_answer_that_is_none_has_a_name() {
 
 #[test]
 fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
-    // More than it announced: nobody gets it, and the connection is not used again.
+    // More bytes than announced: no client gets them, and the connection is not used again.
     let more = Liar::start(
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
         false,
@@ -139,7 +140,8 @@ fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
         assert_eq!(ask(fixture.address(), "GET /x HTTP/1.1", "").text(), "ok");
     }
     assert_eq!(more.connections.load(Ordering::SeqCst), 5);
-    // Less: the client sees that the rest is missing, or hears of it if nothing had been sent to it yet.
+    // Fewer bytes than announced: the client sees that the rest is missing, or receives an error if nothing had been
+    // sent to it yet.
     let less = Liar::start(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nonly", true);
     let fixture = Fixture::named("proxy-less").site(&less.site()).start();
     let request = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -150,7 +152,7 @@ fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
         );
     }
     fixture.wait_for_log(&["BackendClosed"]);
-    // A head without an end.
+    // A header section without an end.
     let long = Box::leak(format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20)).into_boxed_str());
     let endless = Liar::start(long.as_bytes(), false);
     let fixture = Fixture::named("proxy-endless")
@@ -214,14 +216,14 @@ fn servers_that_leave_are_passed_over_and_come_back() {
     };
     let both: std::collections::BTreeSet<_> = (0..10).map(|_| name()).collect();
     assert_eq!(both.into_iter().collect::<Vec<_>>(), ["one", "two"]);
-    // Kept connections of one that has ended cost no request.
+    // Idle connections to a server that has exited make no request fail.
     let port = two.at.clone();
     two.process.stop();
     for _ in 0..20 {
         assert_eq!(name(), "one");
     }
     fixture.wait_for_log(&["BackendDown", &port]);
-    // A reload forgets nothing of the servers.
+    // A reload forgets nothing about the servers.
     fixture.reload();
     let status = fixture.status();
     let row = |name: &App| {
@@ -247,7 +249,7 @@ fn servers_that_leave_are_passed_over_and_come_back() {
     let builder = Fixture::named("proxy-servers-again");
     let _two = App::start(&builder, "two", &port, "");
     fixture.wait("the server to be used again", |_| name() == "two");
-    // One that says itself that it is not well gets none.
+    // A server that reports itself as unhealthy gets no requests.
     while ask(fixture.address(), "GET /sick HTTP/1.1", "").status() != 200 {}
     fixture.wait_for_log(&["BackendDown", "/up is answered 500"]);
     let names: std::collections::BTreeSet<_> = (0..6).map(|_| name()).collect();
@@ -272,7 +274,7 @@ fn without_any_server_the_answer_says_so() {
     );
     fixture.wait_for_log(&["BackendDown", "127.0.0.1:1"]);
     fixture.wait_for_log(&["BackendDown", "/run/none.sock"]);
-    // A rule that leads back here ends.
+    // A rule that leads back to this server does not loop forever.
     let at = howdah_tests::rig::free_address();
     let looping = Fixture::named("proxy-loop")
         .argument("--listen", &at.to_string())

@@ -1,4 +1,4 @@
-//! Servers of HTTP/2 that lie about lengths, speak something else, or never end a head.
+//! HTTP/2 upstream servers that declare wrong lengths, speak another protocol, or never end a header section.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,19 +13,19 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// A frame (RFC 9113 §4.1).
+/// Encodes a frame (RFC 9113 §4.1).
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
     let head = [&length.to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream]].concat();
     [&head, payload].concat()
 }
 
-/// `:status: 200`, and `content-length` of one digit: entries 8 and 28 of HPACK's table.
+/// Encodes `:status: 200`, and a `content-length` of one digit: entries 8 and 28 of HPACK's table.
 fn fields(length: u8) -> [u8; 5] {
     [0x88, 0x0f, 28 - 15, 1, b'0' + length]
 }
 
-/// Reads up to the head of the first request; false: there is none.
+/// Reads up to the headers of the first request; returns false if there is no request.
 fn hears_a_request(stream: &mut TcpStream) -> bool {
     let mut preface = [0; 24];
     if stream.read_exact(&mut preface).is_err() {
@@ -47,7 +47,8 @@ fn hears_a_request(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// A server that says `first` at once and `answer` to a request; the last piece again and again, if it is to.
+/// Starts a server that sends `first` immediately and `answer` in response to a request, and then repeats `again`,
+/// unless it is empty.
 fn serve(first: Vec<u8>, answer: Vec<u8>, again: Vec<u8>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();

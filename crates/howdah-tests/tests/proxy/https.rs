@@ -1,4 +1,4 @@
-//! `https://`: a server whose certificate is valid for its name gets requests, any other gets none.
+//! `https://`: a server receives requests only if its certificate is valid for its name.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;

@@ -1,23 +1,23 @@
-//! A page that shows `text=… end` out of a database, and what a write by `?via=WAY&value=TEXT` makes of it.
-//! Shared by the tests of writes.
+//! A page that shows `text=… end` from a database, and the effect that a write with `?via=WAY&value=TEXT` has on it.
+//! The tests of writes share this module.
 
 use std::net::SocketAddr;
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
 
-/// `GET path` on a connection of its own.
+/// Sends `GET path` on a new connection.
 pub fn ask(address: SocketAddr, path: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n");
     exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{path}: {why}"))
 }
 
-/// Whether it came out of the cache.
+/// Whether the response came from the cache.
 pub fn is_hit(response: &Response) -> bool {
     response.header("X-Cache") == Some("HIT")
 }
 
-/// The page as the next reader gets it: its text, and whether it was in the cache.
+/// Returns the page as the next reader gets it: its text, and whether it was in the cache.
 pub fn read(fixture: &Fixture, script: &str) -> (String, bool) {
     let page = ask(fixture.address(), script);
     let text = page.text();
@@ -28,14 +28,14 @@ pub fn read(fixture: &Fixture, script: &str) -> (String, bool) {
     (text.to_owned(), is_hit(&page))
 }
 
-/// Reads until the page comes out of the cache. The run that wrote before invalidates pages once
-/// more when it is through, which may be after its answer and the next render.
+/// Requests the page until it comes from the cache. The run that wrote before invalidates pages again when it has
+/// finished, which may be after its response and after the next render.
 pub fn keep(fixture: &Fixture, script: &str) {
     fixture.wait("the page to be in the cache", |f| read(f, script).1);
 }
 
-/// Writes `by-VIA` in this way: a page in the cache is old before the writer's answer has left, and shows
-/// it afterwards.
+/// Writes `by-VIA` in this way: a page in the cache is invalid before the writer's response is sent, and shows the new
+/// text afterwards.
 pub fn check_write(fixture: &Fixture, script: &str, via: &str) {
     keep(fixture, script);
     let value = format!("by-{via}");

@@ -1,7 +1,7 @@
-//! What one hello request costs besides time: system calls, counted by `strace -c`, and context
-//! switches, read from /proc. strace slows everything and so makes processes sleep more often:
-//! its counts of futex, epoll_wait, read and write of bells are upper bounds; the context
-//! switches are taken in a run without it.
+//! Measures what one hello request costs besides time: system calls, counted by `strace -c`, and context switches, read
+//! from /proc. strace slows everything down and so makes processes sleep more often; its counts of futex, epoll_wait,
+//! and reads and writes of eventfds that wake processes are therefore upper bounds. The context switches are measured
+//! in a run without strace.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -17,12 +17,12 @@ use super::{Options, start};
 
 const PROGRAMS: &[&str] = &["howdah", "howdah-php", "nginx", "php-fpm{php}"];
 
-/// Prints both for Howdah and for nginx with php-fpm.
+/// Prints both figures for Howdah and for nginx with php-fpm.
 pub fn measure(options: &Options, scratch: &Scratch) {
     println!("\ncost of a hello request at c=100 and c=1");
     for kind in [Kind::Howdah, Kind::NginxFpm] {
         for connections in [100, 1] {
-            // A fresh server each time: a process that was traced may be left slower, or stopped.
+            // Each run has a fresh server: a process that was traced may remain slower, or stopped.
             let server = start(kind, options, scratch);
             let mut load = WrkLoad {
                 target: "/hello.php".into(),

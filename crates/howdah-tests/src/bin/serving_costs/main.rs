@@ -1,6 +1,6 @@
-//! What a request costs besides time: system calls, context switches, memory, and PHP's CPU time by opcache's
-//! settings. `cargo run --release -p howdah-tests --bin serving_costs -- --help`. Rates and latencies
-//! beside rivals are `howdah compare`'s (`benchmarks/hello.toml`, `cache.toml` …).
+//! Measures what a request costs besides time: system calls, context switches, memory, and PHP's CPU time by opcache
+//! settings. Run it with `cargo run --release -p howdah-tests --bin serving_costs -- --help`. Rates and latencies
+//! compared with rivals are measured by `howdah compare` (`benchmarks/hello.toml`, `cache.toml` …).
 
 mod cost;
 mod memory;

@@ -1,4 +1,4 @@
-//! How much memory a PHP child and an idle connection cost.
+//! Measures how much memory a PHP child and an idle connection cost.
 
 use howdah_lab::php;
 use howdah_tests::http;
@@ -12,7 +12,7 @@ use super::{Options, start};
 
 const CONNECTIONS: usize = 10_000;
 
-/// Memory of every process below this one that runs `program`, KiB each.
+/// Returns the memory of every process below this one that runs `program`, in KiB each.
 fn sizes(program: &str, field: &str) -> Vec<u64> {
     process_tree::below(std::process::id().cast_signed())
         .iter()
@@ -66,7 +66,7 @@ fn idle_connections(server: &dyn Server) {
             }
         }
     }
-    // Every connection has been served once and is idle: the honest kind of idle.
+    // Every connection serves one request before it is idle, as a real idle connection has done.
     for connection in &mut held {
         connection
             .send("GET /hello.php HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -80,7 +80,7 @@ fn idle_connections(server: &dyn Server) {
     );
 }
 
-/// Ten thousand connections want as many descriptors here as in the server.
+/// Raises the limit of open files: ten thousand connections need as many descriptors here as in the server.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit {

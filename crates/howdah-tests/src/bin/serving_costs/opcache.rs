@@ -1,6 +1,6 @@
-//! What opcache and its settings are worth: CPU of the PHP processes for a request, page by page.
-//! One client and one process, so that nothing waits; CPU time, not rates, so that other programs on
-//! the machine disturb it little. Rows are measured in turns, and are medians over rounds.
+//! Measures what opcache and its settings are worth: the CPU time of the PHP processes per request, page by page. There
+//! is one client and one process, so nothing waits; the measure is CPU time instead of rates, so other programs on the
+//! machine disturb it little. Rows are measured in turns, and the results are medians over rounds.
 
 use howdah_tests::http;
 use howdah_tests::process_tree;
@@ -10,10 +10,10 @@ use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
 
 use super::{BODY, Options};
 
-/// Requests before those that count: they fill the cache, and let the JIT see what is hot.
+/// The number of requests before those that count: they fill the cache and let the JIT find hot code.
 const WARM_UP: usize = 30;
 
-/// A way to run the same page.
+/// A configuration with which the same page is run.
 struct Row {
     name: &'static str,
     /// Lines of Howdah's configuration.
@@ -25,7 +25,8 @@ const CGI: &str = "mode = \"cgi\"\n";
 const CGI_OPCACHE: &str = "mode = \"cgi\"\n[pool.www]\nphp_value = { \"opcache.enable\" = 1 }\n";
 const NO_CHECKS: (&str, &str) = ("opcache.validate_timestamps", "0");
 
-/// Compiles what a site's pages may need; what an application has twice is warned of, and left out.
+/// Compiles the files that a site's pages may need. PHP warns about declarations that an application contains twice,
+/// and skips them.
 const PRELOAD: &str = r#"<?php
 $flags = FilesystemIterator::SKIP_DOTS | FilesystemIterator::FOLLOW_SYMLINKS;
 $all = new RecursiveIteratorIterator(new RecursiveDirectoryIterator('ROOT', $flags));
@@ -81,7 +82,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "production, memory_consumption = 8 (MB): too small",
         config: "",
-        // The strings' buffer is taken out of it; 8 MB of 8 and PHP does not start.
+        // The strings' buffer is taken from this memory; with 8 MB of 8 PHP does not start.
         ini: &[
             NO_CHECKS,
             ("opcache.memory_consumption", "8"),
@@ -160,7 +161,7 @@ fn table(
             let root = site.root.display().to_string();
             let preload = scratch.write("preload.php", PRELOAD.replace("ROOT", &root));
             let preload = preload.display().to_string();
-            // Files that have just been copied are not kept out.
+            // opcache must also accept files that have just been copied.
             site = site.ini("opcache.file_update_protection", "0");
             for (name, value) in row.ini {
                 let value = value.replace("FILE_CACHE", &cache);
@@ -186,7 +187,7 @@ fn table(
     }
 }
 
-/// CPU milliseconds of the PHP processes for a request.
+/// Returns the CPU milliseconds of the PHP processes per request.
 fn cost(site: &Site, page: &MeasuredPage<'_>, requests: usize) -> f64 {
     let server = Howdah::start(site);
     let mut connection = http::Connection::open(server.address()).expect("the server listens");
@@ -206,8 +207,8 @@ fn cost(site: &Site, page: &MeasuredPage<'_>, requests: usize) -> f64 {
     (php_cpu(root) - before) / requests as f64
 }
 
-/// CPU milliseconds that the PHP processes of a server have used, ended ones of mode `cgi` included:
-/// their parent, the spawner, has waited for them.
+/// Returns the CPU milliseconds that the PHP processes of a server have used, including the exited processes of mode
+/// `cgi`, for which their parent, the spawner, has waited.
 fn php_cpu(root: i32) -> f64 {
     let all = process_tree::below(root);
     let php = all.iter().filter(|e| e.program == "howdah-php");
@@ -220,14 +221,14 @@ fn php_cpu(root: i32) -> f64 {
     living + ended
 }
 
-/// proc(5), `schedstat`: nanoseconds on a processor.
+/// Reads the time on a processor from `schedstat` (proc(5)), which is in nanoseconds.
 fn on_cpu(pid: i32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     let nanoseconds = text.split(' ').next().and_then(|n| n.parse::<f64>().ok());
     nanoseconds.unwrap_or_default() / 1e6
 }
 
-/// proc(5), `cutime` and `cstime`: hundredths of a second.
+/// Reads `cutime` and `cstime` (proc(5)), which are in hundredths of a second.
 fn of_ended_children(pid: i32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some((_, rest)) = text.rsplit_once(')') else {

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line options.
 
 const HELP: &str = "\
 serving_costs [FIGURE]... [--rounds N] [--seconds N] [--children N]
@@ -10,22 +10,22 @@ serving_costs [FIGURE]... [--rounds N] [--seconds N] [--children N]
 Without a figure: all. Build the release binaries first (`make build`).
 ";
 
-/// What can be asked for.
+/// The figures that can be requested.
 const FIGURES: [&str; 3] = ["cost", "opcache", "memory"];
 
-/// What was asked for.
+/// The parsed command line.
 pub struct Options {
     figures: Vec<String>,
-    /// Rounds of `opcache`.
+    /// The number of rounds of `opcache`.
     pub rounds: usize,
-    /// Length of one run.
+    /// The length of one run in seconds.
     pub seconds: u32,
-    /// PHP processes of Howdah and php-fpm.
+    /// The number of PHP processes of Howdah and of php-fpm.
     pub children: usize,
 }
 
 impl Options {
-    /// Reads the command line; leaves with a message when it is wrong.
+    /// Parses the command line. Exits with a message when it is wrong.
     pub fn read() -> Options {
         let mut options = Options {
             figures: Vec::new(),
@@ -64,7 +64,7 @@ impl Options {
         options
     }
 
-    /// Whether a figure is wanted.
+    /// Whether a figure was requested.
     pub fn wants(&self, name: &str) -> bool {
         self.figures.is_empty() || self.figures.iter().any(|s| s == name)
     }
