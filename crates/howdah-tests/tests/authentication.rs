@@ -282,7 +282,10 @@ fn htaccess_file_demands_a_password_where_files_only_refuse() {
     assert_eq!(status(&fixture, "/staging/who.php", "").0, 401);
     // The lines hold for the path that the client has named, whatever a rule makes of it.
     assert_eq!(status(&fixture, "/staging/old", "").0, 401);
-    assert_eq!(ask(&fixture, "/staging/old", ANN).text(), "ann /staging/old");
+    assert_eq!(
+        ask(&fixture, "/staging/old", ANN).text(),
+        "ann /staging/old"
+    );
     assert_eq!(status(&fixture, "/staging/old", "").0, 401);
     // A script cannot ask for a password, so what it names stays closed.
     assert_eq!(status(&fixture, "/send.php", ANN).0, 403);
