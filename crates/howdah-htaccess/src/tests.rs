@@ -198,7 +198,7 @@ fn rules_redirect_refuse_and_end() {
             ".htaccess",
             "RewriteEngine On\nRewriteRule ^(.*)$ $1x [N]\n",
         )],
-        &[("/x.txt", "500 Loop")],
+        &[("/x.txt", "500 TooCostly")],
     );
 }
 

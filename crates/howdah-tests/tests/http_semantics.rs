@@ -150,7 +150,12 @@ fn source_secrets_and_backups_are_never_sent_by_any_encoding() {
         "old.phtml",
     ];
     for name in hidden {
-        builder = builder.file(name, format!("<?php /* {SECRET} */ echo 'run';"));
+        // A line that Apache does not know would refuse everything.
+        let text = match name {
+            ".htaccess" => format!("# {SECRET}"),
+            _ => format!("<?php /* {SECRET} */ echo 'run';"),
+        };
+        builder = builder.file(name, text);
     }
     builder.scratch().write("outside.txt", SECRET);
     let fixture = builder.start();

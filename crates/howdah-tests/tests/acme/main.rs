@@ -62,13 +62,11 @@ fn where_no_address_is_without_tls_the_proof_is_given_in_the_handshake() {
     assert_eq!(authority.issued(), 2);
 }
 
-/// Returns the user that orders certificates.
-fn orderers_user(site: &Site) -> u32 {
-    let pid = site.orderer().unwrap();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let first = line.and_then(|line| line.split_whitespace().next());
-    first.unwrap().parse().unwrap()
+/// Returns the user that orders certificates; `None` while no process does, or the last one has just exited.
+fn orderers_user(site: &Site) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", site.orderer()?)).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 #[test]
@@ -81,7 +79,7 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
     let owner = |path: &Path| std::fs::metadata(path).unwrap().uid();
     let site = Site::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
-    let user = orderers_user(&site);
+    let user = orderers_user(&site).expect("a process orders certificates");
     assert_ne!(user, 0);
     assert_eq!(owner(&state), user);
     drop(site);
@@ -93,7 +91,7 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
     assert!(root.unwrap().success());
     let site = Site::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
-    assert_eq!(orderers_user(&site), user);
+    assert_eq!(orderers_user(&site), Some(user));
     let certificate = state.join("certificates/one.example.org.pem");
     assert_eq!(owner(&certificate), user);
     let renew = site.command(&["cert", "renew"]);
@@ -117,7 +115,7 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
     assert!(daemon.unwrap().success());
     site.wait_for("belongs to another user than before");
     wait_until("the owner to order", PATIENCE, || {
-        site.orderer().is_some() && orderers_user(&site) == 1
+        orderers_user(&site) == Some(1)
     });
     site.wait_until_served(NAMES[0]);
 }
@@ -135,7 +133,7 @@ fn a_dns_hook_runs_as_root_where_nobody_else_is_named_and_that_is_said() {
     let site = Site::start(&authority, &options);
     site.wait_for("CertificatesAsRoot: ");
     site.wait_until_served(NAMES[0]);
-    assert_eq!(orderers_user(&site), 0);
+    assert_eq!(orderers_user(&site), Some(0));
     assert_eq!(
         site.logged("CertificatesAsRoot"),
         1,
