@@ -1,6 +1,6 @@
-//! What must hold for any bytes in files with passwords, groups and networks, in conditions of rules,
-//! and in what clients send to be let in. Used by the fuzz targets, and by the test that replays their
-//! corpora (`crates/howdah-server/tests/fuzz_corpora.rs`).
+//! Invariants for arbitrary bytes in password, group and network files, in conditions of rules, and in clients'
+//! credentials. Used by the fuzz targets, and by the test that replays their corpora
+//! (`crates/howdah-server/tests/fuzz_corpora.rs`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,10 +14,10 @@ use howdah_server::authentication::password_file::Passwords;
 use howdah_server::site::condition::{RuleConditions, RuleException, RuleRequest, ValueTest};
 use howdah_server::site::network_file::Networks;
 
-/// A check that costs more than this would keep a thread busy for too long.
+/// The maximum cost of a password check. A more expensive check would keep a thread busy for too long.
 const MOST_COST: u64 = 1 << 24;
 
-/// Files with passwords: what is strange in one line admits nobody, and takes nobody else's place.
+/// Checks password files: an invalid line does not affect the lines after it, and no hash is too expensive.
 pub fn password_file(bytes: &[u8]) {
     let alone = Passwords::parse(bytes).expect("no file is refused as a whole");
     let more = [bytes, b"\nann:plain text"].concat();
@@ -28,11 +28,11 @@ pub fn password_file(bytes: &[u8]) {
             assert!(hash.cost() <= MOST_COST, "{}", hash.cost());
         }
     }
-    // Groups are lines of the same kind.
+    // Group files have lines of the same kind.
     let _ = UserGroups::parse(bytes);
 }
 
-/// The value of `Authorization`.
+/// Checks values of `Authorization`.
 pub fn credentials(bytes: &[u8]) {
     let Some(found) = Credentials::parse(bytes) else {
         return;
@@ -45,7 +45,7 @@ pub fn credentials(bytes: &[u8]) {
     assert_eq!(Credentials::parse(&upper), Some(found));
 }
 
-/// Files with networks: the merged list has an address if one of its lines has it.
+/// Checks network files: the merged list contains an address if and only if one of its lines contains it.
 pub fn network_file(bytes: &[u8]) {
     let Ok(list) = Networks::parse(bytes) else {
         return;
@@ -66,7 +66,7 @@ pub fn network_file(bytes: &[u8]) {
     }
 }
 
-/// The address before or after another.
+/// Returns the address before or after another.
 fn step(address: IpAddr, up: bool) -> Option<IpAddr> {
     match address {
         IpAddr::V4(address) => {
@@ -90,8 +90,8 @@ fn step(address: IpAddr, up: bool) -> Option<IpAddr> {
     }
 }
 
-/// A condition's text in the first line, a query in the second, header fields below: a value is there or
-/// missing, never both, and `not` is the opposite of what it holds.
+/// Checks a condition. The first line is its text, the second a query, the others are header fields. A value is either
+/// present or absent, and `not` inverts the conditions in it.
 pub fn condition(bytes: &[u8]) {
     let mut lines = bytes.splitn(3, |b| *b == b'\n');
     let text = String::from_utf8_lossy(lines.next().unwrap_or_default());

@@ -1,5 +1,5 @@
-//! What must hold for any bytes the load tester reads. Used by the fuzz targets, and by the test that
-//! replays their corpora (`crates/howdah-bench/tests/fuzz_corpora.rs`).
+//! Invariants for arbitrary bytes that the load tester reads. Used by the fuzz targets, and by the test that replays
+//! their corpora (`crates/howdah-bench/tests/fuzz_corpora.rs`).
 
 use howdah_bench::command::planning;
 use howdah_bench::experiment::SavedDocument;
@@ -57,8 +57,9 @@ fn read(pieces: &[&[u8]], head_only: bool) -> Result<Read, ResponseFault> {
     })
 }
 
-/// An answer is what it is however it is cut, ends where it ends whatever follows, and a complete one
-/// is complete without what follows. The first byte says how: HEAD or not, and where to cut.
+/// Checks that the result of reading a response does not depend on where the bytes are cut, and that a complete
+/// response is also complete without the bytes after it. The first byte tells whether the request is a HEAD, and where
+/// to cut.
 pub fn bench_answer(data: &[u8]) {
     let Some((how, data)) = data.split_first() else {
         return;
@@ -80,8 +81,8 @@ pub fn bench_answer(data: &[u8]) {
     }
 }
 
-/// What is accepted as a target can be requested: its path begins with a slash and breaks no line, and
-/// its text means the same again.
+/// Checks that an accepted target can be requested: its path begins with a slash and contains no line break, and its
+/// text can be parsed again to the same target.
 pub fn bench_target(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -101,7 +102,7 @@ pub fn bench_target(data: &[u8]) {
     }
 }
 
-/// What is accepted as a saved run can be reported on, as text and as a page, and saved again.
+/// Checks that an accepted saved run can be reported as text and as a page, and saved again.
 pub fn bench_saved(data: &[u8]) {
     use howdah_bench::report::{experiments, html, text::ReportStyle};
     let Ok(text) = std::str::from_utf8(data) else {
@@ -116,7 +117,7 @@ pub fn bench_saved(data: &[u8]) {
 }
 use howdah_bench::slo::Slo;
 
-/// What is accepted as an objective, levels of a sweep or a margin means something.
+/// Checks that accepted objectives, levels of a sweep and margins are meaningful.
 pub fn bench_words(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

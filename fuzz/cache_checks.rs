@@ -1,5 +1,5 @@
-//! What must hold for any header fields and URLs the cache looks at. Used by the fuzz target, and by
-//! the test that replays its corpus (`crates/howdah-cache/tests/fuzz_corpus.rs`).
+//! Invariants for arbitrary header fields and URLs that the cache reads. Used by the fuzz target, and by the test that
+//! replays its corpus (`crates/howdah-cache/tests/fuzz_corpus.rs`).
 
 use howdah_cache::key::{PageKey, QueryRules, Url};
 use howdah_cache::object::ObjectDraft;
@@ -11,9 +11,8 @@ use howdah_cache::{Object, Pass};
 
 const NOW: u64 = 1_795_200_000_000;
 
-/// The first line is a target, the others are fields of a request and of its response. Nothing falls
-/// over; a cookie in the response, `private` or `no-store` is never stored; a part that is served
-/// lies within the body.
+/// Checks the cache's decisions. The first line is a target, the others are fields of both a request and its response.
+/// Nothing panics, a response that sets a cookie is never stored, and a range that is served lies within the body.
 pub fn cache_fields(data: &[u8]) {
     let mut lines = data.split(|b| *b == b'\n');
     let target = lines.next().unwrap_or_default();

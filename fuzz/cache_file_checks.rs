@@ -1,5 +1,5 @@
-//! What must hold for any bytes in the directory of the page cache. Used by the fuzz target, and by
-//! the test that replays its corpus (`crates/howdah-cache/tests/fuzz_corpus.rs`).
+//! Invariants for arbitrary bytes in the directory of the page cache. Used by the fuzz target, and by the test that
+//! replays its corpus (`crates/howdah-cache/tests/fuzz_corpus.rs`).
 
 use bytes::Bytes;
 use howdah_cache::store::disk::format::{self, FORMAT_VERSION, HEAD_BYTES, RecordContent};
@@ -7,8 +7,9 @@ use howdah_cache::store::disk::journal;
 
 const NOW: u64 = 1_795_200_000_000;
 
-/// As a page's file, as the description in one with the right checksums, as a journal, and as the
-/// text of a record in one. Nothing falls over; what is read has one way to be written.
+/// Parses the bytes as the file of a page, as the description in a file with correct checksums, as a journal, and as
+/// the text of a record in a journal. Nothing panics, and the file of a page that can be parsed is encoded to the same
+/// bytes.
 pub fn cache_file(data: &[u8]) {
     page(data);
     page(&sealed(data));
@@ -28,14 +29,14 @@ fn page(file: &[u8]) {
     assert_eq!(summary.owner, record.owner);
     if let RecordContent::Page(page) = &record.content {
         assert_eq!(summary.born, Some(page.born));
-        // Times of others do not overflow.
+        // Times from other machines must not overflow.
         let _ = (page.freshness.state(NOW), page.freshness.ttl(NOW));
     }
     let again = format::encode(&record).expect("what could be read can be written");
     assert_eq!(again.concat(), file);
 }
 
-/// A file with this description and no bytes in its bodies.
+/// Returns a file with this description and correct checksums, without any bytes in its bodies.
 fn sealed(description: &[u8]) -> Vec<u8> {
     let mut file = b"HOWDAHPG".to_vec();
     let checksum = crc32fast::hash(description);

@@ -1,5 +1,5 @@
-//! What must hold for any bytes, parser by parser. Used by the fuzz targets, and by the test that
-//! replays their corpora (`crates/howdah-server/tests/fuzz_corpora.rs`).
+//! Invariants of the parsers for arbitrary bytes. Used by the fuzz targets, and by the test that replays their corpora
+//! (`crates/howdah-server/tests/fuzz_corpora.rs`).
 
 use howdah_http::http2_request;
 use howdah_http::message::HttpVersion;
@@ -25,8 +25,8 @@ fn parse(input: &[u8]) -> Result<Option<ParsedHead>, BadRequest> {
     head::parse(input, &LIMITS, &mut Vec::new())
 }
 
-/// A head's end is where it is whatever follows, nothing shorter is a head, its parts are clean,
-/// and a refusal is final.
+/// Checks that the bytes after a request head do not change its end, that no prefix of it is a head, that its parts are
+/// valid, and that an error is final.
 pub fn request_head(data: &[u8]) {
     let mut fields = Vec::new();
     match head::parse(data, &LIMITS, &mut fields) {
@@ -56,8 +56,8 @@ pub fn request_head(data: &[u8]) {
     }
 }
 
-/// A request of HTTP/2 or HTTP/3, given as `METHOD URI` and lines of fields, is refused, or becomes a head that says
-/// the same and keeps what heads promise.
+/// Checks that a request of HTTP/2 or HTTP/3, given as `METHOD URI` and lines of fields, is either refused or converted
+/// to a head that is equivalent and valid.
 pub fn http2_request(data: &[u8]) {
     let mut lines = data.split(|b| *b == b'\n');
     let first = lines.next().unwrap_or_default();
@@ -71,7 +71,7 @@ pub fn http2_request(data: &[u8]) {
         let value = line.get(colon + 1..).unwrap_or_default();
         request = request.header(&line[..colon], value);
     }
-    // What this type does not take, the h2 crate has refused.
+    // The h2 crate refuses what this type does not accept.
     let Ok(request) = request.body(()) else {
         return;
     };
@@ -131,7 +131,8 @@ fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, usize, bool), BadRequest> {
     Ok((out, used, decoder.is_done()))
 }
 
-/// Where the bytes are cut makes no difference, and data is never longer than what it came in.
+/// Checks that the result does not depend on where the bytes are cut, and that the data is not longer than its
+/// encoding.
 pub fn chunked_body(data: &[u8]) {
     let whole = decode(&[data]);
     if let Ok((out, used, done)) = &whole {
@@ -142,7 +143,7 @@ pub fn chunked_body(data: &[u8]) {
     assert_eq!(decode(&[&data[..cut], &data[cut..]]), whole);
 }
 
-/// A header's end is where it is whatever follows, and nothing shorter is a header.
+/// Checks that the bytes after a header do not change its end, and that a header without its last byte is incomplete.
 pub fn proxy_header(data: &[u8]) {
     if let Ok(Some(header)) = proxy_protocol::parse(data) {
         assert!(header.len <= data.len());
@@ -171,7 +172,7 @@ fn frames(pieces: &[&[u8]]) -> Result<(Vec<u8>, usize), String> {
     Ok((body, others))
 }
 
-/// What a PHP process sends means the same however it arrives.
+/// Checks that the messages of a PHP process do not depend on where the bytes are cut.
 pub fn response_frames(data: &[u8]) {
     let whole = frames(&[data]);
     assert_ne!(whole, Err("no progress".to_owned()));
@@ -179,8 +180,8 @@ pub fn response_frames(data: &[u8]) {
     assert_eq!(frames(&[&data[..cut], &data[cut..]]), whole);
 }
 
-/// A path that is accepted is relative to the root and stays below it, is clean for good, and
-/// survives being written into a `Location`.
+/// Checks that an accepted path stays below the root, that it is normalized, and that it is unchanged after it has been
+/// written into a `Location` and parsed again.
 pub fn url_path(data: &[u8]) {
     for path in [UrlPath::parse(data), UrlPath::from_decoded(data)]
         .into_iter()
@@ -205,7 +206,8 @@ pub fn url_path(data: &[u8]) {
     }
 }
 
-/// What is selected exists, and is no more than the file; the first byte is the file's size.
+/// Checks that the selected ranges lie within the file and are not longer than it in total. The first byte is the
+/// file's size.
 pub fn range(data: &[u8]) {
     let Some((size, range)) = data.split_first() else {
         return;
@@ -234,7 +236,7 @@ fn cgi_head(pieces: &[&[u8]]) -> Result<Option<CgiHead>, CgiError> {
     Ok(None)
 }
 
-/// Where the bytes are cut makes no difference, and what is accepted can be sent.
+/// Checks that the result does not depend on where the bytes are cut, and that an accepted head can be sent.
 pub fn cgi_response(data: &[u8]) {
     let whole = cgi_head(&[data]);
     if let Ok(Some(found)) = &whole {
@@ -288,8 +290,8 @@ fn records(pieces: &[&[u8]]) -> Result<Answer, RecordError> {
     Ok(answer)
 }
 
-/// An answer means the same however it arrives; and variables cut from the same bytes go into
-/// PARAMS records that hold whole pairs, in order.
+/// Checks that a response does not depend on where the bytes are cut, and that variables taken from the same bytes are
+/// written to PARAMS records in order, with every pair whole.
 pub fn fastcgi_records(data: &[u8]) {
     let whole = records(&[data]);
     let cut = data.last().map_or(0, |b| usize::from(*b) % data.len());
@@ -311,7 +313,8 @@ pub fn fastcgi_records(data: &[u8]) {
     assert_eq!(read, written);
 }
 
-/// What is read is what would be written, and a start names an absolute path or no file.
+/// Checks that a parsed message is encoded to an equivalent one, and that a start command names an absolute path or no
+/// file.
 pub fn spawner_messages(data: &[u8]) {
     use howdah_proto::spawner::{ProgramToStart, SpawnerCommand, SpawnerReport};
     if let Some(command) = SpawnerCommand::parse(data) {
@@ -332,7 +335,7 @@ pub fn spawner_messages(data: &[u8]) {
     }
 }
 
-/// What a zygote and its workers say is read as what would be written.
+/// Checks that the parsed messages of a zygote and its workers are encoded to equivalent ones.
 pub fn zygote_messages(data: &[u8]) {
     use howdah_proto::control::{ZygoteCommand, ZygoteReport};
     use howdah_proto::worker::WorkerMessage;
@@ -356,7 +359,7 @@ pub fn zygote_messages(data: &[u8]) {
     }
 }
 
-/// A request put together from a connection's bytes is the same wherever they are cut.
+/// Checks that a request that is received in pieces does not depend on where the bytes are cut.
 pub fn received_request(data: &[u8]) {
     use howdah_http1::receiver::{ReceiveProgress, Receiver, RequestLimits};
     let limits = RequestLimits {
@@ -385,8 +388,8 @@ pub fn received_request(data: &[u8]) {
     }
 }
 
-/// What is told of a statement is what was read of it, and bounded; whatever it is, a write behind it is
-/// seen.
+/// Checks that the description of a statement matches its classification and is of bounded length, and that a write
+/// that follows any statement is recognised.
 pub fn sql_statement(data: &[u8]) {
     let Some((dialect, sql)) = data.split_first() else {
         return;

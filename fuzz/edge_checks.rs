@@ -1,4 +1,4 @@
-//! What must hold for the parts of HTTP/3 that are ours, whatever bytes come.
+//! Invariants of this project's own parts of HTTP/3 for arbitrary bytes.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -7,10 +7,10 @@ use howdah_http::http3_frames::{DATA, HEADERS, Http3FrameError, RequestFramePars
 use howdah_http::listener::packet_exchange::{MAX_WAITING_BYTES, PacketExchange};
 use quinn::udp::RecvMeta;
 
-/// The longest head of the checks.
+/// The maximum length of a header block in the checks, in bytes.
 const LONGEST_HEAD: u64 = 300;
 
-/// What a stream carries: its frames' types, its body, and whether it ends between two frames.
+/// The content of a stream: the types of its frames, its body, and whether it ends between two frames.
 #[derive(Debug, Default, PartialEq)]
 struct Passed {
     frames: Vec<u64>,
@@ -39,8 +39,8 @@ fn pass(bytes: &[u8], step: usize, most: usize) -> Result<Passed, Http3FrameErro
     Ok(passed)
 }
 
-/// Where the bytes are cut, and how much is taken at once, makes no difference; a body lies between one
-/// head and one set of trailers; nothing of it is made up.
+/// Checks that the result does not depend on where the bytes are cut or on how much is read at once, and that all data
+/// lies between a header block and the trailers.
 pub fn http3_frames(data: &[u8]) {
     let Some((step, bytes)) = data.split_first() else {
         return;
@@ -66,9 +66,9 @@ pub fn http3_frames(data: &[u8]) {
     assert!(outside.nth(1).is_none_or(|after| !after.contains(&DATA)));
 }
 
-/// Every packet stays with the endpoint that it came to or waits for the one that its connection ID
-/// names, whole and in order; only those beyond the bound are lost. The bytes say: how many endpoints,
-/// then for each arrival to which, how many packets were put together, of what length, and they follow.
+/// Checks that every packet either stays with the endpoint that received it or is queued for the endpoint that its
+/// connection ID names, whole and in order. The first byte is the number of endpoints. Then follow the arrivals: the
+/// receiving endpoint, the length of a packet, the number of packets that were coalesced, and their bytes.
 pub fn quic_packets(data: &[u8]) {
     let Some((count, mut rest)) = data.split_first() else {
         return;
@@ -117,7 +117,7 @@ pub fn quic_packets(data: &[u8]) {
     }
 }
 
-/// Takes what has been passed on at once, and compares it.
+/// Receives the packets that are handed over at once, and compares them.
 fn take(exchange: &PacketExchange, own: usize, expected: &mut VecDeque<Vec<u8>>) {
     let (mut buf, mut meta) = ([0; 512], RecvMeta::default());
     let mut cx = Context::from_waker(Waker::noop());

@@ -1,7 +1,7 @@
-//! What must hold for any bytes in the place of an `.htaccess` file: the evaluation of a request ends, and gives the
-//! same result twice; a file with a mistake refuses everything below it; nothing is refused to a site that routes its
-//! requests itself that Apache would send; and lines that close a directory close it, whatever is before them. Used
-//! by the fuzz target, and by the test that replays its corpus.
+//! Invariants for arbitrary bytes in an `.htaccess` file. The evaluation of a request ends, and gives the same result
+//! twice. A file with an error blocks everything below it. If a site routes its requests itself, the file refuses no
+//! request that Apache would serve. A line with an error is effective whatever precedes it. Used by the fuzz target,
+//! and by the test that replays its corpus.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use howdah_htaccess::{
     refusals,
 };
 
-/// A root with one file in it, and one in a directory.
+/// A document root with one file in it and one in a directory.
 struct Site(Arc<HtFile>);
 
 impl World for Site {
@@ -78,14 +78,14 @@ fn ask(site: &Site, path: &'static [u8]) -> Answer {
     found
 }
 
-/// What the files refuse of a path.
+/// Returns the outcome of the file's refusals for a path.
 fn refused(site: &Site, path: &'static [u8]) -> Outcome {
     let once = refusals(site, &facts(path), false).outcome;
     assert_eq!(once, refusals(site, &facts(path), false).outcome);
     once
 }
 
-/// See the head of this file.
+/// Checks the invariants of this file.
 pub fn htaccess(data: &[u8]) {
     let read = || parse(data, b"/r/", &Table::default());
     let (site, again) = (Site(Arc::new(read())), Site(Arc::new(read())));
@@ -117,8 +117,7 @@ pub fn htaccess(data: &[u8]) {
     closes_behind(data);
 }
 
-/// A line that closes everything does so whatever is before it, unless the file has a mistake, which closes
-/// everything as well.
+/// Checks that a line with an error refuses everything, whatever precedes it.
 fn closes_behind(data: &[u8]) {
     for line in [
         &b"\n\nNoSuchDirective on\n"[..],
@@ -129,7 +128,7 @@ fn closes_behind(data: &[u8]) {
             b"/r/",
             &Table::default(),
         )));
-        // Within a section that is not for this server, nothing is read.
+        // In a section that does not apply to this server, the line is not parsed.
         let text = String::from_utf8_lossy(data).to_ascii_lowercase();
         if !text.contains("<if") {
             assert!(

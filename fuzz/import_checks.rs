@@ -1,11 +1,11 @@
-//! What must hold for any text in the place of nginx', Apache's or php-fpm's configuration: it is understood or refused at
-//! a line, every directive is accounted for, and what is written is TOML. Used by the fuzz target, and by the
+//! Invariants for arbitrary text in a configuration of nginx, Apache or php-fpm: the text is either understood or
+//! refused at a line, every directive is accounted for, and the output is TOML. Used by the fuzz target, and by the
 //! test that replays its corpus (`crates/howdah-import/tests/fuzz_corpus.rs`).
 
 use howdah_import::{ConfigFormat, import_text};
 use toml::de::DeTable;
 
-/// See the module.
+/// Checks the invariants of this file.
 pub fn import_configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

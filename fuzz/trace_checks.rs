@@ -1,15 +1,15 @@
-//! What must hold for any bytes in `traceparent` and `tracestate`.
+//! Invariants for arbitrary bytes in `traceparent` and `tracestate`.
 
 use howdah_server::traces::context::{is_tracestate, parse_traceparent};
 
-/// The first line is a `traceparent`, the rest a `tracestate`.
+/// Checks a trace context: the first line is a `traceparent`, the rest a `tracestate`.
 pub fn trace_context(bytes: &[u8]) {
     let (parent, state) = match bytes.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&bytes[..at], &bytes[at + 1..]),
         None => (bytes, &[][..]),
     };
     if let Some((context, sampled)) = parse_traceparent(parent) {
-        // What is passed on means the same, and of version 00 is the same but for flags of later levels.
+        // The forwarded value is equivalent, and its trace ID and parent ID are unchanged.
         let own = context.traceparent(sampled);
         assert_eq!(parse_traceparent(&own), Some((context, sampled)));
         assert_eq!(own[2..53], parent[2..53]);
@@ -21,7 +21,7 @@ pub fn trace_context(bytes: &[u8]) {
         let named = members.filter(|member| member.contains(&b'=')).count();
         assert!(named <= 32);
         assert!(state.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~')));
-        // One more of the same key is one too many.
+        // A second entry with the same key is not valid.
         if named > 0 {
             assert!(!is_tracestate(&[state, b",", state].concat()));
         }

@@ -1,14 +1,13 @@
-//! Drives the whole front over socket pairs, with requests made from the fuzzer's bytes, cut and
-//! delayed as those bytes say, and compares every answer with a model: answers come in the order
-//! of their requests, each is the one its request must get, and no byte of another connection's
-//! answer is in any of them. One host has the page cache on, and pages that a cookie makes personal;
-//! files are closed by an `.htaccess` file; one host has rules that close routes of its front controller, which
-//! stay closed in every spelling that reaches them; scripts name files by `X-Accel-Redirect`; clients leave
-//! and half-close.
+//! Drives the whole front over socket pairs. The fuzzer's bytes determine the requests, and how they are cut and
+//! delayed. Each response is compared with a model: responses arrive in the order of their requests, each is the one
+//! that its request must get, and none contains a byte of another connection's response. One host has the page cache
+//! enabled, with pages that a cookie makes personal. An `.htaccess` file denies access to some files. One host has
+//! rules that deny routes of its front controller in every spelling that reaches them. Scripts name files by
+//! `X-Accel-Redirect`. Clients disconnect and half-close.
 //!
-//! - [`model`]: requests, and what each must be answered with.
-//! - [`script`]: what runs in place of PHP.
-//! - [`reader`]: the client's half.
+//! - [`model`]: the requests, and the expected response of each.
+//! - [`script`]: the scripts that run in place of PHP.
+//! - [`reader`]: the client's side.
 
 mod model;
 mod reader;
@@ -38,10 +37,10 @@ use model::{CLOSED, Dialogue, Expected, FILE_SIZES, Numbers, dialogue, file_cont
 use reader::Reader;
 use script::Echo;
 
-/// Longest wait for anything: reaching it is a finding (a hang).
+/// The longest wait for anything. Reaching it is a finding (a hang).
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One front for all inputs of a process, and its site.
+/// Returns the front and its sites, which all inputs of a process share.
 fn front() -> Arc<Front> {
     static FRONT: OnceLock<Arc<Front>> = OnceLock::new();
     FRONT
@@ -102,7 +101,7 @@ fn front() -> Arc<Front> {
         .clone()
 }
 
-/// See the module.
+/// Runs up to three connections at once and checks their responses.
 pub fn whole_front(data: &[u8]) {
     thread_local! {
         static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
@@ -143,7 +142,7 @@ fn contains(all: &[u8], part: &[u8]) -> bool {
     all.windows(part.len()).any(|window| window == part)
 }
 
-/// Has one conversation, checks it, and returns every byte received.
+/// Runs the dialogue of one connection, checks it, and returns every byte received.
 async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
     for end in [&ours, &theirs] {
@@ -163,13 +162,13 @@ async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
     while !left.is_empty() && !is_closed {
         let beat = beats.next().copied().unwrap_or(0);
         writes += 1;
-        // Enough small pieces: the rest at once.
+        // After this many small pieces, the rest is sent at once.
         let beat = if writes > 300 { beat | 7 } else { beat };
         let cut = [1, 2, 7, 100, 1460, 20_000, 70_000, usize::MAX][beat & 7].min(left.len());
         match stream.try_write(&left[..cut]) {
             Ok(n) => left = &left[n..],
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                // The server may not read on before its answers are taken.
+                // The server may stop reading until its responses are received.
                 let ready = stream.ready(Interest::READABLE | Interest::WRITABLE);
                 let ready = tokio::time::timeout(PATIENCE, ready).await;
                 let ready = ready.expect("nothing is read and nothing answered");
@@ -193,7 +192,7 @@ async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
         rest.expect("the connection of a client that has half-closed ends");
     }
     if is_complete && dialogue.has_junk {
-        // The end of what the client has to say, so that an unfinished request is not waited for.
+        // After this, the client closes the connection, so the server does not wait for an unfinished request.
         drop(
             tokio::time::timeout(
                 Duration::from_millis(1),

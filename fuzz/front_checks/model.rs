@@ -1,16 +1,18 @@
-//! The model: requests made from the fuzzer's bytes, each with what it must be answered with, and what
-//! the site's files and scripts contain. Sends nothing and knows nothing of the server.
+//! The model: requests made from the fuzzer's bytes, the expected response of each, and the content of the site's files
+//! and scripts. It sends nothing and does not depend on the server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The files of the site: below and above what the front keeps in memory and sends in one piece.
+/// The sizes of the site's files in bytes, below and above the size that the front caches in memory and sends in one
+/// piece.
 pub const FILE_SIZES: [usize; 4] = [0, 5, 20_000, 300_000];
-/// What nobody may read: it lies where an `.htaccess` file closes the directory.
+/// The content of files that no client may read, because an `.htaccess` file or a rule denies access to their
+/// directory.
 pub const CLOSED: &[u8] = b"closed to everybody\n";
-/// Pages that all connections ask for, so that they meet in the cache.
+/// The number of pages that all connections request, so the connections share cache entries.
 const PAGES: usize = 4;
 
-/// The fuzzer's bytes, as numbers; zeros when they have run out.
+/// The fuzzer's bytes as numbers; zeros after their end.
 pub struct Numbers<'a>(pub &'a [u8]);
 
 impl Numbers<'_> {
@@ -27,10 +29,10 @@ impl Numbers<'_> {
     }
 }
 
-/// What a request must be answered with.
+/// The expected response of a request.
 #[derive(Debug)]
 pub enum Expected {
-    /// This status, this body (after decoding), and, where it came from a script, its `X-Id`.
+    /// This status and this decoded body, and the `X-Id` if the response comes from a script.
     Answer {
         status: u16,
         body: Vec<u8>,
@@ -39,20 +41,20 @@ pub enum Expected {
     },
     /// This status, with any body.
     Status { status: u16, head_only: bool },
-    /// A refusal of the front's own (400 to 505), after which the connection is closed.
+    /// An error of the front itself (400 to 505), after which the connection is closed.
     Refusal,
 }
 
-/// A connection's requests, written down, with what must come back.
+/// The requests of a connection, and the expected responses.
 pub struct Dialogue {
     pub wire: Vec<u8>,
     pub expected: Vec<Expected>,
-    /// Bytes of no known meaning follow the requests: what they are answered with is not modelled.
+    /// Arbitrary bytes follow the requests. The model does not predict the response to them.
     pub has_junk: bool,
-    /// The client closes the connection after so many bytes of `wire`.
+    /// The client disconnects after this many bytes of `wire`.
     pub leaves_after: Option<usize>,
-    /// The client closes its sending half when it has sent everything. What is still to be answered
-    /// then is the server's choice.
+    /// The client closes its sending half after it has sent everything. The server may then choose which outstanding
+    /// requests it still serves.
     pub half_closes: bool,
     pub secret: String,
 }
@@ -63,7 +65,7 @@ pub fn file_content(n: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What the script of this file answers: the request as it reached it, and filler.
+/// Returns the response of the script: the request as the script received it, and filler.
 pub fn echo(id: &str, method: &str, body: &[u8], filler: usize) -> Vec<u8> {
     let crc = crc32fast::hash(body);
     let mut text = format!(
@@ -76,7 +78,7 @@ pub fn echo(id: &str, method: &str, body: &[u8], filler: usize) -> Vec<u8> {
     text
 }
 
-/// A page: the same for everybody without a cookie.
+/// Returns a page, which is the same for all visitors without a cookie.
 pub fn page(n: &str, cookie: &str) -> Vec<u8> {
     let whose = if cookie.is_empty() {
         "everybody"
@@ -164,7 +166,7 @@ pub fn dialogue(numbers: &mut Numbers<'_>) -> Dialogue {
     made
 }
 
-/// Routes that rules close.
+/// Routes that rules deny.
 const ROUTES: [&str; 6] = [
     "/intern",
     "/intern/secret.txt",
@@ -174,8 +176,8 @@ const ROUTES: [&str; 6] = [
     "/look/closed/page",
 ];
 
-/// The same path, spelled as the fuzzer's bytes say: characters in percent-encoding, slashes that are more than
-/// one, segments that lead nowhere, and behind the name of the front controller.
+/// Spells the same path in another way, as the fuzzer's bytes choose: percent-encoded characters, doubled slashes,
+/// segments without effect, or after the name of the front controller.
 fn spelled(path: &str, numbers: &mut Numbers<'_>) -> String {
     let controller = ["", "/echo.php"][numbers.byte() & 1];
     let mut out = String::new();
@@ -240,7 +242,7 @@ impl Dialogue {
         });
     }
 
-    /// A page of the host whose cache is on: everybody's, or, with a cookie, one's own.
+    /// Requests a page of the host with the cache enabled: the shared page, or a personal one with a cookie.
     fn ask_for_page(&mut self, numbers: &mut Numbers<'_>) {
         let n = (numbers.byte() % PAGES).to_string();
         let how = numbers.byte();

@@ -1,10 +1,10 @@
-//! The client's half: reads answers and holds each to the model. Shares no code with the server.
+//! The client's side: reads responses and compares each with the model. It shares no code with the server.
 
 use std::io::Read;
 
 use super::model::Expected;
 
-/// Reads answers off the bytes received, by RFC 9112 §6.3, and holds each to the model.
+/// Parses the received bytes into responses (RFC 9112 §6.3), and compares each with the model.
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -12,7 +12,7 @@ impl<'a> Reader<'a> {
         Reader(received)
     }
 
-    /// What is left behind the whole answers, and how many those are.
+    /// Returns the bytes after the complete responses, and the number of these.
     pub fn answers(mut self, expected: &[Expected]) -> (&'a [u8], usize) {
         for (n, expected) in expected.iter().enumerate() {
             let before = self.0;
@@ -23,7 +23,7 @@ impl<'a> Reader<'a> {
         (self.0, expected.len())
     }
 
-    /// None: it is not all there.
+    /// Returns `None` if the response is incomplete.
     fn answer(&mut self, expected: &Expected) -> Option<()> {
         let head = loop {
             let head = self.head()?;

@@ -1,5 +1,5 @@
-//! The scripts of the site: an executor in place of PHP that answers as the model says, whole, in
-//! pieces, after a `103`, with the name of a file to send in its place, or by dying.
+//! The scripts of the site: an executor that replaces PHP and responds as the model says: at once, in pieces, after a
+//! `103`, with the name of a file to send instead, or by crashing.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::model::{echo, page};
 
-/// A script that answers with [`echo`], in the manner its query asks for.
+/// A script that responds with [`echo`] in the way that its query asks for.
 pub struct Echo;
 
 impl Executor for Echo {

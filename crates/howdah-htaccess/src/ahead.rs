@@ -1,12 +1,12 @@
-//! Questions about other URLs that change nothing: `-U`, `-F`, `%{LA-U:…}`.
+//! Subrequests for other URLs that change no state: `-U`, `-F`, `%{LA-U:…}`.
 
 use crate::engine::{Engine, Stop};
 use crate::request::{Handler, Request, Stat};
 
 impl Engine<'_> {
-    /// As [`Engine::sub_request`], for who must not change anything.
+    /// Runs [`Engine::sub_request`] in a separate engine, so this engine keeps its state.
     fn look_ahead(&self, request: &Request, to: &[u8]) -> Option<(Request, Result<(), Stop>)> {
-        // Some loops end here.
+        // Ends some loops.
         if request.main_uri.as_ref() == Some(&request.uri) || to.is_empty() {
             return None;
         }
@@ -21,7 +21,7 @@ impl Engine<'_> {
         Some(found)
     }
 
-    /// `-U`
+    /// Implements `-U`.
     pub(crate) fn url_is_accessible(&self, request: &Request, url: &[u8]) -> bool {
         self.look_ahead(request, url)
             .is_some_and(|(_, done)| match done {
@@ -31,7 +31,7 @@ impl Engine<'_> {
             })
     }
 
-    /// `-F`
+    /// Implements `-F`.
     pub(crate) fn file_is_accessible(&self, request: &Request, file: &[u8]) -> bool {
         let root = &*self.facts.document_root;
         if file.is_empty() {
@@ -51,7 +51,7 @@ impl Engine<'_> {
         })
     }
 
-    /// `%{LA-U:NAME}`, `%{LA-F:NAME}`
+    /// Implements `%{LA-U:NAME}` and `%{LA-F:NAME}`.
     pub(crate) fn ahead(&self, request: &Request, to: &[u8], name: &[u8]) -> Option<Vec<u8>> {
         let (sub, _) = self.look_ahead(request, to)?;
         Some(self.rewrite_variable(&sub, name))

@@ -1,4 +1,4 @@
-//! What becomes of a request: values, and the documents of errors.
+//! The decision about a request, and the error documents.
 
 use std::sync::Arc;
 
@@ -8,125 +8,125 @@ use crate::request::{Consulted, Request};
 use crate::table::Table;
 use crate::text::is_url;
 
-/// What is to be done with a request.
+/// What the server is to do with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send the file of this path below the root.
+    /// Send the file with this path below the document root.
     File(Vec<u8>),
     /// Run a script.
     Script {
-        /// Its path below the root.
+        /// The script's path below the document root.
         path: Vec<u8>,
-        /// What follows it.
+        /// The part of the URL path after the script (`PATH_INFO`).
         path_info: Vec<u8>,
-        /// Its name does not say that it is one: a line does.
+        /// The file's name is not that of a script; a directive makes it one.
         by_handler: bool,
     },
-    /// Answer `OPTIONS` for what is no script.
+    /// Respond to `OPTIONS` for a resource that is not a script.
     Options,
-    /// Answer with this status and `Location`.
+    /// Respond with this status and this `Location`.
     Redirect(u16, Vec<u8>),
-    /// Answer with the page of this status.
+    /// Respond with the error page of this status.
     Refuse(u16, Refusal),
-    /// Answer with this status and text, which is HTML.
+    /// Respond with this status and this body, which is HTML.
     Text(u16, Vec<u8>),
-    /// Ask for a password first, and then again.
+    /// Check the client's password, then evaluate the request again.
     Authenticate(Demand),
 }
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A line refuses it.
+    /// A directive denies access.
     Denied,
-    /// A file has a mistake, or cannot be read.
+    /// A file contains a mistake or cannot be read.
     NotUnderstood,
-    /// Internal redirects or rounds of rewriting do not end.
+    /// The limit of internal redirects or of rewriting rounds is exceeded.
     Loop,
     /// An expression cannot be matched within its limits.
     TooCostly,
     /// Scripts are not run here.
     NoScripts,
-    /// A password is wanted, and none or a wrong one was given.
+    /// A password is required, and the request has none or a wrong one.
     Unauthorized,
-    /// What is asked for needs something that this server does not do.
+    /// The request requires a feature that this server does not have.
     Unsupported,
-    /// Nothing is there.
+    /// The file does not exist.
     NotFound,
-    /// A directory without an index file.
+    /// The path is a directory without an index file.
     NoIndex,
-    /// The path cannot be one.
+    /// The path is not valid.
     BadPath,
-    /// The method is not for files.
+    /// The method is not allowed for files.
     Method,
-    /// Something forbids looking there: a link, a permission.
+    /// The file is not accessible: a symbolic link or the file's permissions forbid it.
     Forbidden,
-    /// A configured status.
+    /// A directive sets this status.
     Status,
 }
 
 /// What a password is checked against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// `AuthName`
+    /// The realm (`AuthName`).
     pub realm: Vec<u8>,
-    /// `AuthUserFile`; none if none is configured, which lets nobody in.
+    /// The password file (`AuthUserFile`). If it is `None`, access is denied.
     pub user_file: Option<String>,
-    /// `AuthGroupFile`
+    /// The group file (`AuthGroupFile`).
     pub group_file: Option<String>,
-    /// The groups that lines name: which of them have the user is asked.
+    /// The groups that directives name. The password check finds out which of them the user belongs to.
     pub groups: Vec<Vec<u8>>,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What is to be done.
+    /// What the server is to do.
     pub action: Action,
-    /// The line or file that decided, for the log.
+    /// The directive or file that decided, for the log.
     pub because: Option<Arc<str>>,
-    /// The status of the error that the file or script is the document of.
+    /// The status of the error, if the file or script is its error document.
     pub error_status: Option<u16>,
-    /// An internal redirect led to the answer.
+    /// The decision was reached after an internal redirect.
     pub redirected: bool,
     /// `REDIRECT_URL` and `REDIRECT_QUERY_STRING`.
     pub redirect: Option<(Vec<u8>, Option<Vec<u8>>)>,
-    /// The query that the script gets.
+    /// The query string that the script receives.
     pub query: Option<Vec<u8>>,
-    /// The method that the script gets, if it is another one.
+    /// The method that the script receives, if it differs from the request's.
     pub method: Option<&'static str>,
-    /// Environment variables for the script, in order: the last of a name counts.
+    /// Environment variables for the script, in order; the last one of a name counts.
     pub environment: Table,
     /// Settings for PHP.
     pub php: Vec<(String, String)>,
-    /// The user whose password was right.
+    /// The authenticated user.
     pub user: Option<Vec<u8>>,
-    /// `LimitRequestBody`
+    /// The maximum size of the request body in bytes (`LimitRequestBody`).
     pub body_limit: Option<u64>,
-    /// The request's header, if lines changed it.
+    /// The request's header fields, if directives changed them.
     pub headers: Option<Table>,
-    /// What was looked at.
+    /// The properties of the request, beyond method, host, path and query, that the decision depends on.
     pub consulted: Consulted,
-    /// What the response's header needs.
+    /// The state that is needed to change the response's header fields.
     pub(crate) last: Box<Request>,
     pub(crate) always: Table,
-    /// The body of an error, which `Header` without `always` does not reach.
+    /// The response is an error, which `Header` directives without `always` do not change.
     pub(crate) is_error: bool,
 }
 
-/// The document of an error.
+/// An error document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// This text, which is HTML.
+    /// This body, which is HTML.
     Text(Vec<u8>),
-    /// What this URL of the site leads to.
+    /// The resource at this URL of the site.
     Local(Vec<u8>),
-    /// The client is sent to this URL.
+    /// A redirect of the client to this URL.
     Remote(Vec<u8>),
 }
 
 impl ErrorDocument {
-    /// Word, with its variables replaced by `text`.
+    /// Returns the document; `text` expands the variables of its word.
     pub(crate) fn of(&self, text: impl Fn(&Word) -> Option<Vec<u8>>) -> Option<Document> {
         match self {
             ErrorDocument::Default => None,
@@ -143,9 +143,10 @@ impl ErrorDocument {
 }
 
 impl Answer {
-    /// The document for a script that could not answer: of `ErrorDocument` lines that look at nothing.
+    /// Returns the document for a script that failed, from the `ErrorDocument` directives whose words contain no
+    /// variables.
     pub fn document(&self, status: u16) -> Option<Document> {
-        // What is already the document of an error gets none of its own.
+        // An error document that fails itself does not get another one.
         if self.last.status != 200 {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Whether a request is let in: `Require` (mod_authz_core), `Order`, `Allow`, `Deny` (mod_access_compat),
-//! `Satisfy`, and the demand for a password.
+//! Authorizes a request: `Require` (mod_authz_core), `Order`, `Allow`, `Deny` (mod_access_compat), `Satisfy`, and the
+//! password challenge.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::evaluate::Evaluation;
 use crate::limits::{Address, Methods};
 use crate::request::{Login, Request};
 
-/// What a `Require` line gives.
+/// The result of a `Require` directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Granted {
     Yes,
     No,
-    /// A user might change it.
+    /// Denied, but a user's password might change that.
     NotWithoutUser,
     Neutral,
 }
@@ -29,7 +29,7 @@ impl Engine<'_> {
             self.because(&Some(origin.clone()));
             return Err(Stop::Status(403, Refusal::Denied));
         }
-        // The same settings have let it in before.
+        // The same settings have already authorized the request.
         if let Some((merged, user)) = &request.authorized
             && *merged == request.merged
         {
@@ -67,7 +67,7 @@ impl Engine<'_> {
             Err(Stop::Status(status, refusal))
         };
         let Some(section) = authz.as_ref().and_then(|authz| authz.section.clone()) else {
-            // The server itself lets everybody in.
+            // The server's own default grants access to all.
             return Ok(());
         };
         match self.granted(request, &section, true)? {
@@ -86,7 +86,8 @@ impl Engine<'_> {
         }
         let mut demand = self.demand(request, &authn)?;
         self.groups_of(request, &section, &mut demand.groups)?;
-        // A password is right for the files of one demand, and says nothing of another's.
+        // A verified password counts only for the demand that it was checked for, because another demand names other
+        // files.
         let logins = self.facts.logins.iter();
         match logins
             .rev()

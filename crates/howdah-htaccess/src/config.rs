@@ -1,5 +1,5 @@
-//! What a file, or a section of one, configures; by Apache's modules, since each merges in its own way.
-//! Holds values and merges them; evaluates nothing.
+//! The settings of a file or of one of its sections, grouped by Apache's modules because each module merges in its own
+//! way. This module holds and merges values; it does not evaluate them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::pattern::{Regex, fnmatch};
 use crate::rules::Rewrite;
 use crate::table::Table;
 
-/// One scope's settings; with all scopes merged, those of a request.
+/// The settings of one scope, or those of a request after all scopes have been merged.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     pub(crate) core: Option<Arc<Core>>,
@@ -32,7 +32,7 @@ pub struct Config {
     pub(crate) php: Option<Arc<Php>>,
 }
 
-/// Merges what both have; otherwise takes the one that is there.
+/// Merges two values, or returns the only one that exists.
 fn both<T>(base: &Option<Arc<T>>, add: &Option<Arc<T>>, merge: fn(&T, &T) -> T) -> Option<Arc<T>> {
     match (base, add) {
         (Some(base), Some(add)) => Some(Arc::new(merge(base, add))),
@@ -42,7 +42,7 @@ fn both<T>(base: &Option<Arc<T>>, add: &Option<Arc<T>>, merge: fn(&T, &T) -> T) 
 }
 
 impl Config {
-    /// Nothing of it depends on what the server itself says: it may stand alone.
+    /// Returns true if the settings do not need to be merged with the server's defaults.
     pub(crate) fn stands_alone(&self) -> bool {
         self.authz.is_none()
             && self
@@ -51,7 +51,7 @@ impl Config {
                 .is_none_or(|mime| mime.removed.is_empty())
     }
 
-    /// `add` on top of `self`.
+    /// Returns the settings of `self` overridden by those of `add`.
     pub(crate) fn merge(&self, add: &Config) -> Config {
         let chained = |a: &[Arc<FilesSection>], b: &[Arc<FilesSection>]| [a, b].concat();
         Config {
@@ -60,7 +60,7 @@ impl Config {
             ifs: [&self.ifs[..], &add.ifs].concat(),
             rewrite: both(&self.rewrite, &add.rewrite, Rewrite::merge),
             authz: Authz::both(&self.authz, &add.authz),
-            // The older kind of access does not merge.
+            // mod_access_compat does not merge its settings.
             compat: add.compat.clone().or_else(|| self.compat.clone()),
             authn: both(&self.authn, &add.authn, Authn::merge),
             headers: both(&self.headers, &add.headers, Headers::merge),
@@ -75,7 +75,7 @@ impl Config {
     }
 }
 
-/// `<Files>`, `<FilesMatch>`
+/// A `<Files>` or `<FilesMatch>` section.
 #[derive(Debug)]
 pub(crate) struct FilesSection {
     pub names: Names,
@@ -99,17 +99,17 @@ impl Names {
     }
 }
 
-/// `<If>` and what follows it.
+/// An `<If>`, `<ElseIf>` or `<Else>` section.
 #[derive(Debug)]
 pub(crate) struct IfSection {
-    /// None for `<Else>`.
+    /// The condition; `None` for `<Else>`.
     pub condition: Option<Condition>,
-    /// `<ElseIf>` and `<Else>`.
+    /// Whether the section is an `<ElseIf>` or `<Else>`.
     pub is_else: bool,
     pub config: Config,
 }
 
-/// What the server's core does.
+/// The settings of the server's core.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Core {
     pub error_documents: BTreeMap<u16, ErrorDocument>,
@@ -120,27 +120,29 @@ pub(crate) struct Core {
     pub options: Options,
     pub etag: Option<ETag>,
     pub body_limit: Option<u64>,
-    /// `SSLRequireSSL`, or what asks for more of TLS than is known here: then nobody comes.
+    /// `SSLRequireSSL` (true), or a directive that requires more of TLS than is known here (false), which denies every
+    /// request; with the directive's line.
     pub tls_only: Option<(Arc<str>, bool)>,
 }
 
-/// `FileETag`: it is sent, or not.
+/// `FileETag`: whether the field is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ETag(pub bool);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorDocument {
     Default,
-    /// A path of this site, or a URL.
+    /// A path of this site or a URL.
     Target(Word),
-    /// With the quotation mark that Apache puts before it.
+    /// A text, including the quotation mark that Apache puts before it.
     Text(Word),
 }
 
-/// `Options`: what is said about links; nothing else of it matters here.
+/// `Options`. Only the settings of symbolic links matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Neither `FollowSymLinks` nor `SymLinksIfOwnerMatch`: rewriting is forbidden.
+    /// The flags that are set without a sign. Rewriting is forbidden if neither `FollowSymLinks` nor
+    /// `SymLinksIfOwnerMatch` is in effect.
     pub set: Option<u8>,
     pub added: u8,
     pub removed: u8,
@@ -161,7 +163,7 @@ impl Options {
         }
     }
 
-    /// Links may be followed, as a site permits that says nothing else.
+    /// Returns true if symbolic links may be followed, which is the default.
     pub(crate) fn allow_links(self) -> bool {
         let base = self.set.unwrap_or(Options::LINKS);
         (base & !self.removed | self.added) & (Options::LINKS | Options::OWNER) != 0
@@ -189,12 +191,12 @@ impl Core {
     }
 }
 
-/// mod_authz_core.
+/// The settings of mod_authz_core.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Authz {
     pub merging: Merging,
     pub section: Option<Arc<Require>>,
-    /// The last of its lines, for messages.
+    /// The last of its directives, for messages.
     pub origin: Option<Arc<str>>,
     pub forbidden_on_fail: Option<bool>,
 }
@@ -209,7 +211,7 @@ pub(crate) enum Merging {
 }
 
 impl Authz {
-    /// As `both`: a server lets everybody in before any file says something.
+    /// Merges as [`both`] does, with the server's default, which grants access to all, below the first file.
     fn both(base: &Option<Arc<Authz>>, add: &Option<Arc<Authz>>) -> Option<Arc<Authz>> {
         match (base, add) {
             (None, Some(add)) => Some(Authz::first(add)),
@@ -217,7 +219,7 @@ impl Authz {
         }
     }
 
-    /// `add` on top of what the server says.
+    /// Merges `add` with the server's default.
     pub(crate) fn first(add: &Arc<Authz>) -> Arc<Authz> {
         if !matches!(add.merging, Merging::And | Merging::Or) {
             return add.clone();
@@ -238,7 +240,7 @@ impl Authz {
         let forbidden_on_fail = add.forbidden_on_fail.or(base.forbidden_on_fail);
         let merges = matches!(add.merging, Merging::And | Merging::Or);
         let (from, section) = match (&base.section, &add.section) {
-            // Two that merge: both, in one.
+            // Two sections that merge become one that contains both.
             (Some(old), Some(new)) if merges => {
                 let all = add.merging == Merging::And;
                 let merged = Require {
@@ -252,7 +254,7 @@ impl Authz {
                 (add, Some(Arc::new(merged)))
             }
             (_, Some(new)) => (add, Some(new.clone())),
-            // `AuthMerging Off` alone: nothing is required any more.
+            // With `AuthMerging Off` and no `Require`, nothing is required any more.
             (_, None) if add.merging == Merging::Off => (add, None),
             (old, None) => (base, old.clone()),
         };
@@ -265,7 +267,7 @@ impl Authz {
     }
 }
 
-/// A `Require` line or a container of some.
+/// A `Require` directive or a container of `Require` directives.
 #[derive(Debug)]
 pub(crate) struct Require {
     pub methods: Methods,
@@ -275,7 +277,7 @@ pub(crate) struct Require {
 
 #[derive(Debug)]
 pub(crate) enum Required {
-    /// `all granted`, `all denied`
+    /// `Require all granted` (true) or `Require all denied` (false).
     Everybody(bool),
     Method(Methods),
     Env(Vec<String>),
@@ -285,27 +287,27 @@ pub(crate) enum Required {
     Local,
     Expression {
         condition: Condition,
-        /// It names `REMOTE_USER`: a password may change it.
+        /// The expression contains `REMOTE_USER`, so a password may change the result.
         wants_user: bool,
     },
     ValidUser,
     User(Vec<Word>),
     Group(Vec<Word>),
-    /// What no module known here provides: never granted.
+    /// A provider of a module that is not known here, which never grants access.
     Unknown,
     All(Vec<Arc<Require>>),
     Any(Vec<Arc<Require>>),
 }
 
-/// mod_access_compat.
+/// The settings of mod_access_compat.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Compat {
     pub order: Vec<(Methods, Order)>,
     pub allow: Vec<(Methods, Address)>,
     pub deny: Vec<(Methods, Address)>,
-    /// `Satisfy`: is it `Any`?
+    /// `Satisfy`: true for `Any`.
     pub satisfy_any: Vec<(Methods, bool)>,
-    /// The line that most likely refuses, for messages.
+    /// The directive that most likely denies access, for messages.
     pub origin: Option<Arc<str>>,
 }
 
@@ -316,15 +318,15 @@ pub(crate) enum Order {
     MutualFailure,
 }
 
-/// mod_authn_core, mod_auth_basic, mod_authn_file, mod_authz_groupfile.
+/// The settings of mod_authn_core, mod_auth_basic, mod_authn_file and mod_authz_groupfile.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Authn {
-    /// In lower case.
+    /// The `AuthType`, in lower case.
     pub kind: Option<String>,
     pub name: Option<Word>,
     pub user_file: Option<String>,
     pub group_file: Option<String>,
-    /// `AuthBasicProvider` names something other than `file`.
+    /// `AuthBasicProvider` names a provider other than `file`.
     pub other_provider: Option<bool>,
 }
 
@@ -340,7 +342,7 @@ impl Authn {
     }
 }
 
-/// mod_headers.
+/// The settings of mod_headers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Headers {
     pub request: Vec<Arc<HeaderLine>>,
@@ -368,7 +370,7 @@ pub(crate) struct HeaderLine {
 }
 
 impl HeaderLine {
-    /// It looks at the response, or may.
+    /// Returns true if the directive may read the response.
     pub(crate) fn has_expression(&self) -> bool {
         matches!(self.when, When::Expression(_)) || matches!(self.value, Format::Expression(_))
     }
@@ -384,20 +386,20 @@ pub(crate) enum HeaderAction {
     Unset,
     Note,
     Echo(Regex),
-    /// Once, or wherever it matches.
+    /// Replaces the first match, or every match if true.
     Edit(Regex, bool),
 }
 
 #[derive(Debug)]
 pub(crate) enum When {
     Always,
-    /// `early`: never, as late as this.
+    /// `early`: such a directive never applies here, because this is too late.
     Never,
     Env(Vec<u8>, bool),
     Expression(Condition),
 }
 
-/// A value with `%{NAME}e` and its like.
+/// A value with specifiers such as `%{NAME}e`.
 #[derive(Debug)]
 pub(crate) enum Format {
     Parts(Vec<Part>),
@@ -413,28 +415,28 @@ pub(crate) enum Part {
     Time,
     /// `%D`
     Duration,
-    /// `%l`, `%i`, `%b`: the server's load.
+    /// `%l`, `%i`, `%b`: the load of the server.
     Load(u8),
 }
 
-/// `SetEnvIf` and `BrowserMatch`.
+/// A `SetEnvIf` or `BrowserMatch` directive.
 #[derive(Debug)]
 pub(crate) struct SetEnvIf {
     pub test: EnvTest,
-    /// Name, and value or none if it is removed.
+    /// Names and values; the value is `None` if the variable is removed.
     pub variables: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
 #[derive(Debug)]
 pub(crate) enum EnvTest {
-    /// What is looked at, in lower case, and the expression.
+    /// The attribute that is tested, in lower case, and the expression.
     Attribute(String, Regex),
-    /// A header whose name matches.
+    /// An expression for the header's name, and one for its value.
     Header(Regex, Regex),
     Expression(Condition),
 }
 
-/// mod_env.
+/// The settings of mod_env.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Env {
     pub set: Table,
@@ -457,17 +459,17 @@ impl Env {
     }
 }
 
-/// mod_expires.
+/// The settings of mod_expires.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expires {
     pub active: Option<bool>,
     pub default: Option<Lifetime>,
-    /// By type, in lower case.
+    /// By media type, in lower case.
     pub by_type: BTreeMap<String, Lifetime>,
     pub wildcards: bool,
 }
 
-/// Seconds from the access, or from the last change of the file.
+/// Seconds since the access, or since the file was modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
     pub from_change: bool,
@@ -486,32 +488,32 @@ impl Expires {
             active: add.active.or(base.active),
             default: add.default.or(base.default),
             by_type,
-            // As Apache: only of the one that was added last.
+            // As in Apache, this depends only on the settings that were added last.
             wildcards: add.wildcards,
         }
     }
 }
 
-/// mod_mime.
+/// The settings of mod_mime.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mime {
-    /// By extension, in lower case and without dot.
+    /// By extension, in lower case and without the dot.
     pub extensions: BTreeMap<String, Extension>,
-    /// `Remove…` lines: extension and what of it.
+    /// The extensions and attributes that `Remove…` directives name.
     pub removed: Vec<(String, Attribute)>,
     pub default_language: Option<String>,
 }
 
-/// What an extension means.
+/// The meaning of an extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extension {
-    /// Empty: `RemoveType`.
+    /// The media type; empty after `RemoveType`.
     pub media_type: Option<(Arc<str>, String)>,
     pub charset: Option<String>,
     pub language: Option<String>,
     pub encoding: Option<String>,
     pub handler: Option<(Arc<str>, String)>,
-    /// `RemoveHandler` or `RemoveType` took PHP from it; the line.
+    /// The `RemoveHandler` or `RemoveType` directive that stops PHP from running files with this extension.
     pub closed: Option<Arc<str>>,
 }
 
@@ -524,7 +526,7 @@ pub(crate) enum Attribute {
 }
 
 impl Mime {
-    /// As `both`: `Remove…` lines count for the lines of their own file as well.
+    /// Merges as [`both`] does. `Remove…` directives also apply to the settings of their own file.
     fn both(base: &Option<Arc<Mime>>, add: &Option<Arc<Mime>>) -> Option<Arc<Mime>> {
         match (base, add) {
             (None, Some(add)) if !add.removed.is_empty() => {
@@ -560,7 +562,7 @@ impl Mime {
         merged
     }
 
-    /// Takes out what `Remove…` lines name.
+    /// Removes the attributes that `Remove…` directives name.
     pub(crate) fn remove(&mut self, removed: &[(String, Attribute)]) {
         for (name, attribute) in removed {
             let extension = self.extensions.entry(name.clone()).or_default();
@@ -577,11 +579,11 @@ impl Mime {
     }
 }
 
-/// mod_alias: `Redirect` and `RedirectMatch`.
+/// The settings of mod_alias: `Redirect` and `RedirectMatch`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Alias {
     pub redirects: Vec<Arc<Redirect>>,
-    /// `Redirect` without a path, in a section.
+    /// A `Redirect` without a path, which stands in a section.
     pub all: Option<(Arc<str>, u16, Option<Word>)>,
     pub relative: Option<bool>,
 }
@@ -610,14 +612,14 @@ impl Alias {
     }
 }
 
-/// mod_dir.
+/// The settings of mod_dir.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dir {
     pub index: Option<Vec<String>>,
     pub slash: Option<bool>,
     pub fallback: Option<String>,
     pub check_handler: Option<bool>,
-    /// `DirectoryIndexRedirect`: none if off.
+    /// `DirectoryIndexRedirect`; the inner value is `None` if it is off.
     pub index_redirect: Option<Option<u16>>,
 }
 
@@ -633,11 +635,11 @@ impl Dir {
     }
 }
 
-/// mod_php: settings by name; none removes one.
+/// mod_php's settings by name; `None` removes a setting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Php {
     pub values: BTreeMap<String, Option<String>>,
-    /// `php_flag engine`, and its line.
+    /// The value and the line of `php_flag engine`.
     pub engine: Option<(Arc<str>, bool)>,
 }
 

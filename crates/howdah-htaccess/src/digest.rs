@@ -1,4 +1,4 @@
-//! Base64, which ap_expr has functions for.
+//! Base64, for the functions of ap_expr.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -17,7 +17,7 @@ pub(crate) fn base64(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// As APR: stops at the first byte that is none of the alphabet.
+/// Decodes Base64 as APR does: stops at the first byte outside of the alphabet.
 pub(crate) fn unbase64(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut value, mut bits) = (0_u32, 0);

@@ -1,4 +1,4 @@
-//! The run of a request: Apache's hooks in their order, internal redirects, documents for errors.
+//! Runs a request through Apache's hooks in their order, with internal redirects and error documents.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -13,18 +13,18 @@ use crate::request::{Consulted, Facts, Request, World};
 use crate::table::Table;
 use crate::text::lossy;
 
-/// Internal redirects of one request: `LimitInternalRecursion`.
+/// The limit of internal redirects of one request (`LimitInternalRecursion`).
 const MOST_REDIRECTS: usize = 10;
-/// Requests within requests.
+/// How deeply subrequests may be nested.
 const MOST_DEPTH: usize = 10;
-/// All runs together, with those that index files and `-F` ask for.
+/// The limit of all runs together, including the subrequests for index files and `-F`.
 const MOST_RUNS: u32 = 100;
-/// Bytes of text that the patterns of one request may examine. A byte takes about a nanosecond.
+/// How many bytes of text the patterns of one request may examine. A byte takes about a nanosecond.
 const MAX_EXAMINED_BYTES: usize = 16 << 20;
-/// What a match of an empty text counts for.
+/// The number of bytes that each match counts for in addition to its text.
 const BYTES_PER_MATCH: usize = 32;
 
-/// Why a run stops.
+/// Why a run ends early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     Status(u16, Refusal),
@@ -39,25 +39,25 @@ impl From<LimitReached> for Stop {
 
 pub(crate) type Step<T = ()> = Result<T, Stop>;
 
-/// What all runs of one request share.
+/// The state that all runs of one request share.
 pub(crate) struct Engine<'f> {
     pub world: &'f dyn World,
     pub facts: &'f Facts<'f>,
     pub headers_in: Cow<'f, Table>,
     pub consulted: Consulted,
-    /// The line that decided last.
+    /// The last directive that made a decision.
     pub because: RefCell<Option<Arc<str>>>,
-    /// Fields of answers of all kinds, cookies among them.
+    /// Header fields for responses of any status, cookies among them.
     pub always: RefCell<Table>,
-    /// Names of cookies that rules have set.
+    /// The names of the cookies that rules have set.
     pub cookies: RefCell<Vec<Vec<u8>>>,
     pub runs: Cell<u32>,
     pub rules: Cell<u32>,
-    /// Bytes that patterns have examined.
+    /// How many bytes the patterns have examined.
     pub examined: Cell<usize>,
 }
 
-/// Finds out what becomes of a request.
+/// Decides what to do with a request.
 pub fn answer(world: &dyn World, facts: &Facts<'_>) -> Answer {
     let engine = Engine::new(world, facts);
     let request = engine.first();
@@ -89,8 +89,8 @@ impl<'f> Engine<'f> {
         }
     }
 
-    /// Matches a pattern, as long as the request's patterns have not examined too much text: a visitor chooses how
-    /// long a path or header is, and a file may have thousands of patterns.
+    /// Matches a pattern, unless the request's patterns have already examined too much text: a visitor chooses the
+    /// length of a path or header, and a file may have thousands of patterns.
     pub(crate) fn groups(
         &self,
         regex: &Regex,
@@ -104,13 +104,13 @@ impl<'f> Engine<'f> {
         regex.groups(text)
     }
 
-    /// Says which line decided.
+    /// Records and traces the directive that decided.
     pub(crate) fn because(&self, origin: &Option<Arc<str>>) {
         self.world.hear(origin.as_deref(), &|| "decides".to_owned());
         self.decided_by(origin);
     }
 
-    /// As [`Engine::because`], of a line that has been heard of.
+    /// Does the same as [`Engine::because`] for a directive that has already been traced.
     pub(crate) fn decided_by(&self, origin: &Option<Arc<str>>) {
         *self.because.borrow_mut() = origin.clone();
     }
@@ -133,9 +133,9 @@ impl<'f> Engine<'f> {
         Ok(Evaluation::new(self, request).word(word)?)
     }
 
-    /// Runs the main request, and whatever it is redirected to.
+    /// Runs the main request and the requests that it is redirected to.
     fn run(mut self, mut request: Request) -> Answer {
-        // The first request that failed: its error is answered if its document fails.
+        // The first request that failed. Its error is the response if its error document fails too.
         let mut failed: Option<(Request, u16, Refusal)> = None;
         loop {
             let stop = match self
@@ -155,13 +155,13 @@ impl<'f> Engine<'f> {
                 }
                 Stop::Status(status, refusal) => (status, refusal),
             };
-            // A redirect is no second error: mod_rewrite has made the request a sound one before.
+            // A redirect is not a second error, because mod_rewrite has set the request's status back to success.
             if request.status != 200
                 && let Some((request, status, refusal)) = failed.take()
             {
                 return self.finish(request, Action::Refuse(status, refusal), true);
             }
-            // What is already the document of an error gets none of its own.
+            // An error document that fails itself does not get another one.
             match self.document(&request, status) {
                 None => {
                     let action = self.plain(&mut request, status, refusal);
@@ -187,7 +187,7 @@ impl<'f> Engine<'f> {
         }
     }
 
-    /// The answer to a status without a document.
+    /// Returns the action for a status without an error document.
     fn plain(&self, request: &mut Request, status: u16, refusal: Refusal) -> Action {
         match request.headers_out.get(b"Location") {
             Some(to) if (300..400).contains(&status) => Action::Redirect(status, to.to_vec()),
@@ -204,7 +204,7 @@ impl<'f> Engine<'f> {
         documents.get(&status)?.of(text)
     }
 
-    /// Makes `request` the one for another URL of this site.
+    /// Turns `request` into the request for another URL of this site.
     fn redirect(&self, request: &mut Request, to: &[u8]) -> Step {
         if request.redirects >= MOST_REDIRECTS {
             return Err(Stop::Status(500, Refusal::Loop));
@@ -234,7 +234,7 @@ impl<'f> Engine<'f> {
             depth: request.depth,
             is_sub: request.is_sub,
             prev: Some((std::mem::take(&mut request.uri), request.args.take())),
-            // The document of a refusal has been let in by nothing.
+            // The error document of a refused request is not authorized by anything yet.
             authorized: request.let_in.then_some(authorized),
             ..Request::default()
         };
@@ -242,7 +242,7 @@ impl<'f> Engine<'f> {
         self.set_uri(request, to)
     }
 
-    /// Asks what would be answered to a URL, for an index file or a condition.
+    /// Runs a subrequest for a URL, for an index file or a condition.
     pub(crate) fn sub_request(
         &mut self,
         request: &Request,
@@ -272,7 +272,7 @@ impl<'f> Engine<'f> {
         }
     }
 
-    /// Everything between the URL and the handler.
+    /// Runs every hook between the URL and the handler.
     pub(crate) fn process(&mut self, request: &mut Request) -> Step {
         self.runs.set(self.runs.get() + 1);
         if self.runs.get() > MOST_RUNS {
@@ -286,7 +286,7 @@ impl<'f> Engine<'f> {
         self.authorize(request)?;
         request.let_in = true;
         self.find_type(request);
-        // What Apache calls fixups, in their order.
+        // Apache's fixups hooks, in their order.
         self.override_type(request)?;
         self.rewrite(request)?;
         self.redirect_by_alias(request)?;

@@ -1,4 +1,4 @@
-//! Variables and the request's own header: `SetEnvIf`, `SetEnv`, `RequestHeader`.
+//! Environment variables and request headers: `SetEnvIf`, `SetEnv`, `RequestHeader`.
 
 use crate::config::EnvTest;
 use crate::engine::{Engine, Step};
@@ -7,7 +7,7 @@ use crate::request::Request;
 use crate::text::{Found, pregsub};
 
 impl Engine<'_> {
-    /// `SetEnvIf` lines, when the request's header has been read.
+    /// Applies the `SetEnvIf` directives, after the request's header has been read.
     pub(crate) fn set_environment(&self, request: &mut Request) -> Step {
         let Some(lines) = request.config.setenvif.clone() else {
             return Ok(());
@@ -58,7 +58,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// What `SetEnvIf` looks at.
+    /// Returns the value that a `SetEnvIf` directive tests.
     fn attribute(&self, request: &Request, name: &str) -> Vec<u8> {
         let found = match name {
             "remote_addr" | "remote_host" => self.variable(request, "REMOTE_ADDR"),
@@ -74,7 +74,7 @@ impl Engine<'_> {
         found.unwrap_or_default()
     }
 
-    /// `SetEnv` lines: late, and behind what is there.
+    /// Applies the `SetEnv` directives, late, so earlier values of the same name come first.
     pub(crate) fn add_environment(&self, request: &mut Request) {
         let Some(env) = &request.config.env else {
             return;
@@ -82,7 +82,7 @@ impl Engine<'_> {
         request.env.overlay(&env.set);
     }
 
-    /// `RequestHeader` lines.
+    /// Applies the `RequestHeader` directives.
     pub(crate) fn edit_request(&mut self, request: &mut Request) -> Step {
         let Some(headers) = request
             .config
@@ -102,7 +102,7 @@ impl Engine<'_> {
             None,
             &mut media_type,
         )?;
-        // A request that is only asked for has a header of its own.
+        // A subrequest does not change the header of the main request.
         if !request.is_sub {
             self.headers_in = std::borrow::Cow::Owned(table);
         }

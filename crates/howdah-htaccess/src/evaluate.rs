@@ -1,4 +1,4 @@
-//! Values of variables and expressions for a request: mod_rewrite's `%{…}` and ap_expr.
+//! Evaluates variables and expressions for a request: mod_rewrite's `%{…}` and ap_expr.
 
 use std::cmp::Ordering;
 
@@ -10,29 +10,29 @@ use crate::response::environment;
 use crate::table::Table;
 use crate::text::{self, Found, lossy, number};
 
-/// The response, where one is there already.
+/// The response, if it exists already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Response<'r> {
     pub fields: &'r Table,
     pub always: &'r Table,
     pub media_type: Option<&'r [u8]>,
     pub status: u16,
-    /// A script makes it.
+    /// The response comes from a script.
     pub is_of_script: bool,
 }
 
-/// What an expression is evaluated for.
+/// The state of the evaluation of an expression.
 pub(crate) struct Evaluation<'e, 'f> {
     pub engine: &'e Engine<'f>,
     pub request: &'e Request,
     pub response: Option<Response<'e>>,
-    /// What the last match with groups has found.
+    /// The text and the groups of the last match that keeps its groups.
     pub matched: Option<(Vec<u8>, Found)>,
-    /// Names of the request's fields that were asked for, to be varied by.
+    /// The names of the request headers that were read, for `Vary`.
     pub vary: Vec<Vec<u8>>,
 }
 
-/// Longest text that an expression may make.
+/// The length limit of the texts in an expression, in bytes.
 const LONGEST: usize = 64 << 10;
 
 impl<'e, 'f> Evaluation<'e, 'f> {
@@ -100,7 +100,7 @@ impl<'e, 'f> Evaluation<'e, 'f> {
             Condition::Shell(shell, text, pattern) => {
                 let (mut text, mut pattern) = (self.word(text)?, self.word(pattern)?);
                 match shell {
-                    // A star stops at a slash: segment by segment.
+                    // A star does not match a slash, so the segments are compared one by one.
                     Shell::Path => {
                         let (a, b) = (text.split(|b| *b == b'/'), pattern.split(|b| *b == b'/'));
                         return Ok(a.clone().count() == b.clone().count()
@@ -191,7 +191,7 @@ impl<'e, 'f> Evaluation<'e, 'f> {
             "SCRIPT_USER" | "SCRIPT_GROUP" => return Vec::new(),
             name => {
                 let differs = ["QUERY_STRING", "THE_REQUEST", "SERVER_PROTOCOL", "HTTP2"];
-                // A page cache may have one page for several queries (`utm_source`) and all versions of HTTP.
+                // A page cache may share one page between several queries (`utm_source`) and all versions of HTTP.
                 if self.response.is_some() && differs.contains(&name) {
                     self.engine.consulted.client();
                 }
@@ -238,7 +238,7 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 let length = engine.world.length(argument).unwrap_or_default();
                 Some(length.to_string().into_bytes())
             }
-            // `file`, `md5`, `sha1`, `ldap`: the parser has said that they have no value here.
+            // `file`, `md5`, `sha1`, `ldap`: the parser has reported that they have no value here.
             _ => None,
         };
         found.unwrap_or_default()
@@ -246,13 +246,13 @@ impl<'e, 'f> Evaluation<'e, 'f> {
 }
 
 impl Engine<'_> {
-    /// A field of the request's header.
+    /// Returns a field of the request's header.
     pub(crate) fn header(&self, name: &[u8]) -> Option<&[u8]> {
         self.consulted.header(name);
         self.headers_in.get(name)
     }
 
-    /// `%{SSL:NAME}`
+    /// Returns the value of `%{SSL:NAME}`.
     pub(crate) fn ssl_variable(&self, name: &[u8]) -> Vec<u8> {
         match (name, self.facts.https) {
             (b"HTTPS", true) => b"on".to_vec(),
@@ -261,7 +261,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A server variable that mod_rewrite and ap_expr have in common; `name` is in upper case.
+    /// Returns a server variable that mod_rewrite and ap_expr have in common; `name` is in upper case.
     pub(crate) fn variable(&self, request: &Request, name: &str) -> Option<Vec<u8>> {
         let facts = &self.facts;
         let text = |text: &str| Some(text.as_bytes().to_vec());
@@ -341,7 +341,7 @@ impl Engine<'_> {
     }
 }
 
-/// mod_rewrite's order of texts: by length first.
+/// Compares two texts as mod_rewrite does: by length first.
 pub(crate) fn lexicography(a: &[u8], b: &[u8]) -> Ordering {
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }

@@ -1,20 +1,20 @@
-//! The last of Apache's hooks: which file is sent, or which script runs.
+//! The last of Apache's hooks: decides which file is sent, or which script runs.
 
 use crate::answer::{Action, Refusal};
 use crate::engine::{Engine, Step, Stop};
 use crate::request::{Handler, Request, Stat};
 use crate::text::lossy;
 
-/// What the handler does.
+/// The result of the handler.
 pub(crate) enum Handled {
-    /// This is the answer.
+    /// The decision is final.
     Done(Action),
-    /// The request goes on as one for this URL.
+    /// The request continues as an internal redirect to this URL.
     Redirect(Vec<u8>),
 }
 
 impl Engine<'_> {
-    /// The handler's part, as far as it is decided here.
+    /// Runs the handler, as far as this crate decides its result.
     pub(crate) fn handle(&self, request: &Request) -> Step<Handled> {
         if request.handler == Handler::Redirect {
             let mut to = request.filename.clone();
@@ -32,7 +32,7 @@ impl Engine<'_> {
             Stat::File => self.handle_file(request, path),
             _ if matches!(&*request.method, b"OPTIONS") => Ok(Handled::Done(Action::Options)),
             Stat::Directory if request.path_info.is_empty() => match request.handler {
-                // No listing is asked of another handler, and it finds no file.
+                // No other handler lists a directory, and it finds no file.
                 Handler::Named(_) => refuse(404, Refusal::NotFound),
                 _ if request.method == b"POST" => refuse(404, Refusal::NotFound),
                 _ => refuse(403, Refusal::NoIndex),
@@ -77,20 +77,20 @@ impl Engine<'_> {
         }
         match &*request.method {
             b"GET" | b"HEAD" | b"OPTIONS" => Ok(Handled::Done(Action::File(path.to_vec()))),
-            // As Apache: a form that a rule leads to a file gets it.
+            // As in Apache: a `POST` that a rule leads to a file receives this file.
             b"POST" if request.redirects > 0 => Ok(Handled::Done(Action::File(path.to_vec()))),
             _ => refuse(405, Refusal::Method),
         }
     }
 
-    /// The path below the root of a file name.
+    /// Returns the path of a file name below the document root.
     pub(crate) fn below_root<'n>(&self, file: &'n [u8]) -> Option<&'n [u8]> {
         let below = file.strip_prefix(&*self.facts.document_root)?;
         below.starts_with(b"/").then_some(below)
     }
 }
 
-/// A handler by which PHP is run: mod_php's and php-fpm's names for it, and those of hosters.
+/// Returns true for a handler that runs PHP: the names of mod_php and php-fpm, and those that hosters use.
 pub(crate) fn is_php(name: &[u8]) -> bool {
     let name = lossy(name).to_ascii_lowercase();
     (name.contains("php") && !name.contains("source"))
@@ -99,7 +99,7 @@ pub(crate) fn is_php(name: &[u8]) -> bool {
         || matches!(&*name, "fcgid-script" | "fastcgi-script")
 }
 
-/// A media type by which PHP is run.
+/// Returns true for a media type that runs PHP.
 pub(crate) fn is_php_type(name: &[u8]) -> bool {
     let name = lossy(name).to_ascii_lowercase();
     name.starts_with("application/x-httpd-") && is_php(name.as_bytes())

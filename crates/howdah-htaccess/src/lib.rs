@@ -1,15 +1,15 @@
-//! Apache's `.htaccess` files as Apache 2.4 understands them: [`parse`] reads one, [`answer`] finds out
-//! what becomes of a request below some, [`Answer::finish`] changes the response's header as they say.
-//! [`refusals`] finds out only what they refuse, for a site that routes its requests itself.
+//! Evaluates `.htaccess` files as Apache 2.4 does: [`parse`] reads a file, [`answer`] decides what to do with a request
+//! that some such files apply to, and [`Answer::finish`] makes the changes to the response's header fields that they
+//! ask for. [`refusals`] only finds out which requests they refuse; it is for a site that routes its requests itself.
 //!
-//! - `lines`, `names`, `modules`, `rules`, `expression`, `parse`: text into `config`'s values.
-//! - `request`, `engine`: the run of a request through Apache's hooks, in Apache's order: `storage`
-//!   (files and directories), `environment`, `authorize`, `types`, `rewrite`, `mapping` (redirects,
-//!   index files), `handle`; its `answer`. `ahead`: questions about other URLs.
+//! - `lines`, `names`, `modules`, `rules`, `expression`, `parse`: turn the text into the values of `config`.
+//! - `request`, `engine`: run a request through Apache's hooks, in Apache's order: `storage` (files and directories),
+//!   `environment`, `authorize`, `types`, `rewrite`, `mapping` (redirects, index files), `handle`. The result is an
+//!   `answer`. `ahead`: subrequests for other URLs.
 //! - `evaluate`: variables and expressions. `response`: `Header`, Expires, types.
 //!
-//! It asks for files through [`World`] and does nothing itself: no I/O, no clock. What it cannot find out
-//! within its limits refuses the request.
+//! The crate does no I/O and reads no clock: it asks for files through [`World`]. It refuses a request that it cannot
+//! evaluate within its limits.
 
 mod ahead;
 mod answer;

@@ -1,9 +1,9 @@
-//! For whom a line holds: methods (`<Limit>`), and the words behind `Allow from`.
+//! Which requests a directive applies to: methods (`<Limit>`), and the arguments of `Allow from`.
 
 use crate::network::Network;
 
-/// The methods that Apache knows: others are a mistake. It goes by their numbers, and `HEAD` has that of
-/// `GET`.
+/// The methods that Apache knows. Any other is an error in the file. Apache compares the numbers of methods, and `HEAD`
+/// has the number of `GET`.
 const METHODS: &[&str] = &[
     "GET",
     "PUT",
@@ -33,7 +33,7 @@ const METHODS: &[&str] = &[
     "MERGE",
 ];
 
-/// A set of methods: one bit for each that Apache knows, and one for all others.
+/// A set of methods: one bit for each method that Apache knows, and one for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Methods(pub u32);
 
@@ -41,7 +41,8 @@ impl Methods {
     pub(crate) const ALL: Methods = Methods(u32::MAX);
     const TRACE: u32 = 1 << 6;
 
-    /// The named methods, or all but these. `None`: Apache does not know one, or refuses it here.
+    /// Returns the set of the named methods, or of all methods but these. Returns `None` if Apache does not know one of
+    /// them or does not allow it here.
     pub(crate) fn named(names: &[String], except: Option<bool>) -> Option<Methods> {
         let mut named = 0;
         for name in names {
@@ -62,7 +63,7 @@ impl Methods {
     }
 }
 
-/// The method's place among those that Apache knows, or the place behind them.
+/// Returns the method's index in [`METHODS`], or the length of that list for any other method.
 fn number(method: &[u8]) -> usize {
     let method = match method {
         b"HEAD" => b"GET",
@@ -72,24 +73,24 @@ fn number(method: &[u8]) -> usize {
     known.unwrap_or(METHODS.len())
 }
 
-/// It looks like an address of IPv4, whole or not.
+/// Returns true if the word looks like a complete or partial IPv4 address.
 fn is_numeric(word: &str) -> bool {
     word.bytes().all(|b| b.is_ascii_digit() || b == b'.')
 }
 
-/// What follows `Allow from` and `Deny from`.
+/// An argument of `Allow from` or `Deny from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     All,
     /// `env=NAME`, `env=!NAME`
     Env(Vec<u8>, bool),
     Network(Network),
-    /// A host name: nobody's name is looked up here.
+    /// A host name. Names of clients are not resolved, so it matches no client.
     Host,
 }
 
 impl Address {
-    /// `None`: Apache finds a mistake.
+    /// Returns `None` if Apache reports a syntax error.
     pub(crate) fn parse(word: &str) -> Option<Address> {
         let lower = word.to_ascii_lowercase();
         if let Some(name) = lower.strip_prefix("env=") {

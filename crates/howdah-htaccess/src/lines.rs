@@ -1,19 +1,19 @@
-//! A file's bytes into logical lines and their words, as Apache's `ap_cfg_getline` and
-//! `ap_getword_conf` do, and into arguments as mod_rewrite does. Knows no directive. Pure.
+//! Splits a file into logical lines and words, as Apache's `ap_cfg_getline` and `ap_getword_conf` do, and into
+//! arguments, as mod_rewrite does. This module does not depend on any directive.
 
 use std::borrow::Cow;
 
-/// A logical line: what continuation lines make together, without blanks at its ends.
+/// A logical line: a line with its continuation lines, without white space at its ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'t> {
-    /// Number of its first physical line, from 1.
+    /// The number of its first physical line, counted from 1.
     pub number: u32,
-    /// Not empty and no comment.
+    /// The text, which is neither empty nor a comment.
     pub text: Cow<'t, str>,
 }
 
-/// The lines of a file that say something, and whether a byte-order mark stands before them: Apache
-/// takes it for a part of the first directive and refuses the file.
+/// Returns the lines of a file that are neither empty nor comments, and whether the file begins with a byte-order mark.
+/// Apache takes the mark for a part of the first directive and refuses the file.
 pub fn lines(text: &str) -> (Vec<Line<'_>>, bool) {
     let (text, marked) = match text.strip_prefix('\u{feff}') {
         Some(rest) => (rest, true),
@@ -55,8 +55,8 @@ fn push<'t>(lines: &mut Vec<Line<'t>>, number: u32, text: Cow<'t, str>) {
     }
 }
 
-/// The first word of `text` and what follows it. A word in quotes ends at the next such quote; a
-/// backslash takes the meaning from a quote and from itself.
+/// Returns the first word of `text` and the rest. A quoted word ends at the next quote of the same kind; a backslash
+/// escapes a quote or a backslash.
 pub fn word(text: &str) -> (String, &str) {
     let text = text.trim_ascii_start();
     let Some(quote) = text.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
@@ -81,7 +81,7 @@ pub fn word(text: &str) -> (String, &str) {
     (word, "")
 }
 
-/// All words of `text`.
+/// Returns all words of `text`.
 pub fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim_ascii();
@@ -93,8 +93,9 @@ pub fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// The first argument of a `RewriteRule` or `RewriteCond`, as mod_rewrite's `parseargline` splits them, and
-/// what follows it; none if the line ends with it. A backslash keeps a blank in its argument, and stays.
+/// Returns the first argument of a `RewriteRule` or `RewriteCond`, as mod_rewrite's `parseargline` splits them, and the
+/// rest, which is `None` if the line ends with the argument. A backslash keeps a blank in its argument, and is kept
+/// too.
 pub fn argument(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     let text = text.trim_ascii_start();
     let (quote, text) = match text {

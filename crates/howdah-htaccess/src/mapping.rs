@@ -11,7 +11,7 @@ impl Engine<'_> {
         let Some(alias) = request.config.alias.clone() else {
             return Ok(());
         };
-        // A redirect refuses nothing.
+        // A redirect does not refuse a request.
         let counts = |status: u16| !request.refusals_only || !(300..400).contains(&status);
         if let Some((origin, status, to)) =
             alias.all.as_ref().filter(|(_, status, _)| counts(*status))
@@ -79,7 +79,7 @@ impl Engine<'_> {
         Err(Stop::Status(status, refusal))
     }
 
-    /// mod_dir.
+    /// Implements mod_dir.
     pub(crate) fn find_index(&mut self, request: &mut Request) -> Step {
         let dir = request.config.dir.clone().unwrap_or_default();
         match request.found {
@@ -149,7 +149,7 @@ impl Engine<'_> {
         let Some(target) = target.filter(|name| !name.eq_ignore_ascii_case("disabled")) else {
             return Ok(());
         };
-        // A name that scripts have has a handler, though nothing is there.
+        // A file name of a script has a handler even if the file is missing.
         if self.world.is_script(last_segment(&request.filename)) {
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl Engine<'_> {
 }
 
 impl Engine<'_> {
-    /// Asks for a name that a directory, or a missing file, leads to.
+    /// Runs a subrequest for a name that a directory or a missing file leads to.
     fn ask_for_name(&mut self, what: &str, name: &[u8], request: &Request) -> (Request, Step) {
         let asks = || format!("asks for {what} {}", lossy(name));
         self.world.hear(None, &asks);
@@ -201,7 +201,7 @@ fn take_location(request: &mut Request, sub: &Request) {
     }
 }
 
-/// `ap_internal_fast_redirect`: `request` becomes the one that was only asked for.
+/// Implements `ap_internal_fast_redirect`: `request` becomes the subrequest.
 fn become_sub(request: &mut Request, sub: Request) {
     let mut headers_out = sub.headers_out;
     headers_out.overlay(&request.headers_out);
@@ -225,7 +225,7 @@ fn become_sub(request: &mut Request, sub: Request) {
     };
 }
 
-/// How much of `uri` the path of an alias matches; slashes may be doubled.
+/// Returns the length of the part of `uri` that an alias's path matches; slashes may be doubled.
 fn alias_matches(uri: &[u8], alias: &[u8]) -> usize {
     let (mut at, mut fake) = (0, 0);
     let slash = |text: &[u8], at: usize| text.get(at) == Some(&b'/');
@@ -253,7 +253,7 @@ fn alias_matches(uri: &[u8], alias: &[u8]) -> usize {
     at
 }
 
-/// Escapes a URL but for its query and fragment.
+/// Escapes a URL except for its query and fragment.
 fn escape_path(url: &[u8]) -> Vec<u8> {
     let end = url
         .iter()

@@ -1,13 +1,13 @@
-//! What `<IfModule>`, `<IfDefine>` and `<IfVersion>` find true: Apache 2.4 with the modules that its
-//! distributions load for PHP sites, mod_php among them, and no defines. Pure.
+//! Evaluates `<IfModule>`, `<IfDefine>` and `<IfVersion>` for Apache 2.4 with no defines and with the modules that its
+//! distributions load for PHP sites, mod_php among them.
 
 use crate::pattern::Regex;
 
 /// The version that `<IfVersion>` compares with.
 const VERSION: [u32; 3] = [2, 4, 66];
 
-/// Modules taken to be loaded, without `mod_` and `_module`. A setting for mod_php is for PHP, whichever of
-/// its versions the file was written for.
+/// The modules that count as loaded, without `mod_` and `_module`. A setting for mod_php is taken for PHP, whatever PHP
+/// version the file was written for.
 const MODULES: &[&str] = &[
     "access_compat",
     "alias",
@@ -42,7 +42,7 @@ const MODULES: &[&str] = &[
     "ssl",
 ];
 
-/// `<IfModule NAME>`, with or without `!`.
+/// Evaluates `<IfModule NAME>`, with or without `!`.
 pub(crate) fn if_module(argument: &str) -> bool {
     let (negated, name) = negation(argument);
     let known = match (name.strip_prefix("mod_"), name.strip_suffix("_module")) {
@@ -57,12 +57,12 @@ pub(crate) fn if_module(argument: &str) -> bool {
     known != negated
 }
 
-/// `<IfDefine NAME>`, with or without `!`: nothing is defined.
+/// Evaluates `<IfDefine NAME>`, with or without `!`. Nothing is defined.
 pub(crate) fn if_define(argument: &str) -> bool {
     negation(argument).0
 }
 
-/// `<IfVersion [[!]OPERATOR] VERSION>`. `None` if it cannot be read.
+/// Evaluates `<IfVersion [[!]OPERATOR] VERSION>`. Returns `None` if the arguments are not valid.
 pub(crate) fn if_version(words: &[String]) -> Option<bool> {
     let (operator, version) = match words {
         [version] => ("=", &**version),

@@ -1,8 +1,8 @@
-//! Directives that Apache 2.4 permits in an `.htaccess` file and this crate does not carry out, as
-//! `httpd -L` of its modules lists them. Any other is a mistake. What the parser carries out is not here.
+//! The directives that Apache 2.4 permits in an `.htaccess` file but that this crate does not implement, as `httpd -L`
+//! lists them for its modules. The directives that the parser implements are not listed here; any other is an error.
 
-/// Directives whose work is done anyway (compression, no listing of directories), or that change nothing a
-/// client could notice.
+/// Directives that need no implementation, because the server does their work anyway (compression, no directory
+/// listings) or because a client could not notice their effect.
 const WITHOUT_EFFECT: &[&str] = &[
     "addalt",
     "addaltbyencoding",
@@ -41,7 +41,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "setoutputfilter",
 ];
 
-/// Directives that would change answers.
+/// Directives that would change responses.
 const UNSUPPORTED: &[&str] = &[
     "action",
     "addinputfilter",
@@ -130,7 +130,7 @@ const UNSUPPORTED: &[&str] = &[
     "xml2startparse",
 ];
 
-/// Directives that may stand in a server's configuration only.
+/// Directives that are permitted only in a server's configuration.
 const SERVER_ONLY: &[&str] = &[
     "accessfilename",
     "alias",
@@ -185,7 +185,8 @@ const SERVER_ONLY: &[&str] = &[
     "virtualhost",
 ];
 
-/// Of modules that hosters add and plugins write for; they open and close nothing.
+/// Prefixes of directives of modules that hosters install and plugins write settings for. They do not change who has
+/// access.
 const OF_HOSTERS: &[&str] = &[
     "cachelookup",
     "cacheenable",
@@ -197,7 +198,7 @@ const OF_HOSTERS: &[&str] = &[
     "suphp_",
 ];
 
-/// What is known of a directive that the parser does not carry out.
+/// How the parser treats a directive that it does not implement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     WithoutEffect,
@@ -206,7 +207,7 @@ pub(crate) enum Known {
     No,
 }
 
-/// What is known of `name`, in lower case.
+/// Looks up `name`, which is in lower case.
 pub(crate) fn known(name: &str) -> Known {
     let is_in = |list: &[&str]| list.binary_search(&name).is_ok();
     if is_in(WITHOUT_EFFECT) {
@@ -220,7 +221,7 @@ pub(crate) fn known(name: &str) -> Known {
     }
 }
 
-/// The directive may stand inside of `<RequireAll>` and its kind.
+/// Returns true if the directive is permitted within `<RequireAll>` and similar sections.
 pub(crate) fn of_authorization(name: &str) -> bool {
     name == "require" || name == "satisfy" || name.starts_with("auth")
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network.
+/// A network: its address and mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     V4(u32, u32),
@@ -10,7 +10,7 @@ pub(crate) enum Network {
 }
 
 impl Network {
-    /// `None` if it is none.
+    /// Parses an address or network. Returns `None` if the text is neither.
     pub(crate) fn parse(text: &str) -> Option<Network> {
         let (address, mask) = match text.split_once('/') {
             Some((address, mask)) => (address, Some(mask)),
@@ -25,7 +25,7 @@ impl Network {
                 None => 128,
             };
             let mask = u128::MAX << (128 - bits);
-            // An IPv4 address written as one of IPv6 is one of IPv4 here.
+            // An IPv4-mapped IPv6 address counts as its IPv4 address.
             if let (Some(v4), true) = (address.to_ipv4_mapped(), bits > 96) {
                 let mask = u32::MAX << (128 - bits);
                 return Some(Network::V4(u32::from(v4) & mask, mask));
@@ -39,7 +39,7 @@ impl Network {
             .map(|octet| octet.parse().ok().filter(|_| !octet.starts_with('+')))
             .collect::<Option<_>>()?;
         let whole = octets.len() == 4;
-        // Without a mask, an incomplete address is a network.
+        // An incomplete address without a mask is a network.
         if octets.len() > 4
             || mask.is_some() && !whole
             || mask.is_none() && !whole && address.is_empty()

@@ -1,43 +1,43 @@
-//! What a name or a path is compared with: a regular expression as Apache compiles it (PCRE2), or a
-//! shell pattern (`apr_fnmatch`). Pure.
+//! Patterns for names and paths: regular expressions as Apache compiles them (PCRE2), and shell patterns
+//! (`apr_fnmatch`).
 //!
-//! An expression that means the same in both goes to the `regex` crate, whose time is linear, so that
-//! no visitor's path or query can make it slow. The rest (look-around, back-references, possessive
-//! quantifiers) goes to PCRE2 under a limit of steps and a limit for the text; whoever reaches one
-//! is refused. Apache compiles with DOTALL and DOLLAR_ENDONLY. PCRE2 here has only the former: `$`
-//! also matches before a newline at the end, which no file that people make ends in.
+//! An expression that means the same in both libraries is run by the `regex` crate. That crate takes linear time, so no
+//! visitor's path or query can make it slow. All other expressions (look-around, back-references, possessive
+//! quantifiers) are run by PCRE2 with a limit of steps and a limit of the text's length; a request that reaches one of
+//! them is refused. Apache compiles with DOTALL and DOLLAR_ENDONLY. PCRE2 has only the former here: `$` also matches
+//! before a newline at the end, but real file names do not end in a newline.
 
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Steps of PCRE2's matcher for each place in the text where a match may begin.
+/// The limit of PCRE2's match steps for each position in the text where a match may begin.
 pub(crate) const STEPS: u32 = 10_000;
-/// Text longer than this does not get to PCRE2: its time may grow with the square of the length.
+/// The maximum length in bytes of a text that PCRE2 matches; its time may grow with the square of the length.
 pub(crate) const LONGEST: usize = 2048;
-/// A longer expression is none of those people write.
+/// The maximum length of an expression in bytes. Real expressions are shorter.
 const LONGEST_EXPRESSION: usize = 16 << 10;
 
-/// Patterns weigh this much more than their text.
+/// What each pattern weighs in addition to its text.
 const WEIGHT_OF_EACH: usize = 16;
 
 thread_local! {
-    /// What the patterns weigh that were read since the last [`start_weighing`].
+    /// The total weight of the patterns that were parsed since the last [`start_weighing`].
     static WEIGHT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Begins to add up what new patterns weigh. A file may be short and have patterns that are long once their
-/// repetitions are written out (`(?:[a-z]{99}){60}`): to compile them takes the time of a longer file.
+/// Resets the total weight of new patterns. A short file may contain patterns that become long when their repetitions
+/// are written out (`(?:[a-z]{99}){60}`), and compiling these takes as much time as a much longer file.
 pub(crate) fn start_weighing() {
     WEIGHT.set(0);
 }
 
-/// The weight of the patterns since [`start_weighing`].
+/// Returns the total weight of the patterns since [`start_weighing`].
 pub(crate) fn weight() -> usize {
     WEIGHT.get()
 }
 
-/// A regular expression.
+/// A regular expression as Apache understands it.
 #[derive(Debug)]
 pub struct Regex {
     engine: Engine,
@@ -50,7 +50,8 @@ enum Engine {
     Backtracking(Box<pcre2::bytes::Regex>),
 }
 
-/// Compiled when it is first asked: a file may have thousands, and they are read while others wait.
+/// An expression that is compiled when it is first used, because a file may contain thousands and is parsed while other
+/// requests wait.
 #[derive(Debug)]
 struct Linear {
     text: String,
@@ -59,7 +60,7 @@ struct Linear {
 }
 
 impl Linear {
-    /// An error if it is beyond the limit of size.
+    /// Returns the compiled expression, or an error if it exceeds the size limit.
     fn get(&self) -> Result<&regex::bytes::Regex, LimitReached> {
         let compile = || {
             regex::bytes::RegexBuilder::new(&self.text)
@@ -77,15 +78,15 @@ impl Linear {
     }
 }
 
-/// The match could not be found out within its limits.
+/// The match exceeded a limit, so its result is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitReached;
 
-/// Where the groups of a match lie; the whole match is the first.
+/// The ranges of a match's groups; the first is the whole match.
 pub type Groups = Vec<Option<Range<usize>>>;
 
 impl Regex {
-    /// `None` if Apache could not compile it either, or it is far too long.
+    /// Parses an expression. Returns `None` if Apache could not compile it either, or if it is far too long.
     pub fn new(text: &str, ignore_case: bool) -> Option<Regex> {
         if text.len() > LONGEST_EXPRESSION {
             return None;
@@ -112,7 +113,7 @@ impl Regex {
         Some(Regex { engine, weight })
     }
 
-    /// As it is written, if the `regex` crate reads it.
+    /// Returns the source text if the `regex` crate runs the expression.
     pub fn text(&self) -> Option<&str> {
         match &self.engine {
             Engine::Linear(linear) => Some(&linear.text),
@@ -120,12 +121,13 @@ impl Regex {
         }
     }
 
-    /// Its length with repetitions written out (`a{3}` as `aaa`): what it costs to compile and to keep.
+    /// Returns the length with repetitions written out (`a{3}` as `aaa`), which approximates the cost of compiling and
+    /// storing the expression.
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Whether it matches somewhere in `text`.
+    /// Returns true if the expression matches anywhere in `text`.
     pub fn is_match(&self, text: &[u8]) -> Result<bool, LimitReached> {
         match &self.engine {
             Engine::Linear(linear) => Ok(linear.get()?.is_match(text)),
@@ -133,7 +135,7 @@ impl Regex {
         }
     }
 
-    /// The names of its groups by their numbers; none for a group without a name.
+    /// Returns the names of the groups by number; `None` for a group without a name.
     pub fn group_names(&self) -> Result<Vec<Option<String>>, LimitReached> {
         Ok(match &self.engine {
             Engine::Linear(linear) => {
@@ -144,7 +146,7 @@ impl Regex {
         })
     }
 
-    /// Where its groups match, if it does.
+    /// Returns the ranges of the groups if the expression matches.
     pub fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.engine {
             Engine::Linear(linear) => Ok(linear_groups(linear.get()?, text)),
@@ -153,14 +155,14 @@ impl Regex {
     }
 }
 
-/// Where the groups of the `regex` crate match.
+/// Returns the ranges of the groups that the `regex` crate has matched.
 pub(crate) fn linear_groups(regex: &regex::bytes::Regex, text: &[u8]) -> Option<Groups> {
     let found = regex.captures(text)?;
     let groups = found.iter();
     Some(groups.map(|group| group.map(|g| g.range())).collect())
 }
 
-/// Whether PCRE2 finds a match in a text that is short enough.
+/// Returns true if PCRE2 finds a match. The text must not be longer than [`LONGEST`].
 pub(crate) fn backtracking_match(
     regex: &pcre2::bytes::Regex,
     text: &[u8],
@@ -171,7 +173,7 @@ pub(crate) fn backtracking_match(
     }
 }
 
-/// Where the groups of PCRE2 match in a text that is short enough.
+/// Returns the ranges of the groups that PCRE2 has matched. The text must not be longer than [`LONGEST`].
 pub(crate) fn backtracking_groups(
     regex: &pcre2::bytes::Regex,
     text: &[u8],
@@ -188,7 +190,7 @@ pub(crate) fn backtracking_groups(
     }))
 }
 
-/// The expression uses only what PCRE2 and the `regex` crate read alike.
+/// Returns true if the expression uses only syntax that PCRE2 and the `regex` crate interpret alike.
 fn means_the_same(text: &str) -> bool {
     let bytes = text.as_bytes();
     if !bytes.is_ascii() {
@@ -196,7 +198,7 @@ fn means_the_same(text: &str) -> bool {
     }
     let mut at = 0;
     let mut after_quantifier = false;
-    // Whether there is something to be repeated, and how many groups are open.
+    // Whether a quantifier may follow, and how many groups are open.
     let (mut repeatable, mut open) = (false, 0_u32);
     while at < bytes.len() {
         let rest = &bytes[at..];
@@ -231,10 +233,10 @@ fn means_the_same(text: &str) -> bool {
                 None => return false,
             },
             [b'}' | b']', ..] => return false,
-            // Possessive in PCRE2, and in `regex` a repetition of the repetition.
+            // This is possessive in PCRE2, and a repetition of the repetition in `regex`.
             [b'+', ..] if after_quantifier => return false,
             [b'*', ..] if after_quantifier => return false,
-            // Once more: lazy, alike in both; a third sign is not.
+            // A second sign makes the quantifier lazy in both; a third one does not mean the same.
             [b'?', ..] if after_quantifier => {
                 if matches!(rest.get(1), Some(b'?' | b'+' | b'*' | b'{')) {
                     return false;
@@ -253,20 +255,20 @@ fn means_the_same(text: &str) -> bool {
     open == 0
 }
 
-/// The length of a plain character class at the start of `rest`.
+/// Returns the length of a plain character class at the start of `rest`.
 fn class(rest: &[u8]) -> Option<usize> {
     let mut at = 1;
     if rest.get(at) == Some(&b'^') {
         at += 1;
     }
-    // A bracket that comes first is a member.
+    // A bracket in the first position is a member of the class.
     if rest.get(at) == Some(&b']') {
         return None;
     }
     let first = at;
     loop {
         match rest.get(at)? {
-            // `[.x.]` and its like are names of characters to PCRE2.
+            // `[.x.]` and similar forms are names of characters in PCRE2.
             b']' if at > first + 1
                 && rest[first] == rest[at - 1]
                 && matches!(rest[first], b'.' | b':' | b'=') =>
@@ -280,7 +282,7 @@ fn class(rest: &[u8]) -> Option<usize> {
                 let escaped = rest.get(at + 1)?;
                 let known = matches!(escaped, b'd' | b'w' | b's')
                     || b".\\/-+*?()[]{}|^$#&~".contains(escaped);
-                // A range from an escaped character, or what PCRE2 refuses.
+                // A range that begins with an escaped character, or an escape that PCRE2 refuses.
                 let hyphen = rest.get(at + 2) == Some(&b'-') && rest.get(at + 3) != Some(&b']');
                 if !known || hyphen {
                     return None;
@@ -300,7 +302,7 @@ fn class(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of `{n}`, `{n,}` or `{n,m}` at the start of `rest`, and the greater number.
+/// Returns the length of `{n}`, `{n,}` or `{n,m}` at the start of `rest`, and the greater number.
 fn counted(rest: &[u8]) -> Option<(usize, usize)> {
     let end = rest.iter().position(|b| *b == b'}')?;
     let inside = &rest[1..end];
@@ -324,10 +326,10 @@ fn counted(rest: &[u8]) -> Option<(usize, usize)> {
     (high >= low).then_some((end + 1, usize::from(high)))
 }
 
-/// The length of an expression with its counted repetitions written out. One that only PCRE2 can read is
-/// taken as it is where it is read otherwise.
+/// Returns the length of an expression with its counted repetitions written out. Syntax that only PCRE2 knows counts as
+/// plain text.
 fn written_out(text: &[u8]) -> usize {
-    // What stands before each open group, the length so far, and that of the last piece.
+    // The lengths before each open group, the length so far, and the length of the last piece.
     let mut before = Vec::new();
     let (mut length, mut last) = (0_usize, 0_usize);
     let mut at = 0;
@@ -363,10 +365,10 @@ fn written_out(text: &[u8]) -> usize {
     before.into_iter().fold(length, usize::saturating_add)
 }
 
-/// `apr_fnmatch` without flags: `*` and `?` match a slash as well, `[…]` is a class, a backslash
-/// makes the next character plain.
+/// Implements `apr_fnmatch` without flags: `*` and `?` also match a slash, `[…]` is a class, and a backslash makes the
+/// next character literal.
 pub fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
-    // Where to go on when what follows the last star does not match: linear for one star, and
+    // The position to resume from if the text after the last star does not match. The time is linear for one star, and
     // quadratic at worst.
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -396,7 +398,7 @@ pub fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// The length of what stands first in `pattern`, if it matches `byte`.
+/// Returns the length of the first element of `pattern` if it matches `byte`.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [] => None,
@@ -465,7 +467,7 @@ mod tests {
             "[a",
             "a\\",
         ] {
-            // Whatever is left to be compiled later can be.
+            // Every expression that is compiled later must compile.
             if let Some(Engine::Linear(linear)) = Regex::new(text, false).map(|r| r.engine) {
                 assert!(linear.get().is_ok(), "{text}");
             }

@@ -1,5 +1,5 @@
-//! What is refused and what is not, file by file. The same lines stand before a real Apache in `howdah-tests`
-//! (`htaccess_oracle`).
+//! Checks file by file which requests are refused. `howdah-tests` (`htaccess_oracle`) runs the same files on a real
+//! Apache.
 
 use super::*;
 use crate::Login;
@@ -18,12 +18,12 @@ fn is_refused(files: &[(&str, &str)], target: &str) -> bool {
     }
 }
 
-/// Whether a file in a directory refuses it.
+/// Returns true if a file in a directory refuses the request.
 fn below(text: &str) -> bool {
     is_refused(&[("d/.htaccess", text)], "/d/x.txt")
 }
 
-/// The same lines in the root's file.
+/// Returns true if the same lines in the root's file refuse the request.
 fn at_root(text: &str) -> bool {
     is_refused(&[(".htaccess", text)], "/d/x.txt")
 }

@@ -1,5 +1,5 @@
-//! What is known of a request: what came from the client ([`Facts`]), and what the run of Apache's hooks
-//! has made of it so far (`Request`). Also what the caller answers about files ([`World`]).
+//! The data of a request: the client's input ([`Facts`]), and what Apache's hooks have made of it so far (`Request`).
+//! Also [`World`], through which the caller provides information about files.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -11,59 +11,60 @@ use crate::config::Config;
 use crate::storage::Chain;
 use crate::table::Table;
 
-/// What lies at a file name; links are followed.
+/// The type of the file with a given name; symbolic links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stat {
-    /// Nothing.
+    /// There is no such file.
     Missing,
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A device, a socket.
+    /// A device or a socket.
     Other,
-    /// Something that must not be looked at: a link that leads out of the site, no permission.
+    /// A file that must not be accessed: a symbolic link that leads out of the site, or a lack of permission.
     Forbidden,
 }
 
-/// The machine that the request is answered on.
+/// The environment of an evaluation: the file system, the clock and the server's settings.
 pub trait World {
-    /// What lies at an absolute file name.
+    /// Returns the type of the file with this absolute name.
     fn stat(&self, file: &[u8]) -> Stat;
-    /// How many bytes a regular file has; none if none lies there.
+    /// Returns the size of a regular file in bytes, or `None` if there is no such file.
     fn length(&self, file: &[u8]) -> Option<u64>;
-    /// Whether a link lies there itself. A world without links has none.
+    /// Returns true if the name itself is a symbolic link. The default is for a world without links.
     fn is_link(&self, _file: &[u8]) -> bool {
         false
     }
-    /// Whether somebody may execute what lies there.
+    /// Returns true if any user may execute the file.
     fn is_executable(&self, _file: &[u8]) -> bool {
         false
     }
-    /// What the `.htaccess` files say on the way to a directory, given by its URL path with a slash at its
-    /// end, or nothing.
+    /// Returns the combined `.htaccess` files on the way to a directory. The directory is given by its URL path, which
+    /// ends with a slash or is empty.
     fn htaccess(&self, directory: &[u8]) -> Arc<Chain>;
-    /// Whether a file of this name is run as PHP where nothing else is said.
+    /// Returns true if a file of this name is run as PHP by default.
     fn is_script(&self, path: &[u8]) -> bool;
-    /// The media type of a file by its name, without what `.htaccess` files say.
+    /// Returns the media type of a file by its name, without regard to `.htaccess` files.
     fn media_type(&self, _path: &[u8]) -> Option<Vec<u8>> {
         None
     }
-    /// Year, month, day, hour, minute, second, day of the week from Sunday.
+    /// Returns year, month, day, hour, minute, second, and the day of the week counted from Sunday.
     fn local_time(&self) -> [u32; 7];
-    /// Microseconds of Unix.
+    /// Returns the Unix time in microseconds.
     fn now(&self) -> i64;
-    /// A variable of the server's environment.
+    /// Returns a variable of the server's environment.
     fn environment(&self, _name: &[u8]) -> Option<Vec<u8>> {
         None
     }
-    /// Hears what a line has done with a request, or why it did nothing: for who wants an answer explained.
-    /// `line` is its file, number and text; none where no line decides. Nothing is put into words unless
-    /// `said` is called.
+    /// Receives a trace message: what a directive did with the request, or why it did nothing. `howdah explain` shows
+    /// these messages. `line` is the directive's file, line number and text, or `None` if no directive decides. The
+    /// message is formatted only when `said` is called.
     fn hear(&self, _line: Option<&str>, _said: &dyn Fn() -> String) {}
 }
 
-/// What a request asked of the client beyond method, host, path and query: answers differ by it.
+/// The properties of a request, beyond method, host, path and query, that the evaluation has read. Decisions depend on
+/// them.
 #[derive(Debug, Default)]
 pub struct Consulted {
     header: AtomicBool,
@@ -82,7 +83,7 @@ impl Clone for Consulted {
 
 impl Consulted {
     pub(crate) fn header(&self, name: &[u8]) {
-        // For a cache a request with credentials is nobody else's anyway.
+        // A cache does not share the response to a request with credentials anyway.
         if name.eq_ignore_ascii_case(b"authorization") {
             self.credentials.store(true, Ordering::Relaxed);
         } else if !name.eq_ignore_ascii_case(b"host") {
@@ -113,14 +114,14 @@ impl Consulted {
         self.credentials.load(Ordering::Relaxed)
     }
 
-    /// Nothing but method, host, path, query and files has been asked for: the answer is the same for
-    /// everybody.
+    /// Returns true if the evaluation has read only method, host, path, query and files, so the decision is the same
+    /// for all visitors.
     pub fn is_nothing(&self) -> bool {
         let all = [&self.header, &self.client, &self.time];
         !all.iter().any(|asked| asked.load(Ordering::Relaxed))
     }
 
-    /// A header of the request or the client's address has been asked for: the answer may differ for
+    /// Returns true if the evaluation has read a request header or the client's address, so the decision may differ for
     /// another visitor.
     pub fn is_of_visitor(&self) -> bool {
         [&self.header, &self.client]
@@ -129,61 +130,61 @@ impl Consulted {
     }
 }
 
-/// What came from the client, and what the site says. Nothing of it changes.
+/// The request as the client sent it, and the site's settings. These values do not change during the evaluation.
 #[derive(Clone, Debug, Default)]
 pub struct Facts<'a> {
     /// The request's method.
     pub method: Cow<'a, [u8]>,
-    /// Path and query as they came.
+    /// Path and query as the client sent them.
     pub target: Cow<'a, [u8]>,
-    /// The path: clean and decoded.
+    /// The path, normalized and decoded.
     pub path: Cow<'a, [u8]>,
     /// The query.
     pub query: Option<Cow<'a, [u8]>>,
-    /// `HTTP/1.1`
+    /// The protocol, such as `HTTP/1.1`.
     pub protocol: &'static str,
-    /// The header's fields; those of a name that comes twice are joined.
+    /// The header fields; repeated fields are joined.
     pub headers: Table,
-    /// By TLS.
+    /// The request came over TLS.
     pub https: bool,
     /// The client's address.
     pub address: Option<IpAddr>,
     /// The client's port.
     pub port: Option<u16>,
-    /// The address that the client asked.
+    /// The local address of the connection.
     pub local: Option<SocketAddr>,
-    /// The port that the client asked.
+    /// The port that the client connected to.
     pub server_port: u16,
-    /// The site's name where the request has no host.
+    /// The site's name, for a request without a host.
     pub server_name: Cow<'a, [u8]>,
-    /// The directory of the site's files, without a slash at its end.
+    /// The document root, without a trailing slash.
     pub document_root: Cow<'a, [u8]>,
-    /// `DirectoryIndex` where nothing else is said.
+    /// The default of `DirectoryIndex`.
     pub index: Cow<'a, [String]>,
-    /// `FallbackResource` where nothing else is said.
+    /// The default of `FallbackResource`.
     pub fallback: Option<Cow<'a, str>>,
-    /// The results of the password checks so far, each with the demand that it is for.
+    /// The results of the password checks so far, each with its demand.
     pub logins: Vec<(Demand, Login)>,
 }
 
-/// What the check of a password has found.
+/// The result of a password check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// The user has given the right password.
+    /// The password is right.
     Verified {
         /// The user's name.
         user: Vec<u8>,
-        /// The groups of the group file that have the user.
+        /// The groups of the group file that the user belongs to.
         groups: Vec<Vec<u8>>,
     },
-    /// Nobody, or with a wrong password.
+    /// The request has no credentials, or a wrong password.
     Refused,
-    /// The files cannot be read.
+    /// The password or group file is not readable.
     Failed,
 }
 
 impl Facts<'_> {
-    /// With nothing borrowed.
+    /// Copies everything that is borrowed.
     pub fn into_owned(self) -> Facts<'static> {
         let own = |text: Cow<'_, [u8]>| Cow::Owned(text.into_owned());
         Facts {
@@ -206,7 +207,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Scheme, host and port, as Apache puts them into an absolute URL.
+    /// Returns scheme, host and port as Apache writes them in an absolute URL.
     pub(crate) fn origin(&self) -> Vec<u8> {
         let scheme: &[u8] = if self.https { b"https://" } else { b"http://" };
         let (default, port) = (if self.https { 443 } else { 80 }, self.url_port());
@@ -217,7 +218,7 @@ impl Facts<'_> {
         out
     }
 
-    /// `Host` without its port.
+    /// Returns `Host` without its port, or the site's name.
     pub(crate) fn host_name(&self) -> &[u8] {
         let host = self.headers.get(b"host").unwrap_or_default();
         let (name, _) = split_port(host);
@@ -227,7 +228,8 @@ impl Facts<'_> {
         }
     }
 
-    /// The port that the client named, or asked.
+    /// Returns the port of the `Host` header, or the default port of the scheme if the header has none; without the
+    /// header, the port that the client connected to.
     pub(crate) fn url_port(&self) -> u16 {
         let host = self.headers.get(b"host").unwrap_or_default();
         match split_port(host) {
@@ -238,7 +240,7 @@ impl Facts<'_> {
         }
     }
 
-    /// `GET /a HTTP/1.1`
+    /// Returns the request line, such as `GET /a HTTP/1.1`.
     pub(crate) fn request_line(&self) -> Vec<u8> {
         [
             &self.method,
@@ -262,11 +264,11 @@ fn split_port(host: &[u8]) -> (&[u8], Option<u16>) {
     }
 }
 
-/// A request on its way: Apache's `request_rec`.
+/// A request that is being evaluated: Apache's `request_rec`.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub method: Vec<u8>,
-    /// Clean and decoded.
+    /// The path, normalized and decoded.
     pub uri: Vec<u8>,
     pub args: Option<Vec<u8>>,
     pub filename: Vec<u8>,
@@ -275,7 +277,7 @@ pub(crate) struct Request {
     pub env: Table,
     pub headers_out: Table,
     pub config: Arc<Config>,
-    /// The scopes that `config` is made of, by address.
+    /// The addresses of the scopes that `config` is merged from.
     pub merged: Vec<usize>,
     pub handler: Handler,
     pub media_type: Option<Vec<u8>>,
@@ -283,37 +285,37 @@ pub(crate) struct Request {
     pub languages: Vec<String>,
     pub forced_type: Option<Vec<u8>>,
     pub forced_handler: Option<Vec<u8>>,
-    /// `media_type` is what the server's table says of the name.
+    /// `media_type` comes from the server's table of file name extensions.
     pub type_by_table: bool,
-    /// A handler or a removal of one said that PHP is not to run; the line.
+    /// The directive that stops PHP from running this file, by setting or removing a handler.
     pub closed: Option<Arc<str>>,
     pub status: u16,
     pub user: Option<Vec<u8>>,
-    /// The groups of the user, as far as a `Require group` names them.
+    /// The groups of the user, limited to those that a `Require group` names.
     pub groups: Vec<Vec<u8>>,
-    /// It only asks what would be answered.
+    /// This is a subrequest.
     pub is_sub: bool,
-    /// The site chooses the response itself, and only the lines that refuse something count
+    /// The site chooses the response itself, and only directives that refuse a request count
     /// ([`refusals`](crate::refusals)).
     pub refusals_only: bool,
-    /// A rule would have another path answer this request. Set only with `refusals_only`.
+    /// A rule would have served this request from another path. Set only with `refusals_only`.
     pub leads_elsewhere: bool,
-    /// `END` was used.
+    /// A rule with the `END` flag has matched.
     pub ended: bool,
-    /// Internal redirects that led here, and requests that this one is asked for.
+    /// How many internal redirects led to this request, and how deeply nested this subrequest is (`depth`).
     pub redirects: usize,
     pub depth: usize,
-    /// The path of the request that asks this one, if one does.
+    /// The path of the parent request, if this is a subrequest.
     pub main_uri: Option<Vec<u8>>,
-    /// Path and query of the request that was redirected here.
+    /// Path and query of the request that was redirected to this one.
     pub prev: Option<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Whether it has been authorized itself.
+    /// The request itself has been authorized.
     pub let_in: bool,
-    /// What authorized the request before it, to be compared with.
+    /// The scopes and the user with which the request before it was authorized.
     pub authorized: Option<(Vec<usize>, Option<Vec<u8>>)>,
 }
 
-/// What answers.
+/// The handler that generates the response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Handler {
     #[default]

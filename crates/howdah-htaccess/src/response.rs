@@ -1,4 +1,4 @@
-//! What the lines make of a response's header: types, encodings, Expires, `Header` with its two lists.
+//! Changes a response's header as the directives ask: media types, encodings, Expires, and the two lists of `Header`.
 
 use std::sync::Arc;
 
@@ -12,60 +12,60 @@ use crate::table::Table;
 use crate::text::pregsub;
 use crate::types::without_charset;
 
-/// A value that `Header edit*` makes grows no further.
+/// The length at which a value that `Header edit*` builds stops growing, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// More lines behind one are not searched for one that replaces it.
+/// A directive followed by more directives than this is not checked for being replaced by a later one.
 const MOST_LATER: usize = 16;
 
-/// A response's header while it is finished.
+/// A response's header while directives change it.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     /// The status.
     pub status: u16,
-    /// All fields but `Content-Type`; those of connections do not belong here.
+    /// All fields but `Content-Type`. Fields that belong to the connection must not be in it.
     pub table: Table,
     /// `Content-Type`.
     pub media_type: Option<Vec<u8>>,
-    /// Whether the body is a file as it is: its type is for the lines to say.
+    /// Whether the body is an unchanged file, whose type the directives determine.
     pub is_file: bool,
-    /// When the file changed, in seconds of Unix.
+    /// When the file was modified, as Unix time in seconds.
     pub changed: Option<i64>,
 }
 
-/// A change of a response's header that looks at nothing: names and values of fields.
+/// A change of a response's header that depends on nothing but names and constant values of fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainEdit<'a> {
-    /// In place of all fields of the name.
+    /// Replaces all fields of this name.
     Set(&'a [u8], &'a [u8]),
-    /// Beside those of the name.
+    /// Adds a field to those of this name.
     Add(&'a [u8], &'a [u8]),
-    /// No field of the name.
+    /// Removes all fields of this name.
     Unset(&'a [u8]),
 }
 
 impl<'a> PlainEdit<'a> {
-    /// The field's name.
+    /// Returns the field's name.
     pub fn name(&self) -> &'a [u8] {
         let (PlainEdit::Set(name, _) | PlainEdit::Add(name, _) | PlainEdit::Unset(name)) = self;
         name
     }
 
-    /// Whatever the field was before.
+    /// Returns true if earlier fields of this name do not remain.
     pub fn replaces(&self) -> bool {
         !matches!(self, PlainEdit::Add(..))
     }
 }
 
 impl Answer {
-    /// The answer is the same for whoever asks for this method, URL and host at this address of the server,
-    /// with this version of HTTP.
+    /// Returns true if the decision is the same for all clients that send this method, URL and host to this address of
+    /// the server, with this version of HTTP.
     pub fn is_by_url(&self) -> bool {
         let nobody = self.user.is_none() && !self.consulted.has_credentials();
         self.consulted.is_nothing() && nobody && self.headers.is_none()
     }
 
-    /// What the lines say about responses depends on the request or the response.
+    /// Returns true if the directives for responses depend on the request or the response.
     pub fn edits_by_request(&self) -> bool {
         let headers = self.last.config().headers.as_ref();
         headers.is_some_and(|headers| {
@@ -74,7 +74,8 @@ impl Answer {
         })
     }
 
-    /// All that the lines say about this response, in order, if it looks at nothing.
+    /// Returns all changes that the directives make to this response, in order, or `None` if any of them depends on
+    /// more than constants.
     pub fn plain_edits(&self, made_here: bool) -> Option<impl Iterator<Item = PlainEdit<'_>>> {
         let config = self.last.config();
         let (core, headers) = (config.core.as_ref(), config.headers.as_ref());
@@ -97,7 +98,8 @@ impl Answer {
         }
         let edits = lines.iter().enumerate().filter_map(move |(at, line)| {
             let edit = line.plain(&self.last).flatten()?;
-            // Directories repeat those above them: what a later line replaces need not be done.
+            // The directives of a directory often repeat those of its parents; a change that a later directive replaces
+            // is skipped.
             let later = &lines[at + 1..];
             let is_replaced = later.len() <= MOST_LATER
                 && later.iter().any(|later| {
@@ -111,7 +113,7 @@ impl Answer {
         Some(edits)
     }
 
-    /// The lines say something about responses.
+    /// Returns true if any directive may change the response.
     pub fn edits(&self) -> bool {
         let config = self.last.config();
         let core = config.core.as_ref();
@@ -130,13 +132,13 @@ impl Answer {
             || !self.last.languages.is_empty()
     }
 
-    /// The file's type was taken from it (`RemoveType`).
+    /// Returns true if a directive removes the file's type (`RemoveType`).
     pub fn takes_type(&self) -> bool {
         self.last.media_type.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Changes a response's header. `made_here`: the server answers with a page of its own, which only
-    /// `Header always` reaches. Returns what the lines have looked at for that.
+    /// Changes a response's header. If `made_here` is true, the server generates the page itself, and only `Header
+    /// always` applies to it. Returns the properties of the request that the directives have read.
     pub fn finish(
         &self,
         world: &dyn World,
@@ -167,7 +169,7 @@ impl Answer {
                 if list.is_empty() || made_here && !is_always {
                     continue;
                 }
-                // What expressions may look at while a list changes.
+                // The header as expressions see it while a list changes it.
                 let snapshot = match list.iter().any(|line| line.has_expression()) {
                     true => (fields.table.clone(), always.clone()),
                     false => Default::default(),
@@ -183,7 +185,7 @@ impl Answer {
                     true => &mut always,
                     false => &mut fields.table,
                 };
-                // What cannot be found out within its limits leaves the header as it is.
+                // If an expression exceeds its limits, the header stays as it is.
                 let _ = edit(
                     &engine,
                     &self.last,
@@ -194,7 +196,7 @@ impl Answer {
                 );
             }
         }
-        // Those of all answers stand first, beside those of the same name.
+        // The fields for all responses come first, next to those of the same name.
         if !always.is_empty() {
             always.overlay(&fields.table);
             fields.table = always;
@@ -222,7 +224,7 @@ impl Answer {
         let Some(charset) = core.and_then(|core| core.default_charset.as_ref()) else {
             return;
         };
-        // Only for these two, as Apache's core.
+        // Only these two types get a charset, as in Apache's core.
         let Some(kind) = &fields.media_type else {
             return;
         };
@@ -233,7 +235,7 @@ impl Answer {
             .trim_ascii();
         let is_text = essence.eq_ignore_ascii_case(b"text/plain")
             || essence.eq_ignore_ascii_case(b"text/html");
-        // What the table of types says of itself is no word of the site's author.
+        // A charset from the server's own table of types was not chosen by the site's author.
         let own = fields.is_file && (self.last.media_type.is_none() || self.last.type_by_table);
         match charset {
             Some(charset) if is_text && (own || !has_charset(kind)) => {
@@ -245,7 +247,7 @@ impl Answer {
         }
     }
 
-    /// mod_expires.
+    /// Implements mod_expires.
     fn expire(&self, engine: &Engine<'_>, fields: &mut Fields, always: &mut Table) {
         let Some(expires) = &self.last.config().expires else {
             return;
@@ -257,7 +259,7 @@ impl Answer {
         if has_own {
             return;
         }
-        // A redirect's own page, where there is nothing else, is HTML.
+        // The page of a redirect without a media type is HTML.
         let kind = fields.media_type.as_deref().unwrap_or(match fields.status {
             300..=399 => b"text/html",
             _ => b"",
@@ -295,13 +297,14 @@ impl Answer {
 }
 
 impl HeaderLine {
-    /// What it does to a field, or that it does nothing; none if it looks at more than variables' names.
+    /// Returns the change of a field, or `Some(None)` if the directive does nothing. Returns `None` if the directive
+    /// depends on more than the presence of environment variables.
     fn plain(&self, request: &Request) -> Option<Option<PlainEdit<'_>>> {
         let holds = match &self.when {
             When::Always => true,
             When::Never => false,
             When::Env(name, wanted) => match request.env.get(name) {
-                // Perhaps a header of the request.
+                // The variable may be a request header.
                 None if name.starts_with(b"HTTP_") => return None,
                 value => value.is_some() == *wanted,
             },
@@ -335,7 +338,7 @@ fn has_charset(kind: &[u8]) -> bool {
         .any(|w| w == b"charset=")
 }
 
-/// Adds names to `Vary`, unless they are there.
+/// Adds names to `Vary` unless it already contains them.
 fn vary(table: &mut Table, names: &[u8]) {
     for name in names.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
         let there = table.get(b"Vary").unwrap_or_default();
@@ -348,7 +351,7 @@ fn vary(table: &mut Table, names: &[u8]) {
     }
 }
 
-/// Carries out `Header` or `RequestHeader` lines on one list of fields.
+/// Applies `Header` or `RequestHeader` directives to one list of fields.
 pub(crate) fn edit(
     engine: &Engine<'_>,
     request: &Request,
@@ -405,7 +408,7 @@ pub(crate) fn edit(
             HeaderAction::Unset => table.unset(&line.name),
             HeaderAction::Note => {}
             HeaderAction::Echo(regex) => {
-                // Of those, too, that another visitor may send.
+                // The result also depends on fields that another visitor may send.
                 engine.consulted.header(b"*");
                 for (name, value) in engine.headers_in.iter() {
                     if regex.is_match(name)? {
@@ -435,8 +438,8 @@ pub(crate) fn edit(
     Ok(())
 }
 
-/// A variable of the environment. Beside a script's response the headers of the request are variables, too, but
-/// those that Apache keeps from scripts (`ap_add_common_vars` in server/util_script.c).
+/// Returns an environment variable. For a script's response the request headers are variables too, except those that
+/// Apache withholds from scripts (`ap_add_common_vars` in server/util_script.c).
 pub(crate) fn environment<'v>(
     engine: &'v Engine<'_>,
     request: &'v Request,
@@ -507,7 +510,7 @@ fn value(
     Ok(out)
 }
 
-/// One of the tokens of a list is `wanted`.
+/// Returns true if one of the tokens of a list is `wanted`.
 fn has_token(list: &[u8], wanted: &[u8]) -> bool {
     let mut quoted = false;
     let tokens = list.split(|b| {
@@ -532,7 +535,7 @@ fn substitute(
         };
         out.extend_from_slice(&rest[..whole.start]);
         out.extend(pregsub(template, rest, &found));
-        // An empty match would be found again at the same place.
+        // An empty match would be found again at the same position.
         let is_empty = whole.is_empty();
         rest = &rest[whole.end..];
         if !everywhere || is_empty || out.len() > LONGEST {

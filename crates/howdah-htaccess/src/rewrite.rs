@@ -1,4 +1,4 @@
-//! mod_rewrite in a directory's context: rules and conditions on a request, and what is made of the result.
+//! mod_rewrite in the context of a directory: applies rules and conditions to a request and acts on the result.
 
 mod expand;
 
@@ -11,32 +11,32 @@ use crate::request::{Handler, Request, Stat};
 use crate::rules::{Cond, NumberTest, Rewrite, Rule, Test, TextTest};
 use crate::text::{self, Found, absolute_uri, escape_uri, lossy, number};
 
-/// Twice the longest request line: longer results are a loop.
+/// Twice the maximum length of a request line, in bytes. A longer result comes from a loop.
 const LONGEST: usize = 2 * 8190;
-/// Most rules tried for a request, with those of its internal redirects.
+/// The maximum number of rules tried for a request, including those of its internal redirects.
 const MOST_RULES: u32 = 200_000;
 
-/// What a list of rules has done.
+/// The effect of a list of rules.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
     Nothing,
     Changed,
-    /// The last change is not to be escaped.
+    /// Changed, and the last change must not be escaped.
     Unescaped,
 }
 
-/// While a list of rules runs.
+/// The state of a list of rules while it runs.
 #[derive(Default)]
 pub(crate) struct Context {
-    /// The directory, as a file name with its slash.
+    /// The directory as a file name, with a trailing slash.
     directory: Arc<[u8]>,
     base: Option<String>,
-    /// What the rule is compared with.
+    /// The text that the rule's pattern is matched against.
     uri: Vec<u8>,
-    /// What the rule and the last condition have matched.
+    /// The text and groups that the rule and the last condition have matched.
     rule_match: Option<(Vec<u8>, Found)>,
     cond_match: Option<(Vec<u8>, Found)>,
-    /// Fields of the request that conditions have looked at.
+    /// The request headers that conditions have read.
     vary: Vec<Vec<u8>>,
     vary_this: Vec<Vec<u8>>,
 }
@@ -75,7 +75,7 @@ impl Engine<'_> {
         if conf.engine != Some(true) {
             return Ok(());
         }
-        // A directory named without its slash: mod_dir is to redirect first.
+        // For a directory named without its trailing slash, mod_dir redirects first.
         let no_slash = conf.options.unwrap_or_default() & Rewrite::NO_SLASH != 0;
         if !no_slash && conf.directory.strip_suffix(b"/") == Some(&request.filename[..]) {
             return Ok(());
@@ -98,7 +98,7 @@ impl Engine<'_> {
             return Ok(());
         }
         if request.refusals_only {
-            // What follows is about the path that was asked for.
+            // The following hooks must see the path that the client requested.
             request.leads_elsewhere =
                 request.filename != filename && request.filename != request.uri;
             request.filename = filename;
@@ -107,7 +107,7 @@ impl Engine<'_> {
         self.settle(request, &conf, done, &filename, args)
     }
 
-    /// What becomes of a changed name.
+    /// Acts on a changed file name.
     fn settle(
         &self,
         request: &mut Request,
@@ -207,7 +207,7 @@ impl Engine<'_> {
             context.vary.clear();
             let before = request.refusals_only.then(|| PathParts::of(request));
             if !self.apply_rule(request, rule, &mut context)? {
-                // Chained rules are skipped with it.
+                // A rule that does not match also skips the rules that are chained to it.
                 let mut chained = flags.chain;
                 while chained && at < conf.rules.len() {
                     chained = conf.rules[at].flags.chain;
@@ -226,7 +226,7 @@ impl Engine<'_> {
                 && !flags.status
                 && absolute_uri(&request.filename).0 > 0
             {
-                // The site does not redirect, so the rules behind this one decide.
+                // The site does not redirect, so the following rules decide.
                 before.restore(request);
                 continue;
             }
@@ -268,7 +268,7 @@ impl Engine<'_> {
         Ok(done)
     }
 
-    /// A rule's own status, unless the query it leaves could not be one.
+    /// Returns the stop for a rule's own status.
     fn forced_status(&self, request: &mut Request, rule: &Rule) -> Stop {
         request.status = 200;
         let refusal = match rule.flags.code {
@@ -278,7 +278,7 @@ impl Engine<'_> {
         Stop::Status(rule.flags.code, refusal)
     }
 
-    /// Whether the rule matched; `request` is changed as it says.
+    /// Applies a rule to `request`. Returns true if the rule matched.
     fn apply_rule(
         &mut self,
         request: &mut Request,
@@ -313,7 +313,7 @@ impl Engine<'_> {
         let mut new = None;
         if !flags.no_sub {
             let (text, from_request) = self.expand(request, context, &rule.output, Some(rule));
-            // The site does not use the new text.
+            // With `refusals_only`, the site does not use the new text.
             if from_request && !flags.unsafe_allow_3f && !request.refusals_only {
                 request.status = 403;
                 return Err(Stop::Status(403, Refusal::Denied));
@@ -363,7 +363,7 @@ impl Engine<'_> {
         Ok(true)
     }
 
-    /// The rule's change of the request, for who wants it explained.
+    /// Traces how the rule changed the request.
     fn hear_of_match(&self, request: &Request, rule: &Rule) {
         let said = || match (&rule.flags, &request.args) {
             (flags, _) if flags.status => format!("matches: {}", flags.code),
@@ -376,7 +376,8 @@ impl Engine<'_> {
         self.world.hear(rule.origin.as_deref(), &said);
     }
 
-    /// The place of the first condition for which the rule is not applied; none: all hold.
+    /// Returns the index of the first condition that keeps the rule from being applied, or `None` if all conditions
+    /// hold.
     fn condition_that_fails(
         &mut self,
         request: &mut Request,
@@ -395,7 +396,7 @@ impl Engine<'_> {
                 continue;
             }
             if cond.or_next {
-                // The others of the alternative do not count any more.
+                // The remaining alternatives of the `OR` are skipped.
                 while list.get(at).is_some_and(|cond| cond.or_next) {
                     at += 1;
                 }
@@ -458,7 +459,7 @@ impl Engine<'_> {
         Ok(holds != cond.negated)
     }
 
-    /// With scheme and host in front, unless it has them.
+    /// Returns the URL with scheme and host, which are added if they are missing.
     fn qualified(&self, to: &[u8]) -> Vec<u8> {
         if absolute_uri(to).0 > 0 {
             return to.to_vec();
@@ -485,7 +486,7 @@ impl Engine<'_> {
             Some(colon) => (&authority[..colon], number(&authority[colon + 1..])),
             None => (authority, if self.facts.https { 443 } else { 80 }),
         };
-        // The site's port is the one that was asked.
+        // The site's port is the port that the client connected to.
         let is_ours = host.eq_ignore_ascii_case(self.facts.host_name())
             && port == i64::from(self.facts.server_port);
         if is_ours {
@@ -569,7 +570,7 @@ fn substitute_prefix(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Escapes an absolute URL behind its host.
+/// Escapes the part of an absolute URL after its host.
 fn escape_absolute(url: &[u8], scheme: usize) -> Vec<u8> {
     let mut start = scheme;
     if url[..scheme].ends_with(b"/") {

@@ -1,17 +1,17 @@
-//! Regular expressions of a site's own rules (`regex` of `[[site.rule]]`), which nginx and Apache take as PCRE.
+//! Regular expressions of a site's own rules (`regex` of `[[site.rule]]`), which nginx and Apache compile with PCRE.
 //!
-//! The `regex` crate runs them in time linear in the path. What it does not have (look-around,
-//! back-references, atomic groups, possessive quantifiers) goes to PCRE2, with a limit of steps and of the
-//! path's length: whoever reaches one gets no answer, and the caller must refuse. In both engines `.` is any
-//! byte and `$` only the very end, so that a `%0a` in a path cannot end a match early.
+//! The `regex` crate runs them in time linear in the length of the path. Syntax that it does not have (look-around,
+//! back-references, atomic groups, possessive quantifiers) is run by PCRE2 with a limit of steps and of the path's
+//! length; if a match reaches a limit, its result is unknown and the caller must refuse the request. In both engines
+//! `.` matches any byte and `$` only the very end, so a `%0a` in a path cannot end a match early.
 
 use crate::pattern::{
     Groups, LimitReached, STEPS, backtracking_groups, backtracking_match, linear_groups,
 };
 
-/// How many bytes a compiled expression may take.
+/// The maximum size of a compiled expression in bytes.
 const SIZE: usize = 1 << 20;
-/// A longer expression is none of those people write.
+/// The maximum length in bytes of an expression for PCRE2. Real expressions are shorter.
 const LONGEST_EXPRESSION: usize = 16 << 10;
 
 /// A regular expression for paths; see the module's documentation.
@@ -31,7 +31,7 @@ impl RuleExpression {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// It is wrong or too large: why.
+    /// Returns the reason if the expression is wrong or too large.
     pub fn new(text: &str) -> Result<RuleExpression, String> {
         let read = read(text.as_bytes());
         let engine = match read.needs_pcre && text.len() <= LONGEST_EXPRESSION {
@@ -51,17 +51,17 @@ impl RuleExpression {
         })
     }
 
-    /// The expression as it is written.
+    /// Returns the source text of the expression.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether the `regex` crate runs it: it never reaches a limit.
+    /// Returns true if the `regex` crate runs the expression, so a match never reaches a limit.
     pub fn is_linear(&self) -> bool {
         matches!(self.engine, Engine::Linear(_))
     }
 
-    /// How many groups a match has, itself included.
+    /// Returns the number of groups of a match, including the whole match.
     pub fn groups_len(&self) -> usize {
         match &self.engine {
             Engine::Linear(regex) => regex.captures_len(),
@@ -69,7 +69,7 @@ impl RuleExpression {
         }
     }
 
-    /// The number of the group of that name.
+    /// Returns the number of the group with this name.
     pub fn group_of(&self, name: &str) -> Option<usize> {
         match &self.engine {
             Engine::Linear(regex) => regex.capture_names().position(|known| known == Some(name)),
@@ -80,10 +80,10 @@ impl RuleExpression {
         }
     }
 
-    /// Whether it matches somewhere in `path`.
+    /// Returns true if the expression matches anywhere in `path`.
     ///
     /// # Errors
-    /// It could not be found out within the limits.
+    /// Fails if the match exceeds a limit.
     pub fn is_match(&self, path: &[u8]) -> Result<bool, LimitReached> {
         match &self.engine {
             Engine::Linear(regex) => Ok(regex.is_match(path)),
@@ -91,10 +91,10 @@ impl RuleExpression {
         }
     }
 
-    /// Where its groups match, if it does.
+    /// Returns the ranges of the groups if the expression matches.
     ///
     /// # Errors
-    /// It could not be found out within the limits.
+    /// Fails if the match exceeds a limit.
     pub fn groups(&self, path: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.engine {
             Engine::Linear(regex) => Ok(linear_groups(regex, path)),
@@ -116,12 +116,13 @@ fn backtracking(read: Read) -> Result<pcre2::bytes::Regex, String> {
     built.map_err(|error| error.to_string())
 }
 
-/// What [`read`] found.
+/// The result of [`read`].
 struct Read {
-    /// With `\z` for each `$` that means the end: PCRE2's `$` also matches before a newline there.
+    /// The expression with `\z` for each `$` that means the end, because PCRE2's `$` also matches before a final
+    /// newline.
     text: String,
     needs_pcre: bool,
-    /// What would give `$` another meaning.
+    /// Syntax that would change the meaning of `$`.
     refused: Option<&'static str>,
 }
 
@@ -129,7 +130,7 @@ fn read(text: &[u8]) -> Read {
     let mut out = Vec::with_capacity(text.len());
     let (mut needs_pcre, mut refused) = (false, None);
     let mut at = 0;
-    // Whether the last thing was a quantifier, which a `+` behind makes possessive.
+    // Whether the last element was a quantifier, which a following `+` makes possessive.
     let mut quantified = false;
     while at < text.len() {
         let rest = &text[at..];
@@ -193,13 +194,13 @@ fn read(text: &[u8]) -> Read {
     }
 }
 
-/// The length of the character class at the start of `rest`.
+/// Returns the length of the character class at the start of `rest`.
 fn class(rest: &[u8]) -> usize {
     let mut at = 1;
     if rest.get(at) == Some(&b'^') {
         at += 1;
     }
-    // A bracket that comes first is a member.
+    // A bracket in the first position is a member of the class.
     if rest.get(at) == Some(&b']') {
         at += 1;
     }
@@ -298,7 +299,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Reading changes nothing but the end: both engines agree where both can run.
+        /// The translation changes only `$`, and both engines agree on expressions that both can run.
         #[test]
         fn both_engines_agree(text in "[a-c^$|()\\[\\]*+?.]{1,12}", path in "/[a-c$.\\n]{0,8}") {
             let Ok(linear) = RuleExpression::new(&text) else { return Ok(()) };
@@ -307,7 +308,7 @@ mod tests {
             }
             let Ok(other) = RuleExpression::new(&format!("(?=){text}")) else { return Ok(()) };
             if let Ok(found) = other.is_match(path.as_bytes()) {
-                // `(?=)` binds to the first alternative only, which changes nothing.
+                // `(?=)` binds only to the first alternative, which changes nothing.
                 proptest::prop_assert_eq!(linear.is_match(path.as_bytes()).unwrap(), found, "{}", text);
             }
         }

@@ -1,5 +1,5 @@
-//! mod_rewrite's lines: their arguments, flags and tests, as it reads them; and how directories inherit
-//! them. What they do with a request is `rewrite`.
+//! Parses mod_rewrite's directives (arguments, flags and tests), and merges the rules of directories. The module
+//! `rewrite` applies the rules to a request.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ pub(crate) struct Rewrite {
     pub engine: Option<bool>,
     pub base: Option<String>,
     pub options: Option<u8>,
-    /// The directory's file name with its slash; in a section, what the section names.
+    /// The directory's file name with a trailing slash; in a section, the name that the section has.
     pub directory: Arc<[u8]>,
     pub rules: Vec<Arc<Rule>>,
-    /// `RewriteCond` lines that wait for their rule.
+    /// The `RewriteCond` directives that precede the next rule.
     pub waiting: Vec<Cond>,
 }
 
@@ -56,7 +56,7 @@ impl Rewrite {
         }
     }
 
-    /// A word of `RewriteOptions`.
+    /// Applies a word of `RewriteOptions`.
     pub(crate) fn option(&mut self, word: &str) -> Option<()> {
         let bit = match &*word.to_ascii_lowercase() {
             "inherit" => Rewrite::INHERIT,
@@ -91,7 +91,8 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// Its only effect is a redirect, so it refuses nothing and no later rule depends on it.
+    /// Returns true if the rule's only effect is a redirect, so it does not refuse a request and no later rule depends
+    /// on it.
     pub(crate) fn only_redirects(&self) -> bool {
         let flags = &self.flags;
         flags.redirect
@@ -109,9 +110,9 @@ impl Rule {
 pub(crate) struct Flags {
     pub negated: bool,
     pub no_case: bool,
-    /// No substitution: `-`, or a status without one.
+    /// There is no substitution: it is `-`, or the rule sets a status instead.
     pub no_sub: bool,
-    /// The status is the answer.
+    /// The rule ends the request with its status.
     pub status: bool,
     pub redirect: bool,
     pub proxy: bool,
@@ -119,7 +120,7 @@ pub(crate) struct Flags {
     pub last: bool,
     pub end: bool,
     pub chain: bool,
-    /// `N`: from the top; at most so many rounds.
+    /// `N`: start again from the first rule, for at most this number of rounds.
     pub next: Option<i64>,
     pub skip: usize,
     pub no_sub_request: bool,
@@ -166,11 +167,11 @@ pub(crate) struct Cond {
 pub(crate) enum Test {
     Regex(Regex),
     Expression(Condition),
-    /// `f`, `d`, `s`, `l`, `x`, `F`, `U`
+    /// The file tests `f`, `d`, `s`, `l`, `x`, and the subrequest tests `F`, `U`.
     File(u8),
-    /// `<`, `>`: and whether equality holds as well.
+    /// String comparisons such as `<` and `>=`.
     Text(TextTest, Vec<u8>),
-    /// `-lt` and its like.
+    /// Number comparisons such as `-lt`.
     Number(NumberTest, i64),
 }
 
@@ -194,7 +195,8 @@ pub(crate) enum NumberTest {
 
 type Arguments<'t> = (&'t [u8], &'t [u8], Option<&'t [u8]>);
 
-/// Two arguments and perhaps flags, as `parseargline` splits them. `None`: fewer than two.
+/// Splits the line into two arguments and optional flags as `parseargline` does. Returns `None` if there are fewer than
+/// two arguments.
 fn arguments(text: &[u8]) -> Option<Arguments<'_>> {
     let (first, rest) = argument(text);
     let rest = rest?;
@@ -205,7 +207,7 @@ fn arguments(text: &[u8]) -> Option<Arguments<'_>> {
     Some((first, second, third.map(|rest| argument(rest).0)))
 }
 
-/// The flags in brackets: each with its value. `None`: no brackets.
+/// Returns the flags in brackets with their values, or `None` if there are no brackets.
 fn flags(text: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     let inner = text.strip_prefix(b"[")?.strip_suffix(b"]")?;
     let mut all = Vec::new();
@@ -228,7 +230,7 @@ fn compile(text: &[u8], ignore_case: bool) -> Option<Regex> {
     Regex::new(std::str::from_utf8(text).ok()?, ignore_case)
 }
 
-/// The argument line of a `RewriteCond`; `None` if Apache finds a mistake.
+/// Parses the arguments of a `RewriteCond`. Returns `None` where Apache reports a syntax error.
 pub(crate) fn condition(line: &[u8]) -> Option<Cond> {
     let (input, pattern, extra) = arguments(line)?;
     let mut own = CondFlags::default();
@@ -298,7 +300,7 @@ fn test(pattern: &[u8], no_case: bool, negated: &mut bool) -> Option<Test> {
     }
 }
 
-/// The argument line of a `RewriteRule`; `None` if Apache finds a mistake.
+/// Parses the arguments of a `RewriteRule`. Returns `None` where Apache reports a syntax error.
 pub(crate) fn rule(text: &[u8], conditions: Vec<Cond>) -> Option<Rule> {
     let (pattern, output, extra) = arguments(text)?;
     let mut own = Flags {
@@ -387,17 +389,17 @@ fn set_flag(own: &mut Flags, name: &str, value: Vec<u8>) -> Option<()> {
         "unsafeprefixstat" => {}
         "unsafeallow3f" => own.unsafe_allow_3f = true,
         "unc" => own.unc = true,
-        // Apache asks for the first letter only.
+        // Apache compares only the first letter.
         name if name.starts_with('d') => {
             own.discard_path_info |= matches!(name, "dpi" | "discardpath");
         }
-        // `N` with more behind it is none of mod_rewrite's, but it does not say so.
+        // `N` followed by other letters is not a flag of mod_rewrite either, although mod_rewrite does not report it.
         _ => return None,
     }
     Some(())
 }
 
-/// A status that Apache knows.
+/// Returns true for a status that Apache knows.
 pub(crate) fn is_status(code: u16) -> bool {
     matches!(code, 100..=103 | 200..=208 | 226 | 300..=308 | 400..=418 | 421..=426 | 428 | 429 | 431
         | 451 | 500..=508 | 510 | 511)

@@ -1,5 +1,5 @@
-//! From a URL to a file, and to the settings of the directories on the way: Apache's translation of names,
-//! its walks through directories, files and `<If>` sections.
+//! Maps a URL to a file and to the settings of the directories above it: Apache's name translation, and its walks
+//! through directories, files and `<If>` sections.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use crate::parse::{HtFile, Problem};
 use crate::request::{Request, Stat};
 use crate::text::{self, last_segment, normalize};
 
-/// Names longer than Linux permits.
+/// The length limit of file names in bytes; Linux does not permit longer ones.
 const LONGEST_NAME: usize = 4095;
 
-/// What the files of the directories on a path say together.
+/// The combined `.htaccess` files of the directories on a path.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
-    /// From the root down.
+    /// In order from the root.
     of: Vec<Arc<Config>>,
     merged: Arc<Config>,
-    /// Why nothing on the path is answered: the line or file, and the status.
+    /// Why no request on this path is served: the directive or file, and the status.
     problem: Option<(Arc<str>, u16)>,
 }
 
 impl Chain {
-    /// No file is on the way, so nothing is decided.
+    /// Returns true if there is no file on the path, so no directive applies.
     pub fn is_empty(&self) -> bool {
         self.of.is_empty() && self.problem.is_none()
     }
 
-    /// How many files without a mistake there are.
+    /// Returns the number of files without a mistake.
     pub fn len(&self) -> usize {
         self.of.len()
     }
 
-    /// Asks for the files of the directories on a path, the root's first: `directory` ends with a slash, and
-    /// `file` gets the part of it that ends with each slash in turn.
+    /// Collects the files of the directories on a path, the root's first. `directory` ends with a slash; `file` is
+    /// called with each prefix of it that ends with a slash.
     pub fn of(directory: &[u8], mut file: impl FnMut(&[u8]) -> Option<Arc<HtFile>>) -> Chain {
         let mut configs: Vec<Arc<Config>> = Vec::new();
         for (slash, _) in directory.iter().enumerate().filter(|(_, b)| **b == b'/') {
@@ -49,7 +49,8 @@ impl Chain {
                     Problem::Mistake(_) | Problem::TooLong => 500,
                     Problem::Unreadable | Problem::NotAFile => 403,
                 };
-                // Nothing of the files above holds for such a request, as their walk is not at its end.
+                // No setting of the files above applies to such a request, because Apache did not finish its walk
+                // through them.
                 return Chain {
                     problem: Some((problem.describe(directory), status)),
                     ..Chain::default()
@@ -70,16 +71,16 @@ struct Merged {
     merged: Arc<Config>,
 }
 
-/// Most merged chains that a thread keeps.
+/// The maximum number of merged chains that a thread caches.
 const MOST_CHAINS: usize = 16;
 
 thread_local! {
-    /// Chains of directories' settings that were merged lately, with the result. A chain is the same where
-    /// its values are the same in memory, which the entry keeps alive.
+    /// The cache of recently merged chains. Chains are compared by the addresses of their values, which the entry keeps
+    /// alive.
     static MERGED: RefCell<Vec<Merged>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The settings of directories, from the root down, as one.
+/// Merges the settings of directories, in order from the root.
 fn merged(chain: &[Arc<Config>]) -> Arc<Config> {
     match chain {
         [] => return Arc::default(),
@@ -113,7 +114,7 @@ fn merged(chain: &[Arc<Config>]) -> Arc<Config> {
 }
 
 impl Engine<'_> {
-    /// Reads a URL of this site, as an internal redirect gives it: query, escapes, dots.
+    /// Parses a URL of this site, as an internal redirect gives it: query, escapes and dot segments.
     pub(crate) fn set_uri(&self, request: &mut Request, url: &[u8]) -> Step {
         let bad = Err(Stop::Status(400, Refusal::BadPath));
         let url = url.split(|b| *b == b'#').next().unwrap_or_default();
@@ -122,13 +123,13 @@ impl Engine<'_> {
             None => (url, None),
         };
         request.args = query;
-        // Relative to the path of who asks.
+        // A relative path is resolved against the path of the parent request.
         let path = match (path.first(), &request.main_uri) {
             (Some(b'/'), _) => path.to_vec(),
             (_, Some(uri)) => [&text::escape_uri(text::parent(uri))[..], path].concat(),
             _ => return bad,
         };
-        // Dots that are escaped count as dots, and a slash that is, is none.
+        // Escaped dots count as dots, but an escaped slash does not separate segments.
         let Some(decoded) = text::unescape(&path) else {
             return bad;
         };
@@ -143,7 +144,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Finds file, `PATH_INFO` and settings.
+    /// Finds the file, `PATH_INFO` and the settings.
     pub(crate) fn map_to_storage(&self, request: &mut Request) -> Step {
         let complete = self.locate(request)?;
         self.read_settings(request, complete)?;
@@ -153,8 +154,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Finds the file and `PATH_INFO`. Returns whether the directory on the way may be one that was named
-    /// without its slash.
+    /// Finds the file and `PATH_INFO`. Returns whether the name may be that of a directory given without its trailing
+    /// slash.
     pub(crate) fn locate(&self, request: &mut Request) -> Step<bool> {
         if !request.uri.starts_with(b"/") {
             return Err(Stop::Status(400, Refusal::BadPath));
@@ -176,7 +177,7 @@ impl Engine<'_> {
         Ok(true)
     }
 
-    /// The file name ends with the first part that is no directory; the rest is `PATH_INFO`.
+    /// Ends the file name at the first segment that is not a directory; the rest is `PATH_INFO`.
     fn find_path_info(&self, request: &mut Request, root: usize) {
         let whole = std::mem::take(&mut request.filename);
         let mut end = root;
@@ -184,7 +185,7 @@ impl Engine<'_> {
             let rest = &whole[end + 1..];
             let length = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
             if length == 0 {
-                // A directory that was not there a moment ago.
+                // The directory has been created a moment ago.
                 request.found = self.world.stat(&whole[..=end]);
                 end += 1;
                 break;
@@ -200,7 +201,7 @@ impl Engine<'_> {
         request.filename.truncate(end);
     }
 
-    /// The files of all directories on the way, merged.
+    /// Returns the merged files of all directories on the way.
     pub(crate) fn chain(&self, request: &Request, complete: bool) -> Arc<Chain> {
         let root = self.facts.document_root.len();
         let below = request.filename.get(root..).unwrap_or_default();
@@ -228,7 +229,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// `<Files>` sections that are for the name.
+    /// Merges the `<Files>` sections that match the name.
     fn apply_files(&self, request: &mut Request) -> Step {
         if request.config.files.is_empty() {
             return Ok(());
@@ -244,7 +245,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// `<If>` sections that hold, and those within them.
+    /// Merges the `<If>` sections whose conditions hold, and the sections within them.
     pub(crate) fn apply_ifs(&self, request: &mut Request) -> Step {
         let mut sections = request.config.ifs.clone();
         while !sections.is_empty() {
@@ -264,7 +265,7 @@ impl Engine<'_> {
         sections: &[Arc<IfSection>],
     ) -> Step<Option<Config>> {
         let mut merged: Option<Config> = None;
-        // Whether the last of a chain held.
+        // Whether the last section of the chain of `<If>`, `<ElseIf>` and `<Else>` applied.
         let mut held = false;
         for section in sections {
             if section.is_else && held {
@@ -288,7 +289,7 @@ impl Engine<'_> {
     }
 }
 
-/// Sets `MATCH_NAME` to what each named group of a section's expression has captured of the file's name
+/// Sets `MATCH_NAME` to the part of the file name that each named group of a section's expression has captured
 /// (Apache's `ap_file_walk`).
 fn name_captures(section: &FilesSection, request: &mut Request) -> Step {
     let Names::Expression(regex) = &section.names else {

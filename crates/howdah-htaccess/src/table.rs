@@ -1,5 +1,5 @@
-//! A list of names and values as APR's tables are: names compare without case, keep their order, and
-//! may come more than once; reading gives the first.
+//! A list of names and values that behaves like APR's tables: names are compared without regard to case, keep their
+//! order, and may occur more than once; a lookup returns the first value.
 
 /// Names and values, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -8,13 +8,13 @@ pub struct Table(Vec<(Text, Text)>);
 type Text = Box<[u8]>;
 
 impl Table {
-    /// The first value of a name.
+    /// Returns the first value of a name.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let mut found = self.0.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
         found.next().map(|(_, value)| &**value)
     }
 
-    /// Puts one value in place of all that the name has.
+    /// Replaces all values of a name with one.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
         let mut value = Some(value);
         self.0.retain_mut(|(n, v)| {
@@ -34,7 +34,7 @@ impl Table {
         }
     }
 
-    /// Adds a value beside those the name has.
+    /// Adds a value to those that the name already has.
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         self.0.push((name.into(), value.into()));
     }
@@ -44,7 +44,7 @@ impl Table {
         self.0.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
     }
 
-    /// Appends to the first value of the name, behind a comma.
+    /// Appends to the first value of the name, after a comma.
     pub fn merge(&mut self, name: &[u8], value: &[u8]) {
         let mut found = self
             .0
@@ -56,22 +56,22 @@ impl Table {
         }
     }
 
-    /// `self` in front of `base`.
+    /// Appends the entries of `base`, so that a lookup prefers those of `self`.
     pub fn overlay(&mut self, base: &Table) {
         self.0.extend(base.0.iter().cloned());
     }
 
-    /// All entries in order.
+    /// Returns all entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// There is no entry.
+    /// Returns true if the table has no entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes of all names and values.
+    /// Returns the number of bytes in all names and values.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|(n, v)| n.len() + v.len()).sum()
     }

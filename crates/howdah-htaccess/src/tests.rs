@@ -1,4 +1,4 @@
-//! Requests to trees of files that exist in the test alone.
+//! Evaluates requests against trees of files that exist only in the test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::{
     answer, parse,
 };
 
-/// A root, `/srv`, with files and their text.
+/// The files of the document root `/srv`, with their content.
 pub(crate) struct Tree(BTreeMap<String, String>);
 
 impl Tree {
@@ -38,7 +38,7 @@ impl Tree {
     }
 }
 
-/// The demand of `AuthName area` with this file of users.
+/// Returns the demand of `AuthName area` with this password file.
 fn area(user_file: &str) -> Demand {
     Demand {
         realm: b"area".to_vec(),
@@ -124,7 +124,7 @@ impl World for Tree {
     }
 }
 
-/// The answer in a line.
+/// Formats the decision as one line.
 fn show(answer: &Answer) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match &answer.action {

@@ -1,11 +1,11 @@
-//! Apache's ways with text: escapes, substitution, numbers. Pure.
+//! String functions that behave like Apache's: escaping, substitution, numbers.
 
 use std::ops::Range;
 
-/// The whole match and up to nine groups, as places in the text that was matched.
+/// The ranges of the whole match and of up to nine groups in the text that was matched.
 pub(crate) type Found = Vec<Option<Range<usize>>>;
 
-/// `ap_escape_uri`: everything that cannot stand in a path.
+/// Escapes every byte that is not allowed in a path (`ap_escape_uri`).
 pub(crate) fn escape_uri(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {
@@ -24,7 +24,7 @@ pub(crate) fn hex(byte: u8, out: &mut Vec<u8>) {
     out.push(DIGITS[usize::from(byte & 15)]);
 }
 
-/// Decodes `%XX`; `None` if one is malformed.
+/// Decodes `%XX`. Returns `None` if an escape is malformed.
 pub(crate) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -41,7 +41,7 @@ pub(crate) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The part of `text` that group `number` has matched; empty if it has none.
+/// Returns the part of `text` that group `number` has matched, or an empty text if the group did not match.
 pub(crate) fn group<'t>(text: &'t [u8], found: &Found, number: usize) -> &'t [u8] {
     match found.get(number) {
         Some(Some(range)) => text.get(range.clone()).unwrap_or_default(),
@@ -49,7 +49,7 @@ pub(crate) fn group<'t>(text: &'t [u8], found: &Found, number: usize) -> &'t [u8
     }
 }
 
-/// `ap_pregsub`: `$1` in `template`; a backslash makes the next character plain.
+/// Replaces `$1` and the like in `template` (`ap_pregsub`). A backslash makes the next character literal.
 pub(crate) fn pregsub(template: &[u8], text: &[u8], found: &Found) -> Vec<u8> {
     let mut out = Vec::with_capacity(template.len());
     let mut rest = template.iter().copied().peekable();
@@ -66,7 +66,7 @@ pub(crate) fn pregsub(template: &[u8], text: &[u8], found: &Found) -> Vec<u8> {
     out
 }
 
-/// `atoi`
+/// Parses a number as `atoi` does.
 pub(crate) fn number(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let (negative, digits) = match text {
@@ -86,8 +86,8 @@ pub(crate) fn number(text: &[u8]) -> i64 {
     }
 }
 
-/// The length of the scheme of an absolute URI, with its `://`, as mod_rewrite knows them; 0 if there is
-/// none. And whether its query string is one.
+/// Returns the length of an absolute URI's scheme including `://`, or 0 if mod_rewrite does not know the scheme; and
+/// whether a question mark in such a URI begins a query string.
 pub(crate) fn absolute_uri(text: &[u8]) -> (usize, bool) {
     const SCHEMES: &[(&[u8], bool)] = &[
         (b"ajp://", true),
@@ -118,7 +118,7 @@ pub(crate) fn absolute_uri(text: &[u8]) -> (usize, bool) {
     found.map_or((0, false), |(scheme, query)| (scheme.len(), *query))
 }
 
-/// `ap_is_url`: a scheme, and `://` behind it.
+/// Returns true if the text begins with a scheme and `://` (`ap_is_url`).
 pub(crate) fn is_url(text: &[u8]) -> bool {
     let end = text.iter().position(|b| *b == b':');
     let Some(end) = end.filter(|end| *end > 0) else {
@@ -128,18 +128,18 @@ pub(crate) fn is_url(text: &[u8]) -> bool {
     text[..end].iter().all(scheme) && text[end..].starts_with(b"://")
 }
 
-/// The directory of a path, with its slash.
+/// Returns the directory of a path, including its slash.
 pub(crate) fn parent(path: &[u8]) -> &[u8] {
     let slash = path.iter().rposition(|b| *b == b'/');
     slash.map_or(&b""[..], |slash| &path[..=slash])
 }
 
-/// What follows the last slash.
+/// Returns the part after the last slash.
 pub(crate) fn last_segment(path: &[u8]) -> &[u8] {
     &path[parent(path).len()..]
 }
 
-/// A line as it stands in its file; only what would garble a log or a terminal is escaped.
+/// Returns a line of a file with its control characters escaped, which would garble a log or a terminal.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -151,12 +151,12 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Text for `String` fields: names of directives are ASCII, values are whatever was written.
+/// Converts text for `String` fields. Names of directives are ASCII, but values may be any bytes.
 pub(crate) fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// A clean path of a URL: without `.`, `..` and empty segments. `None` above the root.
+/// Normalizes a URL path: removes `.`, `..` and empty segments. Returns `None` if the path leads above the root.
 pub(crate) fn normalize(path: &[u8]) -> Option<Vec<u8>> {
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut directory = false;

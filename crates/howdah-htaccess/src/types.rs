@@ -1,7 +1,8 @@
-//! What a file's name and the lines about it say of its type: mod_mime, `ForceType`, `SetHandler`, and
-//! mod_rewrite's `T` and `H`.
+//! Determines the media type and the handler of a file from its name and the directives that apply to it: mod_mime,
+//! `ForceType`, `SetHandler`, and mod_rewrite's `T` and `H` flags.
 //!
-//! Where lines take PHP from names that are scripts, scripts are refused: their source is not sent.
+//! Where directives stop PHP from running files whose names are those of scripts, requests for these files are refused,
+//! because the source of a script must never be sent.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::request::{Handler, Request, Stat};
 use crate::text::last_segment;
 
 impl Engine<'_> {
-    /// mod_mime: each extension of the name in turn.
+    /// Implements mod_mime: evaluates each extension of the name in turn.
     pub(crate) fn find_type(&self, request: &mut Request) {
         if request.found == Stat::Directory {
             return;
@@ -78,8 +79,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Without lines of mod_mime, a name whose last extension is unknown has the type of those before it:
-    /// `app.js.br` is JavaScript.
+    /// Determines the type where no directive of mod_mime applies: a name whose last extension is unknown has the type
+    /// of the extensions before it, so `app.js.br` is JavaScript.
     fn find_type_before_unknown(&self, request: &mut Request) {
         let name = last_segment(&request.filename);
         let start = name.iter().take_while(|b| **b == b'.').count();
@@ -112,7 +113,7 @@ impl Engine<'_> {
         };
     }
 
-    /// `ForceType` and `SetHandler`.
+    /// Applies `ForceType` and `SetHandler`.
     pub(crate) fn override_type(&self, request: &mut Request) -> Step {
         let Some(core) = request.config.core.clone() else {
             return Ok(());
@@ -139,7 +140,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// mod_rewrite's `T` and `H`, last of all.
+    /// Applies mod_rewrite's `T` and `H` flags, which override everything else.
     pub(crate) fn force_type(&self, request: &mut Request) {
         if let Some(kind) = request.forced_type.take() {
             request.media_type = Some(kind);
@@ -153,7 +154,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The line by which scripts are not run.
+    /// Returns the directive that keeps scripts from running.
     pub(crate) fn scripts_closed_by(&self, request: &Request, named: bool) -> Option<Arc<str>> {
         let php = request.config().php.as_ref();
         match php.and_then(|php| php.engine.as_ref()) {
@@ -164,8 +165,8 @@ impl Engine<'_> {
     }
 }
 
-/// A media type that people give to scripts so that they are not run. Any other is for the pages that they
-/// make.
+/// Returns true for a media type that users assign to scripts so that they are not run. Any other media type is meant
+/// for the pages that the scripts generate.
 fn makes_text(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     [
@@ -177,7 +178,7 @@ fn makes_text(kind: &str) -> bool {
     .any(|start| kind.starts_with(start))
 }
 
-/// A media type without its `charset`.
+/// Returns a media type without its `charset`.
 pub(crate) fn without_charset(kind: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(kind.len());
     for (number, part) in kind.split(|b| *b == b';').enumerate() {

@@ -1,5 +1,4 @@
-//! What `answer` refuses, `refusals` refuses as well, and the other way round: random files, evaluated for several
-//! visitors.
+//! `refusals` refuses exactly the requests that `answer` refuses: random files, evaluated for several visitors.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use howdah_htaccess::{
 #[path = "../../howdah-tests/tests/htaccess_oracle/random.rs"]
 mod random;
 
-/// Method and path.
+/// Methods and paths.
 const REQUESTS: &[(&str, &str)] = &[
     ("GET", "/c/secret.txt"),
     ("HEAD", "/c/secret.txt"),
@@ -21,7 +20,7 @@ const REQUESTS: &[(&str, &str)] = &[
     ("GET", "/c/sub/secret.txt"),
     ("POST", "/c/sub/run.php"),
 ];
-/// Query, user agent and address.
+/// Queries, user agents and addresses.
 const VISITORS: &[(&str, &str, &str)] = &[
     ("", "Mozilla/5.0", "198.51.100.7"),
     ("a=evil", "Mozilla/5.0", "198.51.100.7"),
@@ -99,13 +98,13 @@ fn facts(
     }
 }
 
-/// Whether Apache keeps a visitor from what is at the path because a line says so.
+/// Whether a directive makes Apache deny a visitor access to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
-    /// It is sent, or the site decides.
+    /// Apache sends the file, or the site decides.
     Open,
     Refused,
-    /// Another path or another site answers.
+    /// Another path or another site responds.
     Moved,
 }
 

@@ -1,5 +1,5 @@
-//! Apache's expressions (`ap_expr`): the tree that `<If>`, `Require expr`, `SetEnvIfExpr`, `expr=` and
-//! texts with `%{…}` are read into. [`parse`] reads, `crate::evaluate` evaluates. Pure.
+//! The syntax tree of Apache's expressions (`ap_expr`): those of `<If>`, `Require expr`, `SetEnvIfExpr` and `expr=`,
+//! and texts with `%{…}`. [`parse`] builds it, `crate::evaluate` evaluates it.
 
 mod parse;
 mod tokens;
@@ -9,29 +9,29 @@ use crate::pattern::Regex;
 
 pub(crate) use parse::{condition, text};
 
-/// Something that is true or not.
+/// An expression that is true or false.
 #[derive(Debug)]
 pub(crate) enum Condition {
     Constant(bool),
     Not(Box<Condition>),
     And(Box<Condition>, Box<Condition>),
     Or(Box<Condition>, Box<Condition>),
-    /// As numbers.
+    /// A comparison of two numbers.
     Numbers(Comparison, Word, Word),
     Texts(Comparison, Word, Word),
     In(Word, Vec<Word>),
     Matches {
         word: Word,
         regex: Regex,
-        /// It has groups, which `$1` is to mean from then on.
+        /// The expression has groups, to which `$1` refers from then on.
         keeps: bool,
         negated: bool,
     },
-    /// `-z`, `-f` and their like.
+    /// Unary operators such as `-z` and `-f`.
     Unary(u8, Word),
-    /// `-R` with no word, `-ipmatch` with one.
+    /// `-R` without a word, `-ipmatch` with one.
     Network(Option<Word>, Network),
-    /// `-fnmatch`, `-strmatch`, `-strcmatch`
+    /// `-fnmatch`, `-strmatch` and `-strcmatch`.
     Shell(Shell, Word, Word),
 }
 
@@ -60,19 +60,19 @@ impl Comparison {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shell {
-    /// A star stops at a slash.
+    /// A star does not match a slash.
     Path,
     Text,
     TextNoCase,
 }
 
-/// Something that has a text.
+/// An expression whose value is a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Text(Vec<u8>),
-    /// `%{NAME}`, in upper case.
+    /// `%{NAME}`; the name is in upper case.
     Variable(String),
-    /// `name(…)` and `%{name:…}`, in lower case.
+    /// `name(…)` and `%{name:…}`; the name is in lower case.
     Function(String, Box<Word>),
     /// `$1`
     Group(usize),
@@ -84,7 +84,7 @@ impl Word {
         Word::Text(Vec::new())
     }
 
-    /// The text, if it is the same for every request.
+    /// Returns the text if it is the same for every request.
     pub(crate) fn constant(&self) -> Option<&[u8]> {
         match self {
             Word::Text(text) => Some(text),

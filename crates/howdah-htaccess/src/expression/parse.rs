@@ -1,4 +1,4 @@
-//! Tokens into a tree: `or` binds weakest, then `and`, then `not`.
+//! Parses tokens into a tree: `or` binds weakest, then `and`, then `not`.
 
 use super::tokens::{Token, string, tokens};
 use super::{Comparison, Condition, Shell, Word};
@@ -6,7 +6,7 @@ use crate::network::Network;
 use crate::pattern::Regex;
 use crate::text::lossy;
 
-/// Deeper nesting is an error: it would take the thread's stack.
+/// The maximum nesting depth. Deeper nesting is an error, because it would overflow the thread's stack.
 const DEEPEST: usize = 64;
 
 const VARIABLES: &[&str] = &[
@@ -65,7 +65,7 @@ const VARIABLES: &[&str] = &[
     "SERVER_ADDR",
 ];
 
-/// Without `file`, `md5`, `sha1` and `ldap`, which nobody needs here: a mistake.
+/// The functions that are known. `file`, `md5`, `sha1` and `ldap` are errors.
 const FUNCTIONS: &[&str] = &[
     "osenv",
     "env",
@@ -85,7 +85,7 @@ const FUNCTIONS: &[&str] = &[
     "ssl",
 ];
 
-/// Reads a condition; `None` if Apache finds a mistake in it.
+/// Parses a condition. Returns `None` where Apache reports a syntax error.
 pub(crate) fn condition(text: &[u8]) -> Option<Condition> {
     let mut parser = Parser {
         tokens: tokens(text)?,
@@ -96,13 +96,13 @@ pub(crate) fn condition(text: &[u8]) -> Option<Condition> {
     (parser.at == parser.tokens.len()).then_some(condition)
 }
 
-/// Reads a text with `%{…}` in it.
+/// Parses a text with `%{…}` in it.
 pub(crate) fn text(text: &[u8]) -> Option<Word> {
     let (word, _) = string(text, None)?;
     known(&word).then_some(word)
 }
 
-/// Its variables and functions exist.
+/// Returns true if its variables and functions exist.
 fn known(word: &Word) -> bool {
     match word {
         Word::Text(_) | Word::Group(_) => true,
@@ -129,7 +129,7 @@ impl Parser {
         token
     }
 
-    /// The next token is this sign, or this word.
+    /// Consumes the next token if it is this sign or this word.
     fn accept(&mut self, sign: &str, word: &str) -> bool {
         let is = match self.peek() {
             Some(Token::Sign(found)) => *found == sign,
@@ -315,7 +315,7 @@ impl Parser {
     }
 }
 
-/// The expression has a group that captures.
+/// Returns true if the expression has a capturing group.
 fn has_groups(expression: &[u8]) -> bool {
     let mut rest = expression;
     while let Some((first, after)) = rest.split_first() {

@@ -1,10 +1,10 @@
-//! The text of an expression into tokens. Strings with variables come as one token.
+//! Splits the text of an expression into tokens. A string with variables is one token.
 
 use super::Word;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A name, an operator without sign (`and`, `eq`), or `true`.
+    /// A name, an operator written as a word (`and`, `eq`), or `true`.
     Name(String),
     /// `-x`
     Unary(u8),
@@ -21,10 +21,10 @@ const SIGNS: &[&str] = &[
     ",", ":",
 ];
 const NAMES: fn(&u8) -> bool = |b| b.is_ascii_alphanumeric() || *b == b'_';
-/// Longer than Apache's own buffer for a string.
+/// The length limit of a string in bytes; Apache's own buffer for a string is shorter.
 const LONGEST: usize = 8192;
 
-/// `None`: Apache reports an error.
+/// Returns the tokens, or `None` where Apache reports an error.
 pub(super) fn tokens(text: &[u8]) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -123,7 +123,8 @@ impl Pieces {
     }
 }
 
-/// A string up to its quote, or to the end of the text without one; and how much of `inner` it takes.
+/// Parses a string up to its quote, or to the end of the text if it has no quote. Returns the string and the number of
+/// bytes of `inner` that it takes.
 pub(super) fn string(inner: &[u8], quote: Option<u8>) -> Option<(Word, usize)> {
     let mut pieces = Pieces::default();
     let mut at = 0;
@@ -140,7 +141,7 @@ pub(super) fn string(inner: &[u8], quote: Option<u8>) -> Option<(Word, usize)> {
     }
 }
 
-/// One escape, variable, group or plain byte; how long it is.
+/// Parses one escape, variable, group or plain byte, and returns its length.
 fn piece(rest: &[u8], pieces: &mut Pieces, depth: usize) -> Option<usize> {
     match rest {
         [b'\\', b'0'..=b'9', ..] => {
@@ -187,7 +188,7 @@ fn piece(rest: &[u8], pieces: &mut Pieces, depth: usize) -> Option<usize> {
     }
 }
 
-/// What follows `%{`, through its bracket.
+/// Parses the text after `%{` up to and including its closing bracket.
 fn variable(inner: &[u8], depth: usize) -> Option<(Word, usize)> {
     if depth > 10 || !inner.first()?.is_ascii_alphabetic() {
         return None;

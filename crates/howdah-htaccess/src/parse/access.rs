@@ -1,4 +1,4 @@
-//! Lines about who may come: mod_authz_core and its providers, mod_access_compat, Basic authentication.
+//! Directives of access control: mod_authz_core and its providers, mod_access_compat, and Basic authentication.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Parser<'_> {
     }
 
     fn compat(&mut self, line: &Line<'_>) -> &mut Compat {
-        // Lists of addresses have thousands of lines.
+        // Some lists of addresses have thousands of lines.
         let is_first = self.here().compat.is_none();
         let origin = is_first.then(|| self.origin(line));
         let compat = Arc::make_mut(self.here().compat.get_or_insert_default());
@@ -86,7 +86,7 @@ impl Parser<'_> {
         let methods = self.methods;
         for word in &all[1..] {
             let address = Address::parse(word).ok_or("it is no address, and no name of a host")?;
-            // People write `Allow from none`, which is the name of no host.
+            // Users write `Allow from none`, which Apache takes for the name of a host that does not exist.
             if address == Address::Host && !word.eq_ignore_ascii_case("none") {
                 let why = "names of hosts are not looked up: nobody has that name";
                 self.file.notes.push(refusing(note(line, why)));
@@ -98,7 +98,7 @@ impl Parser<'_> {
             }
         }
         if !allow {
-            // The line that most likely refuses, for messages.
+            // The directive that most likely denies access, for messages.
             let origin = self.origin(line);
             self.compat(line).origin = Some(origin);
         }
@@ -190,7 +190,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Adds what is required to the innermost container.
+    /// Adds a requirement to the innermost container.
     pub(super) fn require(&mut self, require: Require) -> Parsed {
         let require = Arc::new(require);
         let useless = "negated, it has no effect outside of <RequireAll>";
@@ -198,7 +198,8 @@ impl Parser<'_> {
             if require.negated && !container.all {
                 return Err(useless);
             }
-            // Associative: what a container of the same kind requires is one of this one's own.
+            // Containers of the same kind are associative, so the requirements of an inner one are added to the outer
+            // one.
             match &require.what {
                 Required::All(inside) if container.all && !require.negated => {
                     container.inside.extend(inside.iter().cloned());
@@ -274,7 +275,7 @@ impl Parser<'_> {
     }
 }
 
-/// Marks a note as one about a line that was meant to refuse requests.
+/// Marks a note whose directive was meant to deny access.
 fn refusing(note: Note) -> Note {
     Note {
         refuses: true,

@@ -1,4 +1,4 @@
-//! Lines of the server's core, mod_rewrite, mod_alias, mod_dir, mod_env, mod_setenvif and mod_php.
+//! Directives of the server's core, mod_rewrite, mod_alias, mod_dir, mod_env, mod_setenvif and mod_php.
 
 use std::sync::Arc;
 
@@ -175,7 +175,7 @@ impl Parser<'_> {
         let redirects = (300..400).contains(&status);
         let (path, to) = match (named.is_some(), all) {
             (false, [_, _, _]) => return Err("the first of three arguments must be a status"),
-            // Without a path: for everything in the section.
+            // Without a path, the redirect applies to everything in the section.
             (true, [_, to]) if redirects => return self.redirect_all(line, status, Some(to)),
             (false, [to]) => return self.redirect_all(line, status, Some(to)),
             (true, [_]) => return self.redirect_all(line, status, None),
@@ -449,11 +449,11 @@ impl Parser<'_> {
     }
 }
 
-/// `NAME`, `!NAME` or `NAME=VALUE`.
+/// Parses `NAME`, `!NAME` or `NAME=VALUE`.
 fn variable(text: &str) -> (Vec<u8>, Option<Vec<u8>>) {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     match (value, name.strip_prefix('!')) {
-        // A value that begins so removes it, too: Apache keeps both alike.
+        // A value that begins with `!` also removes the variable, because Apache stores both in the same way.
         (value, _) if value.starts_with('!') => (name.into(), None),
         ("", Some(name)) => (name.into(), None),
         ("", None) => (name.into(), Some(b"1".to_vec())),

@@ -1,4 +1,4 @@
-//! Lines of mod_headers and mod_expires.
+//! Directives of mod_headers and mod_expires.
 
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ fn when(clause: &str) -> Result<When, &'static str> {
     Err("the last argument is unknown")
 }
 
-/// A value: text with `%{NAME}e`, or an expression.
+/// Parses a value: text with `%{NAME}e`, or an expression.
 fn format(text: &str) -> Result<Format, &'static str> {
     if let Some(expression) = text.strip_prefix("expr=") {
         let word = expression::text(expression.as_bytes());
@@ -223,10 +223,10 @@ fn format(text: &str) -> Result<Format, &'static str> {
     Ok(Format::Parts(parts))
 }
 
-/// `A3600`, or `access plus 1 month 2 days`.
+/// Parses `A3600`, or `access plus 1 month 2 days`.
 fn lifetime(code: &str) -> Result<Lifetime, &'static str> {
     let mistake = "the time cannot be read";
-    // As Apache: nothing but the number is read behind these letters.
+    // As in Apache, only a number may follow these letters.
     if let Some(first @ ('A' | 'M')) = code.chars().next() {
         return Ok(Lifetime {
             from_change: first == 'M',

@@ -1,4 +1,4 @@
-//! Lines of mod_mime.
+//! Directives of mod_mime.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Parser<'_> {
     }
 }
 
-/// Without its dot, in lower case.
+/// Returns the extension without its dot, in lower case.
 fn plain(extension: &str) -> String {
     extension
         .strip_prefix('.')

@@ -1,8 +1,8 @@
-//! A file's text into [`HtFile`]: sections with their nesting, and each line into the settings of the
-//! scope it stands in. Pure.
+//! Parses a file into [`HtFile`]: tracks the nesting of sections, and adds each directive to the settings of the scope
+//! that it is in.
 //!
-//! As in Apache a mistake anywhere, also in a section that is for no request, makes the whole file one:
-//! everything below its directory is answered with 500.
+//! As in Apache, an error anywhere makes the whole file erroneous, even in a section that applies to no request: every
+//! request below the file's directory gets status 500.
 
 mod access;
 mod core;
@@ -21,54 +21,55 @@ use crate::rules::{Rule, Test};
 use crate::table::Table;
 use crate::text::{absolute_uri, printable};
 
-/// Longer files are not read: it would take a thread that serves others too long.
+/// The maximum size of a file in bytes. Parsing a longer one would block a thread that serves other requests for too
+/// long.
 pub const LONGEST: u64 = 1 << 20;
-/// What all patterns of a file may weigh: the ones that people write are shorter than their file.
+/// The maximum total weight of a file's patterns. The patterns of real files weigh less than this.
 const HEAVIEST_PATTERNS: usize = 1 << 20;
-/// Deeper sections are a mistake.
+/// The maximum nesting depth of sections. Deeper nesting is an error.
 const DEEPEST: usize = 64;
 
-/// A file that was read.
+/// A parsed `.htaccess` file.
 #[derive(Clone, Debug, Default)]
 pub struct HtFile {
-    /// What it configures.
+    /// The settings of the file.
     pub(crate) config: Arc<Config>,
-    /// Why nothing below it is answered.
+    /// Why no request below the file's directory is served.
     pub problem: Option<Problem>,
-    /// Lines that have no effect here.
+    /// Directives that have no effect here.
     pub notes: Vec<Note>,
-    /// The files with users and groups that its lines name, as they are written.
+    /// The password and group files that its directives name, as they are written.
     pub password_files: Vec<String>,
 }
 
-/// Why a file closes everything below its directory.
+/// Why a file blocks everything below its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Apache finds a mistake in this line: 500.
+    /// Apache reports an error in this line: status 500.
     Mistake(Note),
-    /// It is too long: 500.
+    /// The file is too long: status 500.
     TooLong,
-    /// It is there and cannot be read: 403.
+    /// The file exists but cannot be read: status 403.
     Unreadable,
-    /// A directory or something else has its name: 403.
+    /// A directory or another non-regular file has its name: status 403.
     NotAFile,
 }
 
-/// A line, and what there is to be said of it.
+/// A line and a remark about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Its number, from 1.
+    /// The line's number, counted from 1.
     pub line: u32,
-    /// The line.
+    /// The text of the line.
     pub text: Box<str>,
-    /// What is wrong with it, or why it has no effect.
+    /// The error, or why the directive has no effect.
     pub why: &'static str,
-    /// The line was meant to refuse requests.
+    /// The directive was meant to deny access.
     pub refuses: bool,
 }
 
 impl HtFile {
-    /// It says itself which script answers for paths that are no file: by rules, or by `FallbackResource`.
+    /// Returns true if the file itself selects the script for paths without a file, by rules or by `FallbackResource`.
     pub fn routes(&self) -> bool {
         let rewrite = self.config.rewrite.as_ref();
         let dir = self.config.dir.as_ref();
@@ -76,21 +77,21 @@ impl HtFile {
             || dir.is_some_and(|dir| dir.fallback.is_some())
     }
 
-    /// Its rules outside of sections, in order.
+    /// Returns the rules outside of sections, in order.
     pub fn rewrite_rules(&self) -> impl Iterator<Item = RuleView<'_>> {
         let rewrite = self.config.rewrite.as_ref();
         let rules = rewrite.into_iter().flat_map(|rewrite| &rewrite.rules);
         rules.map(|rule| RuleView(rule))
     }
 
-    /// The script of its `FallbackResource`.
+    /// Returns the script of `FallbackResource`.
     pub fn fallback(&self) -> Option<&str> {
         let dir = self.config.dir.as_ref()?;
         let name = dir.fallback.as_deref()?;
         (!name.eq_ignore_ascii_case("disabled")).then_some(name)
     }
 
-    /// A file that could not be read.
+    /// Returns the value for a file that could not be read or parsed.
     pub fn unusable(problem: Problem) -> HtFile {
         HtFile {
             problem: Some(problem),
@@ -99,28 +100,28 @@ impl HtFile {
     }
 }
 
-/// A `RewriteRule`, as far as it shows which script an application has for everything.
+/// A view of a `RewriteRule` with the properties that show which script is an application's front controller.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleView<'f>(&'f Rule);
 
-/// A `RewriteCond`, likewise.
+/// A view of a `RewriteCond` for the same purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionView<'f> {
     /// The text that is tested.
     pub input: &'f [u8],
-    /// It tests whether a regular file is there (`-f`).
+    /// Whether the test checks for a regular file (`-f`).
     pub is_file_test: bool,
-    /// The test begins with `!`.
+    /// Whether the test begins with `!`.
     pub negated: bool,
 }
 
 impl<'f> RuleView<'f> {
-    /// Its pattern, unless it is negated or needs PCRE2.
+    /// Returns the rule's pattern, unless it is negated or needs PCRE2.
     pub fn pattern(self) -> Option<&'f str> {
         self.0.regex.text().filter(|_| !self.0.flags.negated)
     }
 
-    /// The substitution of a rule that neither redirects nor refuses, and leads to a path; an empty one for `-`.
+    /// Returns the substitution if it is a path and the rule neither redirects nor refuses; an empty one for `-`.
     pub fn internal_target(self) -> Option<&'f [u8]> {
         let flags = &self.0.flags;
         let moves = flags.redirect || flags.status || flags.proxy;
@@ -132,7 +133,7 @@ impl<'f> RuleView<'f> {
         }
     }
 
-    /// Its conditions, in order.
+    /// Returns the rule's conditions, in order.
     pub fn conditions(self) -> impl Iterator<Item = ConditionView<'f>> {
         self.0.conditions.iter().map(|cond| ConditionView {
             input: &cond.input,
@@ -143,7 +144,7 @@ impl<'f> RuleView<'f> {
 }
 
 impl Problem {
-    /// `/dir/.htaccess:3: TEXT: WHY`
+    /// Formats the problem as `/dir/.htaccess:3: TEXT: WHY`.
     pub(crate) fn describe(&self, directory: &[u8]) -> Arc<str> {
         let file = format!("{}.htaccess", String::from_utf8_lossy(directory));
         match self {
@@ -163,8 +164,8 @@ impl Problem {
     }
 }
 
-/// Reads a file as it is on the disk. `directory` is its directory's file name, with a slash at its end;
-/// `env` the server's environment, for `PassEnv`.
+/// Parses a file's content. `directory` is the file name of its directory, with a trailing slash; `env` is the server's
+/// environment, for `PassEnv`.
 pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
     if bytes.len() as u64 > LONGEST {
         return HtFile::unusable(Problem::TooLong);
@@ -232,13 +233,13 @@ fn note(line: &Line<'_>, why: &'static str) -> Note {
     }
 }
 
-/// What Apache calls a mistake, in words.
+/// The error is the reason for which Apache would refuse the line.
 type Parsed = Result<(), &'static str>;
 
-/// The settings that lines belong to.
+/// The scope whose settings the directives change.
 struct Scope {
     config: Config,
-    /// What mod_rewrite takes for the directory.
+    /// The directory as mod_rewrite sees it.
     directory: Arc<[u8]>,
     /// `<Else>` may follow.
     after_if: bool,
@@ -256,12 +257,12 @@ impl Scope {
 
 struct OpenSection {
     line: u32,
-    /// Lower case, without bracket.
+    /// The name in lower case, without the bracket.
     name: String,
     kind: sections::Kind,
 }
 
-/// `<RequireAll>` and its kind.
+/// A `<RequireAll>` or similar section.
 struct Container {
     all: bool,
     negated: bool,
@@ -272,14 +273,14 @@ struct Container {
 struct Parser<'e> {
     scopes: Vec<Scope>,
     open: Vec<OpenSection>,
-    /// How many sections are open that are not for this server.
+    /// The number of open sections that do not apply to this server.
     skipped: usize,
     methods: Methods,
-    /// Innermost last.
+    /// The open containers, innermost last.
     containers: Vec<Container>,
     file: HtFile,
     env: &'e Table,
-    /// Where the file lies, for messages.
+    /// The directory of the file, for messages.
     directory: String,
 }
 
@@ -327,12 +328,12 @@ impl Parser<'_> {
     }
 
     fn here(&mut self) -> &mut Config {
-        // The file's own scope is there until the end.
+        // The file's own scope exists until the end.
         let last = self.scopes.len() - 1;
         &mut self.scopes[last].config
     }
 
-    /// The line with the file's name, for messages.
+    /// Returns the line with the file's name, for messages.
     fn origin(&self, line: &Line<'_>) -> Arc<str> {
         let text: String = line.text.chars().take(120).collect();
         let text = printable(&text);
@@ -340,7 +341,7 @@ impl Parser<'_> {
     }
 }
 
-/// One argument.
+/// Returns the only argument.
 fn one(all: &[String]) -> Result<&str, &'static str> {
     match all {
         [one] => Ok(one),
@@ -355,7 +356,7 @@ fn two(all: &[String]) -> Result<(&str, &str), &'static str> {
     }
 }
 
-/// `On` or `Off`.
+/// Parses `On` or `Off`.
 fn flag(all: &[String]) -> Result<bool, &'static str> {
     match all {
         [one] if one.eq_ignore_ascii_case("on") => Ok(true),
@@ -364,7 +365,7 @@ fn flag(all: &[String]) -> Result<bool, &'static str> {
     }
 }
 
-/// At least so many arguments.
+/// Checks the minimum number of arguments.
 fn at_least(count: usize, all: &[String]) -> Parsed {
     match all.len() >= count {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Lines in angle brackets: what they open and close.
+//! Opens and closes sections.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::lines::{Line, word, words};
 use crate::modules::{if_define, if_module, if_version};
 use crate::pattern::Regex;
 
-/// What a section is.
+/// The effect of a section.
 pub(super) enum Kind {
-    /// It holds, and changes nothing.
+    /// The section applies and has no effect of its own.
     Plain,
-    /// It is not for this server.
+    /// The section does not apply to this server.
     Skipped,
     Files(Names),
     If(Option<Condition>, bool),
-    /// The methods that were before.
+    /// The methods to restore at the end of the section.
     Limit(Methods),
     Container,
 }
@@ -72,7 +72,7 @@ impl Parser<'_> {
             }
             "ifmodule" => Ok(if_true(if_module(&word(argument).0))),
             "ifdefine" => Ok(if_true(if_define(&word(argument).0))),
-            // Files are not looked at while a file is read: no such one is there.
+            // The parser does not access other files, so it treats the file as missing.
             "iffile" => Ok(if_true(argument.starts_with('!'))),
             "ifdirective" | "ifsection" => {
                 let name = argument.trim_start_matches('!').to_ascii_lowercase();
@@ -190,7 +190,7 @@ impl Parser<'_> {
     }
 }
 
-/// Directives that the parser itself knows.
+/// Returns true for names of directives that the parser itself implements.
 fn is_own(name: &str) -> bool {
     [
         "<files", "<if", "<limit", "<require", "rewrite", "require", "header", "redirect", "php_",

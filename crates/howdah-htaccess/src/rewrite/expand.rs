@@ -1,4 +1,4 @@
-//! `$1`, `%1` and `%{NAME}` in mod_rewrite's texts; variables and cookies that rules set.
+//! Expands `$1`, `%1` and `%{NAME}` in mod_rewrite's texts, and sets the variables and cookies of rules.
 
 use super::Context;
 use crate::engine::Engine;
@@ -6,16 +6,16 @@ use crate::request::Request;
 use crate::rules::Rule;
 use crate::text::{self, hex, number};
 
-/// A text that has grown longer than any request takes no more.
+/// The length limit of an expanded text in bytes, which is more than any request has. Further pieces are dropped.
 const LONGEST: usize = 64 << 10;
 
-/// A text while it is expanded, and where its question mark comes from.
+/// A text that is being expanded, and the origin of its question mark.
 #[derive(Default)]
 struct Expanded {
     text: Vec<u8>,
-    /// Whether the mark that counts came with the request.
+    /// Whether the question mark that begins the query came from the request.
     mark: Option<bool>,
-    /// The last mark counts, not the first.
+    /// The last question mark begins the query, not the first.
     last: bool,
 }
 
@@ -32,7 +32,7 @@ impl Expanded {
 }
 
 impl Engine<'_> {
-    /// The expanded text, and whether the question mark in it came with the request.
+    /// Returns the expanded text, and whether its question mark came from the request.
     pub(super) fn expand(
         &self,
         request: &Request,
@@ -59,7 +59,7 @@ impl Engine<'_> {
                     b""
                 }
                 [b'\\', escaped, after @ ..] => {
-                    // A mark that is escaped is neither.
+                    // The origin of an escaped question mark is not recorded.
                     out.text.push(*escaped);
                     after
                 }
@@ -107,7 +107,7 @@ impl Engine<'_> {
         (out.text, out.mark == Some(true))
     }
 
-    /// No map is configured: what is looked up has its default.
+    /// Expands a map lookup to its default, because no map can be configured.
     fn map(
         &self,
         request: &Request,
@@ -138,7 +138,8 @@ impl Engine<'_> {
             let to = match context.uri.starts_with(b"/") {
                 true => context.uri.clone(),
                 false => {
-                    // As Apache: the directory's file name, which is no URL, where no base is named.
+                    // As in Apache: without a `RewriteBase`, this is the directory's file name, although that is not a
+                    // URL.
                     let base = context
                         .base
                         .as_ref()
@@ -166,7 +167,7 @@ impl Engine<'_> {
         self.rewrite_variable(request, name)
     }
 
-    /// A variable by mod_rewrite's names.
+    /// Returns the value of a variable by its mod_rewrite name.
     pub(crate) fn rewrite_variable(&self, request: &Request, name: &[u8]) -> Vec<u8> {
         if name.len() < 4 {
             return Vec::new();
@@ -187,7 +188,7 @@ impl Engine<'_> {
         found.unwrap_or_default()
     }
 
-    /// `[E=NAME:VALUE]`
+    /// Sets the variables of `[E=NAME:VALUE]`.
     pub(super) fn expand_env(&self, request: &mut Request, context: &mut Context, rule: &Rule) {
         for item in &rule.flags.env {
             let text = self.expand(request, context, item, None).0;
@@ -199,14 +200,14 @@ impl Engine<'_> {
                 Some(at) => (&text[..at], &text[at + 1..]),
                 None => (&text[..], &b""[..]),
             };
-            // A rule that is run again and again makes no memory of it.
+            // Keeps a rule that runs repeatedly from using up memory.
             if request.env.bytes() < LONGEST {
                 request.env.set(name, value);
             }
         }
     }
 
-    /// `[CO=NAME:VALUE:DOMAIN:…]`
+    /// Sets the cookies of `[CO=NAME:VALUE:DOMAIN:…]`.
     pub(super) fn expand_cookies(&self, request: &Request, context: &mut Context, rule: &Rule) {
         for item in &rule.flags.cookies {
             let text = self.expand(request, context, item, None).0;
@@ -268,7 +269,7 @@ impl Engine<'_> {
         }
     }
 
-    /// `[T=…]`, `[H=…]`
+    /// Records the values of `[T=…]` and `[H=…]`.
     pub(super) fn remember_types(&self, request: &mut Request, context: &mut Context, rule: &Rule) {
         for (item, is_handler) in [(&rule.flags.media_type, false), (&rule.flags.handler, true)] {
             let Some(item) = item else { continue };
@@ -284,7 +285,7 @@ impl Engine<'_> {
     }
 }
 
-/// `Sun, 06-Nov-1994 08:49:37 GMT`
+/// Formats a date such as `Sun, 06-Nov-1994 08:49:37 GMT`.
 fn cookie_date(seconds: i64) -> String {
     let at = u64::try_from(seconds).unwrap_or_default();
     let date = httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(at));
@@ -298,7 +299,7 @@ fn cookie_date(seconds: i64) -> String {
     }
 }
 
-/// The bracket that closes the one before `text`.
+/// Returns the position of the bracket that closes the one before `text`.
 fn closing(text: &[u8]) -> Option<usize> {
     let mut depth = 1;
     for (at, byte) in text.iter().enumerate() {
@@ -316,7 +317,7 @@ fn closing(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where `byte` stands outside of brackets.
+/// Returns the position of `byte` outside of brackets.
 fn top_level(text: &[u8], byte: u8) -> Option<usize> {
     let mut depth = 1;
     for (at, found) in text.iter().enumerate() {
@@ -330,7 +331,7 @@ fn top_level(text: &[u8], byte: u8) -> Option<usize> {
     None
 }
 
-/// `[B]`
+/// Escapes a group for the `[B]` flag.
 fn escape_group(group: &[u8], rule: &Rule) -> Vec<u8> {
     let flags = &rule.flags;
     let mut out = Vec::with_capacity(group.len());

@@ -1,6 +1,6 @@
-//! The script that an `.htaccess` sends everything to that is no file: how an application without
-//! configuration says which its front controller is. Looked at once, at the start. What `.htaccess`
-//! files refuse is not read here but at every request (`htaccess`).
+//! Finds the script to which an `.htaccess` file sends every path without a file. This is how an application without
+//! configuration names its front controller. The file is read once, at the start. What `.htaccess` files refuse is not
+//! determined here but for every request (`htaccess`).
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use howdah_htaccess::{ConditionView, RuleView};
 
 use super::report::read;
 
-/// Where everything goes that is no file.
+/// The target of every path without a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CatchAll {
-    /// The script's path below the directory: `/index.php`.
+    /// The script's path below the directory, such as `/index.php`.
     pub(crate) script: String,
-    /// The request's path is its PATH_INFO (`index.php/$1`).
+    /// Whether the request's path becomes the script's PATH_INFO (`index.php/$1`).
     pub(crate) path_info: bool,
-    /// The query that it wants, with `$1` for the path: `url=$1`.
+    /// The query that the script expects, with `$1` for the path: `url=$1`.
     pub(crate) query: Option<String>,
 }
 
-/// The catch-all rule of `directory`, which lies at the URL path `folder` (empty for the root).
+/// Returns the catch-all rule of `directory`, whose URL path is `folder` (empty for the root).
 pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
     let file = read(&directory.join(".htaccess"))?;
     let script_of = |target: &str| {
@@ -38,8 +38,8 @@ pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
         let Some(found) = script_of(target) else {
             continue;
         };
-        // An index.php that any rule leads to gets the rest as well: so it is everywhere. Other
-        // scripts must show it: the whole path, and files excepted.
+        // An `index.php` that any rule leads to also gets all other paths, which is the general custom. For any other
+        // script, the rule must match every path and exclude files.
         let excepted = files_pass || tests_file(rule, true);
         let plain = excepted && !rule.conditions().any(is_of_visitor);
         let pattern = rule.pattern();
@@ -55,15 +55,15 @@ pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
     script_of(file.fallback()?)
 }
 
-/// Whether the rule has a condition `-f`, or `!-f`.
+/// Returns true if the rule has a condition `-f`, or `!-f` if `negated` is true.
 fn tests_file(rule: RuleView<'_>, negated: bool) -> bool {
     let tests =
         |condition: ConditionView<'_>| condition.is_file_test && condition.negated == negated;
     rule.conditions().any(tests)
 }
 
-/// Whether the condition depends on the visitor, the method, the query or the time. A rule for some visitors makes
-/// no front controller.
+/// Returns true if the condition depends on the visitor, the method, the query or the time. A rule for some visitors
+/// does not define a front controller.
 fn is_of_visitor(condition: ConditionView<'_>) -> bool {
     ["HTTP", "REMOTE_", "TIME", "REQUEST_METHOD", "QUERY_STRING"]
         .iter()
@@ -74,7 +74,7 @@ fn is_of_visitor(condition: ConditionView<'_>) -> bool {
         })
 }
 
-/// Patterns that match every path.
+/// Returns true for a pattern that matches every path.
 fn takes_all(pattern: &str) -> bool {
     matches!(
         pattern,
@@ -82,7 +82,7 @@ fn takes_all(pattern: &str) -> bool {
     ) || captures_all(pattern)
 }
 
-/// Those of them whose `$1` is the whole path, without its first slash.
+/// Returns true if the pattern's `$1` is also the whole path without its first slash.
 fn captures_all(pattern: &str) -> bool {
     let inner = pattern.strip_prefix('^').unwrap_or(pattern);
     let inner = inner.strip_prefix("/?").unwrap_or(inner);
@@ -90,13 +90,13 @@ fn captures_all(pattern: &str) -> bool {
     matches!(inner, "(.*)" | "(.+)" | "([^?]*)" | "(.*)/?" | "(.*?)/?")
 }
 
-/// `index.php?url=$1` of a rule.
+/// Parses a rule's target, such as `index.php?url=$1`.
 fn target_of(target: &str, folder: &str) -> Option<CatchAll> {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
     };
-    // An absolute target begins at the site's root.
+    // An absolute target starts at the site's root.
     let path = match path.strip_prefix('/') {
         Some(_) => path.strip_prefix(folder)?.strip_prefix('/')?,
         None => path.strip_prefix("./").unwrap_or(path),
@@ -108,7 +108,7 @@ fn target_of(target: &str, folder: &str) -> Option<CatchAll> {
     if !is_script || !matches!(rest, "" | "/" | "/$1") {
         return None;
     }
-    // What of a query can be had here: names, values and the path.
+    // Only names, values and the path are supported in a query.
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.=&/$".contains(&b);
     let query = query.filter(|query| {
         let captures = query.matches('$').count();
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A script, whether it wants PATH_INFO, and the query that it wants.
+    /// A script, whether it expects PATH_INFO, and the query that it expects.
     type Expected<'e> = Option<(&'e str, bool, Option<&'e str>)>;
 
     fn check(scripts: &[&str], folder: &str, cases: &[(&str, Expected<'_>)]) {
@@ -195,7 +195,7 @@ mod tests {
                 ),
                 ("FallbackResource /loader.php", loader),
                 ("FallbackResource disabled", None),
-                // Everything, files too, or for some only: no front controller.
+                // Not a front controller: the rule also matches files, or applies only to some paths.
                 ("RewriteRule ^.*$ loader.php [L]", None),
                 (&no_file("RewriteRule ^feed/(.*)$ loader.php [L]"), None),
                 (

@@ -1,5 +1,5 @@
-//! Evaluates the `.htaccess` files for a request. A result that is the same for every visitor is cached until
-//! something changes that it was made of.
+//! Evaluates the `.htaccess` files for a request. A result that is the same for every visitor is cached until one of
+//! the files that it depends on changes.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -19,10 +19,10 @@ use crate::site::route::RoutingState;
 use crate::site::search::FileView;
 use crate::site::visitor::Visitor;
 
-/// A result, and what was found at the names that it depends on.
+/// A cached result, and the state of the files that it depends on.
 pub(super) struct CachedResult<T> {
     result: T,
-    /// What has to be found there again.
+    /// The files whose state must be unchanged.
     seen: Vec<Seen>,
     is_repeated: bool,
 }
@@ -36,7 +36,7 @@ impl<T: Clone> CachedResult<T> {
         }
     }
 
-    /// The result, if the same is found at all names that it depends on.
+    /// Returns the result if the files that it depends on are unchanged.
     pub(super) fn get(
         &mut self,
         world: &SiteWorld<'_>,
@@ -54,7 +54,7 @@ impl<T: Clone> CachedResult<T> {
         Some(self.result.clone())
     }
 
-    /// Drops the names of which the kernel reports any change. Not for a result that is asked for once.
+    /// Drops the names whose changes the kernel reports. This is done only when a result is used again.
     fn trust(&mut self, root: &RootDir, watched: &mut Watched) {
         let mut missing: Vec<Box<[u8]>> = Vec::new();
         self.seen.retain(|(name, found)| {
@@ -64,7 +64,7 @@ impl<T: Clone> CachedResult<T> {
             }
             !trusts
         });
-        // Nothing is below what is not there.
+        // Names below a missing directory need not be checked.
         let below = |name: &[u8]| {
             let mut above = missing
                 .iter()
@@ -76,7 +76,7 @@ impl<T: Clone> CachedResult<T> {
     }
 }
 
-/// What a URL of the site begins with.
+/// The scheme, host and port of a URL of the site.
 pub(super) struct Origin<'a> {
     pub(super) host: &'a [u8],
     pub(super) https: bool,
@@ -99,7 +99,7 @@ impl<'a> Origin<'a> {
         Origin { host, https, port }
     }
 
-    /// Adds to a key what a result may depend on, apart from the visitor and the other headers of the request
+    /// Adds everything to the key that a result may depend on, apart from the visitor and the other request headers
     /// ([`Answer::is_by_url`]).
     pub(super) fn add_to(&self, head: &RequestHead, visitor: Visitor<'_>, key: &mut CacheKey) {
         let address = visitor.local.map(|local| match local.ip().to_canonical() {
@@ -116,7 +116,8 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// What the files may read of a request. The path, the query and the root are those of the request's target.
+/// Returns the properties of the request that the files may read. The caller adds the path, the query and the document
+/// root.
 pub(super) fn request_facts<'a>(
     head: &'a RequestHead,
     visitor: Visitor<'a>,
@@ -163,7 +164,7 @@ pub(super) fn request_facts<'a>(
     }
 }
 
-/// Caches an answer that is the same for every visitor.
+/// Caches a decision that is the same for every visitor.
 fn cache(key: &CacheKey, answer: &Arc<Answer>, world: &SiteWorld<'_>) {
     let Some((since, seen)) = world.looked_at().filter(|_| answer.is_by_url()) else {
         return;
@@ -176,8 +177,8 @@ fn cache(key: &CacheKey, answer: &Arc<Answer>, world: &SiteWorld<'_>) {
 }
 
 impl Site {
-    /// Evaluates the files for a request, or takes the cached answer. Returns also what the lines about the
-    /// response need of the request, if they need anything.
+    /// Evaluates the files for a request, or returns the cached decision. Also returns the properties of the request
+    /// that the directives for the response need, if they need any.
     pub(super) fn live_answer(
         &self,
         tree: &FileView,
@@ -187,7 +188,7 @@ impl Site {
         let visitor = walk.visitor;
         let origin = Origin::of(walk.head, visitor);
         let mut key = None;
-        // `howdah explain` evaluates the files again.
+        // `howdah explain` always evaluates the files.
         if !walk.rewritten && visitor.logins.is_empty() && visitor.trace.is_none() {
             let mut own = thread::with(|thread| std::mem::take(&mut thread.key));
             own.begin(tree.root.id());

@@ -1,6 +1,6 @@
-//! The `.htaccess` files of directories, as they are now: what each says is kept by
-//! its directory's URL path, and read again when the file's state has changed. One `statx` for a directory,
-//! or none while the kernel reports no change ([`thread`](super::thread)).
+//! Caches the parsed `.htaccess` files of directories by the directory's URL path. A file is parsed again when its
+//! state has changed. A lookup costs one `statx` for each directory, or none while the kernel reports no change
+//! ([`thread`](super::thread)).
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -18,24 +18,24 @@ use super::watched::{Asked, NAME};
 use crate::docroot::root::{FileKind, FileMeta, RootDir};
 use crate::refusal::Refusal;
 
-/// The most files in the cache; beyond it all are forgotten.
+/// The maximum number of cached files. When it is reached, the cache is cleared.
 const MAX_FILES: usize = 4096;
-/// A file that changed less than this before it was read may have changed again unseen, because the clock of the
-/// file system is coarse. It is read again.
+/// How old a change must be before its file is cached. The clock of the file system is coarse, so a file that changed
+/// more recently may have changed again unnoticed; it is read again.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
-/// What is known of a root's files.
+/// The parsed files below a root.
 #[derive(Debug, Default)]
 pub(crate) struct FileCache {
     known: RwLock<Known>,
-    /// How often a file has changed, come or gone since the start, as far as requests have met it.
+    /// How many changed, new or removed files requests have come across since the start.
     changes: AtomicU64,
     started: Started,
-    /// URL paths of the files with passwords that `.htaccess` files have named.
+    /// The URL paths of the password files that `.htaccess` files have named.
     password_files: RwLock<HashSet<Box<[u8]>>>,
 }
 
-/// When the site was opened: a file that is older was there all the time.
+/// The time when the site was opened. An older file has existed all the time.
 #[derive(Debug)]
 struct Started(SystemTime);
 
@@ -52,8 +52,8 @@ struct Known {
 }
 
 impl FileCache {
-    /// What the files on the way to a directory say, and since when that is known, if it need not be asked
-    /// each time; `met` gets those that were read just now.
+    /// Returns the combined files on the way to a directory, and the time since which they have been known if they need
+    /// not be checked for every request. `met` is called with the files that have just been parsed.
     pub(crate) fn chain(
         &self,
         root: &RootDir,
@@ -83,7 +83,7 @@ impl FileCache {
             }
             Some(file)
         }));
-        // Behind a file with a mistake nobody is asked.
+        // The directories below a file with an error have not been checked.
         if complete != directory.len() {
             return (None, chain);
         }
@@ -95,7 +95,7 @@ impl FileCache {
         (since, chain)
     }
 
-    /// The file of a directory that is there, and whether it was read just now.
+    /// Returns the file of a directory if it exists, and whether it has just been parsed.
     fn of(
         &self,
         root: &RootDir,
@@ -141,15 +141,14 @@ impl FileCache {
         Some((file, true))
     }
 
-    /// A file that was read names this one for its passwords.
+    /// Returns true if a parsed file names this path as a password file.
     pub(crate) fn holds_passwords(&self, path: &[u8]) -> bool {
         let known = self.password_files.read();
         let known = known.unwrap_or_else(PoisonError::into_inner);
         !known.is_empty() && known.contains(path)
     }
 
-    /// Remembers where files with passwords lie below the root, by their own names and by those that links
-    /// lead to.
+    /// Records the paths of password files below the root: their own, and those that symbolic links lead to.
     fn keep_secret(&self, root: &RootDir, files: &[String]) {
         if files.is_empty() {
             return;
@@ -172,7 +171,7 @@ impl FileCache {
         }
     }
 
-    /// See [`FileCache::changes`].
+    /// Returns how many changed, new or removed files requests have come across.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
@@ -189,7 +188,7 @@ impl FileCache {
         }
     }
 
-    /// A file that was read just now is another one than those that answered before.
+    /// Counts a file that has just been parsed, unless it has existed unchanged since the start.
     fn count(&self, directory: &[u8], meta: &FileMeta) {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let changed =
@@ -219,7 +218,7 @@ impl FileCache {
     }
 }
 
-/// Whether the file changed long enough ago.
+/// Returns true if the file's last change is old enough.
 fn is_settled(meta: &FileMeta) -> bool {
     let (seconds, nanoseconds) = meta.ctime;
     let Ok(seconds) = u64::try_from(seconds) else {
@@ -256,7 +255,7 @@ fn read(root: &RootDir, directory: &[u8], name: &[u8], meta: FileMeta) -> (HtFil
     }
 }
 
-/// The server's environment, for `PassEnv`.
+/// Returns the server's environment, for `PassEnv`.
 fn environment() -> &'static Table {
     static ENVIRONMENT: OnceLock<Table> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! What `.htaccess` files ask for by user and password, kept from one request to the next: the files with
-//! passwords are read once, and again when they change.
+//! The users and passwords that `.htaccess` files demand. The password files are cached between requests, and read
+//! again when they change.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use howdah_htaccess::Demand;
 use crate::authentication::{AdmittedUsers, Authentication};
 use crate::site::Site;
 
-/// Most different demands kept; beyond it all are forgotten.
+/// The maximum number of cached demands. When it is reached, the cache is cleared.
 const MOST: usize = 256;
 
-/// Realm, file of users, file of groups.
+/// The realm, the password file and the group file.
 type Key = (Vec<u8>, PathBuf, Option<PathBuf>);
 
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ pub(super) struct Logins {
 }
 
 impl Site {
-    /// Who is asked for a demand. None: it names no file of users, so nobody can be let in.
+    /// Returns the authentication for a demand, or `None` if the demand names no password file, so no user can log in.
     pub(crate) fn live_authentication(&self, demand: &Demand) -> Option<Arc<Authentication>> {
-        // As Apache: relative to the server's own directory, which here is the site's root.
+        // As in Apache, names are relative to the server root, which is the site's root here.
         let absolute = |name: &String| self.config.root.join(Path::new(name));
         let users = absolute(demand.user_file.as_ref()?);
         let groups = demand.group_file.as_ref().map(absolute);

@@ -1,15 +1,15 @@
-//! Apache's `.htaccess` files. One engine (`howdah-htaccess`) evaluates them; this module asks it and acts on
-//! what it says.
+//! Apache's `.htaccess` files. The crate `howdah-htaccess` evaluates them; this module provides it with files and
+//! requests and acts on its decisions.
 //!
-//! - `refusals`: `htaccess = "deny"`: what the files refuse.
+//! - `refusals`: `htaccess = "deny"`: the files only refuse requests.
 //! - `routing`, `response`: `htaccess = "on"`: the files decide about the request and the response.
-//! - `evaluation`: what the files may read of a request, and cached results.
+//! - `evaluation`: the properties of the request that the files may read, and cached results.
 //! - `logins`: the passwords that the files demand.
-//! - `world`: the site's files and clock, as the engine asks for them.
-//! - `file_cache`, with `thread`, `watched` and `result_cache`: the files as they are now, and what a thread
-//!   knows of them while the kernel reports no change.
+//! - `world`: gives the engine access to the site's files and to the clock.
+//! - `file_cache`, with `thread`, `watched` and `result_cache`: the current files, and what a thread caches while the
+//!   kernel reports no change.
 //! - `catch_all`: the front controller that a file names.
-//! - [`report`], `warnings`: lines without effect, for the administrator.
+//! - [`report`], `warnings`: directives without effect, for the administrator.
 
 pub(super) mod catch_all;
 mod evaluation;
@@ -38,7 +38,7 @@ pub use report::{decides, survey};
 pub use response::Live;
 pub(crate) use thread::watch_directories;
 
-/// What a site knows of its `.htaccess` files.
+/// The state of a site's `.htaccess` files.
 #[derive(Debug, Default)]
 pub(crate) struct HtaccessState {
     pub(super) files: file_cache::FileCache,
@@ -46,7 +46,7 @@ pub(crate) struct HtaccessState {
     warnings: warnings::Warnings,
 }
 
-/// The name of a refusal.
+/// Converts a refusal of the engine into one of the server.
 fn refusal_of(refusal: ApacheRefusal) -> Refusal {
     match refusal {
         ApacheRefusal::Denied => Refusal::HtaccessDenied,

@@ -1,6 +1,6 @@
-//! A tree that changes at random, asked after each change: a thread that remembers finds what one finds
-//! that asks the file system each time. The changes are another thread's, which reports each by a socket
-//! as a client would.
+//! Changes a tree at random and queries it after each change: a thread that caches must find the same as a thread that
+//! asks the file system each time. Another thread makes the changes and reports each of them over a socket, as a client
+//! would.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::docroot::root::{FileKind, RootDir, Symlinks};
 use crate::refusal::Refusal;
 use crate::site::monotonic;
 
-/// xorshift64*: the quality of the numbers is of no matter.
+/// A generator of the xorshift64* kind; the quality of the numbers does not matter.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
         of[self.below(of.len())]
     }
 
-    /// `/`, `/a/`, `/b/c/a/`: seldom those that are on many paths.
+    /// Returns a directory such as `/`, `/a/` or `/b/c/a/`. Directories that are on many paths are rare.
     fn directory(&mut self) -> String {
         let depth = [3, 3, 3, 3, 2, 2, 1, 0][self.below(8)];
         let names: String = (0..depth)
@@ -53,7 +53,7 @@ impl Random {
     }
 }
 
-/// Changes something, somehow; what cannot be done is not.
+/// Makes a random change. A change that is not possible is skipped.
 fn change(random: &mut Random, root: &Path, outside: &Path) {
     let place = |random: &mut Random| -> PathBuf {
         let top = if random.below(6) == 0 { outside } else { root };
@@ -62,7 +62,7 @@ fn change(random: &mut Random, root: &Path, outside: &Path) {
     let (one, other) = (place(random), place(random));
     let (file, draft) = (one.join(".htaccess"), outside.join("draft"));
     let (text, how) = (random.line(), random.below(30));
-    // All that lies below goes with it.
+    // These changes also affect everything below the directory, so they are rare.
     let how = if matches!(how, 17..=21) && random.below(4) > 0 {
         0
     } else {
@@ -76,7 +76,7 @@ fn change(random: &mut Random, root: &Path, outside: &Path) {
             .and_then(|mut file| file.write_all(text.as_bytes())),
         7 | 8 => fs::write(&draft, text).and_then(|()| fs::rename(&draft, &file)),
         9 | 10 => fs::remove_file(&file),
-        // By another name of the same file.
+        // Writes through another name of the same file.
         11 => fs::hard_link(&file, &draft)
             .and_then(|()| fs::write(&draft, text))
             .and_then(|()| fs::remove_file(&draft)),
@@ -90,7 +90,7 @@ fn change(random: &mut Random, root: &Path, outside: &Path) {
             renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).map_err(Into::into)
         }
         21 if one != root => {
-            // A link takes the place of what is there, or of another link, at once.
+            // A symbolic link atomically replaces an entry or another link.
             let _ = fs::remove_file(&draft);
             symlink(&other, &draft).and_then(|()| {
                 let _ = fs::remove_dir_all(&one);
@@ -111,7 +111,7 @@ fn change(random: &mut Random, root: &Path, outside: &Path) {
     };
 }
 
-/// What lies at names below the root, as it was found and believed, and the state of reports it is of.
+/// The results that were found at names below the root and trusted, with the change count of that time.
 #[derive(Default)]
 struct Beliefs(Vec<(String, Result<FileKind, Refusal>, u64)>);
 
@@ -139,7 +139,7 @@ impl Beliefs {
     }
 }
 
-/// What is asked: files by one who remembers, and by one who does not.
+/// The two sides that are compared: one caches files, the other does not.
 struct Sides {
     root: RootDir,
     sides: [(FileCache, Thread); 2],
@@ -193,7 +193,7 @@ fn whatever_changes_counts_for_the_next_request() {
         let watched = sides.sides[0].1.watched.as_mut().unwrap();
         believed += beliefs.check(&sides.root, watched, step);
         let directories: [String; 10] = std::array::from_fn(|_| random.directory());
-        // What the first round has found the second remembers.
+        // The second round uses what the first round has cached.
         for directory in directories.iter().chain(&directories) {
             let thread = &mut sides.sides[0].1;
             let known = thread
@@ -208,7 +208,7 @@ fn whatever_changes_counts_for_the_next_request() {
             break;
         }
     }
-    // Files that exist were remembered, not only asked for each time.
+    // Existing files were cached too, not checked each time.
     assert!(remembered > 300, "{remembered}");
     assert!(believed > 300, "{believed}");
     drop(changed);

@@ -1,6 +1,6 @@
-//! `htaccess = "deny"`: what `.htaccess` files refuse, for a site that routes its requests itself. A site asks
-//! about the path that a request names, and about the file or script that is about to be sent or run
-//! ([`Site::check_access`](crate::site::Site::check_access), whoever named it).
+//! `htaccess = "deny"`: the requests that `.htaccess` files refuse, for a site that routes its requests itself. The
+//! site checks the path that the client requested, and the file or script that is about to be sent or run, whatever has
+//! led to it ([`Site::check_access`](crate::site::Site::check_access)).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::site::config::HtaccessMode;
 use crate::site::route::{RouteAction, RouteInfo};
 use crate::site::trace::TraceStep;
 
-/// The longest name of a file in Linux (`PATH_MAX`). The `.htaccess` files on the way to a longer one cannot be
-/// named.
+/// The longest file name that Linux supports, in bytes (`PATH_MAX`). The `.htaccess` files on the way to a longer one
+/// are not accessible.
 const MAX_PATH_BYTES: usize = 4095;
 
 /// A path below a site's root, and the request that leads to it.
@@ -30,37 +30,37 @@ const MAX_PATH_BYTES: usize = 4095;
 pub(crate) struct PathQuery<'a> {
     /// The root that the path is below.
     pub root: &'a RootDir,
-    /// The path: clean, decoded, with its first slash.
+    /// The path: normalized, decoded, with its leading slash.
     pub path: &'a [u8],
-    /// The request; `None` for a page that answers many requests.
+    /// The request; `None` for a page that is served to many requests.
     pub requested: Option<RuleRequest<'a>>,
     /// The query that goes with the path.
     pub query: Option<&'a [u8]>,
-    /// Another path has led to this one, as an internal redirect of Apache's does.
+    /// Another path has led to this one, like an internal redirect in Apache.
     pub redirected: bool,
-    /// A file or script of this very name would be sent or run, so a rule that leads elsewhere hides it.
+    /// Exactly this file or script is about to be sent or run, so a rule that leads to another path hides it.
     pub hides: bool,
 }
 
-/// What a site has to know of a password before it decides, or of the user who has given the right one.
+/// A password check that the decision depends on, or its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HtaccessLogin {
-    /// The password has to be checked, and the request routed again with the result.
+    /// The password must be checked, and then the request must be routed again with the result.
     Check(Demand),
-    /// No right password was given: the value of `WWW-Authenticate`.
+    /// The password is missing or wrong; this is the value of `WWW-Authenticate`.
     Challenge(Box<str>),
-    /// This user was let in.
+    /// The password of this user is right.
     User(Box<[u8]>),
 }
 
-/// A request that `.htaccess` files refuse, and the line that does.
+/// A request that `.htaccess` files refuse, and the directive that refuses it.
 #[derive(Debug)]
 pub(crate) struct Closed {
-    /// Why, and with which status.
+    /// The reason and the status.
     pub refused: RefusedAccess,
-    /// The line with its file and number.
+    /// The directive with its file and line number.
     pub because: Option<Box<str>>,
-    /// The password that the line demands.
+    /// The password that the directive demands.
     pub login: Option<Box<HtaccessLogin>>,
 }
 
@@ -75,7 +75,7 @@ impl From<RefusedAccess> for Closed {
 }
 
 impl Closed {
-    /// As a step on the way of a request.
+    /// Returns the trace step for this refusal.
     pub(in crate::site) fn step(&self) -> TraceStep {
         TraceStep::Htaccess {
             line: self.because.as_deref().map(str::to_owned),
@@ -83,14 +83,14 @@ impl Closed {
         }
     }
 
-    /// As the action for a request, with what a password or the log need to know.
+    /// Converts the refusal into an action, and records the details for the password check and the log.
     pub(in crate::site) fn action(self, info: &mut RouteInfo) -> RouteAction {
         info.htaccess_line = self.because.or(info.htaccess_line.take());
         info.login = self.login;
         RouteAction::refused_with(self.refused.refusal, self.refused.status)
     }
 
-    /// A refusal where no password can be asked for.
+    /// Returns the refusal for a context in which the client cannot be asked for a password.
     pub(in crate::site) fn without_login(self) -> RefusedAccess {
         match self.login {
             Some(_) => Refusal::HtaccessDenied.into(),
@@ -100,7 +100,7 @@ impl Closed {
 }
 
 impl Site {
-    /// Asks the `.htaccess` files about a path. Returns the user whom they have let in by a password.
+    /// Checks a path against the `.htaccess` files. Returns the user if access required a password.
     pub(in crate::site) fn ask_htaccess(
         &self,
         query: &PathQuery<'_>,
@@ -111,7 +111,7 @@ impl Site {
         if query.root.path().len() + query.path.len() >= MAX_PATH_BYTES {
             return match query.hides || query.redirected {
                 true => Err(RefusedAccess::from(Refusal::HtaccessNotUnderstood).into()),
-                // Nothing of this name can be there.
+                // No file of this name can exist.
                 false => Ok(None),
             };
         }
@@ -126,7 +126,7 @@ impl Site {
         }
     }
 
-    /// What the files say; `None` if there are none on the way to the path.
+    /// Returns the verdict of the files, or `None` if there are no files on the way to the path.
     fn htaccess_verdict(
         &self,
         query: &PathQuery<'_>,
@@ -167,7 +167,7 @@ impl Site {
         let origin = query
             .requested
             .map(|requested| Origin::of(requested.head, requested.visitor));
-        // `howdah explain` evaluates the files again, and so does a request with a password.
+        // `howdah explain` and requests with a password always evaluate the files.
         let may_cache = query.requested.is_none_or(|requested| {
             requested.visitor.trace.is_none() && requested.visitor.logins.is_empty()
         });
@@ -228,8 +228,8 @@ impl Site {
         }
     }
 
-    /// Whether a request has to be routed before a stored page answers it: a file on the way may refuse it, or the
-    /// script that would answer is not known without routing.
+    /// Returns true if a request must be routed before a cached page may be served: a file on the way may refuse it, or
+    /// the script for it is not known without routing.
     pub(in crate::site) fn htaccess_may_refuse(&self, root: &RootDir, path: &UrlPath<'_>) -> bool {
         if self.config.leads_to_other_scripts() {
             return true;
@@ -252,13 +252,13 @@ impl Site {
         }
         let controller = self.front_controller.as_ref().map(UrlPath::as_bytes);
         controller.is_some_and(|script| {
-            // The root's file is on every path.
+            // The root's file applies to every path.
             !path.starts_with(directory_of(script)) && applies(script)
         })
     }
 }
 
-/// Turns what the files say of a path into a refusal.
+/// Converts the verdict about a path into a refusal.
 fn judge(query: &PathQuery<'_>, verdict: &apache::Verdict) -> Result<Option<Box<[u8]>>, Closed> {
     let mut login = None;
     let refused = match &verdict.outcome {
@@ -287,7 +287,7 @@ fn judge(query: &PathQuery<'_>, verdict: &apache::Verdict) -> Result<Option<Box<
     })
 }
 
-/// `/app/` of `/app/index.php`
+/// Returns `/app/` for `/app/index.php`.
 fn directory_of(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b == b'/');
     &path[..end.map_or(0, |slash| slash + 1)]

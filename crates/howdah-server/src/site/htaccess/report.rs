@@ -1,6 +1,6 @@
-//! The lines of `.htaccess` files that restrict something and are not applied exactly, in sentences:
-//! for the start, for `howdah check`, and for the log when a request first meets such a file. Nothing
-//! depends on what is found here: the files on a request's path are looked at with the request.
+//! Describes the directives of `.htaccess` files that restrict something and are not applied exactly: at the start, for
+//! `howdah check`, and in the log when a request first meets such a file. No decision depends on these reports; every
+//! request evaluates the files on its path.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -10,27 +10,27 @@ use std::path::{Path, PathBuf};
 
 use howdah_htaccess::{HtFile, LONGEST, Problem, Table};
 
-/// How many directories are looked into for a report; the breadth first.
+/// The maximum number of directories that a report covers, in breadth-first order.
 const MOST_DIRECTORIES: usize = 4000;
-/// Sentences about one site.
+/// The maximum number of messages about one site.
 const MOST_SENTENCES: usize = 50;
 
-/// Describes the lines of a site's files that have no effect here, or are mistakes. `refusals_only`: the site routes
-/// its requests itself (`htaccess = "deny"`), so only lines that were meant to refuse something are of interest.
+/// Describes the directives of a site's files that have no effect here or are errors. With `refusals_only`, the site
+/// routes its requests itself (`htaccess = "deny"`), so only directives that were meant to deny access are reported.
 pub fn survey(root: &Path, refusals_only: bool) -> Vec<String> {
     survey_by(root, |file| {
         read(file).map_or(Vec::new(), |found| sentences(file, &found, refusals_only))
     })
 }
 
-/// Whether the file of a directory could decide for a site, and says which script answers for what is no
-/// file. None: there is none, or it has a mistake.
+/// Returns whether the file of a directory selects the script for paths without a file, so it could decide for a site.
+/// Returns `None` if there is no file or if it contains an error.
 pub fn decides(root: &Path) -> Option<bool> {
     let found = read(&root.join(".htaccess"))?;
     found.problem.is_none().then(|| found.routes())
 }
 
-/// What there is to be said of a file: its mistake, and lines without effect.
+/// Returns the messages about a file: its error, and directives without effect.
 pub(super) fn sentences(name: &Path, file: &HtFile, refusals_only: bool) -> Vec<String> {
     let name = name.display();
     let mut sentences = Vec::new();
@@ -98,7 +98,8 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<St
     sentences
 }
 
-/// The directories below one. Links are not followed: what they lead to is reported when it is met.
+/// Adds the subdirectories of a directory. Symbolic links are not followed; the files behind them are reported when a
+/// request meets them.
 fn below(directory: &Path, left: &mut VecDeque<PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
@@ -113,7 +114,7 @@ fn below(directory: &Path, left: &mut VecDeque<PathBuf>) {
     left.extend(found.into_iter().take(room));
 }
 
-/// Reads a file; `None` if there is none.
+/// Reads and parses a file. Returns `None` if it does not exist.
 pub(super) fn read(file: &Path) -> Option<HtFile> {
     let meta = match fs::metadata(file) {
         Ok(meta) => meta,

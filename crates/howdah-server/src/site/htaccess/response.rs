@@ -1,4 +1,4 @@
-//! What the `.htaccess` files change of a response.
+//! Applies the `.htaccess` files to a response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::docroot::root::RootDir;
 use crate::site::Site;
 use crate::static_file::mime;
 
-/// Fields that say how a message is framed, which no line changes.
+/// Header fields of message framing and of the connection, which no directive may change.
 const FRAMING: [&[u8]; 5] = [
     b"content-length",
     b"transfer-encoding",
@@ -21,21 +21,21 @@ const FRAMING: [&[u8]; 5] = [
     b"upgrade",
 ];
 
-/// What the `.htaccess` files have made of a request, for its response.
+/// The decision of the `.htaccess` files about a request, for its response.
 #[derive(Debug)]
 pub struct Live {
     pub(super) answer: Arc<Answer>,
-    /// What the lines about the response look at; none if nothing.
+    /// The properties of the request that the directives for the response need, if they need any.
     pub(super) facts: Option<Box<Facts<'static>>>,
     pub(super) root: Arc<RootDir>,
-    /// When the file that is sent changed.
+    /// When the file that is sent was modified.
     pub(super) changed: Option<i64>,
-    /// A line about the response has looked at the visitor.
+    /// A directive for the response has read a property of the visitor.
     pub(super) looked_at_visitor: AtomicBool,
 }
 
 impl Live {
-    /// The password that is to be asked for first.
+    /// Returns the demand if a password must be checked first.
     pub fn demand(&self) -> Option<&Demand> {
         match &self.answer.action {
             apache::Action::Authenticate(demand) => Some(demand),
@@ -43,20 +43,20 @@ impl Live {
         }
     }
 
-    /// The document for a status of the server's own, as that of a PHP process that dies.
+    /// Returns the document for an error of the server itself, such as a PHP process that dies.
     pub(crate) fn document(&self, status: u16) -> Option<Document> {
         self.answer.document(status)
     }
 
-    /// The answer is the same for everybody who asks for this method, host, path and query. Of a response
-    /// this is known when its header has been [edited](Live::edit).
+    /// Returns true if the response is the same for all visitors that send this method, host, path and query. For the
+    /// response's header, this is known only after it has been [edited](Live::edit).
     pub fn is_for_everybody(&self) -> bool {
         self.answer.consulted.is_nothing()
             && self.answer.user.is_none()
             && !self.looked_at_visitor.load(Ordering::Relaxed)
     }
 
-    /// Changes a response's header as the files say. `made_here`: it is a page of the server's own.
+    /// Applies the files to a response's header. If `made_here` is true, the server generates the page itself.
     pub(crate) fn edit(&self, site: &Site, head: &mut ResponseHead, made_here: bool) {
         let is_file = matches!(self.answer.action, apache::Action::File(_));
         let is_script = matches!(self.answer.action, apache::Action::Script { .. });
@@ -67,7 +67,7 @@ impl Live {
             head.status = status;
         }
         let made_here = made_here || !(is_file || is_script);
-        // A 304 says nothing of the content's form (RFC 9110 §15.4.5).
+        // A 304 does not describe the content (RFC 9110 §15.4.5).
         let bodiless = head.status == 304;
         if !bodiless && let Some(edits) = self.answer.plain_edits(made_here) {
             edits.for_each(|edit| edit_plainly(edit, head));
@@ -85,7 +85,7 @@ impl Live {
                 false => fields.table.add(name, value),
             }
         }
-        // A 304 does not say the type that its file has, by which lifetimes are chosen.
+        // A 304 has no media type, but lifetimes depend on that of the file.
         if bodiless
             && fields.is_file
             && let apache::Action::File(path) = &self.answer.action
@@ -93,7 +93,7 @@ impl Live {
             let known = || site.serving.media_type(path).to_vec();
             fields.media_type.get_or_insert_with(known);
         }
-        // Apache knows no type for such a name, and says nothing.
+        // Apache has no type for such a name and sends none.
         let guessed =
             fields.is_file && fields.media_type.as_deref() == Some(mime::DEFAULT_TYPE.as_bytes());
         if guessed {
@@ -128,7 +128,7 @@ impl Live {
     }
 }
 
-/// Carries out a change that looks at nothing.
+/// Applies a change that depends on nothing but constants.
 fn edit_plainly(edit: PlainEdit<'_>, head: &mut ResponseHead) {
     let name = edit.name();
     let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));

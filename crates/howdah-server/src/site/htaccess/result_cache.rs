@@ -1,25 +1,25 @@
-//! Results of decisions, kept while nothing that they are made of can have changed. A table of so many
-//! places: what comes to a place takes it.
+//! A cache for results, each of which is valid while nothing that it depends on can have changed. It is a table with a
+//! fixed number of slots: a new result replaces the one in its slot.
 
 use std::time::Duration;
 
 use super::watched::{FOR, Watched};
 
-/// How many results a thread keeps.
+/// The number of results that a thread caches.
 const PLACES: usize = 512;
-/// Longer questions are not kept.
+/// The maximum length of a key in bytes. Results with a longer key are not cached.
 const LONGEST: usize = 512;
 
-/// See the module.
+/// A cache with a fixed number of slots.
 pub(super) struct ResultCache<V> {
     places: Vec<Option<Entry<V>>>,
 }
 
 struct Entry<V> {
     question: Box<[u8]>,
-    /// Since when all is known that the result is made of.
+    /// The time since which everything that the result depends on has been known.
     since: Duration,
-    /// The state of [`Watched`] that it is of.
+    /// The change count of [`Watched`] when the result was cached.
     changes: u64,
     result: V,
 }
@@ -31,7 +31,7 @@ impl<V> Default for ResultCache<V> {
 }
 
 impl<V> ResultCache<V> {
-    /// The result that was kept for a question, if it still holds.
+    /// Returns the cached result for a key if it is still valid.
     pub(super) fn get(&mut self, watched: &Option<Watched>, question: &[u8]) -> Option<&mut V> {
         let watched = watched.as_ref()?;
         if self.places.is_empty() {
@@ -44,7 +44,7 @@ impl<V> ResultCache<V> {
         holds.then_some(&mut kept.result)
     }
 
-    /// Keeps the result for a question, made of what is known since `since`.
+    /// Caches the result for a key, which depends on what has been known since `since`.
     pub(super) fn insert(
         &mut self,
         watched: &Option<Watched>,
@@ -68,8 +68,8 @@ impl<V> ResultCache<V> {
     }
 }
 
-/// Where the result for a question is. Whoever finds questions for one place gains nothing: each takes it
-/// from the other.
+/// Returns the slot of a key. An attacker who finds keys for the same slot gains nothing, because they only replace
+/// each other.
 fn place(question: &[u8]) -> usize {
     let mut hash = question.len() as u64;
     for part in question.chunks(8) {
@@ -81,7 +81,8 @@ fn place(question: &[u8]) -> usize {
     (hash >> 32) as usize % PLACES
 }
 
-/// What a result depends on, as bytes: no text can be taken for a part of another.
+/// A key that contains everything that a result depends on. The encoding is unambiguous: no text can be confused with a
+/// part of another one.
 #[derive(Default)]
 pub(super) struct CacheKey(Vec<u8>);
 

@@ -1,5 +1,5 @@
-//! `htaccess = "on"`: the `.htaccess` files decide what becomes of a request, as Apache's do
-//! (`howdah-htaccess`). Here a request is put into words for them, and their answer into a route.
+//! `htaccess = "on"`: the `.htaccess` files decide about a request as Apache's do (`howdah-htaccess`). This module
+//! describes the request to the engine, and turns the engine's decision into a route.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::site::search::FileView;
 use crate::site::visitor::Visitor;
 
 impl Site {
-    /// What the `.htaccess` files say on the way to a directory; what there is to be said of a new one is
-    /// kept for the log.
+    /// Returns the combined `.htaccess` files on the way to a directory. Warnings about a new file are recorded for the
+    /// log.
     pub(super) fn live_files(
         &self,
         root: &RootDir,
@@ -36,14 +36,14 @@ impl Site {
         self.htaccess.files.chain(root, directory, met)
     }
 
-    /// What becomes of a request, by the `.htaccess` files alone.
+    /// Decides about a request by the `.htaccess` files alone.
     pub(in crate::site) fn live(
         &self,
         tree: &FileView,
         walk: &RoutingState<'_>,
         info: &mut RouteInfo,
     ) -> RouteAction {
-        // As Apache: a slash that is escaped is none, and no file has it in its name.
+        // As in Apache, an escaped slash is not a separator, and no file name contains one.
         let raw = walk.head.path();
         if !walk.rewritten && raw.windows(3).any(|w| w.eq_ignore_ascii_case(b"%2f")) {
             return RouteAction::refused(Refusal::NotFound);
@@ -77,7 +77,7 @@ impl Site {
                 refusal: refusal_of(*refusal),
                 allow: (*status == 405).then_some("GET, HEAD, OPTIONS"),
             },
-            // Asked by whoever can wait; whoever cannot is refused.
+            // A caller that can wait checks the password; for all others, this refuses the request.
             apache::Action::Authenticate(_) => RouteAction::Refused {
                 status: 401,
                 refusal: Refusal::HtaccessPassword,
@@ -99,8 +99,7 @@ impl Site {
         action
     }
 
-    /// How often `.htaccess` files have changed, as far as requests have met them; none where they do not
-    /// decide.
+    /// Returns how many changed `.htaccess` files requests have come across, or `None` if the files do not decide.
     pub(crate) fn htaccess_changes(&self) -> Option<u64> {
         (self.config.htaccess == HtaccessMode::On).then(|| self.htaccess.files.changes())
     }
@@ -167,8 +166,8 @@ impl Site {
         }
     }
 
-    /// Who named the path of an answer. What the site's rules have led to and its front controller are the
-    /// administrator's word.
+    /// Returns who has named the path of a response. The target of the site's own rules and its front controller are
+    /// named by the administrator.
     fn named_by_files(&self, walk: &RoutingState<'_>, path: &[u8]) -> NamedBy<'static> {
         let controls = |controller: &UrlPath<'_>| controller.as_bytes() == path;
         let by_site = match walk.path.as_bytes().strip_prefix(path) {
@@ -198,7 +197,7 @@ impl Site {
         let script = ScriptPath::from_found_file(&tree.root, path, path_info);
         let environment = environment(&answer.environment);
         let script = match by_handler {
-            // Its name says nothing: what follows it is no path of a file either.
+            // The file's name does not mark it as a script, so the text after it is not a file's path either.
             true => script.without_path_translated(),
             false => self.withhold_path_translated(script, walk.rule_request()),
         };
@@ -218,13 +217,13 @@ impl Site {
                 method: answer.method,
                 headers: answer.headers.clone(),
                 user: answer.user.clone(),
-                // Zero is no limit in Apache.
+                // Zero means no limit in Apache.
                 body_limit: answer.body_limit.filter(|limit| *limit > 0),
             })),
         })
     }
 
-    /// Whether a client that a script sends to a file could have it: nobody in particular asks.
+    /// Returns true if an anonymous client could fetch the file that a script wants to send.
     pub(in crate::site) fn live_admits(
         &self,
         root: &Arc<RootDir>,
@@ -258,8 +257,8 @@ impl Site {
     }
 }
 
-/// Variables for a script: the last of a name counts. What the server says itself stays, and so does what
-/// PHP's interfaces take for settings.
+/// Returns the variables for a script; the last one of a name counts. Names that PHP's interfaces treat as settings are
+/// excluded. Variables that the server sets itself are excluded later.
 fn environment(table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
     const TAKEN: [&[u8]; 5] = [
         b"PHP_VALUE",

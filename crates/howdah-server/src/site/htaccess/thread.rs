@@ -1,6 +1,5 @@
-//! What a thread remembers of `.htaccess` files from one request to the next: which directories it
-//! [watches](super::watched), and what the files on the way to a directory say together, as long as
-//! nothing of that can have changed.
+//! The data about `.htaccess` files that a thread caches between requests: the directories that it
+//! [watches](super::watched), and the combined files on the way to a directory, while none of these can have changed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,20 +14,20 @@ use super::watched::{FOR, Watched};
 use crate::docroot::root::RootDir;
 use crate::site::monotonic;
 
-/// Most directories remembered; beyond it all are forgotten.
+/// The maximum number of cached directories. When it is reached, the cache is cleared.
 const MOST: usize = 1024;
 
-/// See the module.
+/// The cache of a thread.
 #[derive(Default)]
 pub(super) struct Thread {
-    /// The name that is asked for: reused, so that a path without files allocates nothing.
+    /// The file name that is looked up. The buffer is reused, so a path without files costs no allocation.
     pub name: Vec<u8>,
-    /// The key that is looked up: reused.
+    /// The buffer for the key that is looked up.
     pub key: CacheKey,
     pub watched: Option<Watched>,
-    /// What the files on the way to a directory say together.
+    /// The combined files on the way to a directory.
     pub chains: Remembered<Arc<Chain>>,
-    /// `htaccess = "on"`: answers that are the same for every visitor.
+    /// `htaccess = "on"`: decisions that are the same for every visitor.
     pub answers: ResultCache<CachedResult<Arc<Answer>>>,
     /// `htaccess = "deny"`: whether there are files on the way to a path.
     pub has_files: ResultCache<CachedResult<bool>>,
@@ -40,32 +39,33 @@ thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
 }
 
-/// Has the calling thread watch the directories that requests lead to, from now on. Where that is not
-/// possible each directory is asked at each request, which is slower and gives the same answers.
+/// Makes the calling thread watch the directories of its requests from now on. Where this is not possible, every
+/// request checks each directory, which is slower but gives the same results.
 pub(crate) fn watch_directories() {
     with(|thread| thread.watched = Watched::new().ok());
 }
 
-/// What the calling thread remembers.
+/// Gives access to the cache of the calling thread.
 pub(super) fn with<T>(use_it: impl FnOnce(&mut Thread) -> T) -> T {
     THREAD.with_borrow_mut(use_it)
 }
 
 impl Thread {
-    /// A request begins: what the kernel has reported counts.
+    /// Processes the kernel's reports. Called at the beginning of each request.
     pub(super) fn begin(&mut self) {
         if let Some(watched) = &mut self.watched {
             watched.check(monotonic());
         }
     }
 
-    /// The directory has no file.
+    /// Returns true if the directory is known to have no file.
     pub(super) fn knows_absent(&self, root: &RootDir, directory: &[u8]) -> bool {
         let watched = self.watched.as_ref();
         watched.is_some_and(|watched| watched.knows_absent(root, directory))
     }
 
-    /// Since when it is known what all directories on the way say; none if one is to be asked each time.
+    /// Returns the time since which the files of all directories on the way have been known, or `None` if one of them
+    /// must be checked for every request.
     pub(super) fn known_since(&self, root: &RootDir, directory: &[u8]) -> Option<Duration> {
         let watched = self.watched.as_ref()?;
         let slashes = directory.iter().enumerate().filter(|(_, b)| **b == b'/');
@@ -77,14 +77,14 @@ impl Thread {
     }
 }
 
-/// Since when what it is made of is known, and a value.
+/// Values by directory, each with the time since which its sources have been known.
 type ByDirectory<T> = HashMap<Box<[u8]>, (Duration, T)>;
 
-/// Values by root and directory, each made of what is known of all directories on the way.
+/// Cached values by root and directory, each derived from all directories on the way.
 pub(super) struct Remembered<T> {
     roots: HashMap<u64, ByDirectory<T>>,
     entries: usize,
-    /// The state of [`Watched`] that they are of.
+    /// The change count of [`Watched`] for which the values are valid.
     changes: u64,
 }
 
@@ -99,7 +99,7 @@ impl<T> Default for Remembered<T> {
 }
 
 impl<T: Clone> Remembered<T> {
-    /// What was kept for a directory, if it still holds, and since when it is known.
+    /// Returns the cached value of a directory if it is still valid, and the time since which it has been known.
     pub(super) fn of(
         &mut self,
         watched: &Option<Watched>,
@@ -115,7 +115,7 @@ impl<T: Clone> Remembered<T> {
         (watched.now().saturating_sub(*since) < FOR).then(|| (*since, value.clone()))
     }
 
-    /// Keeps what all directories on the way say, as is known since `since`.
+    /// Caches a value that is derived from all directories on the way and has been known since `since`.
     pub(super) fn keep(
         &mut self,
         watched: &Option<Watched>,

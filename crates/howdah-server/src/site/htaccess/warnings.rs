@@ -1,5 +1,5 @@
-//! Lines of `.htaccess` files that have no effect here, or are mistakes: each is kept, once, until the front
-//! writes it into the log.
+//! Warnings about directives of `.htaccess` files that have no effect here or are errors. Each warning is recorded once
+//! until the front writes it to the log.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use crate::docroot::root::RootDir;
 use crate::site::Site;
 use crate::site::config::HtaccessMode;
 
-/// The most different warnings of a site, so that a tree full of strange files does not fill the log.
+/// The maximum number of different warnings for a site, so a tree full of strange files does not fill the log.
 const MAX_WARNINGS: usize = 1000;
 
 /// A site's warnings.
@@ -41,7 +41,7 @@ impl Warnings {
 }
 
 impl Site {
-    /// Keeps what there is to say about a file that a request has met for the first time.
+    /// Records the warnings about a file that a request has met for the first time.
     pub(super) fn warn_of_htaccess(&self, root: &RootDir, directory: &[u8], file: &HtFile) {
         let name = root.file_name(&[directory, b".htaccess"].concat());
         let name: PathBuf = Path::new(std::ffi::OsStr::from_bytes(&name)).to_owned();
@@ -50,7 +50,7 @@ impl Site {
             .for_each(|text| self.htaccess.warnings.add(text));
     }
 
-    /// The warnings about `.htaccess` files since the last call.
+    /// Returns the warnings about `.htaccess` files since the last call.
     pub fn take_htaccess_warnings(&self) -> Vec<String> {
         let warnings = &self.htaccess.warnings;
         if !warnings.has_unlogged.load(Ordering::Acquire) {

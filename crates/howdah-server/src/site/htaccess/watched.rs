@@ -1,22 +1,22 @@
-//! Directories whose `.htaccess` file, or the absence of one, the calling thread knows while inotify(7)
-//! reports no change. Nothing is asked of the system to know that there is no report: the kernel raises
-//! a signal for it ([`crate::sys::enable_event_signal`]).
+//! Watches directories with inotify(7), so the calling thread knows whether they have an `.htaccess` file while the
+//! kernel reports no change. To learn that there is no report costs no system call, because the kernel raises a signal
+//! for each report ([`crate::sys::enable_event_signal`]).
 //!
-//! The kernel queues a report, and the signal, before the call that changed something returns. It runs
-//! the signal's handler before a system call of this thread ends. A request that was sent after the
-//! change is received by such a call, so it finds the report. Known is only what inotify cannot miss:
+//! The kernel queues a report and its signal before the call that made the change returns, and it runs the signal's
+//! handler before a system call of this thread ends. A request that was sent after the change is received by such a
+//! call, so its evaluation sees the report. Results are cached only where inotify cannot miss a change:
 //!
-//! - directories of file systems that nobody but this kernel writes to: not NFS, not FUSE;
-//! - which no symbolic link leads to, and whose parents are all watched: a directory that takes the
-//!   place of another is reported by the parent;
-//! - files that are no symbolic links and have not changed a moment ago. They are watched themselves, so
-//!   that a change by another of their names is reported.
+//! - in directories of file systems that only this kernel writes to, so not on NFS or FUSE;
+//! - in directories to which no symbolic link leads and whose parents are all watched, because the parent reports that
+//!   another directory has replaced this one;
+//! - for files that are not symbolic links and have not changed a moment ago. They are watched themselves, so a change
+//!   through another name of the file is reported.
 //!
-//! The same holds for names of other files that rules have asked about ([`Watched::trusts`]).
+//! The same applies to other file names that rules have tested ([`Watched::trusts`]).
 //!
-//! Two things inotify does not report. Mounts are asked for at each tick of the coarse clock, some
-//! milliseconds. And a program may write to a file that it has mapped to memory: what is known is asked
-//! again after [`FOR`].
+//! inotify does not report two things. Changed mounts are checked for at each tick of the coarse clock, which is some
+//! milliseconds. And a program may write to a file that it has mapped into memory, so cached results are checked again
+//! after [`FOR`].
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -32,75 +32,76 @@ use crate::docroot::root::{FileKind, FileMeta, RootDir};
 use crate::refusal::Refusal;
 use crate::sys;
 
-/// The file's name.
+/// The name of the files.
 pub(super) const NAME: &str = ".htaccess";
-/// How long what is known is believed without being asked again.
+/// How long cached results are valid without being checked again.
 pub(super) const FOR: Duration = Duration::from_secs(1);
-/// Most directories and files a thread watches.
+/// The maximum number of directories and files that a thread watches.
 const MOST: usize = 1024;
-/// Reads of reports for one request; of more reports nothing is believed until all are read.
+/// The maximum number of reads of reports for one request. If there are more reports, nothing is trusted until all have
+/// been read.
 const READS: usize = 16;
 
-/// See the module.
+/// The inotify instance of a thread, with the directories that it watches and their state.
 pub(super) struct Watched {
     inotify: OwnedFd,
-    /// The signals that came before it was read last.
+    /// The number of signals at the time of the last read.
     events: u32,
     mounts: File,
     watches: HashSet<i32>,
-    /// By root and directory.
+    /// The state of the directories, by root and directory.
     roots: HashMap<u64, HashMap<Box<[u8]>, Directory>>,
-    /// Names in watched directories, in lower case, whose coming and going matters.
+    /// Names in watched directories, in lower case, whose creation and removal matter.
     names: HashSet<Vec<u8>>,
     now: Duration,
-    /// Since when all is known that is known.
+    /// When everything was forgotten last.
     since: Duration,
-    /// How often something was forgotten.
+    /// How often everything was forgotten.
     changes: u64,
-    /// Not all reports have been read.
+    /// Some reports have not been read yet.
     is_behind: bool,
 }
 
-/// A directory that is asked for.
+/// A directory that was looked up.
 struct Directory {
     state: State,
-    /// When it was asked last.
+    /// When the directory was checked last.
     asked: Duration,
 }
 
-/// What is known of a directory.
+/// The cached state of a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It has no file.
+    /// The directory has no file.
     Absent,
-    /// It has this file.
+    /// The directory has a file with this state.
     Present(FileMeta),
-    /// It has a file that is to be asked for each time, or is not to be looked into. It is watched for the
-    /// sake of those below it.
+    /// The directory has a file that must be checked each time, or that must not be read. It is watched for its
+    /// subdirectories.
     Unsure,
-    /// It cannot be watched.
+    /// The directory cannot be watched.
     Unwatched,
 }
 
-/// What was found when a directory was asked for its file.
+/// The result of checking a directory for its file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// There is none.
+    /// There is no file.
     Absent,
-    /// This one, and what it says is kept.
+    /// There is this file, and its parsed content is cached.
     Kept(FileMeta),
-    /// One that is not kept, or something else.
+    /// There is a file that is not cached, or something else.
     Other,
 }
 
 impl Watched {
-    /// Errors: what `inotify_init1(2)` says (`EMFILE`: `fs.inotify.max_user_instances`); there is no
-    /// `/proc`; `ENOTSUP` if no signal comes with a report.
+    /// Creates the inotify instance. Fails as `inotify_init1(2)` does (`EMFILE`: `fs.inotify.max_user_instances`), if
+    /// there is no `/proc`, and with `ENOTSUP` if a report raises no signal.
     pub(super) fn new() -> std::io::Result<Watched> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         sys::enable_event_signal(inotify.as_fd())?;
         let before = sys::event_count();
-        // That a watch has ended is reported, too.
+        // The end of a watch is reported too.
         let watch = inotify::add_watch(&inotify, "/", WatchFlags::DELETE_SELF)?;
         inotify::remove_watch(&inotify, watch)?;
         if sys::event_count() == before {
@@ -122,8 +123,8 @@ impl Watched {
         Ok(watched)
     }
 
-    /// Forgets what may have changed. To be called for each request, before anything that is known is used; `now` is
-    /// of a clock that only goes forward.
+    /// Forgets everything that may have changed. Must be called for each request before any cached result is used;
+    /// `now` must come from a monotonic clock.
     pub(super) fn check(&mut self, now: Duration) {
         let events = sys::event_count();
         if events != self.events || self.is_behind {
@@ -144,29 +145,29 @@ impl Watched {
         self.forget();
         if self.watches.len() >= MOST {
             for watch in self.watches.drain() {
-                // It fails for a directory that is gone, and its watch with it.
+                // This fails for a directory that has been removed together with its watch.
                 let _ = inotify::remove_watch(&self.inotify, watch);
             }
         }
     }
 
-    /// Different whenever something may have changed since.
+    /// Returns a number that differs whenever something may have changed.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// When [`Watched::check`] was called.
+    /// Returns the time of the last [`Watched::check`].
     pub(super) fn now(&self) -> Duration {
         self.now
     }
 
-    /// Whether `directory` (`/a/b/`) of this root has no file. False: it has to be asked for.
+    /// Returns true if `directory` (`/a/b/`) of this root is known to have no file. If false, it must be checked.
     pub(super) fn knows_absent(&self, root: &RootDir, directory: &[u8]) -> bool {
         let known = self.known(root, directory);
         known.is_some_and(|known| known.state == State::Absent)
     }
 
-    /// Since when it is known what `directory` says.
+    /// Returns the time since which the state of `directory` has been known.
     pub(super) fn known_since(&self, root: &RootDir, directory: &[u8]) -> Option<Duration> {
         let known = self.known(root, directory)?;
         matches!(known.state, State::Absent | State::Present(_)).then_some(known.asked)
@@ -177,8 +178,8 @@ impl Watched {
         (self.now.saturating_sub(known.asked) < FOR).then_some(known)
     }
 
-    /// Watches a directory that was just asked for, after those above it. `name` is that of its file,
-    /// below the root.
+    /// Watches a directory that has just been checked, provided that its parents are watched. `name` is the path of its
+    /// file below the root.
     pub(super) fn learn(&mut self, root: &RootDir, directory: &[u8], name: &[u8], found: Asked) {
         let known = self.roots.entry(root.id()).or_default();
         if let Some(before) = known.get_mut(directory) {
@@ -207,8 +208,8 @@ impl Watched {
         let state = match watch(&self.inotify, root, directory) {
             Ok(watch) => {
                 self.watches.insert(watch);
-                // The file may have come, gone or changed before the watch; and a symbolic link to
-                // nothing may lead to a file later, of which nothing is reported here.
+                // The file may have been created, removed or changed before the watch began; and a dangling symbolic
+                // link may lead to a file later without a report here.
                 match found {
                     Asked::Absent if root.stat_nofollow(name) == Err(Refusal::NotFound) => {
                         State::Absent
@@ -226,7 +227,7 @@ impl Watched {
                     Asked::Absent | Asked::Other => State::Unsure,
                 }
             }
-            // A name of nothing is not kept: clients make up as many as they like.
+            // A missing directory is not recorded, because clients can make up any number of names.
             Err(Unwatchable::Missing) => return,
             Err(Unwatchable::Unreliable) => State::Unwatched,
         };
@@ -234,8 +235,8 @@ impl Watched {
         known.insert(directory.into(), Directory { state, asked });
     }
 
-    /// Whether what was found at a name below the root stays there, or stays away, until a report. Not so
-    /// where a symbolic link leads: of what is behind it nothing is reported.
+    /// Returns true if the state that was found for a name below the root remains valid until a report. This is not the
+    /// case behind a symbolic link, where no change is reported.
     pub(super) fn trusts(
         &mut self,
         root: &RootDir,
@@ -245,12 +246,12 @@ impl Watched {
         let name = name.strip_suffix(b"/").unwrap_or(name);
         let slash = name.iter().rposition(|b| *b == b'/');
         let (above, last) = name.split_at(slash.map_or(0, |slash| slash + 1));
-        // In a directory that folds case other letters may be the same.
+        // In a directory that ignores case, other letters may be equal.
         let is_plain = last.is_ascii() && !last.is_empty();
         let Some(known) = self.roots.get(&root.id()).filter(|_| is_plain) else {
             return false;
         };
-        // All above it are watched, too.
+        // All its parents are watched too.
         let directory = known.get(&[b"/", above].concat()[..]);
         let is_watched = directory.is_some_and(|above| above.state != State::Unwatched);
         if !is_watched || self.names.len() >= MOST {
@@ -279,7 +280,7 @@ impl Watched {
         self.changes += 1;
     }
 
-    /// Reads the kernel's reports; forgets all when one may be about a file or a directory on a path.
+    /// Reads the kernel's reports, and forgets everything if one may be about a file or a directory on a path.
     #[cold]
     fn read(&mut self) {
         let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -287,7 +288,7 @@ impl Watched {
         for _ in 0..READS {
             let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
             let mut matters = false;
-            // One read for each buffer of reports.
+            // Each round processes one buffer of reports.
             let is_last = loop {
                 match reader.next() {
                     Ok(event) => {
@@ -296,13 +297,13 @@ impl Watched {
                             self.watches.remove(&event.wd());
                         }
                         let name = event.file_name().map(|name| name.to_bytes());
-                        // Some directories take a name in any case for the same.
+                        // Some directories ignore the case of names.
                         let is_other = name.is_some_and(|name| {
                             let name = name.to_ascii_lowercase();
                             name != NAME.as_bytes() && !self.names.contains(&name)
                         });
-                        // What is made new was nothing before, of which nothing is known. But one that is
-                        // removed may be in use, and says so itself much later.
+                        // Nothing is cached about a directory that did not exist before. But a removed directory may
+                        // still be in use, and then its own watch reports the removal much later.
                         let is_directory =
                             about.contains(ReadFlags::ISDIR) && !about.contains(ReadFlags::CREATE);
                         matters |= !is_other || is_directory;
@@ -325,13 +326,13 @@ impl Watched {
                 return;
             }
         }
-        // There may be more.
+        // There may be more reports.
         self.is_behind = true;
         self.forget();
     }
 }
 
-/// `/a/` of `/a/b/`; none of `/`.
+/// Returns `/a/` for `/a/b/`, and `None` for `/`.
 fn parent(directory: &[u8]) -> Option<&[u8]> {
     let named = directory.strip_suffix(b"/")?;
     let slash = named.iter().rposition(|b| *b == b'/')?;
@@ -340,17 +341,17 @@ fn parent(directory: &[u8]) -> Option<&[u8]> {
 
 /// Why a directory is not watched.
 enum Unwatchable {
-    /// There is none of this name.
+    /// The directory does not exist.
     Missing,
-    /// Not all of its changes would be reported, or the kernel watches no more for this user
+    /// Not all of its changes would be reported, or the user's limit of watches is reached
     /// (`fs.inotify.max_user_watches`).
     Unreliable,
 }
 
-/// Watches a directory of a root, if inotify can be relied upon there.
+/// Watches a directory of a root if inotify is reliable there.
 fn watch(inotify: &OwnedFd, root: &RootDir, directory: &[u8]) -> Result<i32, Unwatchable> {
     let path = root.file_name(directory);
-    // With a slash at its end a symbolic link would be followed.
+    // With a trailing slash, a symbolic link would be followed.
     let path = path.strip_suffix(b"/").filter(|path| !path.is_empty());
     let path = path.unwrap_or(b"/");
     let file_system = rustix::fs::statfs(path).map_err(|_| Unwatchable::Missing)?;
@@ -367,7 +368,7 @@ fn watch(inotify: &OwnedFd, root: &RootDir, directory: &[u8]) -> Result<i32, Unw
         | WatchFlags::ONLYDIR
         | WatchFlags::DONT_FOLLOW;
     let watch = inotify::add_watch(inotify, path, flags).map_err(|_| Unwatchable::Unreliable)?;
-    // The root is an open directory, whose path may lead to another one by now.
+    // The root is an open directory; its path may lead to another directory by now.
     match (root.stat_nofollow(directory), RootDir::stat_path(path)) {
         (Ok(reached), Ok(named))
             if reached.kind == FileKind::Directory && reached.inode == named.inode =>
@@ -378,7 +379,7 @@ fn watch(inotify: &OwnedFd, root: &RootDir, directory: &[u8]) -> Result<i32, Unw
     }
 }
 
-/// Watches the file of a directory that is watched.
+/// Watches the file of a watched directory.
 fn watch_file(inotify: &OwnedFd, root: &RootDir, name: &[u8]) -> Option<i32> {
     let flags = WatchFlags::MODIFY
         | WatchFlags::ATTRIB
@@ -389,7 +390,7 @@ fn watch_file(inotify: &OwnedFd, root: &RootDir, name: &[u8]) -> Option<i32> {
     inotify::add_watch(inotify, path, flags).ok()
 }
 
-/// File systems all of whose changes go through this kernel, by `statfs(2)`'s numbers.
+/// Returns true for file systems that are changed only through this kernel, by their numbers in `statfs(2)`.
 fn reports_everything(file_system: u64) -> bool {
     matches!(
         file_system,

@@ -15,7 +15,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// `a/b/c/` with a file, all of whose directories this thread remembers to have no `.htaccess`.
+    /// Creates `a/b/c/` with a file; this thread has cached that none of the directories has an `.htaccess` file.
     fn new() -> Tree {
         watch_directories();
         let dir = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ impl Tree {
         self.dir.path().join(name)
     }
 
-    /// How many files there are on the path.
+    /// Returns the number of files on the path.
     fn found(&self) -> usize {
         let directory = b"/a/b/c/";
         self.files.chain(&self.root, directory, |_, _| {}).1.len()
@@ -181,7 +181,7 @@ fn more_reports_than_the_kernel_keeps_are_a_change() {
     learn(&mut watched, &tree.root);
     let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let most: usize = most.trim().parse().unwrap();
-    // Each is made and removed: two reports.
+    // Each file is created and removed, which makes two reports.
     for number in 0..most / 2 + 1 {
         let file = tree.at(&format!("a/b/c/{number}"));
         fs::write(&file, "").unwrap();
@@ -193,7 +193,7 @@ fn more_reports_than_the_kernel_keeps_are_a_change() {
         assert!(watched.knows_absent(&tree.root, b"/a/b/c/"));
         watched.check(Duration::ZERO);
     }
-    // The last report says that some were lost.
+    // The last report says that some reports were lost.
     assert!(!knows(&mut watched, &tree, 0));
     assert_eq!(tree.found(), 0);
 }
@@ -217,12 +217,12 @@ fn a_thread_watches_so_many_directories_and_begins_again() {
     assert_eq!(learn(&mut watched), MOST);
     watched.check(Duration::from_secs(60));
     assert_eq!(watched.watches.len(), 0);
-    // What is reported of the watches that have ended.
+    // Reads the reports of the watches that have ended.
     watched.check(Duration::from_secs(60));
     assert_eq!(learn(&mut watched), MOST);
 }
 
-/// What the kernel does when it watches no more for a user (`fs.inotify.max_user_watches`): it refuses.
+/// The kernel refuses new watches in the same way when a user's limit is reached (`fs.inotify.max_user_watches`).
 #[test]
 fn where_nothing_can_be_watched_each_directory_is_asked() {
     let tree = Tree::new();
@@ -246,11 +246,11 @@ fn where_nothing_can_be_watched_each_directory_is_asked() {
     }
 }
 
-/// A mount, as long as it is wanted.
+/// A mount that is removed when this value is dropped.
 struct Mount(std::path::PathBuf);
 
 impl Mount {
-    /// None: this process may not mount.
+    /// Returns `None` if this process may not mount.
     fn bind(from: &Path, to: &Path) -> Option<Mount> {
         let mut mount = std::process::Command::new("mount");
         let done = mount.arg("--bind").args([from, to]).output().ok()?;
@@ -279,7 +279,7 @@ fn a_file_system_that_is_mounted_over_a_directory_counts() {
             eprintln!("no mounts in this container");
             return;
         };
-        // At the next tick of the coarse clock, which mostly was during the mount.
+        // The mount is noticed at the next tick of the coarse clock, which has usually passed while mounting.
         let start = std::time::Instant::now();
         while tree.found() == 0 {
             assert!(start.elapsed() < FOR / 4, "{place} is believed as it was");

@@ -1,4 +1,4 @@
-//! The site's files and clock, as `howdah-htaccess` asks for them.
+//! Gives `howdah-htaccess` access to the site's files and to the clock.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -17,22 +17,22 @@ use crate::site::script::is_script_name;
 use crate::site::trace::{Trace, TraceStep};
 use crate::static_file::mime;
 
-/// A site, and the root it has for this request.
+/// A site and its root for this request.
 pub(super) struct SiteWorld<'s> {
     pub site: &'s Site,
     pub root: &'s RootDir,
-    /// What was found by names below the root: asked for once in a request.
+    /// The files that were looked up below the root; each is looked up once in a request.
     seen: RefCell<Vec<Seen>>,
-    /// Since when all is known that `.htaccess` files have said; none if something else was asked for that
-    /// `seen` does not have.
+    /// The time since which all `.htaccess` files have been known, or `None` if the evaluation has used anything that
+    /// `seen` does not contain.
     since: Cell<Option<Duration>>,
     trace: Option<&'s Trace>,
 }
 
-/// A name below the root, and what was found there.
+/// A name below the root and its state.
 pub(super) type Seen = (Box<[u8]>, Result<FileMeta, Refusal>);
 
-/// Most names remembered.
+/// The maximum number of names that are recorded.
 const MOST_SEEN: usize = 16;
 
 impl<'s> SiteWorld<'s> {
@@ -46,32 +46,32 @@ impl<'s> SiteWorld<'s> {
         }
     }
 
-    /// What the files do is noted, for who wants it explained.
+    /// Traces the evaluation for `howdah explain`.
     pub(super) fn traced_by(self, trace: Option<&'s Trace>) -> SiteWorld<'s> {
         SiteWorld { trace, ..self }
     }
 
-    /// All that was looked at but `.htaccess` files, and since when it is known what those say. None: more
-    /// was looked at.
+    /// Returns the files that were looked up apart from `.htaccess` files, and the time since which the `.htaccess`
+    /// files have been known. Returns `None` if the evaluation has used anything else.
     pub(super) fn looked_at(&self) -> Option<(Duration, Box<[Seen]>)> {
         Some((self.since.get()?, self.seen.borrow()[..].into()))
     }
 
-    /// The same is there as was found before.
+    /// Returns true if the file's state is unchanged.
     pub(super) fn is_still(&self, (name, before): &Seen) -> bool {
         match (self.stat_below(name), before) {
-            // Files come and go in a directory.
+            // The content of a directory may change without affecting the result.
             (Ok(now), Ok(before)) if now.kind == FileKind::Directory => before.kind == now.kind,
             (now, before) => now == *before,
         }
     }
 
-    /// Something is looked at that is not remembered.
+    /// Notes that the evaluation uses something that is not recorded.
     fn looks_elsewhere(&self) {
         self.since.set(None);
     }
 
-    /// What lies at a path below the root, without its first slash.
+    /// Returns the state of the file with a path below the root, given without its leading slash.
     pub(super) fn stat_below(&self, below: &[u8]) -> Result<FileMeta, Refusal> {
         let mut seen = self.seen.borrow_mut();
         if let Some((_, found)) = seen.iter().find(|(name, _)| **name == *below) {
@@ -85,7 +85,7 @@ impl<'s> SiteWorld<'s> {
         found
     }
 
-    /// What lies at an absolute file name.
+    /// Returns the state of the file with an absolute name.
     fn find(&self, file: &[u8]) -> Result<FileMeta, Refusal> {
         match self.below(file) {
             Some(below) => self.stat_below(below),
@@ -97,7 +97,7 @@ impl<'s> SiteWorld<'s> {
         }
     }
 
-    /// The path below the root of an absolute name, without slashes in front.
+    /// Returns the path of an absolute name below the root, without leading slashes.
     fn below<'n>(&self, file: &'n [u8]) -> Option<&'n [u8]> {
         let below = file.strip_prefix(document_root(self.root))?;
         let climbs = below.split(|b| *b == b'/').any(|segment| segment == b"..");
@@ -106,7 +106,7 @@ impl<'s> SiteWorld<'s> {
     }
 }
 
-/// The root's real path, without a slash at its end.
+/// Returns the root's real path, without a trailing slash.
 pub(super) fn document_root(root: &RootDir) -> &[u8] {
     root.path().strip_suffix(b"/").unwrap_or(root.path())
 }
@@ -186,7 +186,7 @@ impl World for SiteWorld<'_> {
     }
 
     fn environment(&self, name: &[u8]) -> Option<Vec<u8>> {
-        // `getenv` of a name that could not be one.
+        // `getenv` does not find a name that is not valid.
         if name.is_empty() || name.contains(&0) || name.contains(&b'=') {
             return None;
         }
