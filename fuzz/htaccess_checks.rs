@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use howdah_htaccess::{
-    Action, Answer, Chain, Facts, Fields, HtFile, Outcome, Stat, Table, World, answer, parse,
+    AccessOutcome, Action, Answer, Chain, Facts, Fields, HtFile, Stat, Table, World, answer, parse,
     refusals,
 };
 
@@ -79,7 +79,7 @@ fn ask(site: &Site, path: &'static [u8]) -> Answer {
 }
 
 /// Returns the outcome of the file's refusals for a path.
-fn refused(site: &Site, path: &'static [u8]) -> Outcome {
+fn refused(site: &Site, path: &'static [u8]) -> AccessOutcome {
     let once = refusals(site, &facts(path), false).outcome;
     assert_eq!(once, refusals(site, &facts(path), false).outcome);
     once
@@ -106,12 +106,12 @@ pub fn htaccess(data: &[u8]) {
                 Action::Refuse(status @ (403 | 500), _) => status,
                 action => panic!("a mistake leads to {action:?}"),
             };
-            assert!(matches!(refused, Outcome::Refused(found, _) if found == status));
+            assert!(matches!(refused, AccessOutcome::Refused(found, _) if found == status));
         } else if let Action::File(sent) | Action::Script { path: sent, .. } = &one.action
             && !one.redirected
             && path.starts_with(sent)
         {
-            assert_eq!(refused, Outcome::Open, "{}", path.escape_ascii());
+            assert_eq!(refused, AccessOutcome::Open, "{}", path.escape_ascii());
         }
     }
     closes_behind(data);
@@ -132,7 +132,7 @@ fn closes_behind(data: &[u8]) {
         let text = String::from_utf8_lossy(data).to_ascii_lowercase();
         if !text.contains("<if") {
             assert!(
-                matches!(refused(&site, b"/d/x.txt"), Outcome::Refused(..)),
+                matches!(refused(&site, b"/d/x.txt"), AccessOutcome::Refused(..)),
                 "{}",
                 line.escape_ascii()
             );

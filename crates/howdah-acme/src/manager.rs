@@ -42,16 +42,16 @@ pub enum ManagerInput {
     ChallengesServed(u64),
     /// A client asks for a name that no certificate covers.
     NameRequested {
-        /// The name.
+        /// The host name of the TLS handshake.
         name: String,
-        /// The client.
+        /// The client whose share of orders is used.
         client: QuotaClient,
     },
     /// A command of an administrator. [`ManagerEvent::Done`] reports its outcome.
     Command {
         /// The id that is repeated in the outcome.
         id: u64,
-        /// The command.
+        /// What the administrator wants to be done.
         command: CertificateCommand,
     },
 }

@@ -12,18 +12,18 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(7 * 86400);
 /// The period in which a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertificateValidity {
-    /// Its beginning.
+    /// The first moment at which the certificate is valid.
     pub not_before: SystemTime,
-    /// Its end.
+    /// The last moment at which the certificate is valid.
     pub not_after: SystemTime,
 }
 
 /// The period in which the authority wants the certificate to be renewed (RFC 9773 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenewalWindow {
-    /// Its beginning.
+    /// The first moment at which the authority wants the renewal.
     pub start: SystemTime,
-    /// Its end.
+    /// The moment by which the authority wants the renewal.
     pub end: SystemTime,
 }
 

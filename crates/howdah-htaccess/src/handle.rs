@@ -53,16 +53,7 @@ impl Engine<'_> {
             .core
             .as_ref()
             .and_then(|core| core.accept_path_info?);
-        let named = self.world.is_script(path);
-        let by_handler = match &request.handler {
-            Handler::Named(name) => is_php(name),
-            _ => request.media_type.as_deref().is_some_and(is_php_type),
-        };
-        if named || by_handler {
-            if let Some(origin) = self.scripts_closed_by(request, named) {
-                self.because(&Some(origin));
-                return refuse(403, Refusal::NoScripts);
-            }
+        if let Some(named) = self.runs_php(request)? {
             if accepts == Some(false) && !request.path_info.is_empty() {
                 return refuse(404, Refusal::NotFound);
             }
@@ -81,6 +72,24 @@ impl Engine<'_> {
             b"POST" if request.redirects > 0 => Ok(Handled::Done(Action::File(path.to_vec()))),
             _ => refuse(405, Refusal::Method),
         }
+    }
+
+    /// Returns whether PHP runs the file because of its name (`Some(true)`) or because of a line (`Some(false)`). Fails
+    /// for a script that lines keep from running, whose source is not sent either.
+    pub(crate) fn runs_php(&self, request: &Request) -> Step<Option<bool>> {
+        let named = self.world.is_script(&request.filename);
+        let by_handler = match &request.handler {
+            Handler::Named(name) => is_php(name),
+            _ => request.media_type.as_deref().is_some_and(is_php_type),
+        };
+        if !named && !by_handler {
+            return Ok(None);
+        }
+        if let Some(origin) = self.scripts_closed_by(request, named) {
+            self.because(&Some(origin));
+            return Err(Stop::Status(403, Refusal::NoScripts));
+        }
+        Ok(Some(named))
     }
 
     /// Returns the path of a file name below the document root.

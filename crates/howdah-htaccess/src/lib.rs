@@ -43,10 +43,10 @@ mod types;
 pub use answer::{Action, Answer, Demand, Document, Refusal};
 pub use engine::answer;
 pub use parse::{ConditionView, HtFile, LONGEST, Note, Problem, RuleView, parse};
-pub use refusals::{Outcome, Verdict, chain_at, refusals};
+pub use refusals::{AccessOutcome, AccessVerdict, chain_at, refusals};
 pub use request::{Consulted, Facts, Login, Stat, World};
 pub use response::{Fields, PlainEdit};
-pub use storage::Chain;
+pub use storage::{Chain, MAX_FILE_NAME_BYTES};
 pub use table::Table;
 pub use text::printable;
 

@@ -41,7 +41,6 @@ pub(crate) fn weight() -> usize {
 #[derive(Debug)]
 pub struct Regex {
     engine: Engine,
-    weight: usize,
 }
 
 #[derive(Debug)]
@@ -91,9 +90,8 @@ impl Regex {
         if text.len() > LONGEST_EXPRESSION {
             return None;
         }
-        let weight = written_out(text.as_bytes());
-        let so_far = WEIGHT.get().saturating_add(weight);
-        WEIGHT.set(so_far.saturating_add(WEIGHT_OF_EACH));
+        let weight = written_out(text.as_bytes()).saturating_add(WEIGHT_OF_EACH);
+        WEIGHT.set(WEIGHT.get().saturating_add(weight));
         if means_the_same(text) {
             let linear = Linear {
                 text: text.to_owned(),
@@ -101,7 +99,7 @@ impl Regex {
                 compiled: OnceLock::new(),
             };
             let engine = Engine::Linear(Box::new(linear));
-            return Some(Regex { engine, weight });
+            return Some(Regex { engine });
         }
         let limited = format!("(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){text}");
         let regex = pcre2::bytes::RegexBuilder::new()
@@ -110,7 +108,7 @@ impl Regex {
             .build(&limited)
             .ok()?;
         let engine = Engine::Backtracking(Box::new(regex));
-        Some(Regex { engine, weight })
+        Some(Regex { engine })
     }
 
     /// Returns the source text if the `regex` crate runs the expression.
@@ -119,12 +117,6 @@ impl Regex {
             Engine::Linear(linear) => Some(&linear.text),
             Engine::Backtracking(_) => None,
         }
-    }
-
-    /// Returns the length with repetitions written out (`a{3}` as `aaa`), which approximates the cost of compiling and
-    /// storing the expression.
-    pub fn weight(&self) -> usize {
-        self.weight
     }
 
     /// Returns true if the expression matches anywhere in `text`.
@@ -512,7 +504,7 @@ mod tests {
                 .caseless(ignore_case)
                 .build(&expression);
             proptest::prop_assert!(other.is_ok(), "only here: {}", expression);
-            let other = Regex { engine: Engine::Backtracking(Box::new(other.unwrap())), weight: 0 };
+            let other = Regex { engine: Engine::Backtracking(Box::new(other.unwrap())) };
             // Groups that are no part of any match are left out by one of them.
             let groups = |regex: &Regex, text: &str| {
                 let groups = regex.groups(text.as_bytes()).unwrap();

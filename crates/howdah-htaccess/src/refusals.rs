@@ -6,16 +6,15 @@
 use std::sync::Arc;
 
 use crate::answer::{Demand, Refusal};
-use crate::engine::{Engine, Step, Stop};
-use crate::handle::{is_php, is_php_type};
-use crate::request::{Consulted, Facts, Handler, Request, Stat, World};
+use crate::engine::{Engine, Stop};
+use crate::request::{Consulted, Facts, Stat, World};
 use crate::storage::Chain;
 
 /// What the files say about a path.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct AccessVerdict {
     /// Whether the path is open.
-    pub outcome: Outcome,
+    pub outcome: AccessOutcome,
     /// The line that decided: its file, its number and its text.
     pub because: Option<Arc<str>>,
     /// What the lines have read of the request.
@@ -28,7 +27,7 @@ pub struct Verdict {
 
 /// Whether a path is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AccessOutcome {
     /// No line refuses the request.
     Open,
     /// A rule has another path answer the request, so Apache does not send what is at this one.
@@ -56,7 +55,7 @@ pub fn chain_at(world: &dyn World, document_root: &[u8], path: &[u8]) -> Arc<Cha
 
 /// Finds out what the files refuse. `redirected` says that another path has led to this one, as Apache's internal
 /// redirects do; rules see it by `REDIRECT_STATUS`.
-pub fn refusals(world: &dyn World, facts: &Facts<'_>, redirected: bool) -> Verdict {
+pub fn refusals(world: &dyn World, facts: &Facts<'_>, redirected: bool) -> AccessVerdict {
     let mut engine = Engine::new(world, facts);
     let mut request = engine.first();
     request.refusals_only = true;
@@ -66,11 +65,14 @@ pub fn refusals(world: &dyn World, facts: &Facts<'_>, redirected: bool) -> Verdi
     }
     let stop = engine
         .process(&mut request)
-        .and_then(|()| engine.permits_script(&request));
+        .and_then(|()| match request.found {
+            Stat::File => engine.runs_php(&request).map(|_| ()),
+            _ => Ok(()),
+        });
     let outcome = match stop {
-        Ok(()) if request.leads_elsewhere => Outcome::Elsewhere,
-        Ok(()) => Outcome::Open,
-        Err(Stop::Login(demand)) => Outcome::Authenticate(demand),
+        Ok(()) if request.leads_elsewhere => AccessOutcome::Elsewhere,
+        Ok(()) => AccessOutcome::Open,
+        Err(Stop::Login(demand)) => AccessOutcome::Authenticate(demand),
         // The site finds these out itself.
         Err(Stop::Status(
             _,
@@ -79,10 +81,10 @@ pub fn refusals(world: &dyn World, facts: &Facts<'_>, redirected: bool) -> Verdi
             | Refusal::BadPath
             | Refusal::Method
             | Refusal::Forbidden,
-        )) => Outcome::Open,
-        Err(Stop::Status(status, refusal)) => Outcome::Refused(status, refusal),
+        )) => AccessOutcome::Open,
+        Err(Stop::Status(status, refusal)) => AccessOutcome::Refused(status, refusal),
     };
-    Verdict {
+    AccessVerdict {
         outcome,
         because: engine.because.into_inner(),
         challenge: engine
@@ -92,30 +94,6 @@ pub fn refusals(world: &dyn World, facts: &Facts<'_>, redirected: bool) -> Verdi
             .map(<[u8]>::to_vec),
         consulted: engine.consulted,
         user: request.user,
-    }
-}
-
-impl Engine<'_> {
-    /// Fails for a script that lines keep from running: its source is not sent either.
-    fn permits_script(&self, request: &Request) -> Step {
-        if request.found != Stat::File {
-            return Ok(());
-        }
-        let named = self.world.is_script(&request.filename);
-        let by_handler = match &request.handler {
-            Handler::Named(name) => is_php(name),
-            _ => request.media_type.as_deref().is_some_and(is_php_type),
-        };
-        if !named && !by_handler {
-            return Ok(());
-        }
-        match self.scripts_closed_by(request, named) {
-            Some(origin) => {
-                self.because(&Some(origin));
-                Err(Stop::Status(403, Refusal::NoScripts))
-            }
-            None => Ok(()),
-        }
     }
 }
 

@@ -5,15 +5,15 @@ use super::*;
 use crate::Login;
 use crate::tests::{Tree, facts};
 
-fn outcome(files: &[(&str, &str)], method: &str, target: &str) -> Outcome {
+fn outcome(files: &[(&str, &str)], method: &str, target: &str) -> AccessOutcome {
     let tree = Tree::new(files);
     refusals(&tree, &facts(method, target, &[], None), false).outcome
 }
 
 fn is_refused(files: &[(&str, &str)], target: &str) -> bool {
     match outcome(files, "GET", target) {
-        Outcome::Open => false,
-        Outcome::Refused(..) => true,
+        AccessOutcome::Open => false,
+        AccessOutcome::Refused(..) => true,
         other => panic!("{files:?} {target}: {other:?}"),
     }
 }
@@ -118,9 +118,9 @@ fn visitors_are_told_apart() {
     };
     assert_eq!(
         of("/d/x.txt", "Mozilla", "198.51.100.1").outcome,
-        Outcome::Open
+        AccessOutcome::Open
     );
-    let refused = Outcome::Refused(403, Refusal::Denied);
+    let refused = AccessOutcome::Refused(403, Refusal::Denied);
     let bot = of("/d/x.txt", "BadBot/1", "198.51.100.1");
     assert_eq!(bot.outcome, refused);
     assert!(!bot.consulted.is_nothing());
@@ -130,7 +130,7 @@ fn visitors_are_told_apart() {
     );
     assert_eq!(
         of("/d/x.php", "Mozilla", "192.0.2.7").outcome,
-        Outcome::Open
+        AccessOutcome::Open
     );
     assert_eq!(of("/d/x.php", "Mozilla", "198.51.100.1").outcome, refused);
 }
@@ -142,11 +142,11 @@ fn password_is_demanded_and_a_wrong_one_is_challenged() {
         "AuthType Basic\nAuthName area\nAuthUserFile /users\nRequire valid-user\n",
     )]);
     let of = |login| refusals(&tree, &facts("GET", "/d/x.txt", &[], login), false);
-    assert!(matches!(of(None).outcome, Outcome::Authenticate(_)));
+    assert!(matches!(of(None).outcome, AccessOutcome::Authenticate(_)));
     let refused = of(Some(Login::Refused));
     assert_eq!(
         refused.outcome,
-        Outcome::Refused(401, Refusal::Unauthorized)
+        AccessOutcome::Refused(401, Refusal::Unauthorized)
     );
     assert_eq!(
         refused.challenge.as_deref(),
@@ -158,7 +158,7 @@ fn password_is_demanded_and_a_wrong_one_is_challenged() {
     }));
     assert_eq!(
         (bob.outcome, bob.user.as_deref()),
-        (Outcome::Open, Some(&b"bob"[..]))
+        (AccessOutcome::Open, Some(&b"bob"[..]))
     );
 }
 
@@ -171,7 +171,7 @@ fn file_that_a_rule_leads_elsewhere_is_not_this_ones() {
     ] {
         assert_eq!(
             outcome(&[("d/.htaccess", text)], "GET", "/d/x.txt"),
-            Outcome::Elsewhere,
+            AccessOutcome::Elsewhere,
             "{text}"
         );
     }
@@ -187,8 +187,8 @@ fn file_that_a_rule_leads_elsewhere_is_not_this_ones() {
         "RewriteEngine On\nRewriteCond %{ENV:REDIRECT_STATUS} ^$\nRewriteRule ^ - [F]",
     )]);
     let facts = facts("GET", "/d/x.txt", &[], None);
-    assert_ne!(refusals(&tree, &facts, false).outcome, Outcome::Open);
-    assert_eq!(refusals(&tree, &facts, true).outcome, Outcome::Open);
+    assert_ne!(refusals(&tree, &facts, false).outcome, AccessOutcome::Open);
+    assert_eq!(refusals(&tree, &facts, true).outcome, AccessOutcome::Open);
 }
 
 #[test]
@@ -205,10 +205,14 @@ fn scripts_that_may_not_run_are_refused_and_files_are_not() {
         let files = [("d/.htaccess", text)];
         assert_eq!(
             outcome(&files, "GET", "/d/x.php"),
-            Outcome::Refused(403, Refusal::NoScripts),
+            AccessOutcome::Refused(403, Refusal::NoScripts),
             "{text}"
         );
-        assert_eq!(outcome(&files, "GET", "/d/x.txt"), Outcome::Open, "{text}");
+        assert_eq!(
+            outcome(&files, "GET", "/d/x.txt"),
+            AccessOutcome::Open,
+            "{text}"
+        );
     }
 }
 
@@ -229,14 +233,14 @@ fn long_path_before_many_patterns_ends() {
         "RewriteRule (y+) - [F]\n".repeat(4000)
     );
     let files = [(".htaccess", &*many)];
-    assert_eq!(outcome(&files, "GET", "/x.txt"), Outcome::Open);
+    assert_eq!(outcome(&files, "GET", "/x.txt"), AccessOutcome::Open);
     let long = format!("/{}", "x".repeat(3900));
-    assert_eq!(outcome(&files, "GET", &long), Outcome::Open);
+    assert_eq!(outcome(&files, "GET", &long), AccessOutcome::Open);
     let more = "RewriteCond %{QUERY_STRING} (y+)\nRewriteRule ^ - [F]\n".repeat(4000);
     let more = format!("RewriteEngine On\n{more}");
     let query = format!("/x.txt?{}", "x".repeat(8000));
     assert_eq!(
         outcome(&[(".htaccess", &more)], "GET", &query),
-        Outcome::Refused(500, Refusal::TooCostly)
+        AccessOutcome::Refused(500, Refusal::TooCostly)
     );
 }

@@ -41,30 +41,14 @@ pub(crate) struct Context {
     vary_this: Vec<Vec<u8>>,
 }
 
-/// The parts of a request that a substitution changes.
-struct PathParts {
-    filename: Vec<u8>,
-    path_info: Vec<u8>,
-    args: Option<Vec<u8>>,
-    status: u16,
-}
-
-impl PathParts {
-    fn of(request: &Request) -> PathParts {
-        PathParts {
-            filename: request.filename.clone(),
-            path_info: request.path_info.clone(),
-            args: request.args.clone(),
-            status: request.status,
-        }
-    }
-
-    fn restore(self, request: &mut Request) {
-        request.filename = self.filename;
-        request.path_info = self.path_info;
-        request.args = self.args;
-        request.status = self.status;
-    }
+/// What became of a rule.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RuleResult {
+    NotMatched,
+    /// The request was changed as the rule says.
+    Applied,
+    /// The rule redirects, which a site that routes its requests itself does not do. The request is as it was.
+    PassedOver,
 }
 
 impl Engine<'_> {
@@ -205,8 +189,11 @@ impl Engine<'_> {
                 return Err(Stop::Status(500, Refusal::Loop));
             }
             context.vary.clear();
-            let before = request.refusals_only.then(|| PathParts::of(request));
-            if !self.apply_rule(request, rule, &mut context)? {
+            let result = self.apply_rule(request, rule, &mut context)?;
+            if result == RuleResult::PassedOver {
+                continue;
+            }
+            if result == RuleResult::NotMatched {
                 // A rule that does not match also skips the rules that are chained to it.
                 let mut chained = flags.chain;
                 while chained && at < conf.rules.len() {
@@ -222,14 +209,6 @@ impl Engine<'_> {
                 request.headers_out.merge(b"Vary", &name);
             }
             self.hear_of_match(request, rule);
-            if let Some(before) = before
-                && !flags.status
-                && absolute_uri(&request.filename).0 > 0
-            {
-                // The site does not redirect, so the following rules decide.
-                before.restore(request);
-                continue;
-            }
             if flags.status {
                 self.decided_by(&rule.origin);
                 return Err(self.forced_status(request, rule));
@@ -278,13 +257,13 @@ impl Engine<'_> {
         Stop::Status(rule.flags.code, refusal)
     }
 
-    /// Applies a rule to `request`. Returns true if the rule matched.
+    /// Applies a rule to `request`.
     fn apply_rule(
         &mut self,
         request: &mut Request,
         rule: &Rule,
         context: &mut Context,
-    ) -> Step<bool> {
+    ) -> Step<RuleResult> {
         let flags = &rule.flags;
         let mut uri = [&request.filename[..], &request.path_info].concat();
         if uri.starts_with(&context.directory) {
@@ -296,7 +275,7 @@ impl Engine<'_> {
             let uri = &context.uri;
             let said = || format!("does not match `{}`", lossy(uri));
             self.world.hear(rule.origin.as_deref(), &said);
-            return Ok(false);
+            return Ok(RuleResult::NotMatched);
         }
         context.vary_this.clear();
         context.cond_match = None;
@@ -308,7 +287,7 @@ impl Engine<'_> {
                 format!("its condition {} on {input} does not hold", failed + 1)
             };
             self.world.hear(rule.origin.as_deref(), &said);
-            return Ok(false);
+            return Ok(RuleResult::NotMatched);
         }
         let mut new = None;
         if !flags.no_sub {
@@ -324,8 +303,13 @@ impl Engine<'_> {
         self.expand_cookies(request, context, rule);
         let Some(mut new) = new else {
             self.remember_types(request, context, rule);
-            return Ok(true);
+            return Ok(RuleResult::Applied);
         };
+        if request.refusals_only && !flags.proxy && (flags.redirect || self.leaves_site(&new)) {
+            let said = || "matches, but this site does not redirect".to_owned();
+            self.world.hear(rule.origin.as_deref(), &said);
+            return Ok(RuleResult::PassedOver);
+        }
         let mut prefixed = false;
         if !new.starts_with(b"/") && absolute_uri(&new).0 == 0 {
             new = [&context.directory[..], &new].concat();
@@ -339,17 +323,19 @@ impl Engine<'_> {
         if flags.proxy {
             let qualified = self.qualified(&request.filename);
             request.filename = [&b"proxy:"[..], &qualified].concat();
-            return Ok(true);
+            return Ok(RuleResult::Applied);
         }
         if flags.redirect {
             request.filename = self.qualified(&request.filename);
             request.status = flags.code;
-            return Ok(true);
+            return Ok(RuleResult::Applied);
         }
-        self.reduce(request);
+        if let Some(path) = self.own_path(&request.filename) {
+            request.filename = path;
+        }
         if absolute_uri(&request.filename).0 > 0 {
             request.status = flags.code;
-            return Ok(true);
+            return Ok(RuleResult::Applied);
         }
         if !flags.unc && !prefixed && !rule.output.starts_with(b"//") {
             let doubled = request
@@ -360,7 +346,7 @@ impl Engine<'_> {
             request.filename.drain(..doubled);
         }
         self.remember_types(request, context, rule);
-        Ok(true)
+        Ok(RuleResult::Applied)
     }
 
     /// Traces how the rule changed the request.
@@ -468,18 +454,23 @@ impl Engine<'_> {
         [&self.facts.origin(), slash, to].concat()
     }
 
-    /// Strips scheme and host if they are those of the request.
-    fn reduce(&self, request: &mut Request) {
+    /// Returns true for an absolute URL of another site.
+    fn leaves_site(&self, url: &[u8]) -> bool {
+        let url = url.split(|b| *b == b'?').next().unwrap_or_default();
+        absolute_uri(url).0 > 0 && self.own_path(url).is_none()
+    }
+
+    /// Returns the path of an absolute URL whose scheme and host are those of the request.
+    fn own_path(&self, url: &[u8]) -> Option<Vec<u8>> {
         let scheme: &[u8] = if self.facts.https {
             b"https://"
         } else {
             b"http://"
         };
-        let name = &request.filename;
-        if name.len() <= scheme.len() || !name[..scheme.len()].eq_ignore_ascii_case(scheme) {
-            return;
+        if url.len() <= scheme.len() || !url[..scheme.len()].eq_ignore_ascii_case(scheme) {
+            return None;
         }
-        let rest = &name[scheme.len()..];
+        let rest = &url[scheme.len()..];
         let end = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let (host, port) = match authority.iter().position(|b| *b == b':') {
@@ -489,12 +480,10 @@ impl Engine<'_> {
         // The site's port is the port that the client connected to.
         let is_ours = host.eq_ignore_ascii_case(self.facts.host_name())
             && port == i64::from(self.facts.server_port);
-        if is_ours {
-            request.filename = match path {
-                b"" => b"/".to_vec(),
-                path => path.to_vec(),
-            };
-        }
+        is_ours.then(|| match path {
+            b"" => b"/".to_vec(),
+            path => path.to_vec(),
+        })
     }
 }
 

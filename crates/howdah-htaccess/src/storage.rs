@@ -12,7 +12,7 @@ use crate::request::{Request, Stat};
 use crate::text::{self, last_segment, normalize};
 
 /// The length limit of file names in bytes; Linux does not permit longer ones.
-const LONGEST_NAME: usize = 4095;
+pub const MAX_FILE_NAME_BYTES: usize = 4095;
 
 /// The combined `.htaccess` files of the directories on a path.
 #[derive(Clone, Debug, Default)]
@@ -162,7 +162,7 @@ impl Engine<'_> {
         }
         let root = &*self.facts.document_root;
         let whole = [root, &request.uri].concat();
-        if whole.len() > LONGEST_NAME {
+        if whole.len() > MAX_FILE_NAME_BYTES {
             return Err(Stop::Status(403, Refusal::Forbidden));
         }
         let found = self.world.stat(&whole);

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use howdah_htaccess::{
-    Action, Chain, Facts, HtFile, Outcome, Refusal, Stat, Table, World, answer, parse, refusals,
+    AccessOutcome, Action, Chain, Facts, HtFile, Refusal, Stat, Table, World, answer, parse,
+    refusals,
 };
 
 #[path = "../../howdah-tests/tests/htaccess_oracle/random.rs"]
@@ -100,7 +101,7 @@ fn facts(
 
 /// Whether a directive makes Apache deny a visitor access to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum Exposure {
     /// Apache sends the file, or the site decides.
     Open,
     Refused,
@@ -108,28 +109,30 @@ enum Kept {
     Moved,
 }
 
-fn whole(tree: &Tree, facts: &Facts<'_>, script: bool) -> Kept {
+fn whole(tree: &Tree, facts: &Facts<'_>, script: bool) -> Exposure {
     let found = answer(tree, facts);
     match found.action {
-        Action::File(path) | Action::Script { path, .. } if *path == *facts.path => Kept::Open,
-        Action::File(_) | Action::Script { .. } | Action::Redirect(..) => Kept::Moved,
-        Action::Authenticate(_) | Action::Text(..) => Kept::Refused,
-        Action::Options => Kept::Open,
-        Action::Refuse(_, Refusal::NotFound | Refusal::NoIndex | Refusal::BadPath) => Kept::Moved,
+        Action::File(path) | Action::Script { path, .. } if *path == *facts.path => Exposure::Open,
+        Action::File(_) | Action::Script { .. } | Action::Redirect(..) => Exposure::Moved,
+        Action::Authenticate(_) | Action::Text(..) => Exposure::Refused,
+        Action::Options => Exposure::Open,
+        Action::Refuse(_, Refusal::NotFound | Refusal::NoIndex | Refusal::BadPath) => {
+            Exposure::Moved
+        }
         Action::Refuse(_, Refusal::Method) => match script {
-            true => Kept::Refused,
-            false => Kept::Open,
+            true => Exposure::Refused,
+            false => Exposure::Open,
         },
-        Action::Refuse(..) if found.redirected => Kept::Moved,
-        Action::Refuse(..) => Kept::Refused,
+        Action::Refuse(..) if found.redirected => Exposure::Moved,
+        Action::Refuse(..) => Exposure::Refused,
     }
 }
 
-fn refused_only(tree: &Tree, facts: &Facts<'_>) -> Kept {
+fn refused_only(tree: &Tree, facts: &Facts<'_>) -> Exposure {
     match refusals(tree, facts, false).outcome {
-        Outcome::Open => Kept::Open,
-        Outcome::Elsewhere => Kept::Moved,
-        Outcome::Refused(..) | Outcome::Authenticate(_) => Kept::Refused,
+        AccessOutcome::Open => Exposure::Open,
+        AccessOutcome::Elsewhere => Exposure::Moved,
+        AccessOutcome::Refused(..) | AccessOutcome::Authenticate(_) => Exposure::Refused,
     }
 }
 
@@ -164,10 +167,10 @@ fn refusals_are_those_of_the_whole_evaluation() {
                         texts[0], texts[1]
                     )
                 };
-                refused += usize::from(whole == Kept::Refused);
+                refused += usize::from(whole == Exposure::Refused);
                 match (whole, only) {
-                    (Kept::Refused, Kept::Open | Kept::Moved) => lost.push(case()),
-                    (Kept::Open, Kept::Refused | Kept::Moved) => added.push(case()),
+                    (Exposure::Refused, Exposure::Open | Exposure::Moved) => lost.push(case()),
+                    (Exposure::Open, Exposure::Refused | Exposure::Moved) => added.push(case()),
                     _ => {}
                 }
             }

@@ -57,7 +57,7 @@ pub enum SessionEvent<'a> {
     Failed {
         /// The measurement that failed.
         label: &'a str,
-        /// The reason.
+        /// The error that ended the measurement.
         error: &'a dyn Display,
     },
 }

@@ -38,7 +38,7 @@ pub struct LogRecord<E> {
     pub number: u64,
     /// The session that wrote the entry, and has already applied it.
     pub author: SessionId,
-    /// The invalidation.
+    /// The invalidation that all members apply.
     pub entry: LogEntry<E>,
 }
 

@@ -32,7 +32,7 @@ pub enum FleetRenderOutcome {
 }
 
 impl FleetRenderOutcome {
-    /// All outcomes.
+    /// All outcomes, each once.
     pub const ALL: [FleetRenderOutcome; 11] = [
         FleetRenderOutcome::Taken,
         FleetRenderOutcome::Given,

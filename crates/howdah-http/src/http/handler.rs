@@ -93,7 +93,7 @@ pub enum ConnectionNotice<'a> {
     Http2Ended {
         /// The connection.
         conn: &'a ConnectionInfo,
-        /// The reason.
+        /// What the client did that ended the connection.
         why: Http2Error,
         /// The message of the h2 crate.
         detail: &'a str,
@@ -102,7 +102,7 @@ pub enum ConnectionNotice<'a> {
     Http3Ended {
         /// The connection.
         conn: &'a ConnectionInfo,
-        /// The reason.
+        /// What the client did that ended the connection.
         why: Http3Error,
         /// The message of the h3 crate.
         detail: &'a str,

@@ -58,7 +58,7 @@ pub enum ProcessStage {
     Running,
     /// The process has been asked to end.
     Ending {
-        /// The reason.
+        /// Why the process has to end.
         reason: EndReason,
         /// When the process group is killed; `None` if it has been killed.
         kill_at: Option<Instant>,

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use howdah_htaccess::{self as apache, Demand, Facts, Outcome};
+use howdah_htaccess::{self as apache, AccessOutcome, Demand, Facts, MAX_FILE_NAME_BYTES};
 
 use super::evaluation::{CachedResult, Origin, request_facts};
 use super::result_cache::CacheKey;
@@ -20,10 +20,6 @@ use crate::site::condition::RuleRequest;
 use crate::site::config::HtaccessMode;
 use crate::site::route::{RouteAction, RouteInfo};
 use crate::site::trace::TraceStep;
-
-/// The longest file name that Linux supports, in bytes (`PATH_MAX`). The `.htaccess` files on the way to a longer one
-/// are not accessible.
-const MAX_PATH_BYTES: usize = 4095;
 
 /// A path below a site's root, and the request that leads to it.
 #[derive(Clone, Copy)]
@@ -108,7 +104,7 @@ impl Site {
         if self.config.htaccess != HtaccessMode::Deny {
             return Ok(None);
         }
-        if query.root.path().len() + query.path.len() >= MAX_PATH_BYTES {
+        if query.root.path().len() + query.path.len() > MAX_FILE_NAME_BYTES {
             return match query.hides || query.redirected {
                 true => Err(RefusedAccess::from(Refusal::HtaccessNotUnderstood).into()),
                 // No file of this name can exist.
@@ -131,28 +127,9 @@ impl Site {
         &self,
         query: &PathQuery<'_>,
         world: &SiteWorld<'_>,
-    ) -> Option<Arc<apache::Verdict>> {
+    ) -> Option<Arc<apache::AccessVerdict>> {
         let mut key = thread::with(|thread| std::mem::take(&mut thread.key));
-        key.begin(query.root.id()).text(b"files").text(query.path);
-        let known = thread::with(|thread| {
-            thread.begin();
-            let known = thread.has_files.get(&thread.watched, key.as_bytes())?;
-            known.get(world, &mut thread.watched)
-        });
-        let has_files = known.unwrap_or_else(|| {
-            let chain = apache::chain_at(world, document_root(query.root), query.path);
-            let has_files = !chain.is_empty();
-            if let Some((since, seen)) = world.looked_at() {
-                let found = CachedResult::new(has_files, seen);
-                thread::with(|thread| {
-                    let watched = &thread.watched;
-                    thread
-                        .has_files
-                        .insert(watched, key.as_bytes(), since, found);
-                });
-            }
-            has_files
-        });
+        let has_files = has_htaccess_files(world, query.path, &mut key);
         let verdict = has_files.then(|| self.evaluate_refusals(query, world, &mut key));
         thread::with(|thread| thread.key = key);
         verdict
@@ -163,7 +140,7 @@ impl Site {
         query: &PathQuery<'_>,
         world: &SiteWorld<'_>,
         key: &mut CacheKey,
-    ) -> Arc<apache::Verdict> {
+    ) -> Arc<apache::AccessVerdict> {
         let origin = query
             .requested
             .map(|requested| Origin::of(requested.head, requested.visitor));
@@ -190,8 +167,8 @@ impl Site {
         }
         let facts = self.refusal_facts(query, origin.as_ref());
         let verdict = Arc::new(apache::refusals(world, &facts, query.redirected));
-        let by_url =
-            verdict.consulted.is_nothing() && !matches!(verdict.outcome, Outcome::Authenticate(_));
+        let by_url = verdict.consulted.is_nothing()
+            && !matches!(verdict.outcome, AccessOutcome::Authenticate(_));
         if may_cache
             && by_url
             && let Some((since, seen)) = world.looked_at()
@@ -237,15 +214,10 @@ impl Site {
         let path = path.as_bytes();
         let applies = |path: &[u8]| {
             let world = SiteWorld::new(self, root);
-            let query = PathQuery {
-                root,
-                path,
-                requested: None,
-                query: None,
-                redirected: false,
-                hides: false,
-            };
-            self.htaccess_verdict(&query, &world).is_some()
+            let mut key = thread::with(|thread| std::mem::take(&mut thread.key));
+            let has_files = has_htaccess_files(&world, path, &mut key);
+            thread::with(|thread| thread.key = key);
+            has_files
         };
         if applies(path) {
             return true;
@@ -258,14 +230,40 @@ impl Site {
     }
 }
 
+/// Returns whether there are files on the way to a path of a site.
+fn has_htaccess_files(world: &SiteWorld<'_>, path: &[u8], key: &mut CacheKey) -> bool {
+    key.begin(world.root.id()).text(b"files").text(path);
+    let known = thread::with(|thread| {
+        thread.begin();
+        let known = thread.has_files.get(&thread.watched, key.as_bytes())?;
+        known.get(world, &mut thread.watched)
+    });
+    known.unwrap_or_else(|| {
+        let chain = apache::chain_at(world, document_root(world.root), path);
+        let has_files = !chain.is_empty();
+        if let Some((since, seen)) = world.looked_at() {
+            let found = CachedResult::new(has_files, seen);
+            thread::with(|thread| {
+                let cache = &mut thread.has_files;
+                cache.insert(&thread.watched, key.as_bytes(), since, found);
+            });
+        }
+        has_files
+    })
+}
+
 /// Converts the verdict about a path into a refusal.
-fn judge(query: &PathQuery<'_>, verdict: &apache::Verdict) -> Result<Option<Box<[u8]>>, Closed> {
+fn judge(
+    query: &PathQuery<'_>,
+    verdict: &apache::AccessVerdict,
+) -> Result<Option<Box<[u8]>>, Closed> {
     let mut login = None;
     let refused = match &verdict.outcome {
-        Outcome::Open => return Ok(verdict.user.clone().map(Vec::into_boxed_slice)),
-        Outcome::Elsewhere if query.hides => Refusal::HtaccessHidden.into(),
-        Outcome::Elsewhere => return Ok(verdict.user.clone().map(Vec::into_boxed_slice)),
-        Outcome::Refused(status, refusal) => {
+        AccessOutcome::Elsewhere if query.hides => Refusal::HtaccessHidden.into(),
+        AccessOutcome::Open | AccessOutcome::Elsewhere => {
+            return Ok(verdict.user.clone().map(Vec::into_boxed_slice));
+        }
+        AccessOutcome::Refused(status, refusal) => {
             if let Some(challenge) = &verdict.challenge {
                 let challenge = String::from_utf8_lossy(challenge).into_owned();
                 login = Some(HtaccessLogin::Challenge(challenge.into()));
@@ -275,7 +273,7 @@ fn judge(query: &PathQuery<'_>, verdict: &apache::Verdict) -> Result<Option<Box<
                 status: *status,
             }
         }
-        Outcome::Authenticate(demand) => {
+        AccessOutcome::Authenticate(demand) => {
             login = Some(HtaccessLogin::Check(demand.clone()));
             Refusal::HtaccessPassword.into()
         }

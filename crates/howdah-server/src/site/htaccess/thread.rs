@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_htaccess::{Answer, Chain, Verdict};
+use howdah_htaccess::{AccessVerdict, Answer, Chain};
 
 use super::evaluation::CachedResult;
 use super::result_cache::{CacheKey, ResultCache};
@@ -32,7 +32,7 @@ pub(super) struct Thread {
     /// `htaccess = "deny"`: whether there are files on the way to a path.
     pub has_files: ResultCache<CachedResult<bool>>,
     /// `htaccess = "deny"`: verdicts that are the same for every visitor.
-    pub verdicts: ResultCache<CachedResult<Arc<Verdict>>>,
+    pub verdicts: ResultCache<CachedResult<Arc<AccessVerdict>>>,
 }
 
 thread_local! {
