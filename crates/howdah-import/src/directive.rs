@@ -1,4 +1,4 @@
-//! What a configuration file says, line by line, whichever program it is for.
+//! The directives of a configuration file with their lines, common to all formats.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::ledger::EntryId;
 pub struct SourceLine {
     /// The file, as it was named.
     pub file: Arc<str>,
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
 }
 
@@ -20,33 +20,33 @@ impl fmt::Display for SourceLine {
     }
 }
 
-/// A directive with its arguments and, if it is a block, those within.
+/// A directive with its arguments and, if it is a block, the directives in it.
 #[derive(Clone, Debug)]
 pub struct Directive {
-    /// Its name; Apache's in lower case.
+    /// The directive's name; names of Apache's directives are in lower case.
     pub name: String,
-    /// Its arguments, without quotes.
+    /// The arguments, without quotes.
     pub args: Vec<String>,
-    /// The directives within, if it is a block.
+    /// The directives in the block, if it is a block.
     pub block: Option<Vec<Directive>>,
-    /// File and line of its name.
+    /// File and line of the name.
     pub place: SourceLine,
-    /// Its entry in the ledger.
+    /// The directive's entry in the ledger.
     pub id: EntryId,
 }
 
 impl Directive {
-    /// An argument; empty if there are fewer.
+    /// Returns an argument, or an empty text if there are fewer arguments.
     pub fn arg(&self, number: usize) -> &str {
         self.args.get(number).map_or("", String::as_str)
     }
 
-    /// The directives within.
+    /// Returns the directives in the block; none if it is not a block.
     pub fn inner(&self) -> &[Directive] {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// It and all within it.
+    /// Visits the directive and, recursively, all directives in it.
     pub fn walk<'d>(&'d self, visit: &mut dyn FnMut(&'d Directive)) {
         visit(self);
         for inner in self.inner() {
@@ -54,16 +54,16 @@ impl Directive {
         }
     }
 
-    /// The last directive of that name directly within.
+    /// Returns the last directive of that name directly in this block.
     pub fn last(&self, name: &str) -> Option<&Directive> {
         self.inner().iter().rev().find(|d| d.name == name)
     }
 }
 
-/// Longest text of a directive in the list.
+/// The maximum length in characters of a directive's text in the list.
 const MAX_SHOWN_CHARS: usize = 120;
 
-/// Name and arguments as they are shown, of bounded length.
+/// Formats name and arguments for the list, shortened to a maximum length.
 pub fn display_text(name: &str, args: &[String], is_block: bool) -> String {
     let mut text = name.to_owned();
     for arg in args {
@@ -83,7 +83,7 @@ pub fn display_text(name: &str, args: &[String], is_block: bool) -> String {
     text
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell where it needs quotes.
 pub fn shell_quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
     match path.chars().all(plain) {

@@ -1,5 +1,5 @@
-//! Regular expressions as Howdah's rules take them: one that a rule cannot have is refused here, with the
-//! reason, before it is written. Those for paths may be of PCRE, those of conditions may not.
+//! Regular expressions for Howdah's rules. An expression that a rule does not support is refused here, with the reason,
+//! before it is written. Expressions for paths may use the syntax of PCRE; those of conditions may not.
 
 use howdah_htaccess::rule_expression::RuleExpression;
 use regex::bytes::{Regex, RegexBuilder};
@@ -9,7 +9,7 @@ use crate::rule_condition::PathMatch;
 /// Compiles an expression for paths as a rule does.
 ///
 /// # Errors
-/// It is wrong, or of a kind that rules cannot have: a sentence.
+/// Returns a sentence if the expression is invalid or not supported in rules.
 pub fn compile_path(text: &str) -> Result<RuleExpression, String> {
     RuleExpression::new(text).map_err(|why| {
         let why = why.lines().last().unwrap_or_default();
@@ -18,19 +18,19 @@ pub fn compile_path(text: &str) -> Result<RuleExpression, String> {
     })
 }
 
-/// Whether an expression matches, or perhaps does.
+/// Returns whether an expression matches. If this cannot be determined, returns true.
 pub fn may_match(expression: &RuleExpression, text: &str) -> bool {
     expression.is_match(text.as_bytes()).unwrap_or(true)
 }
 
-/// Whether a client could choose the host to which a redirect leads, by what it puts into a group: into one that
-/// the target begins with or that follows its host, and that need not begin with a slash.
+/// Returns whether a client could choose the host of a redirect by the content of a group: a group that the target
+/// begins with, or that follows its host, and that need not begin with a slash.
 pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
     let marks = ["https://", "http://", "//"];
     let authority = marks.iter().find_map(|mark| target.strip_prefix(mark));
     let host = authority.unwrap_or(target);
     let host = &host[..host.find(['/', '?', '#']).unwrap_or(host.len())];
-    // Of the variables only this one is a host: `https://$request_uri` leads wherever the path says.
+    // Among the variables only `$host` is a host: the host of `https://$request_uri` is whatever the path contains.
     let is_variable = host.starts_with('$') && !host.starts_with("${");
     if authority.is_some() && is_variable && !host.starts_with("$host") {
         return true;
@@ -42,7 +42,7 @@ pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
         return false;
     }
     let (group, after) = rest.split_once('}').unwrap_or((rest, ""));
-    // Where the expression is of PCRE, nothing is known of its groups.
+    // The groups of an expression that needs PCRE are not analysed.
     let (PathMatch::Regex(expression), Ok(group)) = (paths, group.parse()) else {
         return true;
     };
@@ -56,11 +56,11 @@ pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
     !(begins_path && begins_with_slash(expression, group) || authority.is_some() && is_label)
 }
 
-/// What is on the list where [`client_may_choose_host`] is the case.
+/// The list's text where [`client_may_choose_host`] returns true.
 pub const CLIENT_CHOOSES_HOST_REMARK: &str =
     "a target that begins with a slash: here a client could choose the host; 404";
 
-/// Whether what a group takes from a path begins with a slash: the group says so, or it stands at the
+/// Returns whether what a group matches begins with a slash: the group itself begins with one, or it is at the
 /// beginning of the path.
 fn begins_with_slash(expression: &str, group: usize) -> bool {
     let (_, body) = split_flags(expression);
@@ -73,7 +73,7 @@ fn begins_with_slash(expression: &str, group: usize) -> bool {
     }
 }
 
-/// Whether a group takes nothing but letters, digits, `-` and `_`.
+/// Returns whether a group matches only letters, digits, `-` and `_`.
 fn matches_only_label_chars(expression: &str, group: usize) -> bool {
     let found = group_text(split_flags(expression).1, group);
     found.is_some_and(|(_, inside)| {
@@ -89,7 +89,7 @@ fn matches_only_label_chars(expression: &str, group: usize) -> bool {
     })
 }
 
-/// Where a group begins and what stands in it; none in an expression with alternatives.
+/// Returns the position and content of a group; `None` in an expression with alternatives.
 fn group_text(body: &str, group: usize) -> Option<(usize, &str)> {
     let plain = || {
         classify_chars(body).filter_map(|(at, mark)| match mark {
@@ -119,10 +119,10 @@ fn group_text(body: &str, group: usize) -> Option<(usize, &str)> {
     Some((at, &body[at + 1..end]))
 }
 
-/// The paths that match both expressions; the groups are those of the second.
+/// Combines two expressions into one for the paths that match both; the groups are those of the second.
 ///
 /// # Errors
-/// The first has groups with names, or names them.
+/// Returns an error if the first has named groups or refers to groups.
 pub fn intersection(first: &str, second: &str) -> Result<String, String> {
     if begins_with_same_text(first, second) {
         return Ok(second.to_owned());
@@ -142,7 +142,7 @@ pub fn intersection(first: &str, second: &str) -> Result<String, String> {
     Ok(joined)
 }
 
-/// Whether the first is `^` with a plain text, and the second begins with the same.
+/// Returns whether the first expression is `^` with plain text and the second begins with the same text.
 fn begins_with_same_text(first: &str, second: &str) -> bool {
     let (Some(escaped), Some(rest)) = (first.strip_prefix('^'), second.strip_prefix('^')) else {
         return false;
@@ -158,8 +158,7 @@ fn begins_with_same_text(first: &str, second: &str) -> bool {
     rest.is_some_and(|rest| !rest.starts_with(operators)) && !text.contains('.')
 }
 
-/// An expression that can stand in a look-ahead at the beginning of the path, where its groups count for
-/// nothing.
+/// Rewrites an expression so that it can be used in a look-ahead at the beginning of the path without adding groups.
 fn as_look_ahead(expression: &str) -> Result<String, String> {
     let (flags, body) = split_flags(expression);
     let mut out = String::new();
@@ -179,7 +178,7 @@ fn as_look_ahead(expression: &str) -> Result<String, String> {
             '[' if !in_class => {
                 in_class = true;
                 out.push(c);
-                // A bracket that comes first is a member.
+                // A `]` at the beginning of a class is a member.
                 out.extend(chars.next_if_eq(&'^'));
                 out.extend(chars.next_if_eq(&']'));
                 continue;
@@ -214,15 +213,15 @@ fn as_look_ahead(expression: &str) -> Result<String, String> {
     })
 }
 
-/// Whether there is no `|` outside of groups and classes.
+/// Returns whether there is no `|` outside groups and classes.
 fn has_single_alternative(expression: &str) -> bool {
     alternatives(expression).len() == 1
 }
 
-/// Compiles an expression that a condition of a rule has for a value.
+/// Compiles an expression for the value of a condition.
 ///
 /// # Errors
-/// It uses what only PCRE has (look-around, back-references), or is wrong: a sentence.
+/// Returns a sentence if the expression is invalid or uses features of PCRE only (look-around, back-references).
 pub fn compile(text: &str) -> Result<Regex, String> {
     let built = RegexBuilder::new(text)
         .unicode(false)
@@ -237,7 +236,7 @@ pub fn compile(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// The paths that begin with `prefix` and match `expression`, as one expression.
+/// Returns one expression for the paths that begin with `prefix` and match `expression`.
 pub fn limit_to_prefix(prefix: &str, expression: &str) -> Result<String, String> {
     let escaped = regex::escape(prefix);
     let (flags, body) = split_flags(expression);
@@ -249,7 +248,7 @@ pub fn limit_to_prefix(prefix: &str, expression: &str) -> Result<String, String>
         Some(rest) if rest.starts_with(&escaped) || rest.starts_with(prefix) => {
             Ok(expression.to_owned())
         }
-        // `^(.*)$` and `^/(.*)$`: all of it.
+        // `^(.*)$` and `^/(.*)$` match the whole path.
         Some("(.*)$" | "(.*)" | "(.+)$") => Ok(format!("{flags}^({escaped}.*)$")),
         Some("/(.*)$" | "/(.*)" | "/(.+)$") => {
             let rest = regex::escape(prefix.trim_start_matches('/'));
@@ -260,7 +259,7 @@ pub fn limit_to_prefix(prefix: &str, expression: &str) -> Result<String, String>
     }
 }
 
-/// `(?i)` in front, and the rest.
+/// Splits off a leading `(?i)`.
 fn split_flags(expression: &str) -> (&str, &str) {
     match expression.strip_prefix("(?i)") {
         Some(rest) => ("(?i)", rest),
@@ -268,7 +267,7 @@ fn split_flags(expression: &str) -> (&str, &str) {
     }
 }
 
-/// The extensions that an expression of the form `\.(a|b)$` is for; none if it is of another form.
+/// Returns the extensions that an expression of the form `\.(a|b)$` matches; `None` for any other form.
 pub fn extensions(expression: &str) -> Option<Vec<String>> {
     let text = expression.strip_prefix("(?i)").unwrap_or(expression);
     let text = text.strip_suffix('$')?;
@@ -305,10 +304,10 @@ pub fn extensions(expression: &str) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Whether the rule's own expression has all groups that its target names.
+/// Checks that the rule's own expression has all groups that its target uses.
 ///
 /// # Errors
-/// The group that it lacks.
+/// Names the group that is missing.
 pub fn check_groups(target: &str, paths: &PathMatch) -> Result<(), String> {
     let groups = match paths {
         PathMatch::Regex(expression) => compile_path(expression)?.groups_len(),
@@ -323,7 +322,7 @@ pub fn check_groups(target: &str, paths: &PathMatch) -> Result<(), String> {
     }
 }
 
-/// The expression without what it looks ahead or back at: it matches all that the whole one does.
+/// Removes look-ahead and look-behind groups. The result matches everything that the original expression matches.
 pub fn without_look_around(expression: &str) -> String {
     let mut out = String::new();
     let mut rest = expression;
@@ -353,7 +352,7 @@ pub fn without_look_around(expression: &str) -> String {
     out + rest
 }
 
-/// The expression's alternatives outside of all parentheses.
+/// Returns the alternatives of an expression, split at each `|` outside parentheses.
 pub fn alternatives(expression: &str) -> Vec<&str> {
     let mut depth = 0usize;
     let mut begin = 0;
@@ -373,17 +372,17 @@ pub fn alternatives(expression: &str) -> Vec<&str> {
     found
 }
 
-/// A character of an expression.
+/// How a character of an expression is to be read.
 pub enum ExpressionChar {
-    /// One that stands for itself or is an operator.
+    /// A literal or an operator.
     Plain(char),
-    /// One behind a backslash.
+    /// A backslash, or the character after it.
     Escaped,
-    /// One within brackets, and whether it begins `[^`.
+    /// A character of a class in brackets, including the brackets.
     InClass,
 }
 
-/// The characters of an expression, each with its place.
+/// Returns the characters of an expression, each with its position.
 pub fn classify_chars(expression: &str) -> impl Iterator<Item = (usize, ExpressionChar)> + '_ {
     let mut escaped = false;
     let mut class: Option<usize> = None;

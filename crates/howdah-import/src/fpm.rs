@@ -11,33 +11,33 @@ use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_patte
 /// A line `key = value`, or `key[name] = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FpmLine {
-    /// `pm.max_children`
+    /// The key, for example `pm.max_children`.
     pub key: String,
-    /// What stands in brackets.
+    /// The name in brackets.
     pub name: Option<String>,
-    /// Without quotes.
+    /// The value, without quotes.
     pub value: String,
-    /// File and line of the pool's name.
+    /// File and line.
     pub place: SourceLine,
-    /// Its entry in the ledger.
+    /// The line's entry in the ledger.
     pub id: EntryId,
 }
 
-/// A pool.
+/// A pool of php-fpm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FpmPool {
     /// Its name.
     pub name: String,
-    /// Where it begins.
+    /// File and line of the section header.
     pub place: SourceLine,
-    /// Its entry in the ledger.
+    /// The pool's entry in the ledger.
     pub id: EntryId,
     /// Its lines.
     pub lines: Vec<FpmLine>,
 }
 
 impl FpmPool {
-    /// The last value of a key.
+    /// Returns the last value of a key.
     pub fn value(&self, key: &str) -> Option<&str> {
         let mut lines = self.lines.iter().rev();
         lines
@@ -45,7 +45,7 @@ impl FpmPool {
             .map(|line| line.value.as_str())
     }
 
-    /// Whether it listens there: a path, `HOST:PORT` or a port.
+    /// Returns whether the pool listens on an address: a path, `HOST:PORT` or a port.
     pub fn listens_at(&self, address: &str) -> bool {
         let Some(listen) = self.value("listen") else {
             return false;
@@ -63,7 +63,8 @@ impl FpmPool {
     }
 }
 
-/// Debian's `/run/php/php-fpm.sock` is a link to that of a version; `/var/run` is `/run`.
+/// Resolves links: Debian's `/run/php/php-fpm.sock` is a link to the socket of one PHP version, and `/var/run` is
+/// `/run`.
 fn canonical_socket_path(path: &str) -> PathBuf {
     let path = Path::new(path);
     std::fs::canonicalize(path).unwrap_or_else(|_| match path.strip_prefix("/var/run") {
@@ -72,10 +73,10 @@ fn canonical_socket_path(path: &str) -> PathBuf {
     })
 }
 
-/// The pools of these files and what they include.
+/// Reads the pools of these files and of the files that they include.
 ///
 /// # Errors
-/// A file cannot be read, or a line of it.
+/// Returns an error if a file or a line of it cannot be read.
 pub fn read_pools(paths: &[PathBuf], ledger: &ImportLedger) -> Result<Vec<FpmPool>, ImportError> {
     let mut reader = FpmReader::new(ledger);
     for path in paths {
@@ -84,10 +85,10 @@ pub fn read_pools(paths: &[PathBuf], ledger: &ImportLedger) -> Result<Vec<FpmPoo
     Ok(reader.pools)
 }
 
-/// The pools of a text, named by `text.name`.
+/// Reads the pools of a text; `text.name` is its name in messages.
 ///
 /// # Errors
-/// A line of it, or a file that it includes, cannot be read.
+/// Returns an error if a line of it, or a file that it includes, cannot be read.
 pub fn parse_pools(text: &SourceText, ledger: &ImportLedger) -> Result<Vec<FpmPool>, ImportError> {
     let mut reader = FpmReader::new(ledger);
     reader.text(text, Path::new("/"), &IncludeChain::default())?;
@@ -202,7 +203,7 @@ impl<'a> FpmReader<'a> {
         path: &Path,
         chain: &IncludeChain,
     ) -> Result<(), ImportError> {
-        // Relative ones count from where php-fpm was installed to: `/usr/local/etc/php-fpm.conf` includes
+        // Relative patterns are resolved against php-fpm's installation prefix: `/usr/local/etc/php-fpm.conf` includes
         // `etc/php-fpm.d/*.conf`.
         let bases = path.ancestors().skip(1);
         let mut found = bases.map(|base| match is_pattern(pattern) {
@@ -233,7 +234,7 @@ impl<'a> FpmReader<'a> {
     }
 }
 
-/// Without the quotes around it, or a comment behind it.
+/// Removes the quotes around a value, or a trailing comment.
 fn unquoted(value: &str) -> String {
     for quote in ['"', '\''] {
         if let Some(rest) = value.strip_prefix(quote)
@@ -250,7 +251,7 @@ fn unquoted(value: &str) -> String {
         .to_owned()
 }
 
-/// `[global]`
+/// Records the outcome of a line of `[global]`.
 fn record_global_line(line: &FpmLine, ledger: &ImportLedger) {
     match line.key.as_str() {
         "pid" | "daemonize" | "systemd_interval" | "events.mechanism" | "syslog.facility"

@@ -1,5 +1,5 @@
-//! Who answers where: the old server chooses by address, then by name, and so do Howdah's sites. A site has a
-//! `listen` of its own only if its addresses are others than those of most sites.
+//! Assigns host names and addresses to sites. The old server selects a server by address and then by name, and so does
+//! Howdah. A site has a `listen` of its own only if its addresses differ from those of most sites.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,65 +7,65 @@ use crate::directive::SourceLine;
 use crate::listen::{self, SiteListen, covers, widest_reach};
 use crate::target::{SiteTable, TomlTable, TomlValue};
 
-/// Addresses, by number.
+/// A set of addresses, by index.
 type Addresses = BTreeSet<usize>;
 
-/// What each server of a file answers for; servers go by their number in the file.
+/// The addresses and names that each server of a file responds to. A server is identified by its index in the file.
 #[derive(Debug)]
 pub struct Hosting {
-    /// Each address once, with the options of all who name it.
+    /// Each address once, with the options of all servers that listen on it.
     addresses: Vec<SiteListen>,
     /// By address: the server for names that no server has there.
     defaults: Vec<Option<usize>>,
-    /// By server: where it listens.
+    /// By server: the addresses on which it listens.
     listens: Vec<Addresses>,
-    /// By server: its names, each with the addresses where the server has it.
+    /// By server: its names, each with the addresses where the name belongs to the server.
     names: Vec<Vec<(String, Addresses)>>,
 }
 
-/// A name that a server says and does not have, since another one has it at the same address.
+/// A name that a server specifies and does not get, because another server has it at the same address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NameConflict {
-    /// Who says the name.
+    /// The server that specifies the name.
     pub server: usize,
-    /// The name that it says.
+    /// The name.
     pub name: String,
-    /// Who has it.
+    /// The server that has the name.
     pub owner: usize,
 }
 
 impl NameConflict {
-    /// What the list says of that; `by` is where the other server stands.
+    /// Returns the list's text; `by` is the place of the server that has the name.
     pub fn message(&self, by: &SourceLine) -> String {
         format!("{} is served as {by} says, at the same address", self.name)
     }
 }
 
-/// What a site answers for.
+/// The names and addresses that a site responds to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteHosting {
     /// The server that becomes this site.
     pub server: usize,
-    /// The site's name, where its first host is none.
+    /// The site's name, if it is not its first host.
     pub name: Option<String>,
-    /// The hosts for which it answers.
+    /// The hosts that the site responds to.
     pub hosts: Vec<String>,
-    /// Where it answers.
+    /// The addresses of the site.
     pub listens: Vec<SiteListen>,
-    /// The first site of the same server, by its number, if that is another one.
+    /// The index of the first site of the same server, if this is not the first.
     pub first_site: Option<usize>,
-    /// Where it and the other sites of its server answer.
+    /// The addresses of all sites of the same server.
     pub listens_of_server: Vec<SiteListen>,
-    /// Its addresses are others than those of the top-level `listen`.
+    /// The site's addresses differ from those of the top-level `listen`.
     pub has_own_listen: bool,
-    /// At some of them it answers for names that no site has there.
+    /// The site responds, at some of its addresses, to names that no site has there.
     pub is_default: bool,
-    /// The server that does so in its place at one of its addresses.
+    /// The server that responds to such names instead, at one of the site's addresses.
     pub overridden_by: Option<usize>,
 }
 
 impl SiteHosting {
-    /// Another site of the same server as the first one, which says the same.
+    /// Returns a copy of the server's first site with the name, hosts and addresses of this one.
     pub fn copy_of_site(&self, first: &SiteTable) -> SiteTable {
         let mut site = first.clone();
         let mut table = TomlTable::default();
@@ -79,8 +79,8 @@ impl SiteHosting {
         site
     }
 
-    /// What the list says of the site if it is not the default at all of its addresses; `place_of` is
-    /// where a server stands.
+    /// Returns the list's text for a site that is not the default at all of its addresses; `place_of` returns the place
+    /// of a server.
     pub fn default_remark<'p>(&self, place_of: impl Fn(usize) -> &'p SourceLine) -> Option<String> {
         let by = place_of(self.overridden_by?);
         Some(format!(
@@ -88,7 +88,7 @@ impl SiteHosting {
         ))
     }
 
-    /// Adds the lines that say so.
+    /// Writes the name, hosts and `listen` of the site.
     pub fn write(&self, table: &mut TomlTable) {
         let default = match self.has_own_listen {
             true => "The first site at an address answers there for hosts that no site names.",
@@ -109,20 +109,20 @@ impl SiteHosting {
     }
 }
 
-/// A site on its way to [`SiteHosting`].
+/// An [`SiteHosting`] under construction.
 #[derive(Debug)]
 struct SiteDraft {
     server: usize,
     hosts: Vec<String>,
     addresses: Addresses,
-    /// Where it answers for names that no site has.
+    /// The addresses where the site responds to names that no site has.
     defaults: Addresses,
     overridden_by: Option<usize>,
 }
 
 impl Hosting {
-    /// Of servers with their names and addresses. `sockets` are opened as well: of two addresses, one of
-    /// which is part of the other, Howdah opens the wider one alone.
+    /// Assigns addresses and names to servers. `sockets` are opened as well. If one address is part of another, Howdah
+    /// opens only the wider one.
     pub fn new(
         servers: &[(&[String], &[SiteListen])],
         sockets: &[SiteListen],
@@ -148,7 +148,7 @@ impl Hosting {
         (hosting, lost)
     }
 
-    /// Each name belongs to the first server that says it, at each address.
+    /// Gives each name, at each address, to the first server that specifies it.
     fn claim_names(&mut self, servers: &[(&[String], &[SiteListen])]) -> Vec<NameConflict> {
         let mut lost = Vec::new();
         for (server, (names, _)) in servers.iter().enumerate() {
@@ -182,8 +182,8 @@ impl Hosting {
         lost
     }
 
-    /// Who listens at all addresses of IPv4 answers at those of IPv6, too, where others do, and the other
-    /// way round.
+    /// A server on the IPv4 wildcard address also responds on the IPv6 wildcard address of the same port if other
+    /// servers listen there, and vice versa.
     fn extend_to_wildcard_twins(&mut self) {
         for server in 0..self.names.len() {
             let own = self.listens[server].iter();
@@ -203,7 +203,7 @@ impl Hosting {
         self.addresses.iter().position(|a| a.address == twin)
     }
 
-    /// Gives a server all of its names at these addresses, as far as nobody has them there.
+    /// Adds these addresses to all names of a server, except where another server has the name.
     fn claim_free_addresses(&mut self, server: usize, addresses: &Addresses) {
         for name in 0..self.names[server].len() {
             let text = self.names[server][name].0.clone();
@@ -220,25 +220,25 @@ impl Hosting {
         })
     }
 
-    /// The names that a server has somewhere.
+    /// Returns the names that a server has at any address.
     pub fn names(&self, server: usize) -> Vec<String> {
         let names = self.names[server].iter();
         names.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether any request reaches a server.
+    /// Returns whether any request can reach a server.
     pub fn is_reached(&self, server: usize) -> bool {
         !self.names[server].is_empty() || self.defaults.contains(&Some(server))
     }
 
-    /// Whether all requests that reach a server come by TLS.
+    /// Returns whether all requests that reach a server arrive over TLS.
     pub fn is_secure(&self, server: usize) -> bool {
         let entries = self.site_drafts(server);
         let mut addresses = entries.iter().flat_map(|entry| &entry.addresses);
         !entries.is_empty() && addresses.all(|address| self.addresses[*address].tls)
     }
 
-    /// What the list says of a server that answers at a wider address than one of its own.
+    /// Returns the list's text for a server that responds at a wider address than one of its own.
     pub fn widened_remark(&self, listens: &[SiteListen]) -> Option<String> {
         let pairs = listens.iter().flat_map(|own| {
             let all = self.addresses.iter();
@@ -251,7 +251,7 @@ impl Hosting {
         ))
     }
 
-    /// What the list says of a server that no request reaches; `place_of` is where a server stands.
+    /// Returns the list's text for a server that no request reaches; `place_of` returns the place of a server.
     pub fn unreached_reason<'p>(
         &self,
         server: usize,
@@ -270,7 +270,7 @@ impl Hosting {
         }
     }
 
-    /// A name goes from one server to another, with all addresses where the first one has it.
+    /// Moves a name from one server to another, with all addresses where the first server has it.
     pub fn transfer_name(&mut self, name: &str, from: usize, to: usize) {
         let Some(at) = self.names[from].iter().position(|(known, _)| known == name) else {
             return;
@@ -282,13 +282,13 @@ impl Hosting {
         }
     }
 
-    /// A server answers where the other one listens as well, for those of its names that nobody has there.
+    /// Lets a server also respond on the addresses of another server, for those of its names that no server has there.
     pub fn add_addresses_of(&mut self, server: usize, other: usize) {
         let addresses = self.listens[other].clone();
         self.claim_free_addresses(server, &addresses);
     }
 
-    /// Nothing is left of a server: its other names, and those that no server has, are the heir's.
+    /// Removes a server: its remaining names, and its role as the default, go to `heir`.
     pub fn replace_by_heir(&mut self, server: usize, heir: usize) {
         for name in self.names(server) {
             self.transfer_name(&name, server, heir);
@@ -300,7 +300,7 @@ impl Hosting {
         }
     }
 
-    /// The sites in their order, and the top-level `listen`.
+    /// Returns the sites in their order, and the top-level `listen`.
     pub fn sites(&self) -> (Vec<SiteHosting>, Vec<SiteListen>) {
         let servers = 0..self.names.len();
         let entries = servers
@@ -343,7 +343,7 @@ impl Hosting {
             .collect()
     }
 
-    /// A server is one site, or several if it has not all of its names at the same addresses.
+    /// Splits a server into sites: one, or several if its names do not all have the same addresses.
     fn site_drafts(&self, server: usize) -> Vec<SiteDraft> {
         let of_this = |address: &usize| self.defaults[*address] == Some(server);
         let mut defaults: Addresses = (0..self.addresses.len()).filter(of_this).collect();
@@ -373,7 +373,8 @@ impl Hosting {
         by_place.into_iter().map(entry).collect()
     }
 
-    /// The addresses of the top-level `listen`: those that reach furthest, and most sites have.
+    /// Selects the addresses of the top-level `listen`: the most widely reachable ones, and among those the ones that
+    /// most sites have.
     fn common_addresses(&self, entries: &[SiteDraft]) -> Addresses {
         let mut counts: BTreeMap<&Addresses, usize> = BTreeMap::new();
         for entry in entries {
@@ -383,13 +384,13 @@ impl Hosting {
             let reach = widest_reach(&self.listens(&entry.addresses));
             (reach, counts[&entry.addresses], entry.addresses.len())
         };
-        // Of several the first of the file.
+        // Among equals, the first in the file is used.
         let found = entries.iter().rev().max_by_key(weight);
         found.map_or_else(Addresses::new, |entry| entry.addresses.clone())
     }
 }
 
-/// Each address once, without those that are part of another one.
+/// Merges equal addresses, and removes those that are part of another one.
 fn merge_listens<'l>(listens: impl Iterator<Item = &'l SiteListen>) -> Vec<SiteListen> {
     let mut all: Vec<SiteListen> = Vec::new();
     for listen in listens {
@@ -408,8 +409,8 @@ fn merge_listens<'l>(listens: impl Iterator<Item = &'l SiteListen>) -> Vec<SiteL
     whole.cloned().collect()
 }
 
-/// By address: the server that says so, or else the first one there; one that names the address itself
-/// before those that name a part of it.
+/// Determines the default server of each address: the one that is marked as the default, or else the first one there. A
+/// server that names the address itself precedes those that name a part of it.
 fn default_servers(
     servers: &[(&[String], &[SiteListen])],
     addresses: &[SiteListen],
@@ -430,8 +431,8 @@ fn default_servers(
     addresses.iter().map(default).collect()
 }
 
-/// At each address the default comes first. Where defaults wait for each other, that of an address with TLS
-/// is the first.
+/// Sorts the sites so that the default of each address comes first. Where defaults wait for each other, the default of
+/// an address with TLS comes first.
 fn order_by_default(mut entries: Vec<SiteDraft>, is_tls: impl Fn(usize) -> bool) -> Vec<SiteDraft> {
     let mut ordered = Vec::new();
     while !entries.is_empty() {
@@ -456,7 +457,7 @@ fn order_by_default(mut entries: Vec<SiteDraft>, is_tls: impl Fn(usize) -> bool)
     ordered
 }
 
-/// The first host, or `default`; with the port, or a number, if another site is called that.
+/// Returns the first host, or `default`; with the port or a number appended if another site has that name.
 fn site_name(hosts: &[String], listens: &[SiteListen], known: &[String]) -> String {
     let usual = hosts.first().map_or("default", String::as_str);
     let port = listens.first().and_then(|l| l.address.rsplit_once(':'));
@@ -475,7 +476,7 @@ fn site_name(hosts: &[String], listens: &[SiteListen], known: &[String]) -> Stri
 mod tests {
     use super::*;
 
-    /// `80`, `443 tls`, `127.0.0.1:81 default`
+    /// Parses `80`, `443 tls`, `127.0.0.1:81 default`.
     fn listen(text: &str) -> SiteListen {
         let (address, words) = text.split_once(' ').unwrap_or((text, ""));
         SiteListen {
@@ -503,7 +504,7 @@ mod tests {
         Hosting::new(&servers, &[])
     }
 
-    /// The top-level `listen`, and each site's server, hosts and `listen`.
+    /// Formats the top-level `listen`, and each site's server, hosts and `listen`.
     fn shown(hosting: &Hosting) -> String {
         let addresses = |listens: &[SiteListen]| {
             let all: Vec<&str> = listens.iter().map(|l| l.address.as_str()).collect();
@@ -529,17 +530,17 @@ mod tests {
                 &[(&["a"][..], BOTH), (&["b"][..], BOTH)][..],
                 "80,443 | 0 a | 1 b",
             ),
-            // Two with one name.
+            // Two servers with one name.
             (
                 &[(&["a"], &["80"]), (&["a"], &["8080"])],
                 "80 | 0 a | 1 a @8080",
             ),
-            // An administration for this machine.
+            // An administration site for this machine only.
             (
                 &[(&["admin"], &["127.0.0.1:81"]), (&["a"], BOTH)],
                 "80,443 | 0 admin @127.0.0.1:81 | 1 a",
             ),
-            // The first server at an address has the names that none has.
+            // The first server at an address responds to names that no server has.
             (
                 &[(&[], &["80"]), (&["a"], &["443 tls"])],
                 "80 | 0  | 1 a @443",
@@ -548,12 +549,12 @@ mod tests {
                 &[(&["a"], BOTH), (&["b"], &["80 default"])],
                 "80,443 | 1 b @80 | 0 a",
             ),
-            // One that has lost a name at one of its addresses.
+            // A server that has lost a name at one of its addresses.
             (
                 &[(&["a"], &["80"]), (&["a", "b"], BOTH)],
                 "80,443 | 0 a @80 | 1 a @443 | 1 b",
             ),
-            // Addresses of IPv6 are those of IPv4.
+            // IPv6 addresses correspond to those of IPv4.
             (
                 &[(&["a"], &["80", "[::]:80"]), (&["b"], &["80"])],
                 "80,[::]:80 | 0 a | 1 b",

@@ -1,45 +1,45 @@
-//! What became of each directive. Every directive is entered when it is read, and the list has each that
-//! is without an outcome in the end: none is dropped in silence.
+//! Records the outcome of each directive. Every directive is entered when it is read, and a directive that has no
+//! outcome in the end is put on the list: none is dropped silently.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::directive::SourceLine;
 
-/// A directive's entry.
+/// Identifies a directive's entry in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EntryId(usize);
 
-/// What became of a directive, the weightiest last.
+/// What became of a directive. The fields are in ascending order of weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectiveOutcome {
-    /// It has no meaning here, and why.
+    /// The reason why the directive has no meaning in Howdah, if it has none.
     pub irrelevant: Option<&'static str>,
-    /// It is in the configuration.
+    /// The directive is in the configuration.
     pub carried: bool,
-    /// It is in the configuration, and differs from what it was: how.
+    /// The directive is in the configuration, with these differences from the original.
     pub remarks: Vec<String>,
-    /// It is not in the configuration: what it would take.
+    /// The directive is not in the configuration; these texts say what would be needed.
     pub needs: Vec<String>,
-    /// What is missing closed or limited something.
+    /// The directive that is not carried over denied or limited access.
     pub protects: bool,
 }
 
-/// An outcome in one word.
+/// The kind of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutcomeKind {
-    /// The written configuration says the same.
+    /// The written configuration has the same effect.
     Carried,
-    /// In the configuration, and differs from what it was.
+    /// In the configuration, with a difference from the original.
     Different,
     /// Not in the configuration.
     Missing,
-    /// Without a meaning here.
+    /// Without a meaning in Howdah.
     Irrelevant,
 }
 
 impl DirectiveOutcome {
-    /// What is missing weighs more than what is there.
+    /// Returns the kind of the outcome. What is missing weighs more than what is carried over.
     pub fn kind(&self) -> OutcomeKind {
         match self {
             DirectiveOutcome { needs, .. } if !needs.is_empty() => OutcomeKind::Missing,
@@ -55,41 +55,41 @@ impl DirectiveOutcome {
 pub struct LedgerEntry {
     /// File and line of the directive.
     pub place: SourceLine,
-    /// Its words, shortened.
+    /// The directive's text, shortened.
     pub text: String,
-    /// What became of it.
+    /// The outcome of the directive.
     pub outcome: DirectiveOutcome,
 }
 
-/// How many lines went where.
+/// How many directives had each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeCounts {
-    /// How many the written configuration says as well.
+    /// Directives in the written configuration, with or without a difference.
     pub carried: usize,
-    /// Without a meaning here.
+    /// Directives without a meaning in Howdah.
     pub irrelevant: usize,
-    /// On the list.
+    /// Directives that are not carried over.
     pub missing: usize,
-    /// On the list, and closed or limited something.
+    /// Directives that are not carried over and denied or limited access.
     pub missing_protections: usize,
-    /// In the configuration with a difference.
+    /// Directives in the configuration with a difference.
     pub different: usize,
 }
 
 impl OutcomeCounts {
-    /// How many lines there are in all.
+    /// Returns the number of all directives.
     pub fn total(&self) -> usize {
         self.carried + self.irrelevant + self.missing
     }
 }
 
-/// See the module.
+/// The outcomes of all directives; see the module.
 #[derive(Debug, Default)]
 pub struct ImportLedger {
     entries: RefCell<Vec<LedgerEntry>>,
 }
 
-/// What the list says of a directive without an outcome.
+/// The list's text for a directive without an outcome.
 pub const UNKNOWN_DIRECTIVE: &str = "this importer does not know it";
 
 impl ImportLedger {
@@ -108,12 +108,12 @@ impl ImportLedger {
         change(&mut self.entries.borrow_mut()[id.0].outcome);
     }
 
-    /// It is in the configuration.
+    /// Records that the directive is in the configuration.
     pub fn mark_carried(&self, id: EntryId) {
         self.change(id, |outcome| outcome.carried = true);
     }
 
-    /// It is in the configuration, with a difference.
+    /// Records that the directive is in the configuration, with a difference.
     pub fn mark_different(&self, id: EntryId, remark: impl Into<String>) {
         let remark = remark.into();
         self.change(id, |outcome| {
@@ -122,33 +122,33 @@ impl ImportLedger {
         });
     }
 
-    /// It has no meaning here.
+    /// Records that the directive has no meaning in Howdah. The first reason is retained.
     pub fn mark_irrelevant(&self, id: EntryId, why: &'static str) {
         self.change(id, |outcome| {
             outcome.irrelevant = outcome.irrelevant.or(Some(why))
         });
     }
 
-    /// It is not carried over.
+    /// Records that the directive is not carried over, and what would be needed.
     pub fn mark_missing(&self, id: EntryId, need: impl Into<String>) {
         let need = need.into();
         self.change(id, |outcome| push_new(&mut outcome.needs, need));
     }
 
-    /// It is not carried over, and closed or limited something.
+    /// Records that a directive which denied or limited access is not carried over.
     pub fn mark_missing_protection(&self, id: EntryId, need: impl Into<String>) {
         self.mark_missing(id, need);
         self.change(id, |outcome| outcome.protects = true);
     }
 
-    /// Whether it has an outcome.
+    /// Returns whether the directive has an outcome.
     pub fn has_outcome(&self, id: EntryId) -> bool {
         let outcome = &self.entries.borrow()[id.0].outcome;
         outcome.irrelevant.is_some() || outcome.carried || !outcome.needs.is_empty()
     }
 
-    /// All entries by place. A file that is included several times is there once, with the weightiest of
-    /// what became of its lines.
+    /// Returns all entries, sorted by file and line. A file that is included several times appears once, with the
+    /// outcomes of all its inclusions merged.
     pub fn entries(&self) -> Vec<LedgerEntry> {
         let mut merged: BTreeMap<(SourceLine, String), DirectiveOutcome> = BTreeMap::new();
         for entry in self.entries.borrow().iter() {
@@ -178,7 +178,7 @@ impl ImportLedger {
     }
 }
 
-/// How many went where.
+/// Counts the entries by outcome.
 pub fn counts(entries: &[LedgerEntry]) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
     for LedgerEntry { outcome, .. } in entries {

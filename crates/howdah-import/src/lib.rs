@@ -1,14 +1,15 @@
-//! `howdah import`: reads the configuration of nginx, Apache or php-fpm as those programs do, and writes
-//! one for Howdah, with a list of everything that it could not carry over.
+//! `howdah import`: reads the configuration of nginx, Apache or php-fpm as those programs read it, and writes a
+//! configuration for Howdah together with a list of everything that could not be carried over.
 //!
-//! - [`source`]: files, within bounds; [`directive`]: what they say, with file and line.
-//! - [`ledger`]: what became of each directive.
-//! - [`nginx`], [`apache`], [`fpm`]: a format's grammar, and what its directives mean here.
-//! - [`hosting`]: which server answers at which addresses, for which names.
-//! - [`verify`]: whether two servers answer alike.
+//! - [`source`]: reads files within size limits; [`directive`]: the directives in them, with file and line.
+//! - [`ledger`]: records what became of each directive.
+//! - [`nginx`], [`apache`], [`fpm`]: the grammar of each format, and the translation of its directives.
+//! - [`hosting`]: which server responds at which addresses, for which host names.
+//! - [`verify`]: compares the responses of two servers.
 //! - [`target`]: Howdah's configuration as it is written; [`report`]: the list.
 //!
-//! Where access is restricted in a way that Howdah cannot express, the place is closed, not opened.
+//! Where the old configuration restricts access in a way that Howdah cannot express, the importer denies access to that
+//! part of the site instead of opening it.
 
 pub mod apache;
 pub mod directive;
@@ -38,19 +39,19 @@ use directive::SourceLine;
 use ledger::{ImportLedger, OutcomeCounts};
 use target::TargetConfig;
 
-/// Whose configuration is read.
+/// The program whose configuration is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigFormat {
-    /// nginx.conf, or files of `server` blocks.
+    /// nginx.conf, or files with `server` blocks.
     Nginx,
-    /// apache2.conf or httpd.conf, or files of hosts.
+    /// apache2.conf or httpd.conf, or files with virtual hosts.
     Apache,
-    /// php-fpm.conf, or files of pools.
+    /// php-fpm.conf, or files with pools.
     PhpFpm,
 }
 
 impl ConfigFormat {
-    /// As the program is called.
+    /// Returns the program's name.
     pub fn name(self) -> &'static str {
         match self {
             ConfigFormat::Nginx => "nginx",
@@ -60,58 +61,58 @@ impl ConfigFormat {
     }
 }
 
-/// What is to be imported.
+/// The input and options of an import.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
-    /// Whose configuration it is.
+    /// The program whose configuration is read.
     pub format: ConfigFormat,
-    /// The files, in order.
+    /// The configuration files, in order.
     pub paths: Vec<PathBuf>,
-    /// The directory that relative paths count from, in place of the program's own.
+    /// The directory that relative paths are resolved against, instead of the program's compiled-in prefix.
     pub prefix: Option<PathBuf>,
-    /// php-fpm's configuration: its pools become pools here.
+    /// Configuration files of php-fpm: its pools become pools of Howdah.
     pub php_fpm: Vec<PathBuf>,
-    /// Name of the list's file, for a comment.
+    /// The file name of the list, which a comment in the configuration mentions.
     pub list: String,
-    /// The media type that Howdah gives a file name.
+    /// Returns the media type that Howdah gives a file of this name.
     pub media_type: fn(&[u8]) -> &'static str,
-    /// The user that a configuration gets which names none, as the file of a single site.
+    /// The user to set if the configuration names none, as the file of a single site does.
     pub user: Option<String>,
 }
 
-/// What came of it.
+/// The result of an import.
 #[derive(Clone, Debug)]
 pub struct ImportResult {
     /// The text of `howdah.toml`.
     pub configuration: String,
     /// The text of the list.
     pub list: String,
-    /// What became of each directive, by file and line.
+    /// The outcome of each directive, sorted by file and line.
     pub entries: Vec<ledger::LedgerEntry>,
-    /// How many directives went where.
+    /// How many directives had each outcome.
     pub counts: OutcomeCounts,
-    /// How many sites there are.
+    /// The number of sites.
     pub sites: usize,
-    /// How many pools there are.
+    /// The number of pools.
     pub pools: usize,
-    /// Some site serves no files: its root is the directory of this name beside the configuration.
+    /// True if some site serves no files: its root is the directory named [`EMPTY_ROOT`] beside the configuration.
     pub needs_empty_root: bool,
 }
 
-/// Name of the directory that is the root of sites without files.
+/// The name of the directory that is the root of sites without files.
 pub const EMPTY_ROOT: &str = "empty-root";
 
-/// Why a configuration cannot be read: file, line, and what is wrong there.
+/// An error that prevents a configuration from being read: file, line, and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportError {
-    /// The line that has it.
+    /// The line with the error.
     pub place: SourceLine,
-    /// What is wrong with it.
+    /// The description of the error.
     pub message: String,
 }
 
 impl ImportError {
-    /// A problem at a place.
+    /// Creates a problem at a line of a file.
     pub fn at(place: &SourceLine, message: impl Into<String>) -> ImportError {
         ImportError {
             place: place.clone(),
@@ -128,10 +129,10 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-/// Reads the configuration and translates it.
+/// Reads the configuration files and translates them.
 ///
 /// # Errors
-/// What keeps it from being understood at all: it cannot be read, or its grammar is wrong.
+/// Returns an error if a file cannot be read or its grammar is wrong.
 pub fn import(request: &ImportRequest) -> Result<ImportResult, ImportError> {
     let ledger = ImportLedger::default();
     let pools = fpm::read_pools(&request.php_fpm, &ledger)?;
@@ -143,7 +144,7 @@ pub fn import(request: &ImportRequest) -> Result<ImportResult, ImportError> {
     Ok(translate(request, &pools, &ledger, &read))
 }
 
-/// The same of a text that is in no file.
+/// Translates configuration text that is not in a file; see [`import`].
 ///
 /// # Errors
 /// See [`import`].
@@ -176,7 +177,7 @@ pub fn import_text(format: ConfigFormat, text: &str) -> Result<ImportResult, Imp
     Ok(translate(&request, &[], &ledger, &read))
 }
 
-/// What was read.
+/// The parsed configuration.
 enum ParsedConfig {
     Nginx(nginx::NginxConfig),
     Apache(apache::ApacheConfig),

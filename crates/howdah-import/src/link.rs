@@ -1,19 +1,22 @@
-//! Directories outside of a site's root: a link below it makes them part of it, and the list asks for one.
+//! Directories outside a site's root. A symbolic link in the root makes such a directory part of the site, and the list
+//! asks for the link.
 
 use std::path::Path;
 
 use crate::directive::shell_quoted;
 
-/// A link that is not there.
+/// A symbolic link that does not exist.
 #[derive(Debug)]
 pub struct MissingLink {
-    /// The command that makes it.
+    /// The command that creates the link.
     pub command: String,
-    /// Something lies in its place, which the old server did not show: it has to be closed.
+    /// True if something is already at the link's path, or the root cannot be read. The old server did not show it, so
+    /// access to that path must be denied.
     pub is_occupied: bool,
 }
 
-/// The link that shows a directory at a path of the site; none if the same is there already.
+/// Returns the link that shows a directory at a path of the site, or `None` if that path already resolves to the
+/// directory.
 pub fn missing_link(root: &str, path: &str, target: &str) -> Option<MissingLink> {
     let link = format!("{root}{path}");
     let real = |path: &str| Path::new(path).canonicalize().ok();

@@ -1,4 +1,4 @@
-//! Addresses to listen on, and sites that not everybody reaches whose address is part of a wider one here.
+//! Addresses to listen on, and rules for private sites whose address becomes part of a wider one in Howdah.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,21 +9,21 @@ use crate::target::{TomlTable, TomlValue};
 /// An address that a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteListen {
-    /// As Howdah writes it: `0.0.0.0:80`, `[::]:80`, `unix:/path`.
+    /// The address as Howdah writes it: `0.0.0.0:80`, `[::]:80`, `unix:/path`.
     pub address: String,
-    /// Connections are encrypted.
+    /// Connections use TLS.
     pub tls: bool,
-    /// HTTP/3.
+    /// HTTP/3 is enabled.
     pub quic: bool,
-    /// HTTP/2 without TLS.
+    /// HTTP/2 without TLS is enabled.
     pub h2c: bool,
     /// Connections begin with a PROXY header.
     pub proxy_protocol: bool,
-    /// The server answers here for hosts that no server names.
+    /// The server responds here to hosts that no server names.
     pub default: bool,
 }
 
-/// Whether one socket takes what the other is for.
+/// Returns whether a socket on `wide` also accepts the connections to `narrow`.
 pub fn covers(wide: &str, narrow: &str) -> bool {
     let parse = |text: &str| text.parse::<SocketAddr>().ok();
     match (parse(wide), parse(narrow)) {
@@ -37,7 +37,7 @@ pub fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// Addresses as `listen` has them.
+/// Formats addresses as values of `listen`.
 pub fn listen_values(listens: &[SiteListen]) -> TomlValue {
     let line = |listen: &SiteListen| {
         let mut line = listen.address.clone();
@@ -57,8 +57,8 @@ pub fn listen_values(listens: &[SiteListen]) -> TomlValue {
     TomlValue::Texts(listens.iter().map(line).collect())
 }
 
-/// A server that only this machine, or a private network, reaches by its addresses, whose site answers at wider
-/// ones: a rule that refuses everybody else.
+/// Returns a rule that denies access to all other clients, for a server that only this machine or a private network
+/// could reach by its old addresses, and whose site responds at wider ones.
 pub fn private_access_rule(
     old: &[SiteListen],
     new: &[SiteListen],
@@ -86,13 +86,12 @@ pub fn private_access_rule(
     Some(rule)
 }
 
-/// What the list says of such a server.
+/// The list's text for such a server.
 pub const PRIVATE_REMARK: &str =
     "for clients of this machine or of private networks only, as by its own address";
 
-/// Closes the addresses with TLS of a server that has neither a certificate nor a name for which Howdah
-/// could order one. What the list says, if there are any: the old server does not start with such an
-/// address.
+/// Removes the TLS addresses of a server that has neither a certificate nor a name for which Howdah could order one.
+/// Returns the list's text if there were any: the old server does not start with such an address.
 pub fn remove_tls_without_certificate(
     listens: &mut Vec<SiteListen>,
     names: &[String],
@@ -107,7 +106,7 @@ pub fn remove_tls_without_certificate(
     )
 }
 
-/// How far the widest of these addresses reaches: 0 this machine, 1 private networks, 2 everybody.
+/// Returns how far the widest of these addresses reaches: 0 for this machine, 1 for private networks, 2 for everyone.
 pub fn widest_reach(listens: &[SiteListen]) -> u8 {
     listens.iter().map(reach).max().unwrap_or(2)
 }

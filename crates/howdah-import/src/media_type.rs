@@ -1,6 +1,6 @@
-//! Media types: which are the same, and which are compressed anyway.
+//! Media types: which are equivalent, and which are compressed by default.
 
-/// A type without its parameters; scripts and XML have two names.
+/// Returns a media type without its parameters; the two names of scripts and of XML are unified.
 pub fn essence(text: &str) -> String {
     let text = text.split(';').next().unwrap_or_default().trim();
     match text.to_ascii_lowercase().as_str() {
@@ -10,7 +10,7 @@ pub fn essence(text: &str) -> String {
     }
 }
 
-/// Whether Howdah's own type of a file says the same as the one that is configured.
+/// Returns whether Howdah's own type of a file is equivalent to the configured one.
 pub fn is_equivalent(ours: &str, theirs: &str) -> bool {
     let plain = |text: &str| match essence(text).as_str() {
         "application/x-gzip" => "application/gzip".to_owned(),
@@ -19,7 +19,7 @@ pub fn is_equivalent(ours: &str, theirs: &str) -> bool {
     plain(ours) == plain(theirs)
 }
 
-/// Whether Howdah compresses it, or never does, without a line in `[compression] types`.
+/// Returns whether Howdah compresses the type, or never does, regardless of `[compression] types`.
 pub fn needs_no_compression_line(text: &str) -> bool {
     let begins = ["text/", "font/", "image/"];
     let ends = ["+xml", "+json", "/xml", "/json", "javascript"];

@@ -1,8 +1,8 @@
-//! Blocks of addresses as Howdah writes them: `192.0.2.1`, `10.0.0.0/8`.
+//! IP networks as Howdah writes them: `192.0.2.1`, `10.0.0.0/8`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Reads `ADDRESS` or `ADDRESS/BITS`.
+/// Parses `ADDRESS` or `ADDRESS/BITS` and returns it in Howdah's notation.
 pub fn parse_network(text: &str) -> Option<String> {
     match text.split_once('/') {
         None => text.parse::<IpAddr>().ok().map(|ip| ip.to_string()),
@@ -10,8 +10,8 @@ pub fn parse_network(text: &str) -> Option<String> {
     }
 }
 
-/// The block of this many bits that an address is in. nginx and Apache ignore the bits beyond, Howdah
-/// refuses them: they are cleared.
+/// Returns the network of this prefix length that contains an address. nginx and Apache ignore the bits beyond the
+/// prefix and Howdah refuses them, so they are cleared.
 pub fn network_of(address: IpAddr, bits: u32) -> Option<String> {
     let address = match address {
         IpAddr::V4(ip) => {

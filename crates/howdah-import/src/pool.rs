@@ -1,4 +1,4 @@
-//! php-fpm's pools as pools of Howdah: PHP in Howdah's own processes, as the same user.
+//! Translates php-fpm's pools into pools of Howdah: PHP runs in Howdah's own processes, as the same user.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::target::{
 };
 use crate::time;
 
-/// Most children that a pool may have.
+/// The maximum number of children of a pool.
 const MAX_CHILDREN: u64 = 1000;
 
-/// What PHP reads once, at its start: for a whole pool.
+/// Returns whether PHP reads this setting once, at its start, so that it applies to a whole pool.
 pub fn is_pool_wide_setting(name: &str) -> bool {
     matches!(
         name,
@@ -23,7 +23,7 @@ pub fn is_pool_wide_setting(name: &str) -> bool {
         || name.starts_with("apc.")
 }
 
-/// Every pool, where there are no sites to share its settings with.
+/// Adds every pool with all its settings, for a configuration without sites.
 pub fn add_all_pools(pools: &[FpmPool], config: &mut TargetConfig, ledger: &ImportLedger) {
     for pool in pools {
         add_embedded_pool(pool, config, ledger);
@@ -52,7 +52,7 @@ fn is_setting(line: &FpmLine) -> bool {
     keys.contains(&line.key.as_str()) && line.name.is_some()
 }
 
-/// A setting's name and value; flags as PHP means them.
+/// Returns a setting's name and value; flags are converted as PHP interprets them.
 fn setting(line: &FpmLine) -> (String, String) {
     let name = line.name.clone().unwrap_or_default();
     let value = match line.key.ends_with("flag") {
@@ -65,7 +65,7 @@ fn setting(line: &FpmLine) -> (String, String) {
     (name, value)
 }
 
-/// The pool's settings for a request, as the site's own.
+/// Adds the pool's per-request settings to a site.
 pub fn add_site_settings(pool: &FpmPool, site: &mut SiteTable) {
     for line in pool.lines.iter().filter(|line| is_setting(line)) {
         let (name, value) = setting(line);
@@ -80,7 +80,7 @@ pub fn add_site_settings(pool: &FpmPool, site: &mut SiteTable) {
     }
 }
 
-/// Adds the pool.
+/// Adds the pool, run by Howdah itself.
 pub fn add_embedded_pool(pool: &FpmPool, config: &mut TargetConfig, ledger: &ImportLedger) {
     let mut table = TomlTable::default();
     let mut pairs: BTreeMap<&'static str, NameValuePairs> = BTreeMap::new();
@@ -117,7 +117,8 @@ pub fn add_embedded_pool(pool: &FpmPool, config: &mut TargetConfig, ledger: &Imp
     config.pools.push((pool.name.clone(), table, pairs));
 }
 
-/// The pool for these servers: Howdah's own PHP where php-fpm's pool is known, else php-fpm itself.
+/// Returns the name of the pool for these servers: a pool of Howdah's own PHP if php-fpm's pool is known, otherwise one
+/// that connects to php-fpm.
 pub fn pool_for_addresses(
     addresses: Vec<String>,
     hint: &str,
@@ -149,7 +150,7 @@ pub fn pool_for_addresses(
     name
 }
 
-/// A name for the pool of a server: what is left of its address.
+/// Derives a pool name from the address of a server.
 pub fn name_from_address(address: &str) -> String {
     let base = address.rsplit('/').next().unwrap_or(address);
     let base = base.trim_end_matches(".sock").trim_start_matches("unix:");
@@ -159,7 +160,7 @@ pub fn name_from_address(address: &str) -> String {
     }
 }
 
-/// A name that no pool has.
+/// Returns a pool name that is not in use, based on `hint`.
 pub fn free_name(hint: &str, config: &TargetConfig) -> String {
     let plain = |c: char| match c.is_ascii_alphanumeric() || c == '-' {
         true => c,
@@ -176,7 +177,7 @@ pub fn free_name(hint: &str, config: &TargetConfig) -> String {
     name
 }
 
-/// Among several pools every site names one, whether it runs scripts or not.
+/// If there are several pools, names a pool in every site, whether it runs scripts or not.
 pub fn set_pool_of_all_sites(config: &mut TargetConfig) {
     let [_, _, ..] = &config.pools[..] else {
         return;
@@ -193,7 +194,7 @@ pub fn set_pool_of_all_sites(config: &mut TargetConfig) {
     }
 }
 
-/// `$NAME` is the value that php-fpm finds in its own environment.
+/// Resolves `$NAME` to the value in the importer's environment, as php-fpm would in its own.
 fn resolve_environment(value: &str) -> String {
     match value.strip_prefix('$') {
         Some(name) => std::env::var(name).unwrap_or_default(),
@@ -306,7 +307,7 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
     }
 }
 
-/// A time of which 0 means none, if the option can say so.
+/// Carries over a time of which 0 means no limit, if the option can express that.
 fn translate_time(line: &FpmLine, key: &str, table: &mut TomlTable, ledger: &ImportLedger) {
     let Some(time) = time::parse_milliseconds(&line.value) else {
         return;

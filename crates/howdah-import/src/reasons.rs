@@ -1,5 +1,5 @@
-//! Why a directive has no meaning here, where both nginx and Apache have such directives. The list names
-//! each reason once, with all its directives.
+//! The reasons why a directive has no meaning in Howdah that nginx and Apache have in common. The list names each
+//! reason once, with all its directives.
 
 pub const COMPRESSION: &str =
     "what is compressed, and how well, follows from the media type and the client";

@@ -1,4 +1,4 @@
-//! The list of what was not carried over: by file and line, with what it would take.
+//! The list of directives that were not carried over, by file and line, with what would be needed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::ImportRequest;
 use crate::ledger::{LedgerEntry, OutcomeCounts, OutcomeKind};
 
-/// Its text.
+/// Returns the text of the list.
 pub fn format_list(
     request: &ImportRequest,
     entries: &[LedgerEntry],
@@ -68,7 +68,7 @@ fn write_chapter<'e>(
     }
 }
 
-/// By reason, since these are many and need nothing.
+/// Groups the directives by reason, because there are many of them and they need no action.
 fn write_irrelevant(out: &mut String, entries: &[LedgerEntry]) {
     let mut reasons: BTreeMap<&str, Vec<&LedgerEntry>> = BTreeMap::new();
     for entry in entries {

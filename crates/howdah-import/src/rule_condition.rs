@@ -1,24 +1,25 @@
-//! What a rule is for: paths and conditions, as Howdah's configuration has them.
+//! The requests that a rule applies to: paths and conditions, as Howdah's configuration expresses them.
 
 use crate::directive::SourceLine;
 use crate::target::{TomlTable, TomlValue};
 
-/// Which URL paths a rule is for.
+/// The URL paths that a rule applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PathMatch {
     /// Every path.
     #[default]
     All,
-    /// This path alone.
+    /// Exactly this path.
     Path(String),
-    /// What begins so; it ends with a slash.
+    /// Paths with this prefix.
     Prefix(String),
-    /// A regular expression.
+    /// Paths that match a regular expression.
     Regex(String),
 }
 
 impl PathMatch {
-    /// What begins with the text, whole segments or not, as nginx means it.
+    /// Returns a match for paths that begin with the text, whether or not it ends at a segment boundary, as nginx
+    /// matches prefixes.
     pub fn text_prefix(text: &str) -> PathMatch {
         match text {
             "" | "/" => PathMatch::All,
@@ -27,7 +28,7 @@ impl PathMatch {
         }
     }
 
-    /// The path and what is below it, as Apache means it.
+    /// Returns a match for the path and everything below it, as Apache matches prefixes.
     pub fn segment_prefix(text: &str) -> PathMatch {
         match text.trim_end_matches('/') {
             "" => PathMatch::All,
@@ -35,7 +36,7 @@ impl PathMatch {
         }
     }
 
-    /// Its key and value.
+    /// Returns the key and value of the rule; none if every path matches.
     pub fn pair(&self) -> Option<(String, TomlValue)> {
         let (key, text) = match self {
             PathMatch::All => return None,
@@ -47,25 +48,25 @@ impl PathMatch {
     }
 }
 
-/// The requests that a rule is for.
+/// The requests that a rule applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleCondition {
-    /// Their paths.
+    /// The paths.
     pub paths: PathMatch,
-    /// Their methods; none: all.
+    /// The methods; empty for all.
     pub methods: Vec<String>,
-    /// `query`, `cookie`, `header`, `env`: names and tests.
+    /// Conditions on `query`, `cookie`, `header` or `env`: kind, name and test.
     pub tests: Vec<(&'static str, String, String)>,
-    /// The clients' networks; none: all.
+    /// The networks of the clients; empty for all.
     pub client_networks: Vec<String>,
-    /// No file is there.
+    /// The rule applies only if the path names no file.
     pub if_missing: bool,
-    /// None of these.
+    /// Requests that are excluded.
     pub exceptions: Vec<RuleCondition>,
 }
 
 impl RuleCondition {
-    /// All requests for these paths.
+    /// Returns all requests for these paths.
     pub fn paths(paths: PathMatch) -> RuleCondition {
         RuleCondition {
             paths,
@@ -73,7 +74,7 @@ impl RuleCondition {
         }
     }
 
-    /// Requests for what is no file.
+    /// Returns requests for paths that name no file.
     pub fn missing() -> RuleCondition {
         RuleCondition {
             if_missing: true,
@@ -81,7 +82,7 @@ impl RuleCondition {
         }
     }
 
-    /// Requests from these networks.
+    /// Returns requests from these networks.
     pub fn clients(from: Vec<String>) -> RuleCondition {
         RuleCondition {
             client_networks: from,
@@ -89,7 +90,7 @@ impl RuleCondition {
         }
     }
 
-    /// Requests with one of these methods.
+    /// Returns requests with one of these methods.
     pub fn methods(methods: Vec<String>) -> RuleCondition {
         RuleCondition {
             methods,
@@ -97,7 +98,7 @@ impl RuleCondition {
         }
     }
 
-    /// Requests that pass a test of `query`, `cookie`, `header` or `env`.
+    /// Returns requests that pass a test of `query`, `cookie`, `header` or `env`.
     pub fn test(
         kind: &'static str,
         name: impl Into<String>,
@@ -109,12 +110,12 @@ impl RuleCondition {
         }
     }
 
-    /// Requests by HTTPS.
+    /// Returns requests over HTTPS.
     pub fn https() -> RuleCondition {
         RuleCondition::test("env", "HTTPS", "*")
     }
 
-    /// All requests but these.
+    /// Returns all requests except these.
     pub fn none_of(not: Vec<RuleCondition>) -> RuleCondition {
         RuleCondition {
             exceptions: not,
@@ -122,7 +123,7 @@ impl RuleCondition {
         }
     }
 
-    /// All requests for these paths, others excepted.
+    /// Returns all requests for these paths except the others.
     pub fn except(paths: PathMatch, others: Vec<PathMatch>) -> RuleCondition {
         RuleCondition {
             paths,
@@ -131,7 +132,7 @@ impl RuleCondition {
         }
     }
 
-    /// With another exception; one that says nothing would except everything.
+    /// Adds another exception. An exception without conditions is ignored, because it would exclude everything.
     pub fn but(mut self, other: RuleCondition) -> RuleCondition {
         if other != RuleCondition::default() && !self.exceptions.contains(&other) {
             self.exceptions.push(other);
@@ -167,7 +168,7 @@ impl RuleCondition {
         pairs
     }
 
-    /// A rule for these requests with one action, and the place that it comes from.
+    /// Creates a rule for these requests with one action and a comment with the place that it comes from.
     pub fn rule(&self, action: &str, value: impl Into<TomlValue>, place: &SourceLine) -> TomlTable {
         let mut table = TomlTable::default();
         table.comment(place.to_string());

@@ -1,4 +1,4 @@
-//! Files that a configuration consists of, read within bounds, and patterns that name several.
+//! Reads configuration files within size limits, and expands file name patterns.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -11,24 +11,24 @@ use globset::GlobBuilder;
 use crate::ImportError;
 use crate::directive::SourceLine;
 
-/// Longest file.
+/// The maximum size of a file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 10 << 20;
-/// Longest line: nothing that a person or a panel writes.
+/// The maximum length of a line, in bytes: longer than any line that a person or a control panel writes.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
-/// Most bytes and files of a configuration, each inclusion counted: snippets are included often.
+/// The limits on all files of a configuration together. Each inclusion counts, because snippets are included often.
 const MAX_TOTAL_BYTES: u64 = 256 << 20;
 const MAX_FILES: usize = 20_000;
-/// Deepest inclusion.
+/// The maximum nesting depth of inclusions.
 const MAX_INCLUDE_DEPTH: usize = 50;
 
-/// What has been read so far.
+/// Reads files and counts how much has been read.
 #[derive(Debug, Default)]
 pub struct SourceReader {
     bytes: Cell<u64>,
     files: Cell<usize>,
 }
 
-/// A file's text, and the name that places in it have.
+/// A file's text, and its name in messages.
 #[derive(Clone, Debug)]
 pub struct SourceText {
     /// The file's name.
@@ -41,7 +41,7 @@ impl SourceReader {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, is too long, or is no text: a sentence that names it.
+    /// Returns an error that names the file if it cannot be read, is too long, or is not text.
     pub fn read(&self, path: &Path) -> Result<SourceText, ImportError> {
         let name: Arc<str> = path.display().to_string().into();
         let fail = |line: usize, why: String| {
@@ -85,7 +85,7 @@ impl SourceReader {
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    // A FIFO or a device would be waited for.
+    // Opening a FIFO or a device could block.
     let meta = fs::metadata(path).map_err(cannot)?;
     if !meta.is_file() {
         return Err("cannot be read: it is no regular file".to_owned());
@@ -101,24 +101,24 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The files that are being read, each included by the one before.
+/// The files that are being read, each included by the previous one.
 #[derive(Clone, Debug, Default)]
 pub struct IncludeChain {
     paths: Vec<PathBuf>,
 }
 
 impl IncludeChain {
-    /// A file that no other includes.
+    /// Creates the chain of a file that no other file includes.
     pub fn root(path: &Path) -> IncludeChain {
         IncludeChain {
             paths: vec![canonical_path(path)],
         }
     }
 
-    /// One file deeper.
+    /// Returns the chain with one more file.
     ///
     /// # Errors
-    /// The file includes itself, or inclusions are too deep: a sentence.
+    /// Returns a sentence if the file includes itself or inclusions are nested too deeply.
     pub fn push(&self, path: &Path) -> Result<IncludeChain, String> {
         let real = canonical_path(path);
         if self.paths.contains(&real) {
@@ -143,7 +143,8 @@ fn canonical_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A path as Howdah's configuration has it: relative ones count from `base`, and no slash is at the end.
+/// Joins a path for Howdah's configuration: relative paths are resolved against `base`, and trailing slashes are
+/// removed.
 pub fn join_path(base: &Path, text: &str) -> String {
     let path = base.join(text).display().to_string();
     match path.trim_end_matches('/') {
@@ -152,12 +153,12 @@ pub fn join_path(base: &Path, text: &str) -> String {
     }
 }
 
-/// Whether a path is a pattern for several files.
+/// Returns whether a path is a pattern for several files.
 pub fn is_pattern(path: &str) -> bool {
     path.contains(['*', '?', '['])
 }
 
-/// The files that a pattern names, sorted, as glob(3) finds them: `*` matches neither a slash nor a leading
+/// Returns the files that match a pattern, sorted, as glob(3) finds them: `*` matches neither a slash nor a leading
 /// dot.
 pub fn glob_files(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];

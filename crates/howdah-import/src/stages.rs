@@ -1,25 +1,25 @@
-//! The order of a site's rules. nginx and Apache have phases, and look at a path again after a rewrite;
-//! Howdah asks rules once, from top to bottom. So all rules are sorted by phase: what a rewrite leads to
-//! still meets all rules that answer.
+//! The order of a site's rules. nginx and Apache process a request in phases, and match a path again after a rewrite;
+//! Howdah evaluates the rules once, from top to bottom. All rules are therefore sorted by phase, so the target of a
+//! rewrite is still checked against all rules that produce a response.
 
 use crate::target::TomlTable;
 
 /// A phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleStage {
-    /// Fields of answers: whatever else happens.
+    /// Response headers, which apply whatever else happens.
     Headers,
-    /// Paths that no client may name, whatever a rewrite does later.
+    /// Paths that no client may request, whatever a later rewrite does.
     InternalPaths,
-    /// Rewrites and redirects that come before access: the server's, then those of its parts.
+    /// Rewrites and redirects that precede access checks: those of the server, then those of its locations.
     Rewrites,
-    /// Access, then what answers.
+    /// Access checks, then the rules that produce the response.
     Responses,
-    /// Where paths of a location lead that name no file.
+    /// The fallback of a location for paths without a file.
     MissingFiles,
-    /// Where all others lead.
+    /// The fallback of all other paths.
     LastResort,
-    /// Pools of the scripts that all this leads to.
+    /// The pools that run the resulting scripts.
     Pools,
 }
 
@@ -30,7 +30,7 @@ pub struct StagedRules {
 }
 
 impl StagedRules {
-    /// Adds a rule.
+    /// Adds a rule, unless the stage has it already.
     pub fn push(&mut self, stage: RuleStage, rule: TomlTable) {
         let rules = &mut self.rules[stage as usize];
         if !rules.contains(&rule) {
@@ -38,17 +38,17 @@ impl StagedRules {
         }
     }
 
-    /// How many rules a stage has.
+    /// Returns the number of rules in a stage.
     pub fn len(&self, stage: RuleStage) -> usize {
         self.rules[stage as usize].len()
     }
 
-    /// The rules of a stage from that number on.
+    /// Returns the rules of a stage from that index on.
     pub fn since(&self, stage: RuleStage, number: usize) -> Vec<TomlTable> {
         self.rules[stage as usize][number..].to_vec()
     }
 
-    /// All rules in order.
+    /// Returns all rules in order.
     pub fn all(self) -> Vec<TomlTable> {
         self.rules.into_iter().flatten().collect()
     }

@@ -1,5 +1,5 @@
-//! Howdah's configuration as the importer writes it: tables in the order of the reference, each line with
-//! the place that it comes from.
+//! Howdah's configuration as the importer writes it: tables in the order of the reference, each line with the place in
+//! the old configuration that it comes from.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,20 +9,20 @@ use toml_writer::{ToTomlKey, ToTomlValue};
 use crate::directive::SourceLine;
 use crate::{EMPTY_ROOT, ImportRequest};
 
-/// A value of TOML, as far as the configuration needs them.
+/// A TOML value, limited to the kinds that the configuration needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TomlValue {
-    /// A text.
+    /// A string.
     Text(String),
     /// A number.
     Number(u64),
-    /// `true`, `false`
+    /// A boolean.
     Bool(bool),
-    /// A list of texts.
+    /// An array of strings.
     Texts(Vec<String>),
-    /// Names and values on one line.
+    /// An inline table of names and strings.
     Pairs(Vec<(String, String)>),
-    /// Tables on one line.
+    /// An array of inline tables; a single one is written without brackets.
     Tables(Vec<Vec<(String, TomlValue)>>),
 }
 
@@ -44,17 +44,17 @@ impl From<String> for TomlValue {
     }
 }
 
-/// A table: its lines in order.
+/// A table with its lines in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TomlTable {
-    /// What stands above it.
+    /// The comments above the table.
     pub comments: Vec<String>,
-    /// Keys with values, and where they come from.
+    /// Keys with values, and where each line comes from.
     pub pairs: Vec<(String, TomlValue, Option<String>)>,
 }
 
 impl TomlTable {
-    /// Adds or replaces a value.
+    /// Sets a value, and replaces one that is there.
     pub fn set(&mut self, key: &str, value: impl Into<TomlValue>, from: Option<&SourceLine>) {
         let line = (key.to_owned(), value.into(), from.map(ToString::to_string));
         match self.pairs.iter_mut().find(|(known, ..)| known == key) {
@@ -63,7 +63,7 @@ impl TomlTable {
         }
     }
 
-    /// A value.
+    /// Returns a value.
     pub fn get(&self, key: &str) -> Option<&TomlValue> {
         let mut pairs = self.pairs.iter();
         pairs
@@ -71,16 +71,16 @@ impl TomlTable {
             .map(|(_, value, _)| value)
     }
 
-    /// A line above the table.
+    /// Adds a comment above the table.
     pub fn comment(&mut self, text: impl Into<String>) {
         self.comments.push(text.into());
     }
 }
 
-/// Names and values that become a table of their own.
+/// Names and values that are written as a separate table.
 pub type NameValuePairs = Vec<(String, String)>;
 
-/// Sets a value, also one that is there.
+/// Sets a value, and replaces one that is there.
 pub fn set_pair(pairs: &mut NameValuePairs, name: String, value: String) {
     match pairs.iter_mut().find(|(known, _)| *known == name) {
         Some(there) => there.1 = value,
@@ -88,23 +88,23 @@ pub fn set_pair(pairs: &mut NameValuePairs, name: String, value: String) {
     }
 }
 
-/// Sets a value; one that is there stays, as in php-fpm, which applies its lines from the last to the first.
+/// Sets a value unless the name has one, as in php-fpm, which applies its lines from the last to the first.
 pub fn set_pair_if_absent(pairs: &mut NameValuePairs, name: String, value: String) {
     if !pairs.iter().any(|(known, _)| *known == name) {
         pairs.push((name, value));
     }
 }
 
-/// `[[site]]`
+/// A `[[site]]` table with its subtables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteTable {
-    /// Its own lines.
+    /// The lines of the site itself.
     pub table: TomlTable,
-    /// `[[site.certificate]]`
+    /// The `[[site.certificate]]` tables.
     pub certificates: Vec<TomlTable>,
-    /// `[[site.rule]]`
+    /// The `[[site.rule]]` tables.
     pub rules: Vec<TomlTable>,
-    /// `[site.env]` and its kin, by name.
+    /// `[site.env]` and similar tables, by name.
     pub pairs: BTreeMap<&'static str, NameValuePairs>,
 }
 
@@ -119,25 +119,25 @@ impl SiteTable {
 /// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetConfig {
-    /// Before the first section.
+    /// The lines before the first section.
     pub top: TomlTable,
-    /// `[log]`, `[limits]` and so on, by name.
+    /// `[log]`, `[limits]` and other sections, by name.
     pub sections: BTreeMap<&'static str, TomlTable>,
-    /// `[pool.NAME]`, and its tables of names and values.
+    /// `[pool.NAME]`, with its tables of names and values.
     pub pools: Vec<(String, TomlTable, BTreeMap<&'static str, NameValuePairs>)>,
-    /// `[[site]]`
+    /// The `[[site]]` tables.
     pub sites: Vec<SiteTable>,
-    /// A site has no files of its own.
+    /// True if a site has no files of its own.
     pub needs_empty_root: bool,
 }
 
 impl TargetConfig {
-    /// A section.
+    /// Returns a section, created if necessary.
     pub fn section(&mut self, name: &'static str) -> &mut TomlTable {
         self.sections.entry(name).or_default()
     }
 
-    /// As a file.
+    /// Formats the configuration as the text of a file.
     pub fn to_toml(&self, request: &ImportRequest) -> String {
         let paths = request.paths.iter().map(|path| path.display().to_string());
         let paths: Vec<String> = paths.collect();
@@ -178,7 +178,7 @@ impl TargetConfig {
         out
     }
 
-    /// The root of a site without files.
+    /// Returns the root of a site without files.
     pub fn empty_root(&mut self) -> &'static str {
         self.needs_empty_root = true;
         EMPTY_ROOT
@@ -246,12 +246,12 @@ fn format_value(value: &TomlValue) -> String {
     }
 }
 
-/// Names of files may hold anything; a comment ends with its line.
+/// Replaces control characters: file names may contain any character, and a line break would end the comment.
 fn strip_control_characters(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
-/// Whether a rule may set a field of that name.
+/// Returns whether a rule may set a header of that name.
 pub fn is_settable_header(name: &str) -> bool {
     const OWN: &[&str] = &[
         "connection",
@@ -267,11 +267,11 @@ pub fn is_settable_header(name: &str) -> bool {
         && !OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
-/// What the list says of a server that is spoken to with TLS.
+/// The list's text for an upstream server that is reached over TLS.
 pub const UPSTREAM_CERTIFICATE_REMARK: &str =
     "its certificate must be valid for its name: Howdah checks it (docs/proxy.md)";
-/// A variable in the target of a rule: in braces if `after`, which follows it, would be read as part of
-/// its name.
+/// Formats a variable in the target of a rule: in braces if the following text, `after`, would be read as part of its
+/// name.
 pub fn variable_reference(name: &str, after: &str) -> String {
     match after.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) {
         true => format!("${{{name}}}"),

@@ -1,13 +1,13 @@
-//! Times, as nginx and php-fpm write them and as Howdah's options take them.
+//! Durations as nginx and php-fpm write them and as Howdah's options take them.
 
 use std::ops::RangeInclusive;
 
-/// One second, in the milliseconds of this module.
+/// One second, in milliseconds.
 pub const SECOND: u64 = 1000;
-/// A day, in milliseconds.
+/// One day, in milliseconds.
 pub const DAY: u64 = 24 * 3600 * SECOND;
 
-/// Milliseconds of `30d`, `1h 30m` or `500ms`; a number without a unit is of seconds.
+/// Parses `30d`, `1h 30m` or `500ms` into milliseconds; a number without a unit is in seconds.
 pub fn parse_milliseconds(text: &str) -> Option<u64> {
     let mut rest = text.trim();
     let mut total = None;
@@ -34,7 +34,7 @@ pub fn parse_milliseconds(text: &str) -> Option<u64> {
     total
 }
 
-/// A time as an option writes it, the nearest in its range.
+/// Formats a duration as the value of an option, clamped to the option's range.
 pub fn format_clamped(milliseconds: u64, range: &RangeInclusive<u64>) -> String {
     let time = milliseconds.clamp(*range.start(), *range.end());
     let units = [
@@ -50,7 +50,7 @@ pub fn format_clamped(milliseconds: u64, range: &RangeInclusive<u64>) -> String 
     }
 }
 
-/// What the list says of a time beyond the range of its option; none if it is within.
+/// Returns the list's text for a duration outside the range of its option, or `None` if it is within.
 pub fn range_remark(milliseconds: u64, range: &RangeInclusive<u64>) -> Option<String> {
     let all = 0..=u64::MAX;
     let (least, most) = (

@@ -1,4 +1,4 @@
-//! What small configurations of Apache become. Whole ones are compared with Apache itself in
+//! Tests the translation of small configurations of Apache. Complete ones are compared with Apache itself in
 //! `crates/howdah-tests/tests/import.rs`.
 
 use howdah_import::{ConfigFormat, ImportResult, import_text};
@@ -7,7 +7,7 @@ fn imported(text: &str) -> ImportResult {
     import_text(ConfigFormat::Apache, text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
 }
 
-/// The configuration without comments and empty lines, tables on one line each.
+/// Returns the configuration without comments and empty lines, each table on one line.
 fn tables(import: &ImportResult) -> Vec<String> {
     let mut tables: Vec<String> = vec![String::new()];
     for line in import.configuration.lines() {
@@ -23,7 +23,7 @@ fn tables(import: &ImportResult) -> Vec<String> {
     tables
 }
 
-/// A host with these lines becomes a site with exactly these rules.
+/// Asserts that a host with these lines becomes a site with exactly these rules.
 fn rules(lines: &str, expected: &[&str]) -> ImportResult {
     let import = imported(&format!(
         "Listen 80\n<Directory />\nRequire all granted\n</Directory>\n<VirtualHost *:80>\nServerName a.test\nDocumentRoot /srv/a\n{lines}\n</VirtualHost>\n"
@@ -41,7 +41,7 @@ fn rules(lines: &str, expected: &[&str]) -> ImportResult {
     import
 }
 
-/// The lines of the list that closed or limited something.
+/// Returns the entries of the list that denied or limited access.
 fn listed_protections(import: &ImportResult) -> Vec<String> {
     let entries = import.entries.iter().filter(|entry| entry.outcome.protects);
     entries.map(|entry| entry.text.clone()).collect()
@@ -70,7 +70,7 @@ fn later_sections_override_access() {
             r#"prefix = "/y" not = { env = { HTTPS = "*" } } deny = 403"#,
         ],
     );
-    // A directory shown at another path is granted by its own section alone.
+    // Access to a directory that is mapped to another path is granted only by its own section.
     let import = imported(
         "Listen 80\n<Directory />\nRequire all denied\n</Directory>\n<Directory /srv/a>\nRequire all granted\n</Directory>\n\
          DocumentRoot /srv/a\nAlias /docs/ /usr/share/docs/\n",
@@ -81,7 +81,7 @@ fn later_sections_override_access() {
         "{}",
         import.configuration
     );
-    // Nothing grants access to what is outside of every `<Directory>`.
+    // No line grants access to paths outside every `<Directory>`.
     let import = imported(
         "Listen 80\n<Directory />\nRequire all denied\n</Directory>\nDocumentRoot /srv/a\n",
     );
@@ -107,7 +107,7 @@ fn access_that_rules_cannot_express_is_denied_and_listed() {
             "Deny from bad.example"
         ]
     );
-    // A password cannot be asked for: neither is the place open.
+    // The password cannot be requested, so access is denied.
     let import = rules(
         "<Location /x>\nAuthType Digest\nRequire valid-user\n</Location>",
         &[r#"prefix = "/x" deny = 403"#],
@@ -128,7 +128,7 @@ fn access_that_rules_cannot_express_is_denied_and_listed() {
     );
 }
 
-/// The first words of the sites.
+/// Returns the first words of the sites.
 fn sites(import: &ImportResult) -> Vec<String> {
     let tables = tables(import).into_iter();
     let sites = tables.filter(|table| table.starts_with("[[site]]"));
@@ -152,7 +152,7 @@ fn private_address_does_not_become_public() {
             r#"[[site]] hosts = ["d.test"]"#,
         ]
     );
-    // Its address is part of that of the first one.
+    // Its address is part of that of the first host.
     let tables = tables(&import);
     let denials: Vec<&String> = tables.iter().filter(|t| t.contains("deny = 403")).collect();
     assert_eq!(denials.len(), 1, "{}", import.configuration);
@@ -216,7 +216,7 @@ fn https_redirect_hosts_become_a_site_option() {
         );
         assert_eq!(import.counts.missing_protections, 0, "{}", import.list);
     }
-    // A redirect of one path does not become https_redirect.
+    // A redirect of a single path does not become `https_redirect`.
     let plain = "Listen 80\nListen 443\n<VirtualHost *:80>\nServerName b.test\nRedirect /x https://a.test/\n</VirtualHost>\n";
     let import = imported(&format!("{plain}{secure}"));
     assert_eq!(import.sites, 2);
@@ -263,7 +263,7 @@ fn rewrites_do_not_bypass_access_rules() {
             r#"regex = "^/(.*)$" header = { UPGRADE = "~* websocket" } proxy = ["http://127.0.0.1:1"]"#,
         ],
     );
-    // With `htaccess = "on"` rules hold for what the files lead to.
+    // With `htaccess = "on"`, rules apply to the targets of rewrites in the files.
     rules(
         "<Directory /srv/a>\nAllowOverride All\n</Directory>\n<Directory /srv/a/x>\nRequire all denied\n</Directory>",
         &[denial],

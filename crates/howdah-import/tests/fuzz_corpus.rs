@@ -1,4 +1,5 @@
-//! Replays the seeds of the fuzz target, whole and with pieces left out or doubled, with the stable compiler.
+//! Replays the seeds of the fuzz target, whole and with pieces removed, duplicated or exchanged, on the stable
+//! compiler.
 
 use std::path::Path;
 

@@ -1,10 +1,10 @@
-//! What small configurations of nginx become. Whole ones are compared with nginx itself in
+//! Tests the translation of small configurations of nginx. Complete ones are compared with nginx itself in
 //! `crates/howdah-tests/tests/import.rs`.
 
 use howdah_htaccess::rule_expression::RuleExpression;
 use howdah_import::{ConfigFormat, ImportResult, import_text};
 
-/// A server with these lines, an application behind `/index.php`, and these lines in its PHP location.
+/// Imports a server with these lines, an application behind `/index.php`, and these lines in its PHP location.
 fn imported(lines: &str, php: &str) -> ImportResult {
     let text = format!(
         "events {{}}\nhttp {{\nserver {{\nlisten 80;\nserver_name a.test;\nroot /srv/a;\nindex index.php;\n{lines}\n\
@@ -208,7 +208,7 @@ fn script_root_is_written_if_php_has_the_site_elsewhere() {
     }
 }
 
-/// Servers as the block `http` has them.
+/// Imports servers as in an `http` block.
 fn import_servers(servers: &str) -> ImportResult {
     let text = format!("events {{}}\nhttp {{\n{servers}\n}}\n");
     import_text(ConfigFormat::Nginx, &text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
@@ -216,7 +216,7 @@ fn import_servers(servers: &str) -> ImportResult {
 
 const TLS: &str = "ssl_certificate /etc/ssl/cert.pem; ssl_certificate_key /etc/ssl/key.pem;";
 
-/// The top-level `listen`, and of each site what its addresses and names are, without the places.
+/// Returns the top-level `listen`, and the addresses and names of each site, without the comments that name lines.
 fn addresses(import: &ImportResult) -> Vec<String> {
     let mut found = vec![String::new()];
     for line in import.configuration.lines() {
@@ -289,7 +289,7 @@ fn servers_at_different_addresses_stay_separate() {
         let secure = format!("{} {ONLY_443}", named("a.test"));
         assert_addresses(plain, &[ONLY_80, &first, &secure]);
     }
-    // These have the same name, and do something else.
+    // These servers have the same name, but do something else.
     for plain in [
         "server { listen 80; server_name a.test; root /srv/b; }",
         "server { listen 80; server_name A.test; return 301 https://A.test/webmail; }",
@@ -456,7 +456,7 @@ fn error_page_404_handler_is_the_front_controller() {
             true,
         ),
         ("error_page 404 = /index.php?$args;", true),
-        // These keep the status.
+        // These lines keep the status.
         ("location / { error_page 404 /index.php; }", false),
         ("location / { error_page 404 = /404.html; }", false),
     ] {
@@ -537,7 +537,7 @@ fn named_location_is_translated_for_each_reference() {
     };
     let rewrite = "rewrite = \"/index.php?q=${1}&n=\"";
     assert_eq!(configuration.matches(rewrite).count(), 2, "{configuration}");
-    // What is missing in another location is missing, before all else leads to the application.
+    // A missing file in another location is a 404 there, before all other paths lead to the application.
     let missing = place("(js|css)$'\nif_missing = true");
     assert!(
         missing < place("regex = \"^/(.*)$\"\nif_missing = true"),

@@ -1,10 +1,10 @@
-//! Holm's adjustment of a benchmark's judgements for their number.
+//! Adjusts the judgements of a benchmark for their number, by Holm's method.
 
 use howdah_bench::stats::paired::{Judgement, JudgementSettings};
 use howdah_bench::stats::{ComparisonVerdict, holm, sign_flip};
 
-/// Applies Holm's adjustment to a family of comparisons: many questions find something by chance. A
-/// result that fails it is withdrawn.
+/// Applies Holm's adjustment to a family of comparisons, because many questions yield some result by chance. A result
+/// that fails the adjustment is withdrawn.
 pub(crate) fn holm_adjust<'a>(family: impl Iterator<Item = &'a mut Judgement>) {
     let mut family: Vec<&mut Judgement> = family.collect();
     let raw: Vec<f64> = family.iter().map(|judgement| judgement.p).collect();
@@ -24,8 +24,7 @@ pub(crate) fn holm_adjust<'a>(family: impl Iterator<Item = &'a mut Judgement>) {
     }
 }
 
-/// How many more pairs are needed before the test could pass Holm's first step at all; at least
-/// one.
+/// Returns how many more pairs are needed before the test could pass Holm's first step at all; at least one.
 fn more_pairs(have: usize, questions: usize, level: f64) -> usize {
     let fewest = sign_flip::fewest_pairs(level / questions.max(1) as f64);
     fewest.saturating_sub(have).max(1)
@@ -58,7 +57,7 @@ mod tests {
         assert!(matches!(alone[0].verdict, ComparisonVerdict::Faster { .. }));
         let mut family: Vec<Judgement> = (0..10).map(|_| twice_as_fast(6)).collect();
         holm_adjust(family.iter_mut());
-        // 2^-8 * 10 is the first to be under 0.05.
+        // 2^-8 * 10 is the first value below 0.05.
         let expected = ComparisonVerdict::CannotTell {
             more_pairs: Some(3),
         };

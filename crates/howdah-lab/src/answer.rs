@@ -1,5 +1,5 @@
-//! The answers to what a benchmark asks: which of two stacks is faster, and whose rate holds as
-//! more clients come. Data only; [`sentence`] puts it into words.
+//! The answers to the questions of a benchmark: which of two stacks is faster, and which stacks keep their rate as more
+//! clients arrive. This is data only; [`sentence`] puts it into words.
 
 pub mod sentence;
 
@@ -19,8 +19,7 @@ use crate::experiment::{ExperimentResult, MeasuredWindow};
 use crate::suite::{StackQuestion, Suite};
 use crate::table::{StackRow, TableCell, run_pairs, window_pairs};
 
-/// Pages with at least this many levels also get answers over all of them, and say whose rate
-/// holds.
+/// The number of levels from which on a page also gets answers over all levels, and figures on how the rates hold.
 const MIN_SWEEP_LEVELS: usize = 3;
 
 /// The answer to one question on one page at one level.
@@ -46,8 +45,8 @@ pub struct SuiteAnswer {
     pub cpu: Option<Judgement>,
 }
 
-/// The answer to one question over all levels of a page: from the geometric mean of each block's
-/// ratios, since a block has every level. All levels together may show what no single one can.
+/// The answer to one question over all levels of a page. It is computed from the geometric mean of each block's ratios,
+/// because a block contains every level. All levels together may show a difference that no single level shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AllLevelsAnswer {
     /// What the first stack has and the second lacks.
@@ -65,7 +64,7 @@ pub struct AllLevelsAnswer {
     pub judgement: Judgement,
 }
 
-/// How a stack's rate holds as more clients come.
+/// How a stack's rate holds as the number of clients grows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RateRetention {
     /// The stack's name.
@@ -82,15 +81,15 @@ pub struct RateRetention {
     pub last_at: u32,
     /// Good answers per second at the highest number of clients.
     pub last: f64,
-    /// Share of requests at the highest level that ended as errors.
+    /// The share of requests at the highest level that ended as errors.
     pub errors: f64,
-    /// The 95 % interval of the share that is kept, over the blocks; None for a single block.
+    /// The 95 % interval of the share that is kept, over the blocks; `None` for a single block.
     #[serde(default)]
     pub interval: Option<ConfidenceInterval>,
 }
 
 impl RateRetention {
-    /// The share of its best rate that is left at the highest level; 1 means that the rate holds.
+    /// Returns the share of its best rate that is left at the highest level; 1 means that the rate holds.
     pub fn share_kept(&self) -> f64 {
         if self.best > 0.0 {
             self.last / self.best
@@ -100,8 +99,8 @@ impl RateRetention {
     }
 }
 
-/// Judges what a suite asks, wherever both stacks were measured: at each level, and over all levels
-/// of a page that has three or more.
+/// Judges the questions of a suite wherever both stacks were measured: at each level, and over all levels of a page
+/// that has three or more.
 pub fn suite_answers(
     suite: &Suite,
     measured: &ExperimentResult,
@@ -125,7 +124,7 @@ pub fn suite_answers(
     (all, overall)
 }
 
-/// Answers one question on one page, from two rows.
+/// Answers one question on one page by comparing two rows.
 fn answers_of_page(
     suite: &Suite,
     measured: &ExperimentResult,
@@ -138,7 +137,7 @@ fn answers_of_page(
         let here = move |w: &&MeasuredWindow| (w.page, w.concurrency) == (page, level);
         measured.windows.iter().filter(here)
     };
-    // A quick run leaves some of the suite's levels out.
+    // A quick run omits some of the suite's levels.
     let is_measured = |level: &u32| windows(*level).next().is_some();
     let concurrency = suite.load.concurrency.iter().copied();
     let concurrency: Vec<u32> = concurrency.filter(is_measured).collect();
@@ -192,7 +191,7 @@ fn is_valid(answer: &SuiteAnswer) -> bool {
     !matches!(answer.judgement.verdict, ComparisonVerdict::Invalid { .. })
 }
 
-/// A level's pairs of good answers per second, by block.
+/// The pairs of good answers per second at one level, by block.
 struct LevelPairs {
     compared: BTreeMap<u32, (f64, f64)>,
     control: BTreeMap<u32, (f64, f64)>,
@@ -204,7 +203,7 @@ fn rates(base: &[&MeasuredWindow], other: &[&MeasuredWindow]) -> BTreeMap<u32, (
         .collect()
 }
 
-/// The levels of each block as one pair; None for fewer than two blocks that have them all.
+/// Judges all levels together, with each block as one pair; returns `None` if fewer than two blocks have all levels.
 fn judge_all_levels(levels: &[LevelPairs], settings: JudgementSettings) -> Option<Judgement> {
     type Of = fn(&LevelPairs) -> &BTreeMap<u32, (f64, f64)>;
     let blocks = |of: Of| -> Vec<(f64, f64)> {
@@ -235,13 +234,14 @@ fn judge_all_levels(levels: &[LevelPairs], settings: JudgementSettings) -> Optio
     (pairs.len() > 1).then(|| judge(&[question], &[], settings).remove(0))
 }
 
-/// Whether the only thing wrong with it is that the load tester was the bottleneck.
+/// Returns whether the only defect is that the load tester was the bottleneck.
 fn is_generator_bound(judgement: &Judgement) -> bool {
     let bound = |reason: &InvalidReason| matches!(reason, InvalidReason::GeneratorBound { .. });
     matches!(&judgement.verdict, ComparisonVerdict::Invalid { because } if because.iter().all(bound))
 }
 
-/// CPU time per request in the windows of the same blocks; None if a stack's CPU time is not known.
+/// Judges the CPU time per request in the windows of the same blocks; returns `None` if a stack's CPU time is not
+/// known.
 fn judge_cpu_time(
     without: &[&MeasuredWindow],
     with: &[&MeasuredWindow],
@@ -262,7 +262,7 @@ fn judge_cpu_time(
     known.then(|| judge(&[question], &[], settings).remove(0))
 }
 
-/// How each stack's rate holds, page by page; empty for pages with fewer than three levels.
+/// Returns how each stack's rate holds, page by page; pages with fewer than three levels are omitted.
 pub fn rate_retention(cells: &[TableCell]) -> Vec<RateRetention> {
     let mut pages: Vec<&str> = cells.iter().map(|cell| cell.page.as_str()).collect();
     pages.dedup();
@@ -279,7 +279,7 @@ pub fn rate_retention(cells: &[TableCell]) -> Vec<RateRetention> {
             let of = |cell: &&&TableCell| cell.row(&line.stack).is_some();
             let levels: Vec<&TableCell> = cells.iter().filter(of).copied().collect();
             let rows: Vec<&StackRow> = levels.iter().filter_map(|c| c.row(&line.stack)).collect();
-            // A run that was out of time may have a block less of some.
+            // If the time ran out, some levels may have one block less than others.
             let blocks = rows.iter().map(|row| row.windows.len()).min().unwrap_or(0);
             let rate = |row: &StackRow| mean(&row.windows[..blocks]);
             let faster = |a: &usize, b: &usize| rate(rows[*a]).total_cmp(&rate(rows[*b]));
@@ -306,9 +306,9 @@ pub fn rate_retention(cells: &[TableCell]) -> Vec<RateRetention> {
     all
 }
 
-/// The interval of the share of its best rate that a stack keeps at the last level. Whole blocks
-/// are resampled, because what slows a block slows all of its levels. Each resample has its own
-/// best level, since another one might have been the best.
+/// Returns the interval of the share of its best rate that a stack keeps at the last level. Whole blocks are resampled,
+/// because a disturbance slows all levels of a block. Each resample has its own best level, because another level might
+/// have been the best.
 fn kept(levels: &[&StackRow], last: &StackRow, blocks: usize) -> Option<ConfidenceInterval> {
     let blocks: Vec<usize> = (0..blocks).collect();
     let share = bootstrap::interval(

@@ -1,5 +1,5 @@
-//! How long and how often a comparison measures: `--quick`, `--full` and `--as-posted`. Data and
-//! arithmetic; starts nothing.
+//! How long and how often a comparison measures: `--quick`, `--full` and `--as-posted`. Data and arithmetic; this
+//! module starts nothing.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ pub struct RunBudget {
     pub blocks: u32,
     /// When a window ends.
     pub until: WindowEnd,
-    /// How long each window warms up first, unmeasured.
+    /// The length of the unmeasured warm-up before each window.
     pub warmup: Duration,
-    /// Most levels of concurrency; they are spread over the suite's.
+    /// The maximum number of concurrency levels, which are spread over the suite's.
     pub levels: usize,
-    /// The measuring of a suite ends after this time, with fewer blocks; None: as long as it takes.
+    /// The time after which the measuring of a suite ends, with fewer blocks; `None` for no limit.
     pub limit: Option<Duration>,
 }
 
-/// About how long it takes to start a stack, check its page and end it, whatever is measured.
+/// The approximate time to start a stack, check its page and stop it, without any measurement.
 const TURN_OVERHEAD: Duration = Duration::from_millis(1000);
 
 /// When a window ends.
@@ -36,13 +36,13 @@ pub enum WindowEnd {
     Posted,
 }
 
-/// A window that takes longer for the post's requests is cut off, and the report says so.
+/// A window that needs longer for the post's requests is cut off at this time, and the report says so.
 pub const POSTED_LIMIT: Duration = Duration::from_secs(120);
 
 impl RunBudget {
-    /// A budget of minutes. Nine windows, because fewer cannot prove anything once eight questions
-    /// are adjusted for (2^-8 is the smallest p that nine pairs can have); short ones, because the
-    /// number of windows counts and not their length.
+    /// Returns a budget of minutes. It has nine windows, because fewer cannot prove anything once eight questions are
+    /// adjusted for (2^-8 is the smallest p that nine pairs can have). They are short, because the number of windows
+    /// matters and not their length.
     pub fn quick() -> RunBudget {
         RunBudget {
             blocks: 9,
@@ -53,7 +53,7 @@ impl RunBudget {
         }
     }
 
-    /// A budget of hours, which a claim of a few per cent needs.
+    /// Returns a budget of hours, which is needed to prove a difference of a few per cent.
     pub fn full() -> RunBudget {
         RunBudget {
             blocks: 12,
@@ -64,7 +64,7 @@ impl RunBudget {
         }
     }
 
-    /// The post's budget: its number of requests, once, without a warm-up.
+    /// Returns the post's budget: its number of requests, once, without a warm-up.
     pub fn as_posted() -> RunBudget {
         RunBudget {
             blocks: 1,
@@ -75,7 +75,7 @@ impl RunBudget {
         }
     }
 
-    /// This budget, changed where the suite asks for something else.
+    /// Returns this budget with the changes that the suite specifies.
     pub fn with(mut self, extent: &BudgetChanges) -> RunBudget {
         if let Some(blocks) = extent.blocks {
             self.blocks = blocks;
@@ -98,8 +98,8 @@ impl RunBudget {
         self
     }
 
-    /// The levels to measure: the suite's first, its last and some between; if only one, the first,
-    /// which most posts report.
+    /// Returns the levels to measure: the suite's first, its last and some between; if only one, the first, which most
+    /// posts report.
     pub fn pick_levels(&self, levels: &[u32]) -> Vec<u32> {
         let all = levels.len();
         if all <= self.levels {
@@ -113,9 +113,9 @@ impl RunBudget {
         (0..=last).map(pick).collect()
     }
 
-    /// How long a window of a page lasts at a level; None if the number of its requests ends it.
-    /// Longer where many clients wait for a slow page: a window in which only some of them get an
-    /// answer counts the quick ones.
+    /// Returns how long a window of a page lasts at a level, or `None` if the number of its requests ends it. Windows
+    /// are longer for a slow page with many clients, because a window in which only some of them get a response counts
+    /// only the fast ones.
     pub fn window(&self, page: &SuitePage, level: u32) -> Option<Duration> {
         let least = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
         match self.until {
@@ -124,15 +124,15 @@ impl RunBudget {
         }
     }
 
-    /// About how long a stack's turn takes at a page and a level, to share out the available time.
+    /// Returns approximately how long a stack's turn takes at a page and a level, to distribute the available time.
     pub fn turn(&self, page: &SuitePage, level: u32) -> Duration {
         let posted = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
         TURN_OVERHEAD + self.warmup + self.window(page, level).unwrap_or(posted)
     }
 
-    /// When the warm-up before a window ends; None: there is none. It has no more clients than PHP
-    /// has processes, so that requests cut off at its end leave no queue to the window. A slow page
-    /// is requested until every process has answered twice.
+    /// Returns when the warm-up before a window ends, or `None` if there is none. It has no more clients than PHP has
+    /// processes, so requests that are cut off at its end leave no queue for the window. A slow page is requested until
+    /// every process has responded twice.
     pub fn warm_up(&self, page: &SuitePage, clients: u32) -> Option<StopLimits> {
         if self.warmup.is_zero() {
             return None;
@@ -144,7 +144,7 @@ impl RunBudget {
         })
     }
 
-    /// The budget in words, with the reason for each difference from the post.
+    /// Returns the budget in words, with the reason for each difference from the post.
     pub fn sentences(&self, suite: &Suite) -> Vec<String> {
         let load = &suite.load;
         let plural = |n: u32| if n == 1 { "" } else { "s" };
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn quick_budget_of_all_five_ends_within_25_minutes() {
-        // Their sites take half a minute to make, and the last blocks a few seconds beyond.
+        // Preparing their sites takes half a minute, and the last blocks exceed the limit by a few seconds.
         let limits = FIVE.iter().map(|name| {
             let suite = Suite::built_in(name).unwrap();
             RunBudget::quick().with(&suite.quick).limit.unwrap()
@@ -243,8 +243,8 @@ mod tests {
 
     #[test]
     fn quick_budget_can_prove_each_question() {
-        // The fourth asks who stays flat, which is a ratio of levels and needs no pairs; its
-        // windows are long, so there are few of them.
+        // The fourth benchmark asks which rates stay flat, which is a ratio of levels and needs no pairs; its windows
+        // are long, so there are few of them.
         for name in ["b1", "b2", "b3", "b5", "hello", "cache", "cache-miss"] {
             let suite = Suite::built_in(name).unwrap();
             let budget = RunBudget::quick().with(&suite.quick);

@@ -1,6 +1,5 @@
-//! Measures the highest rate that the load tester itself can reach: the evidence for whether it was
-//! the bottleneck. It is measured right after the windows in question, since the speed of a machine
-//! changes by the hour.
+//! Measures the highest rate that the load tester itself can reach, as evidence of whether it was the bottleneck. The
+//! ceiling is measured right after the windows in question, because the speed of a machine changes from hour to hour.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,20 +10,19 @@ use howdah_bench::error::BenchError;
 use howdah_bench::plan::Plan;
 use howdah_bench::run::Run;
 
-/// Length and number of the ceiling runs. Other programs on the machine can only make the result
-/// too low, so the best run counts.
+/// The length and the number of the ceiling runs. Other programs on the machine can only make the result too low, so
+/// the best run counts.
 const CEILING_RUN_LENGTH: Duration = Duration::from_millis(200);
 const CEILING_RUNS: usize = 3;
-/// Lengths of answers that differ by no more than this share of the longer one have the same
-/// ceiling.
+/// Response lengths that differ by no more than this share of the longer one use the same ceiling.
 const LENGTH_TOLERANCE: f64 = 0.1;
 
-/// Stores in each of these runs, which have the same load, what the generator reaches with answers
-/// of its length against a server that does nothing, or what it reached in one of the runs, if that
-/// was more. Runs without answers keep none, and so do all that remain after an interruption.
+/// Stores a ceiling in each of these runs, which have the same load: the rate that the generator reaches with responses
+/// of the same length from a server that does nothing, or the rate of one of the runs if that was higher. Runs without
+/// responses get none, and neither do the remaining runs after an interruption.
 ///
 /// # Errors
-/// The generator failed even there. The runs' own figures are still valid.
+/// Returns an error if the generator failed even there. The runs' own figures are still valid.
 pub fn measure<'a>(
     runs: impl Iterator<Item = &'a mut Run>,
     interrupt: &Arc<AtomicBool>,

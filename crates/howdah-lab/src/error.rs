@@ -1,4 +1,4 @@
-//! What can keep the lab from a result. A stack that fails loses its own rows, never the others'.
+//! The lab's errors. A stack that fails loses its own rows, never those of other stacks.
 
 use std::fmt;
 use std::io;
@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use howdah_bench::error::BenchError;
 use strum::IntoStaticStr;
 
-/// Why the lab has no result. The variant's name is the failure's name on the terminal and in
-/// reports.
+/// Why the lab has no result. The variant's name is shown as the failure's name on the terminal and in reports.
 #[derive(Debug, IntoStaticStr)]
 pub enum LabError {
     /// A program this stack needs is not installed: its rows say "not here".
@@ -18,17 +17,16 @@ pub enum LabError {
         /// The command that installs it.
         install: String,
     },
-    /// A program did not come up.
+    /// A program did not start.
     DoesNotStart {
         /// The program's name.
         program: String,
-        /// What the lab waited for, or how the program ended.
+        /// The condition that the lab waited for, or how the program exited.
         why: String,
         /// The last lines it logged.
         log: String,
     },
-    /// A program ended by itself while it was needed: what was measured meanwhile is invalid, not
-    /// slow.
+    /// A program exited by itself while it was needed: the figures that were measured meanwhile are invalid, not slow.
     Died {
         /// The program's name.
         program: String,
@@ -37,25 +35,25 @@ pub enum LabError {
         /// The last lines it logged.
         log: String,
     },
-    /// A file of the lab's own could not be written or read.
+    /// A file of the lab itself could not be written or read.
     File {
         /// The file's path.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
-    /// Something that a page needs could not be made: its database, its application.
+    /// A part of a page could not be prepared: its database or its application.
     Site {
-        /// What prevented it, in the words of the program that failed.
+        /// The cause, in the words of the program that failed.
         why: String,
     },
-    /// A stack that runs answered with something other than the page.
+    /// A running stack responded with something other than the page.
     WrongPage {
         /// The stack's name.
         stack: String,
         /// The URL that was requested.
         url: String,
-        /// What the stack answered.
+        /// The stack's response.
         got: String,
         /// The last lines its programs logged.
         log: String,
@@ -81,7 +79,7 @@ pub enum LabError {
         /// What is wrong with it.
         why: String,
     },
-    /// A document's marks are not in order, so the document is left as it is.
+    /// A document's marks are not in order, so the document is left unchanged.
     Marks {
         /// The document's file name.
         file: String,
@@ -103,7 +101,7 @@ pub enum LabError {
         /// What has changed, a sentence each.
         what: Vec<String>,
     },
-    /// A preparing command failed.
+    /// A preparatory command failed.
     Preparation {
         /// The command as it was run.
         command: String,
@@ -113,12 +111,12 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// The variant's name, which users see.
+    /// Returns the variant's name, which users see.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 
-    /// A copy of the failure, for another row that it keeps from a result.
+    /// Copies the failure, for another row that has no result because of it.
     pub(crate) fn copy_for_row(&self) -> LabError {
         match self {
             LabError::NotHere { what, install } => LabError::NotHere {
@@ -131,7 +129,7 @@ impl LabError {
         }
     }
 
-    /// Makes a `map_err` function for work on the file at `path`.
+    /// Returns a function for `map_err` that turns an error of the file at `path` into a [`LabError`].
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> LabError {
         let path = path.into();
         move |error| LabError::File { path, error }

@@ -1,6 +1,5 @@
-//! The folder of a run: one directory for everything that the lab generates, so that a reader who
-//! doubts a figure can look up the configuration behind it. It is kept after the run; the lab
-//! writes nothing elsewhere.
+//! The folder of a run: one directory for everything that the lab generates, so a reader who doubts a figure can look
+//! up the configuration behind it. It remains after the run; the lab writes nothing elsewhere.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,7 +9,7 @@ use std::process::Command;
 use crate::LabError;
 use crate::process::RunAs;
 
-/// A directory of the lab's own.
+/// A directory of the lab.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -18,33 +17,33 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the directory and its parents.
+    /// Creates the directory and its parents.
     pub fn create(path: impl Into<PathBuf>, run_as: RunAs) -> Result<RunFolder, LabError> {
         let path = path.into();
         fs::create_dir_all(&path).map_err(LabError::file(&path))?;
-        // Absolute: every program started here has a working directory of its own.
+        // The path is made absolute, because every program started here has its own working directory.
         let path = path.canonicalize().map_err(LabError::file(&path))?;
         let folder = RunFolder { path, run_as };
         folder.set_owner_and_mode(&folder.path)?;
         Ok(folder)
     }
 
-    /// Makes a directory in this one.
+    /// Creates a directory in this one.
     pub fn directory(&self, name: &str) -> Result<RunFolder, LabError> {
         RunFolder::create(self.path.join(name), self.run_as)
     }
 
-    /// The directory's path.
+    /// Returns the directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a file or directory in it.
+    /// Returns the path of a file or directory in it.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The user that the stacks' programs run as, who owns the files.
+    /// Returns the user that the stacks' programs run as and that owns the files.
     pub fn run_as(&self) -> RunAs {
         self.run_as
     }
@@ -99,7 +98,7 @@ impl RunFolder {
     }
 }
 
-/// Runs a preparing command to its end and returns what it printed.
+/// Runs a preparatory command to its end and returns its output.
 pub fn run_command(command: &mut Command) -> Result<String, LabError> {
     let text = format!("{command:?}");
     let failed = |said: String| LabError::Preparation {

@@ -1,5 +1,5 @@
-//! What figures belong to: the programs, their versions and settings, the machine. Figures of two
-//! identities are never mixed; the lab names what has changed.
+//! The conditions that figures depend on: the programs, their versions and settings, the machine. Figures of two
+//! identities are never mixed; the lab names the differences.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ pub struct MeasurementIdentity {
     pub programs: Vec<(PathBuf, String)>,
     /// Versions of the programs that take part, a line each.
     pub versions: Vec<String>,
-    /// A checksum of the files that say which extensions PHP loads.
+    /// A checksum of the files that specify which extensions PHP loads.
     pub extensions: String,
     /// The machine, a line for each of its properties.
     pub machine: Vec<(String, String)>,
 }
 
 impl MeasurementIdentity {
-    /// The identity of this machine now.
+    /// Determines the current identity of this machine.
     pub fn now(howdah: &Path) -> MeasurementIdentity {
         let beside = howdah.with_file_name("howdah-php");
         let php = std::env::var_os("HOWDAH_PHP").map_or(beside, PathBuf::from);
@@ -39,7 +39,7 @@ impl MeasurementIdentity {
         }
     }
 
-    /// What is different in `now`, a sentence each.
+    /// Returns the differences of `now`, a sentence each.
     pub fn differences(&self, now: &MeasurementIdentity) -> Vec<String> {
         let mut out = Vec::new();
         for (path, sum) in &now.programs {
@@ -108,7 +108,7 @@ fn machine_properties() -> Vec<(String, String)> {
     ]
 }
 
-/// FNV-1a: detects accidents, not attacks.
+/// Computes FNV-1a, which detects accidents, not attacks.
 fn checksum(bytes: &[u8]) -> String {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,5 +1,5 @@
-//! The one `php.ini` for every stack. The SAPIs of Debian read files of their own
-//! (`/etc/php/8.4/{fpm,apache2,cgi,embed}`); a benchmark with these would compare configurations.
+//! The common `php.ini` of all stacks. Debian's SAPIs read files of their own (`/etc/php/8.4/{fpm,apache2,cgi,embed}`);
+//! a benchmark that used them would compare configurations.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,7 @@ pub struct PhpIniFile {
     pub scan_directory: PathBuf,
 }
 
-/// The directory in which Debian says which extensions php-fpm loads, or the embedded PHP on a machine without
-/// php-fpm.
+/// Returns the directory in which Debian configures the extensions that php-fpm loads.
 pub fn extensions_directory() -> PathBuf {
     let of_fpm = PathBuf::from(php::expand_placeholders("/etc/php/{php}/fpm/conf.d"));
     match of_fpm.is_dir() {
@@ -26,7 +25,7 @@ pub fn extensions_directory() -> PathBuf {
     }
 }
 
-/// Debian's production values where they differ from PHP's own.
+/// Debian's production values where they differ from PHP's defaults.
 const SHARED_SETTINGS: &str = "\
 [PHP]
 display_errors = Off
@@ -43,8 +42,7 @@ session.gc_probability = 0
 ";
 
 impl PhpIniFile {
-    /// Writes the file. `opcache` turns on the opcode cache, which stands for eAccelerator in the
-    /// posts.
+    /// Writes the file. `opcache` turns on the opcode cache, which represents eAccelerator of the posts.
     pub fn write(
         folder: &RunFolder,
         opcache: bool,
@@ -97,14 +95,14 @@ impl PhpIniFile {
         })
     }
 
-    /// The directory of the file, for programs that want a directory.
+    /// Returns the directory of the file, for programs that take a directory.
     pub fn directory(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("/"))
     }
 }
 
-/// Whether a file of this directory loads OPcache. If none did, both halves of a comparison would
-/// be of plain PHP, and nothing would say so.
+/// Returns whether a file in this directory loads OPcache. Without this check, both halves of a comparison might
+/// measure plain PHP unnoticed.
 fn loads_opcache(directory: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();

@@ -1,13 +1,13 @@
-//! The record of a comparison in progress: its plan, what it is measured on, and every finished
-//! part, each whole or not at all. Whatever ends the program (Ctrl-C, `kill -9`, a power cut), the
-//! next `--resume` continues after the last finished part.
+//! The record of a comparison in progress: its plan, its measurement conditions, and every finished part, each saved
+//! completely or not at all. Whatever ends the program (Ctrl-C, `kill -9`, a power cut), the next `--resume` continues
+//! after the last finished part.
 //!
 //! ```text
-//! plan.json   what was asked for
-//! NAME.json   a part each, written beside and renamed
+//! plan.json   the request and its conditions
+//! NAME.json   one part each, written beside its final name and renamed
 //! ```
 //!
-//! Files are readable by their owner only, for requests may carry cookies.
+//! Files are readable by their owner only, because requests may contain cookies.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -22,11 +22,11 @@ use serde::de::DeserializeOwned;
 use crate::LabError;
 use crate::folder::RunFolder;
 
-/// Version of the files' form.
+/// The version of the files' format.
 pub const FORMAT_VERSION: u32 = 1;
 const PLAN_FILE: &str = "plan.json";
 
-/// A comparison's folder, locked while this value lives.
+/// A comparison's folder, locked while this value exists.
 #[derive(Debug)]
 pub struct ComparisonJournal {
     folder: RunFolder,
@@ -37,7 +37,7 @@ impl ComparisonJournal {
     /// Starts a new comparison in `folder`.
     ///
     /// # Errors
-    /// The folder holds a comparison already, or it cannot be written.
+    /// Returns an error if the folder holds a comparison already, or cannot be written.
     pub fn begin(folder: &RunFolder, plan: &impl Serialize) -> Result<ComparisonJournal, LabError> {
         let path = folder.join(PLAN_FILE);
         if path.exists() {
@@ -57,7 +57,7 @@ impl ComparisonJournal {
     /// Opens a comparison that was begun before, and returns its plan.
     ///
     /// # Errors
-    /// There is none, another program is using it, or another version saved it.
+    /// Returns an error if there is none, another program is using it, or another version saved it.
     pub fn resume<P: DeserializeOwned>(
         folder: &RunFolder,
     ) -> Result<(ComparisonJournal, P), LabError> {
@@ -77,12 +77,12 @@ impl ComparisonJournal {
         Ok((journal, plan))
     }
 
-    /// Whether `folder` holds a comparison.
+    /// Returns whether `folder` holds a comparison.
     pub fn is_in(folder: &Path) -> bool {
         folder.join(PLAN_FILE).is_file()
     }
 
-    /// The folder of the comparison.
+    /// Returns the folder of the comparison.
     pub fn folder(&self) -> &RunFolder {
         &self.folder
     }
@@ -96,10 +96,10 @@ impl ComparisonJournal {
         write_atomically(&path, &json(value), 0o600)
     }
 
-    /// Reads what was saved as `NAME.json`; None if there is no such file.
+    /// Reads the value that was saved as `NAME.json`; returns `None` if there is no such file.
     ///
     /// # Errors
-    /// The file exists and is damaged.
+    /// Returns an error if the file is damaged.
     pub fn load<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, LabError> {
         let path = self.path(name);
         match path.exists() {
@@ -108,8 +108,8 @@ impl ComparisonJournal {
         }
     }
 
-    /// Reads what was saved as `NAME.json`, or makes and saves it: what is decided once is the same
-    /// in every later session.
+    /// Reads the value that was saved as `NAME.json`, or creates and saves it, so a value that was decided once is the
+    /// same in every later session.
     pub fn load_or_save<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
@@ -132,7 +132,7 @@ fn not_resumable(why: String) -> LabError {
     LabError::NotResumable { why }
 }
 
-/// Locks the folder for one program; the system releases the lock when the program ends.
+/// Locks the folder for one program; the system releases the lock when the program exits.
 fn lock(path: &Path) -> Result<File, LabError> {
     let file = File::open(path).map_err(LabError::file(path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -172,11 +172,11 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     })
 }
 
-/// Writes a file atomically: afterwards it has either the old content or the whole new one.
+/// Writes a file atomically: afterwards it has either the old content or the complete new one.
 fn write_atomically(path: &Path, text: &str, mode: u32) -> Result<(), LabError> {
     let beside = path.with_extension("json.new");
     let write = || -> std::io::Result<()> {
-        // A file that was left over would keep its own mode.
+        // A leftover file would keep its own mode.
         let _ = fs::remove_file(&beside);
         let mut file = OpenOptions::new()
             .write(true)
@@ -230,7 +230,7 @@ mod tests {
         let (_directory, folder) = folder();
         let path = folder.join("x.json");
         write_atomically(&path, "1", 0o600).unwrap();
-        // What a killed program left half written is no part of it.
+        // A half-written file of a killed program is ignored.
         fs::write(folder.join("x.json.new"), "2 is half wr").unwrap();
         assert_eq!(read::<u32>(&path).unwrap(), 1);
         write_atomically(&path, "3", 0o600).unwrap();

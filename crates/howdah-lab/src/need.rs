@@ -1,5 +1,5 @@
-//! Programs that may not be installed. The lab names what is missing with the command that installs
-//! it, and its rows say so: nothing is left out silently, and nothing is downloaded.
+//! Programs that may not be installed. The lab names a missing program with the command that installs it, and reports
+//! this in its rows: nothing is omitted silently, and nothing is downloaded.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,15 +9,15 @@ use std::sync::OnceLock;
 
 use crate::{LabError, php};
 
-/// A program or file that a stack needs. In all texts `{php}` is replaced by PHP's series, and
-/// `{extensions}` by the directory of its extensions ([`php::named`]).
+/// A program or file that a stack needs. In all texts `{php}` is replaced by PHP's series, and `{extensions}` by the
+/// directory of its extensions ([`php::named`]).
 #[derive(Clone, Copy, Debug)]
 pub struct RequiredProgram {
-    /// The name that people know it by.
+    /// The common name of the program.
     pub what: &'static str,
-    /// Where it may be: absolute paths, or names looked up in `PATH` and the `sbin` directories.
+    /// The places to look in: absolute paths, or names that are looked up in `PATH` and the `sbin` directories.
     pub places: &'static [&'static str],
-    /// Whether the file found at a place is suitable.
+    /// Returns whether the file found at a place is suitable.
     pub fits: fn(&Path) -> bool,
     /// The command that installs it.
     pub install: &'static str,
@@ -71,7 +71,7 @@ impl RequiredProgram {
     }
 }
 
-/// The program `howdah`: beside this program, or in `PATH`.
+/// Returns the path of the program `howdah`: beside this program, or in `PATH`.
 pub fn howdah() -> Result<PathBuf, LabError> {
     let here = std::env::current_exe().map_err(LabError::file("/proc/self/exe"))?;
     let beside = here.with_file_name("howdah");
@@ -85,13 +85,13 @@ pub fn howdah() -> Result<PathBuf, LabError> {
     })
 }
 
-/// Whether a `frankenphp` loads OPcache. Many builds have none, or leave it to their own `php.ini`,
-/// which the lab's replaces (`PHPRC`), so that it is not loaded. Only a clear "no" counts. The
-/// answer is remembered: asking takes a tenth of a second.
+/// Returns whether a `frankenphp` loads OPcache. Many builds do not contain it, or leave it to their own `php.ini`,
+/// which the lab's replaces (`PHPRC`), so it is not loaded. Only a clear "no" counts. The result is cached, because the
+/// query takes a tenth of a second.
 fn has_opcache(frankenphp: &Path) -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     let asked = || -> io::Result<Vec<u8>> {
-        // Older versions know no `-r`, and none reads a script from a pipe.
+        // Older versions do not support `-r`, and no version reads a script from a pipe.
         let script = std::env::temp_dir().join(format!("howdah-{}.php", std::process::id()));
         let mut file = File::create_new(&script)?;
         let written =

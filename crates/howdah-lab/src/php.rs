@@ -1,6 +1,6 @@
-//! Which PHP takes part. A machine may have several; all stacks run the series of Howdah's own PHP,
-//! so that servers are compared and not PHPs. Programs, files and packages have its name in theirs,
-//! as Debian does it.
+//! The PHP series that takes part. A machine may have several; all stacks run the series of Howdah's own PHP, so
+//! servers are compared and not PHP versions. Programs, files and packages contain the series in their names, as in
+//! Debian.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use std::sync::OnceLock;
 
 use crate::need;
 
-/// The directory that holds settings for each installed series.
+/// The directory that contains settings for each installed series.
 const SETTINGS_DIRECTORY: &str = "/etc/php";
 /// The series to name on a machine without PHP.
 const DEFAULT_SERIES: &str = "8.2";
 
 static SERIES: OnceLock<String> = OnceLock::new();
 
-/// Chooses the series of the PHP that this `howdah` runs, as `howdah version` prints it. Call it
-/// once, before anything else of the lab. Where that cannot be asked, Howdah's rows report why.
+/// Selects the series of the PHP that this `howdah` runs, as `howdah version` prints it. Call it once, before anything
+/// else of the lab. If it cannot be determined, Howdah's rows report why.
 pub fn select_series(howdah: &Path) {
     let output = Command::new(howdah).arg("version").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -26,14 +26,14 @@ pub fn select_series(howdah: &Path) {
     }
 }
 
-/// The series in what `howdah version` prints: `8.4` of the line `php 8.4.24 NTS (PATH)`.
+/// Parses the series from the output of `howdah version`: `8.4` from the line `php 8.4.24 NTS (PATH)`.
 fn series_in(text: &str) -> Option<String> {
     let version = text.lines().find_map(|line| line.strip_prefix("php "))?;
     let mut parts = version.split('.');
     Some(format!("{}.{}", parts.next()?, parts.next()?))
 }
 
-/// The series that was chosen, or else the newest one installed for php-fpm.
+/// Returns the selected series, or else the newest one installed for php-fpm.
 pub fn series() -> &'static str {
     SERIES.get_or_init(|| {
         newest_series(Path::new(SETTINGS_DIRECTORY)).unwrap_or_else(|| DEFAULT_SERIES.to_owned())
@@ -49,13 +49,13 @@ pub fn expand_placeholders(template: &str) -> String {
     name.replace("{extensions}", &extensions().display().to_string())
 }
 
-/// Whether OPcache is a part of PHP that no file has to load, as it is from 8.5 on.
+/// Returns whether OPcache is a part of PHP that no file has to load, as it is since 8.5.
 pub fn has_builtin_opcache() -> bool {
     parse_series(series()) >= Some((8, 5))
 }
 
-/// The directory of the series' extensions (`extension_dir`), as its command line reports it; an
-/// empty path without one.
+/// Returns the directory of the series' extensions (`extension_dir`), as its command line reports it; an empty path if
+/// there is no command line.
 fn extensions() -> &'static Path {
     static KNOWN: OnceLock<PathBuf> = OnceLock::new();
     KNOWN.get_or_init(|| {
@@ -109,13 +109,13 @@ mod tests {
     fn series_is_parsed_from_howdah_version() {
         let text = "howdah 0.1.0\nphp 8.4.24 NTS (/usr/bin/howdah-php)\n";
         assert_eq!(series_in(text).unwrap(), "8.4");
-        // Its PHP is missing.
+        // The PHP of this `howdah` is missing.
         assert_eq!(series_in("howdah 0.1.0\n"), None);
     }
 
     #[test]
     fn placeholders_expand_to_the_installed_series() {
-        // Every machine that runs the tests has one.
+        // Every machine that runs the tests has a PHP.
         assert!(parse_series(series()) >= Some((8, 2)), "{}", series());
         assert_eq!(
             expand_placeholders("apt-get install php{php}-fpm"),

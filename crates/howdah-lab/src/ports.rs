@@ -11,21 +11,22 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::LabError;
 
-/// What this process has claimed, for as long as it lives.
+/// The ports that this process has claimed; a claim lasts until the process exits.
 static CLAIMED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// A port of 127.0.0.1 that no program listens on now, TCP or UDP.
+/// Returns a port of 127.0.0.1 that no program currently uses, neither for TCP nor for UDP.
 pub fn free_address() -> Result<SocketAddr, LabError> {
     free_addresses_in_a_row(1)
 }
 
-/// `count` ports in a row that nobody listens on now, for programs that get the first one.
+/// Returns the first of `count` consecutive ports that no program currently uses, for programs that are given the first
+/// one.
 ///
-/// They lie below the range that the kernel uses for outgoing connections. Thousands of those come
-/// and go during a measurement, and one of them could take the port before the program binds it,
-/// which would cost the stack its row. If that range begins too low, any port is used.
+/// The ports are below the range that the kernel uses for outgoing connections. Thousands of those come and go during a
+/// measurement, and one of them could take the port before the program binds it, which would cost the stack its row. If
+/// that range begins too low, any port is used.
 ///
-/// Until this process ends, neither it nor another one that asks here gets the same ports.
+/// Until this process exits, neither this process nor another one that calls this function gets the same ports.
 pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
     let lowest_outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
@@ -52,8 +53,8 @@ pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
     ))(error))
 }
 
-/// Claims a port for this process, if nobody uses it. The claim is a socket in the kernel's abstract
-/// namespace, which ends with the process, however that ends.
+/// Claims a port for this process, if no program uses it. The claim is a socket in the kernel's abstract namespace,
+/// which ends with the process, however the process exits.
 fn claim_port(port: u16) -> io::Result<UnixListener> {
     let name = net::SocketAddr::from_abstract_name(format!("howdah-port-{port}"))?;
     let claim = UnixListener::bind_addr(&name)?;

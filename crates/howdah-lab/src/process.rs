@@ -1,10 +1,8 @@
-//! A started program: its session, its log file and its end. Does not know which
-//! server it is.
+//! A started program: its session, its log file and its end. This module does not know which server the program is.
 //!
-//! Each program begins a session (setsid(2)), which all its descendants share, even those in
-//! process groups of their own. The lab counts and ends them together by its id. A watcher (a shell
-//! blocked on a pipe from the lab) ends the program when the lab is killed, so that nothing is left
-//! running.
+//! Each program begins a session (setsid(2)), which all its descendants share, even those in process groups of their
+//! own. The lab counts and ends them together by its id. A watcher (a shell blocked on a pipe from the lab) ends the
+//! program when the lab is killed, so nothing is left running.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,24 +17,23 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use crate::LabError;
 use crate::usage::{MemoryMeasurement, ResourceUsage, all_process_stats, session_lives, usage_of};
 
-/// Time that a program has to end after SIGTERM.
+/// The time that a program has to exit after SIGTERM.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that a program has to start.
+/// The time that a program has to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a condition is polled.
+/// The interval at which a condition is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Number of a log's last lines that a message shows.
+/// The number of lines at the end of a log that a message shows.
 const LOG_TAIL_LINES: usize = 20;
 
 const WATCHER_SCRIPT: &str =
     "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
 
-/// Holds a program back until its watcher runs: otherwise a program that is started just when the
-/// lab is killed would be left running. The watcher and the gate see the end of the lab as the end
-/// of their input.
+/// Holds a program back until its watcher runs: otherwise a program that is started just when the lab is killed would
+/// be left running. The watcher and the gate see the end of the lab as the end of their input.
 const GATE_SCRIPT: &str = "read -r _ && exec \"$@\" </dev/null";
 
-/// The user that the programs run as: never root, whoever started the lab.
+/// The user that the programs run as: never root, whichever user started the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAs {
     /// The same user as the lab's.
@@ -75,7 +72,7 @@ impl RunAs {
 
     fn apply(self, command: &mut Command) {
         if let RunAs::Other { uid, gid } = self {
-            // The standard library drops supplementary groups with it.
+            // The standard library also drops the supplementary groups.
             command.uid(uid).gid(gid);
         }
     }
@@ -92,7 +89,7 @@ pub struct LabProcess {
 }
 
 impl LabProcess {
-    /// Starts `command` in a session of its own; its output and its errors go to the file `log`.
+    /// Starts `command` in a session of its own; its standard output and standard error go to the file `log`.
     pub fn start(
         name: &str,
         command: &Command,
@@ -101,7 +98,7 @@ impl LabProcess {
     ) -> Result<LabProcess, LabError> {
         let file = File::create(&log).map_err(LabError::file(&log))?;
         if let RunAs::Other { uid, gid } = run_as {
-            // Programs that log to /dev/stderr open it again.
+            // Programs that log to /dev/stderr open the file again.
             std::os::unix::fs::fchown(&file, Some(uid), Some(gid)).map_err(LabError::file(&log))?;
         }
         let copy = file.try_clone().map_err(LabError::file(&log))?;
@@ -111,9 +108,9 @@ impl LabProcess {
             why: format!("{text}: {error}"),
             log: String::new(),
         };
-        // setsid(1) executes the program in its own place, since it is no group leader. env(1)
-        // unblocks what our own caller blocked to read it from a descriptor: `php -S` and others
-        // would never see a SIGTERM.
+        // setsid(1) executes the program in place of itself, because it is not a group leader. env(1) unblocks signals
+        // that our own caller blocked in order to read them from a descriptor: `php -S` and other programs would never
+        // receive a SIGTERM.
         let mut session = Command::new("sh");
         session.args(["-c", GATE_SCRIPT, "sh", "setsid", "--"]);
         session.args(["env", "--default-signal", "--"]);
@@ -158,12 +155,12 @@ impl LabProcess {
         opened.map_err(refused).map(|()| process)
     }
 
-    /// The program's name, for messages.
+    /// Returns the program's name, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The session's id, which is the first process's.
+    /// Returns the session's id, which is that of the first process.
     pub fn session(&self) -> u32 {
         self.child.id()
     }
@@ -204,7 +201,7 @@ impl LabProcess {
         })
     }
 
-    /// Fails if the program has ended.
+    /// Checks that the program is still running.
     ///
     /// # Errors
     /// [`LabError::Died`], with the last lines of its log.
@@ -222,14 +219,14 @@ impl LabProcess {
         }
     }
 
-    /// The last lines of the program's log.
+    /// Returns the last lines of the program's log.
     pub fn log_tail(&self) -> String {
         let text = tail_of(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }
 
-    /// What the session's processes use now.
+    /// Returns the current usage of the session's processes.
     pub fn usage(&self) -> ResourceUsage {
         let [usage] = usage_of([&[self.session()]], MemoryMeasurement::Measure);
         usage
@@ -240,8 +237,8 @@ impl LabProcess {
             if stat.session == self.session()
                 && let Some(pid) = Pid::from_raw(stat.pid)
             {
-                // It was of this session a moment ago. If another process had its number by now,
-                // that one would have the same user and have started within this loop.
+                // The process belonged to this session a moment ago. If another process has its number by now, that
+                // process has the same user and was started within this loop.
                 let _ = kill_process(pid, signal);
             }
         }
@@ -263,11 +260,10 @@ impl LabProcess {
 
 impl Drop for LabProcess {
     fn drop(&mut self) {
-        // The first process ends its children; some servers leave others of their process group
-        // behind.
+        // The first process ends its children; some servers leave other processes of their group behind.
         if self.ended.is_none() {
             let first = Pid::from_child(&self.child);
-            // Until setsid(1) has run there is no such group.
+            // Until setsid(1) has run, the group does not exist.
             if kill_process_group(first, Signal::TERM).is_err() {
                 let _ = kill_process(first, Signal::TERM);
             }
@@ -322,7 +318,7 @@ mod tests {
         };
         let programs = [start("one"), start("two")];
         let [one, two] = [programs[0].session(), programs[1].session()];
-        // Until setsid(1) has run, they are of our session.
+        // Until setsid(1) has run, they belong to our session.
         let until = Instant::now() + START_TIMEOUT;
         while !(session_lives(one) && session_lives(two)) && Instant::now() < until {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Reads results that were saved: a file, or a folder of `--out` with several.
+//! Reads saved results: a file, or a folder of `--out` with several files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use crate::LabError;
 use crate::answer;
 use crate::table::{ResultTable, SCHEMA};
 
-/// Reads all results of these files and folders, in the order given; in a folder, by name.
+/// Reads all results in these files and folders, in the order given; within a folder, by name.
 ///
 /// # Errors
-/// One of them cannot be read, is not a result, or is of another version.
+/// Returns an error if one of them cannot be read, is not a result, or is of another version.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<ResultTable>, LabError> {
     let mut tables = Vec::new();
     for path in paths {
@@ -59,7 +59,7 @@ fn read_result(path: &Path) -> Result<ResultTable, LabError> {
     }
     let mut table: ResultTable =
         serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-    // Computed again, since it follows from the windows.
+    // This is computed again, because it follows from the windows.
     table.flat = answer::rate_retention(&table.cells);
     Ok(table)
 }

@@ -1,4 +1,4 @@
-//! The sites of a suite: made once, and served by every stack in turn.
+//! The sites of a suite, which are prepared once and served by every stack in turn.
 
 use std::path::PathBuf;
 
@@ -13,18 +13,17 @@ use crate::suite::SuiteSite;
 #[derive(Debug)]
 pub struct PreparedSites {
     pages: PathBuf,
-    /// WordPress's directory, or why it could not be made; None: no page needs it.
+    /// The directory of WordPress, or why it could not be installed; `None` if no page needs it.
     wordpress: Option<Result<PathBuf, LabError>>,
-    /// The database server, or why it could not be started; None: no page needs it.
+    /// The database server, or why it could not be started; `None` if no page needs it.
     mariadb: Option<Result<Mariadb, LabError>>,
 }
 
 impl PreparedSites {
-    /// Makes the sites that are wanted. If one cannot be made, only its own pages are lost
-    /// ([`PreparedSites::missing_because`]).
+    /// Prepares the requested sites. If one cannot be prepared, only its own pages are lost ([`PreparedSites::missing_because`]).
     ///
     /// # Errors
-    /// The small pages cannot be written.
+    /// Returns an error if the small pages cannot be written.
     pub fn prepare(
         folder: &RunFolder,
         wanted: impl Iterator<Item = SuiteSite>,
@@ -46,7 +45,7 @@ impl PreparedSites {
         })
     }
 
-    /// Why a site's pages cannot be served; None if they can.
+    /// Returns why a site's pages cannot be served, or `None` if they can.
     pub fn missing_because(&self, site: SuiteSite) -> Option<LabError> {
         let database = || self.mariadb.as_ref()?.as_ref().err();
         let error = match site {
@@ -57,7 +56,7 @@ impl PreparedSites {
         error.map(LabError::copy_for_row)
     }
 
-    /// The document root of a site.
+    /// Returns the document root of a site.
     pub fn root(&self, site: SuiteSite) -> PathBuf {
         match (site, &self.wordpress) {
             (SuiteSite::Wordpress, Some(Ok(root))) => root.clone(),
@@ -65,18 +64,18 @@ impl PreparedSites {
         }
     }
 
-    /// The script that answers for paths that are not files, if the site has one.
+    /// Returns the script that handles paths that are not files, if the site has one.
     pub fn front_controller(&self, site: SuiteSite) -> Option<String> {
         (site == SuiteSite::Wordpress).then(|| "/index.php".to_owned())
     }
 
-    /// The sessions of the database; empty if there is none.
+    /// Returns the sessions of the database; empty if there is none.
     pub fn sessions(&self) -> Vec<u32> {
         let running = self.mariadb.iter().flatten();
         running.map(Mariadb::session).collect()
     }
 
-    /// Fails if the database no longer runs: without it everything is fast, and wrong.
+    /// Fails if the database is no longer running: without it every stack responds fast, and wrongly.
     pub fn check_alive(&mut self) -> Result<(), LabError> {
         match &mut self.mariadb {
             Some(Ok(mariadb)) => mariadb.check_alive(),

@@ -1,5 +1,5 @@
-//! A benchmark as data: pages, stacks, load, and what the post reported. The five are part of the
-//! program; a user's own file has the same form. Every mistake of a file is reported with its line.
+//! A benchmark as data: pages, stacks, load, and the figures of the post. The five are part of the program; a user's
+//! own file has the same format. Every mistake in a file is reported with its line.
 
 mod check;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-/// The benchmarks that are part of the program, by name: first the five of published posts, which
-/// are measured when none is named.
+/// The benchmarks that are part of the program, by name. The five of published posts come first; they are measured if
+/// none is named.
 pub const BUILT_IN: [(&str, &str); 8] = [
     ("b1", include_str!("../../../benchmarks/b1.toml")),
     ("b2", include_str!("../../../benchmarks/b2.toml")),
@@ -34,15 +34,15 @@ pub struct Suite {
     pub name: String,
     /// The benchmark's title in reports.
     pub title: String,
-    /// The question that is asked.
+    /// The question of the benchmark.
     pub question: String,
-    /// Where and how the post measured. None: the benchmark repeats no post.
+    /// Where and how the post measured; `None` if the benchmark repeats no post.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post: Option<String>,
-    /// What the post's figures hid, a sentence each.
+    /// Problems that the post's figures hid, a sentence each.
     #[serde(default)]
     pub hid: Vec<String>,
-    /// PHP processes of every stack.
+    /// The number of PHP processes of every stack.
     pub children: u32,
     /// The number of clients and requests of the post.
     pub load: PostLoad,
@@ -67,40 +67,39 @@ pub struct Suite {
     pub full: BudgetChanges,
 }
 
-/// Departures of a suite from a form's budget ([`crate::budget::RunBudget`]).
+/// Changes of a suite to the budget of `--quick` or `--full` ([`crate::budget::RunBudget`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetChanges {
-    /// Number of windows for each figure.
+    /// The number of windows for each figure.
     #[serde(default)]
     pub blocks: Option<u32>,
-    /// Length of a window, seconds.
+    /// The length of a window, in seconds.
     #[serde(default)]
     pub window: Option<f64>,
-    /// Length of the warm-up before a window, seconds.
+    /// The length of the warm-up before a window, in seconds.
     #[serde(default)]
     pub warmup: Option<f64>,
-    /// Most levels of concurrency.
+    /// The maximum number of concurrency levels.
     #[serde(default)]
     pub levels: Option<usize>,
-    /// The only pages to measure; None: all.
+    /// The only pages to measure; `None` for all.
     #[serde(default)]
     pub pages: Option<Vec<String>>,
-    /// Time after which the measuring ends, in minutes, with fewer windows than planned.
+    /// The time after which the measuring ends, in minutes, with fewer windows than planned.
     #[serde(default)]
     pub minutes: Option<f64>,
-    /// Whether windows end by the post's number of requests: with a hundred slow requests in
-    /// progress, a clock would cut off too many of them.
+    /// Whether windows end after the post's number of requests: with a hundred slow requests in progress, the clock
+    /// would cut off too many of them.
     #[serde(default)]
     pub posted: bool,
 }
 
-/// Two stacks whose difference is an answer to the benchmark's question.
+/// Two stacks whose difference answers the benchmark's question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackQuestion {
-    /// What the first stack has and the second lacks: `an opcode cache`, `a unix socket instead of
-    /// TCP`.
+    /// What the first stack has and the second lacks: `an opcode cache`, `a unix socket instead of TCP`.
     pub what: String,
     /// The stack that has it.
     pub stack: String,
@@ -108,15 +107,14 @@ pub struct StackQuestion {
     pub against: String,
 }
 
-/// The post's load. Windows are timed ([`crate::budget::RunBudget`]), so that a fast stack is
-/// measured for as long as a slow one; the post's number of requests ends a window in the form
-/// `--as-posted` only. The report says so.
+/// The post's load. Windows are timed ([`crate::budget::RunBudget`]), so a fast stack is measured for as long as a slow
+/// one; the post's number of requests ends a window only with `--as-posted`. The report says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PostLoad {
-    /// Number of requests of the post's run: ab's `-n`.
+    /// The number of requests of the post's run: ab's `-n`.
     pub requests: u64,
-    /// Numbers of clients, one level after the other: ab's `-c`.
+    /// The numbers of clients, one level after the other: ab's `-c`.
     pub concurrency: Vec<u32>,
     /// Whether connections are kept open: ab's `-k`.
     pub keepalive: bool,
@@ -144,17 +142,17 @@ pub struct SuitePage {
     pub site: SuiteSite,
     /// The page's path in the URL.
     pub path: String,
-    /// A text that every right answer contains, and no error page.
+    /// A text that every correct response contains, and no error page.
     pub contains: String,
-    /// A window lasts at least this many seconds for each client: where a page takes long, each of
-    /// 500 clients must have got an answer, or only the quick ones are counted.
+    /// The minimum length of a window in seconds for each client: if a page takes long, each of 500 clients must get a
+    /// response, or only the fast ones are counted.
     #[serde(default)]
     pub seconds_per_client: f64,
-    /// Header fields to send, `NAME: VALUE` each.
+    /// Headers to send, `NAME: VALUE` each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
-    /// The path of another page that two more clients request without a pause while this one is
-    /// measured; their requests are not counted.
+    /// The path of another page that two more clients request continuously while this one is measured; their requests
+    /// are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
 }
@@ -165,13 +163,13 @@ pub struct SuitePage {
 pub struct SuiteRow {
     /// The stack's name ([`Stack::name`]).
     pub stack: String,
-    /// The row of the post's table that it stands for.
+    /// The row of the post's table that it represents.
     #[serde(default)]
     pub stands_for: Option<String>,
-    /// The path to request from it, where it is not the page's.
+    /// The path to request from it, if it differs from the page's.
     #[serde(default)]
     pub path: Option<String>,
-    /// The trap that the stack shows, as a sentence; a trap is in no ranking. None for other rows.
+    /// The trap that the stack demonstrates, as a sentence; a trap is not ranked. `None` for other rows.
     #[serde(default)]
     pub trap: Option<String>,
 }
@@ -192,16 +190,16 @@ pub struct ReportedFigure {
     /// Good requests per second, where the post's figures show them.
     #[serde(default)]
     pub good: Option<f64>,
-    /// Number of answers that were errors.
+    /// The number of responses that were errors.
     #[serde(default)]
     pub errors: Option<u64>,
-    /// The 99th percentile, milliseconds.
+    /// The 99th percentile, in milliseconds.
     #[serde(default)]
     pub p99_ms: Option<f64>,
 }
 
 impl Suite {
-    /// The benchmark of the program with this name.
+    /// Returns the built-in benchmark of this name.
     pub fn built_in(name: &str) -> Result<Suite, LabError> {
         match BUILT_IN.iter().find(|(known, _)| *known == name) {
             Some((name, text)) => Suite::parse(&format!("benchmarks/{name}.toml"), text),
@@ -230,13 +228,13 @@ impl Suite {
         }
     }
 
-    /// Removes all other pages, and what the post reported about them.
+    /// Removes all other pages, and the post's figures about them.
     pub fn keep_pages(&mut self, names: &[String]) {
         self.pages.retain(|page| names.contains(&page.name));
         self.reported.retain(|figure| names.contains(&figure.page));
     }
 
-    /// The figure of the post that belongs to a row, a page and a number of clients.
+    /// Returns the post's figure for a row, a page and a number of clients.
     pub fn reported_for(
         &self,
         row: &SuiteRow,
@@ -252,7 +250,7 @@ impl Suite {
     }
 }
 
-/// The names of the program's benchmarks, for messages.
+/// Returns the names of the built-in benchmarks, for messages.
 pub fn built_in_names() -> String {
     let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
     names.join(", ")

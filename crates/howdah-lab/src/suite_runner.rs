@@ -1,5 +1,5 @@
-//! Runs a benchmark: every stack on the suite's pages at its levels, in turns
-//! ([`crate::experiment`]). Measures; judges nothing.
+//! Runs a benchmark: every stack on the suite's pages at its levels, in turns ([`crate::experiment`]). This module
+//! measures, and judges nothing.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,38 +25,38 @@ use crate::site::PreparedSites;
 use crate::stack::{RunningStack, Stack, StackJob};
 use crate::suite::{Suite, SuitePage, SuiteSite};
 
-/// The directory of a run's folder that holds its journals, one for each benchmark.
+/// The directory in a run's folder that contains its journals, one for each benchmark.
 pub const JOURNALS_DIRECTORY: &str = "measured";
 
-/// A benchmark as it was asked for, saved for `--resume`.
+/// A benchmark as it was requested, saved for `--resume`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SuiteRequest {
-    /// The benchmark, reduced to the pages and rows that were asked for.
+    /// The benchmark, reduced to the requested pages and rows.
     pub suite: Suite,
     /// How long and how often.
     pub budget: RunBudget,
     /// The benchmark's name or file on the command line.
     pub benchmark: String,
-    /// The part of the command line that says how often and how long.
+    /// The options of the command line that set how often and how long.
     pub options: String,
 }
 
-/// What measurements of all suites share.
+/// The settings that the measurements of all suites share.
 pub struct SuiteRunner {
     /// The folder for everything that is written.
     pub folder: RunFolder,
     /// The path of the `howdah` program.
     pub howdah: PathBuf,
-    /// Whether to measure again the parts of the journal that lack figures of a stack.
+    /// Whether to measure again the saved parts that lack figures of a stack.
     pub rerun_failed: bool,
 }
 
 impl SuiteRunner {
-    /// Measures a suite on these sites, except for the parts that `journal` holds and need not be
-    /// measured again ([`SuiteRunner::rerun_failed`]).
+    /// Measures a suite on these sites, except for the parts in `journal` that need not be measured again
+    /// ([`SuiteRunner::rerun_failed`]).
     ///
     /// # Errors
-    /// The lab's own files could not be written. The failure of a stack or of a page is in the
+    /// Returns an error if the lab's own files could not be written. The failure of a stack or of a page is in the
     /// result, and the others continue.
     pub fn measure(
         &self,
@@ -107,7 +107,7 @@ struct SuiteSubject<'a> {
 }
 
 impl SuiteSubject<'_> {
-    /// The row's stack, which exists because the suite has been checked.
+    /// Returns the row's stack, which exists because the suite has been checked.
     fn stack(&self, row: usize) -> &'static Stack {
         Stack::find(&self.suite.rows[row].stack).expect("a suite's rows name stacks that exist")
     }
@@ -116,7 +116,7 @@ impl SuiteSubject<'_> {
         &self.suite.pages[cell.page]
     }
 
-    /// The rows whose programs are installed, and the first one that is ranked a second time.
+    /// Returns the rows whose programs are installed, and the first ranked one again as the control.
     fn turns(
         &self,
         failures: &mut Vec<ArmFailure>,
@@ -148,8 +148,8 @@ impl SuiteSubject<'_> {
         turns
     }
 
-    /// Pages and levels in random order: a machine that warms up must not look like a curve. A page
-    /// whose site could not be made is reported and left out.
+    /// Returns pages and levels in random order, so that the warming of the machine is not mistaken for a curve. A page
+    /// whose site could not be prepared is reported and omitted.
     fn cells(&self, failures: &mut Vec<ArmFailure>, session: &mut BenchSession<'_>) -> Vec<Cell> {
         let levels = self.budget.pick_levels(&self.suite.load.concurrency);
         let mut cells: Vec<Cell> = Vec::new();

@@ -1,6 +1,5 @@
-//! From windows to rows: what each stack did on each page at each level, and what can be said about
-//! it. The result is data, and its serialised form is the JSON of `howdah compare`;
-//! [`crate::report`] shows it.
+//! Turns windows into rows: the figures of each stack on each page at each level, and what can be concluded from them.
+//! The result is data, and its serialised form is the JSON of `howdah compare`; [`crate::report`] shows it.
 
 use howdah_bench::report::ab::AbFigures;
 use howdah_bench::report::figures::{self, Figures};
@@ -17,13 +16,13 @@ use crate::experiment::{self, ExperimentEnd, ExperimentResult, IncompleteCell, M
 use crate::stack::Stack;
 use crate::suite::{ReportedFigure, Suite};
 
-/// Version of the JSON form.
+/// The version of the JSON format.
 pub const SCHEMA: u32 = 3;
 
 /// The result of a benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ResultTable {
-    /// Version of this form: [`SCHEMA`].
+    /// The version of this format: [`SCHEMA`].
     pub schema: u32,
     /// The benchmark that was measured.
     pub suite: Suite,
@@ -33,30 +32,28 @@ pub struct ResultTable {
     pub machine: Machine,
     /// Versions of the programs that took part, a line each.
     pub versions: Vec<String>,
-    /// Number and length of the windows, and the reasons for differences from the post: sentences.
+    /// The number and length of the windows, and the reasons for differences from the post, as sentences.
     pub effort: Vec<String>,
-    /// What was left out for lack of time, a sentence each.
+    /// What was omitted for lack of time, a sentence each.
     pub left_out: Vec<String>,
     /// The command line that repeats the measurement.
     pub command: String,
-    /// The options that [`ResultTable::repeat_command`] needs to repeat a single figure with the same effort:
-    /// `--full`.
+    /// The options that [`ResultTable::repeat_command`] needs to repeat a single figure with the same budget, such as `--full`.
     pub options: String,
-    /// When it began, in seconds since 1970.
+    /// The time at which it began, in seconds since 1970.
     pub started: f64,
-    /// How long it took, seconds.
+    /// How long it took, in seconds.
     pub took: f64,
-    /// Whether somebody stopped it before its end.
+    /// Whether it was interrupted before its end.
     pub interrupted: bool,
-    /// Share of the machine's cores that was busy with other programs, mean over all windows, 0 to
-    /// 1.
+    /// The share of the machine's cores that was busy with other programs, as the mean over all windows, from 0 to 1.
     pub foreign: f64,
-    /// What was asked, and the answers, in the suite's order.
+    /// The questions and their answers, in the suite's order.
     pub answers: Vec<SuiteAnswer>,
     /// The answers over all levels of a page; empty for fewer than three levels.
     #[serde(default)]
     pub overall: Vec<AllLevelsAnswer>,
-    /// How each stack's rate holds as more clients come; empty for fewer than three levels.
+    /// How each stack's rate holds as the number of clients grows; empty for fewer than three levels.
     pub flat: Vec<RateRetention>,
     /// The pages at their levels, in the suite's order.
     pub cells: Vec<TableCell>,
@@ -69,12 +66,12 @@ pub struct ResultTable {
 pub struct TableCell {
     /// The page's name.
     pub page: String,
-    /// Number of clients.
+    /// The number of clients.
     pub concurrency: u32,
     /// The stack that all others are compared with: the first one that was measured.
     pub base: String,
-    /// How much the base differs from itself, as a ratio (1.02 is 2 %); smaller differences are not
-    /// claimed. None: not measured.
+    /// How much the base differs from itself, as a ratio (1.02 is 2 %); smaller differences are not claimed. `None` if
+    /// it was not measured.
     pub noise_floor: Option<f64>,
     /// The rows, in the suite's order.
     pub rows: Vec<StackRow>,
@@ -87,36 +84,36 @@ pub struct StackRow {
     pub stack: String,
     /// The stack's name for readers.
     pub title: String,
-    /// The row of the post's table that it stands for.
+    /// The row of the post's table that it represents.
     pub stands_for: Option<String>,
     /// The figure that the post reported for it.
     pub reported: Option<ReportedFigure>,
-    /// The trap that the stack shows, as a sentence; it is in no ranking then. None for other rows.
+    /// The trap that the stack demonstrates, as a sentence; a trap is not ranked. `None` for other rows.
     pub trap: Option<String>,
     /// Requests per second as ab would have reported them, error pages included.
     pub as_ab: f64,
-    /// What was measured of the stack there.
+    /// The measured figures.
     #[serde(flatten)]
     pub figures: Figures,
     /// Good answers per second of each window.
     pub windows: Vec<f64>,
-    /// Percentiles of good answers' latency: per cent and seconds, as far as enough answers lie
-    /// beyond; the slowest one is 100.
+    /// Percentiles of good answers' latency: per cent and seconds, up to the percentile beyond which too few answers
+    /// lie; the slowest one is 100.
     pub percentiles: Vec<(f64, f64)>,
-    /// The comparison with the base; None for the base itself, for a trap, and for a single window.
+    /// The comparison with the base; `None` for the base itself, for a trap, and for a single window.
     pub against: Option<Judgement>,
 }
 
 /// A row without figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MissingRow {
-    /// The stack's name; None: all stacks.
+    /// The stack's name; `None` for all stacks.
     pub stack: Option<String>,
     /// The stack's name for readers.
     pub title: String,
-    /// The page on which it failed; None: everywhere.
+    /// The page on which it failed; `None` for all pages.
     pub page: Option<String>,
-    /// The number of clients at which it failed; None: everywhere.
+    /// The number of clients at which it failed; `None` for all levels.
     pub concurrency: Option<u32>,
     /// The error's name: `NotHere`, `DoesNotStart`, `Died` …
     pub name: String,
@@ -125,14 +122,14 @@ pub struct MissingRow {
 }
 
 impl TableCell {
-    /// The row of this stack.
+    /// Returns the row of this stack.
     pub fn row(&self, stack: &str) -> Option<&StackRow> {
         self.rows.iter().find(|line| line.stack == stack)
     }
 }
 
 impl MissingRow {
-    /// Where it failed, to be put behind its title: ` (blog, 10 clients)`; empty for everywhere.
+    /// Returns where it failed, to be appended to its title: ` (blog, 10 clients)`; empty for everywhere.
     pub fn location(&self) -> String {
         match (&self.page, self.concurrency) {
             (Some(page), Some(clients)) => format!(" ({page}, {clients} clients)"),
@@ -143,7 +140,7 @@ impl MissingRow {
 }
 
 impl StackRow {
-    /// The rate per second that a single request stands for; 0 if no request ended.
+    /// Returns the rate per second that a single request corresponds to; 0 if no request ended.
     pub fn per_request(&self) -> f64 {
         let figures = &self.figures;
         let errors: u64 = figures.errors.values().sum();
@@ -155,7 +152,7 @@ impl StackRow {
     }
 }
 
-/// Where a table comes from: what the caller adds to it.
+/// The origin of a table, which the caller adds to it.
 #[derive(Clone, Debug, Default)]
 pub struct TableOrigin {
     /// Versions of the programs that took part, a line each.
@@ -164,13 +161,12 @@ pub struct TableOrigin {
     pub benchmark: String,
     /// The command line that repeats the measurement.
     pub command: String,
-    /// The part of `command` that says how often and how long.
+    /// The part of `command` that sets how often and how long.
     pub options: String,
 }
 
 impl ResultTable {
-    /// The command line that measures a single row of a cell again, with the row it is compared
-    /// with.
+    /// Returns the command line that measures a single row of a cell again, with the row it is compared with.
     pub fn repeat_command(&self, cell: &TableCell, line: &StackRow) -> String {
         let mut stacks = line.stack.clone();
         if line.against.is_some() {
@@ -183,7 +179,7 @@ impl ResultTable {
     }
 }
 
-/// Makes the table of a suite's windows.
+/// Creates the table of a suite's windows.
 pub fn build_table(
     suite: &Suite,
     budget: &RunBudget,
@@ -320,7 +316,7 @@ fn build_cell(
     })
 }
 
-/// The pairs of windows of the same block.
+/// Returns the pairs of windows of the same block.
 pub(crate) fn window_pairs<'a>(
     base: &[&'a MeasuredWindow],
     other: &[&'a MeasuredWindow],
@@ -329,7 +325,7 @@ pub(crate) fn window_pairs<'a>(
     base.iter().filter_map(move |w| Some((*w, find(w.block)?)))
 }
 
-/// The pairs of runs of the same block.
+/// Returns the pairs of runs of the same block.
 pub(crate) fn run_pairs<'a>(
     base: &[&'a MeasuredWindow],
     other: &[&'a MeasuredWindow],

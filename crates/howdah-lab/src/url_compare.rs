@@ -1,5 +1,5 @@
-//! `howdah bench URL --vs OTHER`: servers that run already as the subject of an experiment. Starts
-//! nothing and saves nothing; the first failure ends it.
+//! `howdah bench URL --vs OTHER`: an experiment whose arms are servers that are already running. It starts nothing and
+//! saves nothing; the first failure ends it.
 
 use howdah_bench::driver::{BenchSession, CompareOptions};
 use howdah_bench::error::BenchError;
@@ -26,7 +26,7 @@ impl ExperimentSubject for UrlSubject<'_> {
         Ok(RunningStack::external())
     }
 
-    /// The plan's own checks decide what a good answer is.
+    /// The plan's own checks decide whether an answer is good.
     fn check(&self, _: usize, _: &Cell, _: &RunningStack) -> Result<(), LabError> {
         Ok(())
     }
@@ -51,10 +51,10 @@ impl ExperimentSubject for UrlSubject<'_> {
     }
 }
 
-/// Measures the plans in turns; the first one is the base. See [`howdah_bench::driver::Compare`].
+/// Measures the plans in turns; the first one is the base. See [`howdah_bench::driver::CompareArguments`].
 ///
 /// # Errors
-/// There is nothing to compare, a plan is impossible, or a server could not be measured.
+/// Returns an error if there is nothing to compare, a plan is impossible, or a server could not be measured.
 pub fn compare(
     plans: &[Plan],
     options: CompareOptions,
@@ -123,7 +123,7 @@ pub fn compare(
     })
 }
 
-/// The name of an arm: `A` to `Z`, then a number; behind the last server comes the control.
+/// Returns the name of an arm: `A` to `Z`, then a number; the control follows the last server.
 fn arm_name(index: usize, last: usize) -> String {
     match u8::try_from(index) {
         _ if index > last => "A again".to_owned(),

@@ -1,31 +1,31 @@
-//! What programs use, from `/proc`: CPU time and memory of sessions, of this process and of the machine.
+//! Reads the usage of programs from `/proc`: CPU time and memory of sessions, of this process and of the machine.
 
 use std::fs;
 use std::time::Duration;
 
-/// What the processes of a session have used.
+/// The resources that the processes of a session have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ResourceUsage {
     /// CPU time, user and system, of all processes alive and those they have reaped.
     pub cpu: Duration,
     /// Proportional set size in bytes: shared pages are counted once over all processes.
     pub memory: u64,
-    /// Number of processes that are alive.
+    /// The number of running processes.
     pub processes: usize,
 }
 
-/// Whether to measure memory as well: that reads a second file of each process, which costs the
-/// kernel a walk through its page tables.
+/// Whether to measure memory as well, which requires a second file of each process and costs the kernel a walk through
+/// its page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryMeasurement {
-    /// Measures CPU time and counts the processes.
+    /// Measures CPU time and counts the processes only.
     Skip,
     /// Measures the proportional set size as well.
     Measure,
 }
 
-/// What the processes of each group of sessions use, from one pass over `/proc`: the groups are
-/// measured at the same moment, and a machine with many processes is disturbed once.
+/// Measures the processes of each group of sessions in one pass over `/proc`: the groups are measured at the same
+/// moment, and a machine with many processes is disturbed only once.
 pub fn usage_of<const N: usize>(
     groups: [&[u32]; N],
     memory: MemoryMeasurement,
@@ -48,36 +48,36 @@ impl ResourceUsage {
         if memory == MemoryMeasurement::Skip {
             return;
         }
-        // Only root may read those of another user; without them the memory is reported as unknown
-        // (0) rather than as a wrong sum.
+        // Only root may read the file of another user's process; without it the memory is reported as unknown (0)
+        // rather than as a wrong sum.
         if let Ok(rollup) = fs::read_to_string(format!("/proc/{}/smaps_rollup", stat.pid)) {
             self.memory += proportional_bytes(&rollup).unwrap_or(0);
         }
     }
 }
 
-/// Time that all cores have been busy with programs, from `/proc/stat`; it excludes interrupts and
-/// what the hypervisor kept back. Zero where the kernel does not report it.
+/// Returns the time that all cores have been busy with programs, from `/proc/stat`; it excludes interrupts and time
+/// stolen by the hypervisor. It is zero if the kernel does not report it.
 pub fn busy_time() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     Duration::from_secs_f64(busy_ticks(&text).unwrap_or(0) as f64 / TICKS_PER_SECOND)
 }
 
-/// Reads the line `cpu` (proc(5)): user, nice, system.
+/// Parses the line `cpu` (proc(5)): user, nice, system.
 fn busy_ticks(text: &str) -> Option<u64> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let numbers = line.split_whitespace().take(3).map(str::parse::<u64>);
     numbers.sum::<Result<u64, _>>().ok()
 }
 
-/// CPU time that this process has used.
+/// Returns the CPU time that this process has used.
 pub fn own_time() -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = parse_process_stat(&text).map_or(0, |stat| stat.own_ticks);
     Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// Whether any process of the session is left.
+/// Returns whether any process of the session is still running.
 pub(crate) fn session_lives(session: u32) -> bool {
     all_process_stats().any(|stat| stat.session == session)
 }
@@ -85,7 +85,7 @@ pub(crate) fn session_lives(session: u32) -> bool {
 /// `USER_HZ`, which is 100 on every architecture Debian has a PHP for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A process, as `/proc/PID/stat` has it.
+/// A process as described in `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
     /// The process id.
@@ -97,7 +97,7 @@ pub(crate) struct ProcessStat {
     own_ticks: u64,
 }
 
-/// All processes of the machine.
+/// Returns all processes of the machine.
 pub(crate) fn all_process_stats() -> impl Iterator<Item = ProcessStat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -106,9 +106,9 @@ pub(crate) fn all_process_stats() -> impl Iterator<Item = ProcessStat> {
     })
 }
 
-/// From proc(5): the id (field 1); the session (6); utime, stime, cutime and cstime (14 to 17)
-/// together. The name (field 2) may hold anything, so fields are counted from its closing
-/// parenthesis. None for a zombie: its time is its parent's as soon as that waits for it.
+/// Parses the fields of proc(5): the id (field 1); the session (6); utime, stime, cutime and cstime (14 to 17)
+/// together. The name (field 2) may contain any character, so fields are counted from its closing parenthesis. Returns
+/// `None` for a zombie, whose time is added to its parent's as soon as the parent waits for it.
 fn parse_process_stat(text: &str) -> Option<ProcessStat> {
     let (before, after) = text.rsplit_once(')')?;
     let fields: Vec<&str> = after.split_whitespace().collect();
@@ -130,7 +130,7 @@ fn parse_process_stat(text: &str) -> Option<ProcessStat> {
     })
 }
 
-/// Reads the `Pss:` line of `/proc/PID/smaps_rollup`, in bytes.
+/// Parses the `Pss:` line of `/proc/PID/smaps_rollup` into bytes.
 fn proportional_bytes(rollup: &str) -> Option<u64> {
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Versions of the programs that took part; without them a figure cannot be reproduced.
+//! The versions of the programs that took part; without them a figure cannot be reproduced.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ const VERSION_ARGUMENTS: &[(RequiredProgram, &[&str])] = &[
     (need::ROADRUNNER, &["--version"]),
 ];
 
-/// The version of each program that is installed, a line each, Howdah first.
+/// Returns the version of each installed program, a line each, Howdah first.
 pub fn version_lines(howdah: &Path) -> Vec<String> {
     let mut lines: Vec<String> = version_line(howdah, &["version"]).into_iter().collect();
     for (need, words) in VERSION_ARGUMENTS {

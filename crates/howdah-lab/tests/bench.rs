@@ -1,5 +1,5 @@
-//! `howdah bench` on the command line: ab's options, exit codes, files, an interruption. The tests
-//! of `howdah-bench` cover what it counts; here a server that answers well is enough.
+//! Tests `howdah bench` on the command line: ab's options, exit codes, files, an interruption. The tests of
+//! `howdah-bench` cover what it counts; here a server that responds correctly is enough.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A server that answers every request on a kept connection with `ok` and a number; ends with the
-/// test's process.
+/// A server that responds to every request on a kept-alive connection with `ok` and a number; it ends with the test's
+/// process.
 struct CountingServer {
     address: SocketAddr,
     served: Arc<AtomicU64>,
@@ -512,7 +512,7 @@ fn version_is_printed_as_ab_does() {
 }
 
 fn node_check(dir: &Path) {
-    // A module by its name: k6's scripts are ES modules.
+    // The file is a module because of its name: k6's scripts are ES modules.
     let module = dir.join("script.mjs");
     std::fs::copy(dir.join("script.js"), &module).unwrap();
     let output = Command::new("node").arg("--check").arg(&module).output();

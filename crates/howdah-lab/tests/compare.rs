@@ -1,6 +1,6 @@
-//! `howdah compare` on the command line: a failure of one stack costs that stack only, and nothing
-//! is left running however the comparison ends. The stacks are those of the distribution; Howdah's
-//! own stacks are tested elsewhere.
+//! Tests `howdah compare` on the command line: a failure of one stack costs only that stack, and nothing is left
+//! running however the comparison ends. The stacks are those of the distribution; Howdah's own stacks are tested
+//! elsewhere.
 
 #[path = "../../howdah-tests/src/executable.rs"]
 mod executable;
@@ -41,7 +41,7 @@ fn suite(scratch: &Scratch, stacks: &[&str], page: &str) -> PathBuf {
 }
 
 fn compare(scratch: &Scratch, suite: &Path, arguments: &[&str]) -> Command {
-    // The stacks run as another user when root starts them, who must reach the folder.
+    // If root starts the stacks, they run as another user, which must be able to access the folder.
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(PROGRAM);
@@ -58,7 +58,7 @@ fn tables(stdout: &str) -> Value {
     serde_json::from_str(stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
 }
 
-/// Processes from `/proc`: number and session, without zombies.
+/// Returns processes from `/proc`: number and session, without zombies.
 fn processes() -> Vec<(u32, u32)> {
     let of = |pid: u32| -> Option<(u32, u32)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -71,8 +71,7 @@ fn processes() -> Vec<(u32, u32)> {
     pids.filter_map(of).collect()
 }
 
-/// The programs a comparison has started: sessions whose first process has the folder in its
-/// command line.
+/// Returns the programs that a comparison has started: sessions whose first process has the folder in its command line.
 fn started(out: &Path) -> BTreeSet<u32> {
     let out = out.display().to_string();
     let ours = |pid: u32| {
@@ -95,7 +94,7 @@ fn signal(pid: u32, name: &str) {
     assert!(status.unwrap().success());
 }
 
-/// Waits until a stack's log shows that it is being asked: past its start and its first page.
+/// Waits until a stack's log shows requests beyond its start and its first page.
 fn wait_until_measured(out: &Path, log: &str) {
     let log = out.join(log);
     wait_until("requests in the log", || {
@@ -104,7 +103,7 @@ fn wait_until_measured(out: &Path, log: &str) {
     });
 }
 
-/// A comparison in the middle of a window of a minute.
+/// Returns a comparison in the middle of a window of a minute.
 fn start_with_long_window(scratch: &Scratch) -> (Child, PathBuf, BTreeSet<u32>) {
     let suite = suite(scratch, &["php-builtin", "apache-mod-fcgid"], "sum");
     let mut command = compare(
@@ -157,7 +156,7 @@ fn compare_ends_at_once_on_interrupt_and_prints_results() {
     assert!(out.join("mine.html").exists());
 }
 
-/// Rates of a row's windows, block by block.
+/// Returns the rates of a row's windows, block by block.
 fn rates(results: &Value, row: usize) -> Vec<f64> {
     let windows = results[0]["cells"][0]["rows"][row]["windows"]
         .as_array()
@@ -183,7 +182,7 @@ fn resume_retains_the_blocks_before_a_kill() {
             .filter(|path| path.extension().is_some_and(|e| e == "json"))
             .collect()
     };
-    // Its plan and two blocks of eight.
+    // The plan and two blocks of eight.
     wait_until("two blocks", || parts().len() >= 3);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -211,7 +210,7 @@ fn resume_retains_the_blocks_before_a_kill() {
     assert_eq!(results[0]["left_out"], serde_json::json!([]));
     let after: Vec<Vec<u8>> = kept.iter().map(|path| fs::read(path).unwrap()).collect();
     assert_eq!(before, after, "what had been measured was measured again");
-    // A second time there is nothing to measure, and the result is the same.
+    // The second time there is nothing to measure, and the result is the same.
     let (code, again, stderr) = resume();
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(rates(&tables(&again), 1), rates(&results, 1));
@@ -281,8 +280,7 @@ fn rerun_failed_measures_blocks_with_failures_again() {
         [0, 1, 2].map(|block| fs::read(part(block)).unwrap())
     };
     let before = parts();
-    // It is still broken: it is tried once more, and the others are not measured again because of
-    // it.
+    // The stack is still broken: it is tried again, and the others are not measured again because of it.
     assert_eq!(
         resume(&["--rerun-failed"])[0]["missing"][0]["name"],
         "DoesNotStart"
@@ -323,7 +321,7 @@ fn rerun_failed_requires_resume_of_benchmarks() {
 fn stack_that_dies_under_load_is_reported_and_others_continue() {
     let scratch = Scratch::new("compare-death");
     let suite = suite(&scratch, &["php-builtin", "nginx-static"], "file");
-    // Long enough to be interrupted in its window, and over at once for a stack that has died.
+    // The window is long enough to be interrupted, and ends at once for a stack that has died.
     let mut command = compare(
         &scratch,
         &suite,
@@ -373,8 +371,7 @@ fn missing_stacks_are_reported_and_others_measured() {
         make_executable(&program);
         fs::set_permissions(scratch.path("bin"), fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // Only the distribution's programs beside them: rivals that were installed by hand are left
-    // out.
+    // Only the distribution's programs are in the path: rivals that were installed by hand are excluded.
     let path = format!(
         "{}:/usr/sbin:/usr/bin:/sbin:/bin",
         scratch.path("bin").display()
@@ -408,7 +405,7 @@ fn missing_stacks_are_reported_and_others_measured() {
     let runner = message("roadrunner");
     assert!(runner.starts_with("NotHere: RoadRunner"), "{runner}");
     assert!(runner.contains("https://docs.roadrunner.dev/"), "{runner}");
-    // Once each, though there were two blocks.
+    // Each is reported once, although there were two blocks.
     assert_eq!(results[0]["missing"].as_array().unwrap().len(), 3);
     let rows = results[0]["cells"][0]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");

@@ -1,5 +1,5 @@
-//! The pages of a comparison in real Chromium: nothing is loaded from elsewhere, nothing is printed
-//! on the console, nothing is wider than a phone, and the pictures are not blank.
+//! Tests the pages of a comparison in real Chromium: nothing is loaded from elsewhere, nothing is printed on the
+//! console, nothing is wider than a phone, and the screenshots are not blank.
 
 #[path = "../../howdah-bench/tests/chromium/mod.rs"]
 mod chromium;
@@ -12,7 +12,7 @@ use howdah_lab::app_compare::report::html as own;
 use howdah_lab::report::html::page;
 use made::table;
 
-/// Pages: one with a trap and two pages, one with a curve over many levels, one that names hostile
+/// Pages of benchmarks: one with a trap and two pages, one with a curve over many levels, one that contains hostile
 /// text.
 static PAGES: LazyLock<Gallery> = LazyLock::new(|| {
     let mut hostile = table("b1", &[10]);
@@ -25,8 +25,8 @@ static PAGES: LazyLock<Gallery> = LazyLock::new(|| {
     ])
 });
 
-/// Pages of one's own application: one that recommends a mode, and one that was interrupted and
-/// holds hostile text.
+/// Pages of a user's own application: one that recommends a mode, and one that was interrupted and contains hostile
+/// text.
 static APP_PAGES: LazyLock<Gallery> = LazyLock::new(|| {
     let mut hostile = made::outcome();
     hostile.interrupted = true;
@@ -98,7 +98,7 @@ fn app_pages_are_readable_on_desktop_and_phone() {
 
 #[test]
 fn pages_render_for_desktop_phone_and_paper() {
-    // Blank pictures of these sizes have under 20 KB.
+    // Blank screenshots of these sizes have less than 20 KB.
     PAGES.picture("b3", (1200, 3200), 60_000, &[]);
     PAGES.picture("b4", (390, 3200), 40_000, &[]);
     PAGES.paper("b4", 20_000);

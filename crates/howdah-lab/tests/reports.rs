@@ -1,5 +1,4 @@
-//! Reports on saved results: they are read back as they were, and written into a document between
-//! marks.
+//! Tests reports on saved results: they are read back unchanged, and written into a document between marks.
 
 mod made;
 
@@ -32,7 +31,7 @@ fn markdown_sections_are_stable_and_leave_others_unchanged() {
         "{once}"
     );
     assert_eq!(written(&once, &both), once);
-    // A newer result of one replaces that one; what was written between and behind stays.
+    // A newer result of one benchmark replaces its section; the text between and after the sections remains.
     let edited = once.replacen(
         "<!-- howdah compare b3: written",
         "By hand, between.\n\n<!-- howdah compare b3: written",
@@ -47,7 +46,7 @@ fn markdown_sections_are_stable_and_leave_others_unchanged() {
     let b3 = |text: &str| text[text.find("By hand, between.").unwrap()..].to_owned();
     assert_eq!(b3(&again), b3(&edited));
     assert_eq!(written(&again, &[newer]), again);
-    // A third one goes behind the last.
+    // A third section is placed after the last one.
     let third = written(&again, &[table("b5", &[100])]);
     let at = |mark: &str| third.find(mark).unwrap();
     assert!(at("compare b3: end") < at("compare b5: written"));
@@ -155,7 +154,7 @@ fn row_command_includes_the_base_stack() {
 #[test]
 fn cpu_time_replaces_rates_that_the_load_tester_limited() {
     let mut table = table("b1", &[10]);
-    // The load tester held both rows back: nothing can be said about their rates.
+    // The load tester limited both rows, so nothing can be concluded from their rates.
     table.cells[0].rows[0].figures.generator_bound = Some("it used 95 % of a core".to_owned());
     let answer = &mut table.answers[0];
     let evidence = "it used 96 % of a core".to_owned();
@@ -191,7 +190,7 @@ fn rate_retention_has_an_interval_over_the_blocks() {
         assert!(interval.contains(flat.share_kept()), "{flat:?}");
         assert!((0.7..0.9).contains(&flat.share_kept()), "{flat:?}");
     }
-    // One level has a block less: only blocks that have all levels count.
+    // One level has one block less: only blocks that contain all levels count.
     let mut cells = table.cells.clone();
     for line in &mut cells[2].rows {
         line.windows.truncate(3);
@@ -284,7 +283,7 @@ fn verdict_states_bounds_for_limited_rows() {
     let invalid = ComparisonVerdict::Invalid {
         because: vec![InvalidReason::GeneratorBound { evidence }],
     };
-    // The made rows: each is faster than the one before, and the second was held back.
+    // The sample rows: each is faster than the previous one, and the load tester limited the second.
     let (first, second, third) = (0, 1, 2);
     let cell = &mut table.cells[0];
     for row in [second, third] {
@@ -294,13 +293,13 @@ fn verdict_states_bounds_for_limited_rows() {
         text::comparison_text(&table.cells[0], &table.cells[0].rows[row])
     };
     assert_eq!(against(&table, second), "at least 1.60 times [1.60, 1.60]");
-    // The faster one of these two was not the one that was held back.
+    // The faster one of these two was not the one that the load tester limited.
     assert_eq!(against(&table, third), "invalid: generator-bound");
     let cell = &mut table.cells[0];
     cell.rows[first].figures.generator_bound = Some("it used 90 % of a core".to_owned());
     assert_eq!(against(&table, second), "invalid: generator-bound");
 
-    // An answer has the same two rows: the second one instead of the first.
+    // An answer compares the same two rows: the second one instead of the first.
     table.cells[0].rows[first].figures.generator_bound = None;
     table.answers[0].judgement.verdict = invalid;
     let said = howdah_lab::answer::sentence::verdict(&table).remove(0);
@@ -308,7 +307,7 @@ fn verdict_states_bounds_for_limited_rows() {
         said.starts_with("An opcode cache: at least 1.60 times [1.60, 1.60] (the load tester held one of them back) on phpinfo, "),
         "{said}"
     );
-    // A bound that may be chance is not claimed.
+    // A bound that may be due to chance is not claimed.
     table.answers[0].judgement.p = 0.04;
     let said = howdah_lab::answer::sentence::verdict(&table).remove(0);
     assert!(said.starts_with("An opcode cache: invalid: "), "{said}");

@@ -1,5 +1,4 @@
-//! Starts each rival stack that is installed: it serves the pages, reports its usage, and leaves
-//! nothing behind.
+//! Starts each rival stack that is installed: it serves the pages, reports its usage, and leaves nothing behind.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,9 +14,9 @@ use howdah_lab::ini::PhpIniFile;
 use howdah_lab::process::RunAs;
 use howdah_lab::stack::{STACKS, Stack, StackJob};
 
-/// The whole answer to a GET on a connection of its own.
+/// Returns the complete response to a GET on a connection of its own.
 fn get(address: SocketAddr, host: &str, path: &str) -> String {
-    // In one write: some servers hang up on a request that comes in pieces.
+    // The request is written at once, because some servers hang up on a request that arrives in pieces.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -79,7 +78,7 @@ fn installed_rivals_serve_the_pages_and_leave_nothing() {
         let (path, expected) = match stack.name {
             "nginx-static" | "go" => ("/tiny.html", "<h1>Hello World!</h1>"),
             "swoole" => ("/", "Hello Swoole."),
-            // Their one script answers whatever is asked for.
+            // Their only script responds to every request.
             "roadrunner" | "frankenphp-worker" => ("/hello.php", "<h1>Hello World!</h1>"),
             _ => ("/foreach_test.php", "500500"),
         };
@@ -137,7 +136,7 @@ fn opcode_cache_is_on_or_off_as_the_stack_declares() {
         ("frankenphp", "bool(true)"),
     ] {
         let running = match Stack::find(name).unwrap().start(&job, &folder) {
-            // The project's own set-up has no package of it.
+            // The project's own set-up has no package for it.
             Err(error @ LabError::NotHere { .. }) if name == "frankenphp" => {
                 eprintln!("{name}: {error}");
                 continue;
@@ -201,7 +200,7 @@ fn stack_that_cannot_start_shows_its_log() {
     let pages = SmallPages::write(&folder, None).unwrap();
     let mut job = job(&folder, pages.root);
     job.ini.file = folder.write("bad.conf", "").unwrap();
-    // Apache takes a directory; a module path that is none is refused by its own words.
+    // A line break in the root breaks Apache's configuration, and Apache's own message reports it.
     job.root = folder.join("no\nsuch root");
     let error = Stack::find("apache-mod-php")
         .unwrap()

@@ -1,5 +1,5 @@
-//! Who may go where: `Require` and its containers, `Order`, `Allow` and `Deny`, `Satisfy`, passwords. What
-//! rules cannot express is closed.
+//! Translates access control: `Require` and its containers, `Order`, `Allow` and `Deny`, `Satisfy`, passwords. Access
+//! is denied where rules cannot express a restriction.
 
 use super::legacy::{legacy_access_formula, parse_apache_network};
 use super::requirement::{AccessFormula, intersection};
@@ -9,12 +9,12 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::{TomlTable, TomlValue};
 
-/// Access of Apache 2.4.
+/// Access directives of Apache 2.4.
 const REQUIRE_DIRECTIVES: &[&str] = &["require", "requireall", "requireany", "requirenone"];
-/// Access of Apache 2.2, which 2.4 still has.
+/// Access directives of Apache 2.2, which 2.4 still supports.
 const LEGACY_DIRECTIVES: &[&str] = &["order", "allow", "deny"];
 
-/// Whether a line restricts who may go somewhere.
+/// Returns whether a line restricts access.
 pub fn restricts_access(line: &Directive) -> bool {
     let name = line.name.as_str();
     REQUIRE_DIRECTIVES.contains(&name)
@@ -25,7 +25,7 @@ pub fn restricts_access(line: &Directive) -> bool {
         )
 }
 
-/// The rules of all sections.
+/// Adds the access rules of all sections.
 pub fn write_access_rules(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let lines = work.layers[number].directives;
@@ -71,7 +71,7 @@ fn has_any_directive(lines: &[Directive], names: &[&str]) -> bool {
     lines.iter().any(|d| names.contains(&d.name.as_str()))
 }
 
-/// The lines of these names in a section, which those of later sections replace.
+/// Translates the lines of these names in a section, except for paths where later sections replace them.
 fn translate_section_access(
     work: &mut HostTranslation<'_, '_>,
     number: usize,
@@ -97,7 +97,7 @@ fn translate_section_access(
     deny_others(work, number, &when, formula, &lines);
 }
 
-/// Refuses whoever a formula does not let in.
+/// Adds rules that deny the requests that a formula does not grant.
 fn deny_others(
     work: &mut HostTranslation<'_, '_>,
     number: usize,
@@ -149,27 +149,27 @@ fn deny_others(
     }
 }
 
-/// Whether all of these paths have a name that begins with a dot.
+/// Returns whether all of these paths have a name that begins with a dot.
 pub fn names_dotfiles(paths: &PathMatch) -> bool {
     matches!(paths, PathMatch::Regex(expression) if expression.starts_with(r"/\."))
 }
 
-/// Adds a rule that refuses. `<Location>` is for the path that the client names, also where a rewrite or
-/// an alias leads elsewhere: then it is asked before them, too.
+/// Adds a rule that denies access. `<Location>` applies to the path that the client requests, even if a rewrite or an
+/// alias leads elsewhere; in that case the rule is also evaluated before them.
 fn push_denial(work: &mut HostTranslation<'_, '_>, number: usize, rule: TomlTable) {
     let section = work.layers[number].section;
     let is_location = section.is_some_and(|section| section.name.starts_with("location"));
     if is_location && work.has_path_mapping() {
         work.stages.push(RuleStage::InternalPaths, rule.clone());
     }
-    // Where a section's own rewrites lead is asked about again.
+    // The target of a rewrite in a section is checked again.
     if work.rewrites_within_sections() {
         work.stages.push(RuleStage::Pools, rule.clone());
     }
     work.stages.push(RuleStage::Responses, rule);
 }
 
-/// Nobody may go there.
+/// Denies access to all clients, and lists what is needed.
 fn deny_all(
     work: &mut HostTranslation<'_, '_>,
     number: usize,
@@ -186,7 +186,7 @@ fn deny_all(
     }
 }
 
-/// Who may GET may HEAD.
+/// Returns the methods; GET includes HEAD.
 fn with_head(words: &[String]) -> Vec<String> {
     let mut methods = words.to_vec();
     if methods.iter().any(|m| m == "GET") && !methods.iter().any(|m| m == "HEAD") {
@@ -195,7 +195,7 @@ fn with_head(words: &[String]) -> Vec<String> {
     methods
 }
 
-/// `<Limit>` and `<LimitExcept>`: the same for some methods.
+/// Translates `<Limit>` and `<LimitExcept>`: access control for some methods.
 fn translate_limit(work: &mut HostTranslation<'_, '_>, number: usize, block: &Directive) {
     let own = RuleCondition::methods(with_head(&block.args));
     let lines: Vec<&Directive> = block.inner().iter().collect();
@@ -221,7 +221,7 @@ fn translate_limit(work: &mut HostTranslation<'_, '_>, number: usize, block: &Di
     deny_others(work, number, &when, formula, &lines);
 }
 
-/// `SSLRequireSSL` and lines that no rule replaces.
+/// Translates `SSLRequireSSL`, `SSLRequire`, `AllowMethods` and `AuthMerging`.
 fn translate_other_restriction(
     work: &mut HostTranslation<'_, '_>,
     number: usize,
@@ -269,7 +269,7 @@ fn translate_other_restriction(
     }
 }
 
-/// `Require` lines, of which one is enough, and containers.
+/// Translates `Require` lines, of which one has to be met, and containers.
 fn parse_requirements(
     work: &HostTranslation<'_, '_>,
     lines: &[Directive],
@@ -296,7 +296,7 @@ fn parse_requirement_list(
     Ok(parts)
 }
 
-/// `Require`
+/// Translates a `Require` line.
 fn parse_requirement(
     work: &HostTranslation<'_, '_>,
     line: &Directive,
@@ -362,7 +362,7 @@ fn clients_from(networks: &[&str]) -> AccessFormula {
     ))
 }
 
-/// Requests for which one of these variables is set.
+/// Returns the requests for which one of these variables is set.
 pub fn any_variable_set(
     work: &HostTranslation<'_, '_>,
     names: &[String],
@@ -375,7 +375,7 @@ pub fn any_variable_set(
     Ok(AccessFormula::Any(any))
 }
 
-/// The rule that asks for a password.
+/// Returns the rule that requires a password.
 fn password_rule(
     work: &HostTranslation<'_, '_>,
     number: usize,

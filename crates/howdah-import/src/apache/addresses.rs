@@ -1,4 +1,4 @@
-//! `SiteListen`, and the addresses that a `<VirtualHost>` names.
+//! Parses `SiteListen`, and the addresses of a `<VirtualHost>`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,16 +6,16 @@ use crate::directive::Directive;
 use crate::ledger::{EntryId, ImportLedger};
 use crate::listen::SiteListen;
 
-/// An address, unless it is any, and a port, unless it is any.
+/// An IP address, or `None` for all, and a port, or `None` for all.
 pub type HostAddress = (Option<IpAddr>, Option<u16>);
 
-/// `SiteListen`
+/// A socket that `SiteListen` opens.
 #[derive(Clone, Debug)]
 pub struct ListenSocket {
     pub ip: Option<IpAddr>,
     pub port: u16,
     pub tls: bool,
-    /// The line that opens it.
+    /// The `SiteListen` line.
     pub line: Option<EntryId>,
 }
 
@@ -42,7 +42,7 @@ pub fn parse_sockets(tree: &[Directive], ledger: &ImportLedger) -> Vec<ListenSoc
     found
 }
 
-/// `*:80`, `192.0.2.1`, `[::1]:443`, `_default_:443`: an address, unless it is any, and a port.
+/// Parses `*:80`, `192.0.2.1`, `[::1]:443` or `_default_:443`.
 pub fn parse_address(text: &str) -> HostAddress {
     if let Ok(address) = text.parse::<SocketAddr>() {
         let ip = Some(address.ip()).filter(|ip| !ip.is_unspecified());
@@ -60,13 +60,13 @@ pub fn parse_address(text: &str) -> HostAddress {
     (ip, port)
 }
 
-/// Whether connections to a socket may reach a host with this address.
+/// Returns whether connections to a socket may reach a host with this address.
 pub fn covers((ip, port): HostAddress, socket: &ListenSocket) -> bool {
     let same_ip = ip.is_none() || socket.ip.is_none() || ip == socket.ip;
     same_ip && port.is_none_or(|port| port == socket.port)
 }
 
-/// A socket for all addresses is one of IPv4 and one of IPv6.
+/// Returns the addresses of a socket. A socket for all addresses becomes one of IPv4 and one of IPv6.
 pub fn listen_addresses(socket: &ListenSocket, ip: Option<IpAddr>) -> Vec<SiteListen> {
     let of = |address: String| SiteListen {
         address,

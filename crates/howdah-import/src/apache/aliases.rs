@@ -1,4 +1,4 @@
-//! `Alias` and `ScriptAlias`: directories outside of the root, which a link makes part of it.
+//! Translates `Alias` and `ScriptAlias`: directories outside the root, which a link makes part of it.
 
 use super::region::{self, UrlMounts};
 use super::site::HostTranslation;
@@ -12,24 +12,24 @@ fn is_alias(line: &Directive) -> bool {
     matches!(line.name.as_str(), "alias" | "scriptalias") && line.args.len() == 2
 }
 
-/// The icons of directory listings, which Debian's Apache has for every host.
+/// Recognises the icons of directory listings, which Debian's Apache configures for every host.
 fn is_listing_icons(line: &Directive) -> bool {
     line.arg(0).trim_matches('/') == "icons"
         && line.arg(1).trim_end_matches('/').ends_with("/icons")
 }
 
-/// The lines of the main server and of the host.
+/// Returns the alias lines of the host and of the main server.
 fn alias_lines<'a>(work: &HostTranslation<'_, 'a>, main: &'a [Directive]) -> Vec<&'a Directive> {
     let own = if work.is_main {
         &[][..]
     } else {
         work.host.lines
     };
-    // A host's own come first.
+    // The host's own lines take precedence.
     own.iter().chain(main).filter(|d| is_alias(d)).collect()
 }
 
-/// Notes which directories are shown where.
+/// Records which directories are mapped to which URL paths.
 pub fn record_mounts<'a>(work: &mut HostTranslation<'_, 'a>, main: &'a [Directive]) {
     let mut mounts: Vec<(String, String)> = Vec::new();
     for line in alias_lines(work, main) {
@@ -49,7 +49,7 @@ pub fn record_mounts<'a>(work: &mut HostTranslation<'_, 'a>, main: &'a [Directiv
     work.mounts = UrlMounts { mounts };
 }
 
-/// Rules and links.
+/// Adds the rules of aliases, and lists the links that are needed.
 pub fn write_aliases(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
@@ -96,7 +96,7 @@ fn translate_alias(work: &mut HostTranslation<'_, '_>, line: &Directive) {
     }
 }
 
-/// The directory below the root.
+/// Maps the directory to a path below the root: by a rewrite if it is in the root, otherwise by a link on the list.
 fn map_directory(
     work: &mut HostTranslation<'_, '_>,
     line: &Directive,
@@ -129,7 +129,7 @@ fn map_directory(
     ledger.mark_missing(line.id, missing.command);
 }
 
-/// What lies there is executed.
+/// Adds a rule that runs the files in the directory as CGI programs.
 fn add_cgi_rule(work: &mut HostTranslation<'_, '_>, line: &Directive, when: &RuleCondition) {
     const POOL: &str = "cgi";
     let pools = &mut work.context.config.pools;
@@ -143,7 +143,7 @@ fn add_cgi_rule(work: &mut HostTranslation<'_, '_>, line: &Directive, when: &Rul
         .push(RuleStage::Responses, when.rule("cgi", POOL, &line.place));
 }
 
-/// Whether links of the list lead out of the root.
+/// Returns whether an alias leads to a directory outside the root.
 pub fn has_mount_outside_root(work: &HostTranslation<'_, '_>) -> bool {
     let root = work.root.as_deref().unwrap_or_default();
     let inside = |target: &str| {

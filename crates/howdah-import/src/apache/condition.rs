@@ -1,4 +1,4 @@
-//! Apache's variables as conditions of rules: of `RewriteCond`, of `SetEnvIf`, of expressions.
+//! Translates tests of Apache's variables into conditions of rules, for `RewriteCond`, `SetEnvIf` and expressions.
 
 use crate::expression::compile;
 use crate::rule_condition::{PathMatch, RuleCondition};
@@ -6,27 +6,27 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 /// How a variable is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VariableTest {
-    /// With a text, in any case or not.
+    /// Equality with a text; true to ignore case.
     Equals(String, bool),
-    /// With an expression.
+    /// A match of a regular expression.
     Matches(String),
 }
 
-/// What a condition comes to.
+/// The translation of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TranslatedCondition {
-    /// It holds for all requests, or for none.
+    /// It is true for all requests, or false for all.
     Always(bool),
-    /// It holds for these requests.
+    /// It is true for these requests.
     Requests(RuleCondition),
-    /// It holds for all others.
+    /// It is true for all other requests.
     OtherRequests(RuleCondition),
-    /// It holds where a file is there, or where none is.
+    /// It is true if the path names a file (`true`), or if it does not (`false`).
     FileExists(bool),
 }
 
 impl TranslatedCondition {
-    /// Holds where this one does not.
+    /// Returns the negated condition.
     pub fn not(self) -> TranslatedCondition {
         match self {
             TranslatedCondition::Always(holds) => TranslatedCondition::Always(!holds),
@@ -37,10 +37,10 @@ impl TranslatedCondition {
     }
 }
 
-/// A variable, without `%{` and `}`, and how it is compared.
+/// Translates the test of a variable, which is named without `%{` and `}`.
 ///
 /// # Errors
-/// Rules cannot ask for it: a sentence.
+/// Returns a sentence if rules cannot test the variable.
 pub fn translate_test(variable: &str, test: &VariableTest) -> Result<TranslatedCondition, String> {
     if let VariableTest::Matches(expression) = test {
         compile(expression)?;
@@ -62,7 +62,7 @@ pub fn translate_test(variable: &str, test: &VariableTest) -> Result<TranslatedC
         "REQUEST_URI" | "DOCUMENT_URI" | "SCRIPT_NAME" => {
             path_condition(test).map(TranslatedCondition::Requests)
         }
-        // An expression for the end of a file's name is one for the end of its path.
+        // An expression for the end of a file name also matches the end of its path.
         "REQUEST_FILENAME" | "SCRIPT_FILENAME" if matches!(test, VariableTest::Matches(text) if !text.contains('^')) => {
             path_condition(test).map(TranslatedCondition::Requests)
         }
@@ -71,7 +71,7 @@ pub fn translate_test(variable: &str, test: &VariableTest) -> Result<TranslatedC
             address_condition(test).map(TranslatedCondition::Requests)
         }
         "QUERY_STRING" => query_condition(test).map(TranslatedCondition::Requests),
-        // Rules run once: nothing has been redirected before.
+        // Rules run once, so no redirect precedes them.
         "ENV:REDIRECT_STATUS" => {
             let VariableTest::Matches(expression) = test else {
                 return Ok(TranslatedCondition::Always(false));
@@ -93,7 +93,7 @@ pub fn translate_test(variable: &str, test: &VariableTest) -> Result<TranslatedC
     }
 }
 
-/// The field of a request's header.
+/// Returns the condition on a request header.
 pub fn header_condition(name: &str, test: &VariableTest) -> RuleCondition {
     match name.eq_ignore_ascii_case("host") {
         true => host_condition(test),
@@ -111,7 +111,7 @@ fn condition_on(kind: &'static str, name: &str, test: &VariableTest) -> RuleCond
             let mark = if *any_case { "~*" } else { "~" };
             format!("{mark} ^{}$", regex::escape(text))
         }
-        // What is not there is empty.
+        // A missing value counts as empty.
         VariableTest::Matches(text) if text == "^$" => String::new(),
         VariableTest::Matches(text)
             if matches!(text.as_str(), "." | ".+" | "(.+)" | "^.+$" | "^(.+)$") =>
@@ -126,7 +126,7 @@ fn condition_on(kind: &'static str, name: &str, test: &VariableTest) -> RuleCond
     RuleCondition::test(kind, name, text)
 }
 
-/// Names of hosts are the same in any case, and with a port.
+/// Host names are compared without regard to case, and with an optional port.
 fn host_condition(test: &VariableTest) -> RuleCondition {
     let test = match test {
         VariableTest::Equals(text, _) if !text.is_empty() => {
@@ -184,7 +184,7 @@ fn method_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     }
 }
 
-/// Addresses, and the beginnings of some: `^192\.0\.2\.`.
+/// Translates addresses, and prefixes of addresses such as `^192\.0\.2\.`.
 fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let need = || "addresses and networks, `from` of a rule".to_owned();
     let texts = match test {
@@ -220,7 +220,7 @@ fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     Ok(RuleCondition::clients(networks.ok_or_else(need)?))
 }
 
-/// An expression for one parameter: `^p=(\d+)$`, `(^|&)author=`.
+/// Translates an expression for a single query parameter: `^p=(\d+)$`, `(^|&)author=`.
 fn query_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let need = || "conditions on parameters, `query` of a rule".to_owned();
     let VariableTest::Matches(text) = test else {

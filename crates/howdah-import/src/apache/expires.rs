@@ -1,4 +1,4 @@
-//! mod_expires as `cache_control` of rules.
+//! Translates mod_expires into `cache_control` of rules.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::media_type;
 use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 
-/// Endings whose types `ExpiresByType` may name.
+/// File name extensions with media types that `ExpiresByType` may name.
 const FILE_EXTENSIONS: &[&str] = &[
     "css",
     "js",
@@ -51,7 +51,8 @@ const FILE_EXTENSIONS: &[&str] = &[
     "md",
 ];
 
-/// `ExpiresDefault` and `ExpiresByType`; the first rule that matches counts, so the innermost come first.
+/// Translates `ExpiresDefault` and `ExpiresByType`. The first matching rule applies, so the innermost sections come
+/// first.
 pub fn write_expires(work: &mut HostTranslation<'_, '_>) {
     for number in (0..work.layers.len()).rev() {
         let layer = work.layers[number].clone();
@@ -136,8 +137,8 @@ fn add_cache_rule(
     );
 }
 
-/// `access plus 1 month 2 days`, `A3600`, `now`. Times that count from a file's last change, `modification …`
-/// and `M3600`, are none of a rule's.
+/// Parses `access plus 1 month 2 days`, `A3600` or `now` into seconds. Rules do not support times relative to a file's
+/// last change, `modification …` and `M3600`.
 fn parse_seconds(text: &str) -> Option<u64> {
     if let Some(number) = text.strip_prefix('A') {
         return number.parse().ok();

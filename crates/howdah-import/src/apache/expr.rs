@@ -1,17 +1,18 @@
-//! Apache's expressions (`ap_expr`), as far as rules can say them: comparisons of variables, joined.
+//! Translates Apache's expressions (`ap_expr`), as far as rules can express them: comparisons of variables, joined by
+//! operators.
 
 use super::condition::{TranslatedCondition, VariableTest, translate_test};
 use super::requirement::AccessFormula;
 use crate::rule_condition::RuleCondition;
 
-/// How deeply parentheses may be nested.
+/// The maximum nesting depth of parentheses.
 const MAX_NESTING_DEPTH: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ExprToken {
     /// `%{NAME}`
     Variable(String),
-    /// A text in quotes, or a number.
+    /// A quoted text, or a number.
     Text(String),
     /// `m#…#` or `/…/`, with its flags.
     Expression(String),
@@ -19,10 +20,10 @@ enum ExprToken {
     Word(String),
 }
 
-/// An expression as a formula.
+/// Parses an expression into a formula.
 ///
 /// # Errors
-/// Rules cannot say it: a sentence.
+/// Returns a sentence if rules cannot express it.
 pub fn parse_expression(text: &str) -> Result<AccessFormula, String> {
     let mut parser = ExprParser {
         tokens: tokenize(text)?,

@@ -1,9 +1,9 @@
-//! Names of files and texts with `*`, as expressions for paths.
+//! Translates file names and texts with `*` into expressions for paths.
 
 use crate::expression::{ExpressionChar, alternatives, classify_chars, compile, compile_path};
 
-/// A text with `*`, `?` and `[…]` as an expression, without anchors. None of them is a slash, unless
-/// `across`.
+/// Translates a text with `*`, `?` and `[…]` into an expression without anchors. None of them matches a slash unless
+/// `across` is true.
 pub fn wildcard_regex(text: &str, across: bool) -> Result<String, String> {
     let (any, one) = if across {
         (".*", ".")
@@ -39,15 +39,15 @@ pub fn wildcard_regex(text: &str, across: bool) -> Result<String, String> {
     Ok(out)
 }
 
-/// The paths of files with that name, for `<Files>`: the end of a path, from its last slash on.
+/// Returns the paths of files with a name of `<Files>`: the end of a path, from its last slash on.
 pub fn file_name_regex(name: &str) -> Result<String, String> {
     Ok(format!("/{}$", wildcard_regex(name, false)?))
 }
 
-/// The same for an expression of `<FilesMatch>`: nothing in it reaches across a slash.
+/// Returns the paths of files whose names match an expression of `<FilesMatch>`. No part of it matches across a slash.
 ///
 /// # Errors
-/// Rules cannot have it.
+/// Returns a sentence if rules do not support the expression.
 pub fn file_expression_regex(expression: &str) -> Result<String, String> {
     compile_path(expression)?;
     let (flags, body) = match expression.strip_prefix("(?i)") {
@@ -78,7 +78,7 @@ pub fn file_expression_regex(expression: &str) -> Result<String, String> {
     Ok(all)
 }
 
-/// `.` and `[^…]` match no slash.
+/// Rewrites `.` and `[^…]` so that they do not match a slash.
 fn exclude_slashes(expression: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut before = 0;

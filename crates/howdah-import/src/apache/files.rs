@@ -1,4 +1,4 @@
-//! Files of a site: root, index, links, `.htaccess` files, front controllers, pages for errors.
+//! Translates settings of a site's files: root, index, links, `.htaccess` files, front controllers, error pages.
 
 use super::site::HostTranslation;
 use crate::directive::Directive;
@@ -6,7 +6,7 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::TomlValue;
 
-/// `DocumentRoot`, or an `Alias` for everything.
+/// Sets the root from `DocumentRoot`, or from an `Alias` for all paths.
 pub fn set_root(work: &mut HostTranslation<'_, '_>, main: &[Directive]) {
     let of = |lines: &'_ [Directive]| {
         lines
@@ -44,7 +44,7 @@ pub fn set_root(work: &mut HostTranslation<'_, '_>, main: &[Directive]) {
     }
 }
 
-/// What holds for a whole site, and is listed where a part of it says otherwise.
+/// Translates the settings that apply to a whole site in Howdah. Sections that differ from it are listed.
 pub fn write_options(work: &mut HostTranslation<'_, '_>) {
     translate_index(work);
     super::links::translate_options(work);
@@ -54,7 +54,7 @@ pub fn write_options(work: &mut HostTranslation<'_, '_>) {
     translate_types(work);
 }
 
-/// The lines of a name in all sections: that which counts for the root, and those for other paths.
+/// Returns the line of a name that applies to the root, and the lines for other paths.
 fn lines_by_scope<'a>(
     work: &HostTranslation<'_, 'a>,
     name: &str,
@@ -106,7 +106,7 @@ fn translate_index(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// `AllowOverride`
+/// Translates `AllowOverride`.
 fn translate_allow_override(work: &mut HostTranslation<'_, '_>) {
     let reads = |line: &Directive| {
         !line
@@ -210,7 +210,7 @@ fn translate_body_size(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// `FallbackResource`
+/// Translates `FallbackResource`.
 fn translate_fallback_resource(work: &mut HostTranslation<'_, '_>) {
     let (main, others) = lines_by_scope(work, "fallbackresource");
     let leads = |line: &Directive| line.arg(0).starts_with('/');
@@ -251,7 +251,7 @@ fn translate_fallback_resource(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// `ForceType`, and `AddType` of what Howdah does not know by itself.
+/// Translates `ForceType`, and `AddType` for media types that Howdah does not have by default.
 fn translate_types(work: &mut HostTranslation<'_, '_>) {
     for layer in work.layers.clone() {
         for line in layer.directives {
@@ -297,7 +297,7 @@ fn translate_types(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// `ErrorDocument`
+/// Translates `ErrorDocument`.
 pub fn translate_error_documents(work: &mut HostTranslation<'_, '_>) {
     for number in (0..work.layers.len()).rev() {
         let layer = work.layers[number].clone();

@@ -1,4 +1,4 @@
-//! What holds for the whole of Apache: user, addresses, timeouts, logs, proxies, compression.
+//! Translates the settings that apply to all of Apache: user, addresses, timeouts, logs, proxies, compression.
 
 use super::ApacheContext;
 use super::legacy::parse_apache_network;
@@ -9,7 +9,8 @@ use crate::listen::{self, SiteListen};
 use crate::media_type::needs_no_compression_line;
 use crate::target::TomlValue;
 
-/// All of it. Of what each host may say for itself the first counts, since here it is for all.
+/// Translates all of them. If hosts differ in a setting, the first value is used, because it applies to all sites in
+/// Howdah.
 pub fn write_global_settings(
     tree: &[Directive],
     common: &mut [SiteListen],
@@ -71,7 +72,7 @@ fn translate_user(tree: &[Directive], context: &mut ApacheContext<'_>) {
     }
 }
 
-/// What lines that hold for all addresses make of one.
+/// Applies lines for all addresses to one address.
 fn apply_protocols(all: &[&Directive], listen: &mut SiteListen) {
     for line in all {
         let has = |word: &str| line.args.iter().any(|arg| arg.eq_ignore_ascii_case(word));
@@ -96,7 +97,7 @@ fn record_protocols(all: &[&Directive], ledger: &ImportLedger) {
     }
 }
 
-/// Sets a value that is one for all sites, unless another line has set another.
+/// Sets a value that applies to all sites. Lists the line if another one has set a different value.
 pub fn set_once(
     line: &Directive,
     section: &'static str,
@@ -151,7 +152,7 @@ fn translate_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
     }
 }
 
-/// `RequestReadTimeout header=20-40,MinRate=500 body=20`
+/// Translates `RequestReadTimeout header=20-40,MinRate=500 body=20`.
 fn translate_read_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
     for word in &line.args {
         let Some((key, value)) = word.split_once('=') else {
@@ -203,14 +204,14 @@ fn translate_limit(line: &Directive, context: &mut ApacheContext<'_>) {
             context,
         ),
         "limitrequestline" | "limitrequestfieldsize" => {
-            // The request line may take a quarter of the head.
+            // The request line may take a quarter of the limit for the request head.
             let head = if line.name.ends_with("line") {
                 number.saturating_mul(4)
             } else {
                 number
             };
             let kib = head.div_ceil(1024).clamp(1, 1024);
-            // Howdah's own limit, which Apache's defaults do not reach.
+            // Howdah's default limit, which Apache's defaults do not exceed.
             if kib <= 32 {
                 return context
                     .ledger
@@ -228,7 +229,7 @@ fn translate_limit(line: &Directive, context: &mut ApacheContext<'_>) {
     }
 }
 
-/// mod_remoteip as `[trusted_proxies]`, which hold for all sites.
+/// Translates mod_remoteip into `[trusted_proxies]`, which applies to all sites.
 fn translate_remote_ip(all: &[&Directive], context: &mut ApacheContext<'_>) {
     let ledger = context.ledger;
     let field = all.iter().rev().find(|d| d.name == "remoteipheader");
@@ -288,7 +289,7 @@ fn translate_remote_ip(all: &[&Directive], context: &mut ApacheContext<'_>) {
     }
 }
 
-/// mod_deflate and mod_brotli: whatever they compress, Howdah compresses text.
+/// Translates mod_deflate and mod_brotli. Howdah compresses text, whatever other types they compress.
 fn translate_compression(all: &[&Directive], context: &mut ApacheContext<'_>) {
     let filters = ["deflate", "brotli_compress", "inflate"];
     let mut more: Vec<String> = Vec::new();

@@ -1,14 +1,14 @@
-//! Names of handlers, and what a line says of scripts.
+//! The names of handlers, and what a line specifies for scripts.
 
 use super::region;
 use crate::directive::Directive;
 use crate::rule_condition::PathMatch;
 
-/// Endings of scripts that somebody may run.
+/// File name extensions that may be configured as scripts.
 pub const SCRIPT_EXTENSIONS: &[&str] = &[
     "php", "phtml", "phar", "php3", "php4", "php5", "php7", "php8", "inc", "html", "htm",
 ];
-/// Directives that say who runs a file.
+/// Directives that set the handler of a file.
 pub const HANDLER_DIRECTIVES: &[&str] = &[
     "sethandler",
     "addhandler",
@@ -21,25 +21,25 @@ pub const HANDLER_DIRECTIVES: &[&str] = &[
     "php_value",
 ];
 
-/// What becomes of a script.
+/// The handler of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptHandler {
-    /// PHP of the server itself.
+    /// PHP in Howdah's own processes.
     Embedded,
-    /// php-fpm at this address.
+    /// The FastCGI server at this address.
     Fastcgi(String),
-    /// It is not run.
+    /// The script is not run.
     Disabled,
 }
 
-/// Whether a path names a script.
+/// Returns whether a path names a script.
 pub fn is_script(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     SCRIPT_EXTENSIONS[..8].contains(&ending.to_ascii_lowercase().as_str())
 }
 
-/// Whether a handler or a type is one of PHP.
+/// Returns whether a handler or media type is one of PHP.
 pub fn is_php_handler(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     word.contains("x-httpd-") && word.contains("php")
@@ -51,7 +51,7 @@ pub fn is_php_handler(word: &str) -> bool {
             && (word.ends_with("fcgi") || word.ends_with("-cgi") || word.ends_with("fastcgi"))
 }
 
-/// What a handler's name says of scripts; none: it is for something else.
+/// Returns the handler of scripts that a handler's name means, or `None` if it is for something else.
 pub fn handler_by_name(word: &str) -> Option<ScriptHandler> {
     if let Some(target) = word.strip_prefix("proxy:") {
         return fastcgi_address(target).map(ScriptHandler::Fastcgi);
@@ -65,7 +65,7 @@ pub fn handler_by_name(word: &str) -> Option<ScriptHandler> {
     }
 }
 
-/// The address of a FastCGI server: `unix:/run/php.sock|fcgi://…`, `fcgi://127.0.0.1:9000/…`.
+/// Returns the address of a FastCGI server: `unix:/run/php.sock|fcgi://…`, `fcgi://127.0.0.1:9000/…`.
 pub fn fastcgi_address(target: &str) -> Option<String> {
     let (socket, url) = match target.split_once('|') {
         Some((socket, url)) => (Some(socket), url),
@@ -91,7 +91,7 @@ pub fn fastcgi_address(target: &str) -> Option<String> {
     }
 }
 
-/// What a line says of scripts with that ending.
+/// Returns the handler that a line sets for scripts with that extension.
 pub fn handler_set_by(line: &Directive, ending: &str) -> Option<ScriptHandler> {
     let lists = |from: usize| {
         let endings = line.args.iter().skip(from);
@@ -118,7 +118,7 @@ pub fn handler_set_by(line: &Directive, ending: &str) -> Option<ScriptHandler> {
     }
 }
 
-/// `ProxyPassMatch` and `ProxyPass` to a FastCGI server.
+/// Parses `ProxyPassMatch` or `ProxyPass` to a FastCGI server into the paths and the address.
 pub fn fastcgi_proxy(line: &Directive) -> Option<(PathMatch, String)> {
     let target = fastcgi_address(line.arg(1))?;
     let paths = match line.name.as_str() {

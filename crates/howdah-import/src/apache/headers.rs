@@ -1,4 +1,4 @@
-//! Fields of answers (`Header`, `Expires…`), and variables (`SetEnv`, `SetEnvIf`, `BrowserMatch`).
+//! Translates response headers (`Header`, `Expires…`) and variables (`SetEnv`, `SetEnvIf`, `BrowserMatch`).
 
 use super::layers::Layer;
 use super::requirement::intersection;
@@ -8,7 +8,7 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::{TomlValue, is_settable_header};
 
-/// The lines of all sections.
+/// Translates the lines of all sections.
 pub fn write_headers(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
@@ -27,7 +27,7 @@ pub fn write_headers(work: &mut HostTranslation<'_, '_>) {
     super::expires::write_expires(work);
 }
 
-/// `Header [always] ACTION NAME [VALUE] [CONDITION]`
+/// Translates `Header [always] ACTION NAME [VALUE] [CONDITION]`.
 fn translate_header(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     let ledger = work.ledger;
     let mut words: Vec<&str> = line.args.iter().map(String::as_str).collect();
@@ -111,7 +111,7 @@ fn translate_header(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line:
     }
 }
 
-/// The requests that `env=…` or `expr=…` behind a field is for; none: all.
+/// Returns the requests that `env=…` or `expr=…` after a header selects; empty for all.
 fn condition_of_header(
     work: &HostTranslation<'_, '_>,
     condition: &str,
@@ -133,7 +133,7 @@ fn condition_of_header(
     let demands = super::expr::parse_expression(text)?
         .into_demands()
         .map_err(|()| need)?;
-    // What is refused where it must hold is what it holds for, the other way round.
+    // The formula's denials are the requests for which the condition is false, so their negation is the condition.
     match &demands.denials[..] {
         _ if demands.login.is_some() => Err(need.to_owned()),
         [] => Ok(Vec::new()),
@@ -147,14 +147,14 @@ fn condition_of_header(
     }
 }
 
-/// Whether a value has parts that are known at a request only: `%{NAME}e`, `%t`.
+/// Returns whether a value has parts that depend on the request: `%{NAME}e`, `%t`.
 fn has_format_specifier(value: &str) -> bool {
     let value = value.replace("%%", "");
     let mut rest = value.split('%').skip(1);
     rest.any(|rest| rest.starts_with('{') || rest.starts_with(['t', 'D', 'l', 'i', 'b', 'U', 'V']))
 }
 
-/// `RequestHeader`
+/// Records the outcome of `RequestHeader`.
 fn record_request_header(work: &HostTranslation<'_, '_>, line: &Directive) {
     const OWN: &[&str] = &[
         "x-forwarded-for",

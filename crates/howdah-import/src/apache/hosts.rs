@@ -1,5 +1,5 @@
-//! Which `<VirtualHost>` answers where and for which names. Hosts that only redirect to HTTPS become
-//! `https_redirect` of the site that they lead to; those that say the same as another one are that one.
+//! Determines which `<VirtualHost>` responds at which addresses and for which names. Hosts that only redirect to HTTPS
+//! become `https_redirect` of the site that they lead to, and hosts with the same content are merged.
 
 use std::collections::HashMap;
 
@@ -15,25 +15,25 @@ use crate::listen::{SiteListen, remove_tls_without_certificate};
 /// A `<VirtualHost>`, or the main server.
 #[derive(Clone, Debug)]
 pub struct ApacheHost<'a> {
-    /// The section; none: the main server.
+    /// The section; `None` for the main server.
     pub block: Option<&'a Directive>,
     /// File and line of the section.
     pub place: SourceLine,
     /// The directives in the section.
     pub lines: &'a [Directive],
-    /// Addresses and ports that the host is for.
+    /// The addresses of the host.
     pub listens: Vec<SiteListen>,
-    /// The names that it says, as Howdah writes them.
+    /// The names that it specifies, as Howdah writes them.
     pub names: Vec<String>,
-    /// Its connections are encrypted.
+    /// True if its connections use TLS.
     pub tls: bool,
-    /// Its requests without TLS are redirected to HTTPS by this line.
+    /// The line that redirects requests without TLS to HTTPS.
     pub https_redirect: Option<&'a Directive>,
-    /// Nothing is left of it.
+    /// True if the host was merged into another one, or is not reachable.
     is_removed: bool,
 }
 
-/// All hosts, the sites that they become, in order, and the addresses of those without their own.
+/// Returns all hosts, the sites that they become, in order, and the addresses of the sites without their own.
 pub fn assign_hosts<'a>(
     tree: &'a [Directive],
     ledger: &ImportLedger,
@@ -78,7 +78,7 @@ pub fn assign_hosts<'a>(
                 .any(|arg| covers(parse_address(arg), socket))
         })
     };
-    // What no VirtualHost is for, the main server answers.
+    // The main server responds at addresses that no VirtualHost is for.
     let rest: Vec<&ListenSocket> = sockets.iter().filter(|s| !reached(s)).collect();
     if hosts.is_empty() || tree.iter().any(|d| d.name == "documentroot") {
         let rest: Vec<SiteListen> = rest
@@ -175,7 +175,7 @@ fn parse_host<'a>(
     let mut own = Vec::new();
     for arg in &block.args {
         let wanted = parse_address(arg);
-        // A host that names the address gets all connections to it.
+        // A host that names the address itself gets all connections to it.
         let is_taken = |socket: &ListenSocket| {
             let mut named = named.iter();
             let same = |(ip, port): &HostAddress| {
@@ -229,7 +229,7 @@ fn main_server<'a>(
     }
 }
 
-/// `ServerName` and `ServerAlias`
+/// Returns the names of `ServerName` and `ServerAlias`.
 fn parse_names(lines: &[Directive], ledger: &ImportLedger) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let last = lines.iter().rev().find(|d| d.name == "servername");
@@ -250,7 +250,7 @@ fn parse_names(lines: &[Directive], ledger: &ImportLedger) -> Vec<String> {
     names
 }
 
-/// A name as Howdah writes it.
+/// Translates a name into Howdah's notation.
 fn parse_name(text: &str) -> Option<String> {
     let text = text.rsplit("://").next().unwrap_or(text);
     let text = match text.rsplit_once(':') {
@@ -274,7 +274,7 @@ fn parse_name(text: &str) -> Option<String> {
     }
 }
 
-/// Hosts that only redirect to HTTPS.
+/// Merges hosts that only redirect to HTTPS into the hosts that they lead to.
 fn merge_redirects(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger: &ImportLedger) {
     let mut secure: HashMap<String, usize> = HashMap::new();
     for (at, host) in hosts.iter().enumerate() {
@@ -328,7 +328,7 @@ fn merge_redirects(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger: 
     }
 }
 
-/// Nothing else of a host counts.
+/// Records that the other lines of a host have no effect.
 fn record_merged_host(host: &ApacheHost<'_>, why: &'static str, ledger: &ImportLedger) {
     let Some(block) = host.block else { return };
     ledger.mark_carried(block.id);
@@ -339,7 +339,7 @@ fn record_merged_host(host: &ApacheHost<'_>, why: &'static str, ledger: &ImportL
     });
 }
 
-/// Lines in which a host with TLS may differ from one without that serves the same.
+/// Recognises lines that may differ between a host with TLS and one without that serve the same content.
 fn is_tls_specific(line: &Directive) -> bool {
     let name = line.name.as_str();
     let is_hsts = name == "header"
@@ -368,7 +368,7 @@ fn fingerprint(lines: &[Directive]) -> Vec<String> {
         .collect()
 }
 
-/// A host without TLS that says the same as one with it is that one.
+/// Merges a host without TLS into a host with TLS that has the same content.
 fn merge_equal_hosts(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger: &ImportLedger) {
     let all: Vec<Vec<String>> = hosts.iter().map(|host| fingerprint(host.lines)).collect();
     let mut secure: HashMap<&[String], usize> = HashMap::new();
@@ -404,7 +404,7 @@ fn remove_host(host: &mut ApacheHost<'_>, need: &str, ledger: &ImportLedger) {
     }
 }
 
-/// Everything in a section is on the list.
+/// Puts a section with everything in it on the list.
 pub fn list_section(block: &Directive, need: &str, ledger: &ImportLedger) {
     let protects = |d: &Directive| super::access::restricts_access(d);
     ledger.mark_missing(block.id, need);

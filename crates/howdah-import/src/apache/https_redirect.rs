@@ -1,19 +1,18 @@
-//! Hosts, or rules, that only redirect to HTTPS: as people, certbot and panels write them.
+//! Recognises hosts and rules that only redirect to HTTPS, in the forms that people, certbot and control panels write.
 
 use super::condition::{TranslatedCondition, VariableTest, translate_test};
 use super::hosts::ApacheHost;
 use crate::directive::Directive;
 use crate::rule_condition::RuleCondition;
 
-/// A redirect of everything to HTTPS: the line, all that belongs to it, and the host, if it names one.
+/// A redirect of all requests to HTTPS: the line, all lines that belong to it, and the host, if it names one.
 pub struct ApacheHttpsRedirect<'a> {
     pub line: &'a Directive,
     pub lines: Vec<&'a Directive>,
     pub host: Option<String>,
 }
 
-/// How a host without TLS leads to HTTPS, if it does so for all requests but those that prove who owns a
-/// name.
+/// Returns how a host without TLS redirects to HTTPS, if it redirects all requests except ACME challenges.
 pub fn find_https_redirect<'a>(host: &ApacheHost<'a>) -> Option<ApacheHttpsRedirect<'a>> {
     let mut conditions: Vec<&Directive> = Vec::new();
     let mut before: Vec<&Directive> = Vec::new();
@@ -77,7 +76,7 @@ pub fn find_https_redirect<'a>(host: &ApacheHost<'a>) -> Option<ApacheHttpsRedir
                         host,
                     });
                 }
-                // `RewriteRule ^/.well-known - [L]`
+                // `RewriteRule ^/.well-known - [L]` excludes ACME challenges.
                 match line.arg(1) == "-" && line.arg(0).contains("well-known") {
                     true => before.push(line),
                     false => return None,
@@ -89,7 +88,7 @@ pub fn find_https_redirect<'a>(host: &ApacheHost<'a>) -> Option<ApacheHttpsRedir
     None
 }
 
-/// A condition that holds for all requests of a host without TLS, proofs of who owns a name aside.
+/// Returns whether a condition holds for all requests of a host without TLS, ACME challenges aside.
 fn is_always_true(condition: &Directive, host: &ApacheHost<'_>) -> bool {
     let (variable, pattern) = (condition.arg(0), condition.arg(1));
     let variable = variable.trim_start_matches("%{").trim_end_matches('}');
@@ -116,7 +115,7 @@ fn is_always_true(condition: &Directive, host: &ApacheHost<'_>) -> bool {
     }
 }
 
-/// The host that a URL names by `https://`: none in it, if it is the request's own.
+/// Returns the host of a URL with `https://`; the inner `None` stands for the host of the request.
 fn https_host(target: &str, ends: &[&str]) -> Option<Option<String>> {
     let rest = target.strip_prefix("https://")?;
     ends.iter().find_map(|end| {
@@ -132,7 +131,7 @@ fn https_host(target: &str, ends: &[&str]) -> Option<Option<String>> {
     })
 }
 
-/// Whether a rule is for all requests without TLS, and for no others.
+/// Returns whether the condition holds exactly for all requests without TLS.
 pub fn is_without_tls(when: &RuleCondition) -> bool {
     let plain = translate_test("HTTPS", &VariableTest::Equals("off".to_owned(), false));
     let Ok(TranslatedCondition::OtherRequests(secure)) = plain else {

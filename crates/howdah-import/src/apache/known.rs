@@ -1,4 +1,5 @@
-//! Directives of Apache that have no meaning here, and why; others that are on the list, and what they take.
+//! The directives of Apache that have no meaning in Howdah, and why; and other known directives with what is needed in
+//! their place.
 
 use crate::directive::Directive;
 use crate::reasons::{
@@ -385,7 +386,7 @@ const IRRELEVANT_DIRECTIVES: &[(&str, &[&str])] = &[
     (MEASURES, &["extendedstatus", "seerequesttail", "statusall"]),
 ];
 
-/// Why a directive has no meaning here; none if it has.
+/// Returns why a directive has no meaning in Howdah, or `None` if it may have one.
 pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
     let name = directive.name.as_str();
     match name {
@@ -407,7 +408,8 @@ pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
     }
 }
 
-/// What a directive would take, and whether it closes or limits something; none if it is not known.
+/// Returns what is needed in place of a directive, and whether it denied or limited access; `None` for an unknown
+/// directive.
 pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
     Some(match directive.name.as_str() {
         "if" | "elseif" | "else" => (
@@ -532,7 +534,8 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
     })
 }
 
-/// A section for a directory: of no site, if none has asked for it.
+/// Returns whether the directive is a section for a directory. Such a section belongs to no site if no site has used
+/// it.
 pub fn is_directory_section(directive: &Directive) -> bool {
     matches!(directive.name.as_str(), "directory" | "directorymatch")
 }

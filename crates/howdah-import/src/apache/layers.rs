@@ -1,4 +1,4 @@
-//! What is said of a site, in Apache's order of merging: the widest first.
+//! The sections that apply to a site, in Apache's order of merging: the widest first.
 
 use howdah_htaccess::rule_expression::RuleExpression;
 
@@ -8,20 +8,20 @@ use crate::directive::Directive;
 use crate::expression::{compile, compile_path, may_match, without_look_around};
 use crate::rule_condition::PathMatch;
 
-/// What is said of some paths, in one place.
+/// The directives of one section, and the paths to which they apply.
 #[derive(Clone, Debug)]
 pub struct Layer<'a> {
-    /// The paths that the section is for.
+    /// The paths that the section applies to.
     pub paths: PathMatch,
-    /// Without these, where other directories are shown.
+    /// Paths that are excluded because other directories are mapped there.
     pub excluded: Vec<PathMatch>,
-    /// What is said.
+    /// The directives.
     pub directives: &'a [Directive],
-    /// The section; none: outside of all, for the whole server.
+    /// The section; `None` for directives outside all sections, which apply to the whole server.
     pub section: Option<&'a Directive>,
-    /// It is of the main server, not of a `<VirtualHost>`.
+    /// True if the directives are in the main server, not in a `<VirtualHost>`.
     pub is_main: bool,
-    /// The paths' expression.
+    /// The compiled expression of the paths.
     regex: Option<RuleExpression>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// Whether a path is among its own.
+    /// Returns whether the layer applies to a path.
     pub fn matches_path(&self, path: &str) -> bool {
         let is_own = match &self.regex {
             Some(regex) => may_match(regex, path),
@@ -59,19 +59,19 @@ impl<'a> Layer<'a> {
                 .any(|but| region::contains_path(but, path))
     }
 
-    /// Whether it leaves out paths of another layer.
+    /// Returns whether the layer excludes paths that another layer applies to.
     pub fn excludes_paths_of(&self, other: &Layer<'_>) -> bool {
         let mut but = self.excluded.iter();
         but.any(|but| !other.excluded.contains(but) && region::may_overlap(but, &other.paths))
     }
 
-    /// Whether all paths of another layer are among its own.
+    /// Returns whether the layer applies to all paths of another layer.
     pub fn covers(&self, other: &Layer<'_>) -> bool {
         region::covers(&self.paths, &other.paths) && !self.excludes_paths_of(other)
     }
 }
 
-/// A section's kind, and what it is for.
+/// Returns whether a section's argument is an expression, and the argument.
 fn section_argument(section: &Directive) -> (bool, &str) {
     match section.args.first().map(String::as_str) {
         Some("~") => (true, section.arg(1)),
@@ -79,7 +79,7 @@ fn section_argument(section: &Directive) -> (bool, &str) {
     }
 }
 
-/// All that is said of a host, in Apache's order of merging.
+/// Returns all layers of a host, in Apache's order of merging.
 pub fn collect_layers<'a>(
     main: &'a [Directive],
     work: &mut HostTranslation<'_, 'a>,
@@ -110,7 +110,7 @@ pub fn collect_layers<'a>(
         };
         sources.iter().flat_map(of).collect::<Vec<_>>()
     };
-    // Directories from the root down, then expressions.
+    // First the directories from the root down, then expressions.
     let mut directories = sections(&["directory", "directorymatch"]);
     directories.sort_by_key(|(section, _)| match section_argument(section) {
         (true, _) => usize::MAX,
@@ -119,7 +119,7 @@ pub fn collect_layers<'a>(
     for (section, is_main) in directories {
         add_section(work, &mut all, section, is_main, &everywhere);
     }
-    // Files of servers, then those within directories.
+    // Then the `<Files>` sections of servers, then those within directories.
     for (section, is_main) in sections(&["files", "filesmatch"]) {
         add_section(work, &mut all, section, is_main, &everywhere);
     }
@@ -146,7 +146,7 @@ pub fn collect_layers<'a>(
     all
 }
 
-/// A section as layers, one for each place where the site shows what it is for.
+/// Adds a section as layers, one for each URL path that its directory is mapped to.
 fn add_section<'a>(
     work: &mut HostTranslation<'_, 'a>,
     all: &mut Vec<Layer<'a>>,
@@ -156,7 +156,7 @@ fn add_section<'a>(
 ) {
     let ledger = work.ledger;
     let (is_expression, text) = section_argument(section);
-    // Directories become paths of the site, which an expression that looks around does not survive.
+    // Directories are translated into URL paths, which is not possible for an expression with look-around.
     let is_directory = section.name.starts_with("directory");
     let looks_around = is_directory && is_expression && compile(text).is_err();
     let text = match looks_around && only_denies(section) {
@@ -212,7 +212,7 @@ fn add_section<'a>(
     }
 }
 
-/// Whether a section does nothing but close.
+/// Returns whether a section only denies access.
 fn only_denies(section: &Directive) -> bool {
     let denies = |d: &Directive| match d.name.as_str() {
         "require" => d.args.join(" ").eq_ignore_ascii_case("all denied"),
@@ -223,7 +223,7 @@ fn only_denies(section: &Directive) -> bool {
     !section.inner().is_empty() && section.inner().iter().all(denies)
 }
 
-/// What a section shows of Apache itself.
+/// Returns the list's text for a section that shows the status of Apache itself.
 fn server_status_remark(section: &Directive) -> Option<&'static str> {
     let handler = section.inner().iter().find(|d| d.name == "sethandler")?;
     match handler.arg(0).to_ascii_lowercase().as_str() {

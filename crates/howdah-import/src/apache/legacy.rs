@@ -1,4 +1,4 @@
-//! Access as Apache 2.2 had it: `Order`, `Allow`, `Deny`.
+//! Access control of Apache 2.2: `Order`, `Allow`, `Deny`.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,7 +9,7 @@ use crate::directive::Directive;
 use crate::network::network_of;
 use crate::rule_condition::RuleCondition;
 
-/// `Order`, `Allow` and `Deny`
+/// Translates `Order`, `Allow` and `Deny` into a formula.
 pub fn legacy_access_formula(
     work: &HostTranslation<'_, '_>,
     lines: &[Directive],
@@ -24,12 +24,12 @@ pub fn legacy_access_formula(
     let not_denied = AccessFormula::Not(Box::new(denied));
     Ok(match allow_first {
         true => AccessFormula::All(vec![allowed, not_denied]),
-        // `Allow` wins over `Deny`.
+        // `Allow` takes precedence over `Deny`.
         false => AccessFormula::Any(vec![allowed, not_denied]),
     })
 }
 
-/// The clients that `Allow from` or `Deny from` names.
+/// Returns the clients that `Allow from` or `Deny from` names.
 fn clients_of(
     work: &HostTranslation<'_, '_>,
     lines: &[Directive],
@@ -71,7 +71,7 @@ fn clients_of(
     Ok(AccessFormula::Any(any))
 }
 
-/// `10.1`, `10.1.0.0/255.255.0.0`, `192.0.2.1`, `2001:db8::/32`
+/// Parses `10.1`, `10.1.0.0/255.255.0.0`, `192.0.2.1` or `2001:db8::/32`.
 pub fn parse_apache_network(text: &str) -> Option<String> {
     if let Some(found) = crate::network::parse_network(text) {
         return Some(found);

@@ -1,21 +1,21 @@
-//! `Options`: where links may lead, and what Howdah does not do.
+//! Translates `Options`: where symbolic links may lead. Options that Howdah does not support are reported.
 
 use super::aliases;
 use super::site::HostTranslation;
 use crate::directive::Directive;
 
-/// Kinds of links that a directory may have.
+/// The symbolic links that a directory may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SymlinkPolicy {
     /// All links are followed.
     Followed,
-    /// To files of the link's owner.
+    /// Only links to files of the link's owner are followed.
     OwnerMatch,
     /// No link is followed.
     None,
 }
 
-/// What `Options` makes of links, from the root of the file system down.
+/// Translates the effect of `Options` on links, from the root of the file system down.
 pub fn translate_options(work: &mut HostTranslation<'_, '_>) {
     let mut links = SymlinkPolicy::Followed;
     let mut place = None;
@@ -58,7 +58,7 @@ pub fn translate_options(work: &mut HostTranslation<'_, '_>) {
     };
     match aliases::has_mount_outside_root(work) {
         false => work.site.table.set("symlinks", word, place.as_ref()),
-        // The links that the list asks for lead out of the root.
+        // The links that the list asks for lead outside the root.
         true => {
             for layer in &work.layers {
                 for line in layer
@@ -76,7 +76,7 @@ pub fn translate_options(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// Whether a line counts for the root as well.
+/// Returns whether a line applies to the root as well.
 fn applies_to_root(work: &HostTranslation<'_, '_>, line: &Directive) -> bool {
     let mut layers = work.layers.iter().filter(|layer| layer.matches_path("/"));
     layers.any(|layer| layer.directives.iter().any(|d| d.id == line.id))

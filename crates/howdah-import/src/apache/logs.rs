@@ -1,4 +1,4 @@
-//! Logs, which are one for all sites: `CustomLog`, `LogFormat`, `ErrorLog`.
+//! Translates logs, of which Howdah has one for all sites: `CustomLog`, `LogFormat`, `ErrorLog`.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::target::TomlValue;
 const COMMON_LOG_FORMAT: &str = "%h %l %u %t \"%r\" %>s";
 const COMBINED_LOG_FORMAT: &str = "\"%{Referer}i\" \"%{User-Agent}i\"";
 
-/// The format of Howdah's that a `LogFormat` comes to.
+/// Returns the access log format of Howdah that corresponds to a `LogFormat`.
 fn format_of(text: &str) -> &'static str {
     let text = text.replace("User-agent", "User-Agent");
     match text.strip_prefix(COMMON_LOG_FORMAT).map(str::trim) {
@@ -39,14 +39,14 @@ fn logs_of_hosts<'d>(all: &[&'d Directive]) -> Vec<&'d Directive> {
         .collect()
 }
 
-/// The first access log is the one that all sites have.
+/// Carries over the first access log, as the log of all sites.
 pub fn translate_access_logs(all: &[&Directive], context: &mut ApacheContext<'_>) {
     let ledger = context.ledger;
     let formats: Vec<&&Directive> = all.iter().filter(|d| d.name == "logformat").collect();
     let is_log =
         |d: &&&Directive| matches!(d.name.as_str(), "customlog" | "transferlog" | "globallog");
     let mut logs: Vec<&Directive> = all.iter().filter(is_log).copied().collect();
-    // A host's own log comes before that of hosts without one; several hosts share that one.
+    // If all hosts with a log share one, it takes precedence over the log of hosts without one.
     let own: Vec<&Directive> = logs_of_hosts(all);
     let paths: BTreeSet<&str> = own.iter().map(|log| log.arg(0)).collect();
     if paths.len() == 1 {

@@ -1,4 +1,4 @@
-//! `<Macro>` and `Use`: lines with the arguments in the places of parameters.
+//! Expands `<Macro>` and `Use`.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::ImportError;
 use crate::directive::Directive;
 use crate::source::MAX_LINE_BYTES;
 
-/// A `<Macro>`: what stands for its arguments, and its lines.
+/// The parameters and lines of a `<Macro>`.
 #[derive(Clone, Debug)]
 pub struct Macro {
     parameters: Vec<String>,
@@ -18,7 +18,7 @@ pub struct Macro {
 }
 
 impl ApacheReader<'_> {
-    /// `<Macro NAME PARAMETERS…>`
+    /// Defines the macro of `<Macro NAME PARAMETERS…>`.
     pub(super) fn define_macro(
         &mut self,
         section: &Directive,
@@ -54,7 +54,7 @@ impl ApacheReader<'_> {
         Ok(())
     }
 
-    /// `Use NAME ARGUMENTS…`: the macro's lines, with the arguments in the places of its parameters.
+    /// Expands `Use NAME ARGUMENTS…` into the macro's lines, with the parameters replaced by the arguments.
     pub(super) fn expand_macro(
         &mut self,
         line: &Directive,
@@ -83,7 +83,7 @@ impl ApacheReader<'_> {
         }
         let mut pairs: Vec<(&String, &String)> = body.parameters.iter().zip(values).collect();
         pairs.retain(|(parameter, _)| !parameter.is_empty());
-        // The longest first: `$name` before `$n`.
+        // Longer names are replaced first: `$name` before `$n`.
         pairs.sort_by_key(|(parameter, _)| std::cmp::Reverse(parameter.len()));
         let filled = |line: &Line<'_>| {
             let mut text = line.text.clone().into_owned();

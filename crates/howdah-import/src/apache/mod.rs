@@ -1,14 +1,13 @@
-//! Apache's configuration.
+//! Reads and translates Apache's configuration.
 //!
-//! - [`reader`], `macros`, `modules`: its files and conditions, of the lines that `howdah_htaccess` reads;
-//!   `known`: directives without a meaning here.
+//! - [`reader`], `macros`, `modules`: its files and conditions, based on the line syntax of `howdah_htaccess`; `known`:
+//!   directives without a meaning in Howdah.
 //! - `addresses`, `hosts`, `to_https`: which hosts become which sites.
-//! - `layers`, `region`, `names`: which section is for which paths; `site`: all of a host.
-//! - `access`, `legacy`, `requirement`: who may go where.
-//! - `condition`, `expr`, `variables`, `rewrite_conditions`: what is asked of a request.
-//! - `files`, `links`, `aliases`, `redirect`, `rewrite`, `headers`, `expires`, `proxy`, `php`, `tls`:
-//!   what a host does.
-//! - `global`, `logs`: what holds for all of them.
+//! - `layers`, `region`, `names`: the paths to which each section applies; `site`: a complete host.
+//! - `access`, `legacy`, `requirement`: access control.
+//! - `condition`, `expr`, `variables`, `rewrite_conditions`: conditions on requests.
+//! - `files`, `links`, `aliases`, `redirect`, `rewrite`, `headers`, `expires`, `proxy`, `php`, `tls`: what a host does.
+//! - `global`, `logs`: settings that apply to all hosts.
 
 mod access;
 mod addresses;
@@ -53,47 +52,47 @@ use crate::source::{IncludeChain, join_path};
 use crate::target::TargetConfig;
 use crate::{ImportError, ImportRequest};
 
-/// What all hosts share.
+/// The state that all hosts share.
 struct ApacheContext<'a> {
     ledger: &'a ImportLedger,
     config: &'a mut TargetConfig,
-    /// php-fpm's pools, if its configuration is there.
+    /// The pools of php-fpm, if its configuration was given.
     fpm: &'a [FpmPool],
-    /// Pools by what leads to them.
+    /// The names of pools, by the FastCGI address or user that they are for.
     pools: BTreeMap<String, String>,
-    /// `ServerRoot`: relative names count from here.
+    /// The `ServerRoot`, which relative names are resolved against.
     root: PathBuf,
     media_type: fn(&[u8]) -> &'static str,
-    /// The files say which modules are loaded.
+    /// True if the files contain the `LoadModule` lines.
     knows_modules: bool,
-    /// All hosts with TLS ask for the same certificates of clients.
+    /// True if all hosts with TLS request client certificates of the same authorities.
     one_client_ca: bool,
-    /// `MaxConnectionsPerChild` of the server that runs PHP itself.
+    /// The `MaxConnectionsPerChild` of Apache, for pools that run PHP in Howdah's own processes.
     max_requests: Option<(u64, SourceLine)>,
 }
 
 impl ApacheContext<'_> {
-    /// A path of the configuration.
+    /// Resolves a path of the configuration.
     fn path(&self, text: &str) -> String {
         join_path(&self.root, text)
     }
 }
 
-/// Files as they were read.
+/// The parsed files.
 #[derive(Debug)]
 pub struct ApacheConfig {
-    /// Their directives, with those of included files.
+    /// The directives, including those of included files.
     pub tree: Vec<Directive>,
-    /// `ServerRoot`
+    /// The `ServerRoot`.
     pub root: PathBuf,
-    /// The files say which modules are loaded.
+    /// True if the files contain the `LoadModule` lines.
     pub knows_modules: bool,
 }
 
-/// Reads the files with all that they include.
+/// Reads the files and all files that they include.
 ///
 /// # Errors
-/// One cannot be read, or its grammar is wrong.
+/// Returns an error if a file cannot be read or its grammar is wrong.
 pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<ApacheConfig, ImportError> {
     let paths: Vec<PathBuf> = request.paths.iter().map(|path| main_file(path)).collect();
     let root = match &request.prefix {
@@ -118,10 +117,10 @@ pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<ApacheConf
     Ok(configuration(reader, tree))
 }
 
-/// The directives of a text that is in no file.
+/// Parses a text that is not in a file.
 ///
 /// # Errors
-/// Its grammar is wrong.
+/// Returns an error if its grammar is wrong.
 pub fn read_text(
     text: &crate::source::SourceText,
     ledger: &ImportLedger,
@@ -139,7 +138,7 @@ fn configuration(reader: reader::ApacheReader<'_>, tree: Vec<Directive>) -> Apac
     }
 }
 
-/// Of a directory, the file that Apache begins with.
+/// Returns the file that Apache starts with, if the path is a directory.
 fn main_file(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let names = ["apache2.conf", "conf/httpd.conf", "httpd.conf"].iter();
@@ -147,7 +146,7 @@ fn main_file(path: &Path) -> PathBuf {
     files.find(|file| file.is_file()).unwrap_or(path)
 }
 
-/// Where Apache was built to look for files, as far as a file's own place shows it.
+/// Guesses Apache's compiled-in `ServerRoot` from the path of a file.
 fn server_root(path: &Path) -> PathBuf {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let of_parts = [
@@ -169,7 +168,7 @@ fn server_root(path: &Path) -> PathBuf {
     }
 }
 
-/// Adds what the files say to the configuration.
+/// Adds the translation of the files to the configuration.
 pub fn translate(
     read: &ApacheConfig,
     request: &ImportRequest,
@@ -203,7 +202,7 @@ pub fn translate(
     crate::pool::set_pool_of_all_sites(config);
 }
 
-/// What has not been accounted for is without a meaning, or on the list.
+/// Gives an outcome to the directives that have none: without a meaning, or on the list.
 fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
     for directive in tree {
         if !ledger.has_outcome(directive.id) {

@@ -1,5 +1,5 @@
-//! What `<IfModule>`, `<IfDefine>` and `<IfVersion>` find true: the modules that the configuration loads,
-//! and what it defines.
+//! Evaluates `<IfModule>`, `<IfDefine>` and `<IfVersion>` by the modules that the configuration loads and the variables
+//! that it defines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use howdah_htaccess::lines;
 
 use crate::source::MAX_LINE_BYTES;
 
-/// The version that `<IfVersion>` compares with: Apache 2.4, a late one.
+/// The version that `<IfVersion>` is compared with: a late one of Apache 2.4.
 const ASSUMED_APACHE_VERSION: [u32; 3] = [2, 4, 66];
-/// Compiled into Apache by Debian, Red Hat and the default build.
+/// Modules that are compiled into Apache by Debian, Red Hat and the default build.
 const BUILT_IN_MODULES: &[&str] = &["core", "http", "log_config", "so", "unixd", "version"];
 
-/// Modules and variables, as far as they have been read.
+/// The modules and variables that have been read so far.
 #[derive(Debug, Default)]
 pub struct LoadedModules {
     loaded: BTreeSet<String>,
-    /// `Define`, and the environment.
+    /// Variables of `Define`, and of the environment.
     pub defined: BTreeMap<String, String>,
 }
 
 impl LoadedModules {
-    /// `LoadModule`
+    /// Records a `LoadModule`.
     pub fn load(&mut self, identifier: &str, file: &str) {
         let name = identifier.strip_suffix("_module").unwrap_or(identifier);
         self.loaded.insert(name.to_ascii_lowercase());
@@ -34,8 +34,8 @@ impl LoadedModules {
         }
     }
 
-    /// Whether it is loaded. Before the first `LoadModule` everything is: who imports one site's file has
-    /// its modules.
+    /// Returns whether a module is loaded. Before the first `LoadModule` all modules count as loaded, because a single
+    /// site's file is written for a server that has its modules.
     pub fn is_loaded(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         let name = name.strip_suffix(".c").unwrap_or(&name);
@@ -51,12 +51,12 @@ impl LoadedModules {
         self.loaded.is_empty() || self.loaded.contains(name) || BUILT_IN_MODULES.contains(&name)
     }
 
-    /// Whether some line has loaded modules.
+    /// Returns whether some line has loaded a module.
     pub fn are_known(&self) -> bool {
         !self.loaded.is_empty()
     }
 
-    /// Whether a section of this name and these words is read; none: it is no condition.
+    /// Returns whether the condition of a section holds, or `None` if the section is not a condition.
     pub fn condition(&self, section: &str, words: &[String]) -> Option<bool> {
         let first = words.first().map_or("", String::as_str);
         let (name, negated) = match first.strip_prefix('!') {
@@ -67,7 +67,7 @@ impl LoadedModules {
             "ifmodule" => self.is_loaded(name),
             "ifdefine" => self.defined.contains_key(name),
             "iffile" => std::path::Path::new(name).exists(),
-            // Which directives a module brings is not known: those of modules that are loaded.
+            // The directives of each module are not known here, so those of loaded modules are assumed.
             "ifdirective" | "ifsection" => true,
             "ifversion" => return Some(version_condition(words)),
             _ => return None,
@@ -75,7 +75,8 @@ impl LoadedModules {
         Some(holds != negated)
     }
 
-    /// Replaces `${NAME}`; the names that are not defined stay, and are returned. None: it becomes too long.
+    /// Replaces `${NAME}`. Names that are not defined remain, and are returned. Returns `None` if the text becomes too
+    /// long.
     pub fn expand(&self, text: &str) -> Option<(String, Vec<String>)> {
         let mut out = String::new();
         let mut unknown = Vec::new();
@@ -90,7 +91,7 @@ impl LoadedModules {
                 Some(value) => out += value,
                 None => {
                     out += &rest[at..=end];
-                    // `${map:key}` is of a RewriteMap.
+                    // `${map:key}` belongs to a RewriteMap.
                     if !name.contains(':') && !name.is_empty() {
                         unknown.push(name.to_owned());
                     }
@@ -105,7 +106,7 @@ impl LoadedModules {
     }
 }
 
-/// `<IfVersion [OPERATOR] VERSION>`
+/// Evaluates `<IfVersion [OPERATOR] VERSION>`.
 fn version_condition(words: &[String]) -> bool {
     let (operator, text) = match words {
         [text] => ("=", text.as_str()),
@@ -137,15 +138,15 @@ fn version_condition(words: &[String]) -> bool {
     holds != negated
 }
 
-/// What Debian's `envvars` exports: assignments, as a shell reads them. Conditions and commands are not
-/// followed.
+/// Reads the variables that Debian's `envvars` exports: assignments in shell syntax. Conditions and commands are not
+/// evaluated.
 pub fn parse_envvars(text: &str) -> BTreeMap<String, String> {
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     for line in text.lines() {
         let line = line.trim();
         let line = line.strip_prefix("export ").unwrap_or(line);
         let line = line.strip_prefix(": ").map_or(line, |default| {
-            // `: ${NAME:=value}`
+            // A default value, `: ${NAME:=value}`.
             default.trim_start_matches("${").trim_end_matches('}')
         });
         let Some((name, value)) = line.split_once('=') else {
@@ -163,7 +164,7 @@ pub fn parse_envvars(text: &str) -> BTreeMap<String, String> {
     known
 }
 
-/// Replaces `$NAME` and `${NAME}`; what is not known is empty.
+/// Replaces `$NAME` and `${NAME}`; unknown variables are empty.
 fn expand_shell_variables(word: &str, known: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = word;

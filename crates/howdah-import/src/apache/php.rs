@@ -1,4 +1,5 @@
-//! Who runs scripts: mod_php, php-fpm by `SetHandler` or `ProxyPassMatch`, mod_fcgid. Nothing else is run.
+//! Determines how scripts are run: by mod_php, by php-fpm through `SetHandler` or `ProxyPassMatch`, or by mod_fcgid. No
+//! other scripts are run.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::{NameValuePairs, TomlTable, TomlValue};
 
-/// What becomes of a script at a path, and the line that says it. A line that keeps PHP off weighs more than
-/// those that run it: mod_php's own are behind all others.
+/// Returns the handler of the script at a path, and the line that decides it. Lines such as `php_flag engine off` only
+/// affect scripts that Apache's own PHP would run.
 fn handler_at<'a>(
     work: &HostTranslation<'_, 'a>,
     path: &str,
@@ -33,7 +34,7 @@ fn handler_at<'a>(
             }
         }
     }
-    // `ProxyPassMatch ^/(.*\.php)$ fcgi://…` comes before all handlers.
+    // `ProxyPassMatch ^/(.*\.php)$ fcgi://…` takes precedence over all handlers.
     let passed = work
         .layers
         .iter()
@@ -48,7 +49,7 @@ fn handler_at<'a>(
     })
 }
 
-/// The pool of the whole site: that of `/index.php`, or of any other script.
+/// Chooses the pool of the whole site: that of `/index.php`, or of any other script.
 pub fn choose_pool(work: &mut HostTranslation<'_, '_>) {
     let whole_is_known = work.context.knows_modules;
     let main =
@@ -68,7 +69,7 @@ pub fn choose_pool(work: &mut HostTranslation<'_, '_>) {
                 .table
                 .set("php_extensions", TomlValue::Texts(Vec::new()), None);
         }
-        // One site's file: who runs PHP stands elsewhere.
+        // This is the file of a single site, and the handler of PHP is configured elsewhere.
         let name = embedded_pool(work, None);
         work.site.table.set("pool", name, None);
         return;
@@ -97,7 +98,7 @@ pub fn choose_pool(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// Who runs scripts in some part of the site.
+/// Returns the handler of scripts in some part of the site.
 fn any_handler<'a>(work: &HostTranslation<'_, 'a>) -> Option<(ScriptHandler, &'a Directive)> {
     let mut lines = work.layers.iter().flat_map(|layer| layer.directives);
     lines.find_map(|line| {
@@ -108,7 +109,7 @@ fn any_handler<'a>(work: &HostTranslation<'_, 'a>) -> Option<(ScriptHandler, &'a
     })
 }
 
-/// The pool's name.
+/// Returns the name of a handler's pool, which is added if it is new.
 fn pool_of_handler(
     work: &mut HostTranslation<'_, '_>,
     handler: &ScriptHandler,
@@ -134,10 +135,10 @@ fn pool_of_handler(
     name
 }
 
-/// Howdah's own PHP, as the user that the host names.
+/// Returns the pool that runs PHP in Howdah's own processes, as the user that the host names.
 fn embedded_pool(work: &mut HostTranslation<'_, '_>, line: Option<&Directive>) -> String {
     let lines = work.host.lines;
-    // suexec starts programs; mod_php runs as Apache does.
+    // suEXEC applies to programs that Apache starts; mod_php runs as Apache's own user.
     let by_mod_php = line.is_none_or(|line| line.arg(0) == "application/x-httpd-php");
     let user = lines.iter().rev().find(|d| match d.name.as_str() {
         "assignuserid" | "ruidgid" => true,
@@ -146,7 +147,7 @@ fn embedded_pool(work: &mut HostTranslation<'_, '_>, line: Option<&Directive>) -
     });
     let user = user.map(|line| {
         work.ledger.mark_carried(line.id);
-        // `#1000` is a number.
+        // `#1000` is a numeric id.
         let words = line.args.iter().map(|word| word.trim_start_matches('#'));
         words.collect::<Vec<_>>().join(":")
     });
@@ -178,7 +179,7 @@ fn embedded_pool(work: &mut HostTranslation<'_, '_>, line: Option<&Directive>) -
     name
 }
 
-/// What differs from the site's pool, in parts of the site; then settings.
+/// Adds the rules for parts of the site that do not use the site's pool, and the PHP settings.
 pub fn write_php_rules(work: &mut HostTranslation<'_, '_>) {
     let has_php = work.site.table.get("pool").is_some();
     let main = handler_at(work, "/index.php").map(|(handler, _)| handler);
@@ -194,7 +195,7 @@ pub fn write_php_rules(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// A line that says who runs scripts.
+/// Translates a line that sets the handler of scripts.
 fn translate_handler_line(
     work: &mut HostTranslation<'_, '_>,
     number: usize,
@@ -224,7 +225,8 @@ fn translate_handler_line(
     if main == Some(&handler) || layer.section.is_none() {
         return;
     }
-    // Who takes PHP from a directory means to close it, though Apache's `<FilesMatch>` may run it all the same.
+    // A line that takes PHP away from a directory is meant to close it, even if a `<FilesMatch>` of Apache might still
+    // run its scripts.
     let closes = handler == ScriptHandler::Disabled && matches!(layer.paths, PathMatch::Prefix(_));
     let below = match &layer.paths {
         PathMatch::All => Some("/x7q.php".to_owned()),
@@ -232,7 +234,7 @@ fn translate_handler_line(
         PathMatch::Path(_) | PathMatch::Regex(_) => None,
     };
     let by_another = |path: &String| handler_at(work, path).is_some_and(|(_, by)| by.id != line.id);
-    // `AddHandler` says nothing where a `SetHandler` does.
+    // Another line takes precedence here, such as a `SetHandler` over an `AddHandler`.
     if !closes && below.as_ref().is_some_and(by_another) {
         return;
     }
@@ -254,7 +256,7 @@ fn translate_handler_line(
                     .push(RuleStage::Responses, when.rule("deny", 403, &line.place));
             }
         }
-        // The main server's `<FilesMatch>`, where a host runs `.php` itself.
+        // The line is in a `<FilesMatch>` of the main server, and the host runs `.php` with a handler of its own.
         _ if layer.is_main
             && !work.is_main
             && main.is_some_and(|main| *main != ScriptHandler::Disabled) =>
@@ -272,7 +274,7 @@ fn translate_handler_line(
     }
 }
 
-/// Handlers of something else than PHP.
+/// Records the outcome of handlers for files other than scripts.
 fn record_other_handler(work: &HostTranslation<'_, '_>, line: &Directive) {
     if !matches!(line.name.as_str(), "sethandler" | "addhandler") {
         if matches!(line.name.as_str(), "removehandler" | "removetype") {
@@ -298,7 +300,7 @@ fn record_other_handler(work: &HostTranslation<'_, '_>, line: &Directive) {
     }
 }
 
-/// Whether some of the paths may be scripts.
+/// Returns whether some of the paths may be scripts.
 fn may_include_scripts(paths: &PathMatch) -> bool {
     match paths {
         PathMatch::Path(path) => is_script(path),
@@ -312,7 +314,7 @@ fn may_include_scripts(paths: &PathMatch) -> bool {
     }
 }
 
-/// The scripts among the paths.
+/// Returns the scripts among the paths.
 fn scripts_of(paths: &PathMatch) -> Option<PathMatch> {
     const SCRIPT: &str = r"\.(?:php[0-9]?|phtml|phar)(?:/|$)";
     match paths {
@@ -327,14 +329,14 @@ fn scripts_of(paths: &PathMatch) -> Option<PathMatch> {
             let open = expression.trim_end_matches("(?:/|$)");
             match open.len() < expression.len() {
                 true => Some(PathMatch::Regex(format!("(?:{open})/.*{SCRIPT}"))),
-                // An expression for names of files.
+                // The expression is for file names.
                 false => Some(paths.clone()),
             }
         }
     }
 }
 
-/// Scripts run in parts of the site only.
+/// Denies all scripts outside the parts of the site in which scripts run.
 fn deny_other_scripts(work: &mut HostTranslation<'_, '_>) {
     let mut parts = Vec::new();
     let mut place = None;
@@ -360,7 +362,7 @@ fn deny_other_scripts(work: &mut HostTranslation<'_, '_>) {
     work.stages.push(RuleStage::Responses, rule);
 }
 
-/// `php_value` and its kin.
+/// Translates `php_value` and similar directives.
 fn translate_setting(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     let ledger = work.ledger;
     let (table, is_flag) = match line.name.as_str() {
@@ -405,7 +407,7 @@ fn translate_setting(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line
         };
     }
     let pairs: &mut NameValuePairs = work.site.pairs.entry(table).or_default();
-    // The innermost section's value counts.
+    // The value of the innermost section takes precedence.
     crate::target::set_pair(pairs, name.to_owned(), value);
     ledger.mark_carried(line.id);
 }

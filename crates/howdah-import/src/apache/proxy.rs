@@ -1,4 +1,5 @@
-//! `ProxyPass` and its kin as `proxy` of rules. Where that cannot be said nothing answers, not even PHP.
+//! Translates `ProxyPass` and similar directives into `proxy` of rules. Where rules cannot express it, the response is
+//! 502, and not the output of PHP.
 
 use super::region;
 use super::site::HostTranslation;
@@ -7,15 +8,15 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::{TomlTable, TomlValue, UPSTREAM_CERTIFICATE_REMARK};
 
-/// A server that answers, and the path that is put in place of the request's.
+/// The upstream servers, and the path that replaces the request's.
 struct ProxyPassTarget {
     servers: Vec<String>,
     path: String,
 }
 
-/// The lines of all sections: of the server in order, then of `<Location>`.
+/// Translates the lines of all sections: those of the server in order, then those of `<Location>`.
 pub fn write_proxy_rules(work: &mut HostTranslation<'_, '_>) {
-    // mod_rewrite comes first; access, before either.
+    // mod_rewrite precedes mod_proxy, and access control precedes both.
     for rule in std::mem::take(&mut work.proxy_rewrites) {
         work.stages.push(RuleStage::Responses, rule);
     }
@@ -62,7 +63,7 @@ pub fn write_proxy_rules(work: &mut HostTranslation<'_, '_>) {
     record_other_directives(work);
 }
 
-/// Translates one ProxyPass line into a rule.
+/// Translates one `ProxyPass` line into a rule.
 fn translate_proxy_pass(
     work: &mut HostTranslation<'_, '_>,
     line: &Directive,
@@ -127,14 +128,14 @@ fn translate_proxy_pass(
     }
 }
 
-/// Whether the server is asked for the path that the client names.
+/// Returns whether the upstream server gets the path that the client requests.
 fn keeps_the_path(line: &Directive, paths: &PathMatch, target: &str) -> bool {
     let plain = |path: &str| path.trim_end_matches('/').to_owned();
     match paths {
         PathMatch::All => plain(target).is_empty() || target == "/$1" || target == "$1",
         PathMatch::Path(own) | PathMatch::Prefix(own) => plain(own) == plain(target),
         PathMatch::Regex(expression) if line.name == "proxypassmatch" => {
-            // `^/api/(.*)$` and `/api/$1`
+            // Compares `^/api/(.*)$` with `/api/$1`.
             let body = expression.trim_start_matches('^').trim_end_matches('$');
             let Some((begin, group)) = body.split_once('(') else {
                 return target.is_empty();
@@ -146,7 +147,7 @@ fn keeps_the_path(line: &Directive, paths: &PathMatch, target: &str) -> bool {
     }
 }
 
-/// `http://127.0.0.1:3000/path`, `unix:/run/x|http://h/path`, `balancer://name/path`
+/// Parses `http://127.0.0.1:3000/path`, `unix:/run/x|http://h/path` or `balancer://name/path`.
 fn parse_target(work: &mut HostTranslation<'_, '_>, text: &str) -> Result<ProxyPassTarget, String> {
     if let Some((socket, url)) = text.split_once('|') {
         let socket = socket
@@ -191,7 +192,7 @@ fn with_port(server: &str, usual: u16) -> Result<String, String> {
     }
 }
 
-/// `<Proxy balancer://NAME>`
+/// Returns the members of `<Proxy balancer://NAME>`.
 fn balancer_members(work: &mut HostTranslation<'_, '_>, name: &str) -> Result<Vec<String>, String> {
     let wanted = format!("balancer://{name}");
     let sections = work
@@ -251,7 +252,7 @@ fn balancer_members(work: &mut HostTranslation<'_, '_>, name: &str) -> Result<Ve
     }
 }
 
-/// `RewriteRule … [P]`
+/// Translates `RewriteRule … [P]`.
 pub fn translate_proxy_rewrite(
     work: &mut HostTranslation<'_, '_>,
     line: &Directive,
@@ -281,7 +282,7 @@ pub fn translate_proxy_rewrite(
     }
 }
 
-/// What stands beside `ProxyPass`.
+/// Records the outcomes of directives that accompany `ProxyPass`.
 fn record_other_directives(work: &mut HostTranslation<'_, '_>) {
     let ledger = work.ledger;
     for layer in &work.layers {
@@ -314,7 +315,7 @@ fn record_other_directives(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// `<Proxy>`: what closes it closes paths here.
+/// Records the outcome of a `<Proxy>` section: its access restrictions have to be rules for paths in Howdah.
 fn record_proxy_section(work: &HostTranslation<'_, '_>, section: &Directive) {
     let mut closes = false;
     section.walk(&mut |d| {

@@ -1,5 +1,5 @@
-//! Apache's files as a tree of directives: what they include, the conditions that hold, variables and
-//! macros in the places where they are used.
+//! Reads Apache's files into a tree of directives. Included files and macros are inserted where they are used, sections
+//! of conditions that do not hold are skipped, and variables are replaced.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,32 @@ use crate::directive::{Directive, SourceLine, display_text};
 use crate::ledger::ImportLedger;
 use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
 
-/// Deepest nesting of sections, included files and macros.
+/// The maximum nesting depth of sections, included files and macros.
 pub const MAX_NESTING_DEPTH: usize = 64;
-/// Most directives, inclusions and uses of macros counted each time.
+/// The maximum number of directives; each inclusion of a file and each use of a macro counts.
 const MAX_DIRECTIVES: usize = 500_000;
 const CONDITION_IS_FALSE: &str = "its condition does not hold: Apache does not read it";
 
-/// Reads files with all that they include.
+/// Reads files and all files that they include.
 #[derive(Debug)]
 pub struct ApacheReader<'a> {
     files: SourceReader,
     pub(super) ledger: &'a ImportLedger,
-    /// `ServerRoot`: relative names count from here.
+    /// The `ServerRoot`, which relative names are resolved against.
     pub root: PathBuf,
-    /// Modules and variables.
+    /// The loaded modules and defined variables.
     pub modules: LoadedModules,
     pub(super) macros: HashMap<String, Macro>,
     directives: usize,
 }
 
-/// Where lines come from.
+/// The origin of lines.
 #[derive(Clone)]
 pub(super) struct ConfigLineOrigin<'o> {
     pub file: std::sync::Arc<str>,
     pub chain: &'o IncludeChain,
     pub depth: usize,
-    /// A condition around them does not hold.
+    /// True if the lines are in a section whose condition does not hold.
     pub skipped: bool,
 }
 
@@ -52,7 +52,7 @@ impl ConfigLineOrigin<'_> {
 }
 
 impl<'a> ApacheReader<'a> {
-    /// For a configuration whose relative names count from that directory.
+    /// Creates a reader for a configuration whose relative names are resolved against that directory.
     pub fn new(ledger: &'a ImportLedger, root: PathBuf) -> ApacheReader<'a> {
         ApacheReader {
             files: SourceReader::default(),
@@ -64,10 +64,10 @@ impl<'a> ApacheReader<'a> {
         }
     }
 
-    /// A file's directives; the chain ends with it.
+    /// Reads the directives of a file; the chain ends with that file.
     ///
     /// # Errors
-    /// The file cannot be read, or its grammar is wrong.
+    /// Returns an error if the file cannot be read or its grammar is wrong.
     pub fn read_file(
         &mut self,
         path: &Path,
@@ -78,10 +78,10 @@ impl<'a> ApacheReader<'a> {
         self.read_text(&text, chain, depth)
     }
 
-    /// The directives of a text.
+    /// Parses the directives of a text.
     ///
     /// # Errors
-    /// Its grammar is wrong, or a file that it includes cannot be understood.
+    /// Returns an error if its grammar is wrong or a file that it includes cannot be parsed.
     pub fn read_text(
         &mut self,
         text: &SourceText,
@@ -98,7 +98,7 @@ impl<'a> ApacheReader<'a> {
         self.read_lines(&lines, &origin)
     }
 
-    /// All lines of a file or a macro.
+    /// Reads all lines of a file or a macro.
     pub(super) fn read_lines(
         &mut self,
         lines: &[Line<'_>],
@@ -118,7 +118,8 @@ impl<'a> ApacheReader<'a> {
         }
     }
 
-    /// Lines up to the end of the section that they are in: where, and by which name it is closed.
+    /// Reads lines up to the end of the section that they are in. Returns the line and the name of the closing tag, or
+    /// `None` at the end of the file.
     fn read_section_body(
         &mut self,
         lines: &mut &[Line<'_>],
@@ -173,7 +174,7 @@ impl<'a> ApacheReader<'a> {
         })
     }
 
-    /// The words behind a name, with variables replaced.
+    /// Splits the arguments of a directive, with variables replaced. Also returns the names of undefined variables.
     fn rewrite_arguments(
         &self,
         name: &str,
@@ -197,7 +198,7 @@ impl<'a> ApacheReader<'a> {
         }
     }
 
-    /// `<NAME …>` and all that is in it.
+    /// Reads a section that begins with `<NAME …>`.
     fn read_section(
         &mut self,
         head: &str,
@@ -322,7 +323,7 @@ impl<'a> ApacheReader<'a> {
         Ok(())
     }
 
-    /// The files that a line names: a file, all of a directory, or those of a pattern.
+    /// Returns the files that a line includes: a file, all files of a directory, or those that match a pattern.
     fn included_files(&self, line: &Directive) -> Result<Vec<PathBuf>, ImportError> {
         let path = self.root.join(line.arg(0));
         let optional = line.name == "includeoptional";
@@ -339,7 +340,7 @@ impl<'a> ApacheReader<'a> {
         match std::fs::metadata(&path) {
             Ok(_) => Ok(vec![path]),
             Err(_) if optional => Ok(Vec::new()),
-            // Without what a file says something could be open that it closes; Apache would not start.
+            // A missing file might deny access to something, so the import fails; Apache would not start either.
             Err(error) => {
                 let why = format!("{} cannot be read: {error}", path.display());
                 Err(ImportError::at(&line.place, why))
@@ -382,14 +383,14 @@ impl<'a> ApacheReader<'a> {
             }
             return Ok(found);
         }
-        // A loop is a fault of the line that closes it.
+        // A loop is reported for the line that closes it.
         let chain = origin.chain.push(path);
         let chain = chain.map_err(|why| ImportError::at(&line.place, why))?;
         self.read_file(path, &chain, depth)
     }
 }
 
-/// The arguments of a line of mod_rewrite.
+/// Splits the arguments of a line of mod_rewrite.
 fn arguments(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = Some(text.as_bytes());

@@ -1,4 +1,4 @@
-//! mod_alias' redirects: `Redirect`, `RedirectMatch` and their kin.
+//! Translates the redirects of mod_alias: `Redirect`, `RedirectMatch` and similar directives.
 
 use super::access::names_dotfiles;
 use super::region::{location_match_paths, split_acme_exception};
@@ -10,12 +10,12 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::TomlTable;
 
-/// The lines of all sections.
+/// Translates the lines of all sections.
 pub fn write_redirects(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
         if layer.is_main && !work.is_main && layer.section.is_none() {
-            // Those of the main server count for hosts, too, behind their own.
+            // Redirects of the main server apply to hosts as well, after the hosts' own.
             continue;
         }
         translate_lines(work, layer.directives, &layer.paths);
@@ -88,7 +88,7 @@ fn translate_redirect(
             (both.ok_or("one rule for the paths of both")?.paths, target)
         }
         Some(path) => {
-            // What follows the path is added.
+            // The rest of the path is appended to the target.
             let paths = match path {
                 "/" => PathMatch::Regex("^/(.*)$".to_owned()),
                 path if path.ends_with('/') => {
@@ -133,7 +133,7 @@ fn translate_redirect(
     Ok(Some(rule))
 }
 
-/// `RedirectMatch EXPRESSION TARGET`
+/// Translates `RedirectMatch EXPRESSION TARGET`.
 fn translate_redirect_match(expression: &str, target: &str) -> Result<(PathMatch, String), String> {
     let wide = split_acme_exception(expression).map(|(wide, _)| wide);
     let expression = wide.as_deref().unwrap_or(expression);
@@ -159,7 +159,7 @@ fn translate_redirect_match(expression: &str, target: &str) -> Result<(PathMatch
     Ok((paths, out))
 }
 
-/// A rule that answers with a status other than a redirect's.
+/// Creates a rule that responds with a status other than a redirect's.
 pub fn status_rule(
     when: &RuleCondition,
     status: u64,

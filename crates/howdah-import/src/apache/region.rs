@@ -1,18 +1,18 @@
-//! Which URL paths a section is for. Apache's sections name directories, files or paths, by texts with
-//! `*`, or by expressions; rules name paths alone.
+//! Determines the URL paths that a section applies to. Apache's sections name directories, files or paths, by texts
+//! with `*` or by expressions, whereas rules only name paths.
 
 use super::file_name_patterns::wildcard_regex;
 use crate::expression::{alternatives, compile, compile_path, may_match};
 use crate::rule_condition::PathMatch;
 
-/// Where a site's files are.
+/// The mapping of URL paths to directories.
 #[derive(Clone, Debug, Default)]
 pub struct UrlMounts {
-    /// URL paths without a slash at the end, and directories; the longest path first, `""` is the root.
+    /// URL paths without a trailing slash, and their directories. The longest path is first, and `""` is the root.
     pub mounts: Vec<(String, String)>,
 }
 
-/// The paths of `<Location>` and `Alias`: whole segments, as Apache means them.
+/// Returns the paths of `<Location>` or `Alias`: whole segments, as Apache matches them.
 pub fn location_paths(text: &str) -> Result<PathMatch, String> {
     if !text.starts_with('/') {
         return Err("a path that begins with a slash".to_owned());
@@ -27,7 +27,7 @@ pub fn location_paths(text: &str) -> Result<PathMatch, String> {
     }
 }
 
-/// The paths of `<LocationMatch>`, `RedirectMatch` and their like.
+/// Returns the paths of `<LocationMatch>`, `RedirectMatch` or similar directives.
 pub fn location_match_paths(expression: &str) -> Result<PathMatch, String> {
     compile_path(expression)?;
     Ok(match expression {
@@ -37,8 +37,8 @@ pub fn location_match_paths(expression: &str) -> Result<PathMatch, String> {
 }
 
 impl UrlMounts {
-    /// The paths below a directory, for each place where the site shows some of it; without those that
-    /// another directory is shown at.
+    /// Returns the URL paths that are mapped below a directory, each with the paths to exclude because another
+    /// directory is mapped there.
     pub fn paths_of_directory(
         &self,
         directory: &str,
@@ -80,7 +80,7 @@ impl UrlMounts {
         Ok(found)
     }
 
-    /// The paths whose files an expression of `<DirectoryMatch>` is for.
+    /// Returns the paths whose directories match an expression of `<DirectoryMatch>`.
     pub fn paths_of_directory_match(
         &self,
         expression: &str,
@@ -103,7 +103,7 @@ impl UrlMounts {
                     match (below, anywhere.next()) {
                         (Some(below), _) => format!("^{}{below}", regex::escape(url)),
                         (None, Some(rest)) => format!("/{rest}"),
-                        // `^/srv/other/`: of another directory.
+                        // `^/srv/other/` is for another directory.
                         _ if names_other_directory(rest, target) => continue,
                         _ => {
                             return Err(
@@ -123,7 +123,7 @@ impl UrlMounts {
             .collect())
     }
 
-    /// The directory of a path, and whether it is that of the root itself.
+    /// Returns the directory or file that a URL path is mapped to.
     pub fn directory_of(&self, url: &str) -> Option<String> {
         let below = |mount: &str| {
             let rest = url.strip_prefix(mount)?;
@@ -135,7 +135,7 @@ impl UrlMounts {
     }
 }
 
-/// Without those that others cover.
+/// Removes paths that others cover.
 fn remove_covered(mut found: Vec<PathMatch>) -> Vec<PathMatch> {
     let mut kept: Vec<PathMatch> = Vec::new();
     while let Some(paths) = found.pop() {
@@ -146,8 +146,8 @@ fn remove_covered(mut found: Vec<PathMatch>) -> Vec<PathMatch> {
     kept
 }
 
-/// An expression that excepts proofs of who owns a name, `^/(?!.well-known)(.*)$`, without what it looks
-/// ahead at; the exception is of the rule.
+/// Splits an expression that excludes ACME challenges, such as `^/(?!.well-known)(.*)$`, into the expression without
+/// the look-ahead and the excluded paths.
 pub fn split_acme_exception(expression: &str) -> Option<(String, PathMatch)> {
     let begins = ["^/(?!", "^(?!/"].iter();
     let rest = begins
@@ -161,11 +161,11 @@ pub fn split_acme_exception(expression: &str) -> Option<(String, PathMatch)> {
         .then(|| (wide, PathMatch::Prefix("/.well-known".to_owned())))
 }
 
-/// Whether an expression names, without any operator, another directory.
+/// Returns whether an expression names another directory in its literal beginning.
 fn names_other_directory(expression: &str, target: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
     let begin = expression.find(|c| !plain(c)).unwrap_or(expression.len());
-    // What an operator follows may be optional.
+    // The last literal character before an operator may be optional.
     let begin = &expression.as_bytes()[..begin.saturating_sub(1)];
     begin
         .iter()
@@ -185,10 +185,10 @@ fn segment_matches(pattern: &str, name: &str) -> Result<bool, String> {
     Ok(regex.is_match(name.as_bytes()))
 }
 
-/// The paths of a directory whose files have such a name.
+/// Returns the paths in a directory whose file names match an expression.
 ///
 /// # Errors
-/// One expression cannot say both.
+/// Returns a sentence if a single expression cannot express both.
 pub fn file_paths_in(directory: &PathMatch, file: &str) -> Result<PathMatch, String> {
     let (flags, name) = match file.strip_prefix("(?i)") {
         Some(name) => ("(?i)", name),
@@ -216,7 +216,7 @@ pub fn file_paths_in(directory: &PathMatch, file: &str) -> Result<PathMatch, Str
     Ok(PathMatch::Regex(joined))
 }
 
-/// Whether all paths of the one are among those of the other.
+/// Returns whether all paths of `narrow` are among those of `wide`.
 pub fn covers(wide: &PathMatch, narrow: &PathMatch) -> bool {
     let within = |prefix: &str, path: &str| {
         let prefix = prefix.trim_end_matches('/');
@@ -240,7 +240,7 @@ pub fn covers(wide: &PathMatch, narrow: &PathMatch) -> bool {
     }
 }
 
-/// Whether some path may be among both: false only where both begin with other texts.
+/// Returns whether some path may match both; false only if their literal beginnings differ.
 pub fn may_overlap(one: &PathMatch, other: &PathMatch) -> bool {
     let begin = |paths: &PathMatch| match paths {
         PathMatch::All => String::new(),
@@ -252,7 +252,7 @@ pub fn may_overlap(one: &PathMatch, other: &PathMatch) -> bool {
                 .filter(|_| alternatives(expression).len() == 1)
                 .unwrap_or_default();
             let end = rest.find(|c| !plain(c)).unwrap_or(rest.len());
-            // What an operator follows may be optional.
+            // The last literal character before an operator may be optional.
             match rest[end..].starts_with(['?', '*', '{']) {
                 true => rest[..end.saturating_sub(1)].to_owned(),
                 false => rest[..end].to_owned(),
@@ -263,7 +263,7 @@ pub fn may_overlap(one: &PathMatch, other: &PathMatch) -> bool {
     one.starts_with(&other) || other.starts_with(&one)
 }
 
-/// Whether a path is among them.
+/// Returns whether the paths include a path.
 pub fn contains_path(paths: &PathMatch, path: &str) -> bool {
     match paths {
         PathMatch::All => true,

@@ -1,49 +1,49 @@
-//! What a client must fulfil, as a formula, and the rules that refuse everybody else.
+//! The requirements that a client must meet, as a formula, and its translation into rules that deny all other requests.
 
 use crate::rule_condition::{PathMatch, RuleCondition};
 
-/// Who is let in.
+/// The requests that are granted access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessFormula {
-    /// Everybody.
+    /// All requests.
     Granted,
-    /// Nobody.
+    /// No request.
     Denied,
-    /// Whose request meets this condition.
+    /// Requests that meet this condition.
     Condition(RuleCondition),
-    /// Who knows a password: one of these users and groups; none: any user.
+    /// Requests with a valid password of one of these users and groups; empty for any user.
     Login(Vec<String>),
-    /// Whoever is not let in.
+    /// Requests that the inner formula does not grant.
     Not(Box<AccessFormula>),
-    /// Who is let in by all of them.
+    /// Requests that all of the formulas grant.
     All(Vec<AccessFormula>),
-    /// Who is let in by one of them.
+    /// Requests that one of the formulas grants.
     Any(Vec<AccessFormula>),
 }
 
-/// What rules refuse and ask for.
+/// The denials and the password request that a formula is translated into.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessDemands {
-    /// These requests are refused.
+    /// Requests that are denied.
     pub denials: Vec<RuleCondition>,
-    /// A password is asked for.
+    /// The password that is required, if any.
     pub login: Option<PasswordDemand>,
 }
 
-/// A password that is asked for.
+/// A required password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PasswordDemand {
-    /// Not of these requests.
+    /// Requests that need no password.
     pub exempt: Vec<RuleCondition>,
-    /// Of these users and groups; none: any user.
+    /// The permitted users and groups; empty for any user.
     pub require: Vec<String>,
 }
 
 impl AccessFormula {
-    /// As rules.
+    /// Translates the formula into rules.
     ///
     /// # Errors
-    /// Rules cannot say it.
+    /// Returns an error if rules cannot express the formula.
     pub fn into_demands(self) -> Result<AccessDemands, ()> {
         let mut demands = AccessDemands::default();
         self.simplify()?.add_to(&mut demands)?;
@@ -79,7 +79,7 @@ impl AccessFormula {
                 for part in parts {
                     match part {
                         AccessFormula::Condition(when) => allowed.push(when),
-                        // These are refused, unless something else lets them in.
+                        // These requests are denied unless another part grants them.
                         AccessFormula::Not(inner) if denied.is_none() => match *inner {
                             AccessFormula::Condition(when) => denied = Some(when),
                             _ => return Err(()),
@@ -115,8 +115,8 @@ impl AccessFormula {
         Ok(())
     }
 
-    /// Without constants, and without containers in containers of their kind; conditions that belong
-    /// together are one.
+    /// Simplifies the formula: removes constants, flattens nested containers of the same kind, and merges the
+    /// conditions of an `All` in an `Any` into one.
     fn simplify(self) -> Result<AccessFormula, ()> {
         Ok(match self {
             AccessFormula::Not(inner) => match inner.simplify()? {
@@ -142,7 +142,8 @@ impl AccessFormula {
                         part => all.push(part),
                     }
                 }
-                // Several networks, of which the client must be in all, are no condition of one rule.
+                // Several networks that must all contain the client cannot be one condition of a rule, so an `All` is
+                // not merged here.
                 match all.len() {
                     0 => AccessFormula::Granted,
                     1 => all.remove(0),
@@ -187,7 +188,7 @@ impl AccessDemands {
     }
 }
 
-/// Conditions that must all hold, as those of one rule.
+/// Merges conditions that must all hold into one.
 fn merge_conditions(parts: Vec<AccessFormula>) -> Result<RuleCondition, ()> {
     let mut all = RuleCondition::default();
     for part in parts {
@@ -199,7 +200,7 @@ fn merge_conditions(parts: Vec<AccessFormula>) -> Result<RuleCondition, ()> {
     Ok(all)
 }
 
-/// The requests that meet both; none if one rule cannot say it.
+/// Returns the requests that meet both conditions, or `None` if a single rule cannot express it.
 pub fn intersection(one: &RuleCondition, other: &RuleCondition) -> Option<RuleCondition> {
     let mut both = one.clone();
     both.paths = match (&one.paths, &other.paths) {

@@ -1,4 +1,4 @@
-//! mod_rewrite in servers and sections: redirects, refusals, front controllers, and rewrites to other paths.
+//! Translates mod_rewrite in servers and sections: redirects, denials, front controllers, and rewrites to other paths.
 
 use super::region::split_acme_exception;
 use super::requirement::intersection;
@@ -13,19 +13,19 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::{TomlTable, TomlValue};
 
-/// What a line takes that is not carried over.
+/// The alternative for lines that are not carried over.
 const USE_HTACCESS_REMARK: &str = "or move the lines into an .htaccess file of that directory: htaccess = \"on\" runs them as Apache does";
 
-/// Where lines stand.
+/// The context of lines.
 struct RewriteContext<'p> {
-    /// The URL path of their directory, without a slash at the end; none: the server itself.
+    /// The URL path of the directory, without a trailing slash; `None` for the server itself.
     directory: Option<&'p str>,
-    /// `RewriteBase`
+    /// The `RewriteBase`.
     base: Option<String>,
     stage: RuleStage,
 }
 
-/// All lines of a site: the server's first, then those of its directories.
+/// Translates all lines of a site: first those of the server, then those of its directories.
 pub fn write_rewrites(work: &mut HostTranslation<'_, '_>) {
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();
@@ -97,14 +97,14 @@ pub fn write_rewrites(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-/// The lines of one place, in order.
+/// Translates the lines of one context, in order.
 fn translate_lines(
     work: &mut HostTranslation<'_, '_>,
     lines: &[&Directive],
     place: &RewriteContext<'_>,
 ) {
     let mut conditions: Vec<&Directive> = Vec::new();
-    // What an earlier `-` with `[L]` keeps from all later lines.
+    // The requests that an earlier `-` with `[L]` excludes from all later lines.
     let mut passed: Vec<RuleCondition> = Vec::new();
     let mut files_pass = false;
     let mut skipped = 0usize;
@@ -167,17 +167,17 @@ fn translate_lines(
     }
 }
 
-/// What became of a line.
+/// The result of translating a line.
 enum RuleTranslation {
-    /// It is done by rules, or has nothing to do.
+    /// The line was translated into rules, or has no effect.
     Rules,
-    /// Later lines are not for these requests.
+    /// Later lines do not apply to these requests.
     Passes(Vec<RuleCondition>),
-    /// Later lines are not for what is a file.
+    /// Later lines do not apply to paths that name a file.
     FilesPass,
 }
 
-/// `RewriteRule` with its conditions.
+/// Translates a `RewriteRule` with its conditions.
 fn translate_rewrite_rule(
     work: &mut HostTranslation<'_, '_>,
     conditions: &[&Directive],
@@ -272,7 +272,7 @@ fn translate_rewrite_rule(
     Ok(RuleTranslation::Rules)
 }
 
-/// The rule for these requests; none if an option of the site does it.
+/// Returns the rule for these requests, or `None` if an option of the site has the same effect.
 fn rewrite_action(
     work: &mut HostTranslation<'_, '_>,
     line: &Directive,
@@ -367,7 +367,7 @@ fn rewrite_action(
         work.ledger
             .mark_different(line.id, "the query of the request is added");
     }
-    // `RewriteRule ^index\.php$ - [L]` keeps Apache from going round; rules do not.
+    // `RewriteRule ^index\.php$ - [L]` prevents a loop in Apache; Howdah's rules do not loop.
     let itself = PathMatch::Regex(format!("^{}$", regex::escape(&target)));
     let mut when = when.clone();
     when.exceptions
@@ -382,7 +382,7 @@ fn rewrite_action(
     Ok(Some(when.rule("rewrite", target, &line.place)))
 }
 
-/// The paths of a pattern, whether it is for all others, and whether it is for everything.
+/// Returns the paths of a pattern, whether the pattern is negated, and whether it matches everything.
 fn pattern_paths(
     pattern: &str,
     any_case: bool,
@@ -407,7 +407,7 @@ fn pattern_paths(
     let text = match (everything, place.directory) {
         (true, _) if whole.starts_with('(') => {
             let inner = if whole == "(.+)" { "(.+)" } else { "(.*)" };
-            // In a server's own pattern the slash may be within the group.
+            // In a server's pattern the slash may be inside the group.
             match place.directory.is_none() && !pattern.contains('/') {
                 true => format!("^({prefix}/.*)$"),
                 false => format!("^{prefix}/{inner}$"),

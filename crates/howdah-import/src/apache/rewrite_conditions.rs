@@ -1,4 +1,4 @@
-//! `RewriteCond` lines as the requests that meet them.
+//! Translates `RewriteCond` lines into the requests that meet them.
 
 use super::condition::{TranslatedCondition, VariableTest, translate_test};
 use super::requirement::intersection;
@@ -7,10 +7,11 @@ use crate::directive::Directive;
 use crate::expression::compile;
 use crate::rule_condition::RuleCondition;
 
-/// Most rules that one line becomes, by `[OR]`.
+/// The maximum number of rules that one line becomes because of `[OR]`.
 const MAX_ALTERNATIVES: usize = 16;
 
-/// Whether a condition asks for a file: that one is there, or that none is.
+/// Returns whether a condition tests for a file: `true` if it requires one, `false` if it requires that there is none,
+/// `None` for another condition.
 pub fn file_test(condition: &Directive) -> Option<bool> {
     let subject = condition
         .arg(0)
@@ -33,7 +34,7 @@ pub fn file_test(condition: &Directive) -> Option<bool> {
     }
 }
 
-/// The requests that meet all conditions, and what `%1` and so on are for them.
+/// Returns the requests that meet all conditions, each with the values of `%0`, `%1` and so on.
 pub fn requests_meeting(
     conditions: &[&Directive],
     hosts: &[String],
@@ -87,7 +88,8 @@ pub fn requests_meeting(
     Ok(all)
 }
 
-/// A `RewriteCond`; one for names of hosts is one for each host of the site that it is for, if it has groups.
+/// Translates a `RewriteCond`. A condition on host names with groups is translated separately for each matching host of
+/// the site.
 fn translate_condition(
     condition: &Directive,
     flags: &RewriteFlags,

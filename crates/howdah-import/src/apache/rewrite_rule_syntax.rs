@@ -1,13 +1,13 @@
-//! What the words of a `RewriteRule` say: its flags, and where it leads.
+//! Parses the words of a `RewriteRule`: its flags and its substitution.
 
 use crate::target::variable_reference;
 
-/// `[L,R=301]`
+/// Flags such as `[L,R=301]`: names and values.
 #[derive(Clone, Debug, Default)]
 pub struct RewriteFlags(pub Vec<(String, String)>);
 
 impl RewriteFlags {
-    /// Reads them; each by its short name.
+    /// Parses flags; their names are replaced by the short ones.
     pub fn parse(text: &str) -> RewriteFlags {
         let text = text.trim().trim_start_matches('[').trim_end_matches(']');
         let flags = text
@@ -44,7 +44,7 @@ impl RewriteFlags {
         RewriteFlags(flags.map(flag).collect())
     }
 
-    /// The value of one.
+    /// Returns the value of a flag.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
@@ -52,13 +52,13 @@ impl RewriteFlags {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether it is there.
+    /// Returns whether a flag is set.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 }
 
-/// A substitution as the target of a rule.
+/// Translates a substitution into the target of a rule.
 pub fn rewrite_target(text: &str, groups: &[String]) -> Result<String, String> {
     let mut out = String::new();
     let mut chars = text.chars();
@@ -79,7 +79,7 @@ pub fn rewrite_target(text: &str, groups: &[String]) -> Result<String, String> {
             '$' if rest.starts_with('{') => return Err("rules have no RewriteMap".to_owned()),
             '$' => out += "$$",
             '%' if rest.starts_with(|c: char| c.is_ascii_digit()) => {
-                // `%20` and its kin are of the URL itself.
+                // `%20` and similar escapes are part of the URL.
                 let is_escape = rest.len() > 1
                     && rest.is_char_boundary(2)
                     && u8::from_str_radix(&rest[..2], 16).is_ok();
@@ -110,7 +110,7 @@ pub fn rewrite_target(text: &str, groups: &[String]) -> Result<String, String> {
             c => out.push(c),
         }
     }
-    // `https://HOST:443`
+    // Removes the port from `https://HOST:443`.
     Ok(out.replace("$host:443", "$host"))
 }
 

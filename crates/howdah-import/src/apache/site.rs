@@ -1,6 +1,6 @@
-//! A `<VirtualHost>`, or the main server, as a site. Apache merges its sections for each request, from the
-//! widest to the narrowest; here they are layers in that order, and what a later one says excepts its paths
-//! from what an earlier one has said.
+//! Translates a `<VirtualHost>`, or the main server, into a site. Apache merges its sections for each request, from the
+//! widest to the narrowest. Here they are layers in that order, and the paths of a later layer with a directive are
+//! excluded from the earlier ones.
 
 use super::ApacheContext;
 use super::hosts::ApacheHost;
@@ -15,32 +15,32 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::{RuleStage, StagedRules};
 use crate::target::{SiteTable, TomlValue};
 
-/// A host on its way to a site.
+/// The state of the translation of a host into a site.
 pub struct HostTranslation<'w, 'a> {
-    /// What all hosts share.
+    /// The state that all hosts share.
     pub context: &'w mut ApacheContext<'a>,
-    /// What became of the directives.
+    /// The outcomes of the directives.
     pub ledger: &'a ImportLedger,
-    /// The host.
+    /// The host that is translated.
     pub host: &'w ApacheHost<'a>,
-    /// It is the main server, which no `<VirtualHost>` is.
+    /// True for the main server, which is not a `<VirtualHost>`.
     pub is_main: bool,
-    /// What is said, the widest first.
+    /// The layers of directives, the widest first.
     pub layers: Vec<Layer<'a>>,
-    /// Where its files are.
+    /// The mapping of URL paths to directories.
     pub mounts: UrlMounts,
-    /// The directory that is served.
+    /// The document root.
     pub root: Option<String>,
-    /// What has been made so far.
+    /// The site, as far as it has been translated.
     pub site: SiteTable,
-    /// Rules of the site, by the order in which they are asked.
+    /// The rules of the site, by the order in which they are evaluated.
     pub stages: StagedRules,
     front_controller: Option<String>,
-    /// Rules of rewrites that pass requests on, which access comes before.
+    /// Rules of rewrites with `[P]`, which are added after the access rules.
     pub proxy_rewrites: Vec<crate::target::TomlTable>,
 }
 
-/// Why a line of an earlier section says nothing.
+/// The reason for a line that other sections override.
 const OVERRIDDEN_REASON: &str = "another section says it for all of these files";
 
 /// Translates a host into a site.
@@ -76,7 +76,7 @@ pub fn translate_host<'a>(
     php::choose_pool(&mut work);
     files::write_options(&mut work);
     headers::write_headers(&mut work);
-    // mod_rewrite comes before mod_alias.
+    // mod_rewrite precedes mod_alias.
     rewrite::write_rewrites(&mut work);
     redirect::write_redirects(&mut work);
     access::write_access_rules(&mut work);
@@ -97,7 +97,7 @@ impl<'a> HostTranslation<'_, 'a> {
         if let Some(line) = self.host.https_redirect {
             table.set("https_redirect", TomlValue::Bool(true), Some(&line.place));
         }
-        // Nothing but what the old server says.
+        // The site gets only what the old server specifies.
         table.set("recognise", TomlValue::Bool(false), None);
     }
 
@@ -111,20 +111,20 @@ impl<'a> HostTranslation<'_, 'a> {
         }
     }
 
-    /// Whether some line may lead from the client's path to another.
+    /// Returns whether some line may lead from the requested path to another.
     pub fn has_path_mapping(&self) -> bool {
         let mut lines = self.layers.iter().flat_map(|layer| layer.directives);
         lines.any(|d| matches!(d.name.as_str(), "rewriterule" | "alias" | "scriptalias"))
     }
 
-    /// Whether some section leads to another path, after access to the first has been decided.
+    /// Returns whether some section rewrites the path after the access control of the requested path.
     pub fn rewrites_within_sections(&self) -> bool {
         let leads = |d: &Directive| matches!(d.name.as_str(), "rewriterule" | "fallbackresource");
         let mut layers = self.layers.iter().filter(|layer| layer.section.is_some());
         layers.any(|layer| layer.directives.iter().any(leads))
     }
 
-    /// The last line of that name for all paths of a layer, in it or before it.
+    /// Returns the last line of that name in this layer or an earlier one that covers all its paths.
     pub fn effective_line(&self, number: usize, name: &str) -> Option<&'a Directive> {
         let own = &self.layers[number];
         let before = self.layers[..=number].iter().rev();
@@ -132,14 +132,15 @@ impl<'a> HostTranslation<'_, 'a> {
         before.find_map(|layer| layer.directives.iter().rev().find(|d| d.name == name))
     }
 
-    /// The last line of that name for a path.
+    /// Returns the last line of that name for a path.
     pub fn line_for(&self, path: &str, name: &str) -> Option<&'a Directive> {
         let layers = self.layers.iter().rev();
         let mut layers = layers.filter(|layer| layer.matches_path(path));
         layers.find_map(|layer| layer.directives.iter().rev().find(|d| d.name == name))
     }
 
-    /// The requests for which what a layer says of these names counts; none if later ones say it for all.
+    /// Returns the requests for which the directives of these names in a layer take effect, or `None` if later layers
+    /// replace them for all.
     pub fn effective_requests(&self, number: usize, names: &[&str]) -> Option<RuleCondition> {
         let own = &self.layers[number];
         let mut others = own.excluded.clone();
@@ -153,8 +154,8 @@ impl<'a> HostTranslation<'_, 'a> {
             if later.covers(own) {
                 return None;
             }
-            // What leaves paths out excepts nothing: an exception has none of its own. Nor is anything sent
-            // whose name begins with a dot.
+            // A layer with excluded paths is not used as an exception, because an exception cannot have exceptions. A
+            // layer of names that begin with a dot is not needed, because such files are never sent.
             let excepts = region::may_overlap(&later.paths, &own.paths)
                 && !later.excludes_paths_of(own)
                 && !access::names_dotfiles(&later.paths);
@@ -165,17 +166,17 @@ impl<'a> HostTranslation<'_, 'a> {
         Some(RuleCondition::except(own.paths.clone(), others))
     }
 
-    /// The line says nothing here.
+    /// Records that other sections override the line.
     pub fn mark_overridden(&self, line: &Directive) {
         if !self.ledger.has_outcome(line.id) {
             self.ledger.mark_irrelevant(line.id, OVERRIDDEN_REASON);
         }
     }
 
-    /// The requests for which a variable is set.
+    /// Returns the requests for which a variable is set.
     ///
     /// # Errors
-    /// Rules cannot say it.
+    /// Returns a sentence if rules cannot express it.
     pub fn requests_with_variable(&self, name: &str) -> Result<Vec<RuleCondition>, String> {
         let mut found = Vec::new();
         for layer in self
@@ -196,7 +197,8 @@ impl<'a> HostTranslation<'_, 'a> {
         }
     }
 
-    /// Makes this the script for paths without a file; if there is one already, returns a rule that does.
+    /// Makes this the script for paths without a file. Returns a rule for it if there is already another such script,
+    /// or if an option cannot name it.
     pub fn set_front_controller(
         &mut self,
         script: &str,

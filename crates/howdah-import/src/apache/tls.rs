@@ -1,4 +1,4 @@
-//! Certificates of a host, and those of clients.
+//! Translates the certificates of a host, and client certificates.
 
 use super::hosts::ApacheHost;
 use super::site::HostTranslation;
@@ -7,7 +7,7 @@ use crate::rule_condition::RuleCondition;
 use crate::stages::RuleStage;
 use crate::target::TomlTable;
 
-/// `SSLCertificateFile` and its kin.
+/// Translates `SSLCertificateFile` and similar directives.
 pub fn translate_certificates(work: &mut HostTranslation<'_, '_>) {
     let own: Vec<&Directive> = work.host.lines.iter().collect();
     let of = |name: &str| {
@@ -39,7 +39,7 @@ pub fn translate_certificates(work: &mut HostTranslation<'_, '_>) {
             None => table.set("key", file.as_str(), Some(&line.place)),
         }
         work.site.certificates.push(table);
-        // Apache sends the certificates above it from a file of their own.
+        // Apache sends the intermediate certificates from a separate file.
         if let Some(chain) = chains.last() {
             let above = work.context.path(chain.arg(0));
             let need = format!(
@@ -53,7 +53,8 @@ pub fn translate_certificates(work: &mut HostTranslation<'_, '_>) {
     translate_client_certificates(work);
 }
 
-/// Whoever has no certificate is refused for all sites, or for none: what closed one site stays closed.
+/// Howdah's setting for client certificates applies to all sites. If the hosts differ, a host that required
+/// certificates stays closed until it is set.
 fn translate_client_certificates(work: &mut HostTranslation<'_, '_>) {
     let of = |name: &str| work.host.lines.iter().rev().find(|d| d.name == name);
     let Some(verify) = of("sslverifyclient") else {
@@ -90,7 +91,7 @@ fn translate_client_certificates(work: &mut HostTranslation<'_, '_>) {
     ledger.mark_missing_protection(verify.id, need);
 }
 
-/// Whether all hosts with TLS ask for clients' certificates in the same way.
+/// Returns whether all hosts with TLS request client certificates in the same way.
 pub fn have_same_client_ca<'h, 'a: 'h>(hosts: impl Iterator<Item = &'h ApacheHost<'a>>) -> bool {
     let asked = |host: &ApacheHost<'_>| -> Vec<String> {
         let lines = host

@@ -1,4 +1,4 @@
-//! Variables: `SetEnv` as the site's environment, `SetEnvIf` and `BrowserMatch` as conditions.
+//! Translates variables: `SetEnv` into the site's environment, `SetEnvIf` and `BrowserMatch` into conditions.
 
 use super::condition::{TranslatedCondition, VariableTest, header_condition, translate_test};
 use super::layers::Layer;
@@ -31,10 +31,10 @@ const APACHE_VARIABLES: &[&str] = &[
     "proxy-fcgi-pathinfo",
 ];
 
-/// The requests for which a line sets a variable; none if it does not.
+/// Returns the requests for which a line sets a variable, or `None` if it does not set it.
 ///
 /// # Errors
-/// Rules cannot say it.
+/// Returns a sentence if rules cannot express the condition.
 pub fn condition_for_variable(
     line: &Directive,
     variable: &str,
@@ -136,12 +136,12 @@ pub fn translate_variable(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>,
             let need = "[trusted_proxies] networks: the scheme that these proxies name is believed, and PHP has HTTPS";
             ledger.mark_missing(line.id, need);
         }
-        // What asks for the variable carries the condition over.
+        // The condition is carried over where another directive uses the variable.
         _ => {}
     }
 }
 
-/// Whether a section is for all files of the site.
+/// Returns whether a section applies to all files of the site.
 fn covers_whole_site(layer: &Layer<'_>) -> bool {
     layer.matches_path("/") && layer.matches_path("/x7q/y9z.php")
 }

@@ -1,5 +1,5 @@
-//! Who may go where: `allow`, `deny`, `auth_basic`, `internal`, `limit_except`. What rules cannot express
-//! is closed.
+//! Translates access restrictions: `allow`, `deny`, `auth_basic`, `internal`, `limit_except`. Access is denied where
+//! rules cannot express a restriction.
 
 use super::location::{Location, LocationKind};
 use super::networks::{Denial, parse_denials};
@@ -11,7 +11,7 @@ use crate::directive::Directive;
 use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 
-/// The rules of a block: of a location, or of the server itself.
+/// Adds the access rules of a block: of a location, or of the server itself.
 pub fn translate_access<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     directives: &'a [Directive],
@@ -73,7 +73,7 @@ pub fn translate_access<'a>(
         }
     }
     if let (Some(_), true, Some(allowed)) = (either, has_password, alone) {
-        // Either of both: whoever comes from these networks needs no password.
+        // With `satisfy any`, clients from these networks need no password.
         exempt = allowed;
         lines
             .iter()
@@ -110,7 +110,7 @@ pub fn translate_access<'a>(
     translate_auth_basic(work, directives, when, location, &exempt);
 }
 
-/// Whether nginx asks for it in its access phase, after all rewrites.
+/// Returns whether nginx evaluates the directive in its access phase, after all rewrites.
 fn is_access_phase_directive(name: &str) -> bool {
     const LINES: &[&str] = &[
         "allow",
@@ -125,8 +125,8 @@ fn is_access_phase_directive(name: &str) -> bool {
     LINES.contains(&name)
 }
 
-/// Where a block's own lines hold: not in the locations inside with lines of their own, but in others that
-/// nginx prefers to those.
+/// Returns the requests to which a block's own lines apply: not those of inner locations with lines of their own, but
+/// those of other locations that take precedence over these.
 fn inherited_conditions(
     work: &ServerTranslation<'_, '_>,
     when: &RuleCondition,
@@ -153,7 +153,7 @@ fn inherited_conditions(
         if !has_own(own) {
             continue;
         }
-        // Both hold for what no other location is for.
+        // If the other location takes all remaining paths, both restrictions apply.
         let Ok(paths) = own.paths() else { continue };
         if paths == PathMatch::All {
             continue;
@@ -180,7 +180,7 @@ fn inherited_conditions(
     whens
 }
 
-/// A rule that refuses.
+/// Adds a rule that denies access.
 fn add_denial(
     work: &mut ServerTranslation<'_, '_>,
     denial: &Denial,
@@ -196,7 +196,7 @@ fn add_denial(
     work.push_at(RuleStage::Responses, own.rule("deny", 403, &line.place));
 }
 
-/// Nobody may go there.
+/// Adds rules that deny access to all clients, and lists what is needed.
 fn deny_all(
     work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
@@ -209,7 +209,7 @@ fn deny_all(
     work.ledger.mark_missing_protection(line.id, need);
 }
 
-/// `internal`: 404 for clients; scripts may name files there.
+/// Translates `internal`: 404 for clients; scripts may name files there with X-Accel-Redirect.
 fn translate_internal(
     work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
@@ -229,7 +229,7 @@ fn translate_internal(
         when.rule("deny", 404, &line.place),
     );
     work.ledger.mark_carried(line.id);
-    // nginx comes there by the index of a directory, too.
+    // nginx also reaches the location through the index of a directory.
     let controls = work.front_controller.as_deref() == Some("/index.php");
     if content_of(location.block) == LocationContent::Php
         && location.matches_path("/index.php")
@@ -268,7 +268,7 @@ fn translate_internal(
     work.ledger.mark_carried(alias.id);
 }
 
-/// `limit_except`
+/// Translates `limit_except`.
 fn translate_limit_except(
     work: &mut ServerTranslation<'_, '_>,
     block: &Directive,
@@ -306,7 +306,7 @@ fn translate_limit_except(
     }
 }
 
-/// `auth_request`: another server is asked.
+/// Translates `auth_request`, which lets another server decide.
 fn translate_auth_request<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     line: &'a Directive,
@@ -362,7 +362,7 @@ fn translate_auth_request<'a>(
         .mark_different(line.id, "any answer but 2xx is the client's");
 }
 
-/// `auth_basic`
+/// Translates `auth_basic`.
 fn translate_auth_basic<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     directives: &'a [Directive],

@@ -1,14 +1,14 @@
-//! The condition of an `if` as conditions of a rule.
+//! Translates the condition of an `if` into the conditions of a rule.
 
 use super::variables::{Constants, has_variables, replace_constants};
 use crate::directive::Directive;
 use crate::expression::{compile, compile_path};
 use crate::rule_condition::{PathMatch, RuleCondition};
 
-/// What an `if` asks, and whether the rule is for what it is not.
+/// Returns the requests for which an `if` is true.
 ///
 /// # Errors
-/// What rules cannot ask: a sentence.
+/// Returns a sentence if rules cannot express the condition.
 pub fn translate_condition(
     block: &Directive,
     constants: &Constants,
@@ -37,21 +37,21 @@ pub fn translate_condition(
     }
 }
 
-/// Whether an `if` asks for what is no directory: a rule for what is missing leaves files alone, too.
+/// Returns whether an `if` checks that the path is not a directory. A rule with `if_missing` also skips files.
 pub fn checks_not_a_directory(block: &Directive, constants: &Constants) -> bool {
     condition_words(block, constants)
         .first()
         .is_some_and(|word| word == "!-d")
 }
 
-/// Whether an `if` asks for what is no file: a directory is none, although it is not missing.
+/// Returns whether an `if` checks that the path is not a file. A directory is not a file, although it is not missing.
 pub fn checks_not_a_file(block: &Directive, constants: &Constants) -> bool {
     condition_words(block, constants)
         .first()
         .is_some_and(|word| word == "!-f")
 }
 
-/// Without the parentheses around them.
+/// Returns the words of a condition without the parentheses around them.
 fn condition_words(block: &Directive, constants: &Constants) -> Vec<String> {
     let mut words: Vec<String> = block
         .args
@@ -68,7 +68,7 @@ fn condition_words(block: &Directive, constants: &Constants) -> Vec<String> {
     {
         *last = rest.to_owned();
     }
-    // `( $a = "" )`: an empty word in the middle means something, at the ends it does not.
+    // In `( $a = "" )` an empty word in the middle is an operand; at the ends it is left over from a parenthesis.
     if words.first().is_some_and(String::is_empty) {
         words.remove(0);
     }

@@ -1,4 +1,4 @@
-//! `error_page` as `error_pages`.
+//! Translates `error_page` into `error_pages`.
 
 use super::location::Location;
 use super::rules::{LocationContent, content_of};
@@ -6,7 +6,7 @@ use super::server::ServerTranslation;
 use super::variables::has_variables;
 use crate::directive::shell_quoted;
 
-/// The server's; those of locations are on the list.
+/// Translates the error pages of the server; those of locations are put on the list.
 pub fn translate_error_pages(work: &mut ServerTranslation<'_, '_>) {
     let scope = work.scope.clone();
     for line in scope.all(&["error_page"]) {
@@ -57,7 +57,8 @@ pub fn translate_error_pages(work: &mut ServerTranslation<'_, '_>) {
     }
 }
 
-/// The page's own location names another directory: the page must be below the root here.
+/// Lists the link that is needed if the page's own location names another directory: Howdah looks for the page below
+/// the site's root.
 fn list_link_to_page(work: &ServerTranslation<'_, '_>, page: &str) {
     let location = work
         .locations

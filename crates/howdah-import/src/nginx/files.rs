@@ -1,4 +1,4 @@
-//! What is looked for on the disk: `try_files`, `alias`, another `root`, named locations.
+//! Translates what nginx looks for on disk: `try_files`, `alias`, another `root`, named locations.
 
 use super::location::{Location, LocationKind};
 use super::rules::{self, LocationContent, content_of};
@@ -12,7 +12,7 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::TomlValue;
 
-/// The search of the whole site: that of `location /`, or of a server without one.
+/// Translates the file search of the whole site: that of `location /`, or of a server without one.
 pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
     let rest = work.catch_all();
     let line = match &rest {
@@ -31,7 +31,7 @@ pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
     for name in before {
         match rule_target(&replace_constants(name, &work.constants)) {
             Ok(name) if name.contains("$uri") => names.push(name),
-            // A page for all paths, if it is there, as for maintenance.
+            // A page for all paths, if it exists, as used for maintenance.
             Ok(name)
                 if name.starts_with('/')
                     && !name.contains(['$', '?'])
@@ -46,7 +46,7 @@ pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
         }
     }
     if names.is_empty() {
-        // Nothing but the last: every path leads there.
+        // There is only the fallback, so every path leads there.
         names.push("=404".to_owned());
         add_fallback(work, line, last, &RuleCondition::default());
     } else {
@@ -59,7 +59,8 @@ pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
     work.ledger.mark_carried(line.id);
 }
 
-/// `error_page 404 = @name`: a front controller of old configurations. Without `=` the answer stays a 404.
+/// Translates `error_page 404 = @name`, which old configurations use as a front controller. Without `=` the response
+/// keeps the status 404.
 fn translate_not_found_page(work: &mut ServerTranslation<'_, '_>) {
     let rest = work.catch_all();
     let scope = match &rest {
@@ -88,7 +89,7 @@ fn translate_not_found_page(work: &mut ServerTranslation<'_, '_>) {
         .set("try_files", TomlValue::Texts(usual), Some(place));
 }
 
-/// The last entry of `try_files`, for these requests.
+/// Translates the last entry of `try_files`, for these requests.
 pub fn add_fallback(
     work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
@@ -98,7 +99,7 @@ pub fn add_fallback(
     let ledger = work.ledger;
     if let Some(status) = last.strip_prefix('=') {
         let number: u64 = status.parse().unwrap_or(404);
-        // 404 is what a site without a front controller answers.
+        // 404 is the default of a site without a front controller.
         let usual = number == 404 && when.paths == PathMatch::All && when.if_missing;
         if !usual {
             let action = if matches!(number, 403 | 404 | 410) {
@@ -130,7 +131,7 @@ pub fn add_fallback(
         Ok(target) => strip_request_query(&target).to_owned(),
         Err(need) => return deny_fallback(work, line, when, &need),
     };
-    // nginx finds no location for a target without a slash but by an expression; what is meant is clear.
+    // nginx finds a location for a target without a leading slash only by a regular expression; the intention is clear.
     let target = match target.starts_with(['/', '$', '=']) {
         true => target,
         false => format!("/{target}"),
@@ -155,7 +156,7 @@ pub fn add_fallback(
     work.push_at(stage, when.rule("rewrite", target, &line.place));
 }
 
-/// Nothing answers, rather than something else.
+/// Responds with 404 instead of something that the old server would not have sent.
 fn deny_fallback(
     work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
@@ -167,7 +168,7 @@ fn deny_fallback(
         .mark_missing(line.id, format!("{need}; 404 here"));
 }
 
-/// Whether the location of a path refuses some requests by rules, which an inner redirect would pass by.
+/// Returns whether the location of a path denies some requests with rules, which an internal redirect would bypass.
 fn location_may_refuse(work: &ServerTranslation<'_, '_>, path: &str) -> bool {
     let chosen = work
         .locations
@@ -176,9 +177,9 @@ fn location_may_refuse(work: &ServerTranslation<'_, '_>, path: &str) -> bool {
     chosen.is_some_and(|location| location.block.inner().iter().any(may_refuse))
 }
 
-/// Whether a directive of a location may answer a request in place of its script. An `if` that only sets
-/// variables, as page caches have it, does not; neither does one that answers 404 where the script is missing,
-/// which Howdah does by itself.
+/// Returns whether a directive of a location may produce a response instead of the script. An `if` that only sets
+/// variables, as used for page caches, does not. Neither does one that returns 404 if the script is missing, which
+/// Howdah does by default.
 fn may_refuse(directive: &Directive) -> bool {
     match directive.name.as_str() {
         "deny" | "return" | "limit_except" => true,
@@ -192,7 +193,7 @@ fn may_refuse(directive: &Directive) -> bool {
     }
 }
 
-/// `if (!-f $document_root$fastcgi_script_name)`, as nginx' own documentation advises it.
+/// Recognises `if (!-f $document_root$fastcgi_script_name)`, which nginx's own documentation recommends.
 pub fn checks_script_exists(directive: &Directive) -> bool {
     let mut condition = String::new();
     for number in 0.. {
@@ -219,7 +220,7 @@ pub fn returns_not_found(directive: &Directive) -> bool {
     directive.name == "return" && directive.arg(0) == "404"
 }
 
-/// What `location @name` does, done where it is named.
+/// Adds the rules of `location @name`, for requests that lead there.
 fn add_named_location<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     named: &Location<'a>,
@@ -227,7 +228,7 @@ fn add_named_location<'a>(
 ) {
     let ledger = work.ledger;
     ledger.mark_carried(named.block.id);
-    // What other locations are for is missing there, and does not lead here.
+    // Paths of other locations without a file are answered there, and do not lead here.
     let own = match when.paths == PathMatch::All {
         true => RuleStage::LastResort,
         false => RuleStage::MissingFiles,
@@ -246,7 +247,7 @@ fn add_named_location<'a>(
     work.stage = stage;
 }
 
-/// A location of files.
+/// Translates a location that serves files.
 pub fn translate_file_location<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     location: &Location<'a>,
@@ -291,7 +292,8 @@ pub fn translate_file_location<'a>(
     add_fallback(work, line, last, &own);
 }
 
-/// `alias`, and a root that is not the site's: a link below the root does the same. Whether there is one.
+/// Translates `alias`, or a root that differs from the site's: a link below the root has the same effect. Returns
+/// whether there is such a directory.
 pub fn translate_other_directory(
     work: &mut ServerTranslation<'_, '_>,
     location: &Location<'_>,
@@ -349,8 +351,8 @@ fn deny_with_404(work: &mut ServerTranslation<'_, '_>, line: &Directive, when: &
     work.push_at(RuleStage::Responses, when.rule("deny", 404, &line.place));
 }
 
-/// nginx would send scripts here as files, where this location is preferred to those of PHP: they are
-/// neither sent nor run.
+/// nginx would send scripts in this location as files if it takes precedence over the locations of PHP. Howdah neither
+/// sends nor runs them.
 fn deny_scripts(work: &mut ServerTranslation<'_, '_>, location: &Location<'_>) {
     let number = work
         .locations
@@ -369,7 +371,7 @@ fn deny_scripts(work: &mut ServerTranslation<'_, '_>, location: &Location<'_>) {
         (LocationKind::Regex | LocationKind::NestedRegex, pattern) => {
             let open = pattern.trim_end_matches(".*$").trim_end_matches(".*");
             let open = open.strip_suffix('$').unwrap_or(open);
-            // `\.(css|js)$` is for no script.
+            // `\.(css|js)$` matches no script.
             if crate::expression::extensions(pattern)
                 .is_some_and(|found| !found.contains(&"php".to_owned()))
             {
@@ -390,5 +392,5 @@ fn deny_scripts(work: &mut ServerTranslation<'_, '_>, location: &Location<'_>) {
     work.push_at(RuleStage::Responses, rule);
 }
 
-/// A script, with or without what follows it.
+/// The expression for a script, with or without path info.
 pub const SCRIPT_REGEX: &str = r"\.php(?:/|$)";

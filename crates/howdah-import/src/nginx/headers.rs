@@ -1,4 +1,4 @@
-//! Fields of answers (`add_header`, `expires`), and media types.
+//! Translates response headers (`add_header`, `expires`) and media types.
 
 use super::files;
 use super::location::Location;
@@ -13,7 +13,7 @@ use crate::stages::RuleStage;
 use crate::target::{TomlValue, is_settable_header};
 use crate::time::{SECOND, parse_milliseconds};
 
-/// `Strict-Transport-Security` without what browsers overlook in it: a semicolon at the end, quotes around the
+/// Removes from `Strict-Transport-Security` what browsers tolerate: a semicolon at the end, and quotes around the
 /// number of seconds (RFC 6797 §6.1 allows both).
 fn normalize_hsts(value: &str) -> String {
     let directives = value.split(';').map(str::trim);
@@ -24,7 +24,7 @@ fn normalize_hsts(value: &str) -> String {
     directives.join("; ")
 }
 
-/// Fields of the whole server.
+/// Translates the headers of the whole server.
 pub fn translate_server_headers(work: &mut ServerTranslation<'_, '_>) {
     let scope = work.scope.clone();
     let lines = scope.all(&["add_header"]);
@@ -48,7 +48,7 @@ pub fn translate_server_headers(work: &mut ServerTranslation<'_, '_>) {
     }
 }
 
-/// Fields of a location.
+/// Translates the headers of a location.
 pub fn translate_location_headers<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     location: &Location<'a>,
@@ -58,7 +58,7 @@ pub fn translate_location_headers<'a>(
     let lines = own.all(&["add_header"]);
     let is_php = content_of(location.block) == LocationContent::Php;
     let everywhere = is_php || location.is_catch_all();
-    // Scripts are reached by way of other paths, too: those of directories, and those that no file has.
+    // Scripts are also reached through other paths: those of directories, and those without a file.
     let reached = match (everywhere, is_php && rules::takes_all_scripts(location)) {
         (true, true) => vec![
             RuleCondition::paths(PathMatch::Regex(format!("(?:{}|/$)", files::SCRIPT_REGEX))),
@@ -115,7 +115,7 @@ pub fn translate_location_headers<'a>(
     }
 }
 
-/// `add_header`
+/// Translates `add_header`.
 fn translate_add_header(
     work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
@@ -153,7 +153,7 @@ fn translate_add_header(
     }
 }
 
-/// `expires`, with the `Cache-Control` fields beside it.
+/// Translates `expires` together with the `Cache-Control` headers beside it.
 fn translate_expires(
     work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
@@ -192,7 +192,7 @@ fn translate_expires(
         }
         return;
     }
-    // The first such rule counts: those of the locations that nginx prefers are before this one.
+    // The first rule that sets `Cache-Control` applies, and rules of the locations that nginx prefers precede this one.
     let paths = RuleCondition::paths(when.paths.clone());
     let value = words.join(", ");
     work.push_at(
@@ -211,7 +211,7 @@ fn translate_expires(
     }
 }
 
-/// `types`: those that Howdah does not know by itself.
+/// Translates `types`: only the media types that Howdah does not have by default.
 pub fn translate_types(work: &mut ServerTranslation<'_, '_>) {
     let scope = work.scope.clone();
     for block in scope.all(&["types"]) {

@@ -1,4 +1,4 @@
-//! Which server answers where and for which names. Servers that only redirect to HTTPS become
+//! Determines which server responds at which addresses and for which names. Servers that only redirect to HTTPS become
 //! `https_redirect` of the site that they lead to.
 
 use super::listen;
@@ -9,24 +9,24 @@ use crate::hosting::{Hosting, SiteHosting};
 use crate::ledger::ImportLedger;
 use crate::listen::{SiteListen, remove_tls_without_certificate};
 
-/// A `server` block.
+/// A `server` block with its addresses and names.
 #[derive(Debug)]
 pub struct NginxServer<'a> {
-    /// The block itself.
+    /// The `server` directive.
     pub block: &'a Directive,
-    /// Addresses and ports of its `listen` lines.
+    /// The addresses of its `listen` lines.
     pub listens: Vec<SiteListen>,
-    /// The names that it says, as Howdah writes them.
+    /// The names that it specifies, as Howdah writes them.
     names: Vec<String>,
-    /// Its requests without TLS are redirected to HTTPS by this line.
+    /// The line that redirects requests without TLS to HTTPS.
     pub https_redirect: Option<&'a Directive>,
-    /// Some connection to it is encrypted.
+    /// True if some address of the server has TLS.
     pub tls: bool,
-    /// Nothing is left of it.
+    /// True if the server was merged into another one.
     is_merged: bool,
 }
 
-/// All servers, the sites that they become, in order, and the addresses of those without their own.
+/// Returns all servers, the sites that they become, in order, and the addresses of the sites without their own.
 pub fn assign_servers<'a>(
     blocks: &[&'a Directive],
     http: &NginxScope<'a>,
@@ -98,7 +98,7 @@ fn parse_server<'a>(
     }
 }
 
-/// A name as Howdah writes it: one, two for `.example.org`, or none for a name such as `_` or `*`.
+/// Translates a name: into one name, two for `.example.org`, or none for a name such as `_` or `*`.
 fn parse_host(name: &str) -> Result<Vec<String>, String> {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let plain = |text: &str| {
@@ -134,7 +134,7 @@ fn parse_host(name: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Names of servers without TLS that lead to HTTPS go to the server with TLS.
+/// Moves the names of servers without TLS that redirect to HTTPS to the servers with TLS.
 fn merge_redirects(servers: &mut [NginxServer<'_>], hosting: &mut Hosting, ledger: &ImportLedger) {
     let is_secure = |at: &usize| servers[*at].tls && hosting.is_secure(*at);
     let secure: Vec<usize> = (0..servers.len()).filter(is_secure).collect();
@@ -143,7 +143,7 @@ fn merge_redirects(servers: &mut [NginxServer<'_>], hosting: &mut Hosting, ledge
             continue;
         };
         if servers[at].tls {
-            // `if ($scheme = http)`: of the server itself.
+            // `if ($scheme = http)` redirects within the same server.
             if found.only_plain {
                 servers[at].https_redirect = Some(found.line);
                 record_redirect(&found, ledger);
@@ -161,7 +161,7 @@ fn merge_redirects(servers: &mut [NginxServer<'_>], hosting: &mut Hosting, ledge
     }
 }
 
-/// A server without names leads to HTTPS: to all servers that are there alone.
+/// Merges a server without names that redirects to HTTPS into all servers with TLS.
 fn merge_nameless_redirect<'a>(
     at: usize,
     found: &NginxHttpsRedirect<'a>,
@@ -182,12 +182,12 @@ fn merge_nameless_redirect<'a>(
         }
     }
     if let Some(heir) = nameless {
-        // Neither has a name, as is usual in containers: they are one site.
+        // Neither server has a name, as is common in containers: they become one site.
         remove_merged_server(at, heir, found, servers, hosting, ledger);
     }
 }
 
-/// The names of a server lead to the servers that have them by HTTPS.
+/// Moves the names of a redirecting server to the servers that have them with TLS.
 fn merge_named_redirect<'a>(
     at: usize,
     names: &[String],
@@ -204,7 +204,7 @@ fn merge_named_redirect<'a>(
             continue;
         };
         let leads = found.hosts.is_empty() || found.hosts.contains(name);
-        // The server with TLS may send everybody on to the same place.
+        // The server with TLS may redirect all clients to the same target.
         let end = servers[to].block.last("return");
         if !leads && end.is_none_or(|line| line.args != found.line.args) {
             continue;
@@ -223,7 +223,7 @@ fn merge_named_redirect<'a>(
     }
 }
 
-/// Nothing is left of a server that redirects to HTTPS.
+/// Removes a server that only redirects to HTTPS.
 fn remove_merged_server(
     at: usize,
     heir: usize,
@@ -238,7 +238,7 @@ fn remove_merged_server(
     record_merged_server(servers[at].block, ledger);
 }
 
-/// The lines that make a redirect to HTTPS are carried over.
+/// Records that the lines of a redirect to HTTPS are carried over.
 fn record_redirect(found: &NginxHttpsRedirect<'_>, ledger: &ImportLedger) {
     for line in &found.lines {
         ledger.mark_carried(line.id);
@@ -248,7 +248,7 @@ fn record_redirect(found: &NginxHttpsRedirect<'_>, ledger: &ImportLedger) {
     }
 }
 
-/// The rest of a server that only redirects serves nothing.
+/// Records the outcomes of the other lines of a server that only redirects.
 fn record_merged_server(block: &Directive, ledger: &ImportLedger) {
     ledger.mark_carried(block.id);
     for location in block.inner().iter().filter(|d| d.name == "location") {
@@ -274,7 +274,7 @@ fn record_merged_server(block: &Directive, ledger: &ImportLedger) {
     });
 }
 
-/// Everything in a block is on the list.
+/// Puts a block with everything in it on the list.
 pub fn list_block(block: &Directive, need: &str, ledger: &ImportLedger) {
     ledger.mark_missing(block.id, need);
     for inner in block.inner() {

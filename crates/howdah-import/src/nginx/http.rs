@@ -1,4 +1,4 @@
-//! What holds for the whole of nginx: users, logs, timeouts, compression. Then its servers.
+//! Translates the settings that apply to all of nginx: user, logs, timeouts, compression. Then translates its servers.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use crate::reasons;
 use crate::target::TomlValue;
 use crate::time;
 
-/// Outside of `http`.
+/// Translates the directives outside `http`.
 pub fn translate_main(tree: &[Directive], context: &mut NginxContext<'_>) {
     let ledger = context.ledger;
     for directive in tree {
@@ -67,7 +67,7 @@ fn translate_error_log(directive: &Directive, context: &mut NginxContext<'_>) {
     ledger.mark_carried(directive.id);
 }
 
-/// What is in `http`.
+/// Translates the content of `http`.
 pub fn translate_http<'a>(directives: &'a [Directive], context: &mut NginxContext<'a>) {
     let scope = NginxScope::outermost(directives);
     translate_timeouts(directives, context);
@@ -110,7 +110,7 @@ pub fn translate_http<'a>(directives: &'a [Directive], context: &mut NginxContex
     }
 }
 
-/// A size in KiB, rounded up.
+/// Parses a size into KiB, rounded up.
 fn parse_kib(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -123,7 +123,8 @@ fn parse_kib(text: &str) -> Option<u64> {
     }
 }
 
-/// Options of connections: the first that any block says, since here they are for all.
+/// Translates the options of connections. The first value in any block is used, because Howdah's options apply to all
+/// sites.
 fn translate_timeouts(directives: &[Directive], context: &mut NginxContext<'_>) {
     const HOUR: u64 = 3600 * time::SECOND;
     const TIMES: &[(&str, &str, RangeInclusive<u64>)] = &[
@@ -151,7 +152,7 @@ fn translate_timeouts(directives: &[Directive], context: &mut NginxContext<'_>) 
             ("limits", "keepalive_requests", number)
         } else if name == "large_client_header_buffers" {
             let size = parse_kib(directive.arg(1));
-            // Its 4 buffers of 8 KiB are Howdah's 32 KiB.
+            // nginx's default of 4 buffers of 8 KiB is Howdah's default of 32 KiB.
             let number: u64 = directive.arg(0).parse().unwrap_or(4);
             let total = size.map(|size| size.saturating_mul(number).clamp(1, 1024));
             (
@@ -177,7 +178,7 @@ const COMMON_LOG_FORMAT: &str =
     "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
 const COMBINED_LOG_FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
-/// The first access log is the one that all sites have.
+/// Carries over the first access log, as the log of all sites.
 fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_>) {
     let ledger = context.ledger;
     let formats: Vec<&Directive> = directives

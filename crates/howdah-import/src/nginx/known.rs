@@ -1,4 +1,4 @@
-//! Directives of nginx that have no meaning here, and why.
+//! The directives of nginx that have no meaning in Howdah, and why.
 
 use crate::directive::Directive;
 use crate::reasons::{
@@ -234,13 +234,13 @@ const IRRELEVANT_DIRECTIVES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Why a directive has no meaning here; none if it may have one.
+/// Returns why a directive has no meaning in Howdah, or `None` if it may have one.
 pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
-    // `set $path_info $fastcgi_path_info`: kept from what `try_files` does to it.
+    // `set $path_info $fastcgi_path_info` saves a value that `try_files` resets.
     if directive.name == "set" && directive.arg(1) == "$fastcgi_path_info" {
         return Some(SCRIPTS_REASON);
     }
-    // `map $http_upgrade $connection_upgrade`, for WebSocket.
+    // `map $http_upgrade $connection_upgrade` is used for WebSocket.
     if directive.name == "map" && directive.arg(0) == "$http_upgrade" {
         return Some(WEBSOCKET_REASON);
     }
@@ -251,7 +251,8 @@ pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
     found.map(|(why, _)| *why)
 }
 
-/// What it would take, for directives that are known and not carried over.
+/// Returns what is needed in place of a known directive that is not carried over, and whether the directive denied or
+/// limited access.
 pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
     let need = match name {
         "autoindex" | "autoindex_exact_size" | "autoindex_format" | "autoindex_localtime" => {

@@ -1,9 +1,10 @@
-//! nginx's words: bare, quoted, with escapes and `${variables}`; `;`, `{`, `}`; comments.
+//! Splits nginx's configuration into tokens: words, bare or quoted, with escapes and `${variables}`; `;`, `{`, `}`.
+//! Comments are skipped.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A word or a mark.
+/// A word or a punctuation mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NginxToken {
     /// A word, without its quotes.
@@ -16,17 +17,17 @@ pub enum NginxToken {
     Close,
 }
 
-/// What keeps text from being words.
+/// Why text cannot be split into tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LexerError {
     /// A quote is not closed.
     OpenQuote,
-    /// Behind a closing quote something follows at once.
+    /// A closing quote is not followed by a space or punctuation.
     AfterQuote,
 }
 
 impl LexerError {
-    /// As it is reported.
+    /// Returns the error message.
     pub fn message(self) -> &'static str {
         match self {
             LexerError::OpenQuote => "a quote that begins here is not closed",
@@ -35,7 +36,7 @@ impl LexerError {
     }
 }
 
-/// Takes words from a text, one after the other.
+/// Reads tokens from a text, one after the other.
 #[derive(Debug)]
 pub struct Lexer<'t> {
     rest: Peekable<Chars<'t>>,
@@ -43,7 +44,7 @@ pub struct Lexer<'t> {
 }
 
 impl<'t> Lexer<'t> {
-    /// From the beginning of a text.
+    /// Creates a lexer at the beginning of a text.
     pub fn new(text: &'t str) -> Lexer<'t> {
         Lexer {
             rest: text.chars().peekable(),
@@ -51,7 +52,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// The line that comes next.
+    /// Returns the current line.
     pub fn line(&self) -> usize {
         self.line
     }
@@ -62,7 +63,7 @@ impl<'t> Lexer<'t> {
         next
     }
 
-    /// The next word or mark and its line; none at the end.
+    /// Returns the next token and its line, or `None` at the end.
     pub fn next_token(&mut self) -> Result<Option<(NginxToken, usize)>, (LexerError, usize)> {
         loop {
             match self.rest.peek() {
@@ -107,8 +108,8 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// A quote or a backslash loses its backslash, `\t`, `\r` and `\n` mean what they usually do, and
-    /// everything else keeps it: regular expressions need theirs.
+    /// Resolves an escape as nginx does: a quote or a backslash loses its backslash, `\t`, `\r` and `\n` have their
+    /// usual meaning, and any other character keeps the backslash, because regular expressions need it.
     fn escape(&mut self, word: &mut String) {
         match self.take() {
             Some(c @ ('"' | '\'' | '\\')) => word.push(c),
@@ -141,7 +142,7 @@ impl<'t> Lexer<'t> {
         word
     }
 
-    /// Skips a block of another language, whose brace has been taken. Whether it ends.
+    /// Skips a block of another language whose opening brace has been read. Returns whether the block is closed.
     pub fn skip_block(&mut self) -> bool {
         let mut depth = 1usize;
         while let Some(c) = self.take() {

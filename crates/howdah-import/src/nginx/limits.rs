@@ -1,4 +1,4 @@
-//! `limit_req` and `limit_conn` as limits of rules.
+//! Translates `limit_req` and `limit_conn` into limits of rules.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::ledger::ImportLedger;
 use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 
-/// What a zone counts: whom, and at what rate (none: connections).
+/// What a zone counts: the clients by which key, and at which rate. Without a rate it counts connections.
 #[derive(Clone, Debug)]
 pub struct LimitZone {
     by: Option<String>,
     rate: Option<String>,
 }
 
-/// Zones by name, those of requests with `r`, of connections with `c` in front.
+/// The zones by name, with the prefix `r` for requests and `c` for connections.
 pub type LimitZones = BTreeMap<String, LimitZone>;
 
-/// Reads the zones of an `http` block.
+/// Parses the zones of an `http` block.
 pub fn parse_zones(directives: &[Directive], ledger: &ImportLedger) -> LimitZones {
     let mut zones = LimitZones::new();
     for line in directives {
@@ -51,7 +51,7 @@ pub fn parse_zones(directives: &[Directive], ledger: &ImportLedger) -> LimitZone
     zones
 }
 
-/// `limit_by`; none: by address.
+/// Translates a zone's key into `limit_by`; `None` stands for the client's address.
 fn limit_key(key: &str) -> Result<Option<String>, String> {
     let name = key.trim_start_matches('$').trim_matches(['{', '}']);
     match name {
@@ -74,7 +74,7 @@ fn limit_key(key: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// `30r/m` as `30/m`.
+/// Translates `30r/m` into `30/m`.
 fn parse_rate(text: &str) -> Option<String> {
     let (number, unit) = text.split_once("r/")?;
     let number: u32 = number.parse().ok()?;
@@ -82,7 +82,7 @@ fn parse_rate(text: &str) -> Option<String> {
         .then(|| format!("{number}/{unit}"))
 }
 
-/// The limits of the server: for all but the locations with limits of their own.
+/// Translates the limits of the server. They apply except in the locations with limits of their own.
 pub fn translate_server_limits(work: &mut ServerTranslation<'_, '_>) {
     for name in ["limit_req", "limit_conn"] {
         let lines = work.scope.all(&[name]);
@@ -100,7 +100,7 @@ pub fn translate_server_limits(work: &mut ServerTranslation<'_, '_>) {
     }
 }
 
-/// The limits of a location.
+/// Translates the limits of a location.
 pub fn translate_location_limits(
     work: &mut ServerTranslation<'_, '_>,
     location: &Location<'_>,

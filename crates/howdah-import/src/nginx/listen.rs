@@ -1,4 +1,4 @@
-//! `listen` of a server.
+//! Parses `listen` of a server.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,10 +6,10 @@ use crate::directive::Directive;
 use crate::ledger::ImportLedger;
 use crate::listen::SiteListen;
 
-/// Reads a `listen`.
+/// Parses a `listen` directive.
 ///
 /// # Errors
-/// What Howdah cannot do: a sentence.
+/// Returns a sentence if Howdah does not support the address.
 pub fn parse_listen(directive: &Directive) -> Result<SiteListen, String> {
     let word = |word: &str| directive.args.iter().skip(1).any(|arg| arg == word);
     let tls = word("ssl") || word("quic");
@@ -23,7 +23,7 @@ pub fn parse_listen(directive: &Directive) -> Result<SiteListen, String> {
     })
 }
 
-/// What nginx listens on where a server says nothing.
+/// Returns the address that nginx uses for a server without `listen`.
 pub fn default_listen() -> SiteListen {
     SiteListen {
         address: "0.0.0.0:80".to_owned(),
@@ -64,7 +64,7 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// The addresses of a server.
+/// Returns the addresses of a server, and records the outcomes of their lines.
 pub fn server_addresses(server: &Directive, ledger: &ImportLedger) -> Vec<SiteListen> {
     let mut listens = Vec::new();
     let lines: Vec<&Directive> = server
@@ -72,7 +72,7 @@ pub fn server_addresses(server: &Directive, ledger: &ImportLedger) -> Vec<SiteLi
         .iter()
         .filter(|d| d.name == "listen")
         .collect();
-    // `ssl on` is of old configurations.
+    // `ssl on` is used in old configurations.
     let all_tls = server.last("ssl").filter(|d| d.arg(0) == "on");
     for line in server.inner().iter().filter(|d| d.name == "ssl") {
         ledger.mark_carried(line.id);

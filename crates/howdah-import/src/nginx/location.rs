@@ -1,4 +1,4 @@
-//! `location` blocks in the order in which nginx prefers them.
+//! `location` blocks, in nginx's order of precedence.
 
 use howdah_htaccess::rule_expression::RuleExpression;
 
@@ -6,45 +6,45 @@ use crate::directive::Directive;
 use crate::expression::{compile_path, intersection, limit_to_prefix, may_match};
 use crate::rule_condition::PathMatch;
 
-/// How a location is chosen.
+/// How a location is selected, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LocationKind {
     /// `location = /x`
     Exact,
     /// `location ~ x` within another location, which is tried before those outside.
     NestedRegex,
-    /// `location ^~ /x`: no regular expressions are tried.
+    /// `location ^~ /x`: regular expressions are not tried.
     PrefixNoRegex,
     /// `location ~ x`
     Regex,
     /// `location /x`
     Prefix,
-    /// `location @x`, and those of a kind that does not exist.
+    /// `location @x`, and locations with an unknown modifier.
     Named,
 }
 
-/// A location, flattened.
+/// A location, taken out of the nesting.
 #[derive(Clone, Debug)]
 pub struct Location<'a> {
     /// The `location` directive with its block.
     pub block: &'a Directive,
-    /// The locations around it, the outermost first.
+    /// The enclosing locations, the outermost first.
     pub around: Vec<&'a Directive>,
-    /// How it is chosen.
+    /// How the location is selected.
     pub kind: LocationKind,
-    /// Its prefix or name, or its expression.
+    /// The prefix, the name or the expression.
     pub pattern: String,
-    /// The prefix that it begins with; empty for an expression of its own.
+    /// The prefix that all its paths have; empty for an expression that is not nested.
     pub prefix: String,
-    /// Its expression, or why rules cannot have it.
+    /// The compiled expression, or the reason why rules do not support it.
     expression: Option<Result<RuleExpression, String>>,
 }
 
 impl Location<'_> {
-    /// Which paths it is for, if a rule can say so.
+    /// Returns the paths of the location, other locations aside.
     ///
     /// # Errors
-    /// What rules cannot express.
+    /// Returns a sentence if rules cannot express them.
     pub fn paths(&self) -> Result<PathMatch, String> {
         match self.kind {
             LocationKind::Exact => Ok(PathMatch::Path(self.pattern.clone())),
@@ -59,12 +59,12 @@ impl Location<'_> {
         }
     }
 
-    /// Everything that no other location is for.
+    /// Returns whether this is `location /`, which takes everything that no other location takes.
     pub fn is_catch_all(&self) -> bool {
         self.kind == LocationKind::Prefix && self.pattern == "/"
     }
 
-    /// Whether a path is for it, others aside.
+    /// Returns whether the location's pattern matches a path, other locations aside.
     pub fn matches_path(&self, path: &str) -> bool {
         match self.kind {
             LocationKind::Exact => path == self.pattern,
@@ -78,11 +78,11 @@ impl Location<'_> {
     }
 }
 
-/// All locations of a server, those first that nginx prefers.
+/// Returns all locations of a server, in nginx's order of precedence.
 pub fn ordered_locations(server: &Directive) -> Vec<Location<'_>> {
     let mut all = Vec::new();
     collect_locations(server, &[], Outer::default(), &mut all);
-    // Expressions keep the order of the file; of prefixes the longest counts.
+    // Expressions keep the order of the file; among prefixes the longest takes precedence.
     all.sort_by_key(|location| {
         let length = match location.kind {
             LocationKind::PrefixNoRegex | LocationKind::Prefix => location.pattern.len(),
@@ -93,7 +93,7 @@ pub fn ordered_locations(server: &Directive) -> Vec<Location<'_>> {
     all
 }
 
-/// Which paths the location around others is for.
+/// The paths of the enclosing location.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outer<'o> {
     prefix: &'o str,
@@ -129,7 +129,7 @@ fn collect_locations<'a>(
                 };
                 (kind, limited)
             }
-            // No expressions outside of a firm location are tried for what is within it.
+            // Regular expressions outside a `^~` location are not tried for the locations in it.
             LocationKind::Prefix if is_firm => (LocationKind::PrefixNoRegex, pattern),
             kind => (kind, pattern),
         };
@@ -170,7 +170,7 @@ fn parse_modifier(block: &Directive) -> (LocationKind, String) {
             _ => (LocationKind::Named, pattern),
         };
     }
-    // The mark may stand at the pattern without a space.
+    // The modifier may precede the pattern without a space.
     for (mark, kind) in [
         ("=", LocationKind::Exact),
         ("^~", LocationKind::PrefixNoRegex),

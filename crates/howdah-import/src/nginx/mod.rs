@@ -1,7 +1,7 @@
-//! nginx' configuration.
+//! Reads and translates nginx's configuration.
 //!
-//! - [`lexer`], [`parser`]: its grammar; `known`: directives without a meaning here.
-//! - `scope`, `variables`: how directives are inherited, and what stands for what.
+//! - [`lexer`], [`parser`]: its grammar; `known`: directives without a meaning in Howdah.
+//! - `scope`, `variables`: how directives are inherited, and what variables contain.
 //! - `hosts`, `listen`, `redirect`: which servers become which sites.
 //! - `server`, `location`, `rules`, `rewrite`, `files`, `headers`, `php`: what a server does.
 
@@ -42,38 +42,38 @@ use crate::target::TargetConfig;
 use crate::{ImportError, ImportRequest};
 use php::FastcgiPools;
 
-/// Where Debian's nginx was built to look for files.
+/// The prefix for relative paths of Debian's build of nginx.
 const DEBIAN_PREFIX: &str = "/usr/share/nginx";
 
-/// What all servers share.
+/// The state that all servers share.
 struct NginxContext<'a> {
     ledger: &'a ImportLedger,
     config: &'a mut TargetConfig,
     pools: FastcgiPools<'a>,
-    /// Relative roots count from here.
+    /// The directory that relative roots are resolved against.
     prefix: PathBuf,
-    /// Relative names of certificates count from here.
+    /// The directory that relative names of certificates are resolved against.
     directory: PathBuf,
     media_type: fn(&[u8]) -> &'static str,
-    /// What limits count.
+    /// The zones of the request and connection limits.
     zones: limits::LimitZones,
-    /// Variables that a `map` gives one value.
+    /// Variables to which a `map` gives a single value.
     constants: variables::Constants,
 }
 
-/// Files as they were read.
+/// The parsed files.
 #[derive(Debug)]
 pub struct NginxConfig {
-    /// Their directives, with those of included files.
+    /// The directives, including those of included files.
     pub tree: Vec<Directive>,
-    /// Relative names of certificates count from here.
+    /// The directory that relative names of certificates are resolved against.
     pub directory: PathBuf,
 }
 
-/// Reads the files with all that they include.
+/// Reads the files and all files that they include.
 ///
 /// # Errors
-/// One cannot be read, or its grammar is wrong.
+/// Returns an error if a file cannot be read or its grammar is wrong.
 pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<NginxConfig, ImportError> {
     let mut tree = Vec::new();
     let mut directory = PathBuf::new();
@@ -83,7 +83,7 @@ pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<NginxConfi
             Some(prefix) => prefix.clone(),
             None => path.parent().unwrap_or(Path::new("/")).to_owned(),
         };
-        // Files of servers lie in a directory of nginx' own.
+        // Files of servers are in a subdirectory of nginx's configuration directory.
         let own = match own.file_name().and_then(|name| name.to_str()) {
             Some("sites-enabled" | "sites-available" | "conf.d") => {
                 own.parent().unwrap_or(&own).to_owned()
@@ -99,7 +99,7 @@ pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<NginxConfi
     Ok(NginxConfig { tree, directory })
 }
 
-/// Adds what the files say to the configuration.
+/// Adds the translation of the files to the configuration.
 pub fn translate(
     read: &NginxConfig,
     request: &ImportRequest,
@@ -112,7 +112,7 @@ pub fn translate(
     for http in &https {
         ledger.mark_carried(http.id);
     }
-    // Without an `http` block these are files that one includes.
+    // Without an `http` block, these are files that another file includes into one.
     let lists: Vec<&[Directive]> = match https.is_empty() {
         true => vec![tree],
         false => https.iter().map(|http| http.inner()).collect(),
@@ -143,10 +143,10 @@ pub fn translate(
     crate::pool::set_pool_of_all_sites(config);
 }
 
-/// Blocks whose unknown lines belong to what they are, not to nginx' directives.
+/// Blocks whose inner lines are data of the block, not nginx directives.
 const DATA_BLOCKS: &[&str] = &["map", "geo", "types", "split_clients", "geoip2", "upstream"];
 
-/// What has not been accounted for is without a meaning, or on the list.
+/// Gives an outcome to the directives that have none: without a meaning, or on the list.
 fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
     for directive in tree {
         let settled = ledger.has_outcome(directive.id);
@@ -174,7 +174,7 @@ fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
     }
 }
 
-/// A path of the configuration; none if it has variables.
+/// Resolves a path of the configuration; returns `None` if it contains variables.
 fn resolve_path(base: &Path, text: &str) -> Option<String> {
     (!variables::has_variables(text)).then(|| join_path(base, text))
 }

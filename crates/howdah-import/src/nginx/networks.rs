@@ -1,18 +1,19 @@
-//! `allow` and `deny`: which clients are refused.
+//! Evaluates `allow` and `deny`: which clients are denied access.
 
 use crate::directive::Directive;
 use crate::network::parse_network;
 
-/// Clients that are refused.
+/// Clients that are denied access.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// From these networks; none: all.
+    /// The networks of the clients; empty for all.
     pub networks: Vec<String>,
-    /// Those that an `allow` before has let in.
+    /// The networks that a preceding `allow` permits.
     pub allowed: Vec<String>,
 }
 
-/// `allow` and `deny` in order, where the first that matches counts.
+/// Evaluates `allow` and `deny` in order, where the first match decides. Returns the line of a network that cannot be
+/// parsed as the error.
 pub fn parse_denials<'d>(lines: &[&'d Directive]) -> Result<Vec<Denial>, &'d Directive> {
     let mut allowed: Vec<String> = Vec::new();
     let mut steps: Vec<Denial> = Vec::new();

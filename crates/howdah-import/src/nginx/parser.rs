@@ -1,4 +1,4 @@
-//! nginx's files as a tree of directives, with what they include in the places where it is included.
+//! Parses nginx's files into a tree of directives; the content of included files is inserted where it is included.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,17 @@ use crate::ledger::ImportLedger;
 use crate::reasons::INCLUDED;
 use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
 
-/// Deepest nesting of blocks.
+/// The maximum nesting depth of blocks.
 const MAX_BLOCK_DEPTH: usize = 64;
-/// Most directives, inclusions counted each time.
+/// The maximum number of directives; each inclusion of a file counts.
 const MAX_DIRECTIVES: usize = 500_000;
 
-/// Reads files with all that they include.
+/// Reads files and all files that they include.
 #[derive(Debug)]
 pub struct NginxParser<'a> {
     files: SourceReader,
     ledger: &'a ImportLedger,
-    /// Relative names in `include` count from here.
+    /// The directory that relative names in `include` are resolved against.
     directory: PathBuf,
     directives: usize,
 }
@@ -32,7 +32,7 @@ enum BlockEnd {
 }
 
 impl<'a> NginxParser<'a> {
-    /// For a configuration whose first file is in that directory.
+    /// Creates a parser for a configuration whose first file is in that directory.
     pub fn new(ledger: &'a ImportLedger, directory: PathBuf) -> NginxParser<'a> {
         NginxParser {
             files: SourceReader::default(),
@@ -42,19 +42,19 @@ impl<'a> NginxParser<'a> {
         }
     }
 
-    /// A file's directives.
+    /// Parses a file.
     ///
     /// # Errors
-    /// The file cannot be read, or its grammar is wrong.
+    /// Returns an error if the file cannot be read or its grammar is wrong.
     pub fn parse_file(&mut self, path: &Path) -> Result<Vec<Directive>, ImportError> {
         let text = self.files.read(path)?;
         self.parse_text(&text, &IncludeChain::root(path))
     }
 
-    /// The directives of a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// Its grammar is wrong, or a file it includes cannot be understood.
+    /// Returns an error if its grammar is wrong or a file that it includes cannot be parsed.
     pub fn parse_text(
         &mut self,
         text: &SourceText,
@@ -197,7 +197,7 @@ impl<'a> NginxParser<'a> {
             false => vec![pattern],
         };
         for path in paths {
-            // Without what a file says something could be open that it closes; nginx would not start.
+            // A missing file might deny access to something, so the import fails; nginx would not start either.
             match std::fs::metadata(&path) {
                 Ok(meta) if several && meta.is_dir() => continue,
                 Ok(_) => {}

@@ -1,4 +1,4 @@
-//! `fastcgi_pass` as a pool, and `fastcgi_param` as environment and settings.
+//! Translates `fastcgi_pass` into a pool, and `fastcgi_param` into environment variables and settings.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use crate::ledger::ImportLedger;
 use crate::pool;
 use crate::target::{SiteTable, TargetConfig, set_pair};
 
-/// Pools by what `fastcgi_pass` says.
+/// The pools, by the target of `fastcgi_pass`.
 #[derive(Debug)]
 pub struct FastcgiPools<'a> {
-    /// php-fpm's, if its configuration is there.
+    /// The pools of php-fpm, if its configuration was given.
     pub fpm: &'a [FpmPool],
-    /// `upstream` blocks by name.
+    /// The `upstream` blocks, by name.
     pub upstreams: BTreeMap<&'a str, &'a Directive>,
     names: BTreeMap<String, String>,
 }
 
 impl<'a> FastcgiPools<'a> {
-    /// None yet.
+    /// Creates the collection without any translated pool.
     pub fn new(
         fpm: &'a [FpmPool],
         upstreams: BTreeMap<&'a str, &'a Directive>,
@@ -32,10 +32,10 @@ impl<'a> FastcgiPools<'a> {
         }
     }
 
-    /// The pool's name, which is made where it is new.
+    /// Returns the pool's name, and adds the pool if it is new.
     ///
     /// # Errors
-    /// What Howdah cannot connect to.
+    /// Returns a sentence if Howdah cannot connect to the target.
     pub fn pool_for(
         &mut self,
         pass: &Directive,
@@ -68,7 +68,7 @@ impl<'a> FastcgiPools<'a> {
     }
 }
 
-/// The servers of an `upstream`.
+/// Returns the servers of an `upstream`.
 pub fn upstream_addresses(upstream: &Directive, ledger: &ImportLedger) -> Vec<String> {
     ledger.mark_carried(upstream.id);
     let mut addresses = Vec::new();
@@ -140,7 +140,7 @@ const VARIABLES_SET_BY_HOWDAH: &[&str] = &[
     "SERVER_SOFTWARE",
 ];
 
-/// `fastcgi_param` of a location: environment and PHP's settings of the site.
+/// Translates the `fastcgi_param` lines of a location into environment variables and PHP settings of the site.
 pub fn translate_params(
     params: &[&Directive],
     constants: &Constants,

@@ -1,4 +1,4 @@
-//! `proxy_pass` as `proxy` of a rule.
+//! Translates `proxy_pass` into `proxy` of a rule.
 
 use super::location::{Location, LocationKind};
 use super::rules::PROXY_DIRECTIVES;
@@ -9,7 +9,8 @@ use crate::rule_condition::RuleCondition;
 use crate::target::{TomlValue, UPSTREAM_CERTIFICATE_REMARK};
 use crate::time;
 
-/// A location whose requests go to another server. Where that cannot be said nothing answers, not even PHP.
+/// Translates a location whose requests are passed to another server. Where rules cannot express it, the response is
+/// 502, and not the output of PHP.
 pub fn translate_proxy_location<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     location: &Location<'a>,
@@ -98,7 +99,7 @@ pub fn translate_proxy_location<'a>(
     }
 }
 
-/// Fields that Howdah sends by itself; others are on the list.
+/// Records the outcome of a header: Howdah sends some of them by default; others are put on the list.
 fn record_header(work: &ServerTranslation<'_, '_>, field: &Directive) {
     const OWN: &[&str] = &[
         "host",
@@ -126,7 +127,7 @@ fn record_header(work: &ServerTranslation<'_, '_>, field: &Directive) {
     }
 }
 
-/// The servers, and the path that is put in place of the location's.
+/// Returns the servers, and the path that replaces the location's.
 fn parse_servers(
     work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
@@ -189,7 +190,7 @@ fn parse_servers(
     Ok((addresses.into_iter().map(server).collect(), path))
 }
 
-/// The URL of a location that only passes on: where `auth_request` asks.
+/// Returns the URL of a location that only passes requests on, which `auth_request` uses.
 pub fn auth_request_url(
     work: &mut ServerTranslation<'_, '_>,
     path: &str,

@@ -1,11 +1,12 @@
-//! Who the client is behind a proxy: `set_real_ip_from` as `[trusted_proxies]`, which holds for all sites.
+//! Translates `set_real_ip_from`, which names the proxies in front of the server, into `[trusted_proxies]`, which
+//! applies to all sites.
 
 use super::NginxContext;
 use crate::directive::Directive;
 use crate::network::parse_network;
 use crate::target::TomlValue;
 
-/// Reads the lines of `http` and of all its servers.
+/// Translates the lines of `http` and of all its servers.
 pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContext<'_>) {
     let ledger = context.ledger;
     let mut lines = Vec::new();
@@ -16,7 +17,7 @@ pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContex
     let fields: Vec<_> = of("real_ip_header").collect();
     let field = fields.last().map_or("x-real-ip", |line| line.arg(0));
     let field = field.to_ascii_lowercase();
-    // The address of a PROXY header counts by itself.
+    // Howdah uses the address of a PROXY header without further configuration.
     let known = matches!(field.as_str(), "x-forwarded-for" | "proxy_protocol");
     let mut networks: Vec<String> = Vec::new();
     for line in of("set_real_ip_from") {

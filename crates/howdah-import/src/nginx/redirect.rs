@@ -1,4 +1,5 @@
-//! Servers, or parts of them, that only redirect to HTTPS: as people, certbot and panels write them.
+//! Recognises servers, or parts of them, that only redirect to HTTPS, in the forms that people, certbot and control
+//! panels write.
 
 use super::rules::{self, LocationContent};
 use crate::directive::Directive;
@@ -6,17 +7,17 @@ use crate::directive::Directive;
 /// A redirect of a server to HTTPS.
 #[derive(Clone, Debug)]
 pub struct NginxHttpsRedirect<'a> {
-    /// The line that says it.
+    /// The line with the redirect.
     pub line: &'a Directive,
-    /// All lines that belong to it.
+    /// All lines that belong to the redirect.
     pub lines: Vec<&'a Directive>,
-    /// The hosts that it is for; none: all of the server.
+    /// The hosts that are redirected; empty for all hosts of the server.
     pub hosts: Vec<String>,
-    /// It holds for connections without TLS only, by a condition.
+    /// A condition limits the redirect to connections without TLS.
     pub only_plain: bool,
 }
 
-/// How a server leads to HTTPS on the same host, if it does.
+/// Returns how a server redirects to HTTPS on the same host, if it does.
 pub fn find_https_redirect(server: &Directive) -> Option<NginxHttpsRedirect<'_>> {
     let names = server.last("server_name");
     let mut conditional: Option<NginxHttpsRedirect<'_>> = None;
@@ -79,7 +80,7 @@ fn is_variable(host: &str) -> bool {
     )
 }
 
-/// `if ($host = x) { return 301 https://… }` and `if ($scheme = http) { … }`: the line, and the host.
+/// Parses `if ($host = x) { return 301 https://… }` and `if ($scheme = http) { … }` into the line and the host.
 fn parse_https_condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
     let words = block.args.join(" ");
     let words = words.trim_start_matches('(').trim_end_matches(')').trim();
@@ -104,8 +105,8 @@ fn parse_https_condition(block: &Directive) -> Option<(&Directive, Option<String
     }
 }
 
-/// Whether a server does nothing but redirect, to the same path. Of what else it has, proofs of who owns a name
-/// are found by HTTPS as well, and what it refuses is refused there, or not.
+/// Returns whether a server does nothing but redirect to the same path. Locations for ACME challenges are ignored,
+/// because the challenges can be answered over HTTPS as well, and so are locations that only return a response.
 pub fn is_redirect_only(server: &Directive, found: &NginxHttpsRedirect<'_>) -> bool {
     let named = found.line.args.iter().any(|arg| {
         let host = arg.strip_prefix("https://");
@@ -120,7 +121,7 @@ pub fn is_redirect_only(server: &Directive, found: &NginxHttpsRedirect<'_>) -> b
     (keeps_the_path(found.line) || !named) && !server.inner().iter().any(|d| serves(&d))
 }
 
-/// Whether the client comes to the same path by HTTPS.
+/// Returns whether the redirect leads the client to the same path.
 pub fn keeps_the_path(line: &Directive) -> bool {
     let target = line.args.iter().find(|arg| arg.starts_with("https://"));
     let ends = [
@@ -134,7 +135,7 @@ pub fn keeps_the_path(line: &Directive) -> bool {
     target.is_some_and(|target| ends.iter().any(|end| target.ends_with(end)))
 }
 
-/// The host that a line redirects everything to by HTTPS.
+/// Returns the host to which a line redirects all paths over HTTPS.
 fn https_redirect_host(line: &Directive) -> Option<String> {
     let target = match line.name.as_str() {
         "return" if line.args.len() == 1 => line.arg(0),
@@ -150,14 +151,15 @@ fn https_redirect_host(line: &Directive) -> Option<String> {
         _ => return None,
     };
     let rest = target.strip_prefix("https://")?;
-    // The host itself may be a variable.
+    // The host may be a variable.
     let variable = rest
         .get(1..)
         .and_then(|rest| rest.find('$'))
         .map(|at| at + 1);
     let end = rest.find('/').into_iter().chain(variable).min();
     let (host, path) = rest.split_at(end.unwrap_or(rest.len()));
-    // Some lead to one page alone: whatever the path, what is asked for is not sent without TLS.
+    // Some redirects lead to a single page. They count as well, because whatever the path, the content is not sent
+    // without TLS.
     let is_host = is_variable(host) || !host.contains('$');
     let is_path = path.is_empty() || path.starts_with(['/', '$']);
     (is_host && is_path && !host.is_empty()).then(|| host.to_ascii_lowercase())

@@ -1,4 +1,4 @@
-//! `valid_referers`, which protects files from being shown by others, as a condition of a rule.
+//! Translates `valid_referers`, which prevents other sites from embedding files, into a condition of a rule.
 
 use super::server::ServerTranslation;
 use crate::directive::Directive;
@@ -6,15 +6,15 @@ use crate::expression::compile;
 use crate::rule_condition::RuleCondition;
 use crate::target::TomlValue;
 
-/// `if ($invalid_referer)`
+/// Recognises `if ($invalid_referer)`.
 pub fn is_invalid_referer(block: &Directive) -> bool {
     matches!(&block.args[..], [word] if word == "($invalid_referer)")
 }
 
-/// The requests whose `Referer` is not among those of the line beside it.
+/// Returns the requests whose `Referer` is not in the `valid_referers` beside the `if`, or else of the server.
 ///
 /// # Errors
-/// What a rule cannot ask: a sentence.
+/// Returns a sentence if a rule cannot express the condition.
 pub fn invalid_referer_condition(
     work: &ServerTranslation<'_, '_>,
     beside: &[Directive],
@@ -26,7 +26,7 @@ pub fn invalid_referer_condition(
         .ok_or("there are no valid_referers")?;
     let is = |test: String| RuleCondition::test("header", "Referer", test);
     let says = |word: &str| line.args.iter().any(|arg| arg == word);
-    // Without `none` a request without the field is refused, and one with an odd one as well.
+    // Without `none`, requests without `Referer` are denied, and so are those with a malformed one.
     let mut when = match (says("none"), says("blocked")) {
         (true, true) => is("~* ^https?://".to_owned()),
         (true, false) => is("*".to_owned()),

@@ -1,4 +1,4 @@
-//! `return`, `rewrite` and `if`: what nginx does before it looks for anything.
+//! Translates `return`, `rewrite` and `if`: what nginx evaluates before it looks for a file or backend.
 
 use super::condition::{checks_not_a_directory, checks_not_a_file, translate_condition};
 use super::files;
@@ -13,10 +13,10 @@ use crate::expression::{
 use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 
-/// Statuses with a `Location`.
+/// Statuses with a `Location` header.
 const REDIRECT_STATUSES: &[&str] = &["301", "302", "303", "307", "308"];
 
-/// The rules of a block. Whether a `return` ends every request that comes there.
+/// Adds the rules of a block. Returns whether a `return` ends every request to the block.
 pub fn translate_block(
     work: &mut ServerTranslation<'_, '_>,
     directives: &[Directive],
@@ -42,7 +42,7 @@ pub fn translate_block(
     false
 }
 
-/// `return`
+/// Translates `return`.
 fn translate_return(work: &mut ServerTranslation<'_, '_>, line: &Directive, when: &RuleCondition) {
     let ledger = work.ledger;
     let (status, text) = match line.args.len() {
@@ -86,7 +86,7 @@ fn translate_return(work: &mut ServerTranslation<'_, '_>, line: &Directive, when
     ledger.mark_carried(line.id);
 }
 
-/// `default_type` beside a `return`.
+/// Returns the `default_type` that applies to a `return`.
 fn default_type_of(work: &ServerTranslation<'_, '_>, line: &Directive) -> Option<String> {
     let mut around = work.locations.iter();
     let location = around.find(|l| l.block.inner().iter().any(|d| d.id == line.id));
@@ -129,7 +129,7 @@ fn redirect(
     }
 }
 
-/// `rewrite EXPRESSION TARGET FLAG`
+/// Translates `rewrite EXPRESSION TARGET FLAG`.
 fn translate_rewrite(
     work: &mut ServerTranslation<'_, '_>,
     line: &Directive,
@@ -139,7 +139,7 @@ fn translate_rewrite(
     let ledger = work.ledger;
     let flag = line.arg(2);
     let found = limit_to_prefix(prefix, line.arg(0)).and_then(|expression| {
-        // The expression of its location is gone behind its own, unless both are asked for.
+        // A rule has a single expression for paths, so the location's expression is combined with that of the rewrite.
         let expression = match &when.paths {
             PathMatch::Regex(location) => intersection(location, &expression)?,
             PathMatch::Path(path) => {
@@ -149,7 +149,7 @@ fn translate_rewrite(
         };
         let groups = compile_path(&expression)?.groups_len();
         let mut target = rule_target(&replace_constants(line.arg(1), &work.constants))?;
-        // nginx has nothing for a group that its expression has not.
+        // In nginx a group that the expression does not have is empty.
         for group in groups..10 {
             target = target.replace(&format!("${{{group}}}"), "");
         }
@@ -214,7 +214,7 @@ fn translate_rewrite(
     }
 }
 
-/// `if`
+/// Translates `if`.
 fn translate_if(
     work: &mut ServerTranslation<'_, '_>,
     block: &Directive,
@@ -274,7 +274,7 @@ fn translate_if(
     }
 }
 
-/// Rewrites behind `if (!-f $request_filename)` are for directories, too, whether or not they have an index.
+/// A rewrite in `if (!-f $request_filename)` also applies to directories, whether or not they have an index.
 fn add_rules_for_directories(
     work: &mut ServerTranslation<'_, '_>,
     lines: &[Directive],
@@ -301,10 +301,10 @@ fn add_rules_for_directories(
 }
 
 impl ServerTranslation<'_, '_> {
-    /// Makes this the script for paths without a file, by a rule if there is one already.
+    /// Makes this the script for paths without a file; with a rule if there is already another such script.
     pub fn set_front_controller(&mut self, script: &str, line: &Directive) {
         self.has_fallback = true;
-        // A page for a script of the browser is a file.
+        // A page of a client-side application is a file, not a script.
         let is_php = script.ends_with(".php") && self.runs_scripts();
         match &self.front_controller {
             Some(known) if is_php && known == script => {}

@@ -1,5 +1,5 @@
-//! A location as rules. nginx chooses one location, Howdah asks all rules in order: a rule excepts the
-//! paths of the locations that nginx prefers.
+//! Translates a location into rules. nginx selects a single location, whereas Howdah evaluates all rules in order. A
+//! rule therefore excludes the paths of the locations that take precedence in nginx.
 
 use super::location::{Location, LocationKind};
 use super::server::ServerTranslation;
@@ -9,20 +9,20 @@ use crate::expression::extensions;
 use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 
-/// What answers in a location.
+/// The source of the response in a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocationContent {
-    /// `return`, or nobody may go there.
+    /// A `return`, or access is denied to all clients.
     Response,
     /// `fastcgi_pass`
     Php,
-    /// `proxy_pass` and its kin.
+    /// `proxy_pass` and similar directives.
     Proxy,
     /// Files.
     Files,
 }
 
-/// Directives that pass requests on, FastCGI aside.
+/// Directives that pass requests to a server by a protocol other than FastCGI.
 pub const PROXY_DIRECTIVES: &[&str] = &[
     "proxy_pass",
     "grpc_pass",
@@ -31,7 +31,7 @@ pub const PROXY_DIRECTIVES: &[&str] = &[
     "memcached_pass",
 ];
 
-/// See [`LocationContent`].
+/// Determines the [`LocationContent`] of a location.
 pub fn content_of(block: &Directive) -> LocationContent {
     let has = |name: &str| block.inner().iter().any(|d| d.name == name);
     let denies_all = block
@@ -55,7 +55,7 @@ pub fn content_of(block: &Directive) -> LocationContent {
     }
 }
 
-/// Whether lines of its own say who may go there.
+/// Returns whether lines of the block itself restrict access.
 fn has_access_rules(block: &Directive) -> bool {
     const LINES: &[&str] = &[
         "deny",
@@ -70,7 +70,7 @@ fn has_access_rules(block: &Directive) -> bool {
     lines.any(|d| LINES.contains(&d.name.as_str()))
 }
 
-/// Whether nobody may go there.
+/// Returns whether the block denies access to all clients.
 fn denies_everyone(block: &Directive) -> bool {
     let refuses = |d: &Directive| d.name == "return" && d.arg(0).starts_with('4');
     block.inner().iter().any(refuses)
@@ -92,13 +92,13 @@ pub fn translate_location<'a>(work: &mut ServerTranslation<'_, 'a>, number: usiz
     let kind = content_of(block);
     let but = |except| RuleCondition::except(paths.clone(), preceding_paths(work, number, except));
     let when = but(PrecedingLocations::WhatFallsThrough);
-    // What is closed stays closed for scripts, where only the location of all scripts is preferred to it.
+    // A closed location stays closed for scripts if only the location of all scripts takes precedence over it.
     let guarded =
         match denies_everyone(block) && kind != LocationContent::Php && !location.is_catch_all() {
             true => but(PrecedingLocations::AllButScripts),
             false => when.clone(),
         };
-    // Unlike `return`, access is inherited by the locations within.
+    // Unlike `return`, access restrictions are inherited by inner locations.
     let accessed = match has_access_rules(block) && kind != LocationContent::Php {
         true => but(PrecedingLocations::OthersButScripts),
         false => but(PrecedingLocations::Others),
@@ -120,7 +120,7 @@ pub fn translate_location<'a>(work: &mut ServerTranslation<'_, 'a>, number: usiz
         let before = work.stages.len(RuleStage::Rewrites);
         let answered = rewrite::translate_block(work, block.inner(), &exact, &location.prefix);
         work.stage = RuleStage::Responses;
-        // Whatever another rewrite leads here is answered, too.
+        // Paths that another rewrite leads here are handled as well.
         for rule in work.stages.since(RuleStage::Rewrites, before) {
             if rule.get("rewrite").is_none() {
                 work.stages.push(RuleStage::Responses, rule);
@@ -149,7 +149,7 @@ pub fn translate_location<'a>(work: &mut ServerTranslation<'_, 'a>, number: usiz
     }
 }
 
-/// Whether some line gives the request another path within the server.
+/// Returns whether some line gives the request another path within the server.
 fn has_internal_rewrite(block: &Directive) -> bool {
     let mut found = false;
     for line in block.inner().iter().filter(|d| d.name != "location") {
@@ -160,7 +160,7 @@ fn has_internal_rewrite(block: &Directive) -> bool {
     found
 }
 
-/// What stands behind a `return` is never reached.
+/// Records that the directives after a `return` are never reached.
 fn record_unreachable_content(work: &ServerTranslation<'_, '_>, block: &Directive) {
     for line in block.inner() {
         let content = matches!(
@@ -174,7 +174,7 @@ fn record_unreachable_content(work: &ServerTranslation<'_, '_>, block: &Directiv
     }
 }
 
-/// A location whose expression rules cannot have.
+/// Records the outcome of a location whose expression rules do not support.
 fn list_unsupported_location(
     work: &mut ServerTranslation<'_, '_>,
     location: &Location<'_>,
@@ -190,22 +190,22 @@ fn list_unsupported_location(
     }
 }
 
-/// Which of the preferred locations a rule excepts.
+/// Which of the locations that take precedence a rule excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PrecedingLocations {
     /// All of them.
     All,
-    /// Those for which no rule before has answered.
+    /// Those for which no earlier rule has produced a response.
     WhatFallsThrough,
-    /// Those of them that are not for all scripts.
+    /// Like `WhatFallsThrough`, without those for all scripts.
     AllButScripts,
-    /// Those for which no rule has answered and that are not within this location.
+    /// Like `WhatFallsThrough`, without those inside this location.
     Others,
-    /// Those of them that are not for all scripts.
+    /// Like `Others`, without those for all scripts.
     OthersButScripts,
 }
 
-/// Paths of the locations that nginx prefers to this one.
+/// Returns the paths of the locations that take precedence over this one.
 fn preceding_paths(
     work: &ServerTranslation<'_, '_>,
     number: usize,
@@ -217,7 +217,7 @@ fn preceding_paths(
     let passes = |other: &&Location<'_>| match content_of(other.block) {
         _ if except == All => true,
         _ if matches!(except, Others | OthersButScripts) && within(other) => false,
-        // One that is for clients of another kind keeps its own.
+        // A location of scripts with access restrictions of its own keeps them.
         LocationContent::Php if matches!(except, AllButScripts | OthersButScripts) => {
             has_access_rules(other.block)
                 || denies_everyone(other.block)
@@ -244,7 +244,7 @@ fn preceding_paths(
     found
 }
 
-/// Whether the longer prefix keeps its paths from an expression that stands within a shorter one.
+/// Returns whether a longer prefix takes precedence over an expression nested in a shorter prefix.
 fn prefix_overrules_nested(longer: &Location<'_>, nested: &Location<'_>) -> bool {
     let around = nested.around.last().map(|block| block.id);
     let beside = !longer.around.iter().any(|block| Some(block.id) == around);
@@ -258,12 +258,12 @@ fn prefix_overrules_nested(longer: &Location<'_>, nested: &Location<'_>) -> bool
         && longer.pattern.starts_with(&nested.prefix)
 }
 
-/// Whether it is for scripts of any name, of which two unlikely ones are tried.
+/// Returns whether the location takes scripts of any name; two unlikely names are tried.
 pub fn takes_all_scripts(location: &Location<'_>) -> bool {
     location.matches_path("/x7q/y9z.php") && location.matches_path("/y9z.php")
 }
 
-/// Whether some path may be for both.
+/// Returns whether some path may match both locations.
 pub fn may_overlap(one: &Location<'_>, other: &Location<'_>) -> bool {
     let is_regex =
         |l: &Location<'_>| matches!(l.kind, LocationKind::Regex | LocationKind::NestedRegex);
@@ -282,7 +282,7 @@ pub fn may_overlap(one: &Location<'_>, other: &Location<'_>) -> bool {
     }
 }
 
-/// `location @name`: what it does is done where it is named; the rest is on the list.
+/// Lists a named location that nothing leads to; otherwise its rules were added where it is named.
 fn record_named_location(work: &ServerTranslation<'_, '_>, location: &Location<'_>) {
     let ledger = work.ledger;
     if !location.pattern.starts_with('@') {

@@ -1,31 +1,32 @@
-//! Directives as nginx inherits them: those of the innermost block that has any.
+//! Resolves directives as nginx inherits them: a block without directives of a name uses those of the innermost
+//! enclosing block that has any.
 
 use super::variables::{Constants, replace_constants};
 use crate::directive::Directive;
 use crate::ledger::ImportLedger;
 
-/// A block with those around it, the outermost first.
+/// A block with its enclosing blocks, the outermost first.
 #[derive(Clone, Debug)]
 pub struct NginxScope<'a> {
     blocks: Vec<&'a [Directive]>,
 }
 
 impl<'a> NginxScope<'a> {
-    /// The outermost block.
+    /// Creates the scope of an outermost block.
     pub fn outermost(directives: &'a [Directive]) -> NginxScope<'a> {
         NginxScope {
             blocks: vec![directives],
         }
     }
 
-    /// A block within this one.
+    /// Returns the scope of a block within this one.
     pub fn inner(&self, directives: &'a [Directive]) -> NginxScope<'a> {
         let mut blocks = self.blocks.clone();
         blocks.push(directives);
         NginxScope { blocks }
     }
 
-    /// All directives of one of these names in the innermost block that has one.
+    /// Returns all directives with one of these names in the innermost block that has one.
     pub fn all(&self, names: &[&str]) -> Vec<&'a Directive> {
         let of = |block: &&'a [Directive]| -> Vec<&'a Directive> {
             let block = block.iter();
@@ -35,25 +36,25 @@ impl<'a> NginxScope<'a> {
         blocks.find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// The last of that name.
+    /// Returns the last directive of that name.
     pub fn last(&self, name: &str) -> Option<&'a Directive> {
         self.all(&[name]).pop()
     }
 
-    /// Those that stand in the innermost block itself.
+    /// Returns the directives of that name in the innermost block itself.
     pub fn in_own_block(&self, name: &str) -> impl Iterator<Item = &'a Directive> {
         let block = self.blocks.last().copied().unwrap_or_default();
         block.iter().filter(move |d| d.name == name)
     }
 }
 
-/// What `set` gives one value in these directives.
+/// Returns the variables to which `set` gives a single value in these directives, added to `known`.
 pub fn set_constants(directives: &[Directive], known: &Constants) -> Constants {
     let mut constants = known.clone();
     for set in directives.iter().filter(|d| d.name == "set") {
         let name = set.arg(0).trim_start_matches('$').to_owned();
         let value = replace_constants(set.arg(1), &constants);
-        // One that is set twice, or within an `if`, has no single value.
+        // A variable that is set twice, or within an `if`, has no single value.
         let again = |d: &&Directive| d.name == "set" && d.arg(0) == set.arg(0);
         let mut several = 0;
         for directive in directives {
@@ -66,7 +67,7 @@ pub fn set_constants(directives: &[Directive], known: &Constants) -> Constants {
     constants
 }
 
-/// Variables that a `map` gives one value, whatever it looks at: `map '' $upstream { default php; }`.
+/// Returns the variables to which a `map` gives the same value for every input: `map '' $upstream { default php; }`.
 pub fn map_constants(directives: &[Directive], ledger: &ImportLedger) -> Constants {
     let mut constants = Constants::new();
     for map in directives.iter().filter(|d| d.name == "map") {

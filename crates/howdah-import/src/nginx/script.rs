@@ -1,4 +1,4 @@
-//! Locations with `fastcgi_pass`: which scripts run, and in which pool. Nothing else is run.
+//! Translates locations with `fastcgi_pass`: which scripts run, and in which pool. No other scripts are run.
 
 use super::files::SCRIPT_REGEX;
 use super::location::{Location, LocationKind};
@@ -15,10 +15,10 @@ use crate::stages::RuleStage;
 use crate::target::TomlValue;
 use crate::time;
 
-/// Endings of scripts that a location may be for.
+/// File name extensions of scripts that a location may be for.
 const SCRIPT_EXTENSIONS: &[&str] = &["php", "phtml", "php3", "php4", "php5", "php7", "php8"];
 
-/// The site's pool: that of `/index.php`, or the first.
+/// Chooses the site's pool: that of `/index.php`, or the first.
 pub fn choose_pool(work: &mut ServerTranslation<'_, '_>) {
     let locations = work.locations.clone();
     let is_php = |l: &&Location<'_>| content_of(l.block) == LocationContent::Php;
@@ -39,7 +39,7 @@ pub fn choose_pool(work: &mut ServerTranslation<'_, '_>) {
     }
 }
 
-/// The pool that a location names.
+/// Returns the pool that a location names, and the line.
 fn pool_of<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     location: &Location<'a>,
@@ -66,7 +66,7 @@ fn pool_of<'a>(
     }
 }
 
-/// A location of scripts.
+/// Translates a location that runs scripts.
 pub fn translate_script_location<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     location: &Location<'a>,
@@ -78,7 +78,7 @@ pub fn translate_script_location<'a>(
     let constants = work.constants.clone();
     php::translate_params(&params, &constants, &mut work.site, ledger);
     let Some((name, pass)) = pool_of(work, location) else {
-        // Nothing runs these scripts, and nobody sends them.
+        // No pool can run these scripts, and their source must not be sent.
         let rule = when.rule("return", 502, &location.block.place);
         return work.push_at(RuleStage::Responses, rule);
     };
@@ -131,8 +131,8 @@ pub fn translate_script_location<'a>(
     }
 }
 
-/// `fastcgi_read_timeout`: of a pool of php-fpm the longest that some location has; Howdah's own children have
-/// `request_terminate_timeout`.
+/// Translates `fastcgi_read_timeout`: a pool of php-fpm gets the longest one of all locations; Howdah's own processes
+/// have `request_terminate_timeout` instead.
 fn translate_read_timeout(
     work: &mut ServerTranslation<'_, '_>,
     scope: &NginxScope<'_>,
@@ -169,14 +169,14 @@ fn translate_read_timeout(
     }
 }
 
-/// The last line is the one that counts.
+/// Returns the last line that sets `SCRIPT_FILENAME`, which is the one that takes effect.
 pub fn script_filename<'a>(params: &[&'a Directive]) -> Option<&'a Directive> {
     let mut lines = params.iter().rev();
     lines.find(|d| d.arg(0) == "SCRIPT_FILENAME").copied()
 }
 
-/// `SCRIPT_FILENAME` with another directory than the root: php-fpm has the site there, in a container or on
-/// another machine.
+/// Translates a `SCRIPT_FILENAME` with a directory other than the root: php-fpm has the site there, in a container or
+/// on another machine.
 fn translate_script_root(work: &mut ServerTranslation<'_, '_>, params: &[&Directive], pool: &str) {
     let line = params.iter().rev().find(|d| d.arg(0) == "SCRIPT_FILENAME");
     let (Some(line), Some(here)) = (line, work.root.clone()) else {
@@ -210,7 +210,7 @@ fn translate_script_root(work: &mut ServerTranslation<'_, '_>, params: &[&Direct
     work.ledger.mark_carried(line.id);
 }
 
-/// The one script below the root that a `SCRIPT_FILENAME` without the path of the request names.
+/// Returns the one script below the root that a `SCRIPT_FILENAME` without the request's path names.
 fn fixed_script(work: &ServerTranslation<'_, '_>, params: &[&Directive]) -> Option<String> {
     let line = script_filename(params)?;
     let value = replace_constants(line.arg(1), &work.constants);
@@ -222,7 +222,7 @@ fn fixed_script(work: &ServerTranslation<'_, '_>, params: &[&Directive]) -> Opti
     is_fixed.then(|| script.replace('$', "$$"))
 }
 
-/// Scripts that no location of PHP is for: nginx would send their source.
+/// Denies scripts that no location runs: nginx would send their source.
 pub fn deny_other_scripts(work: &mut ServerTranslation<'_, '_>) {
     let php: Vec<&Location<'_>> = work
         .locations
@@ -261,7 +261,7 @@ pub fn deny_other_scripts(work: &mut ServerTranslation<'_, '_>) {
     if php.iter().any(|l| rules::takes_all_scripts(l)) {
         return;
     }
-    // `location /api.php/`: what follows a script that is run.
+    // `location /api.php/` is for the path info of a script that is run.
     let follows = |l: &&Location<'_>| {
         let script = l.pattern.find(".php/").map(|at| &l.pattern[..at + 4]);
         let is_prefix = matches!(l.kind, LocationKind::Prefix | LocationKind::PrefixNoRegex);
@@ -276,9 +276,9 @@ pub fn deny_other_scripts(work: &mut ServerTranslation<'_, '_>) {
     work.push_at(RuleStage::Responses, rule);
 }
 
-/// A directory does not run what its name would not: a rewrite is asked about the path that a client names,
-/// and not about the index that a directory shows. Where one leads scripts of any directory elsewhere, as
-/// Nextcloud's does, none of them is an index; the home page is that of `/index.php` still, if it runs.
+/// Removes scripts from the index if they would not run under their own name. Howdah applies a rewrite to the path that
+/// a client requests, not to the index of a directory. If a rewrite leads scripts of any directory elsewhere, as in
+/// Nextcloud's configuration, no script is an index; the home page is still that of `/index.php`, if that runs.
 pub fn remove_scripts_from_index(work: &mut ServerTranslation<'_, '_>) {
     let leads_away = |location: &Location<'_>, script: &str| {
         let mut lines = location.block.inner().iter();
@@ -313,8 +313,8 @@ pub fn remove_scripts_from_index(work: &mut ServerTranslation<'_, '_>) {
     work.site.table.set("index", TomlValue::Texts(rest), None);
 }
 
-/// nginx asks a rewrite about the index of a directory, too: where one leads the first index to a script, it
-/// leads the home page there.
+/// nginx also applies a rewrite to the index of a directory. If a rewrite leads the first index to a script, the home
+/// page is that script.
 pub fn add_home_page_of_rewritten_index(work: &mut ServerTranslation<'_, '_>) {
     let Some(TomlValue::Texts(names)) = work.site.table.get("index") else {
         return;
@@ -336,7 +336,7 @@ pub fn add_home_page_of_rewritten_index(work: &mut ServerTranslation<'_, '_>) {
     }
 }
 
-/// The home page is that of `/index.php`, although no directory has its index from there.
+/// Makes `/index.php` the home page, although scripts are not the index of directories.
 pub fn add_home_page(work: &mut ServerTranslation<'_, '_>) {
     let Some(TomlValue::Texts(names)) = work.site.table.get("index") else {
         return;

@@ -1,4 +1,4 @@
-//! A `server` block as a site.
+//! Translates a `server` block into a site.
 
 use std::path::Path;
 
@@ -18,40 +18,41 @@ use crate::rule_condition::RuleCondition;
 use crate::stages::{RuleStage, StagedRules};
 use crate::target::{SiteTable, TomlTable, TomlValue};
 
-/// A server on its way to a site.
+/// The state of the translation of a server into a site.
 pub struct ServerTranslation<'w, 'a> {
-    /// What all servers share.
+    /// The state that all servers share.
     pub context: &'w mut NginxContext<'a>,
-    /// What became of the directives.
+    /// The outcomes of the directives.
     pub ledger: &'a ImportLedger,
     /// The `server` directive with its block.
     pub block: &'a Directive,
-    /// Its directives, and those around it.
+    /// The server's directives, and those of the enclosing blocks.
     pub scope: NginxScope<'a>,
-    /// Variables with one value.
+    /// Variables with a single value.
     pub constants: Constants,
-    /// Its locations, those first that nginx prefers.
+    /// The locations, in nginx's order of precedence.
     pub locations: Vec<Location<'a>>,
-    /// What has been made so far.
+    /// The site, as far as it has been translated.
     pub site: SiteTable,
-    /// Rules of the site, by the order in which they are asked.
+    /// The rules of the site, by the order in which they are evaluated.
     pub stages: StagedRules,
-    /// Where a rule belongs that says nothing else.
+    /// The stage of rules that are added without naming one.
     pub stage: RuleStage,
-    /// The directory that is served.
+    /// The document root.
     pub root: Option<String>,
     /// The script for paths without a file.
     pub front_controller: Option<String>,
-    /// Paths without a file lead somewhere, not to a 404.
+    /// Paths without a file have a fallback other than a 404 response.
     pub has_fallback: bool,
-    /// The lines are of a named location, which several may lead to: they are done for each.
+    /// The lines being translated are in a named location. Several locations may lead to it, so its lines are
+    /// translated for each of them.
     pub is_named_location: bool,
 }
 
-/// nginx' default for `client_max_body_size`.
+/// nginx's default for `client_max_body_size`.
 const DEFAULT_BODY_SIZE: &str = "1M";
 
-/// `8m`, as nginx writes sizes.
+/// Returns whether a text is a size as nginx writes it, such as `8m`.
 fn is_size(text: &str) -> bool {
     let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
     text.len() <= digits.len() + 1 && digits.parse::<u32>().is_ok()
@@ -119,7 +120,7 @@ pub fn translate_server<'a>(
 }
 
 impl<'a> ServerTranslation<'_, 'a> {
-    /// The directives of a location, and those around it.
+    /// Returns the scope of a location: its directives, and those of the enclosing blocks.
     pub fn scope_of(&self, location: &Location<'a>) -> NginxScope<'a> {
         let around = location.around.iter();
         let scope = around.fold(self.scope.clone(), |scope, block| {
@@ -128,7 +129,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         scope.inner(location.block.inner())
     }
 
-    /// Adds a rule to the present stage.
+    /// Adds a rule to the current stage.
     pub fn push(&mut self, rule: TomlTable) {
         self.stages.push(self.stage, rule);
     }
@@ -138,19 +139,19 @@ impl<'a> ServerTranslation<'_, 'a> {
         self.stages.push(stage, rule);
     }
 
-    /// What no location is for is a file, or missing.
+    /// Returns whether paths for which there is no location are served as files.
     pub fn catch_all_is_files(&self) -> bool {
         self.catch_all()
             .is_none_or(|rest| rules::content_of(rest.block) == rules::LocationContent::Files)
     }
 
-    /// Some location is for scripts.
+    /// Returns whether some location runs scripts.
     pub fn runs_scripts(&self) -> bool {
         let mut locations = self.locations.iter();
         locations.any(|l| rules::content_of(l.block) == rules::LocationContent::Php)
     }
 
-    /// PHP's name of a variable that some `fastcgi_param` passes on.
+    /// Returns the name that a `fastcgi_param` passes the variable to PHP under.
     pub fn fastcgi_variable(&self, variable: &str) -> Option<String> {
         let mut found = None;
         self.block.walk(&mut |d| {
@@ -162,7 +163,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         found
     }
 
-    /// A location by its name, `@` included.
+    /// Returns a location by its name, `@` included.
     pub fn named(&self, name: &str) -> Option<Location<'a>> {
         let mut locations = self.locations.iter();
         locations
@@ -170,7 +171,7 @@ impl<'a> ServerTranslation<'_, 'a> {
             .cloned()
     }
 
-    /// The location for all that no other is for.
+    /// Returns `location /`, for all paths that no other location takes.
     pub fn catch_all(&self) -> Option<Location<'a>> {
         self.locations.iter().find(|l| l.is_catch_all()).cloned()
     }
@@ -191,7 +192,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         if let Some(line) = server.https_redirect {
             table.set("https_redirect", TomlValue::Bool(true), Some(&line.place));
         }
-        // Nothing but what the old server says, and what `.htaccess` files close, as is usual.
+        // The site gets only what the old server specifies and what `.htaccess` files commonly deny.
         table.set("recognise", TomlValue::Bool(false), None);
     }
 
@@ -270,7 +271,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         self.site.table.set("index", TomlValue::Texts(plain), place);
     }
 
-    /// The directory that `SCRIPT_FILENAME` alone names, where nothing but scripts is served.
+    /// Returns the directory in `SCRIPT_FILENAME`, if that line alone names it and the server serves only scripts.
     fn root_of_scripts(&self) -> Option<(String, SourceLine)> {
         let redirects = redirect::find_https_redirect(self.block);
         let redirect = redirects.map(|found| found.line.id);
@@ -291,8 +292,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         is_known.then(|| (path.to_owned(), line.place.clone()))
     }
 
-    /// The text with the values that the server's first `set` of each variable gives, whatever an `if` makes of
-    /// them later.
+    /// Replaces each variable by the value of the server's first `set`, regardless of what an `if` changes later.
     fn with_first_values(&self, text: &str) -> Option<String> {
         let mut known = self.constants.clone();
         for set in self.block.inner().iter().filter(|d| d.name == "set") {
@@ -365,7 +365,8 @@ impl<'a> ServerTranslation<'_, 'a> {
         self.client_certificates();
     }
 
-    /// Whoever has no certificate is refused for all sites, or for none: what closed one site stays closed.
+    /// Howdah's setting for client certificates applies to all sites, so a site that required them stays closed until
+    /// it is set.
     fn client_certificates(&mut self) {
         let Some(verify) = self.scope.last("ssl_verify_client") else {
             return;

@@ -1,13 +1,13 @@
-//! Texts with nginx' variables as targets of Howdah's rules.
+//! Translates texts with nginx's variables into targets of Howdah's rules.
 
 use std::collections::HashMap;
 
 use crate::target::variable_reference;
 
-/// Variables that `set` gives one value for a whole server.
+/// Variables to which `set` or `map` gives a single value.
 pub type Constants = HashMap<String, String>;
 
-/// A piece of a text.
+/// A part of a text.
 enum TextPart<'t> {
     Text(&'t str),
     Variable(&'t str),
@@ -47,7 +47,7 @@ fn split_variables(text: &str) -> Vec<TextPart<'_>> {
     pieces
 }
 
-/// Replaces the variables that have one value.
+/// Replaces the variables that have a single value.
 pub fn replace_constants(text: &str, constants: &Constants) -> String {
     let mut out = String::new();
     for piece in split_variables(text) {
@@ -62,20 +62,20 @@ pub fn replace_constants(text: &str, constants: &Constants) -> String {
     out
 }
 
-/// Whether a text has variables.
+/// Returns whether a text contains variables.
 pub fn has_variables(text: &str) -> bool {
     split_variables(text)
         .iter()
         .any(|piece| matches!(piece, TextPart::Variable(_)))
 }
 
-/// The text as the target of a rule or of `try_files`.
+/// Translates the text into a target of a rule or of `try_files`.
 ///
 /// # Errors
-/// The variable that rules do not have.
+/// Names a variable that rules do not support.
 pub fn rule_target(text: &str) -> Result<String, String> {
     let mut out = String::new();
-    // Howdah's redirects keep the client's scheme by naming none.
+    // A redirect of Howdah without a scheme keeps the client's scheme.
     let text = text.strip_prefix("$scheme:").unwrap_or(text);
     let text = text.strip_prefix("${scheme}:").unwrap_or(text);
     let mut pieces = split_variables(text).into_iter().peekable();
@@ -104,7 +104,7 @@ pub fn rule_target(text: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// A target without a query that only repeats the request's: a rule keeps it by itself.
+/// Removes from a target a query that only repeats the request's: a rule keeps that query by default.
 pub fn strip_request_query(target: &str) -> &str {
     let kept = ["?$query", "&$query"].iter();
     let mut kept = kept.filter_map(|query| target.strip_suffix(query));

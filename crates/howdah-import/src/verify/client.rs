@@ -1,4 +1,4 @@
-//! One request by HTTP/1.1 on a connection of its own, and the head of its answer.
+//! Sends one HTTP/1.1 request on a connection of its own, and reads the head of its response.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -9,40 +9,40 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// How long a server may take to connect, and between two pieces of an answer.
+/// The time limit for connecting, and between two reads of a response.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest head.
+/// The maximum size of a response head, in bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// A server, by its URL.
+/// A server, given by its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyServer {
-    /// `https`
+    /// True for `https`.
     pub tls: bool,
-    /// Host, and port if the URL names one.
+    /// The host, and the port if the URL names one.
     pub authority: String,
 }
 
-/// Why a request got no answer.
+/// Why a request got no response.
 #[derive(Debug)]
 pub enum RequestFailure {
-    /// The server accepts no connection.
+    /// The server does not accept connections.
     Unreachable(io::Error),
-    /// The server sends something other than an answer, or nothing in time.
+    /// The server sent something that is not a response, or nothing in time.
     Broken(String),
 }
 
-/// Status and fields of an answer.
+/// Status and headers of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedResponseHead {
-    /// Three digits.
+    /// The status code.
     pub status: u16,
-    /// Names in lower case, and values.
+    /// The headers; names are in lower case.
     pub headers: Vec<(String, String)>,
 }
 
 impl VerifiedResponseHead {
-    /// The values of a field, joined as one.
+    /// Returns the values of a header, joined by commas.
     pub fn header(&self, name: &str) -> Option<String> {
         let values: Vec<&str> = self
             .headers
@@ -62,10 +62,10 @@ impl fmt::Display for VerifyServer {
 }
 
 impl VerifyServer {
-    /// Reads `http://HOST:PORT` or `https://HOST`.
+    /// Parses `http://HOST:PORT` or `https://HOST`.
     ///
     /// # Errors
-    /// What such a URL looks like.
+    /// Says what such a URL looks like.
     pub fn parse(url: &str) -> Result<VerifyServer, String> {
         let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
@@ -106,10 +106,7 @@ impl VerifyServer {
         Err(last)
     }
 
-    /// Asks for a target of that host; its name is also the one that the certificate must have.
-    ///
-    /// # Errors
-    /// See [`RequestFailure`].
+    /// Requests a target of a host; the server's certificate must be valid for the name of that host.
     pub fn send_request(
         &self,
         method: &str,
@@ -133,7 +130,7 @@ impl VerifyServer {
     }
 }
 
-/// The name or address of an authority; an address of IPv6 is in brackets.
+/// Returns the name or address of an authority; an IPv6 address is in brackets.
 pub fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,
@@ -141,7 +138,7 @@ pub fn without_port(authority: &str) -> &str {
     }
 }
 
-/// Trusts whom the system trusts; `SSL_CERT_FILE` names others.
+/// Trusts the certificate authorities of the system; `SSL_CERT_FILE` names others.
 fn config() -> Arc<ClientConfig> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let make = || {

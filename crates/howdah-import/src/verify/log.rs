@@ -1,15 +1,16 @@
-//! Requests of an access log in common or combined format, as nginx, Apache and Howdah write it, with or
-//! without a host in front (`example.org:443 192.0.2.1 - - […`). Each one once, the most frequent first.
+//! Reads the requests of an access log in common or combined format, as nginx, Apache and Howdah write it, with or
+//! without a host in front (`example.org:443 192.0.2.1 - - […`). Each request is returned once, the most frequent
+//! first.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
-/// Longest line that is read; what is beyond is skipped.
+/// The maximum length of a line, in bytes; the rest of a longer line is skipped.
 const MAX_LINE_BYTES: u64 = 64 << 10;
-/// Most different requests that are counted.
+/// The maximum number of distinct requests that are counted.
 const MAX_DISTINCT_REQUESTS: usize = 500_000;
 
-/// A request.
+/// A request of an access log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LoggedRequest {
     /// GET or HEAD.
@@ -20,21 +21,21 @@ pub struct LoggedRequest {
     pub host: Option<String>,
 }
 
-/// What a log says.
+/// The content of an access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessLogRequests {
-    /// Different requests and how often they were made, the most frequent first.
+    /// Distinct requests and how often they were made, the most frequent first.
     pub requests: Vec<(LoggedRequest, u64)>,
-    /// Lines with another method: they are not repeated.
+    /// The number of lines with another method, which are not repeated.
     pub other_methods: u64,
-    /// Lines that are not requests.
+    /// The number of lines that are not requests.
     pub malformed: u64,
 }
 
 /// Reads a log to its end.
 ///
 /// # Errors
-/// It cannot be read.
+/// Returns an error if it cannot be read.
 pub fn read(mut log: impl BufRead) -> io::Result<AccessLogRequests> {
     let mut counts: HashMap<LoggedRequest, u64> = HashMap::new();
     let mut found = AccessLogRequests::default();
@@ -101,7 +102,7 @@ fn parse(line: &[u8]) -> LogLine {
     let [method, target, version] = words[..] else {
         return LogLine::Malformed;
     };
-    // Without what no client may send in a request line.
+    // Excludes characters that no client may send in a request line.
     let plain = |c: char| c.is_ascii_graphic();
     if !version.starts_with("HTTP/") || !target.starts_with('/') || !target.chars().all(plain) {
         return LogLine::Malformed;
@@ -119,7 +120,7 @@ fn parse(line: &[u8]) -> LogLine {
     })
 }
 
-/// What stands before the closing quote, without the escapes of nginx (`\x22`) and Apache (`\"`).
+/// Returns the text before the closing quote, with the escapes of nginx (`\x22`) and Apache (`\"`) resolved.
 fn quoted(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut chars = text.chars();
@@ -138,7 +139,7 @@ fn quoted(text: &str) -> Option<String> {
     }
 }
 
-/// `example.org:443` in front of the client's address.
+/// Returns the host of `example.org:443` in front of the client's address.
 fn host(before: &str) -> Option<String> {
     let mut words = before.split_whitespace();
     let (first, second) = (words.next()?, words.next()?);

@@ -1,7 +1,8 @@
-//! `howdah import --verify`: asks two servers for the paths of an access log, and lists where their answers
-//! differ. GET and HEAD only; bodies are not read.
+//! `howdah import --verify`: sends the requests of an access log to two servers, and lists where their responses
+//! differ. Only GET and HEAD are sent; bodies are not read.
 //!
-//! - [`log`]: requests of an access log; [`client`]: one request, its answer's head; [`answer`]: what is compared.
+//! - [`log`]: the requests of an access log; [`client`]: sends one request and reads the response head; [`answer`]: the
+//!   parts that are compared.
 
 pub mod client;
 pub mod log;
@@ -10,33 +11,33 @@ pub mod response_facts;
 use client::{RequestFailure, VerifyServer};
 use log::LoggedRequest;
 
-/// What is to be compared.
+/// The servers to compare, and the options of the comparison.
 #[derive(Clone, Debug)]
 pub struct ServerComparison {
-    /// The server that serves now.
+    /// The server that is in use now.
     pub old: VerifyServer,
-    /// The one that is to take over.
+    /// The server that is to replace it.
     pub new: VerifyServer,
-    /// `ApacheHost` where the log names none; none: that of `old`.
+    /// The `ApacheHost` of requests whose log line names none; by default that of `old`.
     pub host: Option<String>,
-    /// Fields that are compared beside status, `Location` and `Content-Type`.
+    /// Headers that are compared in addition to status, `Location` and `Content-Type`.
     pub headers: Vec<String>,
 }
 
-/// A request to which the servers do not answer alike.
+/// A request for which the responses of the servers differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseDifference {
-    /// The request that both servers were asked.
+    /// The request that was sent to both servers.
     pub asked: LoggedRequest,
-    /// What differs: name, the old server's, the new one's; empty where it is missing.
+    /// What differs: name, value of the old server, value of the new server. A missing value is empty.
     pub facts: Vec<(String, String, String)>,
 }
 
 impl ServerComparison {
-    /// Asks both servers; none if they answer alike.
+    /// Sends a request to both servers; returns `None` if the responses are equivalent.
     ///
     /// # Errors
-    /// A server cannot be reached at all.
+    /// Returns an error if a server cannot be reached.
     pub fn compare(&self, asked: &LoggedRequest) -> Result<Option<ResponseDifference>, String> {
         let own = asked.host.as_ref().or(self.host.as_ref());
         let host = own.unwrap_or(&self.old.authority);

@@ -1,9 +1,9 @@
-//! What of an answer is compared: status, where it leads, what it is, and chosen fields.
+//! Extracts the parts of a response that are compared: status, redirect target, media type, and selected headers.
 
 use super::client::{VerifiedResponseHead, VerifyServer, without_port};
 use crate::media_type::essence;
 
-/// Names and values.
+/// Returns the compared names and values.
 pub fn facts(
     head: &VerifiedResponseHead,
     server: &VerifyServer,
@@ -17,7 +17,7 @@ pub fn facts(
             absolute_location(&location, server, host),
         ));
     }
-    // The type of an error page is the server's own affair.
+    // The media type of an error page is left to each server.
     if let Some(kind) = head.header("content-type")
         && head.status < 300
     {
@@ -31,8 +31,8 @@ pub fn facts(
     facts
 }
 
-/// A redirect as a browser takes it (RFC 9110 §10.2.2), on whichever port and by whichever name the server
-/// was asked.
+/// Resolves a redirect as a browser does (RFC 9110 §10.2.2), independent of the port and the name by which the server
+/// was reached.
 fn absolute_location(location: &str, server: &VerifyServer, host: &str) -> String {
     let scheme = if server.tls { "https" } else { "http" };
     let location = match location.strip_prefix("//") {

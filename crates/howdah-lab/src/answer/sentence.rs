@@ -1,4 +1,4 @@
-//! What a benchmark's answers say, in sentences: the verdict.
+//! Puts the answers of a benchmark into sentences: the verdict.
 
 use howdah_bench::report::formatting;
 use howdah_bench::stats::ComparisonVerdict;
@@ -7,14 +7,14 @@ use howdah_bench::stats::paired::{Judgement, JudgementSettings};
 use super::{AllLevelsAnswer, RateRetention, SuiteAnswer, is_generator_bound};
 use crate::table::{ResultTable, StackRow, TableCell, stack_title};
 
-/// Ratios from here on are written as "2.4 times", smaller ones as per cent.
+/// Ratios from this value on are written as "2.4 times", smaller ones in per cent.
 const TIMES_FROM_RATIO: f64 = 1.5;
-/// A row with a larger share of errors than this is a trap: its rate misleads.
+/// A trap with a larger share of errors than this is mentioned: its rate is misleading.
 const TRAP_ERROR_SHARE: f64 = 0.01;
-/// If at least this many levels of a page have no answer, one sentence covers them all.
+/// The number of undecided levels of a page from which on a single sentence covers them all.
 const MIN_GATHERED_LEVELS: usize = 3;
 
-/// A ratio with its interval, in words.
+/// Formats a ratio with its interval.
 fn ratio_text(judgement: &Judgement) -> String {
     let ratio = judgement.ratio;
     let Some(interval) = judgement.interval else {
@@ -44,7 +44,7 @@ fn percent(ratio: f64) -> f64 {
     (ratio - 1.0) * 100.0
 }
 
-/// A judgement in words, without the names: `2.41 times [2.3, 2.5]`.
+/// Formats a judgement without the names: `2.41 times [2.3, 2.5]`.
 pub fn judgement_text(judgement: &Judgement, base: &str, candidate: &str) -> String {
     match &judgement.verdict {
         ComparisonVerdict::Faster { .. } | ComparisonVerdict::Slower { .. } => {
@@ -68,8 +68,7 @@ pub fn judgement_text(judgement: &Judgement, base: &str, candidate: &str) -> Str
     }
 }
 
-/// How many more pairs the undecided answers need, from the one that needs fewest to the one that
-/// needs most.
+/// Formats how many more pairs the undecided answers need, from the smallest to the largest number.
 fn more_pairs_range(judgements: &[&Judgement]) -> String {
     let needed = judgements
         .iter()
@@ -77,7 +76,7 @@ fn more_pairs_range(judgements: &[&Judgement]) -> String {
             ComparisonVerdict::CannotTell { more_pairs } => Some(more_pairs),
             _ => None,
         });
-    // None is over a thousand.
+    // `None` stands for over a thousand pairs.
     let count = |pairs: &Option<usize>| pairs.unwrap_or(usize::MAX);
     let fewest = needed.clone().min_by_key(count).flatten();
     match (fewest, needed.max_by_key(count).flatten()) {
@@ -99,9 +98,9 @@ fn more_pairs_text(pairs: Option<usize>) -> String {
     }
 }
 
-/// What is still certain about the rates although the load tester held one of them back: the rate
-/// that was held back could only have been higher, so the other one is slower by at least this
-/// ratio. None if nothing is certain. `p` is adjusted.
+/// Formats what is still certain about the rates although the load tester limited one of them: the limited rate could
+/// only have been higher, so the other one is slower by at least this ratio. Returns `None` if nothing is certain. `p`
+/// is adjusted.
 fn certain_bound(
     judgement: &Judgement,
     p: f64,
@@ -130,15 +129,15 @@ fn certain_bound(
     ))
 }
 
-/// What is still certain about a row beside the first one of its page and level, although the load
-/// tester held one of the two back. None if nothing is certain, or it held neither back.
+/// Formats what is still certain about a row compared with the first row of its page and level, although the load
+/// tester limited one of the two. Returns `None` if nothing is certain, or if the load tester limited neither.
 pub fn certain_bound_of_row(cell: &TableCell, line: &StackRow) -> Option<String> {
     let judgement = line.against.as_ref()?;
     certain_bound(judgement, judgement.p_adjusted, cell.row(&cell.base)?, line)
 }
 
-/// An answer in words: by the rates; where the load tester held them back, by what is still certain
-/// about them, or else by the CPU time.
+/// Formats an answer: by the rates; if the load tester limited them, by what is still certain about them, or else by
+/// the CPU time.
 fn answer_text(table: &ResultTable, answer: &SuiteAnswer) -> String {
     const HELD: &str = "the load tester held one of them back";
     let judgement = &answer.judgement;
@@ -158,8 +157,8 @@ fn answer_text(table: &ResultTable, answer: &SuiteAnswer) -> String {
     }
 }
 
-/// The answer where the load tester limited the rate: a share of the base's CPU time, since "more"
-/// would be ambiguous for a cost.
+/// Formats the answer by CPU time, for rates that the load tester limited: as a share of the base's CPU time, because
+/// "more" would be ambiguous for a cost.
 fn cpu_time_text(cpu: &Judgement, base: &str, candidate: &str) -> String {
     let share = |ratio: f64| formatting::digits(1.0 / ratio);
     let so_far = match &cpu.interval {
@@ -189,8 +188,8 @@ fn cpu_time_text(cpu: &Judgement, base: &str, candidate: &str) -> String {
     format!("{said} (for a rate the load tester was the bottleneck)")
 }
 
-/// The sentences about one page: over all levels, then level by level; one sentence covers the
-/// undecided levels.
+/// Returns the sentences about one page: over all levels, then level by level; a single sentence covers the undecided
+/// levels.
 fn page_sentences(table: &ResultTable, answers: &[&SuiteAnswer]) -> Vec<String> {
     let is_open = |answer: &&&SuiteAnswer| {
         answer.cpu.is_none()
@@ -224,7 +223,7 @@ fn page_sentences(table: &ResultTable, answers: &[&SuiteAnswer]) -> Vec<String> 
     parts
 }
 
-/// The answer to the question of `answer` over all levels of its page, in words.
+/// Formats the answer to the question of `answer` over all levels of its page.
 fn all_levels_text(table: &ResultTable, answer: &SuiteAnswer) -> Option<String> {
     let asked = |all: &&AllLevelsAnswer| {
         (&all.what, &all.stack, &all.against, &all.page)
@@ -242,7 +241,7 @@ fn all_levels_text(table: &ResultTable, answer: &SuiteAnswer) -> Option<String> 
     ))
 }
 
-/// ` on blog`, where the benchmark has several pages.
+/// Returns ` on blog` if the benchmark has several pages.
 fn on_page(table: &ResultTable, page: &str) -> String {
     match table.suite.pages.len() {
         1 => String::new(),
@@ -250,7 +249,7 @@ fn on_page(table: &ResultTable, page: &str) -> String {
     }
 }
 
-/// ` on blog at 10 clients`, as far as the benchmark has several pages and levels.
+/// Returns ` on blog at 10 clients`, with the page and the level only if the benchmark has several.
 fn page_and_levels(table: &ResultTable, answer: &SuiteAnswer, levels: &str) -> String {
     let mut place = on_page(table, &answer.page);
     let first = table.cells.first().map(|cell| cell.concurrency);
@@ -264,7 +263,7 @@ fn page_and_levels(table: &ResultTable, answer: &SuiteAnswer, levels: &str) -> S
     place
 }
 
-/// `10, 50 and 100 clients`.
+/// Formats `10, 50 and 100 clients`.
 fn clients(levels: &[u32]) -> String {
     let texts: Vec<String> = levels.iter().map(u32::to_string).collect();
     match texts.split_last() {
@@ -274,7 +273,7 @@ fn clients(levels: &[u32]) -> String {
     }
 }
 
-/// The range of the ratios, from the lowest to the highest.
+/// Formats the range of the ratios, from the lowest to the highest.
 fn ratio_range(judgements: &[&Judgement]) -> String {
     let ratios = judgements.iter().map(|judgement| judgement.ratio);
     let low = ratios.clone().fold(f64::INFINITY, f64::min);
@@ -290,7 +289,7 @@ fn ratio_range(judgements: &[&Judgement]) -> String {
     }
 }
 
-/// The verdict of a benchmark: a sentence for each question, then whose rate holds, then the traps.
+/// Returns the verdict of a benchmark: a sentence for each question, then how the rates hold, then the traps.
 pub fn verdict(table: &ResultTable) -> Vec<String> {
     let mut all = Vec::new();
     let mut asked: Vec<(&str, &str, &str)> = Vec::new();
@@ -350,7 +349,7 @@ pub fn verdict(table: &ResultTable) -> Vec<String> {
     all
 }
 
-/// What ab would have printed for each trap that had errors.
+/// Returns what ab would have printed for each trap that had errors.
 fn trap_sentences(table: &ResultTable) -> Vec<String> {
     let caught =
         |line: &&StackRow| line.trap.is_some() && line.figures.error_share() > TRAP_ERROR_SHARE;
@@ -375,7 +374,7 @@ fn trap_sentences(table: &ResultTable) -> Vec<String> {
         .collect()
 }
 
-/// The fastest stack, for benchmarks that ask nothing, or had too few windows for an answer.
+/// Returns a sentence about the fastest stack, for benchmarks without questions, or with too few windows for an answer.
 fn fastest_sentence(table: &ResultTable) -> String {
     let Some(cell) = table.cells.first() else {
         return "Nothing could be measured.".to_owned();

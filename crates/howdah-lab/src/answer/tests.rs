@@ -2,8 +2,7 @@ use super::*;
 
 const BLOCKS: u32 = 12;
 
-/// Blocks that the host slows as it likes; the candidate is 6 % faster at each level, give or
-/// take 16 %.
+/// Returns blocks of varying speed in which the candidate is 6 % faster at each level, give or take 16 %.
 fn level(at: u32) -> LevelPairs {
     let wobble = |n: u32| 1.0 + 0.16 * f64::from(i32::try_from(n % 5).unwrap() - 2) / 2.0;
     let blocks = |ratio: f64, by: u32| -> BTreeMap<u32, (f64, f64)> {
@@ -34,7 +33,7 @@ fn all_levels_together_show_what_no_single_level_does() {
         "{all:?}"
     );
     assert_eq!(all.pairs.len(), BLOCKS as usize);
-    // Block by block it is the geometric mean of the levels.
+    // The ratio of each block is the geometric mean over the levels.
     for (block, ratio) in all.pairs.iter().enumerate() {
         let product: f64 = levels
             .iter()
@@ -43,7 +42,7 @@ fn all_levels_together_show_what_no_single_level_does() {
             .product();
         assert!((product.powf(0.2) - ratio).abs() < 1e-9, "{block}");
     }
-    // The noise is that of the same mean.
+    // The noise floor is computed from the same mean.
     let floor = all.noise_floor.unwrap();
     for level in (0..5).map(level).map(alone) {
         assert!(floor < level.noise_floor.unwrap(), "{floor} {level:?}");

@@ -1,9 +1,9 @@
-//! What to choose, how sure that is, and why: from pairs of windows to settings. Pure.
+//! Derives the recommended settings, how certain they are, and why, from pairs of windows. This module has no side
+//! effects.
 //!
-//! Four questions are asked of the default (mode `embed`, children as Howdah chooses, no page
-//! cache): is another mode faster, another number of children, the page cache, and how does the
-//! best rival compare? A setting changes only where the pairs show it; "cannot tell" keeps the
-//! default. The settings are measured one by one, not together.
+//! Four questions are asked about the default (mode `embed`, children as Howdah chooses, no page cache): is another
+//! mode faster, another number of children, the page cache, and how does the best rival compare? A setting changes only
+//! if the pairs show it; "cannot tell" keeps the default. The settings are measured one by one, not together.
 
 use howdah_bench::report::formatting::capital;
 use howdah_bench::report::{bottleneck, formatting, judge};
@@ -18,13 +18,13 @@ use crate::adjust::holm_adjust;
 use crate::experiment::{ArmFailure, MeasuredWindow};
 use crate::table;
 
-/// A smaller difference does not count ([`Settings::default`]); of two numbers of children whose
-/// rates are this close, the smaller is examined.
+/// A smaller difference does not count ([`Settings::default`]); of two numbers of children whose rates are this close,
+/// the smaller is examined.
 const MIN_DIFFERENCE: f64 = 0.03;
 /// Confidence level of intervals and tests.
 const CONFIDENCE_LEVEL: f64 = 0.95;
 
-/// Most children that `max_children` allows.
+/// The maximum number of children that `max_children` permits.
 const MAX_CHILDREN: u64 = 1000;
 
 /// A question about the default.
@@ -42,7 +42,7 @@ pub enum AppQuestion {
 }
 
 impl AppQuestion {
-    /// The question that an arm belongs to; None for the default.
+    /// Returns the question that an arm belongs to, or `None` for the default.
     pub fn about(arm: &AppArm) -> Option<AppQuestion> {
         match arm.choice() {
             None => Some(AppQuestion::Rival),
@@ -66,16 +66,16 @@ pub const QUESTIONS: [AppQuestion; 4] = [
 pub struct Decision {
     /// The question that is answered.
     pub question: AppQuestion,
-    /// The arm that was compared with the default; None if there was none to compare.
+    /// The arm that was compared with the default; `None` if there was none to compare.
     pub challenger: Option<String>,
-    /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the
-    /// challenger. None if it was not measured.
+    /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the challenger. `None` if it was
+    /// not measured.
     pub judgement: Option<Judgement>,
     /// Whether the challenger is shown to be faster.
     pub better: bool,
     /// The figures in a sentence.
     pub evidence: String,
-    /// What follows from them, in a sentence.
+    /// The conclusion from the figures, in a sentence.
     pub therefore: String,
 }
 
@@ -86,16 +86,16 @@ pub struct Advice {
     pub choice: HowdahSettings,
     /// The answers to the four questions, from which the settings follow.
     pub decisions: Vec<Decision>,
-    /// Memory that one more child takes, bytes; None if it could not be measured.
+    /// The memory that one more child takes, in bytes; `None` if it could not be measured.
     pub memory_per_child: Option<f64>,
-    /// Children that fit into 60 % of this machine's memory, 1000 at most.
+    /// The number of children that fit into 60 % of this machine's memory, at most 1000.
     pub children_that_fit: Option<u64>,
 }
 
-/// What the advice takes into account besides the windows.
+/// The input of the recommendation.
 #[derive(Clone, Debug)]
 pub struct AdviceInput<'a> {
-    /// All arms that give the right pages.
+    /// All arms that serve the right pages.
     pub arms: &'a [AppArm],
     /// The rows of the look at the deciding level.
     pub look: &'a [ArmRow],
@@ -105,18 +105,18 @@ pub struct AdviceInput<'a> {
     pub failures: &'a [ArmFailure],
     /// Whether requests identify their user.
     pub personal: bool,
-    /// Pages that Howdah's page cache kept.
+    /// Pages that Howdah's page cache stored.
     pub kept_by_cache: &'a [String],
     /// Pages that change from request to request.
     pub changing: &'a [String],
-    /// The number of children that `max_children = "auto"` gives.
+    /// The number of children that `max_children = "auto"` results in.
     pub auto_children: u32,
-    /// This machine's memory, bytes.
+    /// This machine's memory, in bytes.
     pub machine_memory: u64,
 }
 
-/// Picks the arms that are worth a decision, by the look: the fastest of each kind; of equally fast
-/// numbers of children the smallest.
+/// Selects the arms that are worth a decision, by the look: the fastest for each question; of equally fast numbers of
+/// children the smallest.
 pub fn challengers<'a>(arms: &'a [AppArm], look: &[ArmRow]) -> Vec<(AppQuestion, &'a AppArm)> {
     let rate = |arm: &AppArm| {
         let row = look
@@ -207,8 +207,7 @@ pub fn advise(facts: &AdviceInput<'_>) -> Advice {
     }
 }
 
-/// Judges challenger and default in pairs of the same block; the second value says whether the
-/// challenger is faster.
+/// Judges challenger and default in pairs of the same block; the second value is true if the challenger is faster.
 fn judge_challenger(facts: &AdviceInput<'_>, challenger: &str) -> Option<(Judgement, bool)> {
     let arm = |name: &str| facts.arms.iter().position(|arm| arm.name == name);
     let (default, challenger) = (arm(DEFAULT)?, arm(challenger)?);
@@ -236,7 +235,7 @@ fn judge_challenger(facts: &AdviceInput<'_>, challenger: &str) -> Option<(Judgem
     Some((judgement, better))
 }
 
-/// Whether the challenger is faster, or so fast that the load tester could not follow: if only the
+/// Returns whether the challenger is faster, or so fast that the load tester could not keep up: if only the
 /// challenger's rate is too low, it is still faster.
 fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
     match &judgement.verdict {
@@ -256,8 +255,7 @@ fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
     }
 }
 
-/// Applies Holm's adjustment over all questions; a challenger that fails it no longer counts as
-/// faster.
+/// Applies Holm's adjustment over all questions; a challenger that fails it no longer counts as faster.
 fn adjust_judgements(judged: &mut [(AppQuestion, Option<(Judgement, bool)>)]) {
     let mut all: Vec<&mut (Judgement, bool)> =
         judged.iter_mut().filter_map(|(_, j)| j.as_mut()).collect();

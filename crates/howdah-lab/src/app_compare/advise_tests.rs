@@ -80,7 +80,7 @@ fn challengers_are_the_fastest_arms_and_the_fewest_children() {
     );
 }
 
-/// `n` pairs in which the challenger is `ratio` times as fast, give or take a per cent.
+/// Returns the judgement of `n` pairs in which the challenger is `ratio` times as fast, give or take a per cent.
 fn judged(n: usize, ratio: f64) -> (Judgement, bool) {
     let wobble = |at: usize| 1.0 + 0.01 * ((at * 7 % 5) as f64 - 2.0) / 2.0;
     let pairs: Vec<(f64, f64)> = (0..n)

@@ -1,15 +1,16 @@
-//! What is to be measured: the directory, the pages, and PHP's environment and settings. Reads the
-//! words of a command line and reports all mistakes at once; writes nothing, starts nothing.
+//! The application to measure: the directory, the pages, and PHP's environment and settings. This module parses the
+//! words of a command line and reports all mistakes at once; it writes nothing and starts nothing.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Most pages: each is requested from every stack before anything is counted.
+/// The maximum number of pages: each is requested from every stack before the measurement.
 const MAX_URLS: usize = 100;
-/// Longest path with its query: nginx' and Apache's limit of a request line, less a margin.
+/// The maximum length of a path with its query, in bytes: the limit of nginx and Apache for a request line, less a
+/// margin.
 const MAX_URL_BYTES: usize = 4096;
-/// The host that requests name if the user gives none.
+/// The host in requests if the user specifies none.
 pub const DEFAULT_HOST: &str = "localhost";
 
 /// An application and its requests.
@@ -19,32 +20,31 @@ pub struct TestedApp {
     pub directory: PathBuf,
     /// The document root: the same directory or one below it.
     pub root: PathBuf,
-    /// The script that answers for paths that are not files, as `/index.php`; None if there is
-    /// none.
+    /// The script that handles paths that are not files, such as `/index.php`; `None` if there is none.
     pub front_controller: Option<String>,
-    /// Whether the user gave the front controller, rather than the lab recognising it.
+    /// Whether the user specified the front controller, rather than the lab recognising it.
     pub front_controller_given: bool,
     /// What the lab recognised, as a sentence.
     pub found: String,
-    /// Value of `Host` in every request.
+    /// The value of `Host` in every request.
     pub host: String,
     /// Paths with their queries, in the order of the requests.
     pub urls: Vec<String>,
-    /// Header fields of every request, cookies included.
+    /// The headers of every request, cookies included.
     pub headers: Vec<(String, String)>,
-    /// Variables that PHP finds in its environment.
+    /// Variables in PHP's environment.
     pub environment: Vec<(String, String)>,
-    /// The script of mode `worker`; None if there is none.
+    /// The script of mode `worker`; `None` if there is none.
     pub worker: Option<PathBuf>,
-    /// The user's php.ini; None if the user gave none.
+    /// The user's php.ini; `None` if the user specified none.
     pub php_ini: Option<UserPhpIni>,
-    /// The number of children that `max_children = "auto"` gives here.
+    /// The number of children that `max_children = "auto"` results in on this machine.
     pub auto_children: u32,
-    /// Number of cores of this machine.
+    /// The number of cores of this machine.
     pub cores: u32,
 }
 
-/// A php.ini of the user's, read once, so that all stacks and a resumed run have the same.
+/// A php.ini of the user, read once, so all stacks and a resumed run have the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserPhpIni {
     /// The path of the user's file.
@@ -54,7 +54,7 @@ pub struct UserPhpIni {
 }
 
 impl TestedApp {
-    /// The host without its port.
+    /// Returns the host without its port.
     pub fn host_name(&self) -> &str {
         match self.host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -62,13 +62,12 @@ impl TestedApp {
         }
     }
 
-    /// Names of the header fields: the values of `Cookie` and others give access, so no report
-    /// contains them.
+    /// Returns the names of the headers: the values of `Cookie` and others grant access, so no report contains them.
     pub fn header_names(&self) -> Vec<&str> {
         self.headers.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Whether requests identify their user, so that a page cache has nothing to share.
+    /// Returns whether requests identify their user, so that a page cache cannot share the responses.
     pub fn is_personal(&self) -> bool {
         let personal = ["cookie", "authorization"];
         self.headers
@@ -77,11 +76,11 @@ impl TestedApp {
     }
 }
 
-/// Reads the pages as they were typed: `/`, `/blog/?page=2`, or `http://HOST/…`, whose host is sent
-/// and never contacted.
+/// Parses the pages as they were typed: `/`, `/blog/?page=2`, or `http://HOST/…`, whose host is sent and never
+/// contacted.
 ///
 /// # Errors
-/// A sentence for each mistake.
+/// Returns a sentence for each mistake.
 pub fn parse_pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String>> {
     let mut mistakes = Vec::new();
     let mut host: Option<String> = None;
@@ -118,7 +117,7 @@ pub fn parse_pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String
     }
 }
 
-/// Reads one page: the host, if it names one, and path and query.
+/// Parses one page: the host, if it names one, and path and query.
 fn parse_page(word: &str) -> Result<(Option<String>, String), String> {
     if let Some(bad) = word
         .chars()
@@ -131,7 +130,7 @@ fn parse_page(word: &str) -> Result<(Option<String>, String), String> {
     if word.len() > MAX_URL_BYTES {
         return Err(format!("it is longer than {MAX_URL_BYTES} bytes"));
     }
-    // A fragment is the browser's own and never sent.
+    // A fragment belongs to the browser and is never sent.
     let word = word.split('#').next().unwrap_or_default();
     if word.starts_with('/') && !word.starts_with("//") {
         return Ok((None, word.to_owned()));
@@ -163,7 +162,7 @@ fn parse_page(word: &str) -> Result<(Option<String>, String), String> {
     Ok((Some(host.to_owned()), path))
 }
 
-/// Reads `NAME: VALUE` from each `--header`, and makes one `Cookie` field of all `--cookie`.
+/// Parses `NAME: VALUE` from each `--header`, and joins all `--cookie` into one `Cookie` header.
 pub fn parse_headers(
     headers: &[String],
     cookies: &[String],
@@ -185,7 +184,7 @@ pub fn parse_headers(
                     false => out.push((name.to_owned(), text.trim().to_owned())),
                 }
             }
-            // It may contain a secret, so the message does not repeat it.
+            // The value may be a secret, so the message does not repeat it.
             _ => mistakes.push("--header: expected `NAME: VALUE`".to_owned()),
         }
     }
@@ -203,7 +202,7 @@ pub fn parse_headers(
     }
 }
 
-/// Reads `NAME=VALUE` from each `--env`, in words that every stack's configuration can hold.
+/// Parses `NAME=VALUE` from each `--env`; only characters that every stack's configuration can contain are permitted.
 pub fn parse_environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<String>> {
     let mut mistakes = Vec::new();
     let mut out = Vec::new();
@@ -233,7 +232,7 @@ pub fn parse_environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<
     }
 }
 
-/// Fails if a path cannot be written into every stack's configuration as it is.
+/// Fails if a path cannot be written into every stack's configuration unchanged.
 pub fn check_path_characters(path: &Path) -> Result<(), String> {
     let plain = |c: char| c.is_alphanumeric() || "/._-+@,=~".contains(c);
     match path.to_str() {

@@ -1,6 +1,6 @@
-//! What is measured on a user's application: Howdah in each mode that can run it, with several
-//! numbers of children and with the page cache, and the rivals that are installed. Each Howdah is
-//! started from the configuration file that would be recommended for it.
+//! The servers that are measured with a user's application: Howdah in each mode that can run it, with several numbers
+//! of children and with the page cache, and the installed rivals. Each Howdah is started from the configuration file
+//! that would be recommended for it.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub enum HowdahMode {
 }
 
 impl HowdahMode {
-    /// The mode as it is written in the configuration.
+    /// Returns the mode as it is written in the configuration.
     pub fn word(self) -> &'static str {
         self.into()
     }
@@ -42,16 +42,16 @@ impl HowdahMode {
 /// The settings of Howdah that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HowdahSettings {
-    /// Value of `mode`.
+    /// The value of `mode`.
     pub mode: HowdahMode,
-    /// Value of `max_children` with `pm = "static"`; None: Howdah chooses the number.
+    /// The value of `max_children` with `pm = "static"`; `None` if Howdah chooses the number.
     pub children: Option<u32>,
     /// Whether `cache` is `"on"`.
     pub cache: bool,
 }
 
 impl HowdahSettings {
-    /// The settings to use when nothing else is shown to be better.
+    /// The settings to use unless others are shown to be better.
     pub const DEFAULT_ARM: HowdahSettings = HowdahSettings {
         mode: HowdahMode::Embed,
         children: None,
@@ -80,7 +80,7 @@ pub struct AppArm {
     pub way: ArmKind,
 }
 
-/// Rivals that can serve any application. The most usual set-up is first: it is the reference.
+/// Rivals that can serve any application. The most common set-up is first: it is the reference.
 const RIVALS: &[&str] = &[
     "nginx-fpm-unix",
     "apache-mod-php",
@@ -94,12 +94,12 @@ const QUICK_RIVALS: &[&str] = &["nginx-fpm-unix", "apache-mod-php", "frankenphp"
 
 /// The name of the default arm.
 pub const DEFAULT: &str = "howdah-embed";
-/// The name of mode `worker`, which takes part where a worker script is found or named.
+/// The name of mode `worker`, which takes part if a worker script is found or specified.
 pub const WORKER_ARM: &str = "howdah-worker";
 /// The rival that runs the same worker script.
 pub const RIVAL_WORKER_ARM: &str = "frankenphp-worker";
 
-/// All arms that make sense for this application, the default first.
+/// Returns all arms that make sense for this application, the default first.
 pub fn arms(app: &TestedApp, quick: bool) -> Vec<AppArm> {
     let howdah = |name: &str, choice| AppArm {
         name: name.to_owned(),
@@ -139,7 +139,7 @@ pub fn arms(app: &TestedApp, quick: bool) -> Vec<AppArm> {
     arms
 }
 
-/// Numbers of children to measure: 1, the number of cores, twice and four times that number.
+/// Returns the numbers of children to measure: 1, the number of cores, twice and four times that number.
 fn children_to_measure(app: &TestedApp) -> Vec<u32> {
     let mut numbers = vec![1, app.cores, 2 * app.cores, 4 * app.cores];
     numbers.sort_unstable();
@@ -160,14 +160,13 @@ fn title(choice: HowdahSettings) -> String {
 }
 
 impl AppArm {
-    /// Whether `name`, given with `--stacks`, means this arm: its name, or its name without the
-    /// number of children.
+    /// Returns whether `name` in `--stacks` means this arm: its name, or its name without the number of children.
     pub fn matches_name(&self, name: &str) -> bool {
         let plain = self.name.trim_end_matches(|c: char| c.is_ascii_digit());
         self.name == name || plain.trim_end_matches('-') == name
     }
 
-    /// The arm's settings; None for a rival.
+    /// Returns the arm's settings, or `None` for a rival.
     pub fn choice(&self) -> Option<HowdahSettings> {
         match self.way {
             ArmKind::Howdah(choice) => Some(choice),
@@ -226,9 +225,9 @@ impl AppArm {
     }
 }
 
-/// The worker script that the application's framework provides; None if the directory has none.
+/// Returns the worker script that the application's framework provides, or `None` if the directory has none.
 pub fn worker_script(directory: &Path, root: &Path) -> Option<std::path::PathBuf> {
-    // Laravel Octane's, and FrankenPHP's own examples' name for any.
+    // The name in Laravel Octane, and the name in FrankenPHP's own examples.
     let names = ["frankenphp-worker.php", "worker.php"];
     let candidates = [root, directory]
         .into_iter()

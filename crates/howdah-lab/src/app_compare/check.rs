@@ -1,7 +1,6 @@
-//! Before anything is measured, checks that every stack gives the same pages. The reference is the
-//! most usual set-up that is installed. Its answers show what is constant in each page
-//! ([`super::shape`]); a stack that gives something else is reported with the place where it
-//! differs, and is not measured.
+//! Checks before the measurement that every stack serves the same pages. The reference is the most common set-up that
+//! is installed. Its responses show which parts of each page are constant ([`super::shape`]); a stack that responds
+//! differently is reported with the first difference, and is not measured.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -19,24 +18,24 @@ use crate::LabError;
 use crate::folder::RunFolder;
 use crate::stack::{RunningStack, StackJob};
 
-/// Answers of the reference from which the page's shape is learnt.
+/// The number of responses of the reference from which a page's shape is learnt.
 const REFERENCE_SAMPLES: usize = 3;
-/// Answers requested from every other stack: a page cache stores a page at its second visit and
-/// gives it at its third.
+/// The number of responses requested from every other stack: a page cache stores a page at its second request and
+/// serves it at the third.
 const STACK_SAMPLES: usize = 3;
 
-/// A page as the reference gives it.
+/// A page as the reference serves it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckedPage {
     /// The path and the query.
     pub url: String,
     /// `Content-Type` without parameters.
     pub media_type: String,
-    /// Length of the body, bytes.
+    /// The length of the body, in bytes.
     pub bytes: usize,
     /// The page's constant parts.
     pub shape: PageShape,
-    /// The fastest of the first answers, seconds.
+    /// The time of the fastest of the first responses, in seconds.
     pub service: f64,
 }
 
@@ -54,7 +53,7 @@ pub struct FailedArm {
 }
 
 impl FailedArm {
-    /// Records that an arm failed with this error.
+    /// Creates the record of an arm that failed with this error.
     pub fn new(arm: &AppArm, error: &LabError) -> FailedArm {
         FailedArm {
             arm: arm.name.clone(),
@@ -70,22 +69,22 @@ impl FailedArm {
 pub struct CheckResult {
     /// The stack the others were compared with.
     pub reference: String,
-    /// The pages as the reference gives them.
+    /// The pages as the reference serves them.
     pub pages: Vec<CheckedPage>,
-    /// The arms that give all pages correctly.
+    /// The arms that serve all pages correctly.
     pub fit: Vec<AppArm>,
-    /// What each of these arms costs to start.
+    /// The time that each of these arms needs to start.
     pub costs: Vec<ArmCost>,
     /// The arms that failed, and why.
     pub failed: Vec<FailedArm>,
-    /// Pages that Howdah's page cache kept.
+    /// Pages that Howdah's page cache stored.
     pub kept_by_cache: Vec<String>,
 }
 
-/// Requests every page from every arm. After `until` it asks only the default.
+/// Requests every page from every arm. After `until`, only the default is still checked.
 ///
 /// # Errors
-/// A page does not exist (404 …), or no arm can serve the pages. The failure of a single arm is in
+/// Returns an error if a page does not exist (404 …), or no arm can serve the pages. The failure of a single arm is in
 /// the result.
 pub fn check_arms(
     app: &TestedApp,
@@ -103,14 +102,13 @@ pub fn check_arms(
         failed: Vec::new(),
         kept_by_cache: Vec::new(),
     };
-    // Rivals first: the usual set-up defines the page.
+    // Rivals come first, because the common set-up defines the page.
     let is_rival = |arm: &&AppArm| matches!(arm.way, ArmKind::Rival(_));
     let order = arms.iter().filter(is_rival);
     let order = order.chain(arms.iter().filter(|arm| !is_rival(arm)));
     let mut reference: Option<RunningStack> = None;
     for arm in order {
-        // The number of children does not change the page; each arm is checked again before its
-        // windows.
+        // The number of children does not change the page; each arm is checked again before its windows.
         if is_sweep(arm) {
             apply_default_result(arm, &mut checked);
             continue;
@@ -152,7 +150,7 @@ pub fn check_arms(
                     question: AppQuestion::about(arm),
                 });
             }
-            // An error page is one on every stack: nothing can be measured.
+            // An error page is the same on every stack, so nothing can be measured.
             Err(error @ LabError::OwnApp { .. }) => return Err(error),
             Err(error) => {
                 report(arm, Some(&error));
@@ -211,7 +209,7 @@ fn apply_default_result(arm: &AppArm, checked: &mut CheckResult) {
     }
 }
 
-/// Learns the pages from the reference, each from several answers.
+/// Learns the pages from the reference, each from several responses.
 fn learn_pages(
     app: &TestedApp,
     arm: &AppArm,
@@ -256,7 +254,7 @@ fn learn_pages(
     }
 }
 
-/// Why a page with a status other than 2xx is not measured, and what to do.
+/// Returns why a page with a status other than 2xx is not measured, and what to do.
 fn page_error(url: &str, answer: &FetchedResponse, arm: &AppArm) -> String {
     let status = answer.status;
     let remedy = match (&answer.location, status) {
@@ -323,7 +321,7 @@ fn compare_pages(
     Ok(cached)
 }
 
-/// Fails with a description if an answer is not the page.
+/// Fails with a description if a response is not the page.
 fn check_response(
     page: &CheckedPage,
     answer: &FetchedResponse,
@@ -347,10 +345,10 @@ fn check_response(
     })
 }
 
-/// Checks one answer for every page of a stack that has just been started.
+/// Checks one response for every page of a stack that has just been started.
 ///
 /// # Errors
-/// [`LabError::WrongPage`] if an answer is not the page.
+/// [`LabError::WrongPage`] if a response is not the page.
 pub fn recheck(
     app: &TestedApp,
     arm: &AppArm,
@@ -359,7 +357,7 @@ pub fn recheck(
 ) -> Result<(), LabError> {
     for page in pages {
         let answer = fetch_page(app, arm, running, &page.url)?;
-        // The whole shape was compared before; clocks in the page have moved on since.
+        // The whole shape was compared before; clocks in the page have advanced since.
         let known = |mark: &String| {
             let bytes = mark.as_bytes();
             answer.body.windows(bytes.len()).any(|at| at == bytes)

@@ -1,5 +1,5 @@
-//! The configuration that follows from the advice: written with its reasons, checked by `howdah
-//! check`, and served once.
+//! The configuration that follows from the advice: written with its reasons, checked by `howdah check`, and tested once
+//! with a running server.
 
 use std::path::Path;
 use std::process::Command;
@@ -101,7 +101,7 @@ fn try_out(
         way: ArmKind::Howdah(advice.choice),
     };
     check::recheck(app, &arm, &running, &checked.pages)?;
-    // What was recognised comes first, the verdict last.
+    // The output begins with what was recognised, and the verdict is last.
     let said = said.lines().last().unwrap_or_default();
     let (_, verdict) = said.rsplit_once(": ").unwrap_or(("", said));
     let pages = checked.pages.len() as u64;

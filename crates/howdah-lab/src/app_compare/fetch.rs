@@ -1,4 +1,5 @@
-//! One GET on a connection of its own, read whole: to compare what stacks answer. Measures nothing.
+//! Sends one GET on a connection of its own and reads the complete response, to compare the responses of stacks. This
+//! module measures nothing.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use howdah_bench::response::{ConnectionEndEffect, ResponsePartSink, ResponseReader};
 
-/// The longest time an answer may take.
+/// The maximum time that a response may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest answer that is compared, bytes, head included.
+/// The maximum length of a response that is compared, in bytes, including the head.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// A complete answer.
+/// A complete response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FetchedResponse {
     /// The status code.
     pub status: u16,
     /// `Content-Type` without parameters, in lower case.
     pub media_type: String,
-    /// Value of the `Location` field.
+    /// The value of the `Location` header.
     pub location: Option<String>,
     /// Whether a page cache reports a hit (`X-Cache: HIT`).
     pub from_cache: bool,
     /// The body, without chunk framing.
     pub body: Vec<u8>,
-    /// How long the answer took, seconds.
+    /// How long the response took, in seconds.
     pub took: f64,
 }
 
@@ -49,7 +50,7 @@ impl ResponsePartSink for ResponseParts {
 /// Requests `path` of `host` at `address`.
 ///
 /// # Errors
-/// A sentence: no answer, an incomplete one, or none within 30 s.
+/// Returns a sentence if there is no response, an incomplete one, or none within 30 s.
 pub fn fetch(
     address: SocketAddr,
     host: &str,
@@ -57,7 +58,7 @@ pub fn fetch(
     headers: &[(String, String)],
 ) -> Result<FetchedResponse, String> {
     let begun = Instant::now();
-    // In one write: some servers hang up on a request that comes in pieces.
+    // The request is written at once, because some servers hang up on a request that arrives in pieces.
     let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");
@@ -105,7 +106,7 @@ pub fn fetch(
                 MAX_RESPONSE_BYTES >> 20
             ));
         }
-        // A head that comes in pieces is shown again from its beginning.
+        // A head that arrives in pieces is reported again from its beginning.
         if reader.head().is_none() {
             parts.fields.clear();
         }
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one connection with these bytes and closes it.
+    /// Responds to one connection with these bytes and closes it.
     fn answer(bytes: &'static [u8]) -> Result<FetchedResponse, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
-//! Writes `howdah.toml` for an application, with the options of `docs/configuration.md`. Pure,
-//! except that it looks up the series of PHP. The file that is measured and the file that is
-//! recommended both come from here.
+//! Writes `howdah.toml` for an application, with the options of `docs/configuration.md`. This module has no side
+//! effects, except that it looks up the series of PHP. The file that is measured and the file that is recommended are
+//! both written here.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,21 +12,21 @@ use crate::php;
 /// The address at which Debian's php-fpm listens.
 const DEBIAN_FPM: &str = "unix:/run/php/php{php}-fpm.sock";
 
-/// What the file has to say.
+/// The content of the file.
 pub struct ConfigInput<'a> {
     /// The application to serve.
     pub app: &'a TestedApp,
     /// The settings to write.
     pub choice: HowdahSettings,
-    /// The address of php-fpm; None: that of Debian's.
+    /// The address of php-fpm; `None` for that of Debian's.
     pub fastcgi: Option<&'a str>,
-    /// The comment at the head of the file, a line each.
+    /// The comment at the beginning of the file, by line.
     pub comment: &'a [&'a str],
     /// The reasons for the settings, which become comments.
     pub reasons: &'a SettingReasons,
-    /// Value of `user`; set when root writes the file.
+    /// The value of `user`, which is set when root writes the file.
     pub user: Option<&'a str>,
-    /// Value of `php_ini`: the user's own file.
+    /// The value of `php_ini`: the user's own file.
     pub php_ini: Option<&'a Path>,
 }
 
@@ -77,7 +77,7 @@ pub fn config_text(wanted: &ConfigInput<'_>) -> String {
     if let (Some(ini), false) = (wanted.php_ini, choice.mode == HowdahMode::Fastcgi) {
         let _ = writeln!(out, "php_ini = {}", path(ini));
     }
-    // php-fpm's processes have the environment that its own configuration says.
+    // php-fpm's processes have the environment of its own configuration.
     if !app.environment.is_empty() && choice.mode != HowdahMode::Fastcgi {
         out.push_str("\n[pool.www.env]\n");
         for (name, value) in &app.environment {
@@ -115,8 +115,8 @@ fn comment(out: &mut String, text: &str) {
     }
 }
 
-/// Quotes a text as a TOML basic string. JSON's escapes are valid in TOML, and no path or value
-/// that gets here contains DEL.
+/// Quotes a text as a TOML basic string. JSON's escapes are valid in TOML, and no path or value that reaches this
+/// function contains DEL.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,18 +1,17 @@
-//! `howdah compare --app`: which mode, how many children, page cache or not, for the user's own
-//! application, measured on its pages beside the rivals that are installed. It ends with a
-//! configuration file.
+//! `howdah compare --app`: which mode, how many children, page cache or not, for the user's own application, measured
+//! on its pages beside the installed rivals. The result includes a configuration file.
 //!
-//! - [`app`]: what is measured; [`arm`]: the servers.
-//! - [`fetch`], [`shape`], [`check`]: whether all stacks give the same pages.
+//! - [`app`]: the application and its requests; [`arm`]: the servers.
+//! - [`fetch`], [`shape`], [`check`]: whether all stacks serve the same pages.
 //! - [`schedule`]: how long and how often; [`subject`]: how it is measured ([`crate::experiment`]).
-//! - [`rows`], [`advise`]: what the figures show; [`howdah_toml`], `trial`: the configuration that
-//!   follows, tried.
-//! - [`study`]: all of it in order, after [`prepare`]; [`outcome`]: the result, as data;
-//!   [`report`]: as text and as a page.
+//! - [`rows`], [`advise`]: what the figures show; [`howdah_toml`], `trial`: the configuration that follows from them,
+//!   and a test of it.
+//! - [`study`]: all steps in order, after [`prepare`]; [`outcome`]: the result, as data; [`report`]: as text and as a
+//!   page.
 //!
-//! The application's directory is served in place, and the lab writes nothing into it: every
-//! generated file, PHP's sessions and temporary files are in the folder of the run. The application
-//! may write files when a page is requested, as it does for visitors; [`tree`] reports them.
+//! The application's directory is served in place, and the lab writes nothing into it: every generated file, PHP's
+//! sessions and temporary files are in the folder of the run. The application may write files when a page is requested,
+//! as it does for visitors; [`tree`] reports them.
 
 pub mod advise;
 pub mod app;

@@ -25,7 +25,7 @@ pub struct AppOutcome {
     pub found: String,
     /// The host that the requests named.
     pub host: String,
-    /// Names of the header fields that were sent; no report contains their values.
+    /// The names of the headers that were sent; no report contains their values.
     pub headers: Vec<String>,
     /// Facts about the pages.
     pub pages: Vec<PageFacts>,
@@ -43,21 +43,21 @@ pub struct AppOutcome {
     pub effort: String,
     /// The command line that repeats the measurement.
     pub command: String,
-    /// When it began, seconds since 1970.
+    /// The time at which it began, in seconds since 1970.
     pub began: f64,
-    /// How long this session took, seconds.
+    /// How long this session took, in seconds.
     pub took: f64,
     /// Whether it was stopped before its end; `--resume` continues it.
     pub interrupted: bool,
     /// The figures of all arms at each level.
     pub levels: Vec<LevelRows>,
-    /// What to choose; None if no mode of Howdah gives the right pages.
+    /// The recommendation; `None` if no mode of Howdah serves the right pages.
     pub advice: Option<Advice>,
-    /// The recommended configuration file; None if there is no advice.
+    /// The recommended configuration file; `None` if there is no recommendation.
     pub config: Option<RecommendedConfig>,
     /// The arms that were not measured, and why.
     pub failed: Vec<FailedArm>,
-    /// What else the reader should know, a sentence each.
+    /// Other remarks for the reader, a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -68,13 +68,13 @@ pub struct PageFacts {
     pub url: String,
     /// `Content-Type` without parameters.
     pub media_type: String,
-    /// Length of the body, bytes.
+    /// The length of the body, in bytes.
     pub bytes: usize,
-    /// The share of the page that is constant, per cent.
+    /// The share of the page that is constant, in per cent.
     pub constant: u8,
-    /// Time that the page takes without concurrency, seconds.
+    /// The time that the page takes without concurrency, in seconds.
     pub service: f64,
-    /// Whether Howdah's page cache kept the page.
+    /// Whether Howdah's page cache stored the page.
     pub kept_by_cache: bool,
 }
 
@@ -85,12 +85,11 @@ pub struct RecommendedConfig {
     pub path: PathBuf,
     /// The content of the file.
     pub text: String,
-    /// What `howdah check` printed about the file, and what a server started from it served; or why
-    /// that failed.
+    /// The output of `howdah check` about the file, and the result of serving the pages from it; or why that failed.
     pub trial: Result<String, String>,
 }
 
-/// Facts about the pages that were checked.
+/// Returns facts about the pages that were checked.
 pub(super) fn page_facts(checked: &CheckResult) -> Vec<PageFacts> {
     let pages = checked.pages.iter();
     pages
@@ -105,7 +104,7 @@ pub(super) fn page_facts(checked: &CheckResult) -> Vec<PageFacts> {
         .collect()
 }
 
-/// The arms that were not measured: those that the check or a window lost.
+/// Returns the arms that were not measured because the check or a window failed.
 pub(super) fn failed_arms(
     checked: &CheckResult,
     arms: &[AppArm],
@@ -129,7 +128,7 @@ pub(super) fn failed_arms(
     all
 }
 
-/// What the reader should know besides the figures, a sentence each.
+/// Returns remarks for the reader besides the figures, a sentence each.
 pub(super) fn notes(
     checked: &CheckResult,
     schedule: &AppSchedule,
@@ -159,7 +158,7 @@ pub(super) fn notes(
     notes
 }
 
-/// A sentence about windows whose servers were still getting faster; None if there are none.
+/// Returns a sentence about windows whose servers were still getting faster, or `None` if there are none.
 fn cold_window_note(measured: &[&ExperimentResult]) -> Option<String> {
     let windows = || measured.iter().flat_map(|of| &of.windows);
     let cold = windows().filter(|window| !window.steady).count();
@@ -172,7 +171,7 @@ fn cold_window_note(measured: &[&ExperimentResult]) -> Option<String> {
     })
 }
 
-/// Notes about pages that are hard to check.
+/// Returns remarks about pages that are hard to check.
 fn page_notes(checked: &CheckResult) -> Vec<String> {
     let mut notes = Vec::new();
     for page in &checked.pages {
@@ -200,7 +199,7 @@ fn page_notes(checked: &CheckResult) -> Vec<String> {
     notes
 }
 
-/// Notes about files that changed during the comparison.
+/// Returns remarks about files that changed during the comparison.
 fn change_notes(changes: &FileChanges) -> Vec<String> {
     let mut notes: Vec<String> = changes.sentence().into_iter().collect();
     let scripts = changes.scripts();
@@ -221,7 +220,7 @@ fn change_notes(changes: &FileChanges) -> Vec<String> {
     notes
 }
 
-/// Notes about figures that are unknown or lower bounds.
+/// Returns remarks about figures that are unknown or lower bounds.
 fn limit_notes(levels: &[LevelRows]) -> Vec<String> {
     let mut notes = Vec::new();
     let rows = levels.iter().flat_map(|level| &level.rows);
@@ -240,7 +239,7 @@ fn limit_notes(levels: &[LevelRows]) -> Vec<String> {
     notes
 }
 
-/// A sentence about what other programs took of the cores; None if it was too little to matter.
+/// Returns a sentence about the share of the cores that other programs used, or `None` if it was too small to matter.
 fn foreign_load_note(measured: &[&ExperimentResult]) -> Option<String> {
     let windows = measured.iter().flat_map(|of| &of.windows);
     let shares: Vec<f64> = windows.filter_map(|window| window.foreign).collect();

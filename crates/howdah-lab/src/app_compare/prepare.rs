@@ -1,5 +1,5 @@
-//! Looks at the application before anything is measured: mistakes in what was asked for, files that
-//! the stacks cannot read, and the job that every stack is started with.
+//! Examines the application before anything is measured: mistakes in the request, files that the stacks cannot read,
+//! and the job that every stack is started with.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,10 +12,10 @@ use crate::ini::PhpIniFile;
 use crate::process::RunAs;
 use crate::stack::StackJob;
 
-/// Looks at the directory before anything is started; reports all mistakes at once.
+/// Examines the directory before anything is started, and reports all mistakes at once.
 ///
 /// # Errors
-/// A sentence for each mistake.
+/// Returns a sentence for each mistake.
 pub fn examine(app: &TestedApp) -> Result<FileTree, Vec<String>> {
     let mut mistakes = Vec::new();
     for path in [&app.directory, &app.root] {
@@ -41,7 +41,7 @@ pub fn examine(app: &TestedApp) -> Result<FileTree, Vec<String>> {
 /// Checks that the user that the stacks run as can read the application and the results.
 ///
 /// # Errors
-/// The directories that this user cannot read.
+/// Names the directories that this user cannot read.
 pub fn check_readable(app: &TestedApp, folder: &RunFolder) -> Result<(), LabError> {
     use std::os::unix::process::CommandExt;
     let RunAs::Other { uid, gid } = folder.run_as() else {
@@ -65,7 +65,7 @@ pub fn check_readable(app: &TestedApp, folder: &RunFolder) -> Result<(), LabErro
     }
 }
 
-/// The job that every stack is started with.
+/// Returns the job that every stack is started with.
 pub fn stack_job(
     app: &TestedApp,
     howdah: &Path,
@@ -74,7 +74,7 @@ pub fn stack_job(
 ) -> Result<StackJob, LabError> {
     let ini = PhpIniFile::write(folder, true, &[])?;
     if let Some(theirs) = &app.php_ini {
-        // The settings of the user, except for paths outside of the folder.
+        // The settings of the user, except for paths outside the folder.
         let kept = std::fs::read_to_string(&ini.file).map_err(LabError::file(&ini.file))?;
         let ours = ["session.save_path", "sys_temp_dir", "upload_tmp_dir"];
         let ours = kept

@@ -1,4 +1,4 @@
-//! From windows to rows: what each arm did at each level. Pure.
+//! Turns windows into rows: the figures of each arm at each level. This module has no side effects.
 
 use howdah_bench::report::figures::Figures;
 use howdah_bench::stats::mean;
@@ -21,15 +21,15 @@ pub struct ArmRow {
     pub children: Option<u32>,
     /// Whether the arm is Howdah and not a rival.
     pub ours: bool,
-    /// What was measured of it.
+    /// The measured figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Number of windows.
+    /// The number of windows.
     pub windows: usize,
 }
 
 impl ArmRow {
-    /// Whether the arm has few enough errors to be ranked.
+    /// Returns whether the arm has few enough errors to be ranked.
     pub fn is_healthy(&self) -> bool {
         self.figures.good > 0.0 && self.figures.error_share() < MAX_ERROR_SHARE
     }
@@ -38,13 +38,13 @@ impl ArmRow {
 /// The rows of all arms that were measured at one number of clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LevelRows {
-    /// Number of clients.
+    /// The number of clients.
     pub concurrency: u32,
     /// The rows, in the order of the arms.
     pub rows: Vec<ArmRow>,
 }
 
-/// All levels of what was measured. An arm that failed has no row: its windows are no sample of a
+/// Returns the measured rows at all levels. An arm that failed has no row, because its windows are not a sample of a
 /// healthy server.
 pub fn levels(arms: &[AppArm], measured: &[&ExperimentResult], clients: &[u32]) -> Vec<LevelRows> {
     let failed = |arm: usize| {
@@ -80,9 +80,8 @@ pub fn levels(arms: &[AppArm], measured: &[&ExperimentResult], clients: &[u32]) 
         .collect()
 }
 
-/// Memory that one more child takes, bytes: the slope of the stack's memory over the numbers of
-/// children that were set, by least squares. None with fewer than two numbers, or if the lab may
-/// not read the memory.
+/// Returns the memory that one more child takes, in bytes: the slope of the stack's memory over the numbers of children
+/// that were set, by least squares. Returns `None` with fewer than two numbers, or if the lab may not read the memory.
 pub fn memory_per_child(rows: &[ArmRow]) -> Option<f64> {
     let points: Vec<(f64, f64)> = rows
         .iter()
@@ -93,7 +92,7 @@ pub fn memory_per_child(rows: &[ArmRow]) -> Option<f64> {
     let y = mean(&points.iter().map(|p| p.1).collect::<Vec<_>>());
     let spread: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
     let common: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
-    // A slope below zero is noise, not memory.
+    // A negative slope is noise, not memory.
     (points.len() > 1 && spread > 0.0 && common > 0.0).then(|| common / spread)
 }
 

@@ -1,9 +1,8 @@
-//! How long and how often a comparison measures, so that a quick one ends in time. Pure.
+//! How long and how often a comparison measures, so that a quick one ends in time. This module has no side effects.
 //!
-//! Two stages. The *look* starts everything once or more and measures each at every level: it shows
-//! the shapes, and picks who is worth a decision. The *decision* measures those few and the default
-//! in new pairs, at one level: choosing the best of ten by the figures that made it look best would
-//! flatter it.
+//! There are two stages. The *look* starts every arm once or more and measures each at every level: it shows the shapes
+//! of the curves, and selects the arms that are worth a decision. The *decision* measures those few and the default in
+//! new pairs, at one level: the figures that selected the best of ten arms would overstate its advantage.
 
 use std::time::Duration;
 
@@ -15,13 +14,13 @@ use super::advise::{AppQuestion, QUESTIONS};
 /// The time and the measurements that the user asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppBudget {
-    /// Time that the whole comparison may take, seconds; None: as long as it takes.
+    /// The time that the whole comparison may take, in seconds; `None` for no limit.
     pub budget: Option<f64>,
-    /// Pairs for each question of the decision; None: as many as significance needs.
+    /// The number of pairs for each question of the decision; `None` for as many as significance needs.
     pub blocks: Option<u32>,
-    /// Length of a window, seconds; None: the schedule chooses it.
+    /// The length of a window, in seconds; `None` if the schedule chooses it.
     pub window: Option<f64>,
-    /// Numbers of clients; empty: the schedule chooses them.
+    /// The numbers of clients; empty if the schedule chooses them.
     pub levels: Vec<u32>,
 }
 
@@ -32,47 +31,47 @@ pub struct AppSchedule {
     pub levels: Vec<u32>,
     /// The level of the decision, chosen before anything is measured.
     pub deciding: u32,
-    /// Number of blocks of the look.
+    /// The number of blocks of the look.
     pub looks: u32,
-    /// Number of blocks of the decision.
+    /// The number of blocks of the decision.
     pub blocks: u32,
-    /// Length of a window, seconds.
+    /// The length of a window, in seconds.
     pub window: f64,
-    /// Length of the warm-up before each window, seconds.
+    /// The length of the warm-up before each window, in seconds.
     pub warmup: f64,
-    /// Names of arms that are left out for lack of time.
+    /// The names of arms that are omitted for lack of time.
     pub left_out: Vec<String>,
 }
 
-/// What an arm costs in time.
+/// The time that an arm needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArmCost {
     /// The arm's name.
     pub name: String,
-    /// Time to start and end it, seconds.
+    /// The time to start and end it, in seconds.
     pub start: f64,
-    /// The arm with the highest number is left out first; 0: never.
+    /// The arm with the highest number is omitted first; an arm with 0 never is.
     pub omission_priority: u32,
-    /// The question that the arm belongs to; None for the default.
+    /// The question that the arm belongs to; `None` for the default.
     pub question: Option<AppQuestion>,
 }
 
-/// With Holm's adjustment for four questions, eight pairs can reach 0.05 (4 / 2^7), seven cannot.
+/// The number of pairs. With Holm's adjustment for four questions, eight pairs can reach 0.05 (4 / 2^7), seven cannot.
 pub const DECISION_PAIRS: u32 = 8;
-/// A window has room for this many answers of a slow page on each core.
+/// A window has room for this many responses of a slow page on each core.
 const RESPONSES_PER_CORE: f64 = 10.0;
-/// How often the warm-up is repeated, as a rule, until the rate rises no more.
+/// How often the warm-up is typically repeated until the rate no longer rises.
 pub const TYPICAL_WARM_UPS: f64 = 3.0;
-/// The shortest window that is worth starting a stack for, seconds.
+/// The shortest window that is worth starting a stack for, in seconds.
 const MIN_WINDOW_SECONDS: f64 = 0.3;
 const MAX_QUICK_WINDOW_SECONDS: f64 = 1.5;
-/// The share of the remaining time that is planned: starts take longer when much is going on.
+/// The share of the remaining time that is planned, because programs take longer to start on a busy machine.
 const PLANNED_SHARE: f64 = 0.9;
-/// The longest window that a slow page gets, seconds.
+/// The longest window that a slow page gets, in seconds.
 const MAX_WINDOW_SECONDS: f64 = 30.0;
 
 impl AppBudget {
-    /// A budget that ends within two minutes.
+    /// Returns a budget that ends within two minutes.
     pub fn quick() -> AppBudget {
         AppBudget {
             budget: Some(112.0),
@@ -82,7 +81,7 @@ impl AppBudget {
         }
     }
 
-    /// A budget of one or several hours, for a night.
+    /// Returns a budget of one or several hours, for a night.
     pub fn full() -> AppBudget {
         AppBudget {
             budget: None,
@@ -92,8 +91,8 @@ impl AppBudget {
         }
     }
 
-    /// Makes the schedule for these arms. `service`: what a page takes without concurrency,
-    /// seconds; `left`: what is left of the budget, seconds.
+    /// Creates the schedule for these arms. `service` is the time that a page takes without concurrency, in seconds;
+    /// `left` is the rest of the budget, in seconds.
     pub fn schedule(
         &self,
         cores: u32,
@@ -127,7 +126,7 @@ impl AppBudget {
             warmup: 0.0,
             left_out: Vec::new(),
         };
-        // Every client is answered once before anything is counted.
+        // Every client gets one response before anything is counted.
         let once = f64::from(deciding) * service / f64::from(cores);
         schedule.warm_up(once);
         let Some(left) = left else {
@@ -136,8 +135,8 @@ impl AppBudget {
         let left = left * PLANNED_SHARE;
         let mut costs = costs.to_vec();
         costs.sort_by_key(|cost| cost.omission_priority);
-        // What does not fit is given up in this order: arms that seldom win, the lower levels,
-        // half of the window, pairs.
+        // If the budget is too small, it drops in this order: arms that seldom win, the lower levels, half of the
+        // window, pairs.
         while schedule.total_seconds(&costs) > left {
             if let Some(last) = costs.pop_if(|cost| cost.omission_priority > 0) {
                 schedule.left_out.push(last.name);
@@ -154,7 +153,7 @@ impl AppBudget {
                 break;
             }
         }
-        // What is left over makes the windows longer, and a second look.
+        // The remaining time makes the windows longer.
         if self.window.is_none() {
             for tenths in (1..=(MAX_QUICK_WINDOW_SECONDS * 20.0) as u32).rev() {
                 let mut longer = schedule.clone();
@@ -169,7 +168,7 @@ impl AppBudget {
         schedule
     }
 
-    /// When the whole comparison has to end, counted from its start; None: no limit.
+    /// Returns when the whole comparison has to end, counted from its start; `None` for no limit.
     pub fn limit(&self) -> Option<Duration> {
         self.budget.map(Duration::from_secs_f64)
     }
@@ -180,23 +179,23 @@ impl AppSchedule {
         self.warmup = (self.window * 0.4).clamp(0.15, 2.0).max(once);
     }
 
-    /// How long the whole comparison will take, seconds.
+    /// Returns how long the whole comparison will take, in seconds.
     pub fn total_seconds(&self, costs: &[ArmCost]) -> f64 {
         let measuring = TYPICAL_WARM_UPS * self.warmup + self.window;
         let levels = self.levels.len() as f64;
         let starts: f64 = costs.iter().map(|cost| cost.start).sum();
         let look = starts + costs.len() as f64 * levels * measuring;
         let mean = starts / costs.len().max(1) as f64;
-        // The default twice, and a challenger for each question that can be asked.
+        // The default is measured twice, and a challenger for each question that can be asked.
         let asked = |question: &&AppQuestion| costs.iter().any(|c| c.question == Some(**question));
         let turns = 2 + QUESTIONS.iter().filter(asked).count();
         let decision = turns as f64 * (mean + measuring);
         f64::from(self.looks) * look + f64::from(self.blocks) * decision
     }
 
-    /// The schedule of the decision if the look took longer than planned: shorter windows, so that
-    /// all pairs fit. `overhead`: what a turn takes besides its windows, seconds; `left`: the
-    /// remaining time, seconds.
+    /// Returns the schedule of the decision if the look took longer than planned: the windows become shorter, so all
+    /// pairs fit. `overhead` is the time of a turn besides its windows, in seconds; `left` is the remaining time, in
+    /// seconds.
     pub fn for_decision(&self, overhead: f64, turns: usize, left: f64) -> AppSchedule {
         let all = f64::from(self.blocks) * turns.max(1) as f64;
         let each = left * PLANNED_SHARE / all - overhead;
@@ -208,7 +207,7 @@ impl AppSchedule {
         }
     }
 
-    /// The schedule as a sentence.
+    /// Returns the schedule as a sentence.
     pub fn sentence(&self) -> String {
         let clients: Vec<String> = self.levels.iter().map(u32::to_string).collect();
         format!(

@@ -1,44 +1,44 @@
-//! What is constant in a page: learnt from several answers of one stack, then expected of the
-//! others. Pure.
+//! The constant parts of a page: learnt from several responses of one stack, then expected in those of the others. This
+//! module has no side effects.
 //!
-//! Pages are never wholly constant: times, tokens, counters. What differs between two answers of
-//! the same stack may differ in another's; everything else must be there, byte for byte. If answers
-//! have the same number of words, each word that never changed is constant; otherwise each line
-//! that all have in common, in order. Nothing is masked by a guess of what looks like a number: a
-//! site that shows "0 entries" where another shows 25 is not the same site.
+//! Pages are never completely constant: they contain times, tokens, counters. What differs between two responses of the
+//! same stack may differ in another's; everything else must be identical, byte for byte. If the responses have the same
+//! number of words, each word that never changed is constant; otherwise each line that all responses have in common, in
+//! order. Nothing is masked by guessing what looks like a number: a site that shows "0 entries" where another one shows
+//! 25 is not the same site.
 
 use std::net::SocketAddr;
 
-/// Replaces the stack's own address, which differs between stacks.
+/// The byte that replaces the stack's own address, which differs between stacks.
 const ADDRESS_MARK: u8 = 0x01;
-/// Shortest text that can identify a page, in bytes.
+/// The minimum length of a text that can identify a page, in bytes.
 const MIN_MARK_BYTES: usize = 8;
-/// Longest part of such a text that is used, in bytes.
+/// The maximum length of the part of such a text that is used, in bytes.
 const MAX_MARK_BYTES: usize = 120;
-/// Most cells of the table of common lines; with more, only the lines that begin and end all
-/// answers alike count.
+/// The maximum number of cells in the table of common lines; if there would be more, only the identical lines at the
+/// beginning and end count.
 const MAX_TABLE_CELLS: usize = 16 << 20;
 
 /// The constant parts of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageShape {
     pieces: ShapePieces,
-    /// Their share of the first answer's bytes, per cent.
+    /// The share of constant bytes in the first response, in per cent.
     constant: u8,
     marks: Vec<String>,
-    /// The answers it was learnt from.
+    /// The responses it was learnt from.
     samples: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ShapePieces {
-    /// The words of the page; None for a word that changed.
+    /// The words of the page; `None` for a word that changed.
     Words(Vec<Option<Vec<u8>>>),
-    /// The lines that all answers have in common, in order.
+    /// The lines that all responses have in common, in order.
     Lines(Vec<Vec<u8>>),
 }
 
-/// The body with the server's own address replaced by the same byte for all servers.
+/// Replaces the server's own address in the body by the same byte for all servers.
 pub fn normalise(body: &[u8], address: SocketAddr) -> Vec<u8> {
     let own = address.to_string().into_bytes();
     let mut out = Vec::with_capacity(body.len());
@@ -73,7 +73,7 @@ fn lines(body: &[u8]) -> Vec<&[u8]> {
 }
 
 impl PageShape {
-    /// Learns from answers of one stack, normalised; there must be at least one.
+    /// Learns from normalised responses of one stack, of which there must be at least one.
     pub fn learn(samples: &[Vec<u8>]) -> PageShape {
         let first = samples.first().map_or(&[][..], Vec::as_slice);
         let all: Vec<Vec<&[u8]>> = samples.iter().map(|body| words(body)).collect();
@@ -96,27 +96,27 @@ impl PageShape {
         }
     }
 
-    /// Learns from one more answer: where it differs, others may differ, too.
+    /// Learns from one more response: where it differs, responses of other stacks may differ, too.
     pub fn widen(&mut self, body: &[u8]) {
         self.samples.push(body.to_vec());
         *self = PageShape::learn(&std::mem::take(&mut self.samples));
     }
 
-    /// How much of the page is constant, per cent of its bytes.
+    /// Returns how much of the page is constant, in per cent of its bytes.
     pub fn constant_percent(&self) -> u8 {
         self.constant
     }
 
-    /// Texts that all answers of the page contain: the longest one, and the last. Fewer or none if
+    /// Returns texts that all responses of the page contain: the longest one, and the last. There are fewer or none if
     /// the page is short, binary or random.
     pub fn marks(&self) -> &[String] {
         &self.marks
     }
 
-    /// Whether another stack's answer is the same page.
+    /// Checks that another stack's response is the same page.
     ///
     /// # Errors
-    /// A sentence with the first place where it differs.
+    /// Returns a sentence with the first difference.
     pub fn matches(&self, body: &[u8]) -> Result<(), String> {
         match &self.pieces {
             ShapePieces::Words(expected) => {
@@ -201,7 +201,7 @@ fn extend(ranges: &mut Ranges, from: usize, to: usize) {
     }
 }
 
-/// Indexes into `a` of a longest common subsequence with `b`.
+/// Returns the indexes into `a` of a longest common subsequence with `b`.
 fn longest_common_subsequence(a: &[&[u8]], b: &[&[u8]]) -> Vec<usize> {
     let head = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let tails = a[head..].iter().rev().zip(b[head..].iter().rev());
@@ -210,7 +210,7 @@ fn longest_common_subsequence(a: &[&[u8]], b: &[&[u8]]) -> Vec<usize> {
     let mut out: Vec<usize> = (0..head).collect();
     let (n, m) = (middle_a.len(), middle_b.len());
     if n > 0 && m > 0 && n * m <= MAX_TABLE_CELLS {
-        // Lengths of the longest common subsequences of what is left, from the end.
+        // The table holds the lengths of the longest common subsequences of the remainders, computed from the end.
         let mut table = vec![0u32; (n + 1) * (m + 1)];
         let at = |i: usize, j: usize| i * (m + 1) + j;
         for i in (0..n).rev() {
@@ -238,8 +238,8 @@ fn longest_common_subsequence(a: &[&[u8]], b: &[&[u8]]) -> Vec<usize> {
     out
 }
 
-/// The end of the longest constant stretch, which an error page lacks, and the end of the last one,
-/// which a page that was cut off lacks.
+/// Returns the end of the longest constant stretch, which an error page lacks, and the end of the last one, which a
+/// truncated page lacks.
 fn marks(first: &[u8], ranges: &[(usize, usize)]) -> Vec<String> {
     let texts = ranges
         .iter()
@@ -266,7 +266,7 @@ fn marks(first: &[u8], ranges: &[(usize, usize)]) -> Vec<String> {
     marks
 }
 
-/// The surroundings of a word, on one line.
+/// Returns the surroundings of a word, on one line.
 fn excerpt(words: &[&[u8]], at: usize) -> String {
     let from = at.saturating_sub(8);
     let to = (at + 12).min(words.len());

@@ -1,5 +1,5 @@
-//! Carries out a comparison on a user's application, from the check to the configuration file. Only
-//! the order of the steps is here; the modules beside this one do the work.
+//! Carries out a comparison on a user's application, from the check to the configuration file. This module only
+//! contains the order of the steps; the modules beside it do the work.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,14 +23,13 @@ use crate::experiment::runner::ExperimentRunner;
 use crate::experiment::{ArmTurn, Cell, ExperimentEnd, ExperimentResult};
 use crate::journal::{ComparisonJournal, FORMAT_VERSION};
 
-/// Part of a quick run's time that is reserved for trying the configuration and for the report,
-/// seconds.
+/// The part of a quick run's time that is reserved for testing the configuration and for the report, in seconds.
 const RESERVED_SECONDS: f64 = 6.0;
 
-/// Share of a quick run's time that the check of the pages may take.
+/// The share of a quick run's time that the check of the pages may take.
 const CHECK_TIME_SHARE: f64 = 0.4;
 
-/// What the user asked for, saved for `--resume`.
+/// The user's request, saved for `--resume`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppRequest {
     /// The application and its requests.
@@ -39,29 +38,28 @@ pub struct AppRequest {
     pub arms: Vec<AppArm>,
     /// How long and how often.
     pub budget: AppBudget,
-    /// When it began, in seconds since 1970.
+    /// The time at which it began, in seconds since 1970.
     pub began: f64,
 }
 
 /// A comparison that is about to be carried out.
 pub struct Study {
-    /// What the user asked for, and what it is measured on.
+    /// The user's request, and the conditions of the measurement.
     pub plan: SavedPlan<AppRequest>,
     /// The comparison's journal.
     pub journal: ComparisonJournal,
     /// The path of the `howdah` program.
     pub howdah: PathBuf,
-    /// When this session began.
+    /// The time at which this session began.
     pub started: Instant,
 }
 
-/// What was measured: a look at everything, and the decision between the default and its
-/// challengers.
+/// The measurements: a look at all arms, and the decision between the default and its challengers.
 struct StudyWindows {
     look: ExperimentResult,
     /// The rows of the look at the deciding level.
     rows: Vec<ArmRow>,
-    /// None if the look was not finished, or there is no default.
+    /// The decision; `None` if the look was not finished, or there is no default.
     decision: Option<ExperimentResult>,
 }
 
@@ -79,7 +77,7 @@ impl Study {
     /// Carries out the comparison.
     ///
     /// # Errors
-    /// Nothing can be measured, or nothing saved. The failure of a stack is in the outcome.
+    /// Returns an error if nothing can be measured or saved. The failure of a stack is in the outcome.
     pub fn run(
         self,
         tree: FileTree,
@@ -99,7 +97,7 @@ impl Study {
         self.outcome(load, &checked, schedule, &arms, &windows, &changes)
     }
 
-    /// Which arms give the right pages.
+    /// Checks which arms serve the right pages.
     fn check(&self, session: &mut BenchSession<'_>) -> Result<CheckResult, LabError> {
         let AppRequest {
             app, arms, budget, ..
@@ -128,7 +126,7 @@ impl Study {
         check::check_arms(app, arms, &job, folder, until, &mut report)
     }
 
-    /// The arms that are measured: the default first, then as they were named.
+    /// Returns the arms that are measured: the default first, then in the order in which they were named.
     fn arms(&self, checked: &CheckResult, schedule: &AppSchedule) -> Vec<AppArm> {
         let mut arms: Vec<AppArm> = checked.fit.clone();
         arms.retain(|arm| !schedule.left_out.contains(&arm.name));
@@ -231,7 +229,7 @@ impl Study {
         budget.schedule(app.cores, service, &costs, left)
     }
 
-    /// The schedule of the decision: the same for all its blocks, even after a resume.
+    /// Returns the schedule of the decision, which is the same for all its blocks, even after a resume.
     fn for_decision(
         &self,
         schedule: &AppSchedule,
@@ -314,7 +312,7 @@ impl Study {
     }
 }
 
-/// How soon an arm is left out when time is short; 0: never.
+/// Returns how early an arm is omitted when time is short; 0 for never.
 fn omission_priority(arm: &AppArm, reference: &str) -> u32 {
     match (&arm.way, arm.choice()) {
         _ if arm.name == DEFAULT || arm.title == reference => 0,
@@ -336,7 +334,7 @@ fn load_average() -> f64 {
     first.and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
-/// The machine's memory, bytes, from its line `memory: N kB`.
+/// Returns the machine's memory in bytes, from its line `memory: N kB`.
 fn memory_of(machine: &[(String, String)]) -> u64 {
     let line = machine.iter().find(|(name, _)| name == "memory");
     let kib = line.and_then(|(_, value)| value.split_whitespace().next()?.parse::<u64>().ok());

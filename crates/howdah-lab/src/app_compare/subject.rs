@@ -1,5 +1,5 @@
-//! A user's application as the subject of an experiment: which arm is started how, that it gives
-//! the right pages, and the load on them.
+//! A user's application as the subject of an experiment: how each arm is started, the check that it serves the right
+//! pages, and the load on them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::experiment::{Cell, ExperimentSubject};
 use crate::folder::RunFolder;
 use crate::stack::{RunningStack, StackJob};
 
-/// Most requests of a warm-up, unless there are more clients.
+/// The maximum number of requests of a warm-up, unless there are more clients.
 const MAX_WARM_UP_REQUESTS: u64 = 10_000;
 
-/// How often a warm-up is repeated at most: each lets every client have an answer, and a PHP process is slow for
-/// its first few.
+/// How often a warm-up is repeated at most: each repetition gives every client a response, and a PHP process is slow
+/// for its first few requests.
 const MAX_WARM_UPS: u32 = 8;
 
-/// The application, and what its windows share.
+/// The application, and the settings that its windows share.
 pub struct AppSubject<'a> {
     /// The application that is measured.
     pub app: &'a TestedApp,
@@ -103,8 +103,8 @@ fn plan(
     Ok(plan)
 }
 
-/// The plan of a warm-up: a separate run that ends when a number of requests have been answered. A
-/// server that still works for clients who have left would be slow in the window.
+/// Returns the plan of a warm-up: a separate run that ends after a number of responses. A server that still works for
+/// clients that have left would be slow in the window.
 fn warm_up(plan: &Plan, pages: &[CheckedPage], schedule: &AppSchedule, cores: u32) -> Plan {
     let mut warm = plan.clone();
     let service = mean_service_time(pages).max(1e-4);
@@ -120,14 +120,14 @@ fn warm_up(plan: &Plan, pages: &[CheckedPage], schedule: &AppSchedule, cores: u3
     warm
 }
 
-/// The mean time that a page takes without concurrency, seconds.
+/// Returns the mean time that a page takes without concurrency, in seconds.
 pub fn mean_service_time(pages: &[CheckedPage]) -> f64 {
     let sum: f64 = pages.iter().map(|page| page.service).sum();
     sum / pages.len().max(1) as f64
 }
 
-/// Checks that an answer contains a page's own text, and its end; with several pages, those of any
-/// of them. Empty if a page has no constant text: then the status alone decides.
+/// Returns checks that a response contains the characteristic text of a page, and its end; with several pages, those of
+/// any of them. Empty if a page has no constant text: in that case only the status decides.
 fn body_checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
     if pages.iter().any(|page| page.shape.marks().is_empty()) {
         return Ok(Vec::new());
@@ -149,8 +149,8 @@ fn body_checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
     ])
 }
 
-/// A regular expression that finds the text. Escapes only characters with a meaning, for `\<` would
-/// have one.
+/// Returns a regular expression that finds the text. Only characters with a special meaning are escaped, because `\<`
+/// would have one.
 fn escape_regex(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for c in text.chars() {

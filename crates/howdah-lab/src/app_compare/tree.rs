@@ -1,5 +1,5 @@
-//! The files of the application's directory, so that a run can report what changed there meanwhile.
-//! The lab writes nothing into it; PHP may, as it does for every visitor: caches, counters, logs.
+//! The files in the application's directory, so a run can report changes that happened meanwhile. The lab writes
+//! nothing into the directory; PHP may, as it does for every visitor: caches, counters, logs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Most files that are watched; if there are more, the report says so.
+/// The maximum number of files that are watched; if there are more, the report says so.
 const MAX_FILES: usize = 200_000;
 
-/// The files of a directory, by path below it: length, and modification time in nanoseconds.
+/// The files of a directory, by relative path: length, and modification time in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileTree {
     files: BTreeMap<PathBuf, (u64, i128)>,
-    /// Whether there were more files than are watched.
+    /// True if there were more files than are watched.
     pub is_truncated: bool,
 }
 
@@ -23,13 +23,13 @@ pub struct FileTree {
 pub struct FileChanges {
     /// Files that were changed, added or removed.
     pub files: Vec<PathBuf>,
-    /// Whether some files were not watched.
+    /// True if some files were not watched.
     pub cut: bool,
 }
 
 impl FileTree {
-    /// Reads the directory and all below it, without following symbolic links. A directory or file
-    /// that cannot be read is left out.
+    /// Reads the directory recursively, without following symbolic links. A directory or file that cannot be read is
+    /// omitted.
     pub fn read(directory: &Path) -> FileTree {
         use std::os::unix::fs::MetadataExt;
         let mut tree = FileTree::default();
@@ -54,13 +54,13 @@ impl FileTree {
         tree
     }
 
-    /// Whether any of the files is a PHP script.
+    /// Returns whether any of the files is a PHP script.
     pub fn has_scripts(&self) -> bool {
         let mut files = self.files.keys();
         files.any(|path| path.extension().is_some_and(|e| e == "php"))
     }
 
-    /// The differences between this tree and `now`.
+    /// Returns the differences between this tree and `now`.
     pub fn changes(&self, now: &FileTree) -> FileChanges {
         let mut files: Vec<PathBuf> = Vec::new();
         for (path, state) in &now.files {
@@ -79,7 +79,7 @@ impl FileTree {
 }
 
 impl FileChanges {
-    /// The scripts that changed: from then on another application is measured.
+    /// Returns the scripts that changed: from then on a different application is measured.
     pub fn scripts(&self) -> Vec<&Path> {
         let scripts = self.files.iter().map(PathBuf::as_path);
         scripts
@@ -87,7 +87,7 @@ impl FileChanges {
             .collect()
     }
 
-    /// The changes as a sentence; None if nothing changed.
+    /// Returns the changes as a sentence, or `None` if nothing changed.
     pub fn sentence(&self) -> Option<String> {
         let named: Vec<String> = self
             .files

@@ -1,12 +1,12 @@
-//! The experiment behind every comparison: arms (servers) are measured in turns, in cells (a page
-//! at a number of clients), in blocks that contain each arm and cell once. A drift over the hours
-//! affects all arms and cells alike, so that a rate at 500 clients can be compared with one at 10.
+//! The experiment behind every comparison: arms (servers) are measured in turns, in cells (a page at a number of
+//! clients), in blocks that contain each arm and cell once. A drift over the hours affects all arms and cells alike, so
+//! a rate at 500 clients can be compared with one at 10.
 //!
-//! - this file: the data, and [`ExperimentSubject`], what is measured: the pages of a suite
-//!   ([`crate::suite_runner`]), a user's application ([`crate::app_compare::subject`]) or servers that
-//!   run already ([`crate::url_compare`]).
+//! - this file: the data, and [`ExperimentSubject`], the object of the measurement: the pages of a suite
+//!   ([`crate::suite_runner`]), a user's application ([`crate::app_compare::subject`]) or servers that are already
+//!   running ([`crate::url_compare`]).
 //! - [`runner`]: the order, the time limits, the failures and the journal.
-//! - [`turn`]: one arm started afresh and measured. - [`plan`]: what `--resume` needs to know.
+//! - [`turn`]: starts and measures one arm. - [`window_plan`]: the data that `--resume` needs.
 
 mod order;
 pub mod plan;
@@ -24,19 +24,19 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 use crate::stack::RunningStack;
 
-/// What is measured: how an arm is started for a cell, and which load it gets.
+/// The object of an experiment: how an arm is started for a cell, and which load it gets.
 pub trait ExperimentSubject {
-    /// An arm's name for readers.
+    /// Returns an arm's name for readers.
     fn title(&self, arm: usize) -> String;
-    /// Fails if something that all arms need, as their database, is broken.
+    /// Fails if something that all arms need, such as their database, is broken.
     fn check_alive(&mut self) -> Result<(), LabError> {
         Ok(())
     }
     /// Starts an arm afresh for its turn in a cell.
     fn start(&self, arm: usize, cell: &Cell) -> Result<RunningStack, LabError>;
-    /// Fails if a started arm gives another page: error pages are fast.
+    /// Fails if a started arm responds with a different page: error pages are fast.
     fn check(&self, arm: usize, cell: &Cell, running: &RunningStack) -> Result<(), LabError>;
-    /// The load of a window.
+    /// Returns the load of a window.
     fn window_plan(
         &self,
         arm: usize,
@@ -44,40 +44,40 @@ pub trait ExperimentSubject {
         level: u32,
         running: &RunningStack,
     ) -> Result<Plan, LabError>;
-    /// The warm-up before a window; None if there is none. It is a run of its own: a request begun
-    /// in the generator's own warm-up and answered in the window is in no count, and with 500
-    /// clients that is most of a short window.
+    /// Returns the warm-up before a window, or `None` if there is none. It is a separate run: a request that begins in
+    /// the generator's own warm-up and ends in the window is not counted, and with 500 clients that is most of a short
+    /// window.
     fn warm_up_plan(&self, cell: &Cell, window: &Plan) -> Option<Plan>;
-    /// How often the warm-up is repeated at most, until its rate rises no more.
+    /// Returns how often the warm-up is repeated at most, until its rate no longer rises.
     fn max_warm_ups(&self) -> u32 {
         1
     }
-    /// A load beside the window's, on the same server, of which nothing is counted.
+    /// Returns an additional load on the same server, whose requests are not counted.
     fn side_load(&self, _cell: &Cell, _window: &Plan) -> Option<Plan> {
         None
     }
-    /// The sessions of programs that all arms use, such as their database: they count neither as an
+    /// Returns the sessions of programs that all arms use, such as their database: their usage counts neither for an
     /// arm nor as foreign.
     fn shared_sessions(&self) -> Vec<u32> {
         Vec::new()
     }
-    /// Whether the CPU time of an arm's programs can be known.
+    /// Returns whether the CPU time of an arm's programs can be measured.
     fn knows_cpu(&self, _arm: usize) -> bool {
         true
     }
 }
 
-/// An arm's place in the alternation.
+/// An arm's position in the alternation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArmTurn {
     /// The arm's index.
     pub arm: usize,
-    /// Whether this measures an arm a second time, to find the noise: no verdict claims a smaller
-    /// difference.
+    /// Whether this measures an arm a second time, as the control that determines the noise: no verdict claims a
+    /// smaller difference.
     pub control: bool,
 }
 
-/// What an arm is started once for: a page, at one level or at several.
+/// The unit for which an arm is started once: a page, at one level or at several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The name of its parts in the journal, without the block's number.
@@ -86,12 +86,12 @@ pub struct Cell {
     pub title: String,
     /// The page's index in the subject.
     pub page: usize,
-    /// Numbers of clients.
+    /// The numbers of clients.
     pub levels: Vec<u32>,
 }
 
 impl Cell {
-    /// The number of clients, if there is only one.
+    /// Returns the number of clients, if there is only one.
     pub fn level(&self) -> Option<u32> {
         match self.levels.as_slice() {
             [only] => Some(*only),
@@ -105,36 +105,35 @@ impl Cell {
 pub struct MeasuredWindow {
     /// The arm's index.
     pub arm: usize,
-    /// Whether this is the arm a second time, which shows the noise.
+    /// Whether this is the control, which measures the arm a second time to determine the noise.
     pub control: bool,
     /// The page's index in the subject.
     pub page: usize,
-    /// Number of clients.
+    /// The number of clients.
     pub concurrency: u32,
     /// The block's number, from 0.
     pub block: u32,
-    /// Whether the rate rose no more when the window began, as far as its warm-ups were compared.
+    /// Whether the rate no longer rose when the window began, as far as its warm-ups were compared.
     #[serde(default = "default_steady")]
     pub steady: bool,
-    /// What the generator measured; the values of header fields are concealed.
+    /// The generator's figures; header values are concealed.
     pub run: Run,
-    /// CPU time of the whole stack per request; the database's is not in it. None: not known
+    /// CPU time of the whole stack per request, without the database's; `None` if it is not known
     /// ([`ExperimentSubject::knows_cpu`]).
     pub cpu_per_request: Option<Duration>,
-    /// Proportional memory of the whole stack after the window, bytes; 0 if the lab may not read
-    /// it.
+    /// Proportional memory of the whole stack after the window, in bytes; 0 if the lab may not read it.
     pub memory: u64,
-    /// Share of the machine's cores that was busy with other programs than the stack, the database
-    /// and the load tester. None: not known.
+    /// The share of the machine's cores that was busy with programs other than the stack, the database and the load
+    /// tester; `None` if it is not known.
     pub foreign: Option<f64>,
 }
 
-/// What windows of older versions count as.
+/// The value of `steady` in windows that older versions saved.
 fn default_steady() -> bool {
     true
 }
 
-/// The figures of an arm's windows.
+/// Returns the figures of an arm's windows.
 pub fn figures(windows: &[&MeasuredWindow]) -> Figures {
     let runs: Vec<&Run> = windows.iter().map(|window| &window.run).collect();
     let cpu = windows.iter().filter_map(|window| window.cpu_per_request);
@@ -150,11 +149,11 @@ pub fn figures(windows: &[&MeasuredWindow]) -> Figures {
 /// Why an arm has no figures, or no further ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ArmFailure {
-    /// The arm's index; None: every arm, because what all need is broken.
+    /// The arm's index; `None` for every arm, because something that all arms need is broken.
     pub arm: Option<usize>,
-    /// The page on which it failed; None: everywhere.
+    /// The page on which it failed; `None` for all pages.
     pub page: Option<usize>,
-    /// The number of clients at which it failed; None: at all.
+    /// The number of clients at which it failed; `None` for all levels.
     pub level: Option<u32>,
     /// The error's name ([`LabError::name`]).
     pub name: String,
@@ -163,7 +162,7 @@ pub struct ArmFailure {
 }
 
 impl ArmFailure {
-    /// A failure in a cell, or everywhere.
+    /// Creates a failure in a cell, or everywhere.
     pub fn new(arm: Option<usize>, cell: Option<&Cell>, error: &LabError) -> ArmFailure {
         ArmFailure {
             arm,
@@ -184,9 +183,9 @@ impl ArmFailure {
 pub enum ExperimentEnd {
     /// All blocks were measured.
     Finished,
-    /// Somebody interrupted it.
+    /// It was interrupted.
     Interrupted,
-    /// The time was up.
+    /// The time limit was reached.
     OutOfTime,
 }
 
@@ -197,11 +196,11 @@ pub struct ExperimentResult {
     pub windows: Vec<MeasuredWindow>,
     /// Arms that have no figures, and why.
     pub failures: Vec<ArmFailure>,
-    /// Cells that got fewer blocks than they should have had.
+    /// Cells that got fewer blocks than planned.
     pub left_out: Vec<IncompleteCell>,
     /// Why it ended; everything measured until then is included.
     pub end: ExperimentEnd,
-    /// How long the measuring took, earlier sessions included.
+    /// How long the measuring took, including earlier sessions.
     pub took: Duration,
 }
 
@@ -210,6 +209,6 @@ pub struct ExperimentResult {
 pub struct IncompleteCell {
     /// The cell that has too few blocks.
     pub cell: Cell,
-    /// Number of blocks that were measured.
+    /// The number of blocks that were measured.
     pub blocks: u32,
 }

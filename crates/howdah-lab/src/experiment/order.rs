@@ -1,7 +1,7 @@
 //! The order within a block.
 
-/// The order of the items in a block: every second block runs backwards, and every second pair of
-/// blocks begins one item further on.
+/// Returns the order of the items in a block: every second block runs backwards, and every second pair of blocks begins
+/// one item further on.
 pub(super) fn block_order(block: usize, items: usize) -> Vec<usize> {
     let first = block / 2 % items.max(1);
     let mut order: Vec<usize> = (0..items).map(|n| (first + n) % items).collect();

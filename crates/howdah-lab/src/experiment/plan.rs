@@ -1,4 +1,4 @@
-//! The plan of a comparison, saved for `--resume`: what was asked for, and what it is measured on.
+//! The plan of a comparison, saved for `--resume`: the request, and the conditions of the measurement.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,24 @@ use crate::folder::RunFolder;
 use crate::identity::MeasurementIdentity;
 use crate::journal::{ComparisonJournal, FORMAT_VERSION};
 
-/// What the user asked for (`T`), and what it is measured on.
+/// The user's request (`T`), and the conditions of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedPlan<T> {
-    /// Version of this form: [`FORMAT_VERSION`].
+    /// The version of this format: [`FORMAT_VERSION`].
     pub schema: u32,
-    /// The programs and the machine that it is measured on.
+    /// The programs and the machine of the measurement.
     pub identity: MeasurementIdentity,
     /// The command line that repeats the measurement, with secrets concealed.
     pub command: String,
-    /// What was asked for.
+    /// The request.
     pub request: T,
 }
 
 impl<T: Serialize + DeserializeOwned> SavedPlan<T> {
-    /// A new plan and its journal in `folder`.
+    /// Creates a plan and its journal in `folder`.
     ///
     /// # Errors
-    /// The folder holds a comparison already, or cannot be written.
+    /// Returns an error if the folder holds a comparison already, or cannot be written.
     pub fn begin(
         folder: &RunFolder,
         identity: MeasurementIdentity,
@@ -42,10 +42,10 @@ impl<T: Serialize + DeserializeOwned> SavedPlan<T> {
         Ok((plan, journal))
     }
 
-    /// The plan that was begun in `folder`, if it still belongs to this machine and these programs.
+    /// Opens the plan that was begun in `folder`, if the machine and the programs are still the same.
     ///
     /// # Errors
-    /// There is none, or something has changed since.
+    /// Returns an error if there is none, or something has changed since.
     pub fn resume(
         folder: &RunFolder,
         now: &MeasurementIdentity,

@@ -1,7 +1,7 @@
-//! The loop of every comparison. The order of arms rotates from block to block and runs backwards
-//! in every other one, so that no arm benefits from its position; so does the order of the cells.
-//! What a block measured in a cell is a part. The journal keeps a part as a whole, and a run that
-//! is stopped, or out of time, has whole blocks of everything.
+//! The loop of every comparison. The order of arms rotates from block to block and runs backwards in every other one,
+//! so no arm benefits from its position; the order of the cells does the same. The measurements of one cell in one
+//! block form a part. The journal saves a part as a whole, and a run that is stopped, or out of time, has whole blocks
+//! of everything.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,26 +19,26 @@ use crate::LabError;
 use crate::ceiling;
 use crate::journal::ComparisonJournal;
 
-/// How an experiment is carried out.
+/// The settings of an experiment.
 pub struct ExperimentRunner<'a> {
-    /// The journal that keeps the parts; None: nothing is saved, and nothing can be resumed.
+    /// The journal that saves the parts; `None` if nothing is saved, and nothing can be resumed.
     pub journal: Option<&'a ComparisonJournal>,
-    /// Number of blocks.
+    /// The number of blocks.
     pub blocks: u32,
-    /// Number of blocks after whose parts the load tester's own maximum is measured.
+    /// The number of blocks after whose parts the load tester's own maximum is measured.
     pub ceilings: u32,
-    /// No part begins that would end after this time of measuring, all sessions together, if it
-    /// took as long as the longest of its cell. None: no limit.
+    /// The time limit of measuring, all sessions together: a part is not begun if it would exceed the limit by taking
+    /// as long as the longest part of its cell. `None` for no limit.
     pub limit: Option<Duration>,
-    /// The experiment ends at this moment, and the part in progress is dropped. None: no limit.
+    /// The moment at which the experiment ends, dropping the part in progress. `None` for no limit.
     pub deadline: Option<Instant>,
-    /// Whether to measure again the parts of the journal that lack figures of an arm.
+    /// Whether to measure again the saved parts that lack figures of an arm.
     pub rerun_failed: bool,
     /// Whether the first failure ends the experiment with that error.
     pub stop_at_failure: bool,
 }
 
-/// What a block measured in a cell.
+/// The measurements of one cell in one block.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct BlockPart {
     windows: Vec<MeasuredWindow>,
@@ -54,10 +54,10 @@ struct CellProgress {
 }
 
 impl ExperimentRunner<'_> {
-    /// Measures all blocks that the journal does not hold, as far as the time allows.
+    /// Measures all blocks that are not in the journal, as far as the time allows.
     ///
     /// # Errors
-    /// The journal cannot be read or written. The failure of an arm is in the result, and the
+    /// Returns an error if the journal cannot be read or written. The failure of an arm is in the result, and the
     /// others continue, unless [`ExperimentRunner::stop_at_failure`] is set.
     pub fn run(
         &self,
@@ -116,8 +116,8 @@ struct Experiment<'a, 'w> {
 }
 
 impl Experiment<'_, '_> {
-    /// Measures a block of everything. If a part is left out for lack of time, the others of its
-    /// block are still measured where they fit: no cell gets two blocks more than another.
+    /// Measures one block of all cells. If a part is omitted for lack of time, the others of its block are still
+    /// measured where they fit: no cell gets two blocks more than another.
     fn measure_block(&mut self, cells: &[Cell], block: u32) -> Result<(), LabError> {
         for at in block_order(block as usize, cells.len()) {
             let cell = &cells[at];
@@ -149,7 +149,7 @@ impl Experiment<'_, '_> {
                 }
                 return Ok(());
             }
-            // It may work again when the comparison is resumed.
+            // A part with a failure of all arms is not saved, because it may work again when the comparison is resumed.
             if let Some(journal) = self.runner.journal
                 && part.failures.iter().all(|failure| failure.arm.is_some())
             {
@@ -190,7 +190,7 @@ impl Experiment<'_, '_> {
             self.session_turns += 1;
             let windows =
                 turn::measure_turn(self.runner, self.session, &*self.subject, turn, cell, block);
-            // A window that was cut short says nothing about the speed.
+            // A window that was cut short does not measure the speed.
             if self.runner.is_out_of_time() {
                 return Ok(ControlFlow::Break(ExperimentEnd::OutOfTime));
             }
@@ -243,9 +243,9 @@ impl Experiment<'_, '_> {
         }
     }
 
-    /// Whether an arm is no longer measured in a cell, because it did not start, which can take
-    /// half a minute each time, or because it, or something that all arms need, failed in this
-    /// cell. `now`: failures of the part in progress.
+    /// Returns whether an arm is no longer measured in a cell: because it did not start, which can take half a minute
+    /// each time, or because the arm, or something that all arms need, failed in this cell. `now` contains the failures
+    /// of the part in progress.
     fn is_excluded(&self, now: &[ArmFailure], arm: usize, cell: &Cell) -> bool {
         let mut failures = self.measured.failures.iter().chain(now);
         failures.any(|failure| match failure.arm {
@@ -256,9 +256,8 @@ impl Experiment<'_, '_> {
         })
     }
 
-    /// Whether a saved part has to be measured again, because an arm that could have figures has
-    /// none in it. An arm that failed again in this session does not count: otherwise all arms
-    /// would be measured again because of it.
+    /// Returns whether a saved part has to be measured again, because an arm that could have figures has none in it. An
+    /// arm that failed again in this session does not count: otherwise all arms would be measured again because of it.
     fn needs_rerun(&self, part: &BlockPart, cell: &Cell) -> bool {
         let has = |turn: &ArmTurn| {
             let mut windows = part.windows.iter();
@@ -268,7 +267,7 @@ impl Experiment<'_, '_> {
         self.runner.rerun_failed && self.turns.iter().any(lacks)
     }
 
-    /// Whether a part of this cell would end too late, if it takes as long as its longest one.
+    /// Returns whether a part of this cell would end too late, if it takes as long as its longest one.
     fn would_exceed_limit(&self, cell: &Cell) -> bool {
         let after = self.measured.took + self.cell_progress(cell).longest;
         self.runner.limit.is_some_and(|limit| after > limit)
@@ -278,8 +277,8 @@ impl Experiment<'_, '_> {
         self.progress.get(&cell.name).copied().unwrap_or_default()
     }
 
-    /// Adds a finished part. If an arm failed, its windows in that cell are dropped: they are no
-    /// sample of a healthy server.
+    /// Adds a finished part. If an arm failed, its windows in that cell are dropped, because they are not a sample of a
+    /// healthy server.
     fn add_part(&mut self, cell: &Cell, part: BlockPart) {
         self.measured.took += part.took;
         let got = self.progress.entry(cell.name.clone()).or_default();

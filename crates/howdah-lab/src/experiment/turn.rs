@@ -1,4 +1,4 @@
-//! One turn: an arm is started afresh, must give the right page, is warmed up and measured.
+//! One turn: an arm is started afresh, has to respond with the right page, is warmed up and measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,12 @@ use crate::LabError;
 use crate::stack::RunningStack;
 use crate::usage::{MemoryMeasurement, ResourceUsage, busy_time, own_time, usage_of};
 
-/// A rate that exceeds an earlier one by more still rises.
+/// A rate rises if it exceeds the previous one by more than this factor.
 const RISE_FACTOR: f64 = 1.1;
-/// A program that failed a measurement because it is dying is dead after this.
+/// The time within which a program whose measurement failed because it is dying has exited.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Measures an arm in a cell, at each of its levels. None if somebody interrupted it.
+/// Measures an arm in a cell, at each of its levels. Returns `None` if it was interrupted.
 pub(super) fn measure_turn(
     runner: &ExperimentRunner<'_>,
     session: &mut BenchSession<'_>,
@@ -32,8 +32,8 @@ pub(super) fn measure_turn(
 ) -> Result<Option<Vec<MeasuredWindow>>, LabError> {
     let mut running = subject.start(turn.arm, cell)?;
     let windows = measure_windows(runner, session, subject, turn, cell, block, &running);
-    // If the arm has died, that explains the error of the load tester. Its sockets close before its end can be
-    // seen.
+    // If the arm has died, that explains the error of the load tester. Its sockets close before its exit becomes
+    // visible.
     let begun = Instant::now();
     while windows.is_err() && begun.elapsed() < DEATH_TIMEOUT {
         running.check_alive()?;
@@ -103,7 +103,7 @@ fn measure_windows(
     Ok(Some(windows))
 }
 
-/// Runs the warm-up again until its rate rises no more, at most so often; whether it has come to that.
+/// Repeats the warm-up until its rate no longer rises, at most `most` times. Returns whether the rate became steady.
 fn warm_up(
     runner: &ExperimentRunner<'_>,
     session: &BenchSession<'_>,
@@ -120,8 +120,8 @@ fn warm_up(
     })
 }
 
-/// Runs rounds until one's rate exceeds the one before no more, at most `most`; whether it has come
-/// to that. A single round is never compared. A round without a rate was interrupted: no more follow.
+/// Runs rounds until the rate of one does not exceed that of the previous one, at most `most`. Returns whether the rate
+/// became steady. A single round is not compared. A round without a rate was interrupted, and no more follow.
 fn until_steady<E>(
     most: u32,
     mut round: impl FnMut() -> Result<Option<f64>, E>,
@@ -139,8 +139,7 @@ fn until_steady<E>(
     Ok(most <= 1)
 }
 
-/// Runs a plan, cut off at the deadline, however slow the server is. None if somebody interrupted
-/// it.
+/// Runs a plan, cut off at the deadline, however slow the server is. Returns `None` if it was interrupted.
 fn run_plan(
     runner: &ExperimentRunner<'_>,
     session: &mut BenchSession<'_>,
@@ -155,7 +154,7 @@ fn run_plan(
     session.run(&plan)
 }
 
-/// Runs a plan while another one runs on the same server, if there is one.
+/// Runs a plan while another one, if there is one, runs on the same server.
 fn run_plan_with_side_load(
     runner: &ExperimentRunner<'_>,
     session: &mut BenchSession<'_>,
@@ -187,7 +186,7 @@ fn run_plan_with_side_load(
     })
 }
 
-/// What the stack, the database, the lab and the machine had used at one edge of a window.
+/// The usage of the stack, the database, the lab and the machine up to one edge of a window.
 struct UsageSnapshot {
     stack: ResourceUsage,
     database: ResourceUsage,
@@ -197,7 +196,7 @@ struct UsageSnapshot {
 
 impl UsageSnapshot {
     fn now([stack, database]: [&[u32]; 2], memory: MemoryMeasurement) -> UsageSnapshot {
-        // The clocks are read before the pass over the processes, which takes time of its own.
+        // The clocks are read before the pass over the processes, which takes time itself.
         let (machine, ourselves) = (busy_time(), own_time());
         let [stack, database] = usage_of([stack, database], memory);
         UsageSnapshot {
@@ -209,8 +208,8 @@ impl UsageSnapshot {
     }
 }
 
-/// The share of the cores' time that other programs used. Ticks are 10 ms, so in a short window it
-/// is accurate to a few per cent.
+/// Returns the share of the cores' time that other programs used. Ticks are 10 ms, so in a short window it is accurate
+/// to a few per cent.
 fn foreign_share(before: &UsageSnapshot, after: &UsageSnapshot, took: Duration, cores: u32) -> f64 {
     let used = |of: fn(&UsageSnapshot) -> Duration| of(after).saturating_sub(of(before));
     let ours = used(|m| m.stack.cpu) + used(|m| m.database.cpu) + used(|m| m.ourselves);
@@ -230,7 +229,7 @@ fn cpu_per_request(before: &ResourceUsage, after: &ResourceUsage, requests: u64)
 mod tests {
     use super::*;
 
-    /// Whether rounds of these rates end as steady, and how many are run of at most `most`.
+    /// Returns whether rounds with these rates end as steady, and how many of at most `most` are run.
     fn rounds(most: u32, rates: &[f64]) -> (bool, usize) {
         let mut run = 0;
         let steady = until_steady(most, || {
@@ -245,7 +244,7 @@ mod tests {
     fn warm_up_repeats_until_the_rate_is_steady() {
         assert_eq!(rounds(8, &[60.0, 61.0, 90.0]), (true, 2));
         assert_eq!(rounds(8, &[20.0, 40.0, 58.0, 60.0, 60.0]), (true, 4));
-        // A slower round is no rise; neither is a server that answers nothing.
+        // A slower round does not count as a rise, and neither does a server that responds to nothing.
         assert_eq!(rounds(8, &[20.0, 40.0, 30.0]), (true, 3));
         assert_eq!(rounds(8, &[0.0, 0.0]), (true, 2));
     }

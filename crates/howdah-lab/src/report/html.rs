@@ -1,7 +1,6 @@
-//! The result as one page. Order: the questions and the answers, how reliable they are, then for
-//! each page curves or bars, the figures beside those of the post, ratios, percentiles; what the
-//! figures of the post hid; what was not measured; how to repeat the measurement. [`super::plots`]
-//! draws the plots.
+//! The result as one HTML page. The order is: the questions and the answers; how reliable they are; then for each page
+//! curves or bars, the figures beside those of the post, ratios, percentiles; what the figures of the post hid; what
+//! was not measured; how to repeat the measurement. [`super::plots`] draws the plots.
 
 use std::fmt::Write as _;
 
@@ -52,7 +51,7 @@ pub fn page(table: &ResultTable) -> String {
         }
         let last = cells.len() - 1;
         for (at, cell) in cells.into_iter().enumerate() {
-            // Of many levels the first and the last are shown; the others are folded.
+            // If there are many levels, only the first and the last are shown open; the others are folded.
             let folded = last > 2 && at != 0 && at != last;
             figures(&mut out, table, cell, folded);
         }
@@ -67,11 +66,11 @@ pub fn page(table: &ResultTable) -> String {
     shell::document(&suite.title, &out)
 }
 
-/// Writes what was asked, and each answer as a sentence.
+/// Writes the questions, and each answer as a sentence.
 fn answers(out: &mut String, table: &ResultTable) {
     out.push_str("<ul class=\"answers\">");
     for said in sentence::verdict(table) {
-        // The words before the first colon say what the figures are of.
+        // The words before the first colon name the subject of the figures.
         let _ = match said.split_once(": ") {
             Some((what, rest)) => write!(
                 out,

@@ -1,6 +1,6 @@
-//! Results as sections of a Markdown document, written between marks and never by hand: the newest
-//! result of a benchmark replaces its section, everything outside of the marks stays as it is, and
-//! the same results written twice leave the same bytes.
+//! Results as sections of a Markdown document, written between marks and never by hand: the newest result of a
+//! benchmark replaces its section, everything outside the marks remains unchanged, and the same results written twice
+//! produce the same bytes.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,8 @@ use crate::LabError;
 use crate::answer::sentence;
 use crate::table::{ResultTable, StackRow, TableCell};
 
-/// Most levels of concurrency shown of a page; of more, the first, the middle and the last.
+/// The maximum number of concurrency levels shown of a page; if there are more, the first, the middle and the last are
+/// shown.
 const MAX_LEVELS: usize = 3;
 
 fn begin_mark(name: &str) -> String {
@@ -23,12 +24,11 @@ fn end_mark(name: &str) -> String {
     format!("<!-- howdah compare {name}: end -->")
 }
 
-/// Returns `document` with the sections of these results. A section that is new goes behind the
-/// last one that exists.
+/// Returns `document` with the sections of these results. A new section is placed after the last existing one.
 ///
 /// # Errors
-/// The document has no marks, or a mark occurs twice or lacks its counterpart, so that writing
-/// could overwrite other text.
+/// Returns an error if the document has no marks, or a mark occurs twice or lacks its counterpart, so writing could
+/// overwrite other text.
 pub fn write_sections(
     file: &str,
     document: &str,
@@ -63,7 +63,7 @@ pub fn write_sections(
     Ok(document)
 }
 
-/// The range of a section in the document, its marks included.
+/// Returns the range of a section in the document, including its marks.
 fn section_range(
     file: &str,
     document: &str,
@@ -85,7 +85,7 @@ fn section_range(
     }
 }
 
-/// The end of the last section of any benchmark.
+/// Returns the end of the last section of any benchmark.
 fn last_end(document: &str) -> Option<usize> {
     let line = document
         .lines()
@@ -147,7 +147,7 @@ fn section(table: &ResultTable) -> String {
     out
 }
 
-/// What was not measured and what the post hid, as the lines of a list with an empty one before it.
+/// Returns what was not measured and what the post hid, as the lines of a list preceded by an empty line.
 fn notes(table: &ResultTable) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for missing in &table.missing {
@@ -213,7 +213,7 @@ fn write_line(out: &mut String, cell: &TableCell, line: &StackRow) {
     );
 }
 
-/// Makes text free of markup: one line, nothing that ends a cell or opens a tag.
+/// Removes markup: the text becomes one line that neither ends a cell nor opens a tag.
 fn escape_markup(text: &str) -> String {
     text.replace('\n', " ")
         .replace('|', "\\|")

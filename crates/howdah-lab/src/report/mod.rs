@@ -1,4 +1,4 @@
-//! Reports a result: on a terminal, as a page, and as a section of a document. Decides nothing.
+//! Reports a result: on a terminal, as a page, and as a section of a document. This module decides nothing.
 
 pub mod html;
 pub mod markdown;

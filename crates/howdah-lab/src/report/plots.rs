@@ -16,13 +16,13 @@ use howdah_bench::stats::ComparisonVerdict;
 use crate::answer::sentence;
 use crate::table::{StackRow, TableCell};
 
-/// The colour class of the stack at this place.
+/// Returns the colour class of the stack at this position.
 pub fn colour_class(at: usize) -> &'static str {
     const COLOURS: [&str; 10] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"];
     COLOURS[at % COLOURS.len()]
 }
 
-/// The stacks of several cells, by name and title, in the order of the rows.
+/// Returns the stacks of several cells, by name and title, in the order of the rows.
 fn stacks_of<'a>(cells: &[&'a TableCell]) -> Vec<(&'a str, &'a str)> {
     let mut stacks: Vec<(&str, &str)> = Vec::new();
     for line in cells.iter().flat_map(|cell| &cell.rows) {
@@ -33,7 +33,7 @@ fn stacks_of<'a>(cells: &[&'a TableCell]) -> Vec<(&'a str, &'a str)> {
     stacks
 }
 
-/// A stack's row at each level.
+/// Returns a stack's row at each level.
 fn levels_of<'a>(cells: &[&'a TableCell], stack: &str) -> Vec<(f64, &'a StackRow)> {
     let line = |cell: &&'a TableCell| {
         let line = cell.rows.iter().find(|line| line.stack == stack)?;
@@ -46,14 +46,14 @@ fn levels_of<'a>(cells: &[&'a TableCell], stack: &str) -> Vec<(f64, &'a StackRow
 pub struct Point<'a> {
     /// The number of clients, or of children.
     pub x: f64,
-    /// What was measured there.
+    /// The figures measured there.
     pub figures: &'a Figures,
-    /// What the point is of, for readers.
+    /// The name of the point, for readers.
     pub what: String,
 }
 
-/// Good answers per second over the number of `axis`, a curve with its intervals for each series
-/// that has at least two points; nothing if there is none.
+/// Draws good answers per second over the number of `axis`, as a curve with its intervals for each series that has at
+/// least two points; returns an empty text if there is none.
 pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'_>>)]) -> String {
     let series = series.iter().filter(|(_, points)| points.len() > 1);
     let series: Vec<&(String, Vec<Point<'_>>)> = series.collect();
@@ -93,7 +93,7 @@ pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'
     figure(title, how, &keys, &plot.finish())
 }
 
-/// The stacks of several cells over the number of clients.
+/// Draws the stacks of several cells over the number of clients.
 pub fn over_clients(cells: &[&TableCell]) -> String {
     let series = stacks_of(cells).into_iter().map(|(stack, title)| {
         let levels = levels_of(cells, stack).into_iter();
@@ -113,7 +113,7 @@ pub fn over_clients(cells: &[&TableCell]) -> String {
     )
 }
 
-/// The class of an error in the style sheet, and its name.
+/// Returns the class of an error in the style sheet, and its name.
 fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
     match (outcome, outcome.kind()) {
         (Outcome::Status5xx, _) => ("e5xx", "5xx"),
@@ -124,7 +124,7 @@ fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
     }
 }
 
-/// Errors per second by class.
+/// Returns errors per second by class.
 fn errors_of(line: &StackRow) -> BTreeMap<(&'static str, &'static str), f64> {
     let mut rates = BTreeMap::new();
     for (outcome, count) in &line.figures.errors {
@@ -133,8 +133,8 @@ fn errors_of(line: &StackRow) -> BTreeMap<(&'static str, &'static str), f64> {
     rates
 }
 
-/// For each stack that had errors: good answers with the errors stacked on them. One line called
-/// "requests per second" hides which is which.
+/// Draws, for each stack that had errors, good answers with the errors stacked on them. A single curve called "requests
+/// per second" would hide the difference.
 pub fn error_stacks(cells: &[&TableCell]) -> Vec<String> {
     let stacks = stacks_of(cells).into_iter();
     let failing = stacks.filter(|(stack, _)| {
@@ -195,8 +195,8 @@ pub fn error_stacks(cells: &[&TableCell]) -> Vec<String> {
     out
 }
 
-/// Each row against the first one: a dot and its interval on a logarithmic scale, and what may be
-/// said.
+/// Draws each row compared with the first one: a dot and its interval on a logarithmic scale, and the statement that is
+/// certain.
 pub fn ratios(cell: &TableCell) -> String {
     let judged: Vec<(&StackRow, f64, f64, f64)> = cell
         .rows
@@ -252,7 +252,7 @@ pub fn ratios(cell: &TableCell) -> String {
     figure(&title, how, &[], &rows)
 }
 
-/// Latency of the good answers by percentile, as far as enough of them lie beyond.
+/// Draws the latency of the good answers by percentile, up to the percentile beyond which too few answers lie.
 pub fn percentiles(cell: &TableCell) -> String {
     let curve = |(at, line): (usize, &StackRow)| {
         let known = line.percentiles.iter();

@@ -1,5 +1,4 @@
-//! The table on a terminal: a verdict for each page, then the rows, then what the post's figures
-//! hid.
+//! The table for a terminal: a verdict for each page, then the rows, then what the post's figures hid.
 
 use std::fmt::Write as _;
 
@@ -79,11 +78,11 @@ pub fn render(table: &ResultTable) -> String {
     out
 }
 
-/// Share of the cores from which on other programs are mentioned. They slow everything that is
+/// The share of the cores used by other programs from which on it is mentioned. Other programs slow everything that is
 /// measured; the windows alternate, so ratios suffer less than rates do.
 const BUSY_SHARE: f64 = 0.10;
 
-/// A sentence if other programs used the machine meanwhile; None if they did not.
+/// Returns a sentence if other programs used the machine meanwhile.
 pub fn busy_warning(table: &ResultTable) -> Option<String> {
     (table.foreign > BUSY_SHARE).then(|| {
         format!(
@@ -118,7 +117,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
     }
 }
 
-/// What is certain about a row beside the first one. If it is invalid, the JSON has the reasons.
+/// Returns what is certain about a row compared with the first one. If it is invalid, the JSON contains the reasons.
 pub fn comparison_text(cell: &TableCell, line: &StackRow) -> String {
     let Some(judgement) = &line.against else {
         return "-".to_owned();

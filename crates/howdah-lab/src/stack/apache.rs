@@ -12,7 +12,7 @@ use crate::need;
 use crate::ports::free_address;
 use crate::process::LabProcess;
 
-/// What Apache's manual advises for speed, with the reasons.
+/// The settings that Apache's manual advises for speed, with the reasons.
 const TUNED_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/apache.conf");
 
 const MODULES: &str = "/usr/lib/apache2/modules";
@@ -39,8 +39,8 @@ pub fn mod_fcgid(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, Lab
     let environment: String = environment
         .map(|(name, value)| format!("FcgidInitialEnv {name} \"{value}\"\n"))
         .collect();
-    // Without the larger limits of the last lines mod_fcgid answers 503 after 60 s of queueing, or
-    // ends processes in the middle of a run.
+    // Without the larger limits in the last lines, mod_fcgid responds with 503 after 60 s of queueing, or ends
+    // processes in the middle of a run.
     let conf = format!(
         "FcgidIPCDir {place}/fcgid-sockets\nFcgidProcessTableFile {place}/fcgid-table\n\
          FcgidWrapper \"{php} -c {ini}\" .php\n\

@@ -10,7 +10,7 @@ use crate::need;
 use crate::ports::free_addresses_in_a_row;
 use crate::process::LabProcess;
 
-/// Starts `job.children` independent php-cgi, each with an opcode cache of its own.
+/// Starts `job.children` independent php-cgi programs, each with its own opcode cache.
 pub fn php_cgi_ports(
     job: &StackJob,
     folder: &RunFolder,
@@ -28,7 +28,7 @@ pub fn php_cgi_ports(
             .arg(&job.ini.file)
             .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory)
             .envs(environment(job))
-            // As in the post: never replaced. PHP's default is 500.
+            // As in the post, the programs are never replaced. PHP's default is 500.
             .env("PHP_FCGI_MAX_REQUESTS", "0");
         let log = folder.join(format!("{name}.log"));
         let mut process = LabProcess::start(&name, &command, log, folder.run_as())?;

@@ -1,6 +1,5 @@
-//! Starts Howdah with a configuration file, as users do: what is measured is what is recommended.
-//! The lab adds the address, the control socket and the php.ini that all stacks share, on the
-//! command line.
+//! Starts Howdah with a configuration file, as users do, so the recommended configuration is the one that is measured.
+//! The lab adds the address, the control socket and the php.ini that all stacks share, on the command line.
 
 use std::process::Command;
 
@@ -11,8 +10,8 @@ use crate::folder::RunFolder;
 use crate::ports::free_address;
 use crate::process::LabProcess;
 
-/// Starts `howdah serve --config`. `text` makes the file; with `with_fpm`, a php-fpm is started
-/// first and `text` gets its address.
+/// Starts `howdah serve --config`. `text` returns the content of the file; with `with_fpm`, a php-fpm is started first
+/// and `text` receives its address.
 ///
 /// # Errors
 /// The same as for every stack.

@@ -32,7 +32,7 @@ pub enum FpmAddress {
 }
 
 impl fmt::Display for FpmAddress {
-    /// Writes the address as nginx and Howdah have it in their configurations.
+    /// Formats the address as nginx and Howdah write it in their configurations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FpmAddress::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -41,10 +41,10 @@ impl fmt::Display for FpmAddress {
     }
 }
 
-/// What php-fpm's manual advises for speed, with the reasons: for a pool.
+/// The pool settings that php-fpm's manual advises for speed, with the reasons.
 const TUNED_POOL_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/php-fpm.conf");
 
-/// Starts a pool of `job.children`. `backlog`: that of the listening socket, if it is to be another.
+/// Starts a pool of `job.children`. `backlog` overrides the backlog of the listening socket.
 pub fn start(
     job: &StackJob,
     folder: &RunFolder,
@@ -83,7 +83,7 @@ pub fn start(
     let log = folder.join("php-fpm.log");
     let mut process = LabProcess::start("php-fpm", &command, log, folder.run_as())?;
     match &address {
-        // The file is there from bind() on, and connections are refused until listen().
+        // The socket file exists from bind() on, and connections are refused until listen().
         FpmAddress::Unix(path) => {
             process.wait_for("socket", || UnixStream::connect(path).is_ok())?;
         }

@@ -1,7 +1,6 @@
-//! FrankenPHP, if it is installed: Caddy with a thread-safe PHP in it, threads instead of
-//! processes. Its PHP and extensions are its own, whatever the others run. Its two modes are two
-//! stacks: the classic one runs any script afresh for each request, in the other a script stays in
-//! memory.
+//! FrankenPHP, if it is installed: Caddy with an embedded thread-safe PHP, with threads instead of processes. Its PHP
+//! and extensions are its own, whatever the others run. Its two modes are two stacks: the classic mode runs any script
+//! afresh for each request, and in the worker mode a script stays in memory.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -15,7 +14,7 @@ use crate::need;
 use crate::ports::free_address;
 use crate::process::LabProcess;
 
-/// Starts the classic mode with as many threads as the others have processes.
+/// Starts the classic mode with as many threads as the other stacks have processes.
 pub fn classic(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     start(job, folder, None)
 }
@@ -42,10 +41,10 @@ fn start(
         .args(["run", "--config"])
         .arg(config)
         .current_dir(folder.path())
-        // Where PHP looks for its file, whatever SAPI it is (main/php_ini.c). The directory of
-        // further files stays its own: the others' extensions are not built for threads.
+        // PHP reads its ini file from here, regardless of the SAPI (main/php_ini.c). The scan directory remains
+        // FrankenPHP's own: the extensions of the other stacks are not built for threads.
         .env("PHPRC", &job.ini.file)
-        // As its manual recommends and its images have it (docs/performance.md).
+        // FrankenPHP's manual recommends this and its images set it (docs/performance.md).
         .env("GODEBUG", "cgocheck=0")
         .envs(environment(job))
         .env("XDG_CONFIG_HOME", folder.join("config"))
@@ -57,13 +56,13 @@ fn start(
 }
 
 fn caddyfile(job: &StackJob, address: SocketAddr, worker: Option<&Path>) -> String {
-    // It refuses to start without a thread for other scripts beside the worker's.
+    // FrankenPHP refuses to start without a thread for other scripts in addition to the worker's.
     let threads = job.children + u32::from(worker.is_some());
-    // Inside php_server, the root is looked up once and not for each request.
+    // Inside php_server, the root is resolved once and not for each request.
     let mut server = format!("\t\troot \"{}\"\n", job.root.display());
     let within = worker.and_then(|script| script.strip_prefix(&job.root).ok());
     if let Some(script) = within {
-        // As Laravel Octane has it: files as they are, everything else to the worker.
+        // As in Laravel Octane: files are served as they are, and everything else goes to the worker.
         let script = script.display();
         let _ = write!(
             server,
@@ -77,8 +76,8 @@ fn caddyfile(job: &StackJob, address: SocketAddr, worker: Option<&Path>) -> Stri
         );
     }
     if let Some(script) = worker {
-        // A script that no path leads to is asked for everything but files, which it looks for
-        // before (`php_server` with a `match`): scripts among them are the worker's, too.
+        // A script outside the root gets every request except those for files, which are looked up first (`php_server`
+        // with a `match`); scripts among the files also go to the worker.
         let all = if within.is_none() {
             "\t\t\tmatch *\n"
         } else {
@@ -91,8 +90,8 @@ fn caddyfile(job: &StackJob, address: SocketAddr, worker: Option<&Path>) -> Stri
             job.children
         );
     }
-    // No admin port, no certificates, no log of requests: nothing the others have not. An address
-    // before the brace would be the one host it answers for, on every interface.
+    // No admin port, no certificates, no request log: nothing that the other stacks do not have. An address before the
+    // brace would be the only host that it responds to, on every interface.
     format!(
         "{{\n\tadmin off\n\tauto_https off\n\tfrankenphp {{\n\t\tnum_threads {threads}\n\t}}\n}}\n\
          http://:{port} {{\n\tbind {ip}\n\tphp_server {{\n{server}\t}}\n}}\n",

@@ -1,4 +1,4 @@
-//! Go's net/http with a handler that answers what the tiny static page holds.
+//! Go's net/http with a handler that responds with the content of the tiny static page.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ func main() {
 }
 "#;
 
-/// Builds the program (with Go's own build cache: half a minute the first time) and starts it.
+/// Builds the program (with Go's own build cache; half a minute the first time) and starts it.
 pub fn start(_: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let source = folder.write("main.go", PROGRAM)?;
     let program = folder.join("hello");

@@ -41,7 +41,7 @@ pub fn without_opcache(
     serve(job, folder, &[arguments, &["--config", &config]].concat())
 }
 
-/// Starts `howdah serve --mode fastcgi`, with a php-fpm of the lab's.
+/// Starts `howdah serve --mode fastcgi` with a php-fpm that the lab starts.
 pub fn fastcgi(
     job: &StackJob,
     folder: &RunFolder,
@@ -49,7 +49,7 @@ pub fn fastcgi(
     backlog: Option<u32>,
 ) -> Result<RunningStack, LabError> {
     let (address, fpm) = fpm::start(job, folder, via, backlog)?;
-    // The number of requests that a backend may run at once is the one setting without a default.
+    // The number of requests that a backend may run concurrently is the only setting without a default.
     let config = folder.write(
         "howdah.toml",
         format!(
@@ -62,7 +62,7 @@ pub fn fastcgi(
     listen(command, folder, vec![fpm])
 }
 
-/// The hello page as an application that stays in memory: FrankenPHP gets the same script.
+/// The hello page as an application that stays in memory; FrankenPHP gets the same script.
 pub const WORKER_SCRIPT: &str = "<?php
 $answer = static function () {
     header('Content-Type: text/html');

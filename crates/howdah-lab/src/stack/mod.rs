@@ -1,6 +1,6 @@
-//! The stacks: what people serve PHP with, and Howdah in its modes. Each has a name, lists what it
-//! needs, and starts itself in a folder of its own, whose configuration can be read afterwards. All
-//! get the same number of PHP processes, the same `php.ini` and the same pages.
+//! The stacks: common set-ups for serving PHP, and Howdah in its modes. Each has a name, lists the programs that it
+//! needs, and starts itself in a folder of its own, whose configuration can be read afterwards. All get the same number
+//! of PHP processes, the same `php.ini` and the same pages.
 
 mod apache;
 mod backend;
@@ -26,23 +26,22 @@ use crate::need::RequiredProgram;
 use crate::process::LabProcess;
 use crate::usage::{MemoryMeasurement, ResourceUsage, usage_of};
 
-/// What a stack has to serve, in terms that apply to all stacks.
+/// The content that a stack has to serve, in terms that apply to all stacks.
 #[derive(Clone, Debug)]
 pub struct StackJob {
     /// The document root.
     pub root: PathBuf,
-    /// The script that answers for paths that are not files, as `/index.php`; None: 404.
+    /// The script that handles paths that are not files, such as `/index.php`; `None` to respond with 404.
     pub front_controller: Option<String>,
-    /// The application's own script for stacks in which it stays in memory; None: the lab's.
+    /// The application's own script for stacks in which it stays in memory; `None` for the lab's.
     pub worker: Option<PathBuf>,
-    /// Number of PHP processes.
+    /// The number of PHP processes.
     pub children: u32,
-    /// Number of simultaneous clients that the web servers in front must have room for.
+    /// The number of simultaneous clients that the web servers in front must have room for.
     pub clients: u32,
-    /// The site's name, which scripts find as `SERVER_NAME`.
+    /// The site's name, which scripts read as `SERVER_NAME`.
     pub server_name: String,
-    /// Variables that PHP finds in its environment. Plain words, which every configuration can hold
-    /// as they are.
+    /// Variables in PHP's environment. They are plain words, which every configuration can contain unchanged.
     pub environment: Vec<(String, String)>,
     /// PHP's settings with the opcode cache on.
     pub ini: PhpIniFile,
@@ -57,7 +56,7 @@ pub struct StackJob {
 pub struct RunningStack {
     /// The address that clients connect to.
     pub address: SocketAddr,
-    /// The stack's programs; the one that faces the clients is last, and is ended first.
+    /// The stack's programs. The one that faces the clients is last, and is ended first.
     processes: Vec<LabProcess>,
 }
 
@@ -66,33 +65,33 @@ impl RunningStack {
         RunningStack { address, processes }
     }
 
-    /// A server that the lab neither starts nor ends; the plan of its load has its address.
+    /// Returns a server that the lab neither starts nor ends; the plan of its load contains its address.
     pub fn external() -> RunningStack {
         RunningStack::new(SocketAddr::from(([0, 0, 0, 0], 0)), Vec::new())
     }
 
-    /// Fails if any of the stack's programs has ended.
+    /// Fails if any of the stack's programs has exited.
     ///
     /// # Errors
-    /// [`LabError::Died`]: what was measured meanwhile is invalid.
+    /// [`LabError::Died`]: the figures that were measured meanwhile are invalid.
     pub fn check_alive(&mut self) -> Result<(), LabError> {
         self.processes
             .iter_mut()
             .try_for_each(LabProcess::check_alive)
     }
 
-    /// CPU time and memory of all the stack's programs together.
+    /// Returns CPU time and memory of all the stack's programs together.
     pub fn usage(&self) -> ResourceUsage {
         let [usage] = usage_of([&self.sessions()], MemoryMeasurement::Measure);
         usage
     }
 
-    /// The sessions of the stack's programs, for [`usage_of`].
+    /// Returns the sessions of the stack's programs, for [`usage_of`].
     pub fn sessions(&self) -> Vec<u32> {
         self.processes.iter().map(LabProcess::session).collect()
     }
 
-    /// The last lines that each of the stack's programs logged.
+    /// Returns the last lines that each of the stack's programs logged.
     pub fn log_tails(&self) -> String {
         let tail = |process: &LabProcess| format!("{}:\n{}\n", process.name(), process.log_tail());
         self.processes.iter().map(tail).collect()
@@ -101,7 +100,7 @@ impl RunningStack {
 
 impl Drop for RunningStack {
     fn drop(&mut self) {
-        // The front goes first, so that it does not log a back end that is gone.
+        // The front server is ended first, so it does not log a missing backend.
         while let Some(process) = self.processes.pop() {
             drop(process);
         }
@@ -110,7 +109,7 @@ impl Drop for RunningStack {
 
 type StartFn = fn(&StackJob, &RunFolder) -> Result<RunningStack, LabError>;
 
-/// A way to serve PHP: a server, or several together.
+/// A set-up for serving PHP: a server, or several together.
 #[derive(Clone, Copy)]
 pub struct Stack {
     /// The stack's name in suites, rows and file names.
@@ -123,7 +122,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The stack with this name.
+    /// Returns the stack with this name.
     pub fn find(name: &str) -> Option<&'static Stack> {
         STACKS.iter().find(|stack| stack.name == name)
     }
@@ -131,21 +130,21 @@ impl Stack {
     /// Fails if a program that the stack needs is not installed.
     ///
     /// # Errors
-    /// [`LabError::NotHere`], with what is missing and how to install it.
+    /// [`LabError::NotHere`], with the missing program and how to install it.
     pub fn check_installed(&self) -> Result<(), LabError> {
         self.needs.iter().try_for_each(|need| need.find().map(drop))
     }
 
-    /// Whether CPU time of its programs is lost when they end: Apache's mod_cgid ignores SIGCHLD
-    /// (`cgid_server()`), so that the kernel adds what a CGI program used to nobody.
+    /// Returns whether CPU time of its programs is lost when they exit: Apache's mod_cgid ignores SIGCHLD
+    /// (`cgid_server()`), so the kernel adds the CPU time of a CGI program to no process.
     pub fn loses_cpu(&self) -> bool {
         self.name == "apache-cgi"
     }
 
-    /// Starts the stack; its files go to a directory of `folder` that has its name.
+    /// Starts the stack; its files are in a directory of `folder` with the stack's name.
     ///
     /// # Errors
-    /// A program is not installed, or does not start within 30 s.
+    /// Returns an error if a program is not installed, or does not start within 30 s.
     pub fn start(&self, job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
         self.check_installed()?;
         (self.start)(job, &folder.directory(self.name)?)
@@ -222,7 +221,7 @@ stacks! {
     "howdah-run", "Howdah, running the Swoole script", [], howdah::run_script;
 }
 
-/// The job's environment, for `ProgramCommand::envs`.
+/// Returns the job's environment, for `ProgramCommand::envs`.
 fn environment(job: &StackJob) -> impl Iterator<Item = (&str, &str)> {
     let pairs = job.environment.iter();
     pairs.map(|(name, value)| (name.as_str(), value.as_str()))
@@ -241,7 +240,7 @@ impl StackJob {
 pub(crate) mod tests {
     use super::*;
 
-    /// A job for tests of what is written for a stack.
+    /// Returns a job for tests of the configuration that is written for a stack.
     pub fn job(root: &str, children: u32) -> StackJob {
         let ini = || PhpIniFile {
             file: PathBuf::from("/ini/php.ini"),

@@ -13,36 +13,36 @@ use crate::need;
 use crate::ports::free_address;
 use crate::process::LabProcess;
 
-/// What nginx' manual advises for speed, with the reasons: for `http { }`.
+/// The settings for `http { }` that nginx's manual advises for speed, with the reasons.
 const TUNED_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/nginx.conf");
-/// The same of its page cache.
+/// The settings that it advises for its page cache.
 const TUNED_CACHE: &str = include_str!("../../../../benchmarks/rivals/nginx-fastcgi-cache.conf");
 
-/// Whether nginx keeps its connections to PHP.
+/// Whether nginx keeps its connections to PHP open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastcgiKeepAlive {
     /// A connection for each request: nginx's default.
     No,
-    /// `fastcgi_keep_conn on`, with fewer connections than children: nginx stalls once kept
-    /// connections occupy all children.
+    /// `fastcgi_keep_conn on`, with fewer connections than children: nginx stalls once idle connections occupy all
+    /// children.
     Yes,
 }
 
-/// How nginx passes requests on.
+/// How nginx passes requests to PHP.
 #[derive(Clone, Copy, Debug)]
 pub struct FastcgiSetup {
     /// The kind of socket.
     pub via: FpmSocketKind,
-    /// Whether connections are kept.
+    /// Whether connections are kept open.
     pub keep_alive: FastcgiKeepAlive,
-    /// The backlog of PHP's socket; None: its default.
+    /// The backlog of PHP's socket; `None` for its default.
     pub backlog: Option<u32>,
-    /// Whether nginx caches answers with `fastcgi_cache`.
+    /// Whether nginx caches responses with `fastcgi_cache`.
     pub cached: bool,
 }
 
 impl FastcgiSetup {
-    /// The usual way: a connection for each request, the default backlog, no cache.
+    /// Returns the common set-up: a connection for each request, the default backlog, no cache.
     pub const fn new(via: FpmSocketKind) -> FastcgiSetup {
         FastcgiSetup {
             via,
@@ -53,7 +53,7 @@ impl FastcgiSetup {
     }
 }
 
-/// Number of nginx workers: what `worker_processes auto` would choose, but known to the lab.
+/// Returns the number of nginx workers: the one that `worker_processes auto` would choose, but known to the lab.
 fn workers() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
@@ -88,7 +88,7 @@ pub fn fpm(
             "fastcgi_cache_path {} keys_zone=lab:16m max_size=256m use_temp_path=off;\n{TUNED_CACHE}",
             directory.path().display()
         );
-        // As the post has it.
+        // As in the post.
         extra += "fastcgi_cache lab;\nfastcgi_cache_valid 200 60s;\n\
                   fastcgi_ignore_headers Cache-Control Expires Set-Cookie Vary;\n\
                   add_header X-Cache $upstream_cache_status;\n";
@@ -109,7 +109,7 @@ pub fn php_cgi_ports(job: &StackJob, folder: &RunFolder) -> Result<RunningStack,
         .into_iter()
         .map(|address| format!("server {};\n", FpmAddress::Tcp(address)))
         .collect();
-    // least_conn: a php-cgi runs one request at a time, and queues the rest in its backlog.
+    // least_conn is used because a php-cgi runs one request at a time, and queues the rest in its backlog.
     let http = format!("upstream php {{ least_conn;\n{servers} }}\n");
     run(
         job,
@@ -125,8 +125,7 @@ fn php_locations(job: &StackJob, target: &str, extra: &str) -> String {
         Some(script) => format!("{script}$is_args$args"),
         None => "=404".to_owned(),
     };
-    // As Debian's snippets/fastcgi-php.conf has it; $path_info is saved because try_files resets
-    // it.
+    // As in Debian's snippets/fastcgi-php.conf; $path_info is saved because try_files resets it.
     format!(
         r"location / {{ try_files $uri $uri/ {fallback}; }}
         location ~ /\.(?!well-known) {{ return 404; }}
@@ -175,7 +174,7 @@ fn conf(
 ) -> String {
     let prefix = folder.path().display();
     let root = job.root.display();
-    // Each client may cost a connection of its own towards PHP.
+    // Each client may need a connection of its own to PHP.
     let connections = 2 * job.clients + 64;
     format!(
         r"daemon off;

@@ -1,4 +1,4 @@
-//! PHP's own server for development, `php -S`.
+//! PHP's own development server, `php -S`.
 
 use std::process::Command;
 
@@ -9,14 +9,14 @@ use crate::need;
 use crate::ports::free_address;
 use crate::process::LabProcess;
 
-/// Starts `php -S` with as many processes as the others have.
+/// Starts `php -S` with as many processes as the other stacks have.
 pub fn start(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let mut command = Command::new(need::PHP_CLI.find()?);
     command
         .arg("-c")
         .arg(&job.ini.file)
-        // It is the cli SAPI, for which opcache has a switch of its own.
+        // It is the cli SAPI, for which opcache has a separate switch.
         .args(["-d", "opcache.enable_cli=1"])
         .args(["-S", &address.to_string(), "-t"])
         .arg(&job.root)

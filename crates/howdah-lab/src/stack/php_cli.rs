@@ -8,8 +8,8 @@ use crate::LabError;
 use crate::folder::run_command;
 use crate::need;
 
-/// PHP's command line with the job's settings. It turns the opcode cache on, which is off on the
-/// command line by default.
+/// Returns PHP's command line with the job's settings. It turns the opcode cache on, which is off on the command line
+/// by default.
 pub fn command(job: &StackJob) -> Result<Command, LabError> {
     let mut command = Command::new(need::PHP_CLI.find()?);
     command
@@ -18,7 +18,7 @@ pub fn command(job: &StackJob) -> Result<Command, LabError> {
     Ok(command)
 }
 
-/// The arguments of [`command`].
+/// Returns the arguments of [`command`].
 pub fn arguments(job: &StackJob) -> [String; 4] {
     let ini = job.ini.file.display().to_string();
     [
@@ -29,8 +29,7 @@ pub fn arguments(job: &StackJob) -> [String; 4] {
     ]
 }
 
-/// The arguments that load an extension; none if the settings load it already, since PHP would
-/// warn.
+/// Returns the arguments that load an extension; none if the settings load it already, because PHP would warn.
 pub fn extension_arguments(
     job: &StackJob,
     name: &str,

@@ -1,6 +1,5 @@
-//! RoadRunner, if it is installed: a server in Go that passes requests to PHP programs which stay
-//! in memory. It cannot run an ordinary `index.php`, so it answers the tiny page only, with the
-//! PSR-7 worker of its manual.
+//! RoadRunner, if it is installed: a server in Go that passes requests to PHP programs which stay in memory. It cannot
+//! run an ordinary `index.php`, so it serves only the tiny page, with the PSR-7 worker of its manual.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +12,7 @@ use crate::need;
 use crate::ports::free_address;
 use crate::process::LabProcess;
 
-/// Starts RoadRunner with as many workers as the others have processes.
+/// Starts RoadRunner with as many workers as the other stacks have processes.
 pub fn start(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let address = free_address()?;
     let worker = folder.write("worker.php", worker(&need::ROADRUNNER_PHP.find()?))?;
@@ -52,7 +51,7 @@ while ($worker->waitRequest()) {{
 }
 
 fn config(job: &StackJob, php: &[String], address: SocketAddr) -> String {
-    // A list, so that no shell or splitting is between the words.
+    // The command is a list, so neither a shell nor word splitting changes the words.
     format!(
         "version: \"3\"
 server:

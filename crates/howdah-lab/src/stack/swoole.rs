@@ -1,4 +1,4 @@
-//! Swoole, if PHP has it: the post's script on an address of the lab's.
+//! Swoole, if PHP has it: the post's script on an address that the lab chooses.
 
 use super::{RunningStack, StackJob, environment, php_cli};
 use crate::LabError;
@@ -7,9 +7,9 @@ use crate::need;
 use crate::ports::free_address;
 use crate::process::LabProcess;
 
-/// The post's script. Ours are the address and the number of processes, which come from the
-/// environment, and the spelling of the class names: `swoole_http_server` is gone since Swoole 5,
-/// and PHP 8.2 gives built-in classes no alias.
+/// The post's script. The lab's changes are the address and the number of processes, which come from the environment,
+/// and the spelling of the class names: `swoole_http_server` was removed in Swoole 5, and PHP 8.2 gives built-in
+/// classes no alias.
 pub const SCRIPT: &str = r#"<?php
 $http = new Swoole\Http\Server("127.0.0.1", (int) getenv("LAB_PORT"), SWOOLE_BASE);
 
@@ -27,7 +27,7 @@ $http->on('request', function ($request, Swoole\Http\Response $response) {
 $http->start();
 "#;
 
-/// Number of workers: one for each core, as in the post.
+/// Returns the number of workers: one for each core, as in the post.
 pub fn workers() -> String {
     std::thread::available_parallelism()
         .map_or(1, |n| n.get())

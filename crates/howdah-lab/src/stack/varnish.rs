@@ -14,8 +14,8 @@ use crate::process::LabProcess;
 /// The arguments that Varnish's manual advises for speed, with the reasons.
 const TUNED_ARGUMENTS: &str = include_str!("../../../../benchmarks/rivals/varnish.args");
 
-/// Starts Varnish, which keeps every page for a minute, whatever its cookies: the measurement is
-/// about that.
+/// Starts Varnish, which caches every page for a minute regardless of cookies, because caching is the subject of the
+/// measurement.
 pub fn start(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabError> {
     let mut behind = nginx::fpm(job, folder, &FastcgiSetup::new(FpmSocketKind::Unix))?;
     let vcl = folder.write(

@@ -1,9 +1,9 @@
-//! The rules that a suite has to obey.
+//! Checks the rules of a suite.
 
 use super::{BudgetChanges, Suite};
 use crate::stack::Stack;
 
-/// The rules of a suite that do not hold.
+/// The violated rules of a suite.
 #[derive(Default)]
 struct SuiteMistakes {
     mistakes: Vec<String>,
@@ -18,7 +18,7 @@ impl SuiteMistakes {
 }
 
 impl Suite {
-    /// All mistakes of the suite, a sentence each.
+    /// Returns all mistakes of the suite, a sentence each.
     pub(super) fn mistakes(&self) -> Vec<String> {
         let mut rules = SuiteMistakes::default();
         self.check_load(&mut rules);

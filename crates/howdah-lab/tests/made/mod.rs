@@ -21,14 +21,14 @@ use howdah_lab::stack::Stack;
 use howdah_lab::suite::Suite;
 use howdah_lab::table::{MissingRow, ResultTable, SCHEMA, StackRow, TableCell};
 
-/// Windows around a rate, a few per cent apart, the same for the same rate.
+/// Returns windows around a rate, a few per cent apart, the same for the same rate.
 fn windows(rate: f64) -> Vec<f64> {
     (0..10)
         .map(|n| rate * (1.0 + 0.01 * f64::from((n * 7) % 5 - 2)))
         .collect()
 }
 
-/// The judgement of the windows of two rows.
+/// Judges the windows of two rows.
 pub fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
     let pairs: Vec<(f64, f64)> = base
         .iter()
@@ -50,8 +50,8 @@ pub fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
     judge(&[question], &[], JudgementSettings::default()).remove(0)
 }
 
-/// The figures of a row: good answers per second at 10 clients, and its share of errors at the
-/// highest level.
+/// Returns the figures of a row. Rates rise with the row's index and fall with the level; a trap of nginx has a large
+/// share of errors.
 fn line(suite: &Suite, row: usize, page: usize, level: u32) -> StackRow {
     let of = &suite.rows[row];
     let speed = 400.0 * (1.0 + row as f64 * 0.6);
@@ -118,13 +118,12 @@ fn cell(suite: &Suite, page: usize, level: u32) -> TableCell {
     }
 }
 
-/// A comparison on an application with a worker script, as `howdah compare --app` once saved it
-/// (`app.json`).
+/// Returns a comparison on an application with a worker script, as `howdah compare --app` once saved it (`app.json`).
 pub fn outcome() -> AppOutcome {
     serde_json::from_str(include_str!("app.json")).expect("a saved outcome of this version")
 }
 
-/// A result of one of the five at these levels.
+/// Returns a result of one of the five benchmarks at these levels.
 pub fn table(name: &str, levels: &[u32]) -> ResultTable {
     let suite = Suite::built_in(name).unwrap();
     let cells: Vec<TableCell> = (0..suite.pages.len())

@@ -1,6 +1,5 @@
-//! The result as one page. Order: what to choose, whether it may be believed, why; the
-//! configuration; the curves over children and clients; the figures; who was not measured; how to
-//! measure it again.
+//! The result as one HTML page. The order is: the recommendation, its reliability and its reasons; the configuration;
+//! the curves over children and clients; the figures; the arms that were not measured; how to repeat the measurement.
 
 use std::fmt::Write as _;
 
@@ -129,8 +128,8 @@ fn plots(out: &mut String, outcome: &AppOutcome) {
         let children = level.rows.iter();
         let children = children.filter_map(|row| Some(point(row, row.children?)));
         by_children.push((clients.clone(), children.collect()));
-        // Numbers of children have their own plot. The page cache would flatten all other curves;
-        // its figures are in the tables.
+        // Numbers of children have their own plot. The page cache is so much faster that it would flatten all other
+        // curves; its figures are in the tables.
         let rows = level.rows.iter();
         let rows = rows.filter(|row| row.children.is_none() && !row.title.ends_with("page cache"));
         for row in rows {

@@ -1,11 +1,11 @@
-//! Reports a comparison on a user's own application: on a terminal, and as a page. Decides nothing.
+//! Reports a comparison on a user's own application: on a terminal, and as a page. This module decides nothing.
 
 pub mod html;
 pub mod text;
 
 use super::advise::AppQuestion;
 
-/// The heading of a question.
+/// Returns the heading of a question.
 pub fn heading(question: AppQuestion) -> &'static str {
     match question {
         AppQuestion::Mode => "Mode",

@@ -1,4 +1,5 @@
-//! The terminal's form: what to choose and why, then the figures, then who was not measured.
+//! The report for a terminal: the recommendation and its reasons, then the figures, then the arms that were not
+//! measured.
 
 use std::fmt::Write as _;
 
@@ -45,7 +46,7 @@ pub fn render(outcome: &AppOutcome) -> String {
     out
 }
 
-/// The application, its pages and the conditions of the comparison.
+/// Writes the application, its pages and the conditions of the comparison.
 fn head(out: &mut String, outcome: &AppOutcome) {
     let _ = writeln!(out, "{}", outcome.found);
     for page in &outcome.pages {
@@ -85,7 +86,7 @@ fn head(out: &mut String, outcome: &AppOutcome) {
     }
 }
 
-/// What to choose, and why.
+/// Writes the recommendation and its reasons.
 fn advice(out: &mut String, outcome: &AppOutcome) {
     let Some(advice) = &outcome.advice else {
         let _ = writeln!(out, "\n  No mode of Howdah gives these pages: see below.");
@@ -102,7 +103,7 @@ fn advice(out: &mut String, outcome: &AppOutcome) {
     }
 }
 
-/// A sentence if other programs used the processor; None if they did not.
+/// Returns a sentence if other programs used the processor.
 pub fn busy_warning(outcome: &AppOutcome) -> Option<String> {
     let cores = outcome.machine.iter().find(|(name, _)| name == "cores");
     let cores: f64 = cores.and_then(|(_, n)| n.parse().ok()).unwrap_or(1.0);
@@ -114,7 +115,7 @@ pub fn busy_warning(outcome: &AppOutcome) -> Option<String> {
     })
 }
 
-/// How much memory a child takes, as a sentence; None if that is not known.
+/// Returns how much memory a child takes, as a sentence, or `None` if that is not known.
 pub fn memory_sentence(outcome: &AppOutcome) -> Option<String> {
     let advice = outcome.advice.as_ref()?;
     let bytes = formatting::bytes(advice.memory_per_child?);

@@ -12,12 +12,12 @@ use nix::sys::signal::Signal;
 
 use crate::{exit, interrupt};
 
-/// Measures, or reports on what was measured. The first Ctrl-C ends the measurement and prints what
-/// there is; the second ends the program.
+/// Measures, or reports saved measurements. The first Ctrl-C ends the measurement and prints the results so far; the
+/// second ends the program.
 pub fn run(bench: &BenchArguments) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     if let Err(error) = interrupt::watch(&[Signal::SIGINT, Signal::SIGTERM], stop.clone(), || {}) {
-        // Standard error may be closed; then there is no place for the message.
+        // Standard error may be closed; in that case the message cannot be shown.
         let _ = writeln!(
             std::io::stderr(),
             "howdah bench: watching for signals: {error}"

@@ -1,5 +1,4 @@
-//! `compare` with benchmarks: the command line, the progress, and where results go. The work is the
-//! lab's.
+//! `compare` with benchmarks: the command line, the progress, and where results are written. The lab does the work.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -113,7 +112,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `howdah compare`
+/// Runs `howdah compare`.
 pub fn run(arguments: &CompareArguments) -> ExitCode {
     if let Some(CompareCommand::Report(wanted)) = &arguments.command {
         return match report_saved(wanted) {
@@ -193,7 +192,7 @@ fn report_saved(wanted: &ReportArguments) -> Result<(), LabError> {
         let document = std::fs::read_to_string(path).map_err(failed)?;
         let written =
             report::markdown::write_sections(&path.display().to_string(), &document, &tables)?;
-        // A rename replaces the document as a whole: one that was half written would be lost.
+        // The document is replaced as a whole by a rename, because a half-written one would be lost.
         let new = path.with_extension("md.new");
         std::fs::write(&new, written).map_err(failed)?;
         std::fs::rename(&new, path).map_err(failed)?;
@@ -215,7 +214,7 @@ fn list_stacks() -> ExitCode {
             Err(error) => error.to_string(),
         };
         if writeln!(out, "{:<32} {:<58} {here}", stack.name, stack.title).is_err() {
-            // The reader has seen enough (`| head`).
+            // The reader has closed the pipe (`| head`).
             break;
         }
     }
@@ -252,8 +251,8 @@ fn compare(
             command: Vec::new(),
             watch: &mut watch,
         };
-        // A database that died costs the benchmark during which it died, and no other. It is ended
-        // before the next one starts.
+        // If the database died, only the benchmark during which it died is lost. The old sites are stopped before the
+        // next benchmark starts.
         let kept = sites
             .take()
             .and_then(|mut kept| kept.check_alive().is_ok().then_some(kept));
@@ -309,8 +308,8 @@ fn print_places(arguments: &CompareArguments, folder: &RunFolder, tables: &[Resu
     }
 }
 
-/// A directory of that name in a folder, or of the first name after it that is free: the site of an
-/// earlier session stays as it is.
+/// Creates a directory with that name in a folder, or with the first free name that follows: the sites of an earlier
+/// session remain unchanged.
 fn create_unused_folder(folder: &RunFolder, name: &str) -> Result<RunFolder, LabError> {
     let mut free = name.to_owned();
     for number in 2.. {
@@ -322,7 +321,7 @@ fn create_unused_folder(folder: &RunFolder, name: &str) -> Result<RunFolder, Lab
     folder.directory(&free)
 }
 
-/// Prints how long the comparison takes at most, before it starts anything.
+/// Prints the maximum duration of the comparison before anything is started.
 fn announce_limit(plans: &[(SavedPlan<SuiteRequest>, ComparisonJournal)]) {
     let limits = plans.iter().map(|(plan, _)| plan.request.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {

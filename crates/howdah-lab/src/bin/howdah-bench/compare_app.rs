@@ -1,5 +1,5 @@
-//! `compare --app`: the command line of a comparison on the user's own application, and where its results
-//! go. The work is the lab's (`howdah_lab::app_compare`).
+//! `compare --app`: the command line of a comparison on the user's own application, and where its results are written.
+//! The lab does the work (`howdah_lab::app_compare`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -27,7 +27,8 @@ use crate::compare::CompareArguments;
 use crate::progress::ProgressLine;
 use crate::{exit, interrupt};
 
-/// Longest path of the results: unix sockets are made below it, and theirs may have 107 bytes.
+/// The maximum length of the path of the results, in bytes: unix sockets are created below it, and their paths may have
+/// 107 bytes.
 const MAX_OUT_PATH_BYTES: usize = 60;
 
 /// Options of a comparison on one's own application.
@@ -65,12 +66,12 @@ pub struct AppOptions {
 }
 
 impl AppOptions {
-    /// Whether these options ask for a comparison on an application.
+    /// Returns whether these options request a comparison on an application.
     pub fn is_requested(&self) -> bool {
         self.app.is_some() || self.resume.is_some()
     }
 
-    /// The first option given that has no meaning without `--app`.
+    /// Returns the first specified option that has no meaning without `--app`.
     pub fn stray_option(&self) -> Option<&'static str> {
         let given = [
             ("--url", !self.url.is_empty()),
@@ -167,8 +168,7 @@ fn save_outcome(folder: &RunFolder, outcome: &AppOutcome) -> Result<(), LabError
 
 type PreparedStudy = (SavedPlan<AppRequest>, ComparisonJournal, FileTree);
 
-/// Prepares a new comparison. Reports all mistakes of the command line at once, and creates nothing
-/// if there are any.
+/// Prepares a new comparison. Reports all mistakes of the command line at once, and creates nothing if there are any.
 fn begin(arguments: &CompareArguments) -> Result<PreparedStudy, LabError> {
     let mut mistakes = Vec::new();
     let app = parse_application(&arguments.app_options, &mut mistakes);
@@ -213,8 +213,7 @@ fn begin(arguments: &CompareArguments) -> Result<PreparedStudy, LabError> {
     Ok((plan, journal, tree))
 }
 
-/// Prepares a comparison that was begun before, if it still belongs to this machine and these
-/// programs.
+/// Prepares a comparison that was begun before, if the machine and the programs are still the same.
 fn resume(folder: &Path) -> Result<PreparedStudy, LabError> {
     if !folder.is_dir() {
         return Err(LabError::OwnApp {
@@ -330,7 +329,7 @@ impl FoundApplication {
     }
 }
 
-/// The arms: all that make sense, or those that `--stacks` names; always the default.
+/// Returns the arms: all that make sense, or those that `--stacks` names; always with the default.
 fn select_arms(
     arguments: &CompareArguments,
     app: &TestedApp,
@@ -364,7 +363,7 @@ fn select_arms(
         .collect()
 }
 
-/// The folder of results: never inside the application's.
+/// Returns the folder of the results, which is never inside the application's.
 fn output_folder(
     arguments: &CompareArguments,
     app: Option<&TestedApp>,
@@ -376,11 +375,11 @@ fn output_folder(
     let inside = |path: &Path| app.is_some_and(|app| path.starts_with(&app.directory));
     let out = match &arguments.out {
         Some(out) => here.join(out),
-        // /var/tmp outlives a reboot.
+        // /var/tmp survives a reboot.
         None if inside(&here) => Path::new("/var/tmp").join(name),
         None => here.join(name),
     };
-    // A path that does not exist yet has no canonical form, but a directory above it has.
+    // A path that does not exist yet has no canonical form, but one of its ancestors has.
     let above = out.ancestors().find_map(|path| {
         let real = path.canonicalize().ok()?;
         Some(real.join(out.strip_prefix(path).ok()?))
@@ -402,7 +401,7 @@ fn output_folder(
     out
 }
 
-/// The command line that repeats the measurement, without values that may be secret.
+/// Returns the command line that repeats the measurement, without values that may be secret.
 fn repeat_command(arguments: &CompareArguments, app: &TestedApp) -> String {
     let options = &arguments.app_options;
     let mut words = vec![format!("howdah compare --app {}", app.directory.display())];

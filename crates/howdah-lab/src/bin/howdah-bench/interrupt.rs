@@ -1,4 +1,4 @@
-//! Ctrl-C: the first ends the measurement and prints what there is, the second ends the program.
+//! Ctrl-C: the first one ends the measurement and prints the results so far, the second one ends the program.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use howdah_lab::LabError;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Sets `interrupt` at the first of `signals` and calls `first`; ends the program at the second,
-/// with 128 and the number of the signal, as shells do. Call it before any thread is started, since
-/// threads inherit the blocked signals.
+/// Sets `interrupt` at the first of `signals` and calls `first`; ends the program at the second, with 128 plus the
+/// number of the signal, as shells do. Call it before any thread is started, because threads inherit the blocked
+/// signals.
 pub fn watch(signals: &[Signal], interrupt: Arc<AtomicBool>, first: fn()) -> io::Result<()> {
     let signals: SigSet = signals.iter().copied().collect();
     signals.thread_block()?;
@@ -29,8 +29,8 @@ pub fn watch(signals: &[Signal], interrupt: Arc<AtomicBool>, first: fn()) -> io:
         .map(drop)
 }
 
-/// Begins to handle signals. The first one ends the run after its window and prints the results so
-/// far, the second one ends it at once. Both end the started programs, too.
+/// Starts to handle signals. The first one ends the run after its window and prints the results so far, the second one
+/// ends it at once. Both also end the started programs.
 pub fn listen() -> Result<Arc<AtomicBool>, LabError> {
     let stop = Arc::new(AtomicBool::new(false));
     let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];

@@ -1,11 +1,10 @@
-//! `howdah-bench`: the load tester (`bench`) and the comparison of servers (`compare`) on the
-//! command line. `howdah bench` and `howdah compare` execute this program. The work is in the
-//! libraries `howdah-bench` and `howdah-lab`; here are options, signals, progress, exit codes and
-//! where results go.
+//! `howdah-bench`: the load tester (`bench`) and the comparison of servers (`compare`) on the command line. `howdah
+//! bench` and `howdah compare` execute this program. The libraries `howdah-bench` and `howdah-lab` do the work; this
+//! program contains options, signals, progress, exit codes and the places where results are written.
 //!
-//! - [`bench`]: the load tester; [`compare`]: the comparison on benchmarks, [`compare_app`]: on a
-//!   user's own application.
-//! - [`suites`]: what `compare` measures; [`progress`]: its progress.
+//! - [`bench`]: the load tester; [`compare`]: the comparison on benchmarks; [`compare_app`]: the comparison on a user's
+//!   own application.
+//! - [`suites`]: the suites that `compare` measures; [`progress`]: its progress.
 //! - [`interrupt`]: Ctrl-C; [`exit`]: exit codes.
 
 #![forbid(unsafe_code)]
@@ -54,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// As that of `howdah`, which lists these commands and leaves their help to this program.
+    /// The program `howdah` has the same test; it lists these commands and leaves their help to this program.
     #[test]
     fn help_of_every_command_has_an_example() {
         fn look(command: &clap::Command, name: &str, without: &mut Vec<String>) {

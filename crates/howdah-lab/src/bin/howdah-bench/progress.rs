@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use howdah_bench::driver::SessionEvent;
 
-/// The progress on standard error: on a terminal one line that is overwritten, in a pipe only
-/// failures.
+/// The progress on standard error: on a terminal one line that is overwritten, in a pipe only failures.
 pub struct ProgressLine {
     suite: String,
     terminal: bool,
 }
 
 impl ProgressLine {
-    /// Shows the progress of this benchmark.
+    /// Creates the progress display of this benchmark.
     pub fn new(suite: &str) -> ProgressLine {
         ProgressLine {
             suite: suite.to_owned(),

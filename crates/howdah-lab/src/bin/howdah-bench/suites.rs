@@ -1,5 +1,5 @@
-//! What `compare` measures with benchmarks: from the command line, or from an earlier session, to plans
-//! and journals.
+//! Prepares the benchmarks that `compare` measures: turns the command line, or an earlier session, into plans and
+//! journals.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,8 +18,7 @@ use howdah_lab::suite_runner::{self, SuiteRequest};
 
 use crate::compare::CompareArguments;
 
-/// The suites, reduced to what was asked for, each with the name or file it came from. Reports all
-/// mistakes at once.
+/// Returns the suites, reduced to what was requested, each with its name or file. Reports all mistakes at once.
 pub fn suites(arguments: &CompareArguments) -> Result<Vec<(Suite, String)>, Vec<String>> {
     let mut mistakes = Vec::new();
     for name in &arguments.stacks {
@@ -105,8 +104,7 @@ fn reduce_suite(arguments: &CompareArguments, suite: &mut Suite) {
     }
 }
 
-/// The budget of `--quick`, `--full` or `--as-posted`, changed by the suite and then by the command
-/// line.
+/// Returns the budget of `--quick`, `--full` or `--as-posted`, changed by the suite and then by the command line.
 pub fn budget(arguments: &CompareArguments, suite: &Suite) -> RunBudget {
     let mut budget = if arguments.as_posted {
         RunBudget::as_posted()
@@ -124,14 +122,14 @@ pub fn budget(arguments: &CompareArguments, suite: &Suite) -> RunBudget {
     if !arguments.concurrency.is_empty() {
         budget.levels = usize::MAX;
     }
-    // A number or length that the user gives has no time limit.
+    // There is no time limit if the user specifies a number or length.
     if arguments.blocks.is_some() || arguments.window.is_some() {
         budget.limit = None;
     }
     budget
 }
 
-/// What is to be measured: the plan of each benchmark, and the journal that records it.
+/// The prepared benchmarks: the plan of each, and the journal that records it.
 pub struct PreparedSuites {
     /// The folder of the run.
     pub folder: RunFolder,
@@ -171,8 +169,7 @@ pub fn begin(
     Ok(PreparedSuites { folder, plans })
 }
 
-/// Prepares a comparison that was begun before, if it still belongs to this machine and these
-/// programs.
+/// Prepares a comparison that was begun before, if the machine and the programs are still the same.
 pub fn resume(directory: &Path) -> Result<PreparedSuites, LabError> {
     let folder = RunFolder::create(directory, RunAs::choose()?)?;
     let identity = MeasurementIdentity::now(&need::howdah()?);
@@ -184,7 +181,7 @@ pub fn resume(directory: &Path) -> Result<PreparedSuites, LabError> {
     Ok(PreparedSuites { folder, plans })
 }
 
-/// The journals of benchmarks below a run's folder, by name.
+/// Returns the journals of benchmarks in a run's folder, by name.
 pub fn journals(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory.join(suite_runner::JOURNALS_DIRECTORY));
     let mut found: Vec<PathBuf> = entries
@@ -198,7 +195,7 @@ pub fn journals(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The command line that measures this benchmark again; `source` is its name or its file.
+/// Returns the command line that measures this benchmark again; `source` is its name or its file.
 fn repeat_command(arguments: &CompareArguments, source: &str) -> String {
     let mut command = format!("howdah compare {source}{}", budget_options(arguments));
     for (option, values) in [
@@ -216,7 +213,7 @@ fn repeat_command(arguments: &CompareArguments, source: &str) -> String {
     command
 }
 
-/// The options that say how often and how long, each with a space before it.
+/// Returns the options that set how often and how long, each preceded by a space.
 fn budget_options(arguments: &CompareArguments) -> String {
     let mut options = String::new();
     if arguments.full {
