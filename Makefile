@@ -3,13 +3,16 @@
 
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# The server and the tools are two workspaces that share one target directory.
+export CARGO_TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+TOOLS := --manifest-path tools/Cargo.toml
 CARGO_JOBS := $(if $(JOBS),-j$(JOBS))
 stage = @echo "== $$(date +%T) $(1)"
 
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
@@ -24,6 +27,7 @@ help:
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
+	@echo 'make test-server, make test-tools   the same for the server, and for load tester and lab'
 
 setup-build setup-demo setup-test setup-packages setup-image: setup-%:
 	@scripts/setup-debian.sh $*
@@ -36,7 +40,8 @@ toolchain:
 	  echo 'cargo is not here: install a Rust toolchain first (https://rustup.rs)' >&2; exit 1; }
 
 build: setup-build toolchain
-	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-lab
+	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php
+	$(CARGO) build --release --bins $(CARGO_JOBS) $(TOOLS) -p howdah-lab
 
 # The site is copied, so that what visitors write never lands in the checkout.
 # Entries and pictures of an earlier run are kept: they are in $(DEMO_DIR)/data.
@@ -84,10 +89,11 @@ repository: setup-packages
 sbom: toolchain
 	@command -v cargo-cyclonedx >/dev/null || $(CARGO) install --locked cargo-cyclonedx
 	$(CARGO) cyclonedx --format json --spec-version 1.5 --all --no-build-deps --override-filename howdah
+	$(CARGO) cyclonedx $(TOOLS) --format json --spec-version 1.5 --all --no-build-deps --override-filename howdah
 	@mkdir -p $(TARGET)/sbom
-	@for crate in howdah howdah-php howdah-lab; do \
-	  sed 's|path+file://$(CURDIR)/|path+file:///|g' crates/$$crate/howdah.json >$(TARGET)/sbom/$$crate.cdx.json || exit 1; done
-	@rm -f crates/*/howdah.json
+	@for crate in crates/howdah crates/howdah-php tools/howdah-lab; do \
+	  sed 's|path+file://$(CURDIR)/|path+file:///|g' $$crate/howdah.json >$(TARGET)/sbom/$${crate##*/}.cdx.json || exit 1; done
+	@rm -f crates/*/howdah.json tools/*/howdah.json
 
 # BUILT: directories made elsewhere, too, for another release of Debian.
 release-files:
@@ -101,17 +107,30 @@ compare: setup-test build
 	@rm -rf $(TARGET)/compare
 	$(TARGET)/release/howdah compare --quick --out $(TARGET)/compare
 
+test: test-server test-tools
+
 # In this order, one after the other (each stage uses all cores itself).
-test: setup-test setup-tools toolchain
+test-server: setup-test setup-tools toolchain
 	@$(MAKE) --no-print-directory fmt-check
 	@$(MAKE) --no-print-directory clippy
 	@$(MAKE) --no-print-directory test-build
 	@$(MAKE) --no-print-directory test-run
 
+# The load tester and the lab. Some of their tests start the programs that test-build made.
+test-tools: setup-test setup-tools toolchain
+	$(call stage,tools: format and lints)
+	$(CARGO) fmt $(TOOLS) --all --check
+	$(CARGO) clippy $(TOOLS) --all-targets $(CARGO_JOBS) -- -D warnings
+	$(call stage,tools: build)
+	$(CARGO) test $(TOOLS) --no-run $(CARGO_JOBS)
+	$(call stage,tools: tests)
+	@CARGO="$(CARGO)" scripts/run-tests.py -- $(TOOLS) $(CARGO_JOBS)
+
 # Without the feature `packages` cargo leaves out the tests that need more than the packages of a build.
 test-unit: setup-build toolchain
 	$(call stage,build and tests)
 	@CARGO="$(CARGO)" scripts/run-tests.py -- --no-default-features $(CARGO_JOBS)
+	@CARGO="$(CARGO)" scripts/run-tests.py -- --no-default-features $(TOOLS) $(CARGO_JOBS)
 
 fmt-check:
 	$(call stage,format)

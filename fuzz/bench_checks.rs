@@ -1,5 +1,5 @@
 //! Invariants for arbitrary bytes that the load tester reads. Used by the fuzz targets, and by the test that replays
-//! their corpora (`crates/howdah-bench/tests/fuzz_corpora.rs`).
+//! their corpora (`tools/howdah-bench/tests/fuzz_corpora.rs`).
 
 use howdah_bench::command::planning;
 use howdah_bench::experiment::SavedDocument;

@@ -102,7 +102,7 @@ class Wordpress:
         self.socket.chmod(0o777)
         site = directory / "wordpress"
         shutil.copytree(package, site)
-        config = pathlib.Path(__file__).parent.parent / "crates/howdah-lab/src/fixture/wp-config.php"
+        config = pathlib.Path(__file__).parent.parent / "crates/howdah-machine/src/wp-config.php"
         (site / "wp-config.php").unlink(missing_ok=True)
         (site / "wp-config.php").write_text(config.read_text().replace("{SOCKET}", str(self.socket))
                                             .replace("{URL}", "http://wordpress.test"))

@@ -8,7 +8,8 @@ the slowest programs. It exits with 1 if a test failed and with 2 if the build f
 
     scripts/run-tests.py [--jobs N] [--limit MINUTES] [--only WORD] [-- CARGO ARGUMENTS]
 
-`--only` keeps the programs whose name contains WORD. Arguments behind `--` go to `cargo test --workspace`.
+`--only` keeps the programs whose name contains WORD. Arguments behind `--` go to `cargo test --workspace`, for
+example `--manifest-path tools/Cargo.toml`.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use crate::scratch::{Scratch, run};
-use howdah_lab::php;
+use howdah_machine::php;
 
 /// Returns a JPEG of this size: a gradient with a circle.
 pub fn jpeg(width: u32, height: u32) -> Vec<u8> {

@@ -12,7 +12,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use howdah::{Howdah, check as howdah_check, program as howdah_program};
+pub use crate::scratch::howdah_program;
+pub use howdah::{Howdah, check as howdah_check};
 pub use mod_php::ModPhp;
 pub use nginx_fpm::{Fpm, NginxFpm};
 pub use php_cgi::PhpCgi;
@@ -220,7 +221,7 @@ impl PhpIni {
         }
         let file = scratch.write("php/php.ini", text);
         let scan_dir = scratch.join("php/conf.d");
-        crate::scratch::copy_tree(&howdah_lab::ini::extensions_directory(), &scan_dir);
+        crate::scratch::copy_tree(&howdah_machine::php::extension_settings(), &scan_dir);
         PhpIni { file, scan_dir }
     }
 }
@@ -235,7 +236,7 @@ pub fn is_root() -> bool {
 /// # Panics
 /// If there is no free address.
 pub fn free_address() -> SocketAddr {
-    howdah_lab::ports::free_address().unwrap_or_else(|error| panic!("{error}"))
+    howdah_machine::ports::free_address().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Waits until a server accepts connections at this address.

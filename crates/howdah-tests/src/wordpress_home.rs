@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::mariadb::Mariadb;
 use crate::rig::Site;
 use crate::scratch::{Scratch, copy_tree, repository, run};
-use howdah_lab::php;
+use howdah_machine::php;
 
 /// The host name for which WordPress is configured, whatever port a server listens on: send it as `Host`, otherwise
 /// WordPress redirects there.
@@ -25,7 +25,7 @@ pub struct WordpressHome {
 }
 
 /// The settings, which are those of the WordPress that `howdah compare` measures.
-const CONFIG: &str = include_str!("../../howdah-lab/src/fixture/wp-config.php");
+const CONFIG: &str = howdah_machine::WORDPRESS_CONFIG;
 const INSTALL: &str = "<?php
 define('WP_INSTALLING', true);
 $_SERVER['HTTP_HOST'] = 'wordpress.test';

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use howdah_lab::php;
+use howdah_machine::php;
 use howdah_tests::browser::Browser;
 use howdah_tests::readers::{Drive, Reader};
 use howdah_tests::rig::{Howdah, Server, Site};

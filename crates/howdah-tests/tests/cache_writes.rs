@@ -4,7 +4,7 @@
 #[path = "written/mod.rs"]
 mod written;
 
-use howdah_lab::php;
+use howdah_machine::php;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::mariadb::Mariadb;
 use howdah_tests::rig::howdah_program;

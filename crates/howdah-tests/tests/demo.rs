@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use howdah_lab::php;
+use howdah_machine::php;
 use howdah_tests::browser::Browser;
 use howdah_tests::forms::File;
 use howdah_tests::http::{Connection, Framing, Headers, framing_of, get};

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use howdah_lab::php;
+use howdah_machine::php;
 use howdah_tests::http::{Response, exchange};
 use howdah_tests::process::Process;
 use howdah_tests::rig::{howdah_program, is_root};

@@ -3,8 +3,7 @@
 #![allow(dead_code)]
 
 pub mod backend;
-#[path = "../../../howdah-tests/src/executable.rs"]
-pub mod executable;
+pub use howdah_test_support::executable;
 pub mod fake_zygote;
 pub mod php;
 pub mod programs;

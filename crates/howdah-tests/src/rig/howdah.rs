@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Kind, PhpIni, Server, Site, wait_for_listener};
 use crate::process::Process;
-use crate::scratch::{Scratch, profile_dir};
+use crate::scratch::{Scratch, howdah_program};
 
 /// A running `howdah serve`.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Howdah {
         let scratch = Scratch::new("howdah");
         let ini = PhpIni::write(&scratch, site);
         let mut words: Vec<_> = site.howdah_wrapper.iter().map(PathBuf::from).collect();
-        words.push(program());
+        words.push(howdah_program());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command.arg("serve").args([
@@ -131,7 +131,7 @@ impl Server for Howdah {
 /// # Panics
 /// If the program cannot be started.
 pub fn check(config: &Path) -> (Option<i32>, String) {
-    let output = Command::new(program())
+    let output = Command::new(howdah_program())
         .args(["check", "--config"])
         .arg(config)
         .output()
@@ -139,19 +139,4 @@ pub fn check(config: &Path) -> (Option<i32>, String) {
     let printed = [output.stdout, output.stderr].concat();
     let code = output.status.code();
     (code, String::from_utf8_lossy(&printed).into_owned())
-}
-
-/// Returns the path of the program.
-///
-/// # Panics
-/// If the program was not built; the message says how to build it.
-pub fn program() -> PathBuf {
-    let path =
-        std::env::var_os("HOWDAH_BIN").map_or_else(|| profile_dir().join("howdah"), PathBuf::from);
-    assert!(
-        path.is_file(),
-        "{} is not there: run `make test`, or `cargo build --workspace --bins` first",
-        path.display()
-    );
-    path
 }

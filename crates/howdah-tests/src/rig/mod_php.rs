@@ -10,7 +10,7 @@ use std::process::Command;
 use super::{Kind, PhpIni, Server, Site, free_address, is_root, wait_for_listener};
 use crate::process::Process;
 use crate::scratch::Scratch;
-use howdah_lab::php;
+use howdah_machine::php;
 
 /// One private Apache.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Kind, PhpIni, Server, Site, free_address, is_root, wait_for_listener};
 use crate::process::{Process, wait_until};
 use crate::scratch::Scratch;
-use howdah_lab::php;
+use howdah_machine::php;
 
 /// Both programs, in one private directory.
 #[derive(Debug)]

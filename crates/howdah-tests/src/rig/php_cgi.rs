@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{PhpIni, Site};
 use crate::process::{Process, wait_until};
 use crate::scratch::Scratch;
-use howdah_lab::php;
+use howdah_machine::php;
 
 /// A running php-cgi on a unix socket.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use howdah_lab::php;
+use howdah_machine::php;
 use howdah_tests::differences::{Ledger, parse};
 use howdah_tests::oracle;
 use howdah_tests::pki::Pki;

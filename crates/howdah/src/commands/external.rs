@@ -47,7 +47,7 @@ pub fn run<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCod
     match error.kind() {
         ErrorKind::NotFound => eprintln!(
             "howdah: BenchMissing: there is no {PROGRAM} in {} or in PATH; install the package {PROGRAM}, or build \
-             it (cargo build --release -p howdah-lab) and put it beside howdah",
+             it (make build) and put it beside howdah",
             places[0].with_file_name("").display()
         ),
         _ => eprintln!("howdah: BenchDoesNotStart: {}: {error}", program.display()),

@@ -6,8 +6,7 @@
     reason = "every test binary uses its own part of this module"
 )]
 
-#[path = "../../../howdah-tests/src/executable.rs"]
-pub mod executable;
+pub use howdah_test_support::executable;
 mod scratch;
 
 pub use scratch::*;

@@ -1,4 +1,4 @@
-//! A private directory, a program's output, and waiting for a condition. Also used by the tests of `howdah-bench`.
+//! A private directory, a program's output, and waiting for a condition.
 
 #![allow(
     dead_code,

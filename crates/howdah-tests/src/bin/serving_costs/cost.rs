@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-use howdah_lab::php;
+use howdah_machine::php;
 use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server};
 use howdah_tests::scratch::Scratch;

@@ -1,6 +1,6 @@
 //! Measures how much memory a PHP child and an idle connection cost.
 
-use howdah_lab::php;
+use howdah_machine::php;
 use howdah_tests::http;
 use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server};

@@ -1,0 +1,11 @@
+//! What the tests of several crates need of the operating system; nothing of it is part of the product.
+//!
+//! - [`scratch`]: private directories, and where built programs are.
+//! - [`process`]: a started program: its process group, its output and its exit.
+//! - [`process_tree`]: the processes below a program.
+//! - [`executable`]: programs that a test writes and then starts.
+
+pub mod executable;
+pub mod process;
+pub mod process_tree;
+pub mod scratch;
