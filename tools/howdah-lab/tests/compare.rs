@@ -32,7 +32,7 @@ fn suite(scratch: &Scratch, stacks: &[&str], page: &str) -> PathBuf {
     };
     scratch.write(
         "mine.toml",
-        &format!(
+        format!(
             "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"Which?\"\npost = \"none\"\nhid = []\nchildren = 1\n\
              load = {{ requests = 50, concurrency = [2], keepalive = false }}\n\
              [[page]]\nname = \"{page}\"\nsite = \"pages\"\npath = \"{path}\"\ncontains = \"{contains}\"\n{rows}"
@@ -244,8 +244,8 @@ fn rerun_failed_measures_blocks_with_failures_again() {
     // A PHP whose server does not start while this file exists.
     let broken = scratch.write("broken", "");
     let php = scratch.write(
-        &php::expand_placeholders("bin/php{php}"),
-        &format!(
+        php::expand_placeholders("bin/php{php}"),
+        format!(
             "#!/bin/sh\n[ -e '{}' ] && [ \"$1\" != -n ] && exit 1\nexec {} \"$@\"\n",
             broken.display(),
             php::expand_placeholders("/usr/bin/php{php}")
@@ -282,7 +282,7 @@ fn rerun_failed_measures_blocks_with_failures_again() {
         tables(&stdout)
     };
     let parts = || {
-        let part = |block: u32| scratch.join(&format!("out/measured/mine/0-2-{block:03}.json"));
+        let part = |block: u32| scratch.join(format!("out/measured/mine/0-2-{block:03}.json"));
         [0, 1, 2].map(|block| fs::read(part(block)).unwrap())
     };
     let before = parts();
@@ -372,8 +372,8 @@ fn missing_stacks_are_reported_and_others_measured() {
     ] {
         use std::os::unix::fs::PermissionsExt;
         let program = scratch.write(
-            &php::expand_placeholders(&format!("bin/{name}")),
-            &format!("#!/bin/sh\n{script}\n"),
+            php::expand_placeholders(&format!("bin/{name}")),
+            format!("#!/bin/sh\n{script}\n"),
         );
         make_executable(&program);
         fs::set_permissions(scratch.join("bin"), fs::Permissions::from_mode(0o755)).unwrap();
