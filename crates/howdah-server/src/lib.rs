@@ -18,6 +18,7 @@
 //!   responses.
 //! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes; [`dashboard`]: a page
 //!   that shows them.
+//! - [`proxy_config`]: the servers that a rule forwards requests to, as configured; [`proxy`]: the connections to them.
 //! - [`log`]: the access log and the error log.
 //! - [`traces`]: receives, propagates and exports the trace of a request.
 //!
@@ -40,6 +41,7 @@ mod gather;
 pub mod limiter;
 pub mod log;
 pub mod proxy;
+pub mod proxy_config;
 pub mod refusal;
 pub mod request;
 pub mod respond;

@@ -1,5 +1,5 @@
-//! Everything that is prepared for the requests of a site when a configuration is loaded: its pools, and what every
-//! request frame contains.
+//! Everything that is prepared for the requests of a site when a configuration is loaded: its pools, the servers that
+//! its rules forward requests to, and what every request frame contains.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,6 +11,7 @@ use howdah_proto::request::IniKind;
 use crate::failure::Failure;
 use crate::limiter::Limiter;
 use crate::limiter::meter::{Meter, MeterName};
+use crate::proxy::ServerGroup;
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::stream_permits::StreamPermits;
@@ -24,6 +25,8 @@ pub struct SiteService {
     pool: SitePool,
     /// The pools that the site's rules name, by name.
     rule_pools: HashMap<Arc<str>, SitePool>,
+    /// The servers of `proxy` and `auth_request` rules, by the number of the rule.
+    server_groups: HashMap<usize, Arc<ServerGroup>>,
     /// The meters of the site's limits, by the number of the rule.
     meters: Vec<(usize, Arc<Meter>)>,
     /// The variables and settings of the site that every request frame gets.
@@ -86,6 +89,7 @@ impl SiteService {
             site: site.clone(),
             pool: pool.clone(),
             rule_pools: others,
+            server_groups: server_groups(site),
             meters: meters(site, limiter),
             variables: SiteVariables {
                 number: site.number(),
@@ -116,6 +120,11 @@ impl SiteService {
             .as_ref()
             .and_then(|name| self.rule_pools.get(name));
         other.unwrap_or(&self.pool)
+    }
+
+    /// Returns the servers of a `proxy` or `auth_request` rule of the site.
+    pub fn server_group(&self, rule: usize) -> &Arc<ServerGroup> {
+        &self.server_groups[&rule]
     }
 
     /// Returns the meter of the limit of this rule.
@@ -175,6 +184,20 @@ impl SiteService {
     pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn ScriptRun> {
         self.executor(target).start(request)
     }
+}
+
+/// Returns the servers that a site's rules forward requests to, by the number of the rule.
+fn server_groups(site: &Site) -> HashMap<usize, Arc<ServerGroup>> {
+    let rules = site.config().rules.iter().enumerate();
+    let groups = rules.filter_map(|(number, rule)| {
+        let config = match &rule.action {
+            RuleAction::Proxy(servers) => servers,
+            RuleAction::AuthRequest(server) => &server.servers,
+            _ => return None,
+        };
+        Some((number, Arc::new(ServerGroup::new(config))))
+    });
+    groups.collect()
 }
 
 /// Returns the meters of a site's limits. Rules that share a limit share its meter.

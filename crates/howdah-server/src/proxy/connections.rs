@@ -18,10 +18,10 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::address::ServerProtocol;
 use super::server::UpstreamServer;
 use super::tls;
 use super::upload::Upload;
+use crate::proxy_config::address::ServerProtocol;
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,9 +2,8 @@
 //! implements HTTP (its client connections). This module decides which server gets a request, which of its headers are
 //! forwarded, and what happens to the response.
 //!
-//! - [`address`]: `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT`, `unix:PATH`.
-//! - [`server`]: one server: how busy it is, and whether it is up; [`known`]: all servers; `health`: the health checks.
-//!   Of a rule's servers that are up, the least busy one gets a request.
+//! - [`server`]: one server: how busy it is, and whether it is up; [`server_registry`]: all servers; `health`: the
+//!   health checks. Of a rule's servers that are up, the least busy one gets a request.
 //! - [`connections`]: connections that each front thread keeps for the next request; `tls`: the certificate authorities
 //!   that they trust.
 //! - [`outgoing_request`]: the request as it is sent.
@@ -12,7 +11,6 @@
 //!   script's; `silence`: the timeout.
 //! - [`tunnel`]: WebSocket: bytes in both directions.
 
-pub mod address;
 mod connections;
 mod exchange;
 mod health;
@@ -29,7 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use address::{ServerProtocol, WeightedServer};
+use crate::proxy_config::ServerGroupConfig;
+use crate::proxy_config::address::WeightedServer;
 use server::{BusyGuard, UpstreamServer};
 
 /// The servers that a rule's requests are forwarded to.
@@ -50,32 +49,21 @@ struct ServerGroupMember {
 }
 
 impl ServerGroup {
-    /// Creates a group of `servers`, of which there is at least one. `health` is the path that health checks request.
-    pub fn new(
-        servers: Vec<WeightedServer>,
-        timeout: Duration,
-        health: Option<&str>,
-    ) -> ServerGroup {
-        if servers
-            .iter()
-            .any(|it| it.at.protocol == ServerProtocol::Https)
-        {
+    /// Creates the group that `config` describes. Servers that another group contains are shared with it: their
+    /// connections, their health and their counters.
+    pub(crate) fn new(config: &ServerGroupConfig) -> ServerGroup {
+        if config.uses_tls() {
             tls::reload();
         }
-        let member = |server: WeightedServer| ServerGroupMember {
-            server: server_registry::find_or_create(server.at, health),
+        let member = |server: &WeightedServer| ServerGroupMember {
+            server: server_registry::find_or_create(&server.at, config.health_path.as_deref()),
             weight: server.weight.max(1),
         };
         ServerGroup {
-            servers: servers.into_iter().map(member).collect(),
-            timeout,
+            servers: config.servers.iter().map(member).collect(),
+            timeout: config.timeout,
             next_first: AtomicUsize::new(0),
         }
-    }
-
-    /// Returns the servers, as configured.
-    pub fn servers(&self) -> Vec<&UpstreamServer> {
-        self.servers.iter().map(|member| &*member.server).collect()
     }
 
     /// Returns the least busy server that is up, or one that is down if none is up. Returns `None` if all have been
@@ -97,18 +85,24 @@ impl ServerGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy_config::address;
 
     #[test]
     fn least_busy_server_that_is_up_is_chosen() {
         let texts = ["http://chosen:1-2", "http://chosen:3 weight=2"];
         let servers = texts.iter().flat_map(|t| address::parse(t).unwrap());
-        let proxy = ServerGroup::new(servers.collect(), Duration::from_secs(60), None);
+        let proxy = ServerGroup::new(&ServerGroupConfig {
+            servers: servers.collect(),
+            timeout: Duration::from_secs(60),
+            health_path: None,
+        });
         let server = |at: usize| &proxy.servers[at].server;
+        let servers = || proxy.servers.iter().map(|member| &member.server);
         let places: Vec<_> = (0..8).filter_map(|_| proxy.choose_server(&[])).collect();
-        let busy: Vec<_> = proxy.servers().iter().map(|s| s.busy()).collect();
+        let busy: Vec<_> = servers().map(|s| s.busy()).collect();
         assert_eq!(busy, [2, 2, 4]);
         drop(places);
-        assert!(proxy.servers().iter().all(|s| s.busy() == 0));
+        assert!(servers().all(|s| s.busy() == 0));
         server(2).note_unreachable("refused");
         server(0).note_unreachable("refused");
         for _ in 0..5 {
@@ -116,7 +110,23 @@ mod tests {
         }
         let down = proxy.choose_server(&[server(1).id]).unwrap();
         assert!(!down.0.is_up(), "better than nobody");
-        let all: Vec<_> = proxy.servers().iter().map(|s| s.id).collect();
+        let all: Vec<_> = servers().map(|s| s.id).collect();
         assert!(proxy.choose_server(&all).is_none());
+    }
+
+    #[test]
+    fn server_group_of_a_reloaded_configuration_keeps_its_servers() {
+        let config = |text: &str| ServerGroupConfig {
+            servers: address::parse(text).unwrap(),
+            timeout: Duration::from_secs(60),
+            health_path: Some("/up".into()),
+        };
+        let former = ServerGroup::new(&config("http://reloaded:1-2"));
+        let id = former.servers[1].server.id;
+        former.servers[1].server.note_unreachable("refused");
+        let new = ServerGroup::new(&config("http://reloaded:2 weight=3"));
+        drop(former);
+        assert_eq!((new.servers[0].server.id, new.servers[0].weight), (id, 3));
+        assert!(!new.servers[0].server.is_up(), "its health is kept");
     }
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use howdah_proto::level::LogLevel;
 use serde::{Deserialize, Serialize};
 
-use super::address::ServerAddress;
 use crate::log::error::ErrorLog;
+use crate::proxy_config::address::ServerAddress;
 
 /// How long a server that could not be reached gets no requests.
 const RETRY_UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
@@ -224,7 +224,7 @@ impl Drop for BusyGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::address;
+    use crate::proxy_config::address;
 
     #[test]
     fn server_health_changes_are_reported_once() {

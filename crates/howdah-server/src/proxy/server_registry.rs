@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::address::ServerAddress;
 use super::server::{ServerRow, UpstreamServer};
+use crate::proxy_config::address::ServerAddress;
 
 /// A server is identified by its address and by the path of its health checks.
 type ServerKey = (String, Option<Box<str>>);
@@ -13,14 +13,14 @@ type ServerKey = (String, Option<Box<str>>);
 static SERVERS: Mutex<BTreeMap<ServerKey, Weak<UpstreamServer>>> = Mutex::new(BTreeMap::new());
 
 /// Returns the server at this address.
-pub(super) fn find_or_create(at: ServerAddress, health: Option<&str>) -> Arc<UpstreamServer> {
+pub(super) fn find_or_create(at: &ServerAddress, health: Option<&str>) -> Arc<UpstreamServer> {
     let mut known = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|_, server| server.strong_count() > 0);
     let name = (at.to_string(), health.map(Box::from));
     if let Some(server) = known.get(&name).and_then(Weak::upgrade) {
         return server;
     }
-    let server = Arc::new(UpstreamServer::new(at, name.1.clone()));
+    let server = Arc::new(UpstreamServer::new(at.clone(), name.1.clone()));
     known.insert(name, Arc::downgrade(&server));
     server
 }
@@ -38,20 +38,20 @@ pub fn rows() -> Vec<ServerRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::address;
+    use crate::proxy_config::address;
 
     #[test]
     fn registry_shares_a_server_between_rules_and_forgets_it_with_them() {
         let at = |text| address::parse(text).unwrap().remove(0).at;
-        let first = find_or_create(at("http://known:1"), None);
+        let first = find_or_create(&at("http://known:1"), None);
         assert!(Arc::ptr_eq(
             &first,
-            &find_or_create(at("http://known:1 weight=3"), None)
+            &find_or_create(&at("http://known:1 weight=3"), None)
         ));
         for other in [
-            find_or_create(at("h2c://known:1"), None),
-            find_or_create(at("http://known:2"), None),
-            find_or_create(at("http://known:1"), Some("/up")),
+            find_or_create(&at("h2c://known:1"), None),
+            find_or_create(&at("http://known:2"), None),
+            find_or_create(&at("http://known:1"), Some("/up")),
         ] {
             assert_ne!(other.id, first.id);
         }

@@ -56,7 +56,7 @@ pub(super) async fn check_permission(
     if let Some(HtaccessLogin::User(user)) = route.login.as_deref() {
         grant_user(user, &mut granted);
     }
-    for guard in ctx.site.guards(route) {
+    for (rule, guard) in ctx.site.guards(route) {
         match guard {
             RuleAction::Authenticate(demand) => authenticate(ctx, demand, &mut granted).await?,
             RuleAction::Authorize(authorizer) => {
@@ -69,7 +69,7 @@ pub(super) async fn check_permission(
             }
             RuleAction::AuthRequest(server) => {
                 for path in paths_to_authorize(ctx)? {
-                    let run = start_auth_request(ctx, server, &path)?;
+                    let run = start_auth_request(ctx, rule, server, &path)?;
                     if !guard_allows(ctx, route, run, Some(server), &mut granted, response).await? {
                         return Ok(Permission::Refused);
                     }
@@ -152,9 +152,10 @@ async fn guard_allows(
     Ok(true)
 }
 
-/// Sends a server the authorization request for a cleaned path.
+/// Sends the server of a rule the authorization request for a cleaned path.
 fn start_auth_request(
     ctx: RequestContext<'_>,
+    rule: usize,
     server: &AuthRequest,
     path: &[u8],
 ) -> Result<Box<dyn ScriptRun>, Failure> {
@@ -169,7 +170,8 @@ fn start_auth_request(
     };
     let request = outgoing_request::build_authorization_request(&outgoing, &server.path)?;
     let log = &ctx.front.error_log;
-    let run = server.proxy.start(request, Upload::none(), log);
+    let servers = ctx.service().server_group(rule);
+    let run = servers.start(request, Upload::none(), log);
     Ok(Box::new(run))
 }
 

@@ -29,6 +29,7 @@ pub(super) async fn answer(
     response: &mut ResponseInProgress<'_>,
 ) -> Result<Option<LocalRedirect>, Failure> {
     let log = &ctx.front.error_log;
+    let servers = ctx.service().server_group(target.rule);
     let websocket =
         body.delimiter() == BodyKind::None && outgoing_request::asks_for_websocket(ctx.request);
     let request = outgoing_request::build_request(&OutgoingRequest {
@@ -41,7 +42,7 @@ pub(super) async fn answer(
         websocket,
     })?;
     if websocket {
-        let mut run = target.proxy.start(request, upload::Upload::none(), log);
+        let mut run = servers.start(request, upload::Upload::none(), log);
         if let Some(switched) = await_websocket_handshake(&mut run, response).await? {
             let head = head::informational_for_client(&switched.head);
             response.out.switch_protocols(&head, b"websocket");
@@ -52,7 +53,7 @@ pub(super) async fn answer(
         return relay_server_response(ctx, route, run, None, response).await;
     }
     if body.delimiter() == BodyKind::None {
-        let run = target.proxy.start(request, upload::Upload::none(), log);
+        let run = servers.start(request, upload::Upload::none(), log);
         return relay_server_response(ctx, route, run, None, response).await;
     }
     body.set_limit(ctx.service().body_limit);
@@ -69,7 +70,7 @@ pub(super) async fn answer(
         drop(open);
         outcome
     };
-    let run = target.proxy.start(request, sent, log);
+    let run = servers.start(request, sent, log);
     relay_server_response(
         ctx,
         route,

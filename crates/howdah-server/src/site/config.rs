@@ -18,7 +18,7 @@ use crate::authentication::Authentication;
 pub use crate::cache_config::CacheConfig;
 use crate::docroot::root::Symlinks;
 use crate::limiter::ClientLimit;
-use crate::proxy::ServerGroup;
+use crate::proxy_config::ServerGroupConfig;
 
 /// One `[[site]]` of the configuration, checked but not yet opened.
 #[derive(Clone, Debug)]
@@ -388,7 +388,7 @@ pub enum RuleAction {
     /// sent.
     Cgi(Arc<str>),
     /// `proxy = URL`: the request is passed to another server, whatever lies at the path.
-    Proxy(Arc<ServerGroup>),
+    Proxy(Arc<ServerGroupConfig>),
     /// `authorizer = POOL`: a FastCGI authorizer decides whether the request is permitted.
     Authorize(Authorizer),
     /// `auth_request = URL`: another server decides whether the request is permitted.
@@ -414,8 +414,8 @@ impl RuleAction {
 /// A server that decides about requests by a subrequest (nginx' `auth_request`).
 #[derive(Debug)]
 pub struct AuthRequest {
-    /// `auth_request`: the server.
-    pub proxy: Arc<ServerGroup>,
+    /// `auth_request`: the server, or several of them on a range of ports.
+    pub servers: ServerGroupConfig,
     /// Path and query of the subrequest.
     pub path: PathAndQuery,
     /// `auth_request_set`: variables for the script, and the response headers that they come from.

@@ -33,8 +33,7 @@ impl fmt::Display for RouteAction {
                 )
             }
             RouteAction::Proxy(target) => {
-                let servers = target.proxy.servers().into_iter().map(|s| s.at.to_string());
-                let servers = servers.collect::<Vec<_>>().join(", ");
+                let servers = target.servers.addresses().collect::<Vec<_>>().join(", ");
                 write!(f, "proxied to {servers} as {}", text(&target.path))?;
                 match &target.query {
                     Some(query) => write!(f, "?{}", text(query)),
@@ -79,15 +78,14 @@ impl fmt::Display for RuleAction {
             RuleAction::Return { status, .. } => write!(f, "return {status}"),
             RuleAction::Pool(name) => write!(f, "pool {name}"),
             RuleAction::Cgi(name) => write!(f, "cgi {name}"),
-            RuleAction::Proxy(proxy) => {
-                let servers = proxy.servers().into_iter().map(|s| s.at.to_string());
-                write!(f, "proxy {}", servers.collect::<Vec<_>>().join(", "))
+            RuleAction::Proxy(servers) => {
+                let servers = servers.addresses().collect::<Vec<_>>();
+                write!(f, "proxy {}", servers.join(", "))
             }
             RuleAction::Authorize(authorizer) => write!(f, "authorizer {}", authorizer.pool),
             RuleAction::AuthRequest(server) => {
-                let servers = server.proxy.servers();
-                let at = servers.first().map(|server| server.at.to_string());
-                write!(f, "auth_request {}{}", at.unwrap_or_default(), server.path)
+                let at = server.servers.addresses().next().unwrap_or_default();
+                write!(f, "auth_request {at}{}", server.path)
             }
             RuleAction::Authenticate(demand) => write!(f, "auth_basic \"{}\"", demand.realm()),
             RuleAction::Limit(limit) => limit.fmt(f),

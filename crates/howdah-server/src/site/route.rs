@@ -10,7 +10,7 @@ use super::htaccess::{HtaccessLogin, Live};
 use super::script::ScriptPath;
 use super::visitor::Visitor;
 use crate::docroot::path::UrlPath;
-use crate::proxy::ServerGroup;
+use crate::proxy_config::ServerGroupConfig;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 use howdah_cache::Pass;
@@ -150,8 +150,10 @@ pub enum RouteAction {
 /// The servers that a `proxy` rule sends a request to.
 #[derive(Debug)]
 pub struct ProxyTarget {
-    /// The proxy, which chooses the server and keeps connections to it.
-    pub proxy: Arc<ServerGroup>,
+    /// The number of the rule, by which the site's service finds the connections to the servers.
+    pub rule: usize,
+    /// The servers, as configured.
+    pub servers: Arc<ServerGroupConfig>,
     /// The path after all rewrites, cleaned.
     pub path: Vec<u8>,
     /// The query, if a rewrite has changed it; `None` for the request's own.

@@ -200,10 +200,13 @@ impl Site {
     }
 
     /// Returns the actions that authenticate or authorize the request before the route is taken, in the order of the
-    /// rules.
-    pub fn guards<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s RuleAction> {
+    /// rules, each with the number of its rule.
+    pub fn guards<'s>(
+        &'s self,
+        info: &'s RouteInfo,
+    ) -> impl Iterator<Item = (usize, &'s RuleAction)> {
         let rules = info.guard_rules.iter();
-        rules.map(|number| &self.config.rules[*number].action)
+        rules.map(|number| (*number, &self.config.rules[*number].action))
     }
 
     /// Applies one rule. Returns an action if the rule decides about the request.
@@ -297,8 +300,9 @@ impl Site {
                 }),
                 Err(closed) => closed.action(info),
             }),
-            RuleAction::Proxy(proxy) => Some(RouteAction::Proxy(Box::new(ProxyTarget {
-                proxy: proxy.clone(),
+            RuleAction::Proxy(servers) => Some(RouteAction::Proxy(Box::new(ProxyTarget {
+                rule: number,
+                servers: servers.clone(),
                 path,
                 query: walk.query.take(),
             }))),

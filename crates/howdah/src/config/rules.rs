@@ -5,7 +5,7 @@ use std::time::Duration;
 use howdah_executor::PoolMode;
 use howdah_proto::response::is_token;
 use howdah_server::authentication::{AdmittedUsers, Authentication};
-use howdah_server::proxy::{ServerGroup, address};
+use howdah_server::proxy_config::{ServerGroupConfig, address};
 use howdah_server::script::granted_variables::may_be_granted;
 use howdah_server::site::config::{
     AuthRequest, Authorizer, HeaderEdit, RuleAction, SiteRule, StaticRule,
@@ -350,7 +350,11 @@ fn auth_request(section: &ConfigSection<'_, '_, '_>) -> Option<AuthRequest> {
     }
     match address::parse_url(&text) {
         Ok((servers, path)) => Some(AuthRequest {
-            proxy: ServerGroup::new(servers, AUTH_REQUEST_TIMEOUT, None).into(),
+            servers: ServerGroupConfig {
+                servers,
+                timeout: AUTH_REQUEST_TIMEOUT,
+                health_path: None,
+            },
             path,
             variables,
         }),
@@ -363,7 +367,7 @@ fn auth_request(section: &ConfigSection<'_, '_, '_>) -> Option<AuthRequest> {
 }
 
 /// Reads `proxy` and the options that begin with it.
-fn proxy(section: &ConfigSection<'_, '_, '_>) -> Option<ServerGroup> {
+fn proxy(section: &ConfigSection<'_, '_, '_>) -> Option<ServerGroupConfig> {
     let file = section.file();
     let mut servers = Vec::new();
     for text in section.texts("proxy") {
@@ -390,7 +394,11 @@ fn proxy(section: &ConfigSection<'_, '_, '_>) -> Option<ServerGroup> {
     if servers.is_empty() {
         return None;
     }
-    Some(ServerGroup::new(servers, timeout?, health.as_deref()))
+    Some(ServerGroupConfig {
+        servers,
+        timeout: timeout?,
+        health_path: health.map(String::into_boxed_str),
+    })
 }
 
 fn action(section: &ConfigSection<'_, '_, '_>, key: &str) -> Option<RuleAction> {
@@ -414,7 +422,7 @@ fn action(section: &ConfigSection<'_, '_, '_>, key: &str) -> Option<RuleAction> 
         "rewrite" => template().map(RuleAction::Rewrite),
         "deny" => number("deny").map(RuleAction::Deny),
         "auth_request" => auth_request(section).map(|it| RuleAction::AuthRequest(it.into())),
-        "proxy" => proxy(section).map(|proxy| RuleAction::Proxy(proxy.into())),
+        "proxy" => proxy(section).map(|servers| RuleAction::Proxy(servers.into())),
         "cgi" => section.text("cgi").map(|pool| RuleAction::Cgi(pool.into())),
         "auth_basic" => {
             authentication(section).map(|demand| RuleAction::Authenticate(demand.into()))

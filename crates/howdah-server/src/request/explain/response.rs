@@ -51,9 +51,8 @@ pub(super) fn response_to_action(
         }
         RouteAction::Proxy(target) => {
             let query = target.query.as_deref().or_else(|| ctx.request.query());
-            let servers = target.proxy.servers().into_iter();
             ExplainedResponse {
-                servers: servers.map(|server| server.at.to_string()).collect(),
+                servers: target.servers.addresses().collect(),
                 path: Some(lossy(&target.path)),
                 query: query.map(lossy),
                 ..response_of_script_or_server(ctx, ResponseKind::Proxy, route)
