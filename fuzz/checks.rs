@@ -11,8 +11,8 @@ use howdah_proto::cgi_response::{CgiError, CgiHead, CgiParser};
 use howdah_proto::effect::{MAX_DESCRIPTION_BYTES, WriteEffect, describe_statement};
 use howdah_proto::fastcgi::{DecodedPiece, EndStatus, Params, RecordDecoder, RecordError, encode};
 use howdah_proto::response::{Frame, ResponseParser};
-use howdah_server::docroot::path::{UrlPath, encode_path};
-use howdah_server::static_file::range::{MAX_RANGES, SelectedRanges, select};
+use howdah_site::docroot::path::{UrlPath, encode_path};
+use howdah_site::static_file::range::{MAX_RANGES, SelectedRanges, select};
 use howdah_sql::{Dialect, StatementKind, classify};
 
 const LIMITS: HeadLimits = HeadLimits {

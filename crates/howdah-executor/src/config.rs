@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use strum::IntoStaticStr;
 
-use crate::fastcgi::address::FastCgiBackend;
+use howdah_proto::backend_address::FastCgiBackend;
 
 /// The maximum number of children that a pool can be configured with. The scoreboard has 1024 rows, and some must be
 /// left for replacements.

@@ -1,6 +1,7 @@
 //! The protocols between the front and the PHP processes. This crate does no I/O and reads no clock: callers pass in
 //! bytes and times.
 //!
+//! - [`backend_address`]: the addresses of FastCGI applications and of proxied servers, parsed.
 //! - [`cgi_response`]: the responses of CGI programs and FastCGI applications (RFC 3875 §6).
 //! - [`fastcgi`]: FastCGI 1.0 records, from the web server's side.
 //! - [`variables`]: the CGI meta-variables (RFC 3875 §4.1) that both sides know by number.
@@ -18,6 +19,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod backend_address;
 pub mod cgi_response;
 pub mod control;
 pub mod effect;

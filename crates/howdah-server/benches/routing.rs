@@ -11,9 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use howdah_http::message::RequestHead;
 use howdah_http1::head::{HeadLimits, parse};
 use howdah_server::front_thread;
-use howdah_server::site::config::{FrontController, HtaccessMode};
-use howdah_server::site::{RouteAction, Site, SiteConfig, recognise};
-use howdah_server::static_file::{StaticBody, StaticResponse};
+use howdah_site::site::config::{FrontController, HtaccessMode};
+use howdah_site::site::{RouteAction, Site, SiteConfig, recognise};
+use howdah_site::static_file::{StaticBody, StaticResponse};
 
 const CALLS: u32 = 20_000;
 const ROUNDS: u32 = 7;

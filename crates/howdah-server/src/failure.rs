@@ -13,7 +13,7 @@ use howdah_proto::level::LogLevel;
 use howdah_proto::request::RequestFrameError;
 use strum::IntoStaticStr;
 
-use crate::refusal::Refusal;
+use howdah_site::refusal::Refusal;
 
 /// Everything that ends a request without the expected response.
 #[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]

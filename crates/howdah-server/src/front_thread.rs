@@ -6,7 +6,7 @@ use std::sync::Arc;
 use howdah_executor::front_thread;
 use howdah_http::listener::ThreadHooks;
 
-use crate::site::htaccess::watch_directories;
+use howdah_site::site::htaccess::watch_directories;
 
 /// Returns the hooks for the threads that handle requests with a [`Front`](crate::build_request::Front).
 pub fn hooks() -> ThreadHooks {

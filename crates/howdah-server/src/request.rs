@@ -47,19 +47,19 @@ use howdah_http::{
 use howdah_proto::level::LogLevel;
 
 use crate::admin::{Connections, RequestCounters};
-use crate::client_address::Client;
 use crate::failure::Failure;
 use crate::log::error::ErrorLog;
 use crate::respond;
 use crate::server_config::ServerConfig;
-use crate::site::htaccess::Live;
-use crate::site::trace::Trace;
-use crate::site::visitor::Visitor;
-use crate::site::{Route, RouteAction, RouteInfo, Site};
 use crate::traces::recording::Recording;
 use authorize::Permission;
 use cache_gate::{CacheGate, GateOutcome};
 use context::{RequestContext, RequestRecord, ResponseInProgress};
+use howdah_site::client_address::Client;
+use howdah_site::site::htaccess::Live;
+use howdah_site::site::trace::Trace;
+use howdah_site::site::visitor::Visitor;
+use howdah_site::site::{Route, RouteAction, RouteInfo, Site};
 use local_response::EarlyResponse;
 use script::LocalRedirect;
 

@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use howdah_http::message::{RequestHead, ResponseHead};
 
-use crate::encoding::negotiate::parse_weight;
 use crate::failure::Failure;
+use howdah_site::encoding::negotiate::parse_weight;
 
 /// The format of an error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,12 +194,12 @@ pub fn failure_page(failure: &Failure, request: &RequestHead, id: u64) -> (Respo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::Refusal;
     use crate::testing::request;
     use howdah_executor::ExecError;
     use howdah_http::BodyError;
     use howdah_proto::control::Exit;
     use howdah_proto::request::RequestFrameError;
+    use howdah_site::refusal::Refusal;
 
     fn lines(head: &ResponseHead) -> String {
         String::from_utf8(head.lines().to_vec()).unwrap()

@@ -14,16 +14,16 @@ use crate::admin::{LimitRow, LimitsStatus, StatusPage};
 use crate::cache::carried_generations::CarriedGenerations;
 use crate::cache::successor::Successor;
 use crate::cache::{DiskStatus, PageCache, Stores};
-use crate::client_address::TrustedProxies;
-use crate::encoding::EncodingConfig;
-use crate::limiter::Limiter;
 use crate::log::AccessLog;
 use crate::script::pump_config::{BufferLimits, MAX_HELD_BYTES, PumpConfig, RESPONSE_MEMORY_BYTES};
 use crate::script::spill::SpillRoom;
-use crate::site::config::RuleAction;
-use crate::site::{Site, Sites};
 use crate::site_service::{SitePool, SiteService};
 use crate::traces::Traces;
+use howdah_site::client_address::TrustedProxies;
+use howdah_site::encoding::EncodingConfig;
+use howdah_site::limiter::Limiter;
+use howdah_site::site::config::RuleAction;
+use howdah_site::site::{Site, Sites};
 
 /// Settings of the front that do not belong to a site or pool.
 #[derive(Clone)]

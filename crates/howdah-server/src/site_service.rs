@@ -9,14 +9,14 @@ use howdah_executor::{ExecError, Executor, ScriptRequest, ScriptRun};
 use howdah_proto::request::IniKind;
 
 use crate::failure::Failure;
-use crate::limiter::Limiter;
-use crate::limiter::meter::{Meter, MeterName};
 use crate::proxy::ServerGroup;
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::stream_permits::StreamPermits;
-use crate::site::config::{Authorizer, RuleAction};
-use crate::site::{ScriptTarget, Site};
+use howdah_site::limiter::Limiter;
+use howdah_site::limiter::meter::{Meter, MeterName};
+use howdah_site::site::config::{Authorizer, RuleAction};
+use howdah_site::site::{ScriptTarget, Site};
 
 /// What the requests of a site need, prepared when the configuration is loaded.
 pub struct SiteService {

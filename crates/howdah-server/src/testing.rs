@@ -1,24 +1,9 @@
-//! Creates request headers for unit tests from a method, a target and headers. This is not a parser: the caller has to
-//! ensure what [`RequestHead`] promises.
+//! What unit tests of this crate share.
 
-use howdah_http::message::{ByteSpan, HttpVersion, RequestHead};
+#[path = "../../howdah-site/src/testing.rs"]
+mod request_head;
 
-/// Returns the parsed header of an HTTP/1.1 request.
-pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
-    let mut buf = Vec::new();
-    let mut put = |text: &str| {
-        let start = buf.len() as u32;
-        buf.extend_from_slice(text.as_bytes());
-        ByteSpan {
-            start,
-            end: buf.len() as u32,
-        }
-    };
-    let method = put(method);
-    let target = put(target);
-    let fields = fields.iter().map(|(n, v)| (put(n), put(v))).collect();
-    RequestHead::new(buf, method, target, HttpVersion::Http11, fields)
-}
+pub use request_head::request;
 
 /// Runs a future that needs no reactor to completion.
 pub fn block_on<F: Future>(future: F) -> F::Output {

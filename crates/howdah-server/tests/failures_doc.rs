@@ -8,7 +8,7 @@ use howdah_proto::control::Exit;
 use howdah_proto::request::RequestFrameError;
 use howdah_proto::response::ResponseError;
 use howdah_server::failure::{Failure, PurgeRefused};
-use howdah_server::refusal::Refusal;
+use howdah_site::refusal::Refusal;
 
 fn all_failures() -> BTreeMap<&'static str, u16> {
     let mut failures = vec![

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use howdah_executor::{ExecError, RunEvent, ScriptBody, ScriptHead};
 use howdah_server::admin::StatusPage;
-use howdah_server::client_address::TrustedProxies;
 use howdah_server::log::{AccessFormat, AccessLog, LogSink, LogTarget};
 use howdah_server::server_config::FrontSettings;
-use howdah_server::site::SiteConfig;
+use howdah_site::client_address::TrustedProxies;
+use howdah_site::site::SiteConfig;
 
 use rig::{FrontRig, ScriptCall, header};
 
@@ -128,7 +128,7 @@ fn flushed_piece_arrives_while_the_script_still_runs() {
 
 #[test]
 fn bodies_reach_the_script_from_memory_from_a_file_and_as_they_arrive() {
-    use howdah_server::site::config::RequestBuffering;
+    use howdah_site::site::config::RequestBuffering;
     for (buffering, length, kind) in [
         (RequestBuffering::Auto, 10, "memory"),
         (RequestBuffering::Auto, 300_000, "file"),

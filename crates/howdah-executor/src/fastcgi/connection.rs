@@ -19,8 +19,8 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::address::BackendAddress;
 use crate::common::sys;
+use howdah_proto::backend_address::BackendAddress;
 
 /// A connection attempt that has not finished yet.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<OwnedFd>> + Send>>;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use howdah_proto::fastcgi::{DecodedPiece, RecordDecoder, encode};
 use howdah_proto::level::LogLevel;
 
-use super::address::BackendAddress;
 use super::connection::{BackendConnection, ConnectAttempt, connect};
 use super::shared::FastCgiShared;
 use crate::common::condition::PoolCondition;
+use howdah_proto::backend_address::BackendAddress;
 
 /// The maximum time of an attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

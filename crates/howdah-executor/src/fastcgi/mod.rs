@@ -6,7 +6,7 @@
 //!            └─ health_checker  (its own thread)  probes, idle connections, the end
 //! ```
 //!
-//! - `address`: the addresses of backends. `balance`: which request gets which backend, and the queue (`ticket`: a
+//! - `balance`: which request gets which backend, and the queue (`ticket`: a
 //!   waiting request); `member`: a backend's limit and kept connections; `health`: which backends are reachable. These
 //!   are pure decisions.
 //! - `connection`: a socket. `request`, `answer`: records in both directions, as bytes. `run`: one request from the
@@ -18,7 +18,6 @@
 //! a bounded queue with a deadline. It is refused with a named error only if the queue is full, the deadline has
 //! passed, or no backend has been reachable for a while.
 
-pub mod address;
 mod attempt;
 pub(crate) mod backend_state;
 pub(crate) mod balance;
@@ -49,7 +48,7 @@ use crate::{
 
 use backend_state::BackendHealth;
 use balance::BackendAdmission;
-use howdah_proto::fastcgi;
+use howdah_proto::{backend_address, fastcgi};
 use run::FastCgiRun;
 use shared::FastCgiShared;
 
@@ -174,30 +173,32 @@ impl Executor for FastCgiPool {
             (condition, _) => condition.to_string(),
         };
         let rows = shared.config.backends.iter().zip(&balance.backends);
-        let row =
-            |(backend, member): (&address::FastCgiBackend, &backend_state::BackendState<_>)| {
-                let (state, since, why) = match &member.health {
-                    BackendHealth::Up => ("Up", None, ""),
-                    BackendHealth::Down { since, why, .. } => {
-                        let since = now.saturating_duration_since(*since);
-                        ("Down", Some(since.as_secs_f64()), why.as_str())
-                    }
-                };
-                BackendRow {
-                    address: backend.address.to_string(),
-                    weight: backend.weight,
-                    state: state.to_owned(),
-                    since: since.unwrap_or_default(),
-                    why: why.to_owned(),
-                    busy: member.busy,
-                    kept: member.kept_count,
-                    limit: member.limit.now,
-                    requests: member.served,
-                    connects: member.connects,
-                    failures: member.failures,
-                    overflows: member.overflows,
+        let row = |(backend, member): (
+            &backend_address::FastCgiBackend,
+            &backend_state::BackendState<_>,
+        )| {
+            let (state, since, why) = match &member.health {
+                BackendHealth::Up => ("Up", None, ""),
+                BackendHealth::Down { since, why, .. } => {
+                    let since = now.saturating_duration_since(*since);
+                    ("Down", Some(since.as_secs_f64()), why.as_str())
                 }
             };
+            BackendRow {
+                address: backend.address.to_string(),
+                weight: backend.weight,
+                state: state.to_owned(),
+                since: since.unwrap_or_default(),
+                why: why.to_owned(),
+                busy: member.busy,
+                kept: member.kept_count,
+                limit: member.limit.now,
+                requests: member.served,
+                connects: member.connects,
+                failures: member.failures,
+                overflows: member.overflows,
+            }
+        };
         PoolStatus {
             pool: shared.config.name.clone(),
             process_manager: "fastcgi".to_owned(),
@@ -271,7 +272,7 @@ impl Drop for FastCgiPool {
 ///
 /// # Errors
 /// The backend is not reachable, or its response is not FastCGI.
-pub fn check(address: &address::BackendAddress) -> Result<(), String> {
+pub fn check(address: &backend_address::BackendAddress) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

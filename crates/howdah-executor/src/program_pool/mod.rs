@@ -20,12 +20,12 @@ use std::time::Duration;
 use crate::common::condition::PoolCondition;
 use crate::config::{FastCgiConfig, Processes, ProgramPoolConfig};
 use crate::fastcgi::FastCgiPool;
-use crate::fastcgi::address::FastCgiBackend;
 use crate::launch::Launcher;
 use crate::pool::PoolFuture;
 use crate::programs::spawner_client::SpawnerClient;
 use crate::status::{ChildRow, PoolStatus};
 use crate::{ExecError, Executor, PoolMode, ScriptPool, ScriptRequest, ScriptRun, SharedScriptLog};
+use howdah_proto::backend_address::FastCgiBackend;
 use howdah_proto::level::LogLevel;
 
 use slots::ProgramSlots;

@@ -15,7 +15,7 @@ use howdah_os::files::create_private_directory;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::fastcgi::address::BackendAddress;
+use howdah_proto::backend_address::BackendAddress;
 
 /// The length of the backlog. Requests wait in the pool's queue, not here; the backlog is for connections that are made
 /// while a program starts.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use howdah_executor::config::FastCgiConfig;
-use howdah_executor::fastcgi::address::{BackendAddress, FastCgiBackend};
+use howdah_proto::backend_address::{BackendAddress, FastCgiBackend};
 use tempfile::TempDir;
 
 use super::TEST_TIMEOUT;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use howdah_http::tls::NegotiatedTls;
 
-use crate::sharded_counter::{SHARES, share_of_this_thread};
+use howdah_site::sharded_counter::{SHARES, share_of_this_thread};
 
 /// Statuses from 100 to 599 are counted one by one, all others together.
 const FIRST_STATUS: usize = 100;

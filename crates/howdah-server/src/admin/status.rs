@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::jobs::JobStatus;
 use super::limits::LimitsStatus;
 use crate::cache::CacheStatus;
-use crate::client_address::Client;
 use crate::proxy::server::ServerRow;
 use crate::traces::exporter::SpanCounts;
+use howdah_site::client_address::Client;
 
 /// The server at one moment. Values that a server of another version does not report are zero or empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -187,8 +187,8 @@ impl StatusPage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_address::TrustedProxies;
     use crate::testing::request;
+    use howdah_site::client_address::TrustedProxies;
 
     #[test]
     fn status_page_is_for_this_machine_unless_others_are_configured() {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::explain::explain;
 use super::{PageCache, SiteCache, now, run_effects};
-use crate::site::{Site, Sites};
+use howdah_site::site::{Site, Sites};
 
 /// An administrator's request to the page cache, as the control socket carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use howdah_http::message::RequestHead;
 use super::judge::JudgedHead;
 use super::run_effects::RunEffects;
 use super::{PageCache, SiteCache, lookup, now};
-use crate::site::{RouteInfo, Site};
+use howdah_site::site::{RouteInfo, Site};
 
 /// A response that is examined while a visitor receives it.
 #[derive(Debug)]

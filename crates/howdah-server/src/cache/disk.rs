@@ -7,8 +7,8 @@ use std::path::Path;
 use howdah_cache::store::disk::{DiskFault, DiskUsage, Owner};
 use serde::{Deserialize, Serialize};
 
-use crate::encoding::EncodingConfig;
-use crate::site::{Site, Sites};
+use howdah_site::encoding::EncodingConfig;
+use howdah_site::site::{Site, Sites};
 
 /// Returns an owner for each site that has the cache on.
 pub(super) fn owners(sites: &Sites, encoding: &EncodingConfig) -> Vec<Option<Owner>> {

@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::fleet::FleetExplanation;
 use super::lookup::{self, Lookup, Variant};
 use super::{PageCache, SiteCache, now, subrequest};
-use crate::client_address::Client;
-use crate::site::Sites;
+use howdah_site::client_address::Client;
+use howdah_site::site::Sites;
 
 /// A description of what happens to a request.
 #[derive(Debug, Serialize)]

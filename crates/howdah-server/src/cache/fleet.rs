@@ -19,7 +19,7 @@ use super::explain::explain_here;
 use super::{PageCache, SiteCache};
 use crate::failure::Failure;
 use crate::script::pump::Confirmation;
-use crate::site::Sites;
+use howdah_site::site::Sites;
 
 /// What `howdah cache explain` reports about the fleet.
 #[derive(Debug, Serialize)]

@@ -10,7 +10,7 @@ use howdah_http::message::ResponseHead;
 use super::body_collector::BodyCollector;
 use super::{OwnedHeader, SiteCache, header_slices, now};
 use crate::script::head;
-use crate::site::{RouteInfo, Site};
+use howdah_site::site::{RouteInfo, Site};
 
 /// The head of a response that may be stored.
 #[derive(Debug)]

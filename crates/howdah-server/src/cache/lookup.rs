@@ -11,9 +11,9 @@ use howdah_cache::{Millis, Object, Pass};
 use howdah_http::message::{HttpVersion, RequestHead};
 
 use super::{OwnedHeader, PageCache, SiteCache};
-use crate::client_address::Client;
-use crate::docroot::path::UrlPath;
-use crate::site::Site;
+use howdah_site::client_address::Client;
+use howdah_site::docroot::path::UrlPath;
+use howdah_site::site::Site;
 
 /// The maximum length of a header value in a variant's key, in bytes.
 const MAX_VARY_VALUE_BYTES: usize = 1024;

@@ -71,10 +71,10 @@ pub use disk::DiskStatus;
 use shared_renders::SharedRenders;
 use successor::Successor;
 
-pub use crate::cache_config::CacheConfig;
-use crate::encoding::EncodingConfig;
-use crate::sharded_counter::ShardedCounter;
-use crate::site::{Site, Sites};
+pub use howdah_site::cache_config::CacheConfig;
+use howdah_site::encoding::EncodingConfig;
+use howdah_site::sharded_counter::ShardedCounter;
+use howdah_site::site::{Site, Sites};
 
 /// After this many renders in a row that were not stored, a render is tried only when their number is a power of two:
 /// 16, 32, 64, 128 …

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::*;
 use crate::cache::CacheConfig;
-use crate::cache_config::PurgeToken;
-use crate::client_address::TrustedProxies;
-use crate::site::config::SiteConfig;
 use crate::testing::request;
+use howdah_site::cache_config::PurgeToken;
+use howdah_site::client_address::TrustedProxies;
+use howdah_site::site::config::SiteConfig;
 
 const SECRET: &str = "0123456789abcdef";
 const ALLOWED_PEER: &str = "192.0.2.7:5000";

@@ -22,10 +22,10 @@ use howdah_cache::tags::TagSyntax;
 use howdah_http::message::RequestHead;
 
 use super::{SiteCache, write};
-use crate::cache_config::PurgeAccess;
-use crate::client_address::Client;
 use crate::failure::PurgeRefused;
-use crate::site::Site;
+use howdah_site::cache_config::PurgeAccess;
+use howdah_site::client_address::Client;
+use howdah_site::site::Site;
 
 /// Returns the purges that a request asks for; `None` if it is not a purge request.
 pub fn purge_request(

@@ -31,8 +31,8 @@ use super::vendor_headers;
 use super::{OwnedHeader, PageCache, SiteCache, lookup, now};
 use crate::log::error::ErrorLog;
 use crate::script::frame::{BodyLength, script_frame};
-use crate::site::{Route, RouteAction, RouteInfo};
 use crate::site_service::SiteService;
+use howdah_site::site::{Route, RouteAction, RouteInfo};
 
 /// A page that is to be rendered for the cache.
 pub struct RenderJob {

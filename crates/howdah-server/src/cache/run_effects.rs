@@ -21,7 +21,7 @@ use howdah_proto::effect::CALLED_FUNCTIONS_COLUMN;
 
 use super::{PageCache, SiteCache};
 use crate::script::pump::Confirmation;
-use crate::site::Site;
+use howdah_site::site::Site;
 
 /// The maximum length of a cause's text, in bytes; usual file names fit.
 const MAX_CAUSE_BYTES: usize = 1200;

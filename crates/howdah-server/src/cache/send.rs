@@ -13,10 +13,10 @@ use howdah_cache::{Millis, Object};
 use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_http::{Responder, ResponseLength};
 
-use crate::encoding::negotiate;
-use crate::encoding::policy::{EncodingFacts, weakened};
-use crate::encoding::whole::{CompressionsInProgress, PlainBody};
-use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
+use howdah_site::encoding::negotiate;
+use howdah_site::encoding::policy::{EncodingFacts, weakened};
+use howdah_site::encoding::whole::{CompressionsInProgress, PlainBody};
+use howdah_site::encoding::{Coding, Encoder, EncodingConfig, stream};
 
 /// The request that a page is sent for.
 #[derive(Clone, Copy, Debug)]

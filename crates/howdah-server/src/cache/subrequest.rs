@@ -9,7 +9,7 @@ use howdah_http::message::{HttpVersion, RequestHead};
 use howdah_http1::head::{self, HeadLimits};
 
 use super::OwnedHeader;
-use crate::client_address::Client;
+use howdah_site::client_address::Client;
 
 /// The client address of renders for no particular visitor. This is an address for documentation (RFC 5737): the
 /// loopback address would give access to what applications reserve for the local machine.

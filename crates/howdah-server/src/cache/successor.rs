@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{PageCache, SiteCache, fleet};
 use crate::script::pump::Confirmation;
-use crate::site::Sites;
+use howdah_site::site::Sites;
 
 /// Passes a purge on: its number, which counts up from 1, and its text.
 pub type SendPurge = Box<dyn Fn(u64, String) + std::marker::Send>;

@@ -8,9 +8,9 @@ use howdah_cache::preset::FormBody;
 use howdah_http::message::RequestHead;
 
 use super::SiteCache;
-use crate::client_address::Client;
-use crate::docroot::path::UrlPath;
-use crate::site::Site;
+use howdah_site::client_address::Client;
+use howdah_site::docroot::path::UrlPath;
+use howdah_site::site::Site;
 
 /// What an unsafe request invalidates.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use howdah_http::{ConnectionInfo, RequestBody, RequestHandler, Responder};
 use super::{SnapshotSender, SnapshotSource};
 use crate::admin::ServerStatus;
 use crate::cache::admin::AdminCommand;
-use crate::client_address::is_loopback_or_literal_host;
+use howdah_site::client_address::is_loopback_or_literal_host;
 
 /// The maximum size of a request body from the page, in bytes.
 const MAX_BODY_BYTES: u64 = 16 << 10;

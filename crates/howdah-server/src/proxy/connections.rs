@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use howdah_executor::fastcgi::address::BackendAddress;
 use howdah_http::turn;
+use howdah_proto::backend_address::BackendAddress;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -21,7 +21,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::server::UpstreamServer;
 use super::tls;
 use super::upload::Upload;
-use crate::proxy_config::address::ServerProtocol;
+use howdah_site::proxy_config::address::ServerProtocol;
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

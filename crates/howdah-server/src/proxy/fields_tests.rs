@@ -26,7 +26,7 @@ fn visitor() -> Client<'static> {
     Client {
         address: Some([192, 0, 2, 1].into()),
         https: true,
-        ..crate::client_address::UNKNOWN_CLIENT.clone()
+        ..howdah_site::client_address::UNKNOWN_CLIENT.clone()
     }
 }
 

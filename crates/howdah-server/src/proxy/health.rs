@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use howdah_executor::fastcgi::address::BackendAddress;
+use howdah_proto::backend_address::BackendAddress;
 use http::Request;
 
 use super::connections;

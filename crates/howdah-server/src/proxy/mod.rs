@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::proxy_config::ServerGroupConfig;
-use crate::proxy_config::address::WeightedServer;
+use howdah_site::proxy_config::ServerGroupConfig;
+use howdah_site::proxy_config::address::WeightedServer;
 use server::{BusyGuard, UpstreamServer};
 
 /// The servers that a rule's requests are forwarded to.
@@ -85,7 +85,7 @@ impl ServerGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy_config::address;
+    use howdah_site::proxy_config::address;
 
     #[test]
     fn least_busy_server_that_is_up_is_chosen() {

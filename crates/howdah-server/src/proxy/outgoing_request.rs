@@ -8,9 +8,9 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Uri};
 
-use crate::client_address::{Client, split_host};
-use crate::docroot::path::{decode, encode, encode_path};
 use crate::failure::Failure;
+use howdah_site::client_address::{Client, split_host};
+use howdah_site::docroot::path::{decode, encode, encode_path};
 
 /// The name of this server in `Via`.
 const VIA_VALUE: &str = "1.1 Howdah";

@@ -10,7 +10,7 @@ use howdah_proto::level::LogLevel;
 use serde::{Deserialize, Serialize};
 
 use crate::log::error::ErrorLog;
-use crate::proxy_config::address::ServerAddress;
+use howdah_site::proxy_config::address::ServerAddress;
 
 /// How long a server that could not be reached gets no requests.
 const RETRY_UNREACHABLE_AFTER: Duration = Duration::from_secs(10);
@@ -224,7 +224,7 @@ impl Drop for BusyGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy_config::address;
+    use howdah_site::proxy_config::address;
 
     #[test]
     fn server_health_changes_are_reported_once() {

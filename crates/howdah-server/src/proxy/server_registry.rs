@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::server::{ServerRow, UpstreamServer};
-use crate::proxy_config::address::ServerAddress;
+use howdah_site::proxy_config::address::ServerAddress;
 
 /// A server is identified by its address and by the path of its health checks.
 type ServerKey = (String, Option<Box<str>>);
@@ -38,7 +38,7 @@ pub fn rows() -> Vec<ServerRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy_config::address;
+    use howdah_site::proxy_config::address;
 
     #[test]
     fn registry_shares_a_server_between_rules_and_forgets_it_with_them() {

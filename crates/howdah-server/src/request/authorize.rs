@@ -1,5 +1,5 @@
 //! Checks whether a request is permitted before anything else is done with it: by a user's password
-//! ([`crate::authentication`]), by the FastCGI authorizers of the route (specification §6.3), and by HTTP servers
+//! ([`howdah_site::authentication`]), by the FastCGI authorizers of the route (specification §6.3), and by HTTP servers
 //! (`auth_request`). Each of these guards receives the request without its body. It allows the request, with variables
 //! for the script, or responds itself, and the client gets that response. This module implements no protocol; the
 //! executor and [`crate::proxy`] do.
@@ -18,18 +18,18 @@ use howdah_proto::level::LogLevel;
 
 use super::context::{RequestContext, ResponseInProgress};
 use super::script;
-use crate::authentication::{Authentication, NotAuthenticated};
 use crate::cache::tee::TeeRun;
-use crate::docroot::path::UrlPath;
 use crate::failure::Failure;
 use crate::proxy::outgoing_request::{self, OutgoingRequest};
 use crate::proxy::upload::Upload;
 use crate::script::frame::{self, BodyLength, ScriptNames};
 use crate::script::granted_variables::may_be_granted;
-use crate::site::RouteInfo;
-use crate::site::config::{AuthRequest, Authorizer, RuleAction};
-use crate::site::htaccess::HtaccessLogin;
 use crate::traces::recording::RunnerKind;
+use howdah_site::authentication::{Authentication, NotAuthenticated};
+use howdah_site::docroot::path::UrlPath;
+use howdah_site::site::RouteInfo;
+use howdah_site::site::config::{AuthRequest, Authorizer, RuleAction};
+use howdah_site::site::htaccess::HtaccessLogin;
 
 /// How many bytes of the body of a guard's 200 response are read and discarded, which allows the connection to be
 /// reused.

@@ -15,7 +15,7 @@ use super::context::RequestContext;
 use crate::cache::lookup::Variant;
 use crate::cache::render::{self, RenderJob, ShadowCheck};
 use crate::cache::subrequest::{Subrequest, whole_page_head};
-use crate::client_address::Client;
+use howdah_site::client_address::Client;
 
 impl CacheRequest<'_> {
     /// Becomes the leader of a render that no client waits for. Returns `None` if the page is being rendered already or

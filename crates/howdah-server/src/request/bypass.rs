@@ -21,7 +21,7 @@ use crate::cache::write::{self, WriteInvalidation};
 use crate::cache::{PageCache, SiteCache, vendor_headers};
 use crate::failure::Failure;
 use crate::script::pump::Confirmation;
-use crate::site::RouteInfo;
+use howdah_site::site::RouteInfo;
 
 /// Why a request is not answered from the cache, and what the cache does with its own response.
 pub(super) struct Bypass {

@@ -20,7 +20,7 @@ use super::script::LocalRedirect;
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::{PageCache, SiteCache, admin, purge_protocol, write};
 use crate::failure::Failure;
-use crate::site::{RouteAction, RouteInfo, ScriptTarget};
+use howdah_site::site::{RouteAction, RouteInfo, ScriptTarget};
 
 /// What the cache has found for a request that it has not answered.
 pub(super) enum CacheGate<'a> {

@@ -27,7 +27,7 @@ use crate::cache::lookup::{self, Variant};
 use crate::cache::render::{self, RenderJob};
 use crate::cache::{PageCache, SiteCache, now};
 use crate::failure::Failure;
-use crate::site::{RouteInfo, ScriptTarget};
+use howdah_site::site::{RouteInfo, ScriptTarget};
 
 /// How often a request looks for the page before it bypasses the cache.
 const MAX_LOOKUPS: usize = 4;

@@ -13,17 +13,17 @@ use super::limits::AppliedLimits;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::PendingPage;
 use crate::cache::{PageCache, SiteCache};
-use crate::client_address::Client;
 use crate::failure::Failure;
 use crate::log::error::RequestDetails;
 use crate::server_config::ServerConfig;
-use crate::site::Site;
-use crate::site::condition::RuleRequest;
-use crate::site::htaccess::Live;
-use crate::site::visitor::Visitor;
 use crate::site_service::SiteService;
 use crate::traces::TracedRequest;
 use crate::traces::recording::Recording;
+use howdah_site::client_address::Client;
+use howdah_site::site::Site;
+use howdah_site::site::condition::RuleRequest;
+use howdah_site::site::htaccess::Live;
+use howdah_site::site::visitor::Visitor;
 
 /// A request, and everything that is needed to handle it.
 #[derive(Clone, Copy)]

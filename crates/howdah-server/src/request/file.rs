@@ -10,16 +10,16 @@ use howdah_http::{Responder, ResponseLength, SendFileError};
 use howdah_proto::response::is_field_value;
 
 use super::context::RequestContext;
-use crate::docroot::root::{FileMeta, read_exact};
-use crate::encoding::policy::{self, CodingChoice, EncodingFacts};
-use crate::encoding::whole::PlainBody;
-use crate::encoding::{Coding, Encoder, stream};
 use crate::failure::Failure;
-use crate::refusal::Refusal;
 use crate::respond;
-use crate::site::RouteInfo;
-use crate::site::htaccess::{Document, Live};
-use crate::static_file::{BodyPiece, StaticBody, StaticPlan, StaticResponse, coded_cache};
+use howdah_site::docroot::root::{FileMeta, read_exact};
+use howdah_site::encoding::policy::{self, CodingChoice, EncodingFacts};
+use howdah_site::encoding::whole::PlainBody;
+use howdah_site::encoding::{Coding, Encoder, stream};
+use howdah_site::refusal::Refusal;
+use howdah_site::site::RouteInfo;
+use howdah_site::site::htaccess::{Document, Live};
+use howdah_site::static_file::{BodyPiece, StaticBody, StaticPlan, StaticResponse, coded_cache};
 
 /// Files up to this size are compressed while they are sent. Larger files should be stored next to their compressed
 /// form, which costs nothing to send.

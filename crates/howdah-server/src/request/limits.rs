@@ -20,13 +20,13 @@ use howdah_http::turn;
 
 use super::context::{RequestContext, ResponseInProgress};
 use crate::failure::Failure;
-use crate::limiter::meter::Meter;
-use crate::limiter::permits::{ClientPermit, PermitQueue};
-use crate::limiter::{
+use howdah_site::limiter::meter::Meter;
+use howdah_site::limiter::permits::{ClientPermit, PermitQueue};
+use howdah_site::limiter::{
     ClientIdentity, ClientKey, LimitBy, LimitPart, Limited, Limiter, ProcessPermit,
 };
-use crate::site::ScriptTarget;
-use crate::site::condition::cookies;
+use howdah_site::site::ScriptTarget;
+use howdah_site::site::condition::cookies;
 
 /// The log message about a request that found no permit among those of clients that disconnect while their scripts run.
 const ABANDONING_CLIENT_MESSAGE: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";

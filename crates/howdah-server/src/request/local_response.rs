@@ -8,11 +8,11 @@ use howdah_http::{BodyError, BodyKind};
 
 use super::context::RequestContext;
 use super::file;
-use crate::client_address::{is_loopback_or_literal_host, split_host};
 use crate::failure::Failure;
 use crate::respond;
-use crate::site::htaccess::{HtaccessLogin, Live};
-use crate::site::{RouteAction, RouteInfo, Sites};
+use howdah_site::client_address::{is_loopback_or_literal_host, split_host};
+use howdah_site::site::htaccess::{HtaccessLogin, Live};
+use howdah_site::site::{RouteAction, RouteInfo, Sites};
 
 /// A response that a request gets whatever the site's rules say.
 pub(super) enum EarlyResponse {

@@ -17,8 +17,8 @@ use crate::proxy::run::{ProxyRun, WebSocketHandshake};
 use crate::proxy::{tunnel, upload};
 use crate::respond;
 use crate::script::{body, head};
-use crate::site::{ProxyTarget, RouteInfo};
 use crate::traces::recording::RunnerKind;
+use howdah_site::site::{ProxyTarget, RouteInfo};
 
 /// Forwards the request to the server and sends the response.
 pub(super) async fn answer(

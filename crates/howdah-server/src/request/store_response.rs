@@ -30,7 +30,7 @@ use crate::respond;
 use crate::script::frame::{BodyLength, script_frame};
 use crate::script::head;
 use crate::script::pump::ResponseOutcome;
-use crate::site::{RouteInfo, ScriptTarget};
+use howdah_site::site::{RouteInfo, ScriptTarget};
 
 /// The script's run, and what is known about the page before the script responds.
 struct StartedRun {

@@ -24,7 +24,7 @@ use super::spill::{SpillFile, SpillRoom, SpillShare};
 use super::stream_permits::{StreamPermit, StreamPermits};
 use crate::failure::Failure;
 use crate::gather::Gathered;
-use crate::site::config::RequestBuffering;
+use howdah_site::site::config::RequestBuffering;
 
 /// How many bytes of a request body are kept in memory: forms fit, uploads go to a file.
 pub const BODY_MEMORY_BYTES: usize = 64 << 10;

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use crate::encoding::Encoder;
-use crate::encoding::stream::{self, Encoding, FlushMode};
+use howdah_site::encoding::Encoder;
+use howdah_site::encoding::stream::{self, Encoding, FlushMode};
 
 /// The compression of one response.
 pub struct ResponseCoder {

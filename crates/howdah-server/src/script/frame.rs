@@ -29,11 +29,11 @@ use howdah_http::message::RequestHead;
 use howdah_proto::request::{FrameBuilder, IniKind, RequestFrame, RequestFrameError};
 use howdah_proto::variables::{HeaderMapping, Var, header_mapping, header_variable_name};
 
-use crate::client_address::{Client, split_host};
-use crate::docroot::path::UrlPath;
-use crate::site::ScriptTarget;
-use crate::site::config::HostPattern;
-use crate::site::route::ApacheRequest;
+use howdah_site::client_address::{Client, split_host};
+use howdah_site::docroot::path::UrlPath;
+use howdah_site::site::ScriptTarget;
+use howdah_site::site::config::HostPattern;
+use howdah_site::site::route::ApacheRequest;
 
 /// The value of `SERVER_SOFTWARE`, which names the server and its version.
 pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::client_address::TrustedProxies;
 use crate::testing::request;
+use howdah_site::client_address::TrustedProxies;
 
 const NAMES: ScriptNames<'static> = ScriptNames {
     request_uri: None,

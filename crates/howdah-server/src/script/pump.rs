@@ -29,10 +29,10 @@ use super::head;
 use super::pump_config::PumpConfig;
 use super::response_sink::ResponseSink;
 use super::spill::SpillError;
-use crate::encoding::stream::{self, FlushMode};
-use crate::encoding::{Coding, Encoder, policy};
 use crate::failure::Failure;
 use crate::gather::Gathered;
+use howdah_site::encoding::stream::{self, FlushMode};
+use howdah_site::encoding::{Coding, Encoder, policy};
 
 /// How many queued bytes are sent without a flush.
 const SEND_THRESHOLD_BYTES: usize = 64 << 10;

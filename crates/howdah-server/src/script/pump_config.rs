@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::spill::SpillRoom;
-use crate::encoding::EncodingConfig;
+use howdah_site::encoding::EncodingConfig;
 
 /// How many bytes of a response are held back until its length is known. Nearly every page is shorter.
 pub const MAX_HELD_BYTES: usize = 64 << 10;

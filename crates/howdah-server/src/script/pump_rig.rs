@@ -14,8 +14,8 @@ use howdah_http::{ClientGone, ResponseLength};
 use super::pump::{Pump, ResponseOutcome};
 use super::pump_config::{BufferLimits, PumpConfig};
 use super::response_sink::ResponseSink;
-use crate::encoding::EncodingConfig;
 use crate::testing::request;
+use howdah_site::encoding::EncodingConfig;
 
 /// A run with the events that the test provides; `None` means that it is still running.
 pub struct FakeScript(pub VecDeque<Option<Result<RunEvent, ExecError>>>);

@@ -16,9 +16,9 @@ use howdah_http::{
 };
 
 use crate::admin::{ServerStatus, StatusForm, StatusListenerCounts};
-use crate::client_address::is_loopback_or_literal_host;
 use crate::dashboard::{self, SnapshotSender, SnapshotSource};
 use crate::request::Front;
+use howdah_site::client_address::is_loopback_or_literal_host;
 
 /// The maximum number of connections. A new one beyond that replaces the one that has been idle longest.
 const MAX_CONNECTIONS: u32 = 128;

@@ -15,7 +15,7 @@ use prost::Message;
 
 use super::random;
 use super::recording::{RecordedRequest, RecordedRun, RunnerKind};
-use crate::client_address::split_host;
+use howdah_site::client_address::split_host;
 
 /// The span flags of OTLP which say that it is known whether the parent is in another process, and that it is.
 const PARENT_IS_KNOWN: u32 = 0x100;

@@ -21,7 +21,7 @@ use howdah_server::front_thread;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
-use howdah_server::site::{Site, SiteConfig, Sites};
+use howdah_site::site::{Site, SiteConfig, Sites};
 use tokio::sync::mpsc;
 
 /// The timing that every run of the fake executor reports.

@@ -7,9 +7,9 @@ use std::path::Path;
 use howdah_executor::PoolMode;
 use howdah_executor::auto_children::auto_children;
 use howdah_executor::config::{PoolConfig, ProcessManager};
-use howdah_server::site::application::Application;
-use howdah_server::site::config::{RuleAction, SiteConfig, SiteRule};
-use howdah_server::site::recognise::recognise;
+use howdah_site::site::application::Application;
+use howdah_site::site::config::{RuleAction, SiteConfig, SiteRule};
+use howdah_site::site::recognise::recognise;
 
 use crate::config::ServeSettings;
 use crate::config::job::runs_cron_in_requests;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use howdah_executor::PoolMode;
 use howdah_os::account::Account;
 use howdah_server::log::LogTarget;
-use howdah_server::site::SiteConfig;
+use howdah_site::site::SiteConfig;
 
 use crate::config::ServeSettings;
 use crate::config::suggest::nearest;

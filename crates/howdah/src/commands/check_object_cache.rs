@@ -2,8 +2,8 @@
 //! from the database for each page, and where it may contain stale values.
 
 use howdah_executor::{PoolConfig, PoolMode};
-use howdah_server::site::SiteConfig;
-use howdah_server::site::recognise::{Application, recognise};
+use howdah_site::site::SiteConfig;
+use howdah_site::site::recognise::{Application, recognise};
 
 use crate::config::ServeSettings;
 

@@ -2,8 +2,8 @@
 //! machine.
 
 use howdah_executor::{PoolConfig, PoolMode};
-use howdah_server::site::SiteConfig;
-use howdah_server::site::recognise::{Application, recognise};
+use howdah_site::site::SiteConfig;
+use howdah_site::site::recognise::{Application, recognise};
 use rustix::fs::statfs;
 
 use crate::config::ServeSettings;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use howdah_import::ledger::{LedgerEntry, OutcomeKind};
 use howdah_import::{ConfigFormat, EMPTY_ROOT, ImportRequest, ImportResult};
-use howdah_server::static_file::mime;
+use howdah_site::static_file::mime;
 
 use super::check;
 use super::import_responses::{self, SiteResponses};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use howdah_server::request::explain::{ExplainRequest, RequestExplanation, ResponseKind, explain};
-use howdah_server::site::config::HostPattern;
+use howdah_site::site::config::HostPattern;
 
 use super::explain::{UNKNOWN_CLIENT, explaining_front};
 use crate::arguments::ServeArguments;

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use howdah_acme::{AcmeAuthority, names};
 use howdah_executor::PoolMode;
 use howdah_http::listener::ListenAddress;
-use howdah_server::site::SiteConfig;
-use howdah_server::site::config::HostPattern;
+use howdah_site::site::SiteConfig;
+use howdah_site::site::config::HostPattern;
 
 use super::environment::EnvironmentOptions;
 use super::identity::{self, ServerIdentity};

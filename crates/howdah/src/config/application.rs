@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use howdah_server::site::config::{SiteConfig, TryFile};
-use howdah_server::site::recognise::{Recognised, recognise};
+use howdah_site::site::config::{SiteConfig, TryFile};
+use howdah_site::site::recognise::{Recognised, recognise};
 
 use super::reader::{ConfigSection, Validation};
 use super::site_options::default_site;

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use howdah_executor::PoolMode;
 use howdah_server::cache::{CacheConfig, CacheScheme, PRESETS, Preset};
-use howdah_server::cache_config::{PurgeAccess, PurgeToken};
-use howdah_server::docroot::path::UrlPath;
-use howdah_server::site::config::SiteConfig;
-use howdah_server::site::recognise::{Application, application};
-use howdah_server::site::subfolder;
+use howdah_site::cache_config::{PurgeAccess, PurgeToken};
+use howdah_site::docroot::path::UrlPath;
+use howdah_site::site::config::SiteConfig;
+use howdah_site::site::recognise::{Application, application};
+use howdah_site::site::subfolder;
 
 use super::options::Destination;
 use super::reader::{ConfigSection, SourcePlace};

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use howdah_proto::response::is_token;
-use howdah_server::site::condition::{ClientAddresses, RuleConditions, RuleException, ValueTest};
-use howdah_server::site::config::{SiteConfig, SiteRule};
-use howdah_server::site::network_file::NetworkFile;
+use howdah_site::site::condition::{ClientAddresses, RuleConditions, RuleException, ValueTest};
+use howdah_site::site::config::{SiteConfig, SiteRule};
+use howdah_site::site::network_file::NetworkFile;
 
 use super::reader::{ConfigSection, Validation};
 use super::rules::{given_pattern, pattern_error_text};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use howdah_executor::config::FastCgiConfig;
-use howdah_executor::fastcgi::address::{FastCgiBackend, MAX_BACKENDS, parse};
+use howdah_proto::backend_address::{FastCgiBackend, MAX_BACKENDS, parse};
 
 use super::pool_section::PoolOverrides;
 use super::reader::{ConfigSection, Located};

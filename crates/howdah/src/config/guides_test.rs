@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use howdah_server::site::Site;
-use howdah_server::site::description::build_request;
+use howdah_site::site::Site;
+use howdah_site::site::description::build_request;
 
 use super::{ConfigSource, Validation, load};
 use crate::arguments::ServeArguments;

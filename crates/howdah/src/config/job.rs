@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use howdah_executor::PoolMode;
-use howdah_server::site::SiteConfig;
-use howdah_server::site::config::RuleAction;
+use howdah_site::site::SiteConfig;
+use howdah_site::site::config::RuleAction;
 
 use super::identity::{ServerIdentity, parse_identity};
 use super::programs::find_executable;

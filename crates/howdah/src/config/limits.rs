@@ -2,12 +2,12 @@
 //! server's limits.
 
 use howdah_proto::response::is_token;
-use howdah_server::limiter::rate::{MAX_RATE_AND_BURST, Rate};
-use howdah_server::limiter::{ClientLimit, LimitBy};
-use howdah_server::site::condition::RuleConditions;
-use howdah_server::site::config::SiteRule;
-use howdah_server::site::login;
-use howdah_server::site::pattern::PathPattern;
+use howdah_site::limiter::rate::{MAX_RATE_AND_BURST, Rate};
+use howdah_site::limiter::{ClientLimit, LimitBy};
+use howdah_site::site::condition::RuleConditions;
+use howdah_site::site::config::SiteRule;
+use howdah_site::site::login;
+use howdah_site::site::pattern::PathPattern;
 
 use super::reader::ConfigSection;
 

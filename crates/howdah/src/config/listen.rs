@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use howdah_http::listener::ListenAddress;
-use howdah_server::client_address::TrustedProxies;
-use howdah_server::site::SiteConfig;
+use howdah_site::client_address::TrustedProxies;
+use howdah_site::site::SiteConfig;
 
 use super::identity::ServerIdentity;
 use super::reader::{ConfigSection, Located, SourcePlace, Validation};

@@ -60,11 +60,11 @@ use howdah_executor::PoolMode;
 use howdah_http::HttpConfig;
 use howdah_http::listener::ListenAddress;
 use howdah_proto::level::LogLevel;
-use howdah_server::client_address::TrustedProxies;
-use howdah_server::encoding::EncodingConfig;
 use howdah_server::log::{AccessFormat, LogTarget};
 use howdah_server::script::pump_config::BufferLimits;
-use howdah_server::site::SiteConfig;
+use howdah_site::client_address::TrustedProxies;
+use howdah_site::encoding::EncodingConfig;
+use howdah_site::site::SiteConfig;
 
 use crate::arguments::ServeArguments;
 use crate::php;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use howdah_executor::PoolMode;
 use howdah_proto::response::is_token;
-use howdah_server::authentication::{AdmittedUsers, Authentication};
-use howdah_server::proxy_config::{ServerGroupConfig, address};
 use howdah_server::script::granted_variables::may_be_granted;
-use howdah_server::site::config::{
+use howdah_site::authentication::{AdmittedUsers, Authentication};
+use howdah_site::proxy_config::{ServerGroupConfig, address};
+use howdah_site::site::config::{
     AuthRequest, Authorizer, HeaderEdit, RuleAction, SiteRule, StaticRule,
 };
-use howdah_server::site::pattern::{PathPattern, PatternError};
-use howdah_server::site::template::RuleTemplate;
+use howdah_site::site::pattern::{PathPattern, PatternError};
+use howdah_site::site::template::RuleTemplate;
 
 use super::conditions::{CONDITION_KEYS, conditions};
 use super::limits::{self, LIMIT_KEYS};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use howdah_executor::PoolMode;
 use howdah_server::admin::StatusPage;
 use howdah_server::server_config::FrontSettings;
-use howdah_server::site::{ConfigError, Site, SiteConfig, Sites};
+use howdah_site::site::{ConfigError, Site, SiteConfig, Sites};
 
 use super::ServeSettings;
 

@@ -2,9 +2,9 @@
 
 use howdah_http::network::AddressBlock;
 use howdah_proto::level::LogLevel;
-use howdah_server::client_address::{ForwardedStyle, TrustedProxies};
-use howdah_server::encoding::{Coding, EncodingConfig};
 use howdah_server::log::{AccessFormat, DaemonTarget, LogTarget};
+use howdah_site::client_address::{ForwardedStyle, TrustedProxies};
+use howdah_site::encoding::{Coding, EncodingConfig};
 
 use super::kind::OptionKind;
 use super::options::{self, Destination};

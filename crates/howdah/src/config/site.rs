@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use howdah_executor::PoolMode;
-use howdah_server::site::ConfigError;
-use howdah_server::site::check::{check, check_rule};
-use howdah_server::site::config::{HostPattern, HtaccessMode, RuleAction, SiteConfig, SiteRule};
-use howdah_server::site::htaccess;
-use howdah_server::site::recognise::{has_scripts, recognise};
+use howdah_site::site::ConfigError;
+use howdah_site::site::check::{check, check_rule};
+use howdah_site::site::config::{HostPattern, HtaccessMode, RuleAction, SiteConfig, SiteRule};
+use howdah_site::site::htaccess;
+use howdah_site::site::recognise::{has_scripts, recognise};
 
 use super::acme;
 use super::application;

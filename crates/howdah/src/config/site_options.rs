@@ -1,11 +1,11 @@
 //! The options of a `[[site]]` that are stored in fields without further conversion: files, scripts, the pool.
 
 use howdah_executor::PoolMode;
-use howdah_server::docroot::root::Symlinks;
-use howdah_server::site::config::{
+use howdah_site::docroot::root::Symlinks;
+use howdah_site::site::config::{
     FrontController, HtaccessMode, InternalLocation, RequestBuffering, SiteConfig, TryFile,
 };
-use howdah_server::site::pattern::PathPattern;
+use howdah_site::site::pattern::PathPattern;
 
 use super::pool_section::DEFAULT_POOL;
 use super::reader::{ConfigSection, Located};

@@ -10,8 +10,8 @@ use howdah_http::tls::certificates::{BadCertificate, Certificate};
 use howdah_http::tls::client_certificate::{ClientAuthority, client_verifier};
 use howdah_http::tls::crypto::provider;
 use howdah_http::tls::tickets::KEY_BYTES;
-use howdah_server::site::SiteConfig;
-use howdah_server::site::config::HostPattern;
+use howdah_site::site::SiteConfig;
+use howdah_site::site::config::HostPattern;
 
 use super::ListenSettings;
 use super::reader::{ConfigSection, Validation};

@@ -21,14 +21,14 @@ use super::local_response::{self, EarlyResponse};
 use super::{Front, authorize, cache_gate, find_route, log_in_and_route};
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::purge_protocol;
-use crate::client_address::Client;
 use crate::failure::Failure;
 use crate::server_config::ServerConfig;
-use crate::site::config::{HostPattern, RuleAction, SiteRule};
-use crate::site::pattern::PathPattern;
-use crate::site::trace::{Trace, TraceStep};
-use crate::site::visitor::Visitor;
-use crate::site::{RouteAction, RouteInfo, Site};
+use howdah_site::client_address::Client;
+use howdah_site::site::config::{HostPattern, RuleAction, SiteRule};
+use howdah_site::site::pattern::PathPattern;
+use howdah_site::site::trace::{Trace, TraceStep};
+use howdah_site::site::visitor::Visitor;
+use howdah_site::site::{RouteAction, RouteInfo, Site};
 
 use explain_request::{parse, shell_quoted};
 use response::{response_from_head, response_to_action, response_to_failure};
@@ -199,7 +199,7 @@ fn url(request: &RequestHead, client: &Client<'_>) -> String {
 fn site_because(ctx: RequestContext<'_>) -> String {
     let host = ctx.client.host.as_deref();
     let host = host.unwrap_or_else(|| ctx.request.host());
-    let name = crate::site::host_name(host);
+    let name = howdah_site::site::host_name(host);
     let hosts = &ctx.site.config().hosts;
     let is_named = hosts.iter().find(|pattern| pattern.is_for(name));
     let there = match ctx.site.config().listen.is_empty() {

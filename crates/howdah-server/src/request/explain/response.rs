@@ -7,8 +7,8 @@ use super::super::explanation::{ExplainedResponse, ResponseKind};
 use super::super::local_response;
 use super::lossy;
 use crate::failure::Failure;
-use crate::site::config::HeaderEdit;
-use crate::site::{RouteAction, RouteInfo};
+use howdah_site::site::config::HeaderEdit;
+use howdah_site::site::{RouteAction, RouteInfo};
 
 /// Describes the response to a routed request.
 pub(super) fn response_to_action(
@@ -19,7 +19,7 @@ pub(super) fn response_to_action(
     let mut answer = match action {
         RouteAction::Static(plan) => {
             let file = plan.root.file_name(&[b"/", &plan.relative[..]].concat());
-            let refused = |refusal: crate::refusal::Refusal| Failure::Refused {
+            let refused = |refusal: howdah_site::refusal::Refusal| Failure::Refused {
                 status: refusal.status(),
                 refusal,
                 allow: None,

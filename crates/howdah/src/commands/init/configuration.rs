@@ -2,7 +2,7 @@
 //! each with a comment. Only lines that differ from the defaults are active; the defaults come from the table of
 //! options.
 
-use howdah_server::site::application::Application;
+use howdah_site::site::application::Application;
 use toml_writer::ToTomlValue;
 
 use crate::config::kind::OptionKind;

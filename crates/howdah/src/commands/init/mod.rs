@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use howdah_import::directive::shell_quoted;
-use howdah_server::site::application::Application;
-use howdah_server::site::config::SiteConfig;
-use howdah_server::site::htaccess;
-use howdah_server::site::recognise::{Recognised, application, recognise};
+use howdah_site::site::application::Application;
+use howdah_site::site::config::SiteConfig;
+use howdah_site::site::htaccess;
+use howdah_site::site::recognise::{Recognised, application, recognise};
 
 use super::{check, new_files};
 use crate::arguments::InitArguments;
