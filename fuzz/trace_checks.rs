@@ -1,6 +1,6 @@
 //! Invariants for arbitrary bytes in `traceparent` and `tracestate`.
 
-use howdah_server::traces::context::{is_tracestate, parse_traceparent};
+use howdah_log::traces::context::{is_tracestate, parse_traceparent};
 
 /// Checks a trace context: the first line is a `traceparent`, the rest a `tracestate`.
 pub fn trace_context(bytes: &[u8]) {

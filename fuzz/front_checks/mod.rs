@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use howdah_executor::Executor;
 use howdah_http::{HttpConfig, serve_connected};
+use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_server::cache::CacheRules;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_site::site::config::{CacheConfig, FrontController, HostPattern, RuleAction, SiteRule};

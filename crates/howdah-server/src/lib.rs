@@ -1,6 +1,5 @@
 //! The HTTP front between its connections (`howdah-http`) and its sites (`howdah-site`): it takes each request through
-//! its phases, has scripts run by an executor, serves stored pages, forwards requests, sends the responses and writes
-//! the logs. There is no PHP in this crate.
+//! its phases, has scripts run by an executor, serves stored pages, forwards requests and sends the responses. There is no PHP in this crate.
 //!
 //! - [`front_thread`]: work that the connection threads do besides their connections.
 //! - [`request`]: the handling of a request from top to bottom; [`server_config`]: the configuration it is handled
@@ -11,8 +10,6 @@
 //! - [`failure`]: every failure, by name; [`respond`]: the one place that turns failures and refusals into responses.
 //! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes; [`dashboard`]: a page
 //!   that shows them.
-//! - [`log`]: the access log and the error log.
-//! - [`traces`]: receives, propagates and exports the trace of a request.
 //!
 //! No two modules import each other, directly or in a cycle (`tests/module_graph.rs`).
 
@@ -24,7 +21,6 @@ pub mod dashboard;
 pub mod failure;
 pub mod front_thread;
 mod gather;
-pub mod log;
 pub mod proxy;
 pub mod request;
 pub mod respond;
@@ -34,4 +30,3 @@ pub mod site_service;
 pub mod status_listener;
 #[cfg(test)]
 mod testing;
-pub mod traces;

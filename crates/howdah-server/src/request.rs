@@ -48,13 +48,13 @@ use howdah_proto::level::LogLevel;
 
 use crate::admin::{Connections, RequestCounters};
 use crate::failure::Failure;
-use crate::log::error::ErrorLog;
 use crate::respond;
 use crate::server_config::ServerConfig;
-use crate::traces::recording::Recording;
 use authorize::Permission;
 use cache_gate::{CacheGate, GateOutcome};
 use context::{RequestContext, RequestRecord, ResponseInProgress};
+use howdah_log::log::error::ErrorLog;
+use howdah_log::traces::recording::Recording;
 use howdah_site::client_address::Client;
 use howdah_site::site::htaccess::Live;
 use howdah_site::site::trace::Trace;

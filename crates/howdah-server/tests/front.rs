@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use howdah_executor::{ExecError, RunEvent, ScriptBody, ScriptHead};
+use howdah_log::log::{AccessFormat, AccessLog, LogSink, LogTarget};
 use howdah_server::admin::StatusPage;
-use howdah_server::log::{AccessFormat, AccessLog, LogSink, LogTarget};
 use howdah_server::server_config::FrontSettings;
 use howdah_site::client_address::TrustedProxies;
 use howdah_site::site::SiteConfig;

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 
 /// Opens the error log of this process.
 ///

@@ -87,8 +87,8 @@ mod tests {
     use crate::admin::{LimitRow, LimitsStatus, StatusListenerCounts};
     use crate::cache::{CacheStatus, DiskStatus};
     use crate::testing::request;
-    use crate::traces::exporter::SpanCounts;
     use howdah_http::tls::certificates::{CertificateStatus, FailingOrder};
+    use howdah_log::traces::exporter::SpanCounts;
 
     fn status() -> ServerStatus {
         ServerStatus {

@@ -11,7 +11,7 @@ use super::jobs::JobStatus;
 use super::limits::LimitsStatus;
 use crate::cache::CacheStatus;
 use crate::proxy::server::ServerRow;
-use crate::traces::exporter::SpanCounts;
+use howdah_log::traces::exporter::SpanCounts;
 use howdah_site::client_address::Client;
 
 /// The server at one moment. Values that a server of another version does not report are zero or empty.

@@ -8,7 +8,7 @@ use howdah_executor::status::{PoolStatus, SharedCacheStatus};
 use super::format::{append_counts, duration};
 use super::status::ServerStatus;
 use super::{backends, cache, jobs, limits};
-use crate::log::escape;
+use howdah_log::log::escape;
 
 /// Returns a status as text.
 pub(super) fn text(s: &ServerStatus) -> String {

@@ -19,8 +19,8 @@ use strum::IntoStaticStr;
 
 use super::{OwnedHeader, PageCache, SiteCache, now};
 use crate::gather::Gathered;
-use crate::log::error::ErrorLog;
 use crate::script::head;
+use howdah_log::log::error::ErrorLog;
 
 /// A longer body, in bytes, is compared by another thread: otherwise the front thread's other visitors would wait.
 const MAX_INLINE_COMPARE_BYTES: u64 = 64 << 10;

@@ -29,9 +29,9 @@ use super::shared_renders::{self, RenderSource};
 use super::subrequest::Subrequest;
 use super::vendor_headers;
 use super::{OwnedHeader, PageCache, SiteCache, lookup, now};
-use crate::log::error::ErrorLog;
 use crate::script::frame::{BodyLength, script_frame};
 use crate::site_service::SiteService;
+use howdah_log::log::error::ErrorLog;
 use howdah_site::site::{Route, RouteAction, RouteInfo};
 
 /// A page that is to be rendered for the cache.

@@ -15,7 +15,7 @@ use super::ServerGroup;
 use super::connections::{self, RequestSender};
 use super::server::{self, BusyGuard, UpstreamServer};
 use super::upload::Upload;
-use crate::log::error::ErrorLog;
+use howdah_log::log::error::ErrorLog;
 
 /// A server's response, or its beginning.
 pub(super) struct UpstreamResponse {

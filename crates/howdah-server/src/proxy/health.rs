@@ -11,7 +11,7 @@ use super::connections;
 use super::exchange::adapt_to_version;
 use super::server::{UpstreamServer, log_event};
 use super::upload::Upload;
-use crate::log::error::ErrorLog;
+use howdah_log::log::error::ErrorLog;
 
 /// The interval of health checks while the server is down.
 const DOWN_CHECK_INTERVAL: Duration = Duration::from_secs(1);

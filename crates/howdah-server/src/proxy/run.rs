@@ -21,7 +21,7 @@ use super::health;
 use super::server::BusyGuard;
 use super::silence::SilenceTimeout;
 use super::upload::Upload;
-use crate::log::error::ErrorLog;
+use howdah_log::log::error::ErrorLog;
 
 /// The maximum number of interim responses that wait for the client; more are dropped.
 const MAX_INTERIM_RESPONSES: usize = 8;

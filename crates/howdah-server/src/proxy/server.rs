@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use howdah_proto::level::LogLevel;
 use serde::{Deserialize, Serialize};
 
-use crate::log::error::ErrorLog;
+use howdah_log::log::error::ErrorLog;
 use howdah_site::proxy_config::address::ServerAddress;
 
 /// How long a server that could not be reached gets no requests.

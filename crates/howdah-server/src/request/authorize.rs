@@ -24,7 +24,7 @@ use crate::proxy::outgoing_request::{self, OutgoingRequest};
 use crate::proxy::upload::Upload;
 use crate::script::frame::{self, BodyLength, ScriptNames};
 use crate::script::granted_variables::may_be_granted;
-use crate::traces::recording::RunnerKind;
+use howdah_log::traces::recording::RunnerKind;
 use howdah_site::authentication::{Authentication, NotAuthenticated};
 use howdah_site::docroot::path::UrlPath;
 use howdah_site::site::RouteInfo;

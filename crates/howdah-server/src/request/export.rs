@@ -9,7 +9,7 @@ use howdah_http::message::HttpVersion;
 use super::Front;
 use super::context::{RequestContext, RequestRecord};
 use crate::failure::Failure;
-use crate::traces::recording::{RecordedRequest, Recording, bounded_state, bounded_text};
+use howdah_log::traces::recording::{RecordedRequest, Recording, bounded_state, bounded_text};
 
 impl Front {
     /// Sends the spans of a request. It is marked cold because most requests are not recorded.

@@ -12,7 +12,7 @@ use howdah_proto::level::LogLevel;
 use super::Front;
 use super::context::{RequestContext, RequestRecord};
 use crate::failure::Failure;
-use crate::log::access::{AccessEntry, basic_user};
+use howdah_log::log::access::{AccessEntry, basic_user};
 
 /// The message about a connection that is closed because its client floods it or breaks the protocol.
 const CONNECTION_ENDED_MESSAGE: &str = "the connection was ended";

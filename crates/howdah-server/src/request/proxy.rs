@@ -17,7 +17,7 @@ use crate::proxy::run::{ProxyRun, WebSocketHandshake};
 use crate::proxy::{tunnel, upload};
 use crate::respond;
 use crate::script::{body, head};
-use crate::traces::recording::RunnerKind;
+use howdah_log::traces::recording::RunnerKind;
 use howdah_site::site::{ProxyTarget, RouteInfo};
 
 /// Forwards the request to the server and sends the response.

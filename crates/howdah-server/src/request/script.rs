@@ -24,7 +24,7 @@ use crate::script::frame::{BodyLength, script_frame};
 use crate::script::head::{self, SendFile};
 use crate::script::pump::{ConfirmationSource, Pump, ResponseOutcome};
 use crate::script::stream_permits::StreamPermit;
-use crate::traces::recording::RunnerKind;
+use howdah_log::traces::recording::RunnerKind;
 use howdah_site::site::{RefusedAccess, RouteInfo, ScriptTarget};
 
 /// What happens to a response's header before it is sent.

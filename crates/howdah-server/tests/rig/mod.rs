@@ -16,9 +16,9 @@ use howdah_executor::{
 };
 use howdah_http::HttpConfig;
 use howdah_http::listener::{HttpServer, ListenerConfig};
+use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_server::front_thread;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_site::site::{Site, SiteConfig, Sites};

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use howdah_executor::PoolMode;
+use howdah_log::log::LogTarget;
 use howdah_os::account::Account;
-use howdah_server::log::LogTarget;
 use howdah_site::site::SiteConfig;
 
 use crate::config::ServeSettings;

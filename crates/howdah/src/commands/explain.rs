@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use howdah_executor::Executor;
 use howdah_http::listener::ListenAddress;
+use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
-use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
 use howdah_server::request::explain::{ExplainRequest, NoPool, explain};
 use howdah_server::server_config::{FrontSettings, ServerConfig};

@@ -142,7 +142,7 @@ fn variable_value_is_checked_as_in_the_file_and_overridden_by_the_command_line()
         ("HOWDAH_LOG_ACCESS_FORMAT", "json"),
     ];
     let settings = load(&arguments, &variables).unwrap();
-    use howdah_server::log::{AccessFormat, LogTarget};
+    use howdah_log::log::{AccessFormat, LogTarget};
     assert_eq!(settings.log.access, Some(LogTarget::Stderr));
     assert_eq!(settings.log.access_format, AccessFormat::Json);
     assert_eq!(

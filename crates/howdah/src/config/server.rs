@@ -1,8 +1,8 @@
 //! Turns the sections about the server itself into typed settings.
 
 use howdah_http::network::AddressBlock;
+use howdah_log::log::{AccessFormat, DaemonTarget, LogTarget};
 use howdah_proto::level::LogLevel;
-use howdah_server::log::{AccessFormat, DaemonTarget, LogTarget};
 use howdah_site::client_address::{ForwardedStyle, TrustedProxies};
 use howdah_site::encoding::{Coding, EncodingConfig};
 

@@ -1,6 +1,6 @@
 //! Turns `[traces]` into typed settings.
 
-use howdah_server::traces::exporter::ExporterConfig;
+use howdah_log::traces::exporter::ExporterConfig;
 
 use super::reader::ConfigSection;
 

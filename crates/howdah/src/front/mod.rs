@@ -30,9 +30,9 @@ use howdah_http::tls::certificates::Certificate;
 use howdah_http::tls::client_certificate::ClientAuthority;
 use howdah_http::tls::crypto::provider;
 use howdah_http::tls::tickets::KEY_BYTES;
+use howdah_log::log::ErrorLog;
 use howdah_os::output::write_stderr_line;
 use howdah_server::cache::successor::Successor;
-use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
 
 use crate::config::{self, ConfigSource, ServeSettings};

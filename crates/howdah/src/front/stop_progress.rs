@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use howdah_executor::status::ChildRow;
+use howdah_log::log::escape;
 use howdah_server::admin::ServerStatus;
-use howdah_server::log::escape;
 
 use super::FrontShared;
 use crate::process_channel::{ProcessChannel, ToMaster};

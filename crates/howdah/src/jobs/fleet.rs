@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use howdah_fleet::jobs::{ClaimResult, FleetJobRun};
+use howdah_log::log::ErrorLog;
 use howdah_proto::level::LogLevel;
 use howdah_server::admin::jobs::FleetRun;
-use howdah_server::log::ErrorLog;
 use jiff::Timestamp;
 
 use super::job::{RunClaim, RunningJob};

@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use howdah_executor::{exit_text, resident_bytes};
+use howdah_log::log::ErrorLog;
 use howdah_proto::control::Exit;
 use howdah_proto::level::LogLevel;
 use howdah_server::admin::jobs::{
     FleetRun, JobProcessStatus as ProcessStatus, JobStatus, LastRun, unix_seconds,
 };
 use howdah_server::cache::admin::AdminCommand;
-use howdah_server::log::ErrorLog;
 use jiff::Timestamp;
 
 use super::output_limit::OutputLimit;

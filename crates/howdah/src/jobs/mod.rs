@@ -26,9 +26,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use howdah_log::log::ErrorLog;
 use howdah_proto::level::LogLevel;
 use howdah_server::admin::jobs::JobStatus;
-use howdah_server::log::ErrorLog;
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;

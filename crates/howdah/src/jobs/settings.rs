@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use howdah_log::log::LogTarget;
 use howdah_server::cache::admin::AdminCommand;
-use howdah_server::log::LogTarget;
 use serde::{Deserialize, Serialize};
 
 use super::run_claims::FleetSettings;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use howdah_server::log::LogTarget;
+use howdah_log::log::LogTarget;
 
 use super::control::{ControlClient, ControlSocket};
 use super::facts::ServerFacts;

@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::time::{Instant, SystemTime};
 
+use howdah_log::log::escape;
 use howdah_server::admin::duration;
 use howdah_server::admin::jobs::{JobStatus, unix_seconds};
-use howdah_server::log::escape;
 use serde_json::Value;
 
 use crate::master::control::ControlResponse;

@@ -8,14 +8,14 @@ use howdah_fleet::protocol::LogEntry;
 use howdah_fleet::{Fleet, FleetEvent, FleetRenderOutcome, InvalidationText};
 use howdah_http::listener::ListenerConfig;
 use howdah_http::memory;
+use howdah_log::log::{AccessLog, ErrorLog};
+use howdah_log::traces::Traces;
+use howdah_log::traces::exporter::{self, Exporter};
 use howdah_proto::level::LogLevel;
 use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, DiskFault, DiskNotice, DiskStore, OpenError};
 use howdah_server::cache::fleet::UnknownSites;
-use howdah_server::log::{AccessLog, ErrorLog};
 use howdah_server::server_config::{FrontSettings, ServerConfig};
-use howdah_server::traces::Traces;
-use howdah_server::traces::exporter::{self, Exporter};
 
 use super::super::FrontShared;
 use crate::config::{ListenSettings, ServeSettings};

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use howdah_log::log::{AccessFormat, AccessLog, ErrorLog, LogTarget, SinkEvent};
 use howdah_proto::level::LogLevel;
-use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, LogTarget, SinkEvent};
 
 use super::super::FrontShared;
 use crate::config::ServeSettings;

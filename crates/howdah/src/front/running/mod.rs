@@ -28,10 +28,10 @@ use howdah_http::memory;
 use howdah_http::proxy_protocol::TrustedPeers;
 use howdah_http::tls::CurrentSettings;
 use howdah_http::tls::tickets::TicketKeys;
+use howdah_log::log::ErrorLog;
 use howdah_server::admin::Connections;
 use howdah_server::cache::disk_store::DiskStore;
 use howdah_server::front_thread;
-use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
 use howdah_server::server_config::ServerConfig;
 
