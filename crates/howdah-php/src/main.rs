@@ -10,7 +10,7 @@
 //! - [`identity`]: the user that a pool runs as.
 //! - [`cli`]: PHP as on a command line, for `howdah php`.
 //! - [`run`]: scripts written for Swoole's HTTP server, which accept connections themselves.
-//! - [`ffi`]: the boundary to the C shim (`shim/*.c`), which contains everything that touches PHP.
+//! - [`ffi`]: the boundary to the C shim (`shim/*/*.c`), which contains everything that touches PHP.
 //! - [`sys`]: system calls. [`ffi`], [`sys`] and their counterparts in [`run`] are the only modules with `unsafe`.
 
 #![deny(unsafe_code)]

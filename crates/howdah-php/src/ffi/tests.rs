@@ -128,7 +128,7 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
 const FFI: &str = include_str!("mod.rs");
 const SHARED_CACHE: &str = include_str!("shared_cache.rs");
 const HOWDAH_H: &str = include_str!("../../shim/howdah.h");
-const SWOOLE_H: &str = include_str!("../../shim/swoole.h");
+const SWOOLE_H: &str = include_str!("../../shim/swoole/swoole.h");
 const SWOOLE: &str = include_str!("swoole/mod.rs");
 const SWOOLE_FILES: [&str; 3] = [
     SWOOLE,

@@ -1,6 +1,6 @@
 //! `howdah-php run SCRIPT`: runs a script written for Swoole's HTTP server. The script runs as under `php` on a command
 //! line until `$server->start()`, which makes this process the manager of forked workers that accept connections
-//! themselves: Swoole's BASE mode. The shim (`shim/swoole_*.c`) has the classes and calls the script; the modules here
+//! themselves: Swoole's BASE mode. The shim (`shim/swoole/*.c`) has the classes and calls the script; the modules here
 //! transfer bytes and measure time, and call no PHP.
 //!
 //! From the inside out: [`timers`], [`worker_manager`] and [`counters`] hold state; [`connection`] is one client,

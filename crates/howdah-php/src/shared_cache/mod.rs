@@ -1,5 +1,5 @@
 //! The shared cache of a pool: values that PHP keeps from one request to the next, in memory that the zygote's children
-//! share (`howdah_cache_get()` and the like; `shim/shared_cache.c` converts PHP values to bytes and back).
+//! share (`howdah_cache_get()` and the like; `shim/effects/shared_cache.c` converts PHP values to bytes and back).
 //!
 //! - this file: the operations, and what invalidates all values at once.
 //! - [`shard`]: a part of the memory with its own lock; it stores values and evicts old ones for new ones.

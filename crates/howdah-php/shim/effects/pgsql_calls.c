@@ -3,7 +3,7 @@
  * A statement prepared by pg_prepare() is known by connection and name, from its success until another statement takes
  * the name. Every other name counts as a write to any table: those of pg_send_prepare(), of SQL's PREPARE, of an
  * omitted connection, and of a connection kept from an earlier request. */
-#include "database_calls.h"
+#include "effects/database_calls.h"
 
 #include "zend_smart_str.h"
 

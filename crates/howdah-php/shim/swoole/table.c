@@ -2,7 +2,7 @@
  * maximum number of rows. One lock guards it, which stays usable if a process dies while it holds it (a robust mutex).
  */
 #include "howdah.h"
-#include "swoole.h"
+#include "swoole/swoole.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 /* The constants that scripts use: SWOOLE_*, and those of Swoole\Constant, by which settings and events may be written.
  * A name here does not mean that the setting is supported, which set() decides. */
 #include "howdah.h"
-#include "swoole.h"
+#include "swoole/swoole.h"
 
 #include <ctype.h>
 

@@ -1,4 +1,4 @@
-/* Scripts written for Swoole's HTTP server: declarations shared by the files shim/swoole_*.c. The event loop is written
+/* Scripts written for Swoole's HTTP server: declarations shared by the files of this folder. The event loop is written
  * in Rust (src/run). Its functions, declared under "leaves", always return and call no PHP. The control flow of the
  * loop is inverted: C asks for the next event, calls the script, and asks again, so a bailout (a longjmp) crosses only
  * C frames.
@@ -107,7 +107,7 @@ void howdah_run_log_talks(bool talks);
 
 /* ---- parts of this mode ---- */
 
-/* The settings of set() that the loop does not need (swoole_settings.c). */
+/* The settings of set() that the loop does not need (settings.c). */
 typedef struct {
 	bool compression;
 	zend_long compression_level;
@@ -163,26 +163,26 @@ void howdah_swoole_register_constants(int module_number);
 bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uint32_t argc,
                         zval *argv, const char *what);
 
-/* swoole_request.c */
+/* request.c */
 void howdah_swoole_new_request(zval *object, uint64_t connection);
 /* Called when the callback is over. Completes a request object to which the script still holds a reference. */
 void howdah_swoole_settle_request(zval *object);
 size_t howdah_swoole_read_post(char *buffer, size_t len);
 void howdah_swoole_intern(void);
 
-/* swoole_response.c */
+/* response.c */
 void howdah_swoole_new_response(zval *object, uint64_t connection);
 /* Called when the callback failed. Sends a 500 unless the response has begun. */
 void howdah_swoole_fail_response(zval *object, const char *name);
 
-/* swoole_timer.c */
+/* timer.c */
 /* Calls the timer's function. Returns false if it threw or exited. */
 bool howdah_swoole_on_timer(uint64_t id, bool repeats);
 void howdah_swoole_forget_timers(void);
 /* Used without a server: calls timers until there are none, or one of them exits or throws. */
 void howdah_swoole_run_timers(void);
 
-/* swoole_check.c: finds names of unsupported features when the script is compiled. */
+/* check.c: finds names of unsupported features when the script is compiled. */
 void howdah_swoole_check_first_script(const char *script);
 
 #define HOWDAH_SWOOLE_VERSION "5.1.0"

@@ -5,7 +5,7 @@
  * The bytes belong to the loop and exist while the callback runs. If the script keeps the object longer, all its arrays
  * are created when the callback returns. */
 #include "howdah.h"
-#include "swoole.h"
+#include "swoole/swoole.h"
 
 #include <sys/time.h>
 #include <unistd.h>

@@ -5,8 +5,8 @@
  * The SAPI's name is "cli", since Symfony Console, Laravel, WP-CLI and Swoole itself test for it. As under php, opcache
  * is off for this SAPI unless php.ini or -d set opcache.enable_cli=1.
  *
- * A script's writes to databases are reported as in a request (statements.c), to a descriptor that `howdah php` reads
- * (src/exchange.rs), and so are its purges. */
+ * A script's writes to databases are reported as in a request (effects/statements.c), to a descriptor that `howdah php`
+ * reads (src/current_request.rs), and so are its purges. */
 #include "howdah.h"
 
 #include <signal.h>

@@ -3,7 +3,7 @@
  * are not searched, since many name coroutines on paths that are never taken; there PHP reports an unknown class or
  * function when such a path runs. */
 #include "howdah.h"
-#include "swoole.h"
+#include "swoole/swoole.h"
 
 #include "zend_compile.h"
 #include "zend_exceptions.h"

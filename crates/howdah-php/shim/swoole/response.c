@@ -1,6 +1,5 @@
-/* Swoole\Http\Response: a script's response. Its header block is written in swoole_head.c, its cookies in
- * swoole_cookie.c. */
-#include "swoole_response.h"
+/* Swoole\Http\Response: a script's response. Its header block is written in head.c, its cookies in cookie.c. */
+#include "swoole/response.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-/* Shared by swoole_response.c (the object and its methods), swoole_cookie.c and swoole_head.c (the header block with
- * which it is sent). */
+/* Shared by response.c (the object and its methods), cookie.c and head.c (the header block with which it is
+ * sent). */
 #ifndef HOWDAH_SWOOLE_RESPONSE_H
 #define HOWDAH_SWOOLE_RESPONSE_H
 
 #include "howdah.h"
-#include "swoole.h"
+#include "swoole/swoole.h"
 
 /* Properties, in the order of declaration. */
 enum { FD, SOCKET, HEADER, COOKIE, TRAILER, PROPERTIES };

@@ -2,7 +2,7 @@
  * is refused by name at once, not in production; a setting without a meaning here is ignored; an unknown one causes a
  * warning. */
 #include "howdah.h"
-#include "swoole.h"
+#include "swoole/swoole.h"
 
 #include <unistd.h>
 

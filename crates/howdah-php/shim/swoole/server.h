@@ -1,9 +1,9 @@
-/* Shared by swoole_server.c (the class and its methods) and swoole_life.c (its callbacks, manager and workers). */
+/* Shared by server.c (the class and its methods) and life.c (its callbacks, manager and workers). */
 #ifndef HOWDAH_SWOOLE_SERVER_H
 #define HOWDAH_SWOOLE_SERVER_H
 
 #include "howdah.h"
-#include "swoole.h"
+#include "swoole/swoole.h"
 
 typedef enum {
 	ON_START,

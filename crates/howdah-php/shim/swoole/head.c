@@ -4,7 +4,7 @@
  * This is stricter than Swoole where a script could break the protocol: the server alone decides the framing
  * (Content-Length, Transfer-Encoding), a header whose name is not a token or whose value contains a control character
  * is dropped with a warning, and no body is announced where none is allowed. */
-#include "swoole_response.h"
+#include "swoole/response.h"
 
 #include <ctype.h>
 

@@ -1,6 +1,6 @@
 /* PDO (with any driver) and SQLite3: wraps each of PHP's own methods that execute a statement. For pgsql, see
  * pgsql_calls.c. */
-#include "database_calls.h"
+#include "effects/database_calls.h"
 
 #include "ext/pdo/php_pdo_driver.h"
 #include "zend_exceptions.h"

@@ -1,5 +1,5 @@
 /* cookie() and rawcookie() of Swoole\Http\Response, which build the value of a Set-Cookie header. */
-#include "swoole_response.h"
+#include "swoole/response.h"
 
 #include "ext/date/php_date.h"
 #include "ext/standard/url.h"

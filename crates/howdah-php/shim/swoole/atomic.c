@@ -1,7 +1,7 @@
 /* Swoole\Atomic and Swoole\Atomic\Long: a number that a server's processes share, created before they are forked.
  * wait() blocks the whole worker, as in Swoole without coroutines. */
 #include "howdah.h"
-#include "swoole.h"
+#include "swoole/swoole.h"
 
 #include <linux/futex.h>
 #include <math.h>

@@ -1,8 +1,8 @@
-/* `howdah-php run`: PHP as on a command line (cli.c), with the classes of Swoole's HTTP server. This file contains the
- * zend_try around the whole script. */
+/* `howdah-php run`: PHP as on a command line (core/cli.c), with the classes of Swoole's HTTP server. This file contains
+ * the zend_try around the whole script. */
 #include "howdah.h"
-#include "swoole.h"
-#include "swoole_response.h"
+#include "swoole/swoole.h"
+#include "swoole/response.h"
 
 #include <signal.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Shared by the two halves of worker mode: worker.c runs the script and its requests, worker_state.c restores PHP's
+/* Shared by the two halves of worker mode: worker.c runs the script and its requests, state.c restores PHP's
  * state between them. Other files do not include it. */
 #ifndef HOWDAH_WORKER_H
 #define HOWDAH_WORKER_H
@@ -15,7 +15,7 @@ typedef enum {
 
 extern howdah_worker_phase howdah_worker;
 
-/* worker_state.c */
+/* state.c */
 
 /* Wraps the functions whose effect must be undone. Called once in the zygote, after PHP's start. */
 void howdah_state_prepare(void);
@@ -37,7 +37,7 @@ void howdah_state_import_superglobals(void);
 void howdah_state_end_modules(void);
 void howdah_state_begin_modules(void);
 
-/* worker_calls.c: state that only the extensions' own functions can read and set. */
+/* calls.c: state that only the extensions' own functions can read and set. */
 void howdah_calls_prepare(void);
 void howdah_calls_keep(void);
 void howdah_calls_restore(void);

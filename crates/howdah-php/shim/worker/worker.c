@@ -6,14 +6,14 @@
  *          ▲       session, output, uploads; the answer is complete] script's own code ─┐
  *          └──────────────── what the request has changed is undone ◄───────────────────┘
  * ```
- * The semantics are FrankenPHP's (frankenphp_handle_request() of frankenphp.c), but more is reset, see worker_state.c.
+ * The semantics are FrankenPHP's (frankenphp_handle_request() of frankenphp.c), but more is reset, see state.c.
  * The steps are those of php_request_startup() and php_request_shutdown(), in their order, without those that would
  * free the script.
  *
  * exit() and fatal errors in a request end the script: cleanup code after the callback has not run, so the next request
  * gets a process that has booted afresh. The client gets what an ordinary script would send. An uncaught exception ends
  * only its request. */
-#include "worker.h"
+#include "worker/worker.h"
 
 #include <errno.h>
 #include <syslog.h>
@@ -311,7 +311,7 @@ static PHP_FUNCTION(frankenphp_log)
 	smart_str_free(&line);
 }
 
-/* functions.c */
+/* core/functions.c */
 PHP_FUNCTION(fastcgi_finish_request);
 PHP_FUNCTION(apache_request_headers);
 PHP_FUNCTION(apache_response_headers);

@@ -1,6 +1,6 @@
 /* Swoole\Server and Swoole\Http\Server: the object that a script creates, and its methods. What start() begins is in
- * swoole_life.c. There is one server per process, as in Swoole. */
-#include "swoole_server.h"
+ * life.c. There is one server per process, as in Swoole. */
+#include "swoole/server.h"
 
 #include <signal.h>
 #include <stdio.h>
