@@ -7,7 +7,8 @@
  *
  * A script's writes to databases are reported as in a request (effects/statements.c), to a descriptor that `howdah php`
  * reads (src/current_request.rs), and so are its purges. */
-#include "howdah.h"
+#include "core/internal.h"
+#include "effects/effects.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -91,8 +92,7 @@ static void ini_defaults(HashTable *configuration)
 
 static int startup(sapi_module_struct *module)
 {
-	/* A server of the script's own has no page cache to send requests to. */
-	return php_module_startup(module, unread_ends_script ? &howdah_command_line_module : NULL);
+	return php_module_startup(module, &howdah_command_line_module);
 }
 
 sapi_module_struct howdah_cli_sapi = {
@@ -215,12 +215,11 @@ int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_e
 		return 1;
 	}
 	if (tells) {
-		howdah_watch_mysqlnd();
-		howdah_watch_database_calls();
+		howdah_watch_databases();
 		/* Opens a request whose header block is never sent. */
 		howdah_current.open = true;
 		howdah_current.effects = true;
-		howdah_statements_begin();
+		howdah_effects_begin();
 	}
 	zend_first_try {
 		if (!howdah_cli_begin(argc, argv)) {

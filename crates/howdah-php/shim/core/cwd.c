@@ -8,7 +8,7 @@
  * have put another directory under the same name).
  *
  * Unlike under php-fpm, shutdown functions and destructors still find the script's directory. */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include <errno.h>
 #include <sys/syscall.h>

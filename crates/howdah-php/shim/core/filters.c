@@ -2,7 +2,7 @@
  * sapi_module.input_filter. Filling it costs as much as $_SERVER itself, and almost no script reads it, so it is filled
  * only when a script does: the three functions that read it are wrapped. With a filter.default other than unsafe_raw,
  * every variable passes through the filter as under php-fpm. */
-#include "howdah.h"
+#include "core/internal.h"
 
 static zif_handler stock_input, stock_has_var, stock_input_array;
 

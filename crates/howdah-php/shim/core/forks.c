@@ -4,7 +4,7 @@
  *
  * This does not apply to worker scripts: their processes may outlive a request on purpose, as under php on a command
  * line. */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 /* Converts the status and headers that SAPI collected to the head payload of howdah_proto::response. Which status takes
  * precedence follows sapi_cgi_send_headers() of php-fpm. */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include <syslog.h>
 

@@ -16,7 +16,7 @@
  * fcntl() is defined here, ahead of the C library's, to see opcache's calls; calls for every other descriptor pass
  * through. PHP loads extensions with RTLD_DEEPBIND, by which they find the C library's functions first; for opcache.so
  * alone, a dlopen() defined here removes that flag. access() is defined here, too, for a read-only file cache. */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include "zend_extensions.h"
 
@@ -253,7 +253,6 @@ void howdah_opcache_begin_use(void)
 	}
 }
 
-/* Called after the RINIT of every extension. */
 void howdah_opcache_settle(void)
 {
 	if (wipe_waits && held) {
@@ -262,7 +261,6 @@ void howdah_opcache_settle(void)
 	}
 }
 
-/* Called when the request has ended and nothing of it is left. */
 void howdah_opcache_end_use(void)
 {
 	in_request = false;

@@ -1,6 +1,7 @@
 /* PHP's life in this process: module startup (zygote), entering a child, one request, its end. It follows main() of
  * sapi/fpm/fpm/fpm_main.c and php_handler() of sapi/apache2handler. This file contains every outermost zend_try. */
-#include "howdah.h"
+#include "core/internal.h"
+#include "effects/effects.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -29,9 +30,8 @@ static void in_forked_copy(void)
 }
 
 /* Starts PHP. `ini_path` is a php.ini, or NULL for PHP's own search. `no_ini` reads none. `ini_entries` are
- * "name=value" lines that override php.ini and must stay valid. `worker` says that the children will run a worker
- * script. Returns 0 on success. */
-int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries, bool worker)
+ * "name=value" lines that override php.ini and must stay valid. Returns 0 on success. */
+int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries)
 {
 	zend_signal_startup();
 	sapi_startup(&howdah_sapi);
@@ -47,11 +47,7 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 	howdah_wrap_filters();
 	howdah_wrap_signals();
 	howdah_wrap_effects();
-	howdah_watch_mysqlnd();
-	howdah_watch_database_calls();
-	if (worker) {
-		howdah_worker_prepare();
-	}
+	howdah_watch_databases();
 	howdah_opcache_started();
 	return pthread_atfork(NULL, howdah_forks_seen, in_forked_copy);
 }
@@ -119,7 +115,6 @@ void howdah_php_enter_child(void)
 	howdah_signals_enter_child();
 }
 
-/* Makes the frame the current request. Returns false if it is not a request frame. */
 bool howdah_open_frame(const char *frame)
 {
 	memset(&howdah_current, 0, sizeof(howdah_current));
@@ -142,8 +137,6 @@ bool howdah_open_frame(const char *frame)
 	howdah_current.effects = flags & HOWDAH_FLAG_EFFECTS;
 	howdah_current.own_name = flags & HOWDAH_FLAG_OWN_NAME;
 	howdah_effects_begin();
-	howdah_statements_begin();
-	howdah_shared_cache_begin();
 	for (uint32_t i = 0; i < howdah_current.var_count; i++) {
 		if (howdah_current.vars[i].id < HOWDAH_VAR_COUNT) {
 			howdah_current.known[howdah_current.vars[i].id] = &howdah_current.vars[i];

@@ -1,7 +1,8 @@
 /* The SAPI: the functions that PHP's core calls to read a request and write a response. It follows
  * sapi/fpm/fpm/fpm_main.c and sapi/apache2handler/sapi_apache2.c of php-src; where those two differ, a comment says
- * which one this file follows. It knows nothing of the ring or of wake-ups, which are on the Rust side of howdah.h. */
-#include "howdah.h"
+ * which one this file follows. It knows nothing of the ring or of wake-ups, which are on the Rust side of the leaves. */
+#include "core/internal.h"
+#include "effects/effects.h"
 #include "zend_exceptions.h"
 
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 
 howdah_request howdah_current;
 bool howdah_is_copy;
+howdah_worker_phase howdah_worker;
 
 /* Returns whether further output is discarded: the slot has been handed back, the script has finished its response, or
  * this process is a fork that the script made. */

@@ -3,7 +3,7 @@
  * follows apply_config() of sapi/apache2handler for the site's values and sapi_cgi_activate() of php-fpm for the rest.
  *
  * Settings of a whole pool (php.ini, -d) are not here: they are set before PHP starts. */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include <syslog.h>
 
@@ -165,7 +165,7 @@ int howdah_activate_user_ini(void)
 {
 	const char *script = SG(request_info).path_translated;
 	/* The settings of a worker script are read when it boots; a request names another script. */
-	if (!script || howdah_worker_serves()) {
+	if (!script || howdah_worker == HOWDAH_WORKER_SERVING) {
 		return SUCCESS;
 	}
 	/* If the site has no configured name, SERVER_NAME comes from the client and must not select a section. */

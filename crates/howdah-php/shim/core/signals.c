@@ -2,7 +2,7 @@
  * (zend_signal_activate with SIGG(reset)). Only scripts that use pcntl can change them, so they are installed once, and
  * again only after a request that did. What such a script leaves behind (handlers, a pending alarm, a blocked signal)
  * ends with its request, which is more than php-fpm guarantees. */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "howdah.h"
+#include "core/internal.h"
 #include "php_streams.h"
 
 static const php_stream_wrapper *original;

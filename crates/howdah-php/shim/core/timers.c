@@ -12,7 +12,7 @@
  *   moment, so a script never has less than its limit, and at most GRACE more.
  *
  * Calls that a script makes itself (set_time_limit, pcntl) are never skipped. */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * change its stack during the reads, but every pointer is followed only by another checked read, so the worst result is
  * a wrong line. This follows fpm_php_trace_dump() of php-fpm, which runs as root and stops the child by ptrace instead.
  */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,11 +1,11 @@
 /* $_SERVER, $_ENV, getenv() and cookies from the request frame. Known names are interned once and inserted directly
  * into the hash table, since php_register_variable_safe() for each would double the cost of a small request. This
  * follows sapi_cgi_register_variables() and cgi_php_load_environment_variables() of php-fpm. */
-#include "howdah.h"
+#include "core/internal.h"
 
 #include <unistd.h>
 
-zend_string *howdah_names[HOWDAH_VAR_COUNT];
+static zend_string *names[HOWDAH_VAR_COUNT];
 
 #define AS_TEXT(name) name,
 static const char *const name_texts[] = {HOWDAH_KNOWN_NAMES(AS_TEXT)};
@@ -14,7 +14,7 @@ static const char *const name_texts[] = {HOWDAH_KNOWN_NAMES(AS_TEXT)};
 void howdah_intern_names(void)
 {
 	for (size_t i = 0; i < HOWDAH_VAR_COUNT; i++) {
-		howdah_names[i] = zend_string_init_interned(name_texts[i], strlen(name_texts[i]), 1);
+		names[i] = zend_string_init_interned(name_texts[i], strlen(name_texts[i]), 1);
 	}
 }
 
@@ -24,8 +24,8 @@ const char *howdah_var_name(const howdah_var_ref *ref, size_t *len)
 		*len = ref->name_len;
 		return howdah_text(ref->name_off);
 	}
-	*len = ZSTR_LEN(howdah_names[ref->id]);
-	return ZSTR_VAL(howdah_names[ref->id]);
+	*len = ZSTR_LEN(names[ref->id]);
+	return ZSTR_VAL(names[ref->id]);
 }
 
 static const howdah_ini_ref *site_environment(const char *name, size_t len)
@@ -199,7 +199,7 @@ void howdah_register_server_variables(zval *array)
 		zval value;
 		set_value(&value, ref);
 		if (ref->id != HOWDAH_VAR_ID_TEXT) {
-			zend_hash_update(hash, howdah_names[ref->id], &value);
+			zend_hash_update(hash, names[ref->id], &value);
 		} else {
 			/* A header's name cannot be a number or contain brackets, but a site's parameter might be a number, hence symtable.
 			 */

@@ -5,7 +5,7 @@
  *
  * If there is nothing to purge, the functions warn and return false: a script that purges in vain would leave visitors
  * with stale pages elsewhere. */
-#include "howdah.h"
+#include "effects/internal.h"
 
 static bool is_heard(void)
 {

@@ -3,7 +3,7 @@
 #ifndef HOWDAH_DATABASE_CALLS_H
 #define HOWDAH_DATABASE_CALLS_H
 
-#include "howdah.h"
+#include "effects/internal.h"
 
 /* Returns an argument's text, or NULL if the argument is not a string (for example an object that converts to one). */
 zend_string *howdah_argument_text(zend_execute_data *execute_data, uint32_t number);

@@ -15,7 +15,7 @@
  *
  * Some effects are seen when they happen, and so their place is known. The others are detected when the script has
  * ended and again after its shutdown functions and destructors. */
-#include "howdah.h"
+#include "effects/internal.h"
 
 #include "ext/session/php_session.h"
 
@@ -33,6 +33,8 @@ void howdah_effects_begin(void)
 {
 	told = 0;
 	opens_session = false;
+	howdah_statements_begin();
+	howdah_shared_cache_begin();
 }
 
 bool howdah_effects_wanted(void)

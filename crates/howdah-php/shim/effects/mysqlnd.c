@@ -2,7 +2,7 @@
  * (mysqlnd_plugin.h; the PECL extensions mysqlnd_qc and mysqlnd_ms did). mysqlnd is a shared extension on Debian, so
  * its symbols are looked up in the module that PHP has loaded. Without mysqlnd, this file does nothing. An extension
  * built with libmysqlclient instead is not seen here; PDO_MySQL is then still seen by database_calls.c. */
-#include "howdah.h"
+#include "effects/internal.h"
 
 #include <dlfcn.h>
 

@@ -13,7 +13,7 @@
  * A process that a script forks has no cache, because the zygote would not be notified if it was killed in the middle
  * of a change. On a command line there is no cache either, but a change makes the server remove all values: they may
  * come from the database to which the command line writes. */
-#include "howdah.h"
+#include "effects/internal.h"
 
 #include "ext/standard/php_var.h"
 #include "zend_smart_str.h"

@@ -13,7 +13,7 @@
  * it.
  *
  * Writes that bypass PHP's extensions (FFI, another process) are not seen. */
-#include "howdah.h"
+#include "effects/internal.h"
 
 #include <time.h>
 
@@ -155,4 +155,10 @@ uint32_t howdah_statement_begins(uint32_t dialect, const char *sql, size_t len)
 	howdah_statement_read(&statement, dialect, sql, len);
 	howdah_statement_starts(&statement);
 	return statement.kind;
+}
+
+void howdah_watch_databases(void)
+{
+	howdah_watch_mysqlnd();
+	howdah_watch_database_calls();
 }

@@ -1,7 +1,6 @@
 /* Swoole\Atomic and Swoole\Atomic\Long: a number that a server's processes share, created before they are forked.
  * wait() blocks the whole worker, as in Swoole without coroutines. */
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 #include <linux/futex.h>
 #include <math.h>

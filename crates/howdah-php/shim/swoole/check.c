@@ -2,8 +2,7 @@
  * when it is compiled, before any of it runs, so it stops at its start and not in production. Libraries that it loads
  * are not searched, since many name coroutines on paths that are never taken; there PHP reports an unknown class or
  * function when such a path runs. */
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 #include "zend_compile.h"
 #include "zend_exceptions.h"

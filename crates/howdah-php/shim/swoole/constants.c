@@ -1,7 +1,6 @@
 /* The constants that scripts use: SWOOLE_*, and those of Swoole\Constant, by which settings and events may be written.
  * A name here does not mean that the setting is supported, which set() decides. */
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 #include <ctype.h>
 

@@ -2,6 +2,7 @@
  * of them have exited; a worker runs the loop and never returns. This file also has the calls of the script's callbacks
  * in both. */
 #include "swoole/server.h"
+#include "worker/worker.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 /* `howdah-php run`: PHP as on a command line (core/cli.c), with the classes of Swoole's HTTP server. This file contains
  * the zend_try around the whole script. */
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 #include "swoole/response.h"
 
 #include <signal.h>

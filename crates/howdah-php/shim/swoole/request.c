@@ -4,8 +4,7 @@
  *
  * The bytes belong to the loop and exist while the callback runs. If the script keeps the object longer, all its arrays
  * are created when the callback returns. */
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 #include <sys/time.h>
 #include <unistd.h>
@@ -15,7 +14,7 @@
 #include "zend_exceptions.h"
 #include "zend_smart_str.h"
 
-zend_class_entry *howdah_swoole_request_ce;
+static zend_class_entry *request_ce;
 static zend_object_handlers handlers;
 
 /* The declared properties, in the order of their declaration. */
@@ -539,7 +538,7 @@ static void destroy(zend_object *object)
 
 void howdah_swoole_new_request(zval *object, uint64_t connection)
 {
-	zend_object *made = create(howdah_swoole_request_ce);
+	zend_object *made = create(request_ce);
 	request_t *request = of(made);
 	ZVAL_OBJ(object, made);
 	request->connection = connection;
@@ -654,7 +653,7 @@ void howdah_swoole_register_request(void)
 {
 	zend_class_entry *ce =
 	    howdah_swoole_class("Swoole\\Http\\Request", "swoole_http_request", NULL, methods);
-	howdah_swoole_request_ce = ce;
+	request_ce = ce;
 	ce->create_object = create;
 	ce->ce_flags |= ZEND_ACC_NOT_SERIALIZABLE;
 	zend_declare_property_long(ce, names[FD], strlen(names[FD]), 0, ZEND_ACC_PUBLIC);

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-zend_class_entry *howdah_swoole_response_ce;
+static zend_class_entry *response_ce;
 static zend_object_handlers handlers;
 
 static const char *const names[PROPERTIES] = {"fd", "socket", "header", "cookie", "trailer"};
@@ -159,7 +159,7 @@ static void destroy(zend_object *object)
 
 void howdah_swoole_new_response(zval *object, uint64_t connection)
 {
-	zend_object *made = create(howdah_swoole_response_ce);
+	zend_object *made = create(response_ce);
 	of(made)->connection = connection;
 	ZVAL_LONG(&made->properties_table[FD], (zend_long)connection);
 	ZVAL_OBJ(object, made);
@@ -592,7 +592,7 @@ void howdah_swoole_register_response(void)
 {
 	zend_class_entry *ce =
 	    howdah_swoole_class("Swoole\\Http\\Response", "swoole_http_response", NULL, methods);
-	howdah_swoole_response_ce = ce;
+	response_ce = ce;
 	ce->create_object = create;
 	ce->ce_flags |= ZEND_ACC_NOT_SERIALIZABLE;
 	zend_declare_property_long(ce, names[FD], strlen(names[FD]), 0, ZEND_ACC_PUBLIC);

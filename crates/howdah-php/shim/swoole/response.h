@@ -3,8 +3,7 @@
 #ifndef HOWDAH_SWOOLE_RESPONSE_H
 #define HOWDAH_SWOOLE_RESPONSE_H
 
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 /* Properties, in the order of declaration. */
 enum { FD, SOCKET, HEADER, COOKIE, TRAILER, PROPERTIES };

@@ -2,8 +2,7 @@
 #ifndef HOWDAH_SWOOLE_SERVER_H
 #define HOWDAH_SWOOLE_SERVER_H
 
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 typedef enum {
 	ON_START,

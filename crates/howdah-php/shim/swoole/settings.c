@@ -1,8 +1,7 @@
 /* The settings of $server->set(), by name, each checked when it is set. A setting that requests an unsupported feature
  * is refused by name at once, not in production; a setting without a meaning here is ignored; an unknown one causes a
  * warning. */
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 #include <unistd.h>
 

@@ -1,8 +1,7 @@
 /* Swoole\Table: memory that a server's processes share, created before they are forked. It has fixed columns and a
  * maximum number of rows. One lock guards it, which stays usable if a process dies while it holds it (a robust mutex).
  */
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,7 +1,6 @@
 /* Swoole\Timer and the swoole_timer_* functions, Swoole\Process::kill() and Swoole\Util. The loop keeps a timer's due
  * time; the function that it calls is kept here. */
-#include "howdah.h"
-#include "swoole/swoole.h"
+#include "swoole/internal.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * date_default_timezone_set(), ...). It is read when the script has booted and after the first request, and it is set
  * after a request that has called the setter. The setters are wrapped to detect that, and a request that calls none
  * costs nothing. */
-#include "worker/worker.h"
+#include "worker/internal.h"
 
 typedef struct {
 	const char *setter;

@@ -1,7 +1,7 @@
 /* PHP's session in a process that runs many requests: it is written and removed at the end of each request, so
  * session_start() in the next one finds nothing of this visitor. Handlers that the script has set up before its first
  * request stay. Used for worker scripts (state.c) and Swoole's. */
-#include "howdah.h"
+#include "worker/internal.h"
 
 #include "ext/session/php_session.h"
 

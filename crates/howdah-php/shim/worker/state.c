@@ -14,7 +14,7 @@
  *
  * The following is not undone, since it is the purpose of a worker: global and static variables, classes, functions,
  * constants, autoloaders, open resources that the script still holds. */
-#include "worker/worker.h"
+#include "worker/internal.h"
 
 #include <fcntl.h>
 #include <locale.h>

@@ -13,7 +13,8 @@
  * exit() and fatal errors in a request end the script: cleanup code after the callback has not run, so the next request
  * gets a process that has booted afresh. The client gets what an ordinary script would send. An uncaught exception ends
  * only its request. */
-#include "worker/worker.h"
+#include "effects/effects.h"
+#include "worker/internal.h"
 
 #include <errno.h>
 #include <syslog.h>
@@ -24,8 +25,6 @@
 #include "zend_exceptions.h"
 #include "zend_signal.h"
 #include "zend_smart_str.h"
-
-howdah_worker_phase howdah_worker;
 
 /* The script has asked for a request at least once. */
 static bool has_asked;
@@ -53,21 +52,6 @@ static void close_body(php_stream *body)
 		}
 	} ZEND_HASH_FOREACH_END();
 	php_stream_close(body);
-}
-
-bool howdah_worker_speaks_itself(void)
-{
-	return howdah_worker != HOWDAH_NO_WORKER && howdah_worker != HOWDAH_SERVING && !howdah_is_copy;
-}
-
-bool howdah_worker_serves(void)
-{
-	return howdah_worker == HOWDAH_SERVING;
-}
-
-bool howdah_is_worker(void)
-{
-	return howdah_worker != HOWDAH_NO_WORKER;
 }
 
 /* Reports an exception as at the end of zend_execute_scripts(). */
@@ -144,7 +128,7 @@ static void end_request(void)
 	}
 	php_output_activate();
 	zend_set_memory_limit(PG(memory_limit));
-	howdah_worker = HOWDAH_BETWEEN;
+	howdah_worker = HOWDAH_WORKER_BETWEEN;
 	settle(&exit);
 	EG(exception) = exit;
 }
@@ -152,7 +136,7 @@ static void end_request(void)
 /* Performs the steps of php_request_startup() that concern a request. */
 static void begin_request(void)
 {
-	howdah_worker = HOWDAH_SERVING;
+	howdah_worker = HOWDAH_WORKER_SERVING;
 	/* An uncaught exception of the previous request does not belong to this one. */
 	EG(exit_status) = 0;
 	PG(during_request_startup) = 1;
@@ -218,26 +202,26 @@ static PHP_FUNCTION(frankenphp_handle_request)
 	}
 	switch (howdah_worker) {
 	case HOWDAH_NO_WORKER:
-	case HOWDAH_SERVING:
+	case HOWDAH_WORKER_SERVING:
 		zend_throw_exception(spl_ce_RuntimeException,
-		                     howdah_worker == HOWDAH_SERVING
+		                     howdah_worker == HOWDAH_WORKER_SERVING
 		                         ? "frankenphp_handle_request() called while it handles a request"
 		                         : "frankenphp_handle_request() called while not in worker mode",
 		                     0);
 		RETURN_THROWS();
-	case HOWDAH_STOPPING:
+	case HOWDAH_WORKER_STOPPING:
 		howdah_logf(LOG_WARNING, "WorkerIgnoresStop: the worker script asks for a request after it was told that there are no more (frankenphp_handle_request() returned false); it is ended");
 		zend_throw_unwind_exit();
 		RETURN_THROWS();
-	case HOWDAH_BOOTING:
+	case HOWDAH_WORKER_BOOTING:
 		has_asked = true;
 		end_own_output();
 		SG(post_read) = 1;
 		sapi_deactivate();
-		howdah_worker = HOWDAH_BETWEEN;
+		howdah_worker = HOWDAH_WORKER_BETWEEN;
 		howdah_state_keep_boot();
 		break;
-	case HOWDAH_BETWEEN:
+	case HOWDAH_WORKER_BETWEEN:
 		if (php_output_get_level() > 0
 		    || (php_output_get_status() & (PHP_OUTPUT_WRITTEN | PHP_OUTPUT_SENT))) {
 			end_own_output();
@@ -250,7 +234,7 @@ static PHP_FUNCTION(frankenphp_handle_request)
 
 	const char *frame = howdah_next_request();
 	if (!frame || !howdah_open_frame(frame)) {
-		howdah_worker = HOWDAH_STOPPING;
+		howdah_worker = HOWDAH_WORKER_STOPPING;
 		zend_release_fcall_info_cache(&cache);
 		RETURN_FALSE;
 	}
@@ -310,11 +294,6 @@ static PHP_FUNCTION(frankenphp_log)
 	}
 	smart_str_free(&line);
 }
-
-/* core/functions.c */
-PHP_FUNCTION(fastcgi_finish_request);
-PHP_FUNCTION(apache_request_headers);
-PHP_FUNCTION(apache_response_headers);
 
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_finish, 0, 0, _IS_BOOL, 0)
 ZEND_END_ARG_INFO()
@@ -401,7 +380,7 @@ int howdah_php_run_worker(const char *frame, char *why, size_t cap)
 	howdah_open_frame(frame);
 	/* There is no client, so output goes to the log. */
 	howdah_current.open = false;
-	howdah_worker = HOWDAH_BOOTING;
+	howdah_worker = HOWDAH_WORKER_BOOTING;
 	zend_first_try {
 		howdah_fill_request_info();
 		howdah_phase = HOWDAH_BEGINNING;
@@ -438,7 +417,7 @@ int howdah_php_run_worker(const char *frame, char *why, size_t cap)
 	}
 	howdah_phase = HOWDAH_ENDING;
 	zend_first_try {
-		if (howdah_worker == HOWDAH_SERVING) {
+		if (howdah_worker == HOWDAH_WORKER_SERVING) {
 			howdah_state_join_shutdown_functions();
 		}
 		if (SG(request_info).path_translated) {

@@ -55,7 +55,7 @@ extern "C" fn howdah_run_port() -> u16 {
 /// Begins to listen and becomes the manager. On failure, returns false and writes the reason to `error`.
 ///
 /// # Safety
-/// `settings` is as `shim/swoole/swoole.h` describes it; `error` has room for `cap` bytes.
+/// `settings` is as `shim/swoole/internal.h` describes it; `error` has room for `cap` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_run_start(
     settings: &ServerSettings<'_>,
@@ -67,7 +67,7 @@ unsafe extern "C" fn howdah_run_start(
 }
 
 /// # Safety
-/// `settings.locations` is as `shim/swoole/swoole.h` describes it.
+/// `settings.locations` is as `shim/swoole/internal.h` describes it.
 unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
     let (user, group) = (settings.user.owned(), settings.group.owned());
     let root = settings.document_root.owned();

@@ -24,7 +24,7 @@ use crate::run::timers::Timers;
 use crate::run::worker::{SwooleWorker, SwooleWorkerConfig};
 use crate::run::worker_manager::WorkerManager;
 
-/// The settings of a server; `shim/swoole/swoole.h` describes the fields.
+/// The settings of a server; `shim/swoole/internal.h` describes the fields.
 #[repr(C)]
 pub struct ServerSettings<'a> {
     workers: u64,
@@ -49,7 +49,7 @@ pub struct ServerSettings<'a> {
     group: Text<'a>,
 }
 
-/// The next event for the script; `shim/swoole/swoole.h` describes the fields.
+/// The next event for the script; `shim/swoole/internal.h` describes the fields.
 #[repr(C)]
 pub struct EventOut {
     kind: u32,
@@ -79,7 +79,7 @@ impl Bytes {
     }
 }
 
-/// A request as declared in `shim/swoole/swoole.h`; valid until the script's callback has returned.
+/// A request as declared in `shim/swoole/internal.h`; valid until the script's callback has returned.
 #[repr(C)]
 pub struct RequestOut {
     head: Bytes,
@@ -93,7 +93,7 @@ pub struct RequestOut {
     remote_address: [c_char; 48],
 }
 
-/// The counters that `$server->stats()` shows, as `shim/swoole/swoole.h` declares them.
+/// The counters that `$server->stats()` shows, as `shim/swoole/internal.h` declares them.
 #[repr(C)]
 pub struct StatsOut {
     connections: u64,

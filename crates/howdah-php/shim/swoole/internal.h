@@ -1,14 +1,16 @@
-/* Scripts written for Swoole's HTTP server: declarations shared by the files of this folder. The event loop is written
- * in Rust (src/run). Its functions, declared under "leaves", always return and call no PHP. The control flow of the
- * loop is inverted: C asks for the next event, calls the script, and asks again, so a bailout (a longjmp) crosses only
- * C frames.
+/* Scripts written for Swoole's HTTP server: declarations shared by the files of this folder. No other folder uses them.
+ * Rust starts a script by howdah_run_script() (entry.h), the one function that this folder offers. It uses the core
+ * (mainly PHP as on a command line) and, in life.c, worker/worker.h.
+ *
+ * The event loop is written in Rust (src/run). The control flow of the loop is inverted: C asks for the next event,
+ * calls the script, and asks again, so a bailout (a longjmp) crosses only C frames.
  *
  * Behaviour visible to a script follows swoole-src (ext-src/swoole_http_{request,response,server}.cc); where this
  * server is stricter, a comment says so. */
-#ifndef HOWDAH_SWOOLE_H
-#define HOWDAH_SWOOLE_H
+#ifndef HOWDAH_SWOOLE_INTERNAL_H
+#define HOWDAH_SWOOLE_INTERNAL_H
 
-#include "howdah.h"
+#include "core/core.h"
 
 /* ---- leaves: written in Rust (src/ffi/swoole/) ---- */
 
@@ -130,8 +132,7 @@ void howdah_swoole_set(HashTable *settings);
 void howdah_swoole_set_defaults(void);
 void howdah_swoole_check_settings(void);
 
-extern zend_class_entry *howdah_swoole_exception_ce, *howdah_swoole_server_ce,
-    *howdah_swoole_request_ce, *howdah_swoole_response_ce;
+extern zend_class_entry *howdah_swoole_exception_ce, *howdah_swoole_server_ce;
 
 /* Whether this process is a worker of the server. */
 extern bool howdah_swoole_in_worker;
