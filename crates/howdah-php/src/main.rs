@@ -3,7 +3,7 @@
 //! knows no HTTP, opens no sockets and reads no configuration file: the front decides, and this process runs PHP. The
 //! exceptions are [`run`] and [`cli`], which have no front.
 //!
-//! - [`arguments`]: the command line of a zygote; [`command_line`]: the command line of [`run`] and [`cli`].
+//! - [`command_line`]: the parser of all command lines; [`arguments`]: the command line of a zygote.
 //! - [`zygote`]: module startup, then a loop that forks, reaps, signals and traces children.
 //! - [`child`]: claims a request, runs it, sleeps; [`worker`]: a child that boots a script once for many requests.
 //! - [`current_request`]: the response and the body of the request being run.

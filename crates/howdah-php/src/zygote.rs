@@ -27,7 +27,8 @@ use howdah_proto::control::{
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
 use howdah_proto::worker::WorkerMessage;
 
-use crate::arguments::{PhpIniSource, ZygoteOptions};
+use crate::arguments::ZygoteOptions;
+use crate::command_line::PhpIniSource;
 use crate::ffi::{self, PhpStartError};
 use crate::identity::{self, IdentityError};
 use crate::sys::{self, ForkResult, ProcessExit};

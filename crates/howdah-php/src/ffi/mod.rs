@@ -21,7 +21,7 @@ use howdah_sql::Dialect;
 
 use text::{Text, bytes};
 
-use crate::arguments::PhpIniSource;
+use crate::command_line::PhpIniSource;
 use crate::{current_request, worker, zygote};
 
 // SAFETY: the signatures are those of `shim/entry.h` (a test compares them), against which the C compiler checks the
