@@ -72,7 +72,7 @@ pub fn parse(
             }
         };
         match name.as_str() {
-            "--version" | "--name-version" => return Ok(Invocation::Version),
+            "--version" => return Ok(Invocation::Version),
             "--pool" => options.pool = utf8_value(&name, line.value()?)?,
             "--memory-fd" => memory = Some(descriptor_value(&name, &line.value()?)?),
             "--control-fd" => control = Some(descriptor_value(&name, &line.value()?)?),

@@ -46,7 +46,6 @@ typedef struct {
 	uint32_t var_count;
 	const howdah_ini_ref *inis;
 	uint32_t ini_count;
-	uint32_t site;
 	/* Known variables by number; NULL if the request has no variable of that name. */
 	const howdah_var_ref *known[HOWDAH_VAR_COUNT];
 	/* The request is claimed and has not been handed back yet. */

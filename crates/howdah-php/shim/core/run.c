@@ -129,7 +129,6 @@ bool howdah_open_frame(const char *frame)
 	memcpy(&var_table, frame + HOWDAH_OFF_VAR_TABLE, 4);
 	memcpy(&howdah_current.ini_count, frame + HOWDAH_OFF_INI_COUNT, 4);
 	memcpy(&ini_table, frame + HOWDAH_OFF_INI_TABLE, 4);
-	memcpy(&howdah_current.site, frame + HOWDAH_OFF_SITE, 4);
 	howdah_current.vars = (const howdah_var_ref *)(frame + var_table);
 	howdah_current.inis = (const howdah_ini_ref *)(frame + ini_table);
 	uint32_t flags;

@@ -278,7 +278,6 @@ fn become_worker(state: &mut SwooleState, number: u64, parent: i32) -> Result<()
     for counter in [Counter::Connections, Counter::Ready] {
         counters.set(counter, 0);
     }
-    counters.set(Counter::Pid, own_pid() as u64);
     let listener = state.listener.take().ok_or("NotBound")?;
     let worker =
         SwooleWorker::new(config, number, counters, listener, bell).map_err(say("CannotWait"))?;
