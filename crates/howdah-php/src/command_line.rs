@@ -80,6 +80,17 @@ pub enum PhpIniSource {
     Disabled,
 }
 
+impl PhpIniSource {
+    /// Checks that the current user can read the named php.ini, because PHP says nothing about a file that it cannot read.
+    pub fn check_readable(&self) -> Result<(), String> {
+        let PhpIniSource::File(path) = self else {
+            return Ok(());
+        };
+        sys::check_readable(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.to_string_lossy()))
+    }
+}
+
 /// PHP's settings as given on the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PhpSettings {
@@ -92,12 +103,9 @@ pub struct PhpSettings {
 impl PhpSettings {
     /// Returns the settings that PHP as on a command line is started with. Fails if the named php.ini cannot be read.
     pub fn resolve(self) -> Result<(PhpIniSource, CString), String> {
-        if let PhpIniSource::File(path) = &self.php_ini {
-            sys::check_readable(path).map_err(|error| {
-                let path = path.to_string_lossy();
-                format!("PhpIniUnreadable: cannot read {path}: {error}")
-            })?;
-        }
+        self.php_ini
+            .check_readable()
+            .map_err(|why| format!("PhpIniUnreadable: {why}"))?;
         let entries = [COMMAND_LINE_INI.as_bytes(), &self.ini_entries].concat();
         let entries = c_string("-d", entries).map_err(|why| why.to_string())?;
         Ok((self.php_ini, entries))

@@ -263,7 +263,7 @@ impl SharedCache {
     /// Returns whether a value is valid: it has not expired, and neither its tags nor all values have been invalidated.
     fn is_current(&self, entry: &ShardEntry<'_>) -> bool {
         entry.epoch() == self.epoch()
-            && entry.expires().is_none_or(|end| now_ms() < end)
+            && entry.expires().is_none_or(|end| sys::monotonic_ms() < end)
             && entry
                 .tags()
                 .all(|(number, version)| self.tag_version(number) == version)
@@ -335,7 +335,7 @@ impl SharedCache {
             hash,
             key,
             value,
-            expires: ttl.map_or(0, |ttl| now_ms().saturating_add(ttl).max(1)),
+            expires: ttl.map_or(0, |ttl| sys::monotonic_ms().saturating_add(ttl).max(1)),
             epoch,
             tags: &numbers[..count],
         };
@@ -392,9 +392,4 @@ impl SharedCache {
     pub fn info(&self) -> SharedCacheInfo {
         self.shards.iter().map(Shard::info).sum()
     }
-}
-
-/// Returns CLOCK_MONOTONIC in milliseconds.
-fn now_ms() -> u64 {
-    sys::monotonic_ns() / 1_000_000
 }

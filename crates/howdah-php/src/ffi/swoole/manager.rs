@@ -12,7 +12,7 @@ use super::{
     EventOut, STATE, ServerManager, ServerSettings, StartedConfig, SwooleState, Text, kind,
     write_result,
 };
-use crate::identity::{self, IdentityError};
+use crate::identity;
 use crate::run::counters::{Counter, WorkerCounters};
 use crate::run::files::StaticRoot;
 use crate::run::sys::EventFlags;
@@ -252,17 +252,8 @@ fn become_worker(state: &mut SwooleState, number: u64, parent: i32) -> Result<()
     };
     let bell = sys::handle_signals(false).map_err(say("CannotSignal"))?;
     let started = state.started_config.take().ok_or("NotStarted")?;
-    identity::assume_identity(started.user.as_deref(), started.group.as_deref()).map_err(|e| {
-        match e {
-            IdentityError::NoSuchUser(user) => {
-                format!("NoSuchUser: the system knows no user {user:?}")
-            }
-            IdentityError::NoSuchGroup(group) => {
-                format!("NoSuchGroup: the system knows no group {group:?}")
-            }
-            IdentityError::CannotChangeUser(why) => format!("CannotChangeUser: {why}"),
-        }
-    })?;
+    identity::assume_identity(started.user.as_deref(), started.group.as_deref())
+        .map_err(|e| format!("{}: {e}", e.name()))?;
     // Called after the change of user, which clears the parent-death signal.
     if !sys::terminate_with_parent(parent) {
         exit_now(0);
