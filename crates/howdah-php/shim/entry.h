@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries, bool worker);
+int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries);
+void howdah_worker_prepare(void);
 const char *howdah_php_check_library(void);
 bool howdah_php_has_opcache(void);
 const char *howdah_php_version(void);

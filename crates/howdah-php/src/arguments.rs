@@ -2,9 +2,12 @@
 //! name, and no unknown option is ignored.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::command_line::{
+    Argument, ArgumentError, CommandLine, PhpIniSource, bad_value, c_string, push_ini_entry,
+};
 
 /// How long children may take to finish their requests unless the command line sets another limit.
 const DEFAULT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
@@ -45,129 +48,75 @@ pub struct ZygoteOptions {
     pub worker: Option<PathBuf>,
 }
 
-/// Which php.ini PHP reads.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub enum PhpIniSource {
-    /// PHP's own search: `PHPRC`, then the directory compiled into libphp (for Debian's embed library
-    /// `/etc/php/8.2/embed`), and `PHP_INI_SCAN_DIR` or its `conf.d`.
-    #[default]
-    Search,
-    /// This file instead of the one that PHP would find. PHP still reads the scan directory.
-    File(CString),
-    /// No php.ini and no scan directory.
-    Disabled,
-}
-
-/// Why the command line is refused.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ZygoteArgumentError {
-    /// The program has no option of this name.
-    UnknownOption(String),
-    /// The option needs a value and has none.
-    MissingValue(&'static str),
-    /// The value is not valid for the option.
-    BadValue(&'static str, String),
-    /// The option is missing and has no default.
-    Required(&'static str),
-}
-
-impl std::fmt::Display for ZygoteArgumentError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ZygoteArgumentError::UnknownOption(name) => write!(f, "UnknownOption: {name}"),
-            ZygoteArgumentError::MissingValue(name) => {
-                write!(f, "MissingValue: {name} wants a value")
-            }
-            ZygoteArgumentError::BadValue(name, value) => {
-                write!(f, "BadValue: {name} cannot be {value:?}")
-            }
-            ZygoteArgumentError::Required(name) => write!(
-                f,
-                "Required: {name} is missing; howdah-php is started by howdah, not by hand"
-            ),
-        }
-    }
-}
-
 /// Parses the arguments after the program's name. `stdin` is called when an argument says that more settings follow on
 /// standard input.
 pub fn parse(
-    args: impl Iterator<Item = OsString>,
+    arguments: impl Iterator<Item = OsString>,
     stdin: impl FnOnce() -> std::io::Result<Vec<u8>>,
-) -> Result<Invocation, ZygoteArgumentError> {
-    let mut args = args;
+) -> Result<Invocation, ArgumentError> {
+    let mut line = CommandLine::new(arguments);
     let mut options = ZygoteOptions {
         shutdown: DEFAULT_SHUTDOWN_LIMIT,
         ..ZygoteOptions::default()
     };
     let (mut memory, mut control) = (None, None);
-    let mut ini = Vec::new();
     let mut opcache = true;
     let mut trial = None;
     let mut stdin = Some(stdin);
-    while let Some(arg) = args.next() {
-        let name = arg.to_string_lossy().into_owned();
-        let mut value =
-            |option: &'static str| args.next().ok_or(ZygoteArgumentError::MissingValue(option));
+    while let Some(argument) = line.next_argument()? {
+        let name = match argument {
+            Argument::Option(name) => name,
+            Argument::Word(word) => {
+                let word = word.to_string_lossy().into_owned();
+                return Err(ArgumentError::UnknownOption(word));
+            }
+        };
         match name.as_str() {
-            "--version" | "--name-version" => return Ok(Invocation::Version),
-            "--pool" => options.pool = utf8_value("--pool", value("--pool")?)?,
-            "--memory-fd" => {
-                memory = Some(descriptor_value("--memory-fd", &value("--memory-fd")?)?)
-            }
-            "--control-fd" => {
-                control = Some(descriptor_value("--control-fd", &value("--control-fd")?)?)
-            }
+            "--version" => return Ok(Invocation::Version),
+            "--pool" => options.pool = utf8_value(&name, line.value()?)?,
+            "--memory-fd" => memory = Some(descriptor_value(&name, &line.value()?)?),
+            "--control-fd" => control = Some(descriptor_value(&name, &line.value()?)?),
             "--bell-fds" => {
-                let list = utf8_value("--bell-fds", value("--bell-fds")?)?;
+                let list = utf8_value(&name, line.value()?)?;
                 options.bell_fds = list
                     .split(',')
-                    .map(|one| descriptor_value("--bell-fds", OsStr::new(one)))
+                    .map(|one| descriptor_value(&name, OsStr::new(one)))
                     .collect::<Result<_, _>>()?;
             }
-            "--php-ini" => {
-                let path = value("--php-ini")?;
-                options.php_ini =
-                    PhpIniSource::File(CString::new(path.into_vec()).map_err(|_| {
-                        ZygoteArgumentError::BadValue("--php-ini", "a path with NUL".into())
-                    })?);
-            }
-            "--no-php-ini" => options.php_ini = PhpIniSource::Disabled,
-            "--user" => options.user = Some(utf8_value("--user", value("--user")?)?),
-            "--worker" => options.worker = Some(worker_script_path(value("--worker")?)?),
-            "--group" => options.group = Some(utf8_value("--group", value("--group")?)?),
+            "--user" => options.user = Some(utf8_value(&name, line.value()?)?),
+            "--worker" => options.worker = Some(worker_script_path(line.value()?)?),
+            "--group" => options.group = Some(utf8_value(&name, line.value()?)?),
             "--farewell-ms" => {
-                let ms = utf8_value("--farewell-ms", value("--farewell-ms")?)?;
-                let ms = ms
-                    .parse()
-                    .map_err(|_| ZygoteArgumentError::BadValue("--farewell-ms", ms))?;
+                let ms = utf8_value(&name, line.value()?)?;
+                let ms = ms.parse().map_err(|_| bad_value(&name, ms))?;
                 options.shutdown = Duration::from_millis(ms);
             }
             "--try-seconds" => {
-                let seconds = utf8_value("--try-seconds", value("--try-seconds")?)?;
+                let seconds = utf8_value(&name, line.value()?)?;
                 let number = seconds.parse().ok().filter(|n| *n > 0);
-                trial =
-                    Some(number.ok_or(ZygoteArgumentError::BadValue("--try-seconds", seconds))?);
+                trial = Some(number.ok_or_else(|| bad_value(&name, seconds))?);
             }
             "--opcache" => {
-                opcache = match utf8_value("--opcache", value("--opcache")?)?.as_str() {
+                opcache = match utf8_value(&name, line.value()?)?.as_str() {
                     "on" => true,
                     "off" => false,
-                    other => return Err(ZygoteArgumentError::BadValue("--opcache", other.into())),
+                    other => return Err(bad_value(&name, other)),
                 };
             }
-            "-d" => push_ini_entry(&mut ini, value("-d")?.as_bytes())?,
             "--define-stdin" => {
-                let unread = |why: String| ZygoteArgumentError::BadValue("--define-stdin", why);
-                let stdin = stdin.take().ok_or_else(|| unread("given twice".into()))?;
-                let entries = stdin().map_err(|e| unread(e.to_string()))?;
+                let stdin = stdin
+                    .take()
+                    .ok_or_else(|| bad_value(&name, "given twice"))?;
+                let entries = stdin().map_err(|e| bad_value(&name, e.to_string()))?;
                 for entry in entries.split(|b| *b == 0).filter(|entry| !entry.is_empty()) {
-                    push_ini_entry(&mut ini, entry)?;
+                    push_ini_entry(&mut line.settings.ini_entries, entry)?;
                 }
             }
-            _ => return Err(ZygoteArgumentError::UnknownOption(name)),
+            _ => return Err(ArgumentError::UnknownOption(name)),
         }
     }
+    options.php_ini = line.settings.php_ini;
+    let mut ini = line.settings.ini_entries;
     if !opcache {
         // This line comes first, so an explicit `-d opcache.enable=1` overrides it.
         ini.splice(0..0, *b"opcache.enable=0\n");
@@ -176,99 +125,50 @@ pub fn parse(
         // The preload script is application code, which a check of the settings must not run.
         ini.extend_from_slice(b"opcache.preload=\n");
     }
-    options.ini_entries = CString::new(ini)
-        .map_err(|_| ZygoteArgumentError::BadValue("-d", "a setting with NUL".into()))?;
+    options.ini_entries = c_string("-d", ini)?;
     if let Some(seconds) = trial {
         return Ok(Invocation::TryStart(options, seconds));
     }
-    options.memory_fd = memory.ok_or(ZygoteArgumentError::Required("--memory-fd"))?;
-    options.control_fd = control.ok_or(ZygoteArgumentError::Required("--control-fd"))?;
+    options.memory_fd = memory.ok_or(ArgumentError::Required("--memory-fd"))?;
+    options.control_fd = control.ok_or(ArgumentError::Required("--control-fd"))?;
     if options.bell_fds.is_empty() {
-        return Err(ZygoteArgumentError::Required("--bell-fds"));
+        return Err(ArgumentError::Required("--bell-fds"));
     }
     if options.pool.is_empty() {
-        return Err(ZygoteArgumentError::Required("--pool"));
+        return Err(ArgumentError::Required("--pool"));
     }
     Ok(Invocation::Serve(options))
 }
 
-fn utf8_value(option: &'static str, value: OsString) -> Result<String, ZygoteArgumentError> {
+fn utf8_value(option: &str, value: OsString) -> Result<String, ArgumentError> {
     value
         .into_string()
-        .map_err(|v| ZygoteArgumentError::BadValue(option, v.to_string_lossy().into_owned()))
+        .map_err(|value| bad_value(option, value.to_string_lossy()))
 }
 
-fn worker_script_path(value: OsString) -> Result<PathBuf, ZygoteArgumentError> {
+fn worker_script_path(value: OsString) -> Result<PathBuf, ArgumentError> {
     let path = PathBuf::from(value);
     // No file has a path longer than this.
     if path.is_absolute() && path.as_os_str().len() < 4096 {
         Ok(path)
     } else {
-        Err(ZygoteArgumentError::BadValue(
-            "--worker",
-            path.display().to_string(),
-        ))
+        Err(bad_value("--worker", path.display().to_string()))
     }
 }
 
-fn descriptor_value(option: &'static str, value: &OsStr) -> Result<i32, ZygoteArgumentError> {
+fn descriptor_value(option: &str, value: &OsStr) -> Result<i32, ArgumentError> {
     value
         .to_str()
         .and_then(|v| v.parse().ok())
         .filter(|n| *n >= 0)
-        .ok_or_else(|| ZygoteArgumentError::BadValue(option, value.to_string_lossy().into_owned()))
-}
-
-/// Appends one `-d name=value` as a php.ini line, by the quoting rules of php's own `-d` (`php_ini_builder_define`): a
-/// value that begins with a letter, a digit or a quote is written unchanged, any other value is quoted, and a name
-/// alone means 1.
-pub fn push_ini_entry(out: &mut Vec<u8>, entry: &[u8]) -> Result<(), ZygoteArgumentError> {
-    let refuse =
-        || ZygoteArgumentError::BadValue("-d", String::from_utf8_lossy(entry).into_owned());
-    let (name, value) = match entry.iter().position(|b| *b == b'=') {
-        Some(at) => (&entry[..at], Some(&entry[at + 1..])),
-        None => (entry, None),
-    };
-    let named = |b: &u8| b.is_ascii_alphanumeric() || b"._-".contains(b);
-    // `name[key]=value` sets an element of an array, which scripts read with get_cfg_var().
-    let plain = match name.iter().position(|b| *b == b'[') {
-        Some(at) if at > 0 && name.ends_with(b"]") => {
-            let key = &name[at + 1..name.len() - 1];
-            name[..at].iter().all(named) && key.iter().all(named)
-        }
-        _ => name.iter().all(named),
-    };
-    if name.is_empty() || !plain || entry.contains(&b'\n') {
-        return Err(refuse());
-    }
-    out.extend_from_slice(name);
-    out.push(b'=');
-    match value {
-        None => out.push(b'1'),
-        Some(v) => {
-            let bare = v
-                .first()
-                .is_none_or(|b| b.is_ascii_alphanumeric() || *b == b'"' || *b == b'\'');
-            if bare {
-                out.extend_from_slice(v);
-            } else if v.contains(&b'"') {
-                return Err(refuse());
-            } else {
-                out.push(b'"');
-                out.extend_from_slice(v);
-                out.push(b'"');
-            }
-        }
-    }
-    out.push(b'\n');
-    Ok(())
+        .ok_or_else(|| bad_value(option, value.to_string_lossy()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Invocation, ZygoteArgumentError> {
+    fn read(line: &str) -> Result<Invocation, ArgumentError> {
         parse(line.split_whitespace().map(OsString::from), || {
             Ok(b"mysqli.default_pw=a b\0x=1\0".to_vec())
         })
@@ -318,29 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn ini_entry_accepts_array_elements() {
-        for (entry, line) in [("a[1]=x", "a[1]=x\n"), ("a.b[]=y", "a.b[]=y\n")] {
-            let mut out = Vec::new();
-            assert_eq!(push_ini_entry(&mut out, entry.as_bytes()), Ok(()));
-            assert_eq!(String::from_utf8(out).unwrap(), line);
-        }
-        for nonsense in ["[1]=x", "a[1=x", "a]1[=x", "a[\"]=x", "a[1]b=x"] {
-            assert!(
-                push_ini_entry(&mut Vec::new(), nonsense.as_bytes()).is_err(),
-                "{nonsense}"
-            );
-        }
-    }
-
-    #[test]
     fn zygote_argument_errors_are_named() {
-        let unknown = ZygoteArgumentError::UnknownOption("--frob".into());
+        let unknown = ArgumentError::UnknownOption("--frob".into());
         assert_eq!(read(&format!("{BASE} --frob")), Err(unknown));
         assert_eq!(
             read("--pool"),
-            Err(ZygoteArgumentError::MissingValue("--pool"))
+            Err(ArgumentError::MissingValue("--pool".into()))
         );
-        let bad = |option, value: &str| Err(ZygoteArgumentError::BadValue(option, value.into()));
+        let bad = |option: &str, value| Err(bad_value(option, value));
         assert_eq!(read("--memory-fd -1"), bad("--memory-fd", "-1"));
         assert_eq!(read("--bell-fds 1,,2"), bad("--bell-fds", ""));
         assert_eq!(read("--opcache maybe"), bad("--opcache", "maybe"));
@@ -350,7 +235,7 @@ mod tests {
         assert_eq!(read("--farewell-ms soon"), bad("--farewell-ms", "soon"));
         assert_eq!(
             read("--pool x --memory-fd 1"),
-            Err(ZygoteArgumentError::Required("--control-fd"))
+            Err(ArgumentError::Required("--control-fd"))
         );
     }
 }

@@ -2,17 +2,18 @@
 //! takes the options of `howdah php` and has no front and no HTTP.
 
 use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
 use howdah_os::descriptors::take_inherited;
 
-use crate::command_line::{CommandLineSettings, c_string, option_value};
+use crate::command_line::{Argument, ArgumentError, CommandLine, PhpSettings, c_string, refuse};
 use crate::{current_request, ffi};
 
 /// The parsed command line of `howdah-php php`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CliOptions {
-    settings: CommandLineSettings,
+    settings: PhpSettings,
     /// PHP code to run instead of a script.
     code: Option<CString>,
     /// The descriptor to which effects are written. `None` means that they are not reported.
@@ -23,22 +24,21 @@ struct CliOptions {
 
 /// Runs the script to its end.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let refuse = |why: String, status: u8| {
-        eprintln!("howdah php: {why}");
-        ExitCode::from(status)
-    };
     let options = match parse(arguments) {
         Ok(options) => options,
-        Err(why) => return refuse(why, 2),
+        Err(why) => return refuse("php", why, 2),
     };
     let (php_ini, entries) = match options.settings.resolve() {
-        Ok(settled) => settled,
-        Err(why) => return refuse(why, 1),
+        Ok(resolved) => resolved,
+        Err(why) => return refuse("php", why, 1),
     };
     if let Some(fd) = options.effects {
         match take_inherited(fd) {
             Ok(fd) => current_request::report_effects_to(fd),
-            Err(error) => return refuse(format!("BadValue: --effects-fd {fd}: {error}"), 2),
+            Err(error) => {
+                let why = format!("BadValue: --effects-fd {fd}: {error}");
+                return refuse("php", why, 2);
+            }
         }
     }
     let reports_effects = options.effects.is_some();
@@ -51,34 +51,30 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     )
 }
 
-fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, String> {
+fn parse(arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, ArgumentError> {
+    let mut line = CommandLine::new(arguments);
     let mut options = CliOptions::default();
-    while let Some(argument) = arguments.next() {
-        let name = argument.to_string_lossy().into_owned();
-        let mut value = || option_value(&name, &mut arguments);
-        if options.settings.take_option(&name, &mut value)? {
-            continue;
-        }
-        match name.as_str() {
-            "--code" => options.code = Some(c_string(value()?)?),
-            "--effects-fd" => {
-                let number = value()?;
-                let number = number.to_str().and_then(|n| n.parse().ok());
-                options.effects = Some(number.ok_or("BadValue: --effects-fd is a number")?);
-            }
-            "--" => {
-                for argument in arguments.by_ref() {
-                    options.arguments.push(c_string(argument)?);
+    while let Some(argument) = line.next_argument()? {
+        match argument {
+            Argument::Word(script) => options.arguments = line.script_and_arguments(script)?,
+            Argument::Option(name) => match name.as_str() {
+                "--code" => options.code = Some(c_string(&name, line.value()?.into_vec())?),
+                "--effects-fd" => {
+                    let number = line.value()?.to_str().and_then(|n| n.parse().ok());
+                    options.effects = Some(number.ok_or_else(|| {
+                        ArgumentError::Invalid("BadValue: --effects-fd is a number".into())
+                    })?);
                 }
-            }
-            _ => return Err(format!("UnknownOption: {name}")),
+                _ => return Err(ArgumentError::UnknownOption(name)),
+            },
         }
     }
+    options.settings = line.settings;
     if options.code.is_some() {
         // The value of `$argv[0]` under `php -r`.
         options.arguments.insert(0, c"Standard input code".into());
     } else if options.arguments.is_empty() {
-        return Err("Required: the script to run".to_owned());
+        return Err(ArgumentError::NoScript);
     }
     Ok(options)
 }
@@ -88,7 +84,7 @@ mod tests {
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<CliOptions, String> {
-        parse(arguments.iter().map(OsString::from))
+        parse(arguments.iter().map(OsString::from)).map_err(|why| why.to_string())
     }
 
     #[test]

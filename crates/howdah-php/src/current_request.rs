@@ -1,7 +1,7 @@
 //! The request being run, as the shim's callbacks see it: the source of the request body and the destination of the
 //! response, with the waits that both need. This module contains no PHP and no HTTP.
 //!
-//! A wait is a futex wait on the word that [`Claim::prepare_wait`] returns. The front wakes it after it has read or
+//! A wait is a futex wait on the word that [`RequestClaim::prepare_wait`] returns. The front wakes it after it has read or
 //! written something, or has abandoned the request. Nothing spins.
 
 use std::cell::RefCell;
@@ -64,7 +64,13 @@ fn with_request<T>(without: T, f: impl FnOnce(&mut ClaimedRequest, &[OwnedFd]) -
 /// Appends body bytes to the response. Returns `false` when the client is gone.
 pub fn write_body(bytes: &[u8]) -> bool {
     with_request(false, |job, bells| {
-        job.write_all(bytes, bells, |job, rest| job.claim.write_body(rest))
+        !job.is_client_gone()
+            && job.write_all(
+                bytes,
+                bells,
+                |job, rest| job.claim.write_body(rest),
+                ClaimedRequest::make_room,
+            )
     })
 }
 
@@ -79,15 +85,27 @@ pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
         return reported;
     }
     with_request(false, |job, bells| {
-        if matches!(kind, EFFECT | BAILED_OUT) {
-            return job.write_report(kind, payload, bells);
-        }
+        // The front needs these frames even if the client has disconnected, and it keeps reading until the run ends.
+        let is_report = matches!(kind, EFFECT | BAILED_OUT);
+        let make_room = if is_report {
+            ClaimedRequest::wait_for_room
+        } else {
+            ClaimedRequest::make_room
+        };
         while !job.claim.begin_frame(kind, payload.len() as u32) {
-            if !job.make_room(bells) {
+            if !make_room(job, bells) {
                 return false;
             }
         }
-        job.write_all(payload, bells, |job, rest| job.claim.write_payload(rest))
+        if !is_report && job.is_client_gone() {
+            return false;
+        }
+        job.write_all(
+            payload,
+            bells,
+            |job, rest| job.claim.write_payload(rest),
+            make_room,
+        )
     })
 }
 
@@ -174,18 +192,17 @@ impl ClaimedRequest {
         self.client_gone
     }
 
+    /// Writes all of `rest`. Calls `make_room` when there is no room, and returns `false` if that fails.
     fn write_all(
         &mut self,
         mut rest: &[u8],
         bells: &[OwnedFd],
         write: impl Fn(&mut ClaimedRequest, &[u8]) -> usize,
+        make_room: impl Fn(&mut ClaimedRequest, &[OwnedFd]) -> bool,
     ) -> bool {
-        if self.is_client_gone() {
-            return false;
-        }
         while !rest.is_empty() {
             match write(self, rest) {
-                0 if self.make_room(bells) => {}
+                0 if make_room(self, bells) => {}
                 0 => return false,
                 n => rest = &rest[n..],
             }
@@ -193,26 +210,8 @@ impl ClaimedRequest {
         true
     }
 
-    /// Writes a frame that the front needs even if the client has disconnected, since the front keeps reading until the
-    /// run ends. Returns `false` when the front is gone.
-    fn write_report(&mut self, kind: u32, payload: &[u8], bells: &[OwnedFd]) -> bool {
-        while !self.claim.begin_frame(kind, payload.len() as u32) {
-            if !self.wait_for_room(bells) {
-                return false;
-            }
-        }
-        let mut rest = payload;
-        while !rest.is_empty() {
-            match self.claim.write_payload(rest) {
-                0 if self.wait_for_room(bells) => {}
-                0 => return false,
-                n => rest = &rest[n..],
-            }
-        }
-        true
-    }
-
-    /// Like [`ClaimedRequest::make_room`], but waits whether or not the client is gone.
+    /// Like [`ClaimedRequest::make_room`], but waits whether or not the client is gone. Returns `false` when the front
+    /// is gone.
     fn wait_for_room(&mut self, bells: &[OwnedFd]) -> bool {
         let bell = self.claim.publish();
         self.ring(bell, bells);

@@ -18,6 +18,27 @@ pub enum IdentityError {
     CannotChangeUser(String),
 }
 
+impl IdentityError {
+    /// Returns the name of the failure.
+    pub fn name(&self) -> &'static str {
+        match self {
+            IdentityError::NoSuchUser(_) => "NoSuchUser",
+            IdentityError::NoSuchGroup(_) => "NoSuchGroup",
+            IdentityError::CannotChangeUser(_) => "CannotChangeUser",
+        }
+    }
+}
+
+impl std::fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            IdentityError::NoSuchUser(user) => write!(f, "the system knows no user {user:?}"),
+            IdentityError::NoSuchGroup(group) => write!(f, "the system knows no group {group:?}"),
+            IdentityError::CannotChangeUser(why) => f.write_str(why),
+        }
+    }
+}
+
 /// Becomes `user` (a name or number) and `group` (the user's group when `None`). Drops every capability that a service
 /// manager may have granted, even if the process already runs as this user.
 pub fn assume_identity(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityError> {

@@ -3,14 +3,14 @@
 //! knows no HTTP, opens no sockets and reads no configuration file: the front decides, and this process runs PHP. The
 //! exceptions are [`run`] and [`cli`], which have no front.
 //!
-//! - [`arguments`]: the command line of a zygote; [`command_line`]: the command line of [`run`] and [`cli`].
+//! - [`command_line`]: the parser of all command lines; [`arguments`]: the command line of a zygote.
 //! - [`zygote`]: module startup, then a loop that forks, reaps, signals and traces children.
 //! - [`child`]: claims a request, runs it, sleeps; [`worker`]: a child that boots a script once for many requests.
 //! - [`current_request`]: the response and the body of the request being run.
 //! - [`identity`]: the user that a pool runs as.
 //! - [`cli`]: PHP as on a command line, for `howdah php`.
 //! - [`run`]: scripts written for Swoole's HTTP server, which accept connections themselves.
-//! - [`ffi`]: the boundary to the C shim (`shim/*.c`), which contains everything that touches PHP.
+//! - [`ffi`]: the boundary to the C shim (`shim/*/*.c`), which contains everything that touches PHP.
 //! - [`sys`]: system calls. [`ffi`], [`sys`] and their counterparts in [`run`] are the only modules with `unsafe`.
 
 #![deny(unsafe_code)]

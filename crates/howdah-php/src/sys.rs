@@ -29,6 +29,11 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Returns CLOCK_MONOTONIC in milliseconds.
+pub fn monotonic_ms() -> u64 {
+    monotonic_ns() / 1_000_000
+}
+
 /// Makes standard input empty and sends standard output to the log pipe: a script that writes to `php://stdout` must
 /// not write to the front's standard output.
 pub fn redirect_stdio() {
@@ -64,7 +69,8 @@ pub fn futex_wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 
-fn timespec(time: Duration) -> Timespec {
+/// Converts a duration to the form of system calls.
+pub fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: time.as_secs() as i64,
         tv_nsec: i64::from(time.subsec_nanos()),

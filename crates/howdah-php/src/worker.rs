@@ -1,6 +1,6 @@
-//! A worker child: boots a script once, then passes it one request after another as the script asks for them ([`next_request`],
-//! called from `shim/worker.c`). The shim resets PHP between two requests, and the front decides whether a child is
-//! forked or retired.
+//! A worker child: boots a script once, then passes it one request after another as the script asks for them
+//! ([`next_request`], called from `shim/worker/worker.c`). The shim resets PHP between two requests, and the front
+//! decides whether a child is forked or retired.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};

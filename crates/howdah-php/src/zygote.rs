@@ -27,9 +27,9 @@ use howdah_proto::control::{
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
 use howdah_proto::worker::WorkerMessage;
 
-use crate::arguments::{PhpIniSource, ZygoteOptions};
+use crate::arguments::ZygoteOptions;
 use crate::ffi::{self, PhpStartError};
-use crate::identity::{self, IdentityError};
+use crate::identity;
 use crate::sys::{self, ForkResult, ProcessExit};
 use crate::{child, current_request, shared_cache, worker};
 
@@ -220,26 +220,11 @@ fn map_pool(memory: i32) -> Result<&'static Region, StartFailure> {
 
 /// Becomes the pool's user and starts PHP with its settings.
 fn start_php(options: &mut ZygoteOptions) -> Result<(), StartFailure> {
-    identity::assume_identity(options.user.as_deref(), options.group.as_deref()).map_err(|e| {
-        match e {
-            IdentityError::NoSuchUser(u) => {
-                ("NoSuchUser", format!("the system knows no user {u:?}"))
-            }
-            IdentityError::NoSuchGroup(g) => {
-                ("NoSuchGroup", format!("the system knows no group {g:?}"))
-            }
-            IdentityError::CannotChangeUser(why) => ("CannotChangeUser", why),
-        }
-    })?;
+    identity::assume_identity(options.user.as_deref(), options.group.as_deref())
+        .map_err(|e| (e.name(), e.to_string()))?;
     let ini = std::mem::take(&mut options.php_ini);
-    if let PhpIniSource::File(path) = &ini {
-        sys::check_readable(path).map_err(|e| {
-            (
-                "PhpIniUnreadable",
-                format!("cannot read {}: {e}", path.to_string_lossy()),
-            )
-        })?;
-    }
+    ini.check_readable()
+        .map_err(|why| ("PhpIniUnreadable", why))?;
     let entries = std::mem::take(&mut options.ini_entries);
     let names = setting_names(&entries);
     ffi::php_startup(ini, entries, options.worker.is_some()).map_err(|e| match e {

@@ -1,6 +1,6 @@
 //! What one request leaves in a worker must not be visible to the next. There is a row for each thing that PHP keeps,
 //! and for what the boot has set up and must stay. Each pair follows an earlier request, since some settings of the
-//! first request are kept (see `shim/worker_state.c`).
+//! first request are kept (see `shim/worker/state.c`).
 
 mod front;
 

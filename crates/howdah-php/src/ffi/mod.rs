@@ -1,4 +1,4 @@
-//! The functions of the C shim (`shim/howdah.h`) that this program calls, and the functions that PHP's callbacks call
+//! The functions of the C shim (`shim/entry.h`) that this program calls, and the functions that PHP's callbacks call
 //! here. [`swoole`] has the ones for `howdah run`. This module uses `unsafe` for that reason only.
 //!
 //! The functions exported here are leaves: they always return and never call PHP, so a bailout (a longjmp) never
@@ -21,7 +21,7 @@ use howdah_sql::Dialect;
 
 use text::{Text, bytes};
 
-use crate::arguments::PhpIniSource;
+use crate::command_line::PhpIniSource;
 use crate::{current_request, worker, zygote};
 
 // SAFETY: the signatures are those of `shim/entry.h` (a test compares them), against which the C compiler checks the
@@ -34,8 +34,8 @@ unsafe extern "C" {
         ini_path: *const c_char,
         no_ini: bool,
         ini_entries: *const c_char,
-        worker: bool,
     ) -> c_int;
+    fn howdah_worker_prepare();
     fn howdah_php_check_library() -> *const c_char;
     safe fn howdah_php_has_opcache() -> bool;
     safe fn howdah_php_version() -> *const c_char;
@@ -115,7 +115,7 @@ pub fn php_startup(
     let (path, none) = raw_ini_path(ini);
     // SAFETY: called once, before any thread exists. Both strings are leaked on purpose, since PHP keeps the pointers
     // until the process exits.
-    if unsafe { howdah_php_startup(path, none, entries, worker) } != 0 {
+    if unsafe { howdah_php_startup(path, none, entries) } != 0 {
         return Err(PhpStartError::ModuleStartup);
     }
     // SAFETY: returns NULL or a static string; PHP is started.
@@ -124,6 +124,10 @@ pub fn php_startup(
         // SAFETY: not NULL, so a NUL-terminated static string.
         let text = unsafe { CStr::from_ptr(mismatch) };
         return Err(PhpStartError::OtherPhp(text.to_string_lossy().into_owned()));
+    }
+    if worker {
+        // SAFETY: called once, after PHP's start and before the first fork.
+        unsafe { howdah_worker_prepare() }
     }
     Ok(())
 }
@@ -300,7 +304,7 @@ pub fn set_title(title: &str) {
     unsafe { howdah_title_set(title.as_ptr()) }
 }
 
-/// See `shim/howdah.h`.
+/// See `shim/core/internal.h`.
 ///
 /// # Safety
 /// `bytes` is not NULL and points to `len` readable bytes that nothing changes during the call.
@@ -310,7 +314,7 @@ unsafe extern "C" fn howdah_write_body(bytes: *const u8, len: usize) -> bool {
     current_request::write_body(unsafe { std::slice::from_raw_parts(bytes, len) })
 }
 
-/// See `shim/howdah.h`.
+/// See `shim/core/core.h`.
 ///
 /// # Safety
 /// The requirements of [`bytes`].
@@ -332,7 +336,7 @@ extern "C" fn howdah_show() {
     current_request::make_visible();
 }
 
-/// See `shim/howdah.h`.
+/// See `shim/effects/internal.h`.
 ///
 /// # Safety
 /// `sql` and `len` meet the requirements of [`bytes`]; `out` has room for `cap` bytes and belongs to the caller.
@@ -355,7 +359,7 @@ unsafe extern "C" fn howdah_describe(
     kind as u32
 }
 
-/// See `shim/howdah.h`.
+/// See `shim/core/internal.h`.
 ///
 /// # Safety
 /// `out` points to `len` initialised bytes that belong to the caller; it may be NULL only if `len` is 0.
@@ -386,7 +390,7 @@ extern "C" fn howdah_ask_for_restart() {
     worker::request_restart();
 }
 
-/// See `shim/howdah.h`.
+/// See `shim/core/internal.h`.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_cannot_start(name: Text<'_>, sentence: Text<'_>) -> ! {
     let name = name.text().unwrap_or_default();

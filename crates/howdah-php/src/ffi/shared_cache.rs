@@ -1,4 +1,4 @@
-//! The functions by which the shim uses the shared cache; see `shim/howdah.h`.
+//! The functions by which the shim uses the shared cache; see `shim/effects/internal.h`.
 
 use std::time::Duration;
 

@@ -125,10 +125,21 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     rest.split_once(to).expect(to).0
 }
 
+/// Returns the declarations of a header between the comment "leaves" and the next comment that begins a part.
+fn leaves(header: &str) -> &str {
+    let leaves = between(header, "---- leaves", "\n/* ----");
+    leaves.split_once("*/").expect("the comment's end").1
+}
+
 const FFI: &str = include_str!("mod.rs");
 const SHARED_CACHE: &str = include_str!("shared_cache.rs");
-const HOWDAH_H: &str = include_str!("../../shim/howdah.h");
-const SWOOLE_H: &str = include_str!("../../shim/swoole.h");
+const HEADERS_WITH_LEAVES: [&str; 4] = [
+    include_str!("../../shim/core/core.h"),
+    include_str!("../../shim/core/internal.h"),
+    include_str!("../../shim/effects/internal.h"),
+    include_str!("../../shim/worker/internal.h"),
+];
+const SWOOLE_H: &str = include_str!("../../shim/swoole/internal.h");
 const SWOOLE: &str = include_str!("swoole/mod.rs");
 const SWOOLE_FILES: [&str; 3] = [
     SWOOLE,
@@ -149,16 +160,67 @@ fn rust_imports_match_the_c_header() {
 
 #[test]
 fn rust_exports_match_the_c_headers() {
-    let leaves = between(HOWDAH_H, "---- leaves", "---- the request being run");
-    let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
     let exported =
         [FFI, SHARED_CACHE].map(|source| declared_in_rust(source, "extern \"C\" fn ", ['{', '{']));
-    assert_same_signatures(exported.concat(), declared_in_c(leaves), 18);
-    let leaves = between(SWOOLE_H, "---- leaves", "---- parts of this mode");
-    let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
+    let declared = HEADERS_WITH_LEAVES.map(|header| declared_in_c(leaves(header)));
+    assert_same_signatures(exported.concat(), declared.concat(), 18);
     let exported =
         SWOOLE_FILES.map(|source| declared_in_rust(source, "extern \"C\" fn ", ['{', '{']));
-    assert_same_signatures(exported.concat(), declared_in_c(leaves), 28);
+    assert_same_signatures(exported.concat(), declared_in_c(leaves(SWOOLE_H)), 28);
+}
+
+/// Every file includes the headers of its own folder and the public headers of the folders before it.
+#[test]
+fn shim_includes_follow_the_order_of_its_folders() {
+    // The folders whose headers the files of a folder may include.
+    const MAY_INCLUDE: [(&str, &[&str]); 4] = [
+        ("core", &[]),
+        ("effects", &["core"]),
+        ("worker", &["core", "effects"]),
+        ("swoole", &["core", "effects", "worker"]),
+    ];
+    // The exceptions that the head of core/core.h names.
+    const CORE_USES_EFFECTS: [(&str, &str); 5] = [
+        ("core/cli.c", "effects/effects.h"),
+        ("core/functions.c", "effects/cache_functions.h"),
+        ("core/functions.c", "effects/effects.h"),
+        ("core/run.c", "effects/effects.h"),
+        ("core/sapi.c", "effects/effects.h"),
+    ];
+    let shim = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shim");
+    let mut exceptions = Vec::new();
+    for (folder, may_include) in MAY_INCLUDE {
+        let mut includes = 0;
+        for entry in std::fs::read_dir(shim.join(folder)).expect(folder) {
+            let path = entry.expect(folder).path();
+            let name = path.file_name().expect("a file").to_string_lossy();
+            let file = format!("{folder}/{name}");
+            let source = std::fs::read_to_string(&path).expect(&file);
+            for line in source.lines() {
+                let Some(header) = line.strip_prefix("#include \"") else {
+                    continue;
+                };
+                let header = header.trim_end_matches('"');
+                let Some((owner, _)) = header
+                    .split_once('/')
+                    .filter(|(owner, _)| MAY_INCLUDE.iter().any(|(folder, _)| folder == owner))
+                else {
+                    continue;
+                };
+                includes += 1;
+                if owner == folder
+                    || may_include.contains(&owner) && !header.ends_with("/internal.h")
+                {
+                    continue;
+                }
+                exceptions.push((file.clone(), header.to_owned()));
+            }
+        }
+        assert!(includes > 1, "{folder}");
+    }
+    exceptions.sort();
+    let known = CORE_USES_EFFECTS.map(|(file, header)| (file.to_owned(), header.to_owned()));
+    assert_eq!(exceptions, known);
 }
 
 #[test]

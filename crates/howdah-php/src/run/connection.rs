@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use howdah_http1::receiver::{ReceiveProgress, ReceiveRefusal, Receiver, RequestLimits};
 
-use super::output::{ClientOutput, MIN_BYTES_PER_SECOND, SLOW_CLIENT_GRACE_MS};
+use super::output::{ClientOutput, is_below_minimum_rate};
 use super::spill::{MappedSpill, SpillStore, WorkerSpillFile};
 use super::sys;
 
@@ -302,10 +302,7 @@ impl SwooleConnection {
 
     /// Returns whether the body arrives more slowly than [`MIN_BYTES_PER_SECOND`] on average.
     pub fn body_is_too_slow(&self, now: u64) -> bool {
-        let over = now
-            .saturating_sub(self.body_began)
-            .saturating_sub(SLOW_CLIENT_GRACE_MS);
-        self.receiver.received() < over * MIN_BYTES_PER_SECOND / 1000
+        is_below_minimum_rate(self.receiver.received(), self.body_began, now)
     }
 
     /// Sends bytes, or queues them until the client reads them. Returns `false` if the connection is broken.

@@ -18,15 +18,13 @@ pub enum Counter {
     Requests,
     /// Requests refused as malformed since the start.
     Refused,
-    /// The worker's process id.
-    Pid,
     /// 1 once `workerStart` has returned, 0 before.
     Ready,
     /// When the current call of the script began (ms); 0 while the worker handles its connections.
     ScriptCalledAt,
 }
 
-const COUNTERS_PER_WORKER: usize = 8;
+const COUNTERS_PER_WORKER: usize = 7;
 
 /// One worker's view of all counters.
 #[derive(Clone, Copy, Debug)]

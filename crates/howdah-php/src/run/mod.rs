@@ -1,6 +1,6 @@
 //! `howdah-php run SCRIPT`: runs a script written for Swoole's HTTP server. The script runs as under `php` on a command
 //! line until `$server->start()`, which makes this process the manager of forked workers that accept connections
-//! themselves: Swoole's BASE mode. The shim (`shim/swoole_*.c`) has the classes and calls the script; the modules here
+//! themselves: Swoole's BASE mode. The shim (`shim/swoole/*.c`) has the classes and calls the script; the modules here
 //! transfer bytes and measure time, and call no PHP.
 //!
 //! From the inside out: [`timers`], [`worker_manager`] and [`counters`] hold state; [`connection`] is one client,
@@ -29,13 +29,13 @@ pub mod worker_manager;
 use std::ffi::{CString, OsString};
 use std::process::ExitCode;
 
-use crate::command_line::{CommandLineSettings, c_string, option_value};
+use crate::command_line::{Argument, ArgumentError, CommandLine, PhpSettings, refuse};
 use crate::ffi;
 
 /// The parsed command line of `howdah-php run`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RunOptions {
-    settings: CommandLineSettings,
+    settings: PhpSettings,
     listen: Option<listener::SwooleAddress>,
     /// The script and its arguments.
     arguments: Vec<CString>,
@@ -43,17 +43,16 @@ struct RunOptions {
 
 /// Runs the script to its end; never returns in a worker.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let refuse = |why: String, status: u8| {
-        eprintln!("howdah run: {why}");
-        ExitCode::from(status)
-    };
     let options = match parse(arguments) {
         Ok(options) => options,
-        Err(why) => return refuse(why, 2),
+        Err(why @ ArgumentError::UnknownOption(_)) => {
+            return refuse("run", format!("{why}; options go before the script"), 2);
+        }
+        Err(why) => return refuse("run", why, 2),
     };
     let (php_ini, entries) = match options.settings.resolve() {
-        Ok(settled) => settled,
-        Err(why) => return refuse(why, 1),
+        Ok(resolved) => resolved,
+        Err(why) => return refuse("run", why, 1),
     };
     if let Some(address) = options.listen {
         listener::override_listen_address(address);
@@ -61,41 +60,25 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ffi::run_script(php_ini, entries, options.arguments)
 }
 
-fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, String> {
+fn parse(arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, ArgumentError> {
+    let mut line = CommandLine::new(arguments);
     let mut options = RunOptions::default();
-    while let Some(argument) = arguments.next() {
-        let name = argument.to_string_lossy().into_owned();
-        let mut value = || option_value(&name, &mut arguments);
-        if options.settings.take_option(&name, &mut value)? {
-            continue;
-        }
-        match name.as_str() {
-            "--listen" => {
-                options.listen = Some(listener::parse_listen_address(&value()?.to_string_lossy())?);
+    while let Some(argument) = line.next_argument()? {
+        match argument {
+            Argument::Word(script) => options.arguments = line.script_and_arguments(script)?,
+            Argument::Option(name) if name == "--listen" => {
+                let address = line.value()?;
+                let address = listener::parse_listen_address(&address.to_string_lossy());
+                options.listen = Some(address.map_err(ArgumentError::Invalid)?);
             }
-            "--" => {
-                options.arguments = c_strings(arguments)?;
-                break;
-            }
-            _ if name.starts_with('-') => {
-                return Err(format!(
-                    "UnknownOption: {name}; options go before the script"
-                ));
-            }
-            _ => {
-                options.arguments = c_strings(std::iter::once(argument).chain(arguments))?;
-                break;
-            }
+            Argument::Option(name) => return Err(ArgumentError::UnknownOption(name)),
         }
     }
     if options.arguments.is_empty() {
-        return Err("Required: the script to run".to_owned());
+        return Err(ArgumentError::NoScript);
     }
+    options.settings = line.settings;
     Ok(options)
-}
-
-fn c_strings(arguments: impl Iterator<Item = OsString>) -> Result<Vec<CString>, String> {
-    arguments.map(c_string).collect()
 }
 
 #[cfg(test)]
@@ -103,7 +86,7 @@ mod tests {
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<RunOptions, String> {
-        parse(arguments.iter().map(OsString::from))
+        parse(arguments.iter().map(OsString::from)).map_err(|why| why.to_string())
     }
 
     #[test]

@@ -14,7 +14,15 @@ const MAX_OUTPUT_IN_MEMORY: usize = 256 << 10;
 /// The minimum average rate, in bytes per second, at which a client must read or send, and how long (ms) it may be
 /// slower at first. Kestrel uses the same values, and so does the front for bodies. Every real link is faster.
 pub const MIN_BYTES_PER_SECOND: u64 = 240;
-pub const SLOW_CLIENT_GRACE_MS: u64 = 5_000;
+const SLOW_CLIENT_GRACE_MS: u64 = 5_000;
+
+/// Returns whether a client that has transferred `bytes` since a time (ms) is slower than [`MIN_BYTES_PER_SECOND`].
+pub fn is_below_minimum_rate(bytes: u64, since: u64, now: u64) -> bool {
+    let over = now
+        .saturating_sub(since)
+        .saturating_sub(SLOW_CLIENT_GRACE_MS);
+    bytes < over * MIN_BYTES_PER_SECOND / 1000
+}
 
 #[derive(Debug)]
 enum OutputPiece {
@@ -54,10 +62,7 @@ impl ClientOutput {
 
     /// Returns whether the client reads less than [`MIN_BYTES_PER_SECOND`] on average, measured since output began to wait for it.
     pub fn is_too_slow(&self, now: u64) -> bool {
-        let over = now
-            .saturating_sub(self.waiting_since)
-            .saturating_sub(SLOW_CLIENT_GRACE_MS);
-        !self.is_empty() && self.bytes_taken < over * MIN_BYTES_PER_SECOND / 1000
+        !self.is_empty() && is_below_minimum_rate(self.bytes_taken, self.waiting_since, now)
     }
 
     fn start_waiting(&mut self, now: u64) {

@@ -10,10 +10,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use rustix::event::epoll::{self, CreateFlags, EventData};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix,
     SocketFlags, SocketType, sockopt,
@@ -21,12 +22,10 @@ use rustix::net::{
 use rustix::process::{Resource, Rlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+pub use crate::sys::monotonic_ms as now_ms;
 pub use epoll::{Event, EventFlags};
 
-/// Returns CLOCK_MONOTONIC in milliseconds.
-pub fn now_ms() -> u64 {
-    crate::sys::monotonic_ns() / 1_000_000
-}
+use crate::sys::{ring_bell, timespec};
 
 /// Returns the time of the wall clock, in seconds since 1970.
 pub fn wall_seconds() -> i64 {
@@ -114,15 +113,8 @@ pub fn shutdown_sending(fd: BorrowedFd<'_>) {
 
 /// Waits until `fd` accepts bytes, for at most `ms`.
 pub fn wait_writable(fd: BorrowedFd<'_>, ms: u32) {
-    let timeout = timespec(u64::from(ms));
+    let timeout = timespec(Duration::from_millis(u64::from(ms)));
     let _ = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&timeout));
-}
-
-fn timespec(ms: u64) -> Timespec {
-    Timespec {
-        tv_sec: (ms / 1000) as i64,
-        tv_nsec: (ms % 1000 * 1_000_000) as i64,
-    }
 }
 
 // ---- epoll ----
@@ -152,7 +144,7 @@ pub fn epoll_delete(epoll: &OwnedFd, fd: BorrowedFd<'_>) {
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, ms: Option<u64>) {
     events.clear();
     // The maximum that epoll_wait(2) accepts.
-    let timeout = ms.map(|ms| timespec(ms.min(i32::MAX as u64)));
+    let timeout = ms.map(|ms| timespec(Duration::from_millis(ms.min(i32::MAX as u64))));
     let _ = epoll::wait(
         epoll,
         rustix::buffer::spare_capacity(events),
@@ -183,7 +175,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     // SAFETY: `handle_signals` has set it to an eventfd that the process keeps open.
     let bell = unsafe { BorrowedFd::borrow_raw(SIGNAL_BELL.load(Ordering::SeqCst)) };
     // A system call that leaves the C library's errno alone, which belongs to the code that the signal interrupted.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    ring_bell(bell);
 }
 
 const HANDLED_SIGNALS: [Signal; 5] = [

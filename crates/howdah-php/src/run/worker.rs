@@ -287,7 +287,7 @@ impl SwooleWorker {
     fn on_event(&mut self, data: u64, events: EventFlags) -> Option<WorkerEvent> {
         match data {
             LISTENER_MARK => self.accept(),
-            // The loop reads the requests of signals with `asked`. The bell is edge-triggered, so it need not be
+            // The loop takes the requests of signals (`take_signal_requests`). The bell is edge-triggered, so it need not be
             // emptied.
             BELL_MARK => None,
             id => {

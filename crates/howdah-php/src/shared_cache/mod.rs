@@ -1,5 +1,5 @@
 //! The shared cache of a pool: values that PHP keeps from one request to the next, in memory that the zygote's children
-//! share (`howdah_cache_get()` and the like; `shim/shared_cache.c` converts PHP values to bytes and back).
+//! share (`howdah_cache_get()` and the like; `shim/effects/shared_cache.c` converts PHP values to bytes and back).
 //!
 //! - this file: the operations, and what invalidates all values at once.
 //! - [`shard`]: a part of the memory with its own lock; it stores values and evicts old ones for new ones.
@@ -263,7 +263,7 @@ impl SharedCache {
     /// Returns whether a value is valid: it has not expired, and neither its tags nor all values have been invalidated.
     fn is_current(&self, entry: &ShardEntry<'_>) -> bool {
         entry.epoch() == self.epoch()
-            && entry.expires().is_none_or(|end| now_ms() < end)
+            && entry.expires().is_none_or(|end| sys::monotonic_ms() < end)
             && entry
                 .tags()
                 .all(|(number, version)| self.tag_version(number) == version)
@@ -335,7 +335,7 @@ impl SharedCache {
             hash,
             key,
             value,
-            expires: ttl.map_or(0, |ttl| now_ms().saturating_add(ttl).max(1)),
+            expires: ttl.map_or(0, |ttl| sys::monotonic_ms().saturating_add(ttl).max(1)),
             epoch,
             tags: &numbers[..count],
         };
@@ -392,9 +392,4 @@ impl SharedCache {
     pub fn info(&self) -> SharedCacheInfo {
         self.shards.iter().map(Shard::info).sum()
     }
-}
-
-/// Returns CLOCK_MONOTONIC in milliseconds.
-fn now_ms() -> u64 {
-    sys::monotonic_ns() / 1_000_000
 }

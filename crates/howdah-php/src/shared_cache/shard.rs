@@ -37,7 +37,8 @@ const WAS_READ: u64 = 1 << 33;
 /// Maximum number of entries that are added again for one new entry.
 const MAX_READDED_ENTRIES: usize = 8;
 
-/// The first byte of an encoded integer (`shim/shared_cache.c`); eight bytes in this machine's byte order follow.
+/// The first byte of an encoded integer (`shim/effects/shared_cache.c`). Eight bytes in this machine's byte order
+/// follow.
 pub const INTEGER_TYPE: u8 = b'i';
 
 /// Encodes a tag as an entry stores it: its number, and the version that it had at that time.

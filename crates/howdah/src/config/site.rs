@@ -364,8 +364,8 @@ fn site(
     Some(site)
 }
 
-/// Returns whether PHP reads this setting only once, at its start. The list is the same as in `shim/settings.c`, which
-/// refuses these settings for a request.
+/// Returns whether PHP reads this setting only once, at its start. The list is the same as in `shim/core/settings.c`,
+/// which refuses these settings for a request.
 fn is_pool_setting(name: &str) -> bool {
     matches!(
         name,

@@ -12,7 +12,7 @@ use super::{
     EventOut, STATE, ServerManager, ServerSettings, StartedConfig, SwooleState, Text, kind,
     write_result,
 };
-use crate::identity::{self, IdentityError};
+use crate::identity;
 use crate::run::counters::{Counter, WorkerCounters};
 use crate::run::files::StaticRoot;
 use crate::run::sys::EventFlags;
@@ -55,7 +55,7 @@ extern "C" fn howdah_run_port() -> u16 {
 /// Begins to listen and becomes the manager. On failure, returns false and writes the reason to `error`.
 ///
 /// # Safety
-/// `settings` is as `shim/swoole.h` describes it; `error` has room for `cap` bytes.
+/// `settings` is as `shim/swoole/internal.h` describes it; `error` has room for `cap` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn howdah_run_start(
     settings: &ServerSettings<'_>,
@@ -67,7 +67,7 @@ unsafe extern "C" fn howdah_run_start(
 }
 
 /// # Safety
-/// `settings.locations` is as `shim/swoole.h` describes it.
+/// `settings.locations` is as `shim/swoole/internal.h` describes it.
 unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
     let (user, group) = (settings.user.owned(), settings.group.owned());
     let root = settings.document_root.owned();
@@ -252,17 +252,8 @@ fn become_worker(state: &mut SwooleState, number: u64, parent: i32) -> Result<()
     };
     let bell = sys::handle_signals(false).map_err(say("CannotSignal"))?;
     let started = state.started_config.take().ok_or("NotStarted")?;
-    identity::assume_identity(started.user.as_deref(), started.group.as_deref()).map_err(|e| {
-        match e {
-            IdentityError::NoSuchUser(user) => {
-                format!("NoSuchUser: the system knows no user {user:?}")
-            }
-            IdentityError::NoSuchGroup(group) => {
-                format!("NoSuchGroup: the system knows no group {group:?}")
-            }
-            IdentityError::CannotChangeUser(why) => format!("CannotChangeUser: {why}"),
-        }
-    })?;
+    identity::assume_identity(started.user.as_deref(), started.group.as_deref())
+        .map_err(|e| format!("{}: {e}", e.name()))?;
     // Called after the change of user, which clears the parent-death signal.
     if !sys::terminate_with_parent(parent) {
         exit_now(0);
@@ -278,7 +269,6 @@ fn become_worker(state: &mut SwooleState, number: u64, parent: i32) -> Result<()
     for counter in [Counter::Connections, Counter::Ready] {
         counters.set(counter, 0);
     }
-    counters.set(Counter::Pid, own_pid() as u64);
     let listener = state.listener.take().ok_or("NotBound")?;
     let worker =
         SwooleWorker::new(config, number, counters, listener, bell).map_err(say("CannotWait"))?;

@@ -1,4 +1,4 @@
-//! The functions that the shim of a Swoole script (`shim/swoole_*.c`) calls: its event loop ([`crate::run`]) as C sees
+//! The functions that the shim of a Swoole script (`shim/swoole/*.c`) calls: its event loop ([`crate::run`]) as C sees
 //! it.
 //!
 //! Every function here is a leaf: it always returns and calls no PHP. For that reason the control flow of the loop is
@@ -24,7 +24,7 @@ use crate::run::timers::Timers;
 use crate::run::worker::{SwooleWorker, SwooleWorkerConfig};
 use crate::run::worker_manager::WorkerManager;
 
-/// The settings of a server; `shim/swoole.h` describes the fields.
+/// The settings of a server; `shim/swoole/internal.h` describes the fields.
 #[repr(C)]
 pub struct ServerSettings<'a> {
     workers: u64,
@@ -49,7 +49,7 @@ pub struct ServerSettings<'a> {
     group: Text<'a>,
 }
 
-/// The next event for the script; `shim/swoole.h` describes the fields.
+/// The next event for the script; `shim/swoole/internal.h` describes the fields.
 #[repr(C)]
 pub struct EventOut {
     kind: u32,
@@ -79,7 +79,7 @@ impl Bytes {
     }
 }
 
-/// A request as declared in `shim/swoole.h`; valid until the script's callback has returned.
+/// A request as declared in `shim/swoole/internal.h`; valid until the script's callback has returned.
 #[repr(C)]
 pub struct RequestOut {
     head: Bytes,
@@ -93,7 +93,7 @@ pub struct RequestOut {
     remote_address: [c_char; 48],
 }
 
-/// The counters that `$server->stats()` shows, as `shim/swoole.h` declares them.
+/// The counters that `$server->stats()` shows, as `shim/swoole/internal.h` declares them.
 #[repr(C)]
 pub struct StatsOut {
     connections: u64,

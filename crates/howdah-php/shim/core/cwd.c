@@ -1,0 +1,74 @@
+/* The working directory. A script runs in its own directory, as under every web SAPI, and so does the startup of its
+ * request: uploads are stored, sessions are opened and the script is found in the same directory, whichever request
+ * came before (relative upload_tmp_dir, session.save_path, open_basedir = "."). Under php-fpm and mod_php that startup
+ * runs in the server's own directory, for which "." is of no use.
+ *
+ * php_execute_script() would call getcwd, chdir and chdir back for each request. Here the directory is remembered and
+ * set only when it differs, when a script has changed it, or when it was set more than a second ago (a deployment may
+ * have put another directory under the same name).
+ *
+ * Unlike under php-fpm, shutdown functions and destructors still find the script's directory. */
+#include "core/internal.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static char current[MAXPATHLEN];
+static size_t current_len;
+static time_t current_since;
+/* Whether the directory was left since howdah_return_to_directory(). */
+static bool left = true;
+
+/* Every way in which a script can change the directory ends in one of these two functions. Defined in the executable,
+ * they replace the C library's for libphp. (Shared extensions are loaded with RTLD_DEEPBIND and bypass them, but none
+ * of PHP's changes the directory, and such a change would be corrected within a second.) */
+__attribute__((visibility("default"))) int chdir(const char *path)
+{
+	current_len = 0;
+	left = true;
+	return (int)syscall(SYS_chdir, path);
+}
+
+__attribute__((visibility("default"))) int fchdir(int fd)
+{
+	current_len = 0;
+	left = true;
+	return (int)syscall(SYS_fchdir, fd);
+}
+
+void howdah_enter_script_directory(const char *script)
+{
+	const char *slash = script ? strrchr(script, '/') : NULL;
+	if (!slash || slash - script >= MAXPATHLEN) {
+		script = slash = "/";
+	}
+	size_t len = slash == script ? 1 : (size_t)(slash - script);
+	time_t now = (time_t)sapi_get_request_time();
+	if (len == current_len && now == current_since && memcmp(current, script, len) == 0) {
+		return;
+	}
+	memcpy(current, script, len);
+	current[len] = '\0';
+	if (syscall(SYS_chdir, current) != 0) {
+		/* The directory may not be entered. Never stay in another site's directory. */
+		current_len = 0;
+		(void)!syscall(SYS_chdir, "/");
+		return;
+	}
+	current_len = len;
+	current_since = now;
+}
+
+void howdah_return_to_directory(int fd)
+{
+	if (!left) {
+		return;
+	}
+	left = false;
+	current_len = 0;
+	if (fd < 0 || syscall(SYS_fchdir, fd) != 0) {
+		(void)!syscall(SYS_chdir, "/");
+	}
+}

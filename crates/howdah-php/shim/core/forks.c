@@ -1,0 +1,64 @@
+/* Processes that a script has forked (pcntl_fork) and has not waited for. During a request they are managed by the
+ * script, and so is SIGCHLD. After the request no code would ever wait for them, since this process continues, and each
+ * would stay a zombie until the user's process limit is reached. So the remaining ones are reaped between requests.
+ *
+ * This does not apply to worker scripts: their processes may outlive a request on purpose, as under php on a command
+ * line. */
+#include "core/internal.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+/* This process has forked since it was last found without children. A request that forks nothing thus costs no system
+ * call. */
+static bool has_forked;
+/* SIGCHLD is ignored while this process sleeps; `before` is the previous action. */
+static bool ignores;
+static struct sigaction before;
+
+/* Called in a process that has forked (pthread_atfork). */
+void howdah_forks_seen(void)
+{
+	has_forked = true;
+}
+
+void howdah_forks_enter_child(void)
+{
+	has_forked = false;
+}
+
+/* Called when a request begins: the script finds SIGCHLD as it was before this process slept. */
+void howdah_forks_begin(void)
+{
+	if (ignores) {
+		ignores = false;
+		sigaction(SIGCHLD, &before, NULL);
+	}
+}
+
+/* Called when a request is over: reaps the processes that it has left. */
+void howdah_forks_reap(void)
+{
+	if (!has_forked || howdah_is_copy) {
+		return;
+	}
+	pid_t pid;
+	do {
+		pid = waitpid(-1, NULL, WNOHANG);
+	} while (pid > 0);
+	/* waitpid() returns 0 while some children are still running. */
+	has_forked = pid == 0;
+}
+
+/* Called before this process sleeps because there is no request. The kernel reaps the children that are still running
+ * when they exit, as it does for a process that ignores SIGCHLD. */
+void howdah_forks_rest(void)
+{
+	if (!has_forked || ignores || howdah_is_copy) {
+		return;
+	}
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	ignores = sigaction(SIGCHLD, &ignore, &before) == 0;
+	/* Reaps those that exited before SIGCHLD was ignored. */
+	howdah_forks_reap();
+}
