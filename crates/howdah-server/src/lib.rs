@@ -10,7 +10,7 @@
 //! - [`client_address`]: determines the client's address behind trusted proxies.
 //! - [`limiter`]: limits how much one client may request.
 //! - [`authentication`]: checks names and passwords; [`watched_file`]: files that are read again when they change;
-//!   `blocking`: threads for operations that take long.
+//!   `blocking`: operations that take long; `thread_pool`: the threads for these and for compression.
 //! - [`script`]: turns a request into a script request, and a run into a response.
 //! - [`cache`]: serves pages without running a script; [`cache_config`]: the cache settings of a site.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
@@ -55,5 +55,6 @@ pub mod status_listener;
 mod sys;
 #[cfg(test)]
 mod testing;
+mod thread_pool;
 pub mod traces;
 pub mod watched_file;
