@@ -24,7 +24,7 @@ use howdah_proto::level::LogLevel;
 use howdah_server::cache::CacheRules;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::request::Front;
-use howdah_server::server_config::{FrontSettings, ServerConfig};
+use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
 use howdah_server::site::config::{
     CacheConfig, FrontController, HostPattern, RuleAction, SiteRule,
 };
@@ -92,7 +92,9 @@ fn front() -> Arc<Front> {
                 cache_memory: 2 << 20,
                 ..FrontSettings::for_tests()
             };
-            let config = ServerConfig::new(settings, sites, &pools).expect("a configuration");
+            let (resources, process) = (OpenResources::default(), Arc::default());
+            let config = ServerConfig::new(settings, resources, process, sites, &pools)
+                .expect("a configuration");
             let sink = LogSink::start("error", LogTarget::File("/dev/null".into()), Duration::ZERO)
                 .expect("a log");
             let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, LogLevel::Critical));

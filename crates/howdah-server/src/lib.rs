@@ -3,7 +3,7 @@
 //!
 //! - [`front_thread`]: work that the connection threads do besides their connections.
 //! - [`request`]: the handling of a request from top to bottom; [`server_config`]: the configuration it is handled
-//!   with; [`site_service`]: what is prepared once for each site.
+//!   with; [`process_state`]: what all configurations share; [`site_service`]: what is prepared once for each site.
 //! - [`docroot`]: turns the bytes of a URL into a file. It is the only way from a URL to a path.
 //! - [`site`]: chooses the site, the route, and the file or script.
 //! - [`static_file`]: sends files: validators, ranges, precompressed files, the in-memory cache.
@@ -40,6 +40,7 @@ pub mod front_thread;
 mod gather;
 pub mod limiter;
 pub mod log;
+pub mod process_state;
 pub mod proxy;
 pub mod proxy_config;
 pub mod refusal;
