@@ -24,10 +24,12 @@ use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_server::cache::CacheRules;
 use howdah_server::request::Front;
-use howdah_server::server_config::{FrontSettings, ServerConfig};
-use howdah_site::site::config::{CacheConfig, FrontController, HostPattern, RuleAction, SiteRule};
-use howdah_site::site::pattern::PathPattern;
-use howdah_site::site::{Site, SiteConfig, Sites};
+use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
+use howdah_server::site::config::{
+    CacheConfig, FrontController, HostPattern, RuleAction, SiteRule,
+};
+use howdah_server::site::pattern::PathPattern;
+use howdah_server::site::{Site, SiteConfig, Sites};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
@@ -90,7 +92,9 @@ fn front() -> Arc<Front> {
                 cache_memory: 2 << 20,
                 ..FrontSettings::for_tests()
             };
-            let config = ServerConfig::new(settings, sites, &pools).expect("a configuration");
+            let (resources, process) = (OpenResources::default(), Arc::default());
+            let config = ServerConfig::new(settings, resources, process, sites, &pools)
+                .expect("a configuration");
             let sink = LogSink::start("error", LogTarget::File("/dev/null".into()), Duration::ZERO)
                 .expect("a log");
             let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, LogLevel::Critical));

@@ -18,8 +18,8 @@ use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_server::front_thread;
 use howdah_server::request::Front;
-use howdah_server::server_config::{FrontSettings, ServerConfig};
-use howdah_site::site::{Site, SiteConfig, Sites};
+use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
+use howdah_server::site::{Site, SiteConfig, Sites};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -71,7 +71,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         status: Some(howdah_server::admin::StatusPage::for_tests()),
         ..FrontSettings::for_tests()
     };
-    let config = ServerConfig::new(settings, sites, &pools).map_err(|e| format!("{e:?}"))?;
+    let config = ServerConfig::new(
+        settings,
+        OpenResources::default(),
+        Arc::default(),
+        sites,
+        &pools,
+    )
+    .map_err(|e| format!("{e:?}"))?;
     let front = Arc::new(Front::new(Arc::new(config), log));
     let hooks = front_thread::hooks();
     let listener = ListenerConfig::bind(&address, threads)?;

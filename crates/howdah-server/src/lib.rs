@@ -3,7 +3,14 @@
 //!
 //! - [`front_thread`]: work that the connection threads do besides their connections.
 //! - [`request`]: the handling of a request from top to bottom; [`server_config`]: the configuration it is handled
-//!   with; [`site_service`]: what is prepared once for each site.
+//!   with; [`process_state`]: what all configurations share; [`site_service`]: what is prepared once for each site.
+//! - [`docroot`]: turns the bytes of a URL into a file. It is the only way from a URL to a path.
+//! - [`site`]: chooses the site, the route, and the file or script.
+//! - [`static_file`]: sends files: validators, ranges, precompressed files, the in-memory cache.
+//! - [`client_address`]: determines the client's address behind trusted proxies.
+//! - [`limiter`]: limits how much one client may request.
+//! - [`authentication`]: checks names and passwords; [`watched_file`]: files that are read again when they change;
+//!   `blocking`: operations that take long; `thread_pool`: the threads for these and for compression.
 //! - [`script`]: turns a request into a script request, and a run into a response.
 //! - [`cache`]: serves pages without running a script.
 //! - [`proxy`]: the connections to other HTTP servers.
@@ -21,6 +28,9 @@ pub mod dashboard;
 pub mod failure;
 pub mod front_thread;
 mod gather;
+pub mod limiter;
+pub mod log;
+pub mod process_state;
 pub mod proxy;
 pub mod request;
 pub mod respond;
@@ -30,3 +40,6 @@ pub mod site_service;
 pub mod status_listener;
 #[cfg(test)]
 mod testing;
+mod thread_pool;
+pub mod traces;
+pub mod watched_file;

@@ -363,7 +363,7 @@ impl RequestHandler for Front {
                 .trusted_proxies
                 .client(conn.peer, conn.tls.as_deref(), request);
         // Boxed because every connection reserves memory for the largest state of this future.
-        let traced = config.settings.traces.as_ref().map(|traces| {
+        let traced = config.resources.traces.as_ref().map(|traces| {
             let trusted = client.proxied;
             Box::new(traces.begin(request, trusted, unfinished.1))
         });

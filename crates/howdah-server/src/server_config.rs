@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use howdah_cache::store::disk::DiskStore;
 use howdah_executor::Executor;
-use howdah_fleet::Fleet;
-use howdah_http::tls::challenges::ChallengeResponses;
 
 use crate::admin::{LimitRow, LimitsStatus, StatusPage};
-use crate::cache::carried_generations::CarriedGenerations;
-use crate::cache::successor::Successor;
-use crate::cache::{DiskStatus, PageCache, Stores};
+use crate::cache::{CacheDiskState, PageCache, PageCacheConfig};
+use crate::client_address::TrustedProxies;
+use crate::encoding::EncodingConfig;
+use crate::log::AccessLog;
+use crate::process_state::ProcessState;
 use crate::script::pump_config::{BufferLimits, MAX_HELD_BYTES, PumpConfig, RESPONSE_MEMORY_BYTES};
-use crate::script::spill::SpillRoom;
+use crate::site::config::RuleAction;
+use crate::site::{Site, Sites};
 use crate::site_service::{SitePool, SiteService};
 use howdah_log::log::AccessLog;
 use howdah_log::traces::Traces;
@@ -36,30 +36,10 @@ pub struct FrontSettings {
     pub encoding: EncodingConfig,
     /// `[status]`: the status page; `None` if there is no such page.
     pub status: Option<StatusPage>,
-    /// The access log; `None` if it is off. It is kept over a reload that does not change it.
-    pub access_log: Option<Arc<AccessLog>>,
-    /// `[traces]`: the exporter of traces; `None` if requests are not traced.
-    pub traces: Option<Arc<Traces>>,
     /// `[limits]`: where bodies, and output for slow clients, are buffered.
     pub buffers: BufferLimits,
-    /// The limit of all these buffers together. All configurations of the process share it.
-    pub spill_room: Arc<SpillRoom>,
     /// `cache.memory`: the maximum size of the pages in memory, in bytes.
     pub cache_memory: u64,
-    /// `cache.path`: the store of pages on disk. All configurations of the process share it.
-    pub cache_disk: Option<Arc<DiskStore>>,
-    /// Why there is no disk store although one is configured, for the status.
-    pub closed_cache_disk: Option<DiskStatus>,
-    /// The state of clients' limits. All configurations of the process share it.
-    pub limiter: Arc<Limiter>,
-    /// The responses to challenges of certificate authorities. All configurations of the process share them.
-    pub challenges: Arc<ChallengeResponses>,
-    /// What the page cache hands over from one configuration to the next. All configurations share it.
-    pub carried_generations: Arc<CarriedGenerations>,
-    /// `[fleet]`: the membership in a fleet. All configurations of the process share it.
-    pub fleet: Option<Arc<Fleet>>,
-    /// The process that takes over during an upgrade. All configurations of the process share it.
-    pub successor: Arc<Successor>,
     /// `[fleet] release`: the version of the sites' code; members with the same release share renders.
     pub release: Option<Arc<str>>,
 }
@@ -73,24 +53,25 @@ impl FrontSettings {
             trusted_proxies: TrustedProxies::default(),
             encoding: EncodingConfig::all(),
             status: None,
-            access_log: None,
-            traces: None,
             buffers: BufferLimits {
                 response_spill: 1 << 30,
                 directory: std::env::temp_dir(),
             },
-            spill_room: Arc::default(),
             cache_memory: 128 << 20,
-            cache_disk: None,
-            closed_cache_disk: None,
-            limiter: Arc::default(),
-            challenges: Arc::default(),
-            carried_generations: Arc::default(),
-            fleet: None,
-            successor: Arc::default(),
             release: None,
         }
     }
+}
+
+/// What a configuration has opened. A reload takes over whatever it does not change.
+#[derive(Clone, Default)]
+pub struct OpenResources {
+    /// The access log; `None` if it is off.
+    pub access_log: Option<Arc<AccessLog>>,
+    /// `[traces]`: the exporter of traces; `None` if requests are not traced.
+    pub traces: Option<Arc<Traces>>,
+    /// `cache.path`: the store of pages on disk; `None` if none is configured.
+    pub cache_disk: Option<CacheDiskState>,
 }
 
 /// Why a configuration cannot be used.
@@ -131,6 +112,10 @@ pub struct ServerConfig {
     pub cache: Option<Arc<PageCache>>,
     /// The settings of the front that are not a site's or a pool's.
     pub settings: FrontSettings,
+    /// The logs and stores of this configuration.
+    pub resources: OpenResources,
+    /// What this configuration shares with all others of the process.
+    pub process: Arc<ProcessState>,
 }
 
 impl ServerConfig {
@@ -153,13 +138,16 @@ impl ServerConfig {
     /// Combines sites and pools. The sites' numbers must be their positions in `sites`. Returns all mistakes at once.
     pub fn new(
         settings: FrontSettings,
+        resources: OpenResources,
+        process: Arc<ProcessState>,
         sites: Sites,
         pools: &HashMap<String, Arc<dyn Executor>>,
     ) -> Result<ServerConfig, Vec<ServerConfigError>> {
+        let limiter = &process.limiter;
         let (mut services, mut errors) = (Vec::new(), Vec::new());
         let all: HashMap<&String, SitePool> = pools
             .iter()
-            .map(|(name, executor)| (name, SitePool::new(name, executor, &settings.limiter)))
+            .map(|(name, executor)| (name, SitePool::new(name, executor, limiter)))
             .collect();
         for (place, site) in sites.all().iter().enumerate() {
             debug_assert_eq!(site.number() as usize, place);
@@ -182,12 +170,9 @@ impl ServerConfig {
                 }
             }
             match all.get(&site.config().pool) {
-                Some(pool) => services.push(Arc::new(SiteService::new(
-                    site,
-                    pool,
-                    others,
-                    &settings.limiter,
-                ))),
+                Some(pool) => {
+                    services.push(Arc::new(SiteService::new(site, pool, others, limiter)))
+                }
                 None => errors.push(none(&site.config().pool)),
             }
         }
@@ -196,16 +181,13 @@ impl ServerConfig {
         }
         let mut names: Vec<_> = pools.keys().collect();
         names.sort();
-        let stores = Stores {
+        let cache_config = PageCacheConfig {
             memory: settings.cache_memory,
-            disk: settings.cache_disk.clone(),
-            closed_disk: settings.closed_cache_disk.clone(),
-            carried: settings.carried_generations.clone(),
-            fleet: settings.fleet.clone(),
-            successor: settings.successor.clone(),
-            release: settings.release.clone(),
+            disk: resources.cache_disk.as_ref(),
+            release: settings.release.as_ref(),
+            encoding: &settings.encoding,
         };
-        let cache = PageCache::new(&sites, stores, &settings.encoding).map(Arc::new);
+        let cache = PageCache::new(&sites, cache_config, &process.cache).map(Arc::new);
         Ok(ServerConfig {
             cache,
             sites,
@@ -215,10 +197,12 @@ impl ServerConfig {
                 hold: MAX_HELD_BYTES,
                 response_memory: RESPONSE_MEMORY_BYTES,
                 buffers: settings.buffers.clone(),
-                room: settings.spill_room.clone(),
+                room: process.spill_room.clone(),
                 encoding: settings.encoding.clone(),
             },
             settings,
+            resources,
+            process,
         })
     }
 
@@ -237,7 +221,7 @@ impl ServerConfig {
         };
         LimitsStatus {
             rows: self.services.iter().flat_map(of).collect(),
-            forgotten: self.settings.limiter.forgotten(),
+            forgotten: self.process.limiter.forgotten(),
         }
     }
 

@@ -342,7 +342,6 @@ fn access_log_has_each_request_once() {
     let sink = LogSink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
     let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json, false));
     let settings = FrontSettings {
-        access_log: Some(access_log.clone()),
         status: Some(StatusPage::for_tests()),
         trusted_proxies: TrustedProxies {
             networks: vec!["127.0.0.1".parse().unwrap()],
@@ -350,10 +349,11 @@ fn access_log_has_each_request_once() {
         },
         ..FrontSettings::for_tests()
     };
-    let rig = FrontRig::start_with(
+    let rig = FrontRig::start_with_log(
         |dir| dir.write("a.php", ""),
         |_| {},
         settings,
+        Some(access_log.clone()),
         |script: ScriptCall| {
             script.send_events(page("hello"));
         },
@@ -450,14 +450,11 @@ fn server_error_has_the_requests_number_in_the_log() {
     let path = std::env::temp_dir().join(format!("howdah-number-{}.log", std::process::id()));
     let sink = LogSink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
     let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json, false));
-    let settings = FrontSettings {
-        access_log: Some(access_log.clone()),
-        ..FrontSettings::for_tests()
-    };
-    let rig = FrontRig::start_with(
+    let rig = FrontRig::start_with_log(
         |dir| dir.write("a.php", ""),
         |_| {},
-        settings,
+        FrontSettings::for_tests(),
+        Some(access_log.clone()),
         |script: ScriptCall| match &*script.variable("QUERY_STRING") {
             "died" => script.send_events(vec![Err(ExecError::ResponseMissing)]),
             status => {

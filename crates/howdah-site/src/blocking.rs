@@ -1,5 +1,5 @@
-//! Threads for operations that would block a front thread for too long: checking a password takes 50 ms by design, and
-//! reading a file on a slow disk takes an unknown time.
+//! Operations that would block a front thread for too long: checking a password takes 50 ms by design, and reading a
+//! file on a slow disk takes an unknown time. Threads of their own perform them.
 //!
 //! Each client has a queue of its own, and these are served in turn: a visitor waits for one check of each client that
 //! guesses passwords, not for all of them. When too much waits, the newest job of the client with the most jobs is
@@ -8,10 +8,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::LazyLock;
 
 use tokio::sync::oneshot;
+
+use crate::thread_pool::{ThreadPool, ThreadPoolQueue, half_of_the_cores};
 
 /// The maximum number of jobs that may wait in one queue.
 const MAX_WAITING_JOBS: usize = 64;
@@ -79,17 +80,6 @@ impl JobQueue {
         Ok(())
     }
 
-    /// Returns the next job: the oldest of the client whose turn it is.
-    fn pop(&mut self) -> Option<(Option<IpAddr>, BlockingJob)> {
-        let mut line = self.lines.pop_front()?;
-        let client = line.client;
-        let job = line.jobs.pop_front()?;
-        if !line.jobs.is_empty() {
-            self.lines.push_back(line);
-        }
-        Some((client, job))
-    }
-
     fn job_finished(&mut self, client: Option<IpAddr>) {
         if let Some(client) = client
             && let Some(count) = self.jobs_per_client.get_mut(&client)
@@ -102,21 +92,35 @@ impl JobQueue {
     }
 }
 
-/// Threads, and the queue that they work on.
-struct BlockingThreads {
-    name: &'static str,
-    queue: Mutex<Option<JobQueue>>,
-    more: Condvar,
-    started: OnceLock<bool>,
-    threads: fn() -> usize,
+impl ThreadPoolQueue for JobQueue {
+    type Work = BlockingJob;
+    type Account = Option<IpAddr>;
+
+    /// Returns the next job: the oldest of the client whose turn it is.
+    fn pop(&mut self) -> Option<(Option<IpAddr>, BlockingJob)> {
+        let mut line = self.lines.pop_front()?;
+        let client = line.client;
+        let job = line.jobs.pop_front()?;
+        if !line.jobs.is_empty() {
+            self.lines.push_back(line);
+        }
+        Some((client, job))
+    }
+
+    fn perform(job: BlockingJob) -> Option<BlockingJob> {
+        job();
+        None
+    }
+
+    fn settle(&mut self, client: Option<IpAddr>, _: Option<BlockingJob>) {
+        self.job_finished(client);
+    }
 }
 
-static PASSWORD_THREADS: BlockingThreads = BlockingThreads::new("passwords", || {
-    // One thread for two cores, so PHP and the front keep the others.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    (cores / 2).max(1)
-});
-static FILE_THREADS: BlockingThreads = BlockingThreads::new("files", || 1);
+static PASSWORD_THREADS: LazyLock<ThreadPool<JobQueue>> =
+    LazyLock::new(|| ThreadPool::new("passwords", half_of_the_cores(), JobQueue::default()));
+static FILE_THREADS: LazyLock<ThreadPool<JobQueue>> =
+    LazyLock::new(|| ThreadPool::new("files", 1, JobQueue::default()));
 
 /// Runs `job`, the check of a password, for a client on another thread. If the caller stops waiting before the job has
 /// begun, it is not run.
@@ -127,7 +131,7 @@ pub(crate) async fn check_password<T: Send + 'static>(
     client: Option<IpAddr>,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BlockingQueueFull> {
-    PASSWORD_THREADS.run(client, job).await
+    run(&PASSWORD_THREADS, client, job).await
 }
 
 /// Runs `job`, the reading of a file, for a client on another thread.
@@ -138,7 +142,7 @@ pub(crate) async fn read_file<T: Send + 'static>(
     client: Option<IpAddr>,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BlockingQueueFull> {
-    FILE_THREADS.run(client, job).await
+    run(&FILE_THREADS, client, job).await
 }
 
 /// Like [`read_file`], without waiting for the result.
@@ -148,96 +152,42 @@ pub(crate) async fn read_file<T: Send + 'static>(
 pub(crate) fn enqueue_file_read(
     job: impl FnOnce() + Send + 'static,
 ) -> Result<(), BlockingQueueFull> {
-    FILE_THREADS.push(None, Box::new(job))
+    push(&FILE_THREADS, None, Box::new(job))
 }
 
-impl BlockingThreads {
-    const fn new(name: &'static str, threads: fn() -> usize) -> BlockingThreads {
-        BlockingThreads {
-            name,
-            queue: Mutex::new(None),
-            more: Condvar::new(),
-            started: OnceLock::new(),
-            threads,
+/// Runs `job` for a client on one of `threads`.
+async fn run<T: Send + 'static>(
+    threads: &'static ThreadPool<JobQueue>,
+    client: Option<IpAddr>,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, BlockingQueueFull> {
+    let (done, waited) = oneshot::channel();
+    let job = move || {
+        if !done.is_closed() {
+            // An error means that the caller does not wait any more, so the result can be dropped.
+            let _ = done.send(job());
         }
-    }
+    };
+    push(threads, client, Box::new(job))?;
+    // A closed channel means that the job panicked, or was dropped in favour of another client's.
+    waited.await.map_err(|_| BlockingQueueFull)
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<JobQueue>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+fn push(
+    threads: &'static ThreadPool<JobQueue>,
+    client: Option<IpAddr>,
+    job: BlockingJob,
+) -> Result<(), BlockingQueueFull> {
+    if !threads.start() {
+        return Err(BlockingQueueFull);
     }
-
-    async fn run<T: Send + 'static>(
-        &'static self,
-        client: Option<IpAddr>,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, BlockingQueueFull> {
-        let (done, waited) = oneshot::channel();
-        let job = move || {
-            if !done.is_closed() {
-                // An error means that the caller does not wait any more, so the result can be dropped.
-                let _ = done.send(job());
-            }
-        };
-        self.push(client, Box::new(job))?;
-        // A closed channel means that the job panicked, or was dropped in favour of another client's.
-        waited.await.map_err(|_| BlockingQueueFull)
-    }
-
-    fn push(
-        &'static self,
-        client: Option<IpAddr>,
-        job: BlockingJob,
-    ) -> Result<(), BlockingQueueFull> {
-        if !self.start() {
-            return Err(BlockingQueueFull);
-        }
-        self.lock().get_or_insert_default().push(client, job)?;
-        self.more.notify_one();
-        Ok(())
-    }
-
-    /// Starts the threads when there is a job for the first time. Returns whether there are any.
-    fn start(&'static self) -> bool {
-        *self.started.get_or_init(|| {
-            let started = (0..(self.threads)()).filter(|number| {
-                std::thread::Builder::new()
-                    .name(format!("{}-{number}", self.name))
-                    .spawn(|| self.work())
-                    .is_ok()
-            });
-            started.count() > 0
-        })
-    }
-
-    fn work(&self) {
-        loop {
-            let (client, job) = {
-                let mut queue = self.lock();
-                loop {
-                    match queue.as_mut().and_then(JobQueue::pop) {
-                        Some(entry) => break entry,
-                        None => {
-                            queue = self
-                                .more
-                                .wait(queue)
-                                .unwrap_or_else(PoisonError::into_inner);
-                        }
-                    }
-                }
-            };
-            // If a job panics, it is dropped, which its caller notices.
-            let _ = catch_unwind(AssertUnwindSafe(job));
-            if let Some(queue) = self.lock().as_mut() {
-                queue.job_finished(client);
-            }
-        }
-    }
+    threads.add(|queue| queue.push(client, job))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
 
     fn client(last: u8) -> Option<IpAddr> {
         Some(IpAddr::from([192, 0, 2, last]))

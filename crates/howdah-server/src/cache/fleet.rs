@@ -194,7 +194,7 @@ impl PageCache {
 
     /// Removes a member from the fleet; the administrator vouches that it no longer runs.
     pub(super) fn forget_member(&self, member: &str) -> Result<String, String> {
-        let Some(fleet) = &self.fleet else {
+        let Some(fleet) = &self.process.fleet else {
             return Err("NoFleet: [fleet] is not configured".to_owned());
         };
         if fleet.status().member == member {
@@ -210,7 +210,7 @@ impl PageCache {
         url: &str,
         fields: &[String],
     ) -> Option<FleetExplanation> {
-        let fleet = self.fleet.as_ref()?;
+        let fleet = self.process.fleet.as_ref()?;
         let question = serde_json::json!((url, fields)).to_string();
         let (answers, unasked) = match fleet.ask_members(&question) {
             Ok(answers) => (answers, None),
@@ -246,7 +246,12 @@ impl PageCache {
             return format!("site {}: the page cache is off", explanation.site);
         }
         let mut facts = Vec::new();
-        if self.fleet.as_ref().is_some_and(|fleet| !fleet.may_serve()) {
+        if self
+            .process
+            .fleet
+            .as_ref()
+            .is_some_and(|fleet| !fleet.may_serve())
+        {
             facts.push("it has no lease and renders every page");
         }
         let lines = explanation.lines.iter().map(|line| line.trim());
@@ -263,7 +268,7 @@ impl PageCache {
 
     /// Waits until all members have carried out the purges so far. Blocks the thread, which must not have a runtime.
     pub(super) fn wait_for_fleet(&self) -> Result<(), String> {
-        let Some(fleet) = &self.fleet else {
+        let Some(fleet) = &self.process.fleet else {
             return Ok(());
         };
         fleet

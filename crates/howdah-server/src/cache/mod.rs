@@ -219,32 +219,55 @@ pub struct PageCache {
     pub admission: Admission,
     /// The permits of background renders, for which no request waits.
     pub(crate) background: Arc<Semaphore>,
-    /// The fleet that this server is a member of.
-    fleet: Option<Arc<Fleet>>,
-    /// The process that takes over during an upgrade.
-    successor: Arc<Successor>,
+    /// What the page caches of all configurations share.
+    process: Arc<CacheProcessState>,
     /// The status of a disk store that is configured but could not be opened.
     closed_disk: Option<DiskStatus>,
     /// The cache of each site, by the site's number; `None` for a site with `cache = off`.
     sites: Vec<Option<SiteCache>>,
 }
 
-/// The stores of pages, and what a reload hands over.
-pub struct Stores {
-    /// `cache.memory`: the maximum size of the pages in memory, in bytes.
-    pub memory: u64,
-    /// `cache.path`: pages on disk.
-    pub disk: Option<Arc<DiskStore>>,
-    /// The status of a disk store that is configured but could not be opened.
-    pub closed_disk: Option<DiskStatus>,
-    /// The generations that former configurations still use.
-    pub carried: Arc<CarriedGenerations>,
+/// What the page caches of all configurations of a process share.
+#[derive(Debug, Default)]
+pub struct CacheProcessState {
+    /// What a configuration hands over to the next one.
+    pub carried_generations: CarriedGenerations,
     /// `[fleet]`: the fleet that this server is a member of.
     pub fleet: Option<Arc<Fleet>>,
     /// The process that takes over during an upgrade.
     pub successor: Arc<Successor>,
+}
+
+/// The store of pages on disk of a configuration that has one (`cache.path`).
+#[derive(Clone, Debug)]
+pub enum CacheDiskState {
+    /// The open store.
+    Open(Arc<DiskStore>),
+    /// The status of a store that could not be opened.
+    Closed(DiskStatus),
+}
+
+impl CacheDiskState {
+    /// Returns the store if it is open.
+    pub fn store(&self) -> Option<&Arc<DiskStore>> {
+        match self {
+            CacheDiskState::Open(store) => Some(store),
+            CacheDiskState::Closed(_) => None,
+        }
+    }
+}
+
+/// The settings of the page cache that are not a site's.
+#[derive(Clone, Copy)]
+pub struct PageCacheConfig<'c> {
+    /// `cache.memory`: the maximum size of the pages in memory, in bytes.
+    pub memory: u64,
+    /// `cache.path`: the store of pages on disk, if one is configured.
+    pub disk: Option<&'c CacheDiskState>,
     /// `[fleet] release`: the version of the sites' code; members with the same release share renders.
-    pub release: Option<Arc<str>>,
+    pub release: Option<&'c Arc<str>>,
+    /// `[compression]`: determines the encoded forms of pages.
+    pub encoding: &'c EncodingConfig,
 }
 
 /// Returns the longest body that a cache with this much memory stores, in bytes: one page must not evict most others,
@@ -257,20 +280,25 @@ fn max_body_bytes(memory: u64) -> u64 {
 }
 
 impl PageCache {
-    /// Returns the cache of these sites; `None` if all have it off. `encoding` determines the encoded forms of pages.
-    pub fn new(sites: &Sites, stores: Stores, encoding: &EncodingConfig) -> Option<PageCache> {
-        let Stores {
+    /// Returns the cache of these sites; `None` if all have it off.
+    pub fn new(
+        sites: &Sites,
+        config: PageCacheConfig<'_>,
+        process: &Arc<CacheProcessState>,
+    ) -> Option<PageCache> {
+        let PageCacheConfig {
             memory,
             disk,
-            closed_disk,
-            carried,
-            fleet,
-            successor,
             release,
-        } = stores;
-        let disk = disk.map(|disk| {
+            encoding,
+        } = config;
+        let closed_disk = match disk {
+            Some(CacheDiskState::Closed(status)) => Some(status.clone()),
+            Some(CacheDiskState::Open(_)) | None => None,
+        };
+        let disk = disk.and_then(CacheDiskState::store).map(|disk| {
             let owners = disk::owners(sites, encoding);
-            Arc::new(DiskSites::new(disk, &owners))
+            Arc::new(DiskSites::new(disk.clone(), &owners))
         });
         let longest = max_body_bytes(memory);
         let within = |mut config: CacheConfig| {
@@ -287,13 +315,13 @@ impl PageCache {
             if let Some(part) = part {
                 part.generations = match written {
                     Some(generations) => generations.clone(),
-                    None => carried.generations(&site.config().name),
+                    None => process.carried_generations.generations(&site.config().name),
                 };
-                part.successor = successor.clone();
-                part.join_fleet(&site.config().name, fleet.as_ref());
-                if let Some(fleet) = &fleet {
+                part.successor = process.successor.clone();
+                part.join_fleet(&site.config().name, process.fleet.as_ref());
+                if let Some(fleet) = &process.fleet {
                     let owner = disk::owner(site, encoding);
-                    let (release, generations) = (release.as_ref(), &part.generations);
+                    let generations = &part.generations;
                     part.shared_renders = SharedRenders::new(fleet, release, owner, generations);
                 }
                 part.first_generation = part.generations.now();
@@ -301,8 +329,7 @@ impl PageCache {
         }
         parts.iter().flatten().next()?;
         Some(PageCache {
-            fleet,
-            successor,
+            process: process.clone(),
             closed_disk,
             memory: MemoryStore::with_disk(disk, memory, longest),
             coalescer: Coalescer::default(),
@@ -331,7 +358,7 @@ impl PageCache {
             bytes: usage.bytes,
             capacity: usage.capacity,
             evictions: usage.evictions,
-            fleet: self.fleet.as_ref().map(|fleet| fleet.status()),
+            fleet: self.process.fleet.as_ref().map(|fleet| fleet.status()),
             disk: match self.memory.disk() {
                 Some(disk) => Some(disk.disk().usage().into()),
                 None => self.closed_disk.clone(),

@@ -113,7 +113,7 @@ impl PageCache {
             if let Some(part) = self.site(site) {
                 let relay = SuccessorRelay {
                     site: site.config().name.clone(),
-                    successor: self.successor.clone(),
+                    successor: self.process.successor.clone(),
                 };
                 part.generations.set_relay(Some(Arc::new(relay)));
             }

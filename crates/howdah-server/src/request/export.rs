@@ -22,7 +22,7 @@ impl Front {
         out: &Responder,
         (began, duration): (Instant, Duration),
     ) {
-        let (Some(traces), Some(traced)) = (&ctx.config.settings.traces, ctx.traced) else {
+        let (Some(traces), Some(traced)) = (&ctx.config.resources.traces, ctx.traced) else {
             return;
         };
         let request = ctx.request;

@@ -73,7 +73,7 @@ pub(super) fn count(
     rules: impl Iterator<Item = usize>,
     response: &mut ResponseInProgress<'_>,
 ) -> Result<(), Failure> {
-    let limiter = &ctx.config.settings.limiter;
+    let limiter = &ctx.config.process.limiter;
     let now = turn::recent_time();
     for rule in rules {
         let Some(meter) = ctx.service().meter(rule) else {
@@ -174,7 +174,7 @@ fn count_abandoning_client(
     }
     let counted = response.record.limits.get_or_insert_default();
     if !counted.contains(meter) {
-        let limiter = &ctx.config.settings.limiter;
+        let limiter = &ctx.config.process.limiter;
         counted.limits.push(CountedLimit {
             rule: None,
             meter: meter.clone(),
@@ -191,7 +191,7 @@ pub(super) async fn wait_for_process_permit(
     watch: bool,
     response: &mut ResponseInProgress<'_>,
 ) -> Result<(), Failure> {
-    let limiter = &ctx.config.settings.limiter;
+    let limiter = &ctx.config.process.limiter;
     let Some(counted) = &mut response.record.limits else {
         return Ok(());
     };

@@ -41,7 +41,7 @@ pub(super) fn early_response(
     ctx: RequestContext<'_>,
     body: BodyKind,
 ) -> Result<Option<EarlyResponse>, Failure> {
-    let challenges = &ctx.config.settings.challenges;
+    let challenges = &ctx.config.process.challenges;
     if let Some(answer) = challenges.response(ctx.request.path()) {
         return Ok(Some(EarlyResponse::Challenge(answer)));
     }

@@ -31,7 +31,7 @@ impl Front {
         let duration = turn::now().duration_since(since);
         let (status, bytes) = (out.status(), out.body_bytes_sent());
         self.counters.count_finished(status, bytes, duration);
-        let Some(log) = &ctx.config.settings.access_log else {
+        let Some(log) = &ctx.config.resources.access_log else {
             return duration;
         };
         let request = ctx.request;
@@ -76,7 +76,7 @@ impl Front {
             self.error_log
                 .connection(LogLevel::Info, name, "", &details);
         }
-        if let Some(log) = &self.config.load().settings.access_log {
+        if let Some(log) = &self.config.load().resources.access_log {
             log.write(&AccessEntry {
                 at: SystemTime::now(),
                 client,

@@ -146,12 +146,11 @@ async fn receive(
         return Ok(ReceivedBody::Whole(ScriptBody::Empty, length, None));
     }
     let service = ctx.service();
-    let settings = &ctx.config.settings;
     let of_files = target.apache.as_ref().and_then(|apache| apache.body_limit);
     let policy = BodyPolicy {
         memory: allowance(BODY_MEMORY_BYTES),
-        directory: &settings.buffers.directory,
-        room: &settings.spill_room,
+        directory: &ctx.config.settings.buffers.directory,
+        room: &ctx.config.process.spill_room,
         limit: service.body_limit.min(of_files.unwrap_or(u64::MAX)),
         buffering: ctx.site.config().request_buffering,
         streams: service.streams(target),

@@ -37,8 +37,8 @@ impl Front {
                 limit: memory::limit().unwrap_or(u64::MAX),
             },
             spilled: UsageAndLimit {
-                used: config.settings.spill_room.used(),
-                limit: config.settings.spill_room.limit(),
+                used: config.process.spill_room.used(),
+                limit: config.process.spill_room.limit(),
             },
             requests: sums.started,
             requests_active: sums.started.saturating_sub(sums.finished),
@@ -60,13 +60,13 @@ impl Front {
                 .map(|c| c.failing_orders())
                 .unwrap_or_default(),
             access_log_dropped: config
-                .settings
+                .resources
                 .access_log
                 .as_ref()
                 .map_or(0, |l| l.sink().dropped()),
             error_log_dropped: self.error_log.sink().dropped(),
             spans: config
-                .settings
+                .resources
                 .traces
                 .as_ref()
                 .map(|traces| traces.exporter().counts()),

@@ -19,9 +19,11 @@ use howdah_http::listener::{HttpServer, ListenerConfig};
 use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_server::front_thread;
+use howdah_server::log::{AccessLog, ErrorLog, ErrorStyle, LogSink, LogTarget};
+use howdah_server::process_state::ProcessState;
 use howdah_server::request::Front;
-use howdah_server::server_config::{FrontSettings, ServerConfig};
-use howdah_site::site::{Site, SiteConfig, Sites};
+use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
+use howdah_server::site::{Site, SiteConfig, Sites};
 use tokio::sync::mpsc;
 
 /// The timing that every run of the fake executor reports.
@@ -170,6 +172,8 @@ pub struct FrontRig {
     address: SocketAddr,
     executor: Arc<dyn Executor>,
     settings: FrontSettings,
+    resources: OpenResources,
+    process: Arc<ProcessState>,
     dropped: Arc<DroppedRuns>,
     _directory: TempDirectory,
 }
@@ -178,6 +182,8 @@ fn config(
     directory: &TempDirectory,
     change: impl FnOnce(&mut SiteConfig),
     settings: &FrontSettings,
+    resources: &OpenResources,
+    process: &Arc<ProcessState>,
     executor: &Arc<dyn Executor>,
 ) -> Arc<ServerConfig> {
     let mut site = SiteConfig::for_tests("main", &directory.0);
@@ -185,7 +191,8 @@ fn config(
     let site = Arc::new(Site::new(site, 0).unwrap());
     let pools = HashMap::from([("www".to_owned(), executor.clone())]);
     let sites = Sites::new(vec![site], Vec::new()).unwrap();
-    Arc::new(ServerConfig::new(settings.clone(), sites, &pools).unwrap())
+    let (settings, resources, process) = (settings.clone(), resources.clone(), process.clone());
+    Arc::new(ServerConfig::new(settings, resources, process, sites, &pools).unwrap())
 }
 
 impl FrontRig {
@@ -202,6 +209,21 @@ impl FrontRig {
         settings: FrontSettings,
         script: impl Fn(ScriptCall) + Send + Sync + 'static,
     ) -> FrontRig {
+        FrontRig::start_with_log(fill, change, settings, None, script)
+    }
+
+    pub fn start_with_log(
+        fill: impl FnOnce(&TempDirectory),
+        change: impl FnOnce(&mut SiteConfig),
+        settings: FrontSettings,
+        access_log: Option<Arc<AccessLog>>,
+        script: impl Fn(ScriptCall) + Send + Sync + 'static,
+    ) -> FrontRig {
+        let resources = OpenResources {
+            access_log,
+            ..OpenResources::default()
+        };
+        let process = Arc::<ProcessState>::default();
         let directory = TempDirectory::new();
         fill(&directory);
         let dropped = Arc::new(DroppedRuns::default());
@@ -216,7 +238,9 @@ impl FrontRig {
             LogLevel::Critical,
         ));
         let front = Arc::new(Front::new(
-            config(&directory, change, &settings, &executor),
+            config(
+                &directory, change, &settings, &resources, &process, &executor,
+            ),
             log,
         ));
         let listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
@@ -237,14 +261,22 @@ impl FrontRig {
             address,
             executor,
             settings,
+            resources,
+            process,
             dropped,
             _directory: directory,
         }
     }
 
     pub fn swap(&self, directory: &TempDirectory, change: impl FnOnce(&mut SiteConfig)) {
-        self.front
-            .replace_config(config(directory, change, &self.settings, &self.executor));
+        self.front.replace_config(config(
+            directory,
+            change,
+            &self.settings,
+            &self.resources,
+            &self.process,
+            &self.executor,
+        ));
     }
 
     pub fn connect(&self) -> TcpStream {

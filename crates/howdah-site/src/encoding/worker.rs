@@ -6,10 +6,11 @@
 //! stream that has begun cannot be refused: each response has at most one piece of it waiting.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::LazyLock;
 
 use howdah_http::memory::{self, MemoryPressure};
+
+use crate::thread_pool::{ThreadPool, ThreadPoolQueue, half_of_the_cores};
 
 /// How many plain bytes are compressed before other work gets its turn: 2 ms of brotli.
 pub(super) const SLICE_BYTES: usize = 64 << 10;
@@ -24,40 +25,36 @@ pub(super) trait CompressionWork: Send {
     fn step(&mut self) -> bool;
 }
 
-struct QueuedWork {
-    work: Box<dyn CompressionWork>,
-    length: u64,
-}
+/// Work, and the number of plain bytes that it compresses.
+type QueuedWork = (u64, Box<dyn CompressionWork>);
 
+#[derive(Default)]
 struct WorkQueue {
     waiting: VecDeque<QueuedWork>,
     /// The number of bytes of waiting and current work.
     bytes: u64,
 }
 
-static QUEUE: Mutex<WorkQueue> = Mutex::new(WorkQueue {
-    waiting: VecDeque::new(),
-    bytes: 0,
-});
-static WORK_ADDED: Condvar = Condvar::new();
-
-fn queue() -> MutexGuard<'static, WorkQueue> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static THREADS: LazyLock<ThreadPool<WorkQueue>> =
+    LazyLock::new(|| ThreadPool::new("compress", half_of_the_cores(), WorkQueue::default()));
 
 /// Submits `work` on `length` bytes. Returns it if too much is waiting.
 pub(super) fn try_enqueue(
     work: Box<dyn CompressionWork>,
     length: u64,
 ) -> Result<(), Box<dyn CompressionWork>> {
-    let mut queue = queue();
-    // A single body may be longer than the limit. While memory is short, no body is kept in two forms.
-    if memory::pressure() != MemoryPressure::None
-        || queue.bytes > 0 && queue.bytes + length > MAX_WAITING_BYTES
-    {
+    // While memory is short, no body is kept in two forms.
+    if memory::pressure() != MemoryPressure::None || !THREADS.start() {
         return Err(work);
     }
-    push(&mut queue, QueuedWork { work, length })
+    THREADS.add(|queue| {
+        // A single body may be longer than the limit.
+        if queue.bytes > 0 && queue.bytes + length > MAX_WAITING_BYTES {
+            return Err(work);
+        }
+        queue.push(work, length);
+        Ok(())
+    })
 }
 
 /// Submits `work` on `length` bytes, however much is waiting. Returns it if there are no threads.
@@ -65,64 +62,44 @@ pub(super) fn enqueue(
     work: Box<dyn CompressionWork>,
     length: u64,
 ) -> Result<(), Box<dyn CompressionWork>> {
-    push(&mut queue(), QueuedWork { work, length })
+    if !THREADS.start() {
+        return Err(work);
+    }
+    THREADS.add(|queue| {
+        queue.push(work, length);
+        Ok(())
+    })
 }
 
 /// Whether so much is waiting that a page is better sent uncompressed.
 pub(super) fn is_busy() -> bool {
-    queue().bytes > BUSY_THRESHOLD_BYTES
+    THREADS.queue().bytes > BUSY_THRESHOLD_BYTES
 }
 
-fn push(queue: &mut WorkQueue, entry: QueuedWork) -> Result<(), Box<dyn CompressionWork>> {
-    if !start_threads() {
-        return Err(entry.work);
+impl WorkQueue {
+    fn push(&mut self, work: Box<dyn CompressionWork>, length: u64) {
+        self.bytes += length;
+        self.waiting.push_back((length, work));
     }
-    queue.bytes += entry.length;
-    queue.waiting.push_back(entry);
-    WORK_ADDED.notify_one();
-    Ok(())
 }
 
-/// Starts the threads when there is work for the first time: one for two cores, so PHP and the front keep the others.
-/// Returns whether there are any.
-fn start_threads() -> bool {
-    static STARTED: OnceLock<bool> = OnceLock::new();
-    *STARTED.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let started = (0..(cores / 2).max(1)).filter(|number| {
-            std::thread::Builder::new()
-                .name(format!("compress-{number}"))
-                .spawn(run)
-                .is_ok()
-        });
-        started.count() > 0
-    })
-}
+impl ThreadPoolQueue for WorkQueue {
+    type Work = Box<dyn CompressionWork>;
+    type Account = u64;
 
-fn run() {
-    loop {
-        let mut entry = {
-            let mut queue = queue();
-            loop {
-                match queue.waiting.pop_front() {
-                    Some(entry) => break entry,
-                    None => {
-                        queue = WORK_ADDED
-                            .wait(queue)
-                            .unwrap_or_else(PoisonError::into_inner)
-                    }
-                }
-            }
-        };
-        // If work panics, it is dropped, which a waiting caller notices.
-        let done = catch_unwind(AssertUnwindSafe(|| entry.work.step())).unwrap_or(true);
-        let mut queue = queue();
-        if done {
-            queue.bytes -= entry.length;
-            drop(queue);
-            drop(entry);
-        } else {
-            queue.waiting.push_back(entry);
+    fn pop(&mut self) -> Option<QueuedWork> {
+        self.waiting.pop_front()
+    }
+
+    fn perform(mut work: Box<dyn CompressionWork>) -> Option<Box<dyn CompressionWork>> {
+        let is_last = work.step();
+        (!is_last).then_some(work)
+    }
+
+    fn settle(&mut self, length: u64, unfinished: Option<Box<dyn CompressionWork>>) {
+        match unfinished {
+            Some(work) => self.waiting.push_back((length, work)),
+            None => self.bytes -= length,
         }
     }
 }

@@ -13,8 +13,8 @@ use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_server::request::Front;
 use howdah_server::request::explain::{ExplainRequest, NoPool, explain};
-use howdah_server::server_config::{FrontSettings, ServerConfig};
-use howdah_site::site::Site;
+use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
+use howdah_server::site::Site;
 
 use crate::arguments::{ExplainArguments, ServeArguments};
 use crate::config::{self, ConfigSource, ServeSettings, Validation};
@@ -138,7 +138,8 @@ pub(super) fn explaining_front(settings: &ServeSettings) -> Result<Front, Vec<St
             )
         })
         .collect();
-    let config = ServerConfig::new(front_settings, sites, &pools)
+    let (resources, process) = (OpenResources::default(), Arc::default());
+    let config = ServerConfig::new(front_settings, resources, process, sites, &pools)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let sink = LogSink::start("error", LogTarget::Stderr, Duration::ZERO);
     let sink = sink.map_err(|why| vec![format!("cannot write to the standard error: {why}")])?;

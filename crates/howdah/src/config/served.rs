@@ -48,9 +48,8 @@ impl ServeSettings {
         Sites::new(sites, common).map_err(|list| list.iter().map(ToString::to_string).collect())
     }
 
-    /// Returns the settings of the front besides sites and pools, as far as the configuration contains them. The rest
-    /// is blank: logs, traces, pages on disk, and everything that survives reloads. `tls_ports` are the ports of the
-    /// addresses with TLS, in order.
+    /// Returns the settings of the front besides sites and pools. `tls_ports` are the ports of the addresses with TLS,
+    /// in order.
     pub fn front_settings(&self, tls_ports: impl Iterator<Item = u16>) -> FrontSettings {
         FrontSettings {
             https_port: https_port(tls_ports),
@@ -60,19 +59,9 @@ impl ServeSettings {
                 path,
                 allow: self.status.allow.clone(),
             }),
-            access_log: None,
-            traces: None,
             buffers: self.server.buffers.clone(),
-            spill_room: Arc::default(),
             cache_memory: self.cache_memory,
-            cache_disk: None,
-            closed_cache_disk: None,
-            limiter: Arc::default(),
-            challenges: Arc::default(),
-            carried_generations: Arc::default(),
-            successor: Arc::default(),
-            fleet: None,
-            release: None,
+            release: self.release.clone(),
         }
     }
 }

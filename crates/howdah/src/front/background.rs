@@ -98,7 +98,7 @@ fn reopen(shared: &FrontShared, error: Option<OwnedFd>, access: Option<OwnedFd>)
     let Some(front) = shared.front.get() else {
         return;
     };
-    if let (Some(file), Some(log)) = (access, &front.config().settings.access_log) {
+    if let (Some(file), Some(log)) = (access, &front.config().resources.access_log) {
         let _ = log.sink().reopen_as(file.into());
     }
 }

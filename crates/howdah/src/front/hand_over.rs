@@ -28,7 +28,7 @@ pub fn start_hand_over(link: &ProcessChannel, shared: &Arc<FrontShared>) {
             if let Some(cache) = &config.cache {
                 cache.hand_over(&config.sites);
             }
-            if let Some(fleet) = &config.settings.fleet {
+            if let Some(fleet) = &config.process.cache.fleet {
                 fleet.leave_within(LEAVE_TIMEOUT);
             }
         }

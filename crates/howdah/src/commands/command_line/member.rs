@@ -16,8 +16,8 @@ use std::sync::Arc;
 use howdah_fleet::{Fleet, FleetConfig};
 use howdah_server::cache::admin::{self, AdminCommand};
 use howdah_server::cache::fleet::publish_everything;
-use howdah_server::cache::{PageCache, Stores};
-use howdah_site::site::{Site, Sites};
+use howdah_server::cache::{CacheProcessState, PageCache, PageCacheConfig};
+use howdah_server::site::{Site, Sites};
 
 use crate::arguments::ServeArguments;
 use crate::config::{self, ConfigSource, Validation};
@@ -67,17 +67,18 @@ impl ScriptMember {
             Box::new(|_| "`howdah php` has no pages".to_owned()),
         );
         let fleet = fleet.map_err(|error| format!("cannot join the fleet: {error}"))?;
-        let stores = Stores {
+        let config = PageCacheConfig {
             memory: PAGE_STORE_BYTES,
             disk: None,
-            closed_disk: None,
-            carried: Arc::default(),
-            fleet: Some(fleet.clone()),
-            successor: Arc::default(),
             release: None,
+            encoding: &settings.encoding,
         };
+        let process = Arc::new(CacheProcessState {
+            fleet: Some(fleet.clone()),
+            ..CacheProcessState::default()
+        });
         Ok(Some(ScriptMember {
-            cache: PageCache::new(&sites, stores, &settings.encoding),
+            cache: PageCache::new(&sites, config, &process),
             fleet,
             sites,
         }))

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use howdah_http::listener::HttpServer;
+use howdah_server::cache::CacheDiskState;
 
 use super::super::FrontShared;
 use super::pools::{PoolsByName, waiting_runtime};
@@ -35,18 +36,19 @@ pub fn finish(shared: &FrontShared) {
     }
     if let Some(front) = shared.front.get() {
         let config = front.config();
-        if let Some(fleet) = &config.settings.fleet {
+        if let Some(fleet) = &config.process.cache.fleet {
             fleet.leave_within(LEAVE_TIMEOUT);
         }
-        if let Some(disk) = &config.settings.cache_disk {
+        let disk = config.resources.cache_disk.as_ref();
+        if let Some(disk) = disk.and_then(CacheDiskState::store) {
             // Pages that are not flushed by then are not trusted after the machine was restarted. They are trusted
             // after a restart of the server alone.
             disk.close(FLUSH_TIMEOUT);
         }
-        if let Some(traces) = &config.settings.traces {
+        if let Some(traces) = &config.resources.traces {
             traces.exporter().finish();
         }
-        if let Some(log) = &config.settings.access_log {
+        if let Some(log) = &config.resources.access_log {
             log.sink().flush();
         }
     }

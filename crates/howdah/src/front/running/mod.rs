@@ -5,14 +5,14 @@
 //! - [`pools`]: starts the pools and waits for them; drains old ones.
 //! - [`precompile`]: compiles scripts before the swap.
 //! - [`logs`]: opens and changes the error log and the access log.
-//! - [`front_settings`]: the settings of the front besides sites and pools.
+//! - [`resources`]: what a configuration opens besides sites and pools, and what all configurations share.
 //! - [`finish`]: the end of the front.
 
 mod finish;
-mod front_settings;
 mod logs;
 mod pools;
 mod precompile;
+mod resources;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -30,7 +30,7 @@ use howdah_http::tls::CurrentSettings;
 use howdah_http::tls::tickets::TicketKeys;
 use howdah_log::log::ErrorLog;
 use howdah_server::admin::Connections;
-use howdah_server::cache::disk_store::DiskStore;
+use howdah_server::cache::CacheDiskState;
 use howdah_server::front_thread;
 use howdah_server::request::Front;
 use howdah_server::server_config::ServerConfig;
@@ -40,10 +40,10 @@ use super::status_server;
 use super::{FrontShared, ReceivedConfiguration};
 use crate::config::{ListenSettings, ServeSettings};
 pub use finish::{LEAVE_TIMEOUT, finish, shorten_deadline};
-use front_settings::{front_settings, set_limits};
 use logs::{OpenAccessLog, access_log, shared_error_log};
 use pools::{PoolsByName, retire, start_pools};
 use precompile::{HeldRoots, ResolvedRoots};
+use resources::{open_resources, process_state, set_limits};
 
 /// The configuration that is being served, with everything that serves it.
 pub struct RunningServer {
@@ -133,21 +133,21 @@ pub fn apply(
     let tls = shared.tls.apply();
     let tls = tls.map_err(|error| one(format!("cannot set TLS up: {error}")))?;
     let listeners = listeners(&settings, &tls, &shared.tls.tickets, sockets);
-    let front_settings = front_settings(
-        &settings,
-        &listeners,
-        log,
-        shared,
-        &error_log,
-        new.follows_another,
-    )
-    .map_err(one)?;
+    let resources = open_resources(&settings, log, shared, &error_log, new.follows_another);
+    let resources = resources.map_err(one)?;
+    let process = process_state(&settings, shared, &error_log).map_err(one)?;
+    let tls = listeners.iter().filter(|(listen, _)| listen.tls);
+    let tls_ports = tls.filter_map(|(_, config)| Some(config.local_addr()?.port()));
+    let front_settings = settings.front_settings(tls_ports);
     let has_other_disk = shared.front.get().is_some_and(|front| {
-        let former = &front.config().settings.cache_disk;
-        let path = |disk: &Option<Arc<DiskStore>>| disk.as_ref().map(|disk| disk.path().to_owned());
-        path(former) != path(&front_settings.cache_disk)
+        let former = &front.config().resources.cache_disk;
+        let path = |disk: &Option<CacheDiskState>| {
+            let store = disk.as_ref().and_then(CacheDiskState::store);
+            store.map(|store| store.path().to_owned())
+        };
+        path(former) != path(&resources.cache_disk)
     });
-    let config = ServerConfig::new(front_settings, sites, &executors)
+    let config = ServerConfig::new(front_settings, resources, process, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     if has_other_disk && let Some(cache) = &config.cache {
         // The pages of this store do not reflect what was written since this process started.
@@ -155,7 +155,7 @@ pub fn apply(
     }
     set_limits(&settings, &config).map_err(one)?;
     let config = Arc::new(config);
-    let traced = config.settings.traces.is_some();
+    let traced = config.resources.traces.is_some();
     let mut running = shared.running();
     if shared.time_to_stop().is_some() {
         return Err(one("the server is stopping".to_owned()));

@@ -1,97 +1,106 @@
-//! The settings of the front besides sites and pools: the directory of stored pages, the exporter of traces, and how
-//! much memory and disk space all requests may use.
+//! What a configuration needs besides sites and pools: the directory of stored pages, the exporter of traces, the
+//! membership in a fleet, and how much memory and disk space all requests may use.
 
 use std::io;
 use std::sync::Arc;
 
 use howdah_fleet::protocol::LogEntry;
-use howdah_fleet::{Fleet, FleetEvent, FleetRenderOutcome, InvalidationText};
-use howdah_http::listener::ListenerConfig;
+use howdah_fleet::{Fleet, FleetConfig, FleetEvent, FleetRenderOutcome, InvalidationText};
 use howdah_http::memory;
 use howdah_log::log::{AccessLog, ErrorLog};
 use howdah_log::traces::Traces;
 use howdah_log::traces::exporter::{self, Exporter};
 use howdah_proto::level::LogLevel;
-use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, DiskFault, DiskNotice, DiskStore, OpenError};
 use howdah_server::cache::fleet::UnknownSites;
-use howdah_server::server_config::{FrontSettings, ServerConfig};
+use howdah_server::cache::{CacheDiskState, CacheProcessState, DiskStatus};
+use howdah_server::log::{AccessLog, ErrorLog};
+use howdah_server::process_state::ProcessState;
+use howdah_server::server_config::{OpenResources, ServerConfig};
+use howdah_server::traces::Traces;
+use howdah_server::traces::exporter::{self, Exporter};
 
 use super::super::FrontShared;
-use crate::config::{ListenSettings, ServeSettings};
+use crate::config::ServeSettings;
 
-/// Returns the settings of the front besides sites and pools. Whatever outlives a configuration is taken over from the
-/// one that is being served.
-pub(super) fn front_settings(
+/// Opens what the configuration names, besides sites and pools. Whatever it does not change is taken over from the
+/// configuration that is being served.
+pub(super) fn open_resources(
     settings: &ServeSettings,
-    listeners: &[(ListenSettings, ListenerConfig)],
     access_log: Option<Arc<AccessLog>>,
     shared: &FrontShared,
     error_log: &Arc<ErrorLog>,
     follows_another: bool,
-) -> Result<FrontSettings, String> {
-    let disk = cache_disk(settings, shared, error_log, follows_another)?;
-    let (cache_disk, closed_cache_disk) = match disk {
-        Some(Ok(disk)) => (Some(disk), None),
-        Some(Err(closed)) => (None, Some(closed)),
-        None => (None, None),
-    };
+) -> Result<OpenResources, String> {
     let former = shared.front.get().map(|front| front.config());
-    let former = former.as_ref().map(|config| &config.settings);
+    let former = former.as_ref().map(|config| &config.resources);
+    let former_disk = former.and_then(|f| f.cache_disk.as_ref());
+    let former_disk = former_disk.and_then(CacheDiskState::store);
+    let cache_disk = cache_disk(settings, former_disk, error_log, follows_another)?;
     let former_traces = former.and_then(|f| f.traces.as_ref());
     let traces = traces(settings, former_traces, error_log)
         .map_err(|error| format!("cannot export traces: {error}"))?;
-    let tls = listeners.iter().filter(|(listen, _)| listen.tls);
-    let ports = tls.filter_map(|(_, config)| Some(config.local_addr()?.port()));
-    Ok(FrontSettings {
+    Ok(OpenResources {
         access_log,
         traces,
-        spill_room: former.map(|f| f.spill_room.clone()).unwrap_or_default(),
         cache_disk,
-        closed_cache_disk,
-        limiter: former.map(|f| f.limiter.clone()).unwrap_or_default(),
-        challenges: shared.tls.challenges.clone(),
-        carried_generations: former
-            .map(|f| f.carried_generations.clone())
-            .unwrap_or_default(),
-        successor: shared.successor.clone(),
-        fleet: fleet(
-            settings,
-            former.and_then(|f| f.fleet.as_ref()),
-            shared,
-            error_log,
-        )?,
-        release: settings.release.clone(),
-        ..settings.front_settings(ports)
     })
 }
 
-/// Returns the membership in a fleet. It stays over reloads. A change of the fleet needs a restart, because scripts
-/// that are still running would publish their writes to the former fleet.
-fn fleet(
+/// Returns what all configurations of the process share: the state of the configuration that is being served, or a new
+/// one for the first configuration. Fails if the configuration changes what only a restart can change.
+pub(super) fn process_state(
     settings: &ServeSettings,
-    former: Option<&Arc<Fleet>>,
+    shared: &FrontShared,
+    error_log: &Arc<ErrorLog>,
+) -> Result<Arc<ProcessState>, String> {
+    if let Some(front) = shared.front.get() {
+        let state = front.config().process.clone();
+        check_fleet(settings, state.cache.fleet.as_ref())?;
+        return Ok(state);
+    }
+    let cache = CacheProcessState {
+        fleet: join_fleet(settings, shared, error_log)?,
+        successor: shared.successor.clone(),
+        ..CacheProcessState::default()
+    };
+    Ok(Arc::new(ProcessState {
+        challenges: shared.tls.challenges.clone(),
+        cache: Arc::new(cache),
+        ..ProcessState::default()
+    }))
+}
+
+/// Returns `[fleet]` if any site has a page cache, which is what members share.
+fn fleet_config(settings: &ServeSettings) -> Option<&FleetConfig> {
+    let is_cached = settings.sites.iter().any(|site| site.cache.is_some());
+    settings.fleet.as_ref().filter(|_| is_cached)
+}
+
+/// Fails if a reload changes the membership in a fleet. This needs a restart, because scripts that are still running
+/// would publish their writes to the former fleet.
+fn check_fleet(settings: &ServeSettings, joined: Option<&Arc<Fleet>>) -> Result<(), String> {
+    let refused = match (fleet_config(settings), joined) {
+        (None, None) => return Ok(()),
+        (Some(wanted), Some(joined)) if joined.config() == wanted => return Ok(()),
+        (Some(_), Some(_)) => "[fleet] can be changed by a restart only",
+        (Some(_), None) => "[fleet] can be added by a restart only",
+        (None, Some(_)) => {
+            "[fleet] and the last `cache = \"on\"` of its sites can be removed by a restart only"
+        }
+    };
+    Err(refused.to_owned())
+}
+
+/// Joins the fleet that the first configuration names, if it names one. The membership stays over reloads.
+fn join_fleet(
+    settings: &ServeSettings,
     shared: &FrontShared,
     log: &Arc<ErrorLog>,
 ) -> Result<Option<Arc<Fleet>>, String> {
-    let is_running = shared.front.get().is_some();
-    let wanted = match &settings.fleet {
-        Some(wanted) if settings.sites.iter().any(|site| site.cache.is_some()) => wanted,
-        _ if former.is_none() => return Ok(None),
-        _ => return Err(
-            "[fleet] and the last `cache = \"on\"` of its sites can be removed by a restart only"
-                .to_owned(),
-        ),
+    let Some(wanted) = fleet_config(settings) else {
+        return Ok(None);
     };
-    if let Some(former) = former {
-        return match former.config() == wanted {
-            true => Ok(Some(former.clone())),
-            false => Err("[fleet] can be changed by a restart only".to_owned()),
-        };
-    }
-    if is_running {
-        return Err("[fleet] can be added by a restart only".to_owned());
-    }
     let (front, heard) = (shared.front.clone(), log.clone());
     let unknown = UnknownSites::default();
     let apply = move |entry: &LogEntry<InvalidationText>| {
@@ -212,7 +221,7 @@ fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
 
 /// Sets how much memory and disk space all requests together may use.
 pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Result<(), String> {
-    let (server, room) = (&settings.server, &config.settings.spill_room);
+    let (server, room) = (&settings.server, &config.process.spill_room);
     let directory = &server.buffers.directory;
     let disk = match server.spill_total {
         Some(bytes) => bytes,
@@ -234,28 +243,25 @@ pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Res
 /// configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
 fn cache_disk(
     settings: &ServeSettings,
-    shared: &FrontShared,
+    former: Option<&Arc<DiskStore>>,
     log: &Arc<ErrorLog>,
     follows_another: bool,
-) -> Result<Option<Result<Arc<DiskStore>, DiskStatus>>, String> {
+) -> Result<Option<CacheDiskState>, String> {
     let Some(wanted) = &settings.cache_disk else {
         return Ok(None);
     };
     if settings.sites.iter().all(|site| site.cache.is_none()) {
         return Ok(None);
     }
-    let former = shared.front.get().map(|front| front.config());
-    if let Some(disk) = former.and_then(|config| config.settings.cache_disk.clone())
+    if let Some(disk) = former
         && disk.path() == wanted.path
     {
         disk.resize(wanted.size);
-        return Ok(Some(Ok(disk)));
+        return Ok(Some(CacheDiskState::Open(disk.clone())));
     }
+    let closed = |fault| CacheDiskState::Closed(DiskStatus::closed(&wanted.path, fault));
     if follows_another {
-        return Ok(Some(Err(DiskStatus::closed(
-            &wanted.path,
-            DiskFault::DiskHeld,
-        ))));
+        return Ok(Some(closed(DiskFault::DiskHeld)));
     }
     let heard = log.clone();
     let mut options =
@@ -274,7 +280,7 @@ fn cache_disk(
         }
     });
     match DiskStore::open(options) {
-        Ok(disk) => Ok(Some(Ok(disk))),
+        Ok(disk) => Ok(Some(CacheDiskState::Open(disk))),
         Err(OpenError::Io { what, error }) => {
             let message = format!(
                 "page cache: cannot {what} {}: {error}; pages are kept in memory only until the next reload or start",
@@ -282,7 +288,7 @@ fn cache_disk(
             );
             let fault = DiskFault::DiskUnwritable;
             log.problem(LogLevel::Error, fault.name(), &message);
-            Ok(Some(Err(DiskStatus::closed(&wanted.path, fault))))
+            Ok(Some(closed(fault)))
         }
         Err(error) => Err(format!("cache.path: {}: {error}", wanted.path.display())),
     }
