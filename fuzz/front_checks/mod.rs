@@ -25,11 +25,9 @@ use howdah_proto::level::LogLevel;
 use howdah_server::cache::CacheRules;
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
-use howdah_server::site::config::{
-    CacheConfig, FrontController, HostPattern, RuleAction, SiteRule,
-};
-use howdah_server::site::pattern::PathPattern;
-use howdah_server::site::{Site, SiteConfig, Sites};
+use howdah_site::site::config::{CacheConfig, FrontController, HostPattern, RuleAction, SiteRule};
+use howdah_site::site::pattern::PathPattern;
+use howdah_site::site::{Site, SiteConfig, Sites};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 

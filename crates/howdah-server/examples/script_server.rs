@@ -19,7 +19,7 @@ use howdah_proto::level::LogLevel;
 use howdah_server::front_thread;
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
-use howdah_server::site::{Site, SiteConfig, Sites};
+use howdah_site::site::{Site, SiteConfig, Sites};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);

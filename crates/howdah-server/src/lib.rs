@@ -1,16 +1,10 @@
 //! The HTTP front between its connections (`howdah-http`) and its sites (`howdah-site`): it takes each request through
-//! its phases, has scripts run by an executor, serves stored pages, forwards requests and sends the responses. There is no PHP in this crate.
+//! its phases, has scripts run by an executor, serves stored pages, forwards requests and sends the responses.
+//! There is no PHP in this crate.
 //!
 //! - [`front_thread`]: work that the connection threads do besides their connections.
 //! - [`request`]: the handling of a request from top to bottom; [`server_config`]: the configuration it is handled
 //!   with; [`process_state`]: what all configurations share; [`site_service`]: what is prepared once for each site.
-//! - [`docroot`]: turns the bytes of a URL into a file. It is the only way from a URL to a path.
-//! - [`site`]: chooses the site, the route, and the file or script.
-//! - [`static_file`]: sends files: validators, ranges, precompressed files, the in-memory cache.
-//! - [`client_address`]: determines the client's address behind trusted proxies.
-//! - [`limiter`]: limits how much one client may request.
-//! - [`authentication`]: checks names and passwords; [`watched_file`]: files that are read again when they change;
-//!   `blocking`: operations that take long; `thread_pool`: the threads for these and for compression.
 //! - [`script`]: turns a request into a script request, and a run into a response.
 //! - [`cache`]: serves pages without running a script.
 //! - [`proxy`]: the connections to other HTTP servers.
@@ -28,8 +22,6 @@ pub mod dashboard;
 pub mod failure;
 pub mod front_thread;
 mod gather;
-pub mod limiter;
-pub mod log;
 pub mod process_state;
 pub mod proxy;
 pub mod request;
@@ -40,6 +32,3 @@ pub mod site_service;
 pub mod status_listener;
 #[cfg(test)]
 mod testing;
-mod thread_pool;
-pub mod traces;
-pub mod watched_file;

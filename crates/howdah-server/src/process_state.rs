@@ -6,8 +6,8 @@ use std::sync::Arc;
 use howdah_http::tls::challenges::ChallengeResponses;
 
 use crate::cache::CacheProcessState;
-use crate::limiter::Limiter;
 use crate::script::spill::SpillRoom;
+use howdah_site::limiter::Limiter;
 
 /// What all configurations of the process share.
 #[derive(Default)]

@@ -9,19 +9,13 @@ use howdah_executor::Executor;
 
 use crate::admin::{LimitRow, LimitsStatus, StatusPage};
 use crate::cache::{CacheDiskState, PageCache, PageCacheConfig};
-use crate::client_address::TrustedProxies;
-use crate::encoding::EncodingConfig;
-use crate::log::AccessLog;
 use crate::process_state::ProcessState;
 use crate::script::pump_config::{BufferLimits, MAX_HELD_BYTES, PumpConfig, RESPONSE_MEMORY_BYTES};
-use crate::site::config::RuleAction;
-use crate::site::{Site, Sites};
 use crate::site_service::{SitePool, SiteService};
 use howdah_log::log::AccessLog;
 use howdah_log::traces::Traces;
 use howdah_site::client_address::TrustedProxies;
 use howdah_site::encoding::EncodingConfig;
-use howdah_site::limiter::Limiter;
 use howdah_site::site::config::RuleAction;
 use howdah_site::site::{Site, Sites};
 

@@ -11,7 +11,8 @@
 //! - [`proxy_config`]: the servers that a rule forwards requests to, as configured.
 //! - [`cache_config`]: the cache settings of a site.
 //! - [`refusal`]: every refusal, by name.
-//! - [`watched_file`]: files that are read again when they change; `blocking`: threads for operations that take long.
+//! - [`watched_file`]: files that are read again when they change; `blocking`: operations that take long;
+//!   `thread_pool`: the threads for these and for compression.
 //! - [`sharded_counter`]: counters that many threads increment.
 //!
 //! No two modules import each other, directly or in a cycle (`howdah-server/tests/module_graph.rs`).
@@ -33,4 +34,5 @@ pub mod static_file;
 mod sys;
 #[cfg(test)]
 mod testing;
+mod thread_pool;
 pub mod watched_file;

@@ -16,14 +16,13 @@ use howdah_executor::{
 };
 use howdah_http::HttpConfig;
 use howdah_http::listener::{HttpServer, ListenerConfig};
-use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
+use howdah_log::log::{AccessLog, ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_server::front_thread;
-use howdah_server::log::{AccessLog, ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_server::process_state::ProcessState;
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
-use howdah_server::site::{Site, SiteConfig, Sites};
+use howdah_site::site::{Site, SiteConfig, Sites};
 use tokio::sync::mpsc;
 
 /// The timing that every run of the fake executor reports.

@@ -14,7 +14,7 @@ use howdah_proto::level::LogLevel;
 use howdah_server::request::Front;
 use howdah_server::request::explain::{ExplainRequest, NoPool, explain};
 use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
-use howdah_server::site::Site;
+use howdah_site::site::Site;
 
 use crate::arguments::{ExplainArguments, ServeArguments};
 use crate::config::{self, ConfigSource, ServeSettings, Validation};

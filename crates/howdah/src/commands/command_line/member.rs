@@ -17,7 +17,7 @@ use howdah_fleet::{Fleet, FleetConfig};
 use howdah_server::cache::admin::{self, AdminCommand};
 use howdah_server::cache::fleet::publish_everything;
 use howdah_server::cache::{CacheProcessState, PageCache, PageCacheConfig};
-use howdah_server::site::{Site, Sites};
+use howdah_site::site::{Site, Sites};
 
 use crate::arguments::ServeArguments;
 use crate::config::{self, ConfigSource, Validation};

@@ -14,11 +14,8 @@ use howdah_proto::level::LogLevel;
 use howdah_server::cache::disk_store::{self, DiskFault, DiskNotice, DiskStore, OpenError};
 use howdah_server::cache::fleet::UnknownSites;
 use howdah_server::cache::{CacheDiskState, CacheProcessState, DiskStatus};
-use howdah_server::log::{AccessLog, ErrorLog};
 use howdah_server::process_state::ProcessState;
 use howdah_server::server_config::{OpenResources, ServerConfig};
-use howdah_server::traces::Traces;
-use howdah_server::traces::exporter::{self, Exporter};
 
 use super::super::FrontShared;
 use crate::config::ServeSettings;
