@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::ErrorDocument;
 use crate::expression::Word;
-use crate::request::{Consulted, Request};
+use crate::request::{EvaluatedRequest, InputDependencies};
 use crate::table::Table;
 use crate::text::is_url;
 
@@ -80,11 +80,11 @@ pub struct Demand {
 
 /// The decision about a request.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct RequestDecision {
     /// What the server is to do.
     pub action: Action,
     /// The directive or file that decided, for the log.
-    pub because: Option<Arc<str>>,
+    pub decided_by: Option<Arc<str>>,
     /// The status of the error, if the file or script is its error document.
     pub error_status: Option<u16>,
     /// The decision was reached after an internal redirect.
@@ -106,9 +106,9 @@ pub struct Answer {
     /// The request's header fields, if directives changed them.
     pub headers: Option<Table>,
     /// The properties of the request, beyond method, host, path and query, that the decision depends on.
-    pub consulted: Consulted,
+    pub dependencies: InputDependencies,
     /// The state that is needed to change the response's header fields.
-    pub(crate) last: Box<Request>,
+    pub(crate) final_request: Box<EvaluatedRequest>,
     pub(crate) always: Table,
     /// The response is an error, which `Header` directives without `always` do not change.
     pub(crate) is_error: bool,
@@ -142,15 +142,15 @@ impl ErrorDocument {
     }
 }
 
-impl Answer {
+impl RequestDecision {
     /// Returns the document for a script that failed, from the `ErrorDocument` directives whose words contain no
     /// variables.
     pub fn document(&self, status: u16) -> Option<Document> {
         // An error document that fails itself does not get another one.
-        if self.last.status != 200 {
+        if self.final_request.status != 200 {
             return None;
         }
-        let documents = &self.last.config().core.as_ref()?.error_documents;
+        let documents = &self.final_request.config().core.as_ref()?.error_documents;
         documents.get(&status)?.of(|word| match word {
             Word::Text(text) => Some(text.clone()),
             _ => None,
