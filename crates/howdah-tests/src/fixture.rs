@@ -13,7 +13,7 @@ use crate::http::{self, Response};
 use crate::http3;
 use crate::pki::Pki;
 use crate::process::wait_until;
-use crate::process_tree::{self, Entry};
+use crate::process_tree::{self, ProcessEntry};
 use crate::rig::{Howdah, Server, Site, howdah_program};
 use crate::scratch::Scratch;
 
@@ -297,9 +297,9 @@ impl Fixture {
     ///
     /// # Panics
     /// If the server does not respond.
-    pub fn http3(&self) -> http3::Client {
+    pub fn http3(&self) -> http3::Http3TestClient {
         let authority = self.path("ca.pem");
-        http3::Client::open(&authority, self.tls_address(), "localhost").expect("HTTP/3")
+        http3::Http3TestClient::open(&authority, self.tls_address(), "localhost").expect("HTTP/3")
     }
 
     /// Sends `GET path` on a new connection.
@@ -321,10 +321,10 @@ impl Fixture {
     }
 
     /// Sends `GET path` from a new thread, for responses that are expected to wait.
-    pub fn get_meanwhile(&self, path: &str) -> Meanwhile {
+    pub fn start_get(&self, path: &str) -> PendingResponse {
         let address = self.address();
         let path = path.to_owned();
-        Meanwhile(std::thread::spawn(move || {
+        PendingResponse(std::thread::spawn(move || {
             let request =
                 format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
             http::exchange(address, request.as_bytes())
@@ -419,7 +419,7 @@ impl Fixture {
     }
 
     /// All processes of the server.
-    pub fn processes(&self) -> Vec<Entry> {
+    pub fn processes(&self) -> Vec<ProcessEntry> {
         process_tree::below(self.master())
     }
 
@@ -515,10 +515,10 @@ impl Fixture {
     }
 }
 
-/// A response that has not arrived yet; see [`Fixture::get_meanwhile`].
-pub struct Meanwhile(std::thread::JoinHandle<Result<Response, http::Broken>>);
+/// A response that has not arrived yet; see [`Fixture::start_get`].
+pub struct PendingResponse(std::thread::JoinHandle<Result<Response, http::ExchangeError>>);
 
-impl Meanwhile {
+impl PendingResponse {
     /// Waits for the response, well-formed or not.
     ///
     /// # Errors
@@ -526,7 +526,7 @@ impl Meanwhile {
     ///
     /// # Panics
     /// If the requesting thread panicked.
-    pub fn try_answer(self) -> Result<Response, http::Broken> {
+    pub fn try_answer(self) -> Result<Response, http::ExchangeError> {
         self.0.join().expect("asking does not panic")
     }
 

@@ -146,12 +146,12 @@ pub fn attributes(page: &str, tag_name: &str, attribute: &str) -> Vec<String> {
     found
 }
 
-struct Tag {
+struct HtmlTag {
     name: String,
     attributes: Vec<(String, String)>,
 }
 
-impl Tag {
+impl HtmlTag {
     fn attribute(&self, name: &str) -> Option<String> {
         self.attributes
             .iter()
@@ -165,7 +165,7 @@ impl Tag {
 }
 
 /// Takes the next tag off `rest`; comments and the contents of scripts are skipped.
-fn next_tag(rest: &mut &str) -> Option<Tag> {
+fn next_tag(rest: &mut &str) -> Option<HtmlTag> {
     loop {
         *rest = &rest[rest.find('<')? + 1..];
         if let Some(comment) = rest.strip_prefix("!--") {
@@ -183,7 +183,7 @@ fn next_tag(rest: &mut &str) -> Option<Tag> {
             *rest = rest.find(&end).map_or("", |at| &rest[at..]);
         }
         if !name.is_empty() {
-            return Some(Tag { name, attributes });
+            return Some(HtmlTag { name, attributes });
         }
     }
 }

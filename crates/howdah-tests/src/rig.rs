@@ -23,7 +23,7 @@ use crate::scratch::Scratch;
 /// A running server that serves one [`Site`]. Dropping it terminates the server.
 pub trait Server: Send {
     /// The kind of the server.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> ServerKind;
     /// The address on which it listens.
     fn address(&self) -> SocketAddr;
     /// The server's log so far, including PHP's messages.
@@ -32,7 +32,7 @@ pub trait Server: Send {
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ServerKind {
     /// The program under test.
     Howdah,
     /// nginx with php-fpm behind a unix socket.
@@ -41,13 +41,13 @@ pub enum Kind {
     ModPhp,
 }
 
-impl Kind {
+impl ServerKind {
     /// The server's name in `HOWDAH_TESTS_SERVER` and in `docs/differences.md`.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Howdah => "howdah",
-            Kind::NginxFpm => "nginx-fpm",
-            Kind::ModPhp => "mod-php",
+            ServerKind::Howdah => "howdah",
+            ServerKind::NginxFpm => "nginx-fpm",
+            ServerKind::ModPhp => "mod-php",
         }
     }
 
@@ -57,9 +57,9 @@ impl Kind {
     /// If the variable has another value.
     pub fn chosen() -> Self {
         match std::env::var("HOWDAH_TESTS_SERVER").as_deref() {
-            Err(_) | Ok("" | "howdah") => Kind::Howdah,
-            Ok("nginx-fpm") => Kind::NginxFpm,
-            Ok("mod-php") => Kind::ModPhp,
+            Err(_) | Ok("" | "howdah") => ServerKind::Howdah,
+            Ok("nginx-fpm") => ServerKind::NginxFpm,
+            Ok("mod-php") => ServerKind::ModPhp,
             Ok(other) => {
                 panic!("HOWDAH_TESTS_SERVER={other}: expected howdah, nginx-fpm or mod-php")
             }
@@ -72,9 +72,9 @@ impl Kind {
     /// If the server does not start; the message contains its log.
     pub fn start(self, site: &Site) -> Box<dyn Server> {
         match self {
-            Kind::Howdah => Box::new(Howdah::start(site)),
-            Kind::NginxFpm => Box::new(NginxFpm::start(site)),
-            Kind::ModPhp => Box::new(ModPhp::start(site)),
+            ServerKind::Howdah => Box::new(Howdah::start(site)),
+            ServerKind::NginxFpm => Box::new(NginxFpm::start(site)),
+            ServerKind::ModPhp => Box::new(ModPhp::start(site)),
         }
     }
 }

@@ -239,7 +239,7 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
 }
 
 /// Redirects to its query with a local redirect, to which the server responds as if the client had requested that path.
-const GO: &str = "#!/usr/bin/perl\nprint \"Location: $ENV{QUERY_STRING}\\n\\n\";\n";
+const REDIRECT_PROGRAM: &str = "#!/usr/bin/perl\nprint \"Location: $ENV{QUERY_STRING}\\n\\n\";\n";
 
 /// Paths that are closed by each kind of rule, with the refusal that a client gets there.
 const CLOSED: &[(&str, u16, &str)] = &[
@@ -255,7 +255,7 @@ fn closed(name: &str, htaccess: &str) -> Fixture {
         .file("users", USERS)
         .file("apache/.htaccess", "Require all denied\n")
         .file(".env", "secret")
-        .file("cgi-bin/go.pl", GO)
+        .file("cgi-bin/go.pl", REDIRECT_PROGRAM)
         .script(
             "accel.php",
             "<?php header('X-Accel-Redirect: ' . $_SERVER['QUERY_STRING']);",

@@ -107,15 +107,15 @@ fn a_password_is_asked_for_before_anything_is_answered_and_names_the_user() {
         assert_eq!(status(&fixture, "/staging/none", ANN).0, 404);
     }
     // Each stream of HTTP/2 is a separate request.
-    let mut client = http2::Client::open(fixture.address()).unwrap();
-    let request = http2::Request::get("/staging/plan.txt");
+    let mut client = http2::Http2TestClient::open(fixture.address()).unwrap();
+    let request = http2::Http2Request::get("/staging/plan.txt");
     assert_eq!(client.ask(&request).unwrap().status(), 401);
     let field = format!("Basic {ANN}");
     let known = request.header("authorization", field.as_bytes());
     assert_eq!(client.ask(&known).unwrap().status(), 200);
     assert_eq!(
         client
-            .ask(&http2::Request::get("/staging/plan.txt"))
+            .ask(&http2::Http2Request::get("/staging/plan.txt"))
             .unwrap()
             .status(),
         401

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use howdah_lab::php;
 use howdah_tests::browser::Browser;
-use howdah_tests::readers::{Drive, Reader};
+use howdah_tests::readers::{CachedApplication, Reader};
 use howdah_tests::rig::{Howdah, Server, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository, run};
 
@@ -28,7 +28,7 @@ fn nobody_reads_anothers_page_or_an_old_one_in_the_guestbook() {
         .environment("DEMO_DATA", data.display().to_string());
     let server = serve(site, &["--cache", "on"]);
     let host = server.address().to_string();
-    let drive = Drive {
+    let drive = CachedApplication {
         address: server.address(),
         host: &host,
         readers: &[
@@ -148,7 +148,7 @@ fn nobody_reads_anothers_page_or_an_old_one_in_mediawiki() {
         &["--cache", "on"],
     );
     let host = server.address().to_string();
-    let drive = Drive {
+    let drive = CachedApplication {
         address: server.address(),
         host: &host,
         readers: &[

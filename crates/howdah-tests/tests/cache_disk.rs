@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use howdah_tests::fixture::{Builder, Fixture};
-use howdah_tests::http::{Broken, Response, exchange};
+use howdah_tests::http::{ExchangeError, Response, exchange};
 use howdah_tests::rig::howdah_program;
 
 /// The pages `p0.php` …, each with its own text and length, and the version that was written last.
@@ -37,7 +37,7 @@ fn with_disk(name: &str) -> Builder {
     pages(name).config("[cache]\npath = \"SCRATCH/cache\"")
 }
 
-fn try_ask(address: SocketAddr, method: &str, path: &str) -> Result<Response, Broken> {
+fn try_ask(address: SocketAddr, method: &str, path: &str) -> Result<Response, ExchangeError> {
     let length = if method == "POST" {
         "Content-Length: 0\r\n"
     } else {
@@ -254,7 +254,7 @@ fn a_second_server_on_the_same_directory_is_refused() {
 
 /// Readers and a writer at work, with the writes they know of and the pages they have seen.
 #[derive(Default)]
-struct Load {
+struct ReadersAndWriter {
     stop: AtomicBool,
     /// The last version whose write was acknowledged.
     acknowledged: AtomicU64,
@@ -262,7 +262,7 @@ struct Load {
     hits: AtomicU64,
 }
 
-impl Load {
+impl ReadersAndWriter {
     /// Reads and checks a page; `None` if the server is gone.
     fn read(&self, address: SocketAddr, page: usize) -> Option<()> {
         let before = self.acknowledged.load(Ordering::SeqCst);
@@ -290,7 +290,7 @@ impl Load {
 fn no_body_is_wrong_or_old_after_kills_under_load() {
     let rounds: u64 = std::env::var("HOWDAH_KILLS").map_or(20, |n| n.parse().expect("a number"));
     let mut fixture = with_disk("disk-kills").start();
-    let load = Load::default();
+    let load = ReadersAndWriter::default();
     let mut kept = 0;
     for round in 0..rounds {
         let address = fixture.address();

@@ -203,7 +203,7 @@ fn what_a_transaction_writes_is_seen_when_it_is_committed_and_not_when_it_is_rol
         let gate = fixture.gate("later");
         let value = format!("later{}", flush.len());
         let path = format!("/page.php?via=later&gate=later&value={value}{flush}");
-        let writer = fixture.get_meanwhile(&path);
+        let writer = fixture.start_get(&path);
         let standing = gate.wait();
         for _ in 0..3 {
             let text = read(&fixture, "/page.php").0;

@@ -80,7 +80,7 @@ fn what_is_written_or_purged_by_a_run_from_before_a_reload_counts_for_pages_made
         let value = after.rsplit(' ').next().unwrap();
         let space = if via == "purge" { "%20" } else { "" };
         let path = format!("/page.php?via={via}&value={space}{value}");
-        let writer = fixture.get_meanwhile(&path);
+        let writer = fixture.start_get(&path);
         let standing = gate.wait();
         fixture.reload();
         keep(&fixture, before);
@@ -101,7 +101,7 @@ fn a_site_whose_name_or_cache_changed_gives_no_page_from_before_the_last_run_of_
         let before = fixture.get("/page.php").text();
         let gate = fixture.gate("writer");
         let path = format!("/page.php?via=finished&value={}", value.replace(' ', "%20"));
-        let writer = fixture.get_meanwhile(&path);
+        let writer = fixture.start_get(&path);
         let standing = gate.wait();
         assert_eq!(writer.answer().text(), "done");
         change(&fixture, from, to);

@@ -217,7 +217,7 @@ fn a_render_under_way_when_something_is_written_is_not_kept() {
     fixture.get(path);
     fixture.write("db/stand", "");
     let gate = fixture.gate("slow");
-    let reader = fixture.get_meanwhile(path);
+    let reader = fixture.start_get(path);
     let standing = gate.wait();
     let written = ask(fixture.address(), "/page.php?via=pdo-exec&value=later");
     assert_eq!(written.text(), "done");

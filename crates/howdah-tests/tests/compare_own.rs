@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Limits a wait; it is not part of a measurement.
-const LONG: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// The shortest window, in seconds.
 const WINDOW: &str = "0.2";
@@ -450,8 +450,8 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
                 said()
             );
             assert!(
-                begun.elapsed() < LONG,
-                "no block after {LONG:?}:\n{}",
+                begun.elapsed() < MAX_WAIT,
+                "no block after {MAX_WAIT:?}:\n{}",
                 said()
             );
             std::thread::sleep(Duration::from_millis(10));
@@ -461,7 +461,7 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
         let _ = kill_process(pid, signal);
         let status = child.wait().expect("its end");
         let gone = || left_behind(scratch.path()).is_empty();
-        wait_until("its programs to end", LONG, gone);
+        wait_until("its programs to end", MAX_WAIT, gone);
         let [stdout, stderr] = [stdout, stderr].map(|path| std::fs::read(path).unwrap());
         Output {
             status,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use howdah_tests::chromium::Chromium;
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http::{Response, exchange, get};
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::pki::Pki;
 use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::{free_address, howdah_program};
@@ -68,10 +68,9 @@ fn the_dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     let fixture = builder.start();
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(2)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     let gate = fixture.gate("long");
-    let long =
-        fixture.get_meanwhile("/hold.php?gate=long&name=%3Cimg%20src=x%20onerror=alert(1)%3E");
+    let long = fixture.start_get("/hold.php?gate=long&name=%3Cimg%20src=x%20onerror=alert(1)%3E");
     let standing = gate.wait();
     fixture.wait_for_log(&["SlowRequest"]);
     assert_eq!(fixture.get("/api/").status(), 503);

@@ -8,7 +8,7 @@ use howdah_tests::browser::Browser;
 use howdah_tests::forms::File;
 use howdah_tests::http::{Connection, Framing, Headers, framing_of, get};
 use howdah_tests::image;
-use howdah_tests::rig::{Kind, Server, Site};
+use howdah_tests::rig::{Server, ServerKind, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository, run};
 
 struct Guestbook {
@@ -30,7 +30,7 @@ fn guestbook() -> Guestbook {
         .front_controller("/index.php")
         .environment("DEMO_DATA", data.display().to_string());
     Guestbook {
-        server: Kind::chosen().start(&site),
+        server: ServerKind::chosen().start(&site),
         _scratch: scratch,
     }
 }

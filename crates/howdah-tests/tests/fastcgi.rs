@@ -3,7 +3,7 @@
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::rig::{Fpm, PhpCgi, free_address, howdah_check};
 use howdah_tests::scratch::Scratch;
 use rustix::process::Signal;
@@ -77,7 +77,7 @@ fn php_fpm_restarts_under_load_and_nobody_notices() {
         .children(4)
         .pool("max_connections = 4");
     let (fixture, mut fpm) = before_fpm(builder, "");
-    let load = hello_load(&fixture, 8).start(Stop::WhenTold);
+    let load = hello_load(&fixture, 8).start(LoadEnd::OnFinish);
     load.wait_for(50);
     fpm.process.signal(Signal::QUIT);
     fpm.process
@@ -220,7 +220,7 @@ fn a_script_may_be_elsewhere_under_another_name() {
 fn a_reload_drops_nothing() {
     let builder = Fixture::named("fastcgi-reload").pool("max_connections = 2");
     let (fixture, _fpm) = before_fpm(builder, "");
-    let load = hello_load(&fixture, 8).start(Stop::WhenTold);
+    let load = hello_load(&fixture, 8).start(LoadEnd::OnFinish);
     for _ in 0..3 {
         load.wait_for(30);
         fixture.reload();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http::{Connection, Headers, framing_of};
-use howdah_tests::http2::{self, Frames, Request};
+use howdah_tests::http2::{self, Http2Frames, Http2Request};
 use howdah_tests::load::Load;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -283,12 +283,12 @@ fn streams_that_ask_for_an_effect_are_run_although_their_connection_ends() {
     let job = |stream| http2::headers(stream, "POST", "/job.php", true);
     for _ in 0..4 {
         // Sends several requests and closes the connection; the server often reads all of this at once.
-        let mut frames = Frames::open(address, &[]);
+        let mut frames = Http2Frames::open(address, &[]);
         assert!(frames.send([job(1), job(3), job(5)].concat()));
     }
     let mut connection = fixture.http3();
     for _ in 0..3 {
-        let post = Request::new("POST", "localhost", "/job.php");
+        let post = Http2Request::new("POST", "localhost", "/job.php");
         connection.send(&post).expect("an open connection");
     }
     let queued = |fixture: &Fixture| fixture.status()["pools"][0]["queue"].as_u64();

@@ -76,7 +76,7 @@ fn a_reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byt
     let fixture = lines(builder, "response_spill = \"1M\"").start();
     let child = fixture.get("/pid.php").text();
     let slow = begin(&fixture);
-    let behind = fixture.get_meanwhile("/pid.php");
+    let behind = fixture.start_get("/pid.php");
     check_the_script_waits(&fixture);
     assert!(!behind.is_there());
     read_all(slow);
@@ -114,7 +114,7 @@ fn a_full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_serv
     for _ in 0..2 {
         let slow = begin(&fixture);
         fixture.wait_for_log(&["SpillFailed", "No space left", "/lines.php"]);
-        let behind = fixture.get_meanwhile("/pid.php");
+        let behind = fixture.start_get("/pid.php");
         check_the_script_waits(&fixture);
         read_all(slow);
         assert_eq!(behind.answer().text(), child, "the same child goes on");

@@ -76,7 +76,7 @@ fn fastcgi_finish_request_frees_the_client_while_the_child_stays_busy() {
     assert_eq!(answer.text(), "answered");
     assert!(answer.keeps_alive);
     let standing = gate.wait();
-    let next = fixture.get_meanwhile("/hello.php");
+    let next = fixture.start_get("/hello.php");
     fixture.wait("the next request to queue behind the busy child", |f| {
         let status = f.status().to_string();
         status.contains("\"Finishing\"") && status.contains("\"queue\":1")

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Builder, Fixture, TRUSTED_PROXIES, from};
 use howdah_tests::http::{self, Connection, Response};
-use howdah_tests::http2::{self, Request};
+use howdah_tests::http2::{self, Http2Request};
 use howdah_tests::rig::{howdah_check, howdah_program};
 use howdah_tests::scratch::Scratch;
 
@@ -174,17 +174,20 @@ fn every_version_of_http_counts_alike() {
     .http3()
     .start();
     let mut http1 = Connection::open(fixture.address()).unwrap();
-    let mut http2 = http2::Client::open(fixture.address()).unwrap();
+    let mut http2 = http2::Http2TestClient::open(fixture.address()).unwrap();
     let mut http3 = fixture.http3();
     for _ in 0..3 {
         http1
             .send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n")
             .unwrap();
         assert_eq!(http1.read_response("GET").unwrap().status(), 200);
-        assert_eq!(http2.ask(&Request::get("/a.txt")).unwrap().status(), 200);
+        assert_eq!(
+            http2.ask(&Http2Request::get("/a.txt")).unwrap().status(),
+            200
+        );
     }
-    refused(&http3.ask(&Request::get("/a.txt")).unwrap());
-    refused(&http2.ask(&Request::get("/a.txt")).unwrap());
+    refused(&http3.ask(&Http2Request::get("/a.txt")).unwrap());
+    refused(&http2.ask(&Http2Request::get("/a.txt")).unwrap());
     // The connection of a refused client stays usable.
     for _ in 0..2 {
         http1
@@ -193,7 +196,10 @@ fn every_version_of_http_counts_alike() {
         refused(&http1.read_response("GET").unwrap());
     }
     assert_eq!(
-        http3.ask(&Request::get("/hello.php")).unwrap().status(),
+        http3
+            .ask(&Http2Request::get("/hello.php"))
+            .unwrap()
+            .status(),
         200
     );
 }
@@ -334,8 +340,8 @@ fn a_client_has_so_many_requests_in_progress_and_others_have_theirs() {
     let [one, two, three] = ["one", "two", "three"].map(|name| fixture.gate(name));
     let mut held = begin(&fixture, "/hold.php?gate=one", CRAWLER);
     // A stream of HTTP/2 counts as a connection does.
-    let mut http2 = http2::Client::open(fixture.address()).unwrap();
-    let own = Request::get("/hold.php?gate=two").header("x-forwarded-for", CRAWLER.as_bytes());
+    let mut http2 = http2::Http2TestClient::open(fixture.address()).unwrap();
+    let own = Http2Request::get("/hold.php?gate=two").header("x-forwarded-for", CRAWLER.as_bytes());
     let stream = http2.send(&own).unwrap();
     let (one, two) = (one.wait(), two.wait());
     assert_eq!(refused(&ask(&fixture, "/a.txt", &from(CRAWLER))), 1);

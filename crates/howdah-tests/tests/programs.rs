@@ -7,7 +7,7 @@ use std::time::Duration;
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::rig::{Howdah, Server};
 use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
 
@@ -119,7 +119,7 @@ fn in_production_watched_files_and_a_moved_link_take_effect_by_themselves() {
     std::os::unix::fs::symlink("releases/1", scratch.join("current")).unwrap();
     let fixture = builder.start();
     let load = Load::new(fixture.address(), "/changed.php", "").expecting(|_| true);
-    let load = load.clients(2).start(Stop::WhenTold);
+    let load = load.clients(2).start(LoadEnd::OnFinish);
     let shows = |text: &str| fixture.wait(text, |f| f.get("/changed.php").text() == text);
     shows("1");
     release("1", "patched");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use rustix::process::Signal;
 
 /// The time spent on reloads unless `HOWDAH_TESTS_RELOADS` sets their number.
@@ -20,10 +20,10 @@ fn reload_after_reload_under_load_drops_no_request() {
         .start();
     let php = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(6)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     let files = Load::new(fixture.address(), "/hello.txt", HELLO)
         .clients(2)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     fixture.reload_often(BUDGET);
     php.wait_for(100);
     files.wait_for(100);
@@ -60,7 +60,7 @@ fn a_symlink_deploy_shows_only_new_code_after_the_reload() {
                 .is_some_and(|v| v.len() == 2 && v[0] == v[1])
         })
         .clients(6)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     for release in 1..=8 {
         symlink(format!("releases/{release}"), fixture.path("next")).unwrap();
         std::fs::rename(fixture.path("next"), fixture.path("current")).unwrap();
@@ -167,7 +167,7 @@ fn a_corrupt_configuration_changes_nothing_and_is_explained() {
         .start();
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(4)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     fixture.wait("both children", |f| f.children().len() == 2);
     let config = fixture.howdah.directory().join("howdah.toml");
     let good = std::fs::read_to_string(&config).unwrap();
@@ -276,7 +276,7 @@ fn sighup_reloads_as_with_other_servers() {
 fn a_reload_waits_for_running_requests_without_ending_them() {
     let fixture = Fixture::named("reload-held").children(1).start();
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let held = fixture.start_get("/hold.php?gate=held");
     let standing = gate.wait();
     // New requests go to the new pool immediately, although the old one is still busy.
     fixture.reload();

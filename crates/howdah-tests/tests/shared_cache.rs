@@ -165,7 +165,7 @@ fn workers_share_it_and_each_request_begins_anew() {
         let held = queries.map(|query| {
             let name = query.replace(['=', '&'], "-");
             let gate = fixture.gate(&name);
-            let answer = fixture.get_meanwhile(&format!("/cache.php?{query}&gate={name}"));
+            let answer = fixture.start_get(&format!("/cache.php?{query}&gate={name}"));
             (gate.wait(), answer)
         });
         held.map(|(standing, answer)| {
@@ -276,7 +276,7 @@ fn after_two_reloads_it_waits_for_both_pools_before() {
         let mut held = Vec::new();
         for name in ["one", "two"] {
             let gate = fixture.gate(name);
-            let answer = fixture.get_meanwhile(&format!("/hold.php?gate={name}"));
+            let answer = fixture.start_get(&format!("/hold.php?gate={name}"));
             held.push((gate.wait(), answer));
             fixture.reload();
             assert!(!is_open(&fixture));

@@ -66,7 +66,7 @@ fn probes_follow_the_server_from_its_start_to_the_last_request_of_its_end() {
     check(status, "/readyz", 200, "ready");
     check(status, "/status", 200, "pool www: Ready");
     let gate = fixture.gate("last");
-    let last = fixture.get_meanwhile("/hold.php?gate=last");
+    let last = fixture.start_get("/hold.php?gate=last");
     let standing = gate.wait();
     fixture.howdah.process.signal(Signal::QUIT);
     fixture.wait("no new connection of a site", |f| {
@@ -90,9 +90,9 @@ fn the_status_is_answered_while_all_connections_of_the_sites_are_taken() {
     let status = free_address();
     let fixture = listening("full", status, "[limits]\nconnections = 2\n").start();
     let gates = [fixture.gate("a"), fixture.gate("b")];
-    let answers = ["a", "b"].map(|gate| fixture.get_meanwhile(&format!("/hold.php?gate={gate}")));
+    let answers = ["a", "b"].map(|gate| fixture.start_get(&format!("/hold.php?gate={gate}")));
     let standing = gates.map(Gate::wait);
-    let third = fixture.get_meanwhile("/hello.php");
+    let third = fixture.start_get("/hello.php");
     fixture.wait_for_log(&["TooManyConnections"]);
     check(status, "/livez", 200, "alive");
     check(status, "/readyz", 200, "ready");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO, signal};
 use howdah_tests::http;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::pki::Pki;
 use howdah_tests::rig::howdah_check;
 use rustix::process::Signal;
@@ -370,7 +370,7 @@ fn reloads_under_https_load_drop_no_request() {
     let address = fixture.tls_address();
     let plain = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(2)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     for round in 0..5 {
         let name = format!("round{round}");
         pki.sign(&name, &["example.org"]);

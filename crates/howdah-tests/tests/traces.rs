@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use howdah_tests::collector::{Behaviour, Collector, Span};
+use howdah_tests::collector::{Behaviour, Collector, ReceivedSpan};
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http::{self, Response};
 use howdah_tests::http2;
@@ -46,7 +46,7 @@ fn parts(text: &str) -> (String, String, String) {
     (trace.to_owned(), span.to_owned(), flags.to_owned())
 }
 
-fn named<'s>(spans: &'s [Span], name: &str) -> &'s Span {
+fn named<'s>(spans: &'s [ReceivedSpan], name: &str) -> &'s ReceivedSpan {
     let found = spans.iter().find(|span| span.name == name);
     found.unwrap_or_else(|| panic!("no span {name} in {spans:#?}"))
 }
@@ -149,8 +149,9 @@ fn a_callers_trace_is_continued_on_every_way_that_a_request_can_take() {
     assert_eq!(collector.field("x-key"), "abc");
     assert_eq!(collector.field("content-type"), "application/x-protobuf");
     // A request over HTTP/2, for a file.
-    let request = http2::Request::get("/plan.txt").header("traceparent", parent("01").as_bytes());
-    let mut client = http2::Client::open(at).expect("a connection");
+    let request =
+        http2::Http2Request::get("/plan.txt").header("traceparent", parent("01").as_bytes());
+    let mut client = http2::Http2TestClient::open(at).expect("a connection");
     assert_eq!(client.ask(&request).expect("an answer").text(), "the plan");
     let spans = collector.trace("/plan.txt");
     assert_eq!(spans[0].get("network.protocol.version"), "2");

@@ -12,7 +12,7 @@ use howdah_tests::process::wait_until;
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Builds a site with this worker script; `index.php` exists so that URLs can name it.
 fn worker(name: &str, php: &str) -> Builder {
@@ -208,7 +208,7 @@ fn deployments_under_load_lose_no_request_and_a_broken_one_is_refused() {
             })
             .collect();
         let serves = |text: &str| {
-            wait_until(text, PATIENCE, || fixture.get("/index.php").text() == text);
+            wait_until(text, MAX_WAIT, || fixture.get("/index.php").text() == text);
         };
         serves("one");
         fixture.write("site/worker.php", version("two"));
@@ -249,7 +249,7 @@ fn a_watched_file_brings_new_workers_and_the_status_shows_them() {
         "{status}"
     );
     fixture.write("site/src/version.php", "<?php return 'two';");
-    wait_until("two", PATIENCE, || {
+    wait_until("two", MAX_WAIT, || {
         fixture.get("/index.php").text() == "two"
     });
     fixture.wait_for_log(&["WorkerRestart", "watched file"]);
@@ -269,7 +269,7 @@ fn a_crash_and_a_kill_cost_their_request_and_no_other() {
     .children(2)
     .start();
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/index.php?gate=held");
+    let held = fixture.start_get("/index.php?gate=held");
     let standing = gate.wait();
     let crashed = fixture.get("/index.php?crash");
     assert_eq!(

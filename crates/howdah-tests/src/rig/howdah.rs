@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Kind, PhpIni, Server, Site, wait_for_listener};
+use super::{PhpIni, Server, ServerKind, Site, wait_for_listener};
 use crate::process::Process;
 use crate::scratch::{Scratch, profile_dir};
 
@@ -113,8 +113,8 @@ fn names_every_root(config: &str) -> bool {
 }
 
 impl Server for Howdah {
-    fn kind(&self) -> Kind {
-        Kind::Howdah
+    fn kind(&self) -> ServerKind {
+        ServerKind::Howdah
     }
 
     fn address(&self) -> SocketAddr {

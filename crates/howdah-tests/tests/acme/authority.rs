@@ -10,7 +10,7 @@ use howdah_tests::scratch::{Scratch, run};
 use howdah_tests::tools::tool;
 
 /// How long any step of an order may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub struct Authority {
     pub scratch: Scratch,
@@ -147,7 +147,7 @@ impl Authority {
 
     /// Waits until the authority has received an order.
     pub fn wait_for_an_order(&self) {
-        wait_until("an order", PATIENCE, || self.log().contains("Added order"));
+        wait_until("an order", MAX_WAIT, || self.log().contains("Added order"));
     }
 
     fn manage(&self, path: &str) -> String {

@@ -18,12 +18,12 @@ fn ask(address: SocketAddr, target: &str, lines: &str) -> Response {
     exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{target}: {why}"))
 }
 
-fn told(answer: &Response) -> String {
+fn cache_status(answer: &Response) -> String {
     answer.header("Cache-Status").unwrap_or("none").to_owned()
 }
 
 fn is_shared(answer: &Response) -> bool {
-    let told = told(answer);
+    let told = cache_status(answer);
     told.contains("; hit") || told.contains("; stored")
 }
 
@@ -52,7 +52,11 @@ fn a_path_never_cached_is_not_cached_in_another_spelling() {
         ] {
             for lines in ["Cookie: name=victim\r\n", "", "", ""] {
                 let answer = ask(fixture.address(), target, lines);
-                assert!(!is_shared(&answer), "{cache} {target}: {}", told(&answer));
+                assert!(
+                    !is_shared(&answer),
+                    "{cache} {target}: {}",
+                    cache_status(&answer)
+                );
                 let victims = !lines.is_empty();
                 assert_eq!(answer.text().contains("victim"), victims, "{target}");
             }
@@ -77,7 +81,7 @@ echo substr($_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? '', 0, 2) === 'de' ? 'deutsch' :
     }
     for _ in 0..4 {
         let answer = ask(fixture.address(), "/page.php", "Accept-Language: de\r\n");
-        assert_eq!(answer.text(), "deutsch", "{}", told(&answer));
+        assert_eq!(answer.text(), "deutsch", "{}", cache_status(&answer));
     }
 }
 
@@ -104,7 +108,7 @@ fn a_cookie_that_begins_like_one_of_analytics_is_the_applications() {
             &format!("Cookie: {name}=me\r\n"),
         );
         assert_eq!(answer.text(), "owner=me", "{name}");
-        assert!(!is_shared(&answer), "{name}: {}", told(&answer));
+        assert!(!is_shared(&answer), "{name}: {}", cache_status(&answer));
     }
 }
 
@@ -143,7 +147,11 @@ header('Content-Range: 0-9/10'); echo '0123456789';";
         ask(fixture.address(), "/page.php", "");
     }
     let answer = ask(fixture.address(), "/page.php", "");
-    assert!(told(&answer).contains("; hit"), "{}", told(&answer));
+    assert!(
+        cache_status(&answer).contains("; hit"),
+        "{}",
+        cache_status(&answer)
+    );
     let part = ask(fixture.address(), "/page.php", "Range: bytes=2-4\r\n");
     assert_eq!((part.status(), part.text().as_str()), (206, "234"));
     let ranges = part.head.headers.0.iter();
@@ -167,7 +175,7 @@ echo $_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? 'none';";
         let told = |_| {
             let answer = ask(fixture.address(), "/page.php", &lines);
             assert_eq!(answer.text(), language);
-            told(&answer)
+            cache_status(&answer)
         };
         (0..times).map(told).collect::<Vec<_>>()
     };
@@ -209,7 +217,7 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
     fixture.write("stand", "");
     let gate = fixture.gate("busy");
     let busy: Vec<_> = (0..2)
-        .map(|n| fixture.get_meanwhile(&format!("/page.php/busy{n}")))
+        .map(|n| fixture.start_get(&format!("/page.php/busy{n}")))
         .collect();
     let standing = gate.wait();
     fixture.wait("both processes to be busy", |f| {

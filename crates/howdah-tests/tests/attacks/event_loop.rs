@@ -10,7 +10,7 @@ use howdah_tests::http::Connection;
 
 /// The maximum CPU time of a turn, in milliseconds. The promise is 1; a debug build takes several times as long for
 /// everything, and the faults that these tests attack took from 0.3 to 2 seconds.
-const MOST: f64 = if cfg!(debug_assertions) { 25.0 } else { 1.0 };
+const MAX_TURN_MS: f64 = if cfg!(debug_assertions) { 25.0 } else { 1.0 };
 
 /// Returns text that compresses as a script's output does.
 fn text(length: usize) -> String {
@@ -27,12 +27,12 @@ fn text(length: usize) -> String {
     text
 }
 
-/// Fails if a turn of the front took longer than [`MOST`].
+/// Fails if a turn of the front took longer than [`MAX_TURN_MS`].
 fn no_turn_was_long(fixture: &Fixture) {
     let turns = &fixture.status()["turns"];
     eprintln!("turns: {turns}");
     let longest = turns["longest"].as_f64().unwrap() * 1e3;
-    assert!(longest <= MOST, "a turn took {longest} ms: {turns}");
+    assert!(longest <= MAX_TURN_MS, "a turn took {longest} ms: {turns}");
 }
 
 fn pipelined(fixture: &Fixture, count: usize, method: &str, path: &str, coding: &str) {

@@ -8,16 +8,16 @@ use howdah_tests::fixture::Fixture;
 /// The content of each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
 /// The longest time for a response, in a program that is not optimised, on a busy machine.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_RESPONSE_TIME: Duration = Duration::from_secs(5);
 
 fn rules(line: &str, times: usize) -> String {
     format!("RewriteEngine On\n{}", line.repeat(times))
 }
 
 /// A directory's file, and the status and the error name of the response to `secret.txt` in the directory.
-type Case = (&'static str, String, u16, &'static str);
+type AttackFile = (&'static str, String, u16, &'static str);
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<AttackFile> {
     let explosive = r"^(a*)*(?!b)\.txt$";
     let sections = "<Files *>\n".repeat(100) + &"</Files>\n".repeat(100);
     let names: String = (0..2000).map(|name| format!(" {name}.html")).collect();
@@ -167,7 +167,10 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
             let answer = fixture.get(target);
             let shown = (answer.status(), answer.header("Howdah-Error"));
             let took = start.elapsed();
-            if shown != (status, Some(name)) || answer.text().contains(SECRET) || took > LONGEST {
+            if shown != (status, Some(name))
+                || answer.text().contains(SECRET)
+                || took > MAX_RESPONSE_TIME
+            {
                 wrong.push(format!(
                     "{target}: {shown:?} after {took:?}, wanted {status} {name}"
                 ));

@@ -11,7 +11,7 @@ use howdah_tests::rig::is_root;
 const NEEDLE: &str = "$needle = 'VICTIM-' . 'TOKEN-8f3a';";
 
 /// Prints which files of a process this script can open, and ends with `looked`.
-const LOOK: &str = "<?php foreach (explode(',', $_GET['pid']) as $pid) {
+const MEMORY_READER: &str = "<?php foreach (explode(',', $_GET['pid']) as $pid) {
     foreach (['mem', 'maps', 'environ'] as $file) {
         if (($open = @fopen(\"/proc/$pid/$file\", 'r')) && @fread($open, 1) !== '') { echo \"$pid $file; \"; }
     }
@@ -21,7 +21,7 @@ echo 'looked';";
 
 /// A site that users other than root can serve.
 fn open_site(name: &str) -> Builder {
-    let builder = Fixture::named(name).script("look.php", LOOK);
+    let builder = Fixture::named(name).script("look.php", MEMORY_READER);
     // The control socket and the access log are created there.
     let mode = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(builder.scratch().path(), mode).unwrap();

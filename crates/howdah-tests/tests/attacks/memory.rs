@@ -2,7 +2,7 @@
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
-use howdah_tests::http2::{Frames, headers};
+use howdah_tests::http2::{Http2Frames, headers};
 use howdah_tests::process_tree;
 
 /// The resident memory of the front, in KiB.
@@ -197,10 +197,10 @@ fn what_slow_clients_took_is_given_back() {
 }
 
 /// Starts clients with streams whose windows are closed, each of which requests a page of 70 KB.
-fn closed_windows(fixture: &Fixture, clients: usize) -> Vec<Frames> {
+fn closed_windows(fixture: &Fixture, clients: usize) -> Vec<Http2Frames> {
     let ask = |_| {
         const INITIAL_WINDOW_SIZE: u16 = 4;
-        let mut frames = Frames::open(fixture.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+        let mut frames = Http2Frames::open(fixture.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
         let request = |n: u32| headers(2 * n + 1, "GET", "/page.php", true);
         let _ = frames.send((0..100).flat_map(request).collect::<Vec<u8>>());
         frames

@@ -288,7 +288,7 @@ fn the_status_page_is_not_for_whoever_comes_through_an_unnamed_proxy_of_this_mac
         .start();
     // A request with a secret in its query is in progress, and the page shows it.
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held&token=TOP-SECRET");
+    let held = fixture.start_get("/hold.php?gate=held&token=TOP-SECRET");
     let standing = gate.wait();
     let ask = |field: &str| {
         let request = format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use rustix::process::Signal;
 
 /// A client that sends more of an upload than the front keeps in memory, asks for PHP's upload progress, and then sends
@@ -187,7 +187,7 @@ fn a_spawner_killed_again_and_again_under_load_loses_nobody_who_waits() {
         .start();
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(4)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     for _ in 0..4 {
         load.wait_for(20);
         let master = fixture.master();

@@ -79,9 +79,9 @@ fn fill(scratch: &Scratch) {
 }
 
 /// Method, target, headers.
-pub type Request<'r> = (&'r str, &'r str, &'r str);
+pub type OracleRequest<'r> = (&'r str, &'r str, &'r str);
 
-pub fn ask(server: &dyn Server, (method, target, fields): Request<'_>) -> Response {
+pub fn ask(server: &dyn Server, (method, target, fields): OracleRequest<'_>) -> Response {
     let host = if fields.contains("Host:") {
         ""
     } else {
