@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::config::{AccessCompatSettings, AccessOrder, AuthnSettings, Require, Requirement};
-use crate::decision::{Demand, Refusal};
+use crate::decision::{Demand, HtaccessRefusal};
 use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::evaluate::Evaluation;
 use crate::limits::{Address, Methods};
@@ -27,7 +27,7 @@ impl RequestEngine<'_> {
             && !(*needs_tls && self.input.https)
         {
             self.trace_decision(&Some(origin.clone()));
-            return Err(HookError::Status(403, Refusal::Denied));
+            return Err(HookError::Status(403, HtaccessRefusal::Denied));
         }
         // The same settings have already authorized the request.
         if let Some((merged, user)) = &request.authorized_as
@@ -46,7 +46,7 @@ impl RequestEngine<'_> {
         match (satisfies_any, admitted) {
             (false, false) => {
                 self.trace_decision(&compat.and_then(|compat| compat.origin.clone()));
-                Err(HookError::Status(403, Refusal::Denied))
+                Err(HookError::Status(403, HtaccessRefusal::Denied))
             }
             (true, true) => Ok(()),
             _ => self.require(request),
@@ -60,7 +60,7 @@ impl RequestEngine<'_> {
             .as_ref()
             .and_then(|authn| authn.kind.clone())
             .filter(|kind| kind != "none");
-        let denied = |refusal: Refusal, status| {
+        let denied = |refusal: HtaccessRefusal, status| {
             if let Some(authz) = &authz {
                 self.trace_decision(&authz.origin);
             }
@@ -75,14 +75,16 @@ impl RequestEngine<'_> {
                 self.trace_admission(authz.as_ref().and_then(|authz| authz.origin.as_deref()));
                 return Ok(());
             }
-            AuthzResult::Denied | AuthzResult::Neutral => return denied(Refusal::Denied, 403),
+            AuthzResult::Denied | AuthzResult::Neutral => {
+                return denied(HtaccessRefusal::Denied, 403);
+            }
             AuthzResult::DeniedNoUser => {}
         }
         let (Some(authn), Some(kind)) = (authn, kind) else {
-            return denied(Refusal::NotUnderstood, 500);
+            return denied(HtaccessRefusal::NotUnderstood, 500);
         };
         if kind != "basic" || authn.other_provider == Some(true) {
-            return denied(Refusal::Unsupported, 500);
+            return denied(HtaccessRefusal::Unsupported, 500);
         }
         let mut demand = self.demand(request, &authn)?;
         self.collect_groups(request, &section, &mut demand.groups)?;
@@ -100,10 +102,10 @@ impl RequestEngine<'_> {
                 self.server.trace(origin, &asks);
                 return Err(HookError::Login(demand));
             }
-            Some(LoginResult::Failed) => return denied(Refusal::NotUnderstood, 500),
+            Some(LoginResult::Failed) => return denied(HtaccessRefusal::NotUnderstood, 500),
             Some(LoginResult::Refused) => {
                 self.set_challenge(&demand);
-                return denied(Refusal::Unauthorized, 401);
+                return denied(HtaccessRefusal::Unauthorized, 401);
             }
             Some(LoginResult::Verified { user, groups }) => {
                 request.user = Some(user.clone());
@@ -119,11 +121,11 @@ impl RequestEngine<'_> {
                 .as_ref()
                 .is_some_and(|authz| authz.forbidden_on_fail == Some(true)) =>
             {
-                denied(Refusal::Denied, 403)
+                denied(HtaccessRefusal::Denied, 403)
             }
             _ => {
                 self.set_challenge(&demand);
-                denied(Refusal::Unauthorized, 401)
+                denied(HtaccessRefusal::Unauthorized, 401)
             }
         }
     }
@@ -135,7 +137,7 @@ impl RequestEngine<'_> {
 
     fn demand(&self, request: &EvaluatedRequest, authn: &AuthnSettings) -> HookResult<Demand> {
         let Some(name) = &authn.name else {
-            return Err(HookError::Status(500, Refusal::NotUnderstood));
+            return Err(HookError::Status(500, HtaccessRefusal::NotUnderstood));
         };
         Ok(Demand {
             realm: self.text(request, name)?,

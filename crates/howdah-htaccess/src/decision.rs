@@ -27,7 +27,7 @@ pub enum Action {
     /// Respond with this status and this `Location`.
     Redirect(u16, Vec<u8>),
     /// Respond with the error page of this status.
-    Refuse(u16, Refusal),
+    Refuse(u16, HtaccessRefusal),
     /// Respond with this status and this body, which is HTML.
     Text(u16, Vec<u8>),
     /// Check the client's password, then evaluate the request again.
@@ -36,7 +36,7 @@ pub enum Action {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum HtaccessRefusal {
     /// A directive denies access.
     Denied,
     /// A file contains a mistake or cannot be read.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::decision::{Action, Demand, Document, Refusal, RequestDecision};
+use crate::decision::{Action, Demand, Document, HtaccessRefusal, RequestDecision};
 use crate::evaluate::Evaluation;
 use crate::expression::Word;
 use crate::handle::HandlerResult;
@@ -27,13 +27,13 @@ const BYTES_PER_MATCH: usize = 32;
 /// Why a run ends early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HookError {
-    Status(u16, Refusal),
+    Status(u16, HtaccessRefusal),
     Login(Demand),
 }
 
 impl From<LimitReached> for HookError {
     fn from(_: LimitReached) -> HookError {
-        HookError::Status(500, Refusal::TooCostly)
+        HookError::Status(500, HtaccessRefusal::TooCostly)
     }
 }
 
@@ -144,7 +144,7 @@ impl<'f> RequestEngine<'f> {
     /// Runs the main request and the requests that it is redirected to.
     fn run(mut self, mut request: EvaluatedRequest) -> RequestDecision {
         // The first request that failed. Its error is the response if its error document fails too.
-        let mut failed: Option<(EvaluatedRequest, u16, Refusal)> = None;
+        let mut failed: Option<(EvaluatedRequest, u16, HtaccessRefusal)> = None;
         loop {
             let stop = match self
                 .process(&mut request)
@@ -196,7 +196,12 @@ impl<'f> RequestEngine<'f> {
     }
 
     /// Returns the action for a status without an error document.
-    fn plain(&self, request: &mut EvaluatedRequest, status: u16, refusal: Refusal) -> Action {
+    fn plain(
+        &self,
+        request: &mut EvaluatedRequest,
+        status: u16,
+        refusal: HtaccessRefusal,
+    ) -> Action {
         match request.headers_out.get(b"Location") {
             Some(to) if (300..400).contains(&status) => Action::Redirect(status, to.to_vec()),
             _ => Action::Refuse(status, refusal),
@@ -215,7 +220,7 @@ impl<'f> RequestEngine<'f> {
     /// Turns `request` into the request for another URL of this site.
     fn redirect(&self, request: &mut EvaluatedRequest, to: &[u8]) -> HookResult {
         if request.redirects >= MAX_REDIRECTS {
-            return Err(HookError::Status(500, Refusal::Loop));
+            return Err(HookError::Status(500, HtaccessRefusal::Loop));
         }
         let to_words = || match request.status {
             200 => format!("internal redirect to {}", lossy(to)),
@@ -258,7 +263,7 @@ impl<'f> RequestEngine<'f> {
     ) -> (EvaluatedRequest, Result<(), HookError>) {
         let mut sub = self.new_sub(request);
         let done = match sub.depth > MAX_SUBREQUEST_DEPTH {
-            true => Err(HookError::Status(500, Refusal::Loop)),
+            true => Err(HookError::Status(500, HtaccessRefusal::Loop)),
             false => self
                 .set_uri(&mut sub, to)
                 .and_then(|()| self.process(&mut sub)),
@@ -284,7 +289,7 @@ impl<'f> RequestEngine<'f> {
     pub(crate) fn process(&mut self, request: &mut EvaluatedRequest) -> HookResult {
         self.runs.set(self.runs.get() + 1);
         if self.runs.get() > MAX_RUNS {
-            return Err(HookError::Status(500, Refusal::Loop));
+            return Err(HookError::Status(500, HtaccessRefusal::Loop));
         }
         self.map_to_storage(request)?;
         self.apply_ifs(request)?;

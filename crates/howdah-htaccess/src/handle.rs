@@ -1,6 +1,6 @@
 //! The last of Apache's hooks: decides which file is sent, or which script runs.
 
-use crate::decision::{Action, Refusal};
+use crate::decision::{Action, HtaccessRefusal};
 use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::request::{EvaluatedRequest, Handler, Stat};
 use crate::text::lossy;
@@ -26,23 +26,23 @@ impl RequestEngine<'_> {
         }
         let refuse = |status, refusal| Err(HookError::Status(status, refusal));
         let Some(path) = self.below_root(&request.filename) else {
-            return refuse(404, Refusal::NotFound);
+            return refuse(404, HtaccessRefusal::NotFound);
         };
         match request.found {
             Stat::File => self.handle_file(request, path),
             _ if matches!(&*request.method, b"OPTIONS") => Ok(HandlerResult::Done(Action::Options)),
             Stat::Directory if request.path_info.is_empty() => match request.handler {
                 // No other handler lists a directory, and it finds no file.
-                Handler::Named(_) => refuse(404, Refusal::NotFound),
-                _ if request.method == b"POST" => refuse(404, Refusal::NotFound),
-                _ => refuse(403, Refusal::NoIndex),
+                Handler::Named(_) => refuse(404, HtaccessRefusal::NotFound),
+                _ if request.method == b"POST" => refuse(404, HtaccessRefusal::NotFound),
+                _ => refuse(403, HtaccessRefusal::NoIndex),
             },
             _ if !matches!(&*request.method, b"GET" | b"HEAD" | b"POST")
                 && !self.server.is_script(path) =>
             {
-                refuse(405, Refusal::Method)
+                refuse(405, HtaccessRefusal::Method)
             }
-            _ => refuse(404, Refusal::NotFound),
+            _ => refuse(404, HtaccessRefusal::NotFound),
         }
     }
 
@@ -55,7 +55,7 @@ impl RequestEngine<'_> {
             .and_then(|core| core.accept_path_info?);
         if let Some(named) = self.runs_php(request)? {
             if accepts == Some(false) && !request.path_info.is_empty() {
-                return refuse(404, Refusal::NotFound);
+                return refuse(404, HtaccessRefusal::NotFound);
             }
             return Ok(HandlerResult::Done(Action::Script {
                 path: path.to_vec(),
@@ -64,7 +64,7 @@ impl RequestEngine<'_> {
             }));
         }
         if accepts != Some(true) && !request.path_info.is_empty() {
-            return refuse(404, Refusal::NotFound);
+            return refuse(404, HtaccessRefusal::NotFound);
         }
         match &*request.method {
             b"GET" | b"HEAD" | b"OPTIONS" => Ok(HandlerResult::Done(Action::File(path.to_vec()))),
@@ -72,7 +72,7 @@ impl RequestEngine<'_> {
             b"POST" if request.redirects > 0 => {
                 Ok(HandlerResult::Done(Action::File(path.to_vec())))
             }
-            _ => refuse(405, Refusal::Method),
+            _ => refuse(405, HtaccessRefusal::Method),
         }
     }
 
@@ -89,7 +89,7 @@ impl RequestEngine<'_> {
         }
         if let Some(origin) = self.scripts_closed_by(request, named) {
             self.trace_decision(&Some(origin));
-            return Err(HookError::Status(403, Refusal::NoScripts));
+            return Err(HookError::Status(403, HtaccessRefusal::NoScripts));
         }
         Ok(Some(named))
     }

@@ -41,7 +41,7 @@ mod table;
 mod text;
 mod types;
 
-pub use decision::{Action, Demand, Document, Refusal, RequestDecision};
+pub use decision::{Action, Demand, Document, HtaccessRefusal, RequestDecision};
 pub use engine::decide;
 pub use parse::{ConditionView, HtFile, MAX_FILE_BYTES, Note, Problem, RuleView, parse};
 pub use refusals::{AccessOutcome, AccessVerdict, chain_at, refusals};

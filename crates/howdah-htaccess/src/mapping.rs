@@ -1,7 +1,7 @@
 //! `Redirect` and `RedirectMatch` (mod_alias); index files, slashes and `FallbackResource` (mod_dir).
 
 use crate::config::{DirSettings, RedirectPath};
-use crate::decision::Refusal;
+use crate::decision::HtaccessRefusal;
 use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::request::{EvaluatedRequest, Handler, Stat};
 use crate::text::{escape_uri, is_url, last_segment, lossy, pregsub};
@@ -63,7 +63,7 @@ impl RequestEngine<'_> {
                     to = [self.input.origin(), to].concat();
                 }
                 if !is_url(&to) {
-                    return Err(HookError::Status(500, Refusal::NotUnderstood));
+                    return Err(HookError::Status(500, HtaccessRefusal::NotUnderstood));
                 }
             }
             if let Some(args) = request.args.as_ref().filter(|_| !to.contains(&b'?')) {
@@ -73,8 +73,8 @@ impl RequestEngine<'_> {
             request.headers_out.set(b"Location", &to);
         }
         let refusal = match status {
-            403 | 404 | 410 => Refusal::Denied,
-            _ => Refusal::Status,
+            403 | 404 | 410 => HtaccessRefusal::Denied,
+            _ => HtaccessRefusal::Status,
         };
         Err(HookError::Status(status, refusal))
     }
@@ -103,7 +103,7 @@ impl RequestEngine<'_> {
                 to.extend_from_slice(args);
             }
             request.headers_out.set(b"Location", &to);
-            return Err(HookError::Status(301, Refusal::Status));
+            return Err(HookError::Status(301, HtaccessRefusal::Status));
         }
         if request.handler == Handler::Redirect
             || dir.check_handler == Some(true) && request.handler != Handler::None
@@ -127,7 +127,7 @@ impl RequestEngine<'_> {
                     if let Some(Some(status)) = dir.index_redirect {
                         let to = [self.input.origin(), sub.uri].concat();
                         request.headers_out.set(b"Location", &to);
-                        return Err(HookError::Status(status, Refusal::Status));
+                        return Err(HookError::Status(status, HtaccessRefusal::Status));
                     }
                     replace_by_subrequest(request, sub);
                     return Ok(());

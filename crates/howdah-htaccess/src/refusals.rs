@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::decision::{Demand, Refusal};
+use crate::decision::{Demand, HtaccessRefusal};
 use crate::engine::{HookError, RequestEngine};
 use crate::request::{EvaluationInput, InputDependencies, ServerContext, Stat};
 use crate::storage::HtFileChain;
@@ -33,7 +33,7 @@ pub enum AccessOutcome {
     /// A rule makes another path respond to the request, so Apache does not send what is at this one.
     Elsewhere,
     /// The request is refused with this status.
-    Refused(u16, Refusal),
+    Refused(u16, HtaccessRefusal),
     /// The client has to give a user and a password first. [`EvaluationInput::logins`] takes the result of the check.
     Authenticate(Demand),
 }
@@ -80,11 +80,11 @@ pub fn refusals(
         // The site finds these out itself.
         Err(HookError::Status(
             _,
-            Refusal::NotFound
-            | Refusal::NoIndex
-            | Refusal::BadPath
-            | Refusal::Method
-            | Refusal::Forbidden,
+            HtaccessRefusal::NotFound
+            | HtaccessRefusal::NoIndex
+            | HtaccessRefusal::BadPath
+            | HtaccessRefusal::Method
+            | HtaccessRefusal::Forbidden,
         )) => AccessOutcome::Open,
         Err(HookError::Status(status, refusal)) => AccessOutcome::Refused(status, refusal),
     };

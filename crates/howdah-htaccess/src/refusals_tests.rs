@@ -120,7 +120,7 @@ fn refusals_differ_by_visitor() {
         of("/d/x.txt", "Mozilla", "198.51.100.1").outcome,
         AccessOutcome::Open
     );
-    let refused = AccessOutcome::Refused(403, Refusal::Denied);
+    let refused = AccessOutcome::Refused(403, HtaccessRefusal::Denied);
     let bot = of("/d/x.txt", "BadBot/1", "198.51.100.1");
     assert_eq!(bot.outcome, refused);
     assert!(!bot.dependencies.depends_only_on_url());
@@ -146,7 +146,7 @@ fn password_is_demanded_and_a_wrong_one_is_challenged() {
     let refused = of(Some(LoginResult::Refused));
     assert_eq!(
         refused.outcome,
-        AccessOutcome::Refused(401, Refusal::Unauthorized)
+        AccessOutcome::Refused(401, HtaccessRefusal::Unauthorized)
     );
     assert_eq!(
         refused.challenge.as_deref(),
@@ -205,7 +205,7 @@ fn scripts_that_may_not_run_are_refused_and_files_are_not() {
         let files = [("d/.htaccess", text)];
         assert_eq!(
             outcome(&files, "GET", "/d/x.php"),
-            AccessOutcome::Refused(403, Refusal::NoScripts),
+            AccessOutcome::Refused(403, HtaccessRefusal::NoScripts),
             "{text}"
         );
         assert_eq!(
@@ -241,6 +241,6 @@ fn long_path_is_matched_against_many_patterns_within_limits() {
     let query = format!("/x.txt?{}", "x".repeat(8000));
     assert_eq!(
         outcome(&[(".htaccess", &more)], "GET", &query),
-        AccessOutcome::Refused(500, Refusal::TooCostly)
+        AccessOutcome::Refused(500, HtaccessRefusal::TooCostly)
     );
 }

@@ -4,7 +4,7 @@ mod expand;
 
 use std::sync::Arc;
 
-use crate::decision::Refusal;
+use crate::decision::HtaccessRefusal;
 use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::evaluate::{Evaluation, lexicography};
 use crate::pattern::Groups;
@@ -74,7 +74,7 @@ impl RequestEngine<'_> {
             .as_ref()
             .is_some_and(|core| !core.options.allow_links())
         {
-            return Err(HookError::Status(403, Refusal::Denied));
+            return Err(HookError::Status(403, HtaccessRefusal::Denied));
         }
         let (filename, args) = (request.filename.clone(), request.args.clone());
         let done = self.apply_rules(request, &conf)?;
@@ -105,16 +105,16 @@ impl RequestEngine<'_> {
         let escapes = scheme > 0 && done == RulesEffect::Changed;
         let raw = |args: &Vec<u8>| args.iter().any(|b| b.is_ascii_control() || *b == b' ');
         if !escapes && request.args.as_ref().is_some_and(raw) {
-            return Err(HookError::Status(403, Refusal::Denied));
+            return Err(HookError::Status(403, HtaccessRefusal::Denied));
         }
         if request.filename.starts_with(b"proxy:") {
-            return Err(HookError::Status(403, Refusal::Unsupported));
+            return Err(HookError::Status(403, HtaccessRefusal::Unsupported));
         }
         if scheme > 0 {
             return self.redirect_outside(request, conf, done, scheme, &args_before);
         }
         if !request.filename.starts_with(b"/") {
-            return Err(HookError::Status(400, Refusal::BadPath));
+            return Err(HookError::Status(400, HtaccessRefusal::BadPath));
         }
         if request.filename == before {
             return Ok(());
@@ -165,7 +165,7 @@ impl RequestEngine<'_> {
             _ => 302,
         };
         request.headers_out.set(b"Location", &to);
-        Err(HookError::Status(status, Refusal::Status))
+        Err(HookError::Status(status, HtaccessRefusal::Status))
     }
 
     fn apply_rules(
@@ -191,7 +191,7 @@ impl RequestEngine<'_> {
             }
             self.rules.set(self.rules.get() + 1);
             if self.rules.get() > MAX_TRIED_RULES {
-                return Err(HookError::Status(500, Refusal::Loop));
+                return Err(HookError::Status(500, HtaccessRefusal::Loop));
             }
             context.vary.clear();
             let result = self.apply_rule(request, rule, &mut context)?;
@@ -208,7 +208,7 @@ impl RequestEngine<'_> {
                 continue;
             }
             if request.filename.len() > MAX_REWRITTEN_BYTES {
-                return Err(HookError::Status(500, Refusal::Loop));
+                return Err(HookError::Status(500, HtaccessRefusal::Loop));
             }
             for name in std::mem::take(&mut context.vary) {
                 request.headers_out.merge(b"Vary", &name);
@@ -227,7 +227,7 @@ impl RequestEngine<'_> {
             }
             if flags.pass_through {
                 if absolute_uri(&request.filename).0 > 0 {
-                    return Err(HookError::Status(400, Refusal::BadPath));
+                    return Err(HookError::Status(400, HtaccessRefusal::BadPath));
                 }
                 done = RulesEffect::Changed;
                 break;
@@ -242,7 +242,7 @@ impl RequestEngine<'_> {
             if let Some(most) = flags.next {
                 round += 1;
                 if round >= most {
-                    return Err(HookError::Status(500, Refusal::Loop));
+                    return Err(HookError::Status(500, HtaccessRefusal::Loop));
                 }
                 at = 0;
             } else {
@@ -256,8 +256,8 @@ impl RequestEngine<'_> {
     fn forced_status(&self, request: &mut EvaluatedRequest, rule: &Rule) -> HookError {
         request.status = 200;
         let refusal = match rule.flags.code {
-            403 | 404 | 410 => Refusal::Denied,
-            _ => Refusal::Status,
+            403 | 404 | 410 => HtaccessRefusal::Denied,
+            _ => HtaccessRefusal::Status,
         };
         HookError::Status(rule.flags.code, refusal)
     }
@@ -300,7 +300,7 @@ impl RequestEngine<'_> {
             // With `refusals_only`, the site does not use the new text.
             if from_request && !flags.unsafe_allow_3f && !request.refusals_only {
                 request.status = 403;
-                return Err(HookError::Status(403, Refusal::Denied));
+                return Err(HookError::Status(403, HtaccessRefusal::Denied));
             }
             new = Some(text);
         }

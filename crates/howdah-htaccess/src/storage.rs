@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::config::{Config, FileNameTest, FilesSection, IfSection};
-use crate::decision::Refusal;
+use crate::decision::HtaccessRefusal;
 use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::parse::{HtFile, Problem};
 use crate::request::{EvaluatedRequest, Stat};
@@ -116,7 +116,7 @@ fn merged(chain: &[Arc<Config>]) -> Arc<Config> {
 impl RequestEngine<'_> {
     /// Parses a URL of this site, as an internal redirect gives it: query, escapes and dot segments.
     pub(crate) fn set_uri(&self, request: &mut EvaluatedRequest, url: &[u8]) -> HookResult {
-        let bad = Err(HookError::Status(400, Refusal::BadPath));
+        let bad = Err(HookError::Status(400, HtaccessRefusal::BadPath));
         let url = url.split(|b| *b == b'#').next().unwrap_or_default();
         let (path, query) = match url.iter().position(|b| *b == b'?') {
             Some(at) => (&url[..at], Some(url[at + 1..].to_vec())),
@@ -135,7 +135,7 @@ impl RequestEngine<'_> {
         };
         let lower = path.to_ascii_lowercase();
         if lower.windows(3).any(|w| w == b"%2f") || decoded.contains(&0) {
-            return Err(HookError::Status(404, Refusal::NotFound));
+            return Err(HookError::Status(404, HtaccessRefusal::NotFound));
         }
         match normalize(&decoded) {
             Some(path) => request.uri = path,
@@ -149,7 +149,9 @@ impl RequestEngine<'_> {
         let complete = self.locate(request)?;
         self.read_settings(request, complete)?;
         match request.found {
-            Stat::Other | Stat::Forbidden => Err(HookError::Status(403, Refusal::Forbidden)),
+            Stat::Other | Stat::Forbidden => {
+                Err(HookError::Status(403, HtaccessRefusal::Forbidden))
+            }
             _ => self.apply_files(request),
         }
     }
@@ -158,12 +160,12 @@ impl RequestEngine<'_> {
     /// slash.
     pub(crate) fn locate(&self, request: &mut EvaluatedRequest) -> HookResult<bool> {
         if !request.uri.starts_with(b"/") {
-            return Err(HookError::Status(400, Refusal::BadPath));
+            return Err(HookError::Status(400, HtaccessRefusal::BadPath));
         }
         let root = &*self.input.document_root;
         let whole = [root, &request.uri].concat();
         if whole.len() > MAX_FILE_NAME_BYTES {
-            return Err(HookError::Status(403, Refusal::Forbidden));
+            return Err(HookError::Status(403, HtaccessRefusal::Forbidden));
         }
         let found = self.server.stat(&whole);
         request.found = found;
@@ -221,7 +223,7 @@ impl RequestEngine<'_> {
         let chain = self.chain(request, complete);
         if let Some((decided_by, status)) = &chain.problem {
             self.trace_decision(&Some(decided_by.clone()));
-            return Err(HookError::Status(*status, Refusal::NotUnderstood));
+            return Err(HookError::Status(*status, HtaccessRefusal::NotUnderstood));
         }
         let scopes = chain.of.iter().map(|config| Arc::as_ptr(config) as usize);
         request.merged.extend(scopes);

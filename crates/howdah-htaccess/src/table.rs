@@ -3,9 +3,9 @@
 
 /// Names and values, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table(Vec<(Text, Text)>);
+pub struct Table(Vec<(BoxedBytes, BoxedBytes)>);
 
-type Text = Box<[u8]>;
+type BoxedBytes = Box<[u8]>;
 
 impl Table {
     /// Returns the first value of a name.

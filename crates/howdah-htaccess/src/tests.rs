@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{
-    Action, ConstantEdit, Demand, EvaluationInput, HtFileChain, LoginResult, Refusal,
+    Action, ConstantEdit, Demand, EvaluationInput, HtFileChain, HtaccessRefusal, LoginResult,
     RequestDecision, ResponseFields, ServerContext, Stat, Table, decide, parse,
 };
 
@@ -465,6 +465,6 @@ proptest::proptest! {
         let text = lines.join("\n");
         let files = TestFiles::new(&[(".htaccess", &text), ("d/.htaccess", &text)]);
         files.decide_get(&format!("{path}?{query}"));
-        let _ = Refusal::Denied;
+        let _ = HtaccessRefusal::Denied;
     }
 }

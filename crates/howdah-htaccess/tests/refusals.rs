@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use howdah_htaccess::{
-    AccessOutcome, Action, EvaluationInput, HtFile, HtFileChain, Refusal, ServerContext, Stat,
-    Table, decide, parse, refusals,
+    AccessOutcome, Action, EvaluationInput, HtFile, HtFileChain, HtaccessRefusal, ServerContext,
+    Stat, Table, decide, parse, refusals,
 };
 
 #[path = "../../howdah-tests/tests/htaccess_oracle/random.rs"]
@@ -116,10 +116,11 @@ fn whole(tree: &NestedFiles, input: &EvaluationInput<'_>, script: bool) -> Expos
         Action::File(_) | Action::Script { .. } | Action::Redirect(..) => Exposure::Moved,
         Action::Authenticate(_) | Action::Text(..) => Exposure::Refused,
         Action::Options => Exposure::Open,
-        Action::Refuse(_, Refusal::NotFound | Refusal::NoIndex | Refusal::BadPath) => {
-            Exposure::Moved
-        }
-        Action::Refuse(_, Refusal::Method) => match script {
+        Action::Refuse(
+            _,
+            HtaccessRefusal::NotFound | HtaccessRefusal::NoIndex | HtaccessRefusal::BadPath,
+        ) => Exposure::Moved,
+        Action::Refuse(_, HtaccessRefusal::Method) => match script {
             true => Exposure::Refused,
             false => Exposure::Open,
         },

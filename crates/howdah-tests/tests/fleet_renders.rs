@@ -55,12 +55,12 @@ fn get(address: SocketAddr, path: &str) -> Response {
 }
 
 /// A response for which another thread waits.
-struct PendingPage(JoinHandle<Result<Response, ExchangeError>>);
+struct PageRequestThread(JoinHandle<Result<Response, ExchangeError>>);
 
-impl PendingPage {
-    fn get(member: &Fixture) -> PendingPage {
+impl PageRequestThread {
+    fn get(member: &Fixture) -> PageRequestThread {
         let address = member.address();
-        PendingPage(std::thread::spawn(move || ask(address, "/page.php")))
+        PageRequestThread(std::thread::spawn(move || ask(address, "/page.php")))
     }
 
     fn text(self) -> String {
@@ -340,9 +340,9 @@ fn a_private_page_never_leaves_its_member() {
     let before = shared(&fleet);
     std::fs::write(fleet.data.join("private"), "").expect("a file");
     let gate = fleet.hold();
-    let first = PendingPage::get(&fleet.members[0]);
+    let first = PageRequestThread::get(&fleet.members[0]);
     let standing = gate.wait();
-    let second = PendingPage::get(&fleet.members[1]);
+    let second = PageRequestThread::get(&fleet.members[1]);
     standing.open();
     let secret = |text: String| {
         let secret = text.split(' ').next().unwrap_or_default().to_owned();
@@ -363,7 +363,7 @@ fn the_renderer_is_lost(name: &str, signals: Signal) {
     let mut fleet = RenderingFleet::start(name, 2);
     fleet.write(1);
     let gate = fleet.hold();
-    let lost = PendingPage::get(&fleet.members[0]);
+    let lost = PageRequestThread::get(&fleet.members[0]);
     let standing = gate.wait();
     signal(fleet.members[0].front(), signals);
     let begun = Instant::now();

@@ -42,14 +42,18 @@ fn init(directory: &Path) -> String {
 }
 
 /// A running server.
-struct RunningServer {
+struct InitializedServer {
     process: Process,
     address: SocketAddr,
     _control: Scratch,
 }
 
-impl RunningServer {
-    fn start(directory: &Path, words: &[&str], environment: &[(&str, String)]) -> RunningServer {
+impl InitializedServer {
+    fn start(
+        directory: &Path,
+        words: &[&str],
+        environment: &[(&str, String)],
+    ) -> InitializedServer {
         const LISTENING: &str = "howdah: listening on http://";
         let control = Scratch::new("control");
         let mut command = Command::new(howdah_program());
@@ -66,7 +70,7 @@ impl RunningServer {
         let address = process.wait_for_line(LISTENING, Duration::from_secs(30), |line| {
             line.split_once(LISTENING)?.1.parse().ok()
         });
-        RunningServer {
+        InitializedServer {
             process,
             address,
             _control: control,
@@ -92,8 +96,8 @@ fn answers_as_without(
         true => &["--user", "www-data"][..],
         false => &[],
     };
-    let without = RunningServer::start(directory, &[&["."], user].concat(), environment);
-    let with = RunningServer::start(directory, &["--config", "howdah.toml"], environment);
+    let without = InitializedServer::start(directory, &[&["."], user].concat(), environment);
+    let with = InitializedServer::start(directory, &["--config", "howdah.toml"], environment);
     for path in paths {
         let facts = |answer: Response| {
             let field = |name| answer.header(name).unwrap_or_default().to_owned();
@@ -181,7 +185,7 @@ fn a_project_around_its_web_directory_is_served_by_what_is_written_as_without_it
     assert!(answer.text().contains("No notes"));
     // With its configuration, the application may be moved.
     fs::rename(&symfony, scratch.join("moved")).unwrap();
-    let moved = RunningServer::start(scratch.path(), &["--config", "moved/howdah.toml"], &[]);
+    let moved = InitializedServer::start(scratch.path(), &["--config", "moved/howdah.toml"], &[]);
     assert_eq!(moved.get("/").status(), 200);
 }
 
