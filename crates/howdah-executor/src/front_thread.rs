@@ -111,7 +111,7 @@ pub fn after_unpark() {
     });
 }
 
-/// Whether a pool is closed and has no requests left on this thread.
+/// Returns whether a pool is closed and has no requests left on this thread.
 fn is_finished(shared: &EmbedShared, front: u32) -> bool {
     if !shared.pool.closing.load(Ordering::Relaxed) {
         return false;

@@ -60,7 +60,7 @@ pub struct PoolStatus {
 }
 
 impl PoolStatus {
-    /// Whether the pool can run scripts: it is ready, or it will start PHP for the first request.
+    /// Returns whether the pool can run scripts: it is ready, or it will start PHP for the first request.
     pub fn is_up(&self) -> bool {
         matches!(self.state.as_str(), "Ready" | "Asleep")
     }
