@@ -38,7 +38,7 @@ pub enum AccessOutcome {
     Authenticate(Demand),
 }
 
-/// The settings that hold at a path: those of the directories that exist on the way to it.
+/// Returns the settings that hold at a path: those of the directories that exist on the way to it.
 pub fn chain_at(server: &dyn ServerContext, document_root: &[u8], path: &[u8]) -> Arc<HtFileChain> {
     let input = EvaluationInput {
         document_root: document_root.into(),
