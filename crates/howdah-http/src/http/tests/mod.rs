@@ -361,7 +361,7 @@ async fn ask(bytes: impl AsRef<[u8]>) -> String {
     TestClient::new().ask(bytes).await
 }
 
-/// A plain response on a connection that is kept alive.
+/// Returns a plain response on a connection that is kept alive.
 fn ok(body: &str) -> String {
     let n = body.len();
     format!("HTTP/1.1 200 OK\r\nContent-Length: {n}\r\n\r\n{body}")
