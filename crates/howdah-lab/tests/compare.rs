@@ -20,7 +20,7 @@ use serde_json::Value;
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_howdah-bench");
 
-/// A benchmark of one small page.
+/// Returns a benchmark of one small page.
 fn suite(scratch: &Scratch, stacks: &[&str], page: &str) -> PathBuf {
     let rows: String = stacks
         .iter()
