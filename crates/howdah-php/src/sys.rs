@@ -259,7 +259,7 @@ static ORPHAN_TIMEOUT_MS: AtomicU64 = AtomicU64::new(60_000);
 /// The child sleeps between two requests, so the signal handler may exit.
 static IDLE: AtomicBool = AtomicBool::new(false);
 
-/// A signal that no PHP script expects. The kernel sends it when the zygote dies.
+/// Returns a signal that no PHP script expects. The kernel sends it when the zygote dies.
 fn orphan_signal() -> i32 {
     libc::SIGRTMAX() - 1
 }
