@@ -41,7 +41,7 @@ impl ChildPort {
         ChildPort { region, me }
     }
 
-    /// The row and incarnation of this child.
+    /// Returns the row and incarnation of this child.
     pub fn id(&self) -> ChildId {
         self.me
     }
@@ -118,7 +118,7 @@ impl ChildPort {
         self.region.geometry().fronts
     }
 
-    /// Whether the front wants this child to exit.
+    /// Returns whether the front wants this child to exit.
     pub fn is_retiring(&self) -> bool {
         self.region
             .child(self.me.index)
@@ -202,7 +202,7 @@ impl RequestClaim {
         self.head().begun.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Whether the client is gone.
+    /// Returns whether the client is gone.
     pub fn aborted(&self) -> bool {
         self.head().aborted.load(Ordering::Relaxed) != 0
     }
@@ -326,7 +326,7 @@ impl RequestClaim {
         notify(self.region, self.front, self.slot)
     }
 
-    /// Whether there is room for a frame header and more in the response ring.
+    /// Returns whether there is room for a frame header and more in the response ring.
     pub fn has_room(&self) -> bool {
         self.room() > FRAME_HEADER_BYTES
     }

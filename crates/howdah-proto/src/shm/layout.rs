@@ -289,7 +289,7 @@ impl Region {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Whether the words that never change after the start still have their initial values.
+    /// Returns whether the words that never change after the start still have their initial values.
     pub(super) fn header_is_intact(&self) -> bool {
         let (header, geometry) = (self.header(), self.geometry);
         header.magic.load(Ordering::Relaxed) == MAGIC
@@ -378,7 +378,7 @@ impl Region {
         self.header().shared_cache_epoch.load(Ordering::Acquire)
     }
 
-    /// Whether the shared cache may be used.
+    /// Returns whether the shared cache may be used.
     pub fn shared_cache_is_open(&self) -> bool {
         self.header().shared_cache_closed.load(Ordering::SeqCst) == 0
     }
