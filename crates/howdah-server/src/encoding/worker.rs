@@ -68,7 +68,7 @@ pub(super) fn enqueue(
     push(&mut queue(), QueuedWork { work, length })
 }
 
-/// Whether so much is waiting that a page is better sent uncompressed.
+/// Returns whether so much is waiting that a page is better sent uncompressed.
 pub(super) fn is_busy() -> bool {
     queue().bytes > BUSY_THRESHOLD_BYTES
 }

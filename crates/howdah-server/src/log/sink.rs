@@ -42,7 +42,7 @@ pub enum LogTarget {
 }
 
 impl LogTarget {
-    /// Whether lines should have fields after their text ([`super::message`]).
+    /// Returns whether lines should have fields after their text ([`super::message`]).
     pub fn takes_fields(&self) -> bool {
         matches!(self, LogTarget::Daemon(target) if target.takes_fields())
     }

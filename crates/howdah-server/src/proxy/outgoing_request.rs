@@ -57,8 +57,8 @@ pub struct OutgoingRequest<'a> {
     pub websocket: bool,
 }
 
-/// Whether the request asks for WebSocket (RFC 6455 §4.1). Only HTTP/1.1 requests can: browsers open such a connection
-/// for it.
+/// Returns whether the request asks for WebSocket (RFC 6455 §4.1). Only HTTP/1.1 requests can: browsers open such a
+/// connection for it.
 pub fn asks_for_websocket(request: &RequestHead) -> bool {
     let lists = |name: &'static [u8], token: &[u8]| {
         let values = request.header_all(name);

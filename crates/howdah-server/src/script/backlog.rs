@@ -95,7 +95,7 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// Whether bytes wait outside of the response's queue.
+    /// Returns whether bytes wait outside of the response's queue.
     pub fn is_spilling(&self) -> bool {
         matches!(self.spill, Spill::Yes(_))
     }
