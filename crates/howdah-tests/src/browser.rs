@@ -32,12 +32,12 @@ pub struct Page {
 }
 
 impl Page {
-    /// The status code.
+    /// Returns the status code.
     pub fn status(&self) -> u16 {
         self.response.status()
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         self.response.text()
     }
@@ -110,7 +110,7 @@ impl Page {
             })
     }
 
-    /// The visible text, shortened, for failure messages.
+    /// Returns the visible text, shortened, for failure messages.
     pub fn excerpt(&self) -> String {
         let text = self.text();
         let body = text
@@ -155,7 +155,7 @@ impl Browser {
         }
     }
 
-    /// The value of a cookie.
+    /// Returns the value of a cookie.
     pub fn cookie(&self, name: &str) -> Option<&str> {
         self.cookies
             .iter()

@@ -107,12 +107,12 @@ impl Collector {
         collector
     }
 
-    /// The address it listens on.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The collector's URL.
+    /// Returns the collector's URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -19,13 +19,13 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether some of the row's probes are named `GROUP.…`.
+    /// Returns whether some of the row's probes are named `GROUP.…`.
     pub fn is_about(&self, group: &str) -> bool {
         let first = |probe: &String| probe.split('.').next().is_some_and(|name| name == group);
         self.probes.iter().any(first)
     }
 
-    /// Whether this row accepts that disagreement with `other`.
+    /// Returns whether this row accepts that disagreement with `other`.
     pub fn accepts(&self, other: &str, found: &Disagreement) -> bool {
         let any = |patterns: &[String], text: &str| patterns.iter().any(|p| matches(p, text));
         self.against.iter().any(|name| name == other)
@@ -171,7 +171,7 @@ fn names(cell: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text, including the empty text.
+/// Returns whether `text` matches `pattern`, in which `*` stands for any text, including the empty text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

@@ -114,22 +114,22 @@ pub struct Response {
 }
 
 impl Response {
-    /// The status code.
+    /// Returns the status code.
     pub fn status(&self) -> u16 {
         self.head.status
     }
 
-    /// The first value of a header.
+    /// Returns the first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.headers.get(name)
     }
 
-    /// The body as text, with invalid UTF-8 replaced.
+    /// Returns the body as text, with invalid UTF-8 replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Panics
     /// If the body is not JSON; the message contains the response.
@@ -217,7 +217,7 @@ impl Connection {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// The socket, for tests that close one direction of it or shrink its buffers.
+    /// Returns the socket, for tests that close one direction of it or shrink its buffers.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }

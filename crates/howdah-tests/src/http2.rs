@@ -301,7 +301,7 @@ impl Http2Frames {
         Some((head[3], head[4], stream, payload))
     }
 
-    /// The socket, for tests that do not read, or read slowly.
+    /// Returns the socket, for tests that do not read, or read slowly.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }

@@ -218,7 +218,8 @@ impl Http3TestClient {
         })
     }
 
-    /// The QUIC connection, for messages that no regular client sends; use it inside [`Http3TestClient::within`].
+    /// Returns the QUIC connection, for messages that no regular client sends; use it inside
+    /// [`Http3TestClient::within`].
     pub fn connection(&self) -> &quinn::Connection {
         &self.quic
     }

@@ -63,7 +63,7 @@ impl Link {
         Link { address, shared }
     }
 
-    /// The address to which clients connect.
+    /// Returns the address to which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

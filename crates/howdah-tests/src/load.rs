@@ -170,7 +170,7 @@ pub struct RunningLoad {
 }
 
 impl RunningLoad {
-    /// The number of requests whose outcome is known so far.
+    /// Returns the number of requests whose outcome is known so far.
     pub fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
     }
@@ -221,12 +221,12 @@ pub struct LoadOutcome {
 }
 
 impl LoadOutcome {
-    /// The number of all requests made.
+    /// Returns the number of all requests made.
     pub fn total(&self) -> u64 {
         self.outcomes.values().sum()
     }
 
-    /// The number of responses with this status, whatever the name of the error.
+    /// Returns the number of responses with this status, whatever the name of the error.
     pub fn status(&self, status: u16) -> u64 {
         self.outcomes
             .iter()
@@ -235,7 +235,7 @@ impl LoadOutcome {
             .sum()
     }
 
-    /// The number of requests with the fate shown as `text` (`200`, `503 QueueFull`, `reset`).
+    /// Returns the number of requests with the fate shown as `text` (`200`, `503 QueueFull`, `reset`).
     pub fn count(&self, text: &str) -> u64 {
         self.outcomes
             .iter()

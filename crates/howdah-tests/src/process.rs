@@ -74,7 +74,7 @@ impl Process {
         }
     }
 
-    /// The process id of the server's first process.
+    /// Returns the process id of the server's first process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -120,7 +120,7 @@ impl Process {
         }
     }
 
-    /// Whether the first process is still running.
+    /// Returns whether the first process is still running.
     pub fn is_running(&mut self) -> bool {
         self.try_reap().is_none()
     }

@@ -40,7 +40,7 @@ pub fn left_behind(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
-/// Whether the process exists and has not exited.
+/// Returns whether the process exists and has not exited.
 pub fn is_alive(pid: i32) -> bool {
     entry(pid).is_some_and(|e| e.state != 'Z' && e.state != 'X')
 }

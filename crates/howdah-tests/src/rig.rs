@@ -22,11 +22,11 @@ use crate::scratch::Scratch;
 
 /// A running server that serves one [`Site`]. Dropping it terminates the server.
 pub trait Server: Send {
-    /// The kind of the server.
+    /// Returns the kind of the server.
     fn kind(&self) -> ServerKind;
-    /// The address on which it listens.
+    /// Returns the address on which it listens.
     fn address(&self) -> SocketAddr;
-    /// The server's log so far, including PHP's messages.
+    /// Returns the server's log so far, including PHP's messages.
     fn log(&self) -> String;
 }
 
@@ -42,7 +42,7 @@ pub enum ServerKind {
 }
 
 impl ServerKind {
-    /// The server's name in `HOWDAH_TESTS_SERVER` and in `docs/differences.md`.
+    /// Returns the server's name in `HOWDAH_TESTS_SERVER` and in `docs/differences.md`.
     pub fn name(self) -> &'static str {
         match self {
             ServerKind::Howdah => "howdah",
@@ -225,7 +225,7 @@ impl PhpIni {
     }
 }
 
-/// Whether servers must be configured to drop root.
+/// Returns whether servers must be configured to drop root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -87,7 +87,7 @@ fn wait_for_files(fixture: &Fixture) {
     fixture.wait("all pages to be written", |f| disk(f)["waiting"] == 0);
 }
 
-/// The files of the stored pages.
+/// Returns the files of the stored pages.
 fn files(fixture: &Fixture) -> Vec<PathBuf> {
     let objects = fixture.path("cache/objects");
     let directories = std::fs::read_dir(objects).unwrap().flatten();

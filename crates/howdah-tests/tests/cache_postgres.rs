@@ -128,7 +128,7 @@ fn serve(name: &str, children: usize, postgres: &Postgres, lines: &str) -> Fixtu
         .start()
 }
 
-/// Whether a page is still in the cache after one request with `via`.
+/// Returns whether a page is still in the cache after one request with `via`.
 fn is_kept_over(fixture: &Fixture, via: &str) -> bool {
     keep(fixture, "/page.php");
     let done = ask(fixture.address(), &format!("/page.php?via={via}&value=no"));

@@ -40,7 +40,7 @@ fn rendered(more: &[&str]) -> String {
     text(&output)
 }
 
-/// The sets of values: the defaults, every option, and as few options as possible.
+/// Returns the sets of values: the defaults, every option, and as few options as possible.
 fn value_sets() -> [Vec<String>; 3] {
     let file = |name| vec!["--values".to_owned(), values(name).display().to_string()];
     [Vec::new(), file("everything"), file("nothing")]

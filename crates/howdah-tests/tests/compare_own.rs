@@ -41,7 +41,8 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a path of ours")
 }
 
-/// The arguments that compare a site's home page among these stacks with this many clients, as briefly as possible.
+/// Returns the arguments that compare a site's home page among these stacks with this many clients, as briefly as
+/// possible.
 fn briefly<'a>(
     site: &'a Path,
     out: &'a Path,
@@ -168,7 +169,7 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
     assert_eq!(left_behind(scratch.path()), Vec::<String>::new());
 }
 
-/// A site whose page changes with every request, and differs under CGI.
+/// Returns a site whose page changes with every request, and differs under CGI.
 fn moody(scratch: &Scratch, script: &str) -> PathBuf {
     scratch.write("site/index.php", script);
     scratch.join("site")

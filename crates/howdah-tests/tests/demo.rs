@@ -16,7 +16,7 @@ struct Guestbook {
     _scratch: Scratch,
 }
 
-/// A guestbook with its seed entries, served without any configuration.
+/// Returns a guestbook with its seed entries, served without any configuration.
 fn guestbook() -> Guestbook {
     let scratch = Scratch::new("guestbook");
     copy_tree(&repository().join("demo"), &scratch.join("site"));

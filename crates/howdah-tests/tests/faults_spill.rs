@@ -31,7 +31,7 @@ fn lines(builder: Builder, spill: &str) -> Builder {
         )
 }
 
-/// A client that has read the headers and nothing more.
+/// Returns a client that has read the headers and nothing more.
 fn begin(fixture: &Fixture) -> (Connection, howdah_tests::http::Framing) {
     let mut client = Connection::open(fixture.address()).unwrap();
     client

@@ -167,12 +167,12 @@ impl RenderingFleet {
         }
     }
 
-    /// How often the application has rendered the page.
+    /// Returns how often the application has rendered the page.
     fn runs(&self) -> u64 {
         std::fs::metadata(self.data.join("runs")).map_or(0, |meta| meta.len())
     }
 
-    /// How often renders had this outcome, on all members.
+    /// Returns how often renders had this outcome, on all members.
     fn outcomes(&self, name: &str) -> u64 {
         let of = |member: &Fixture| {
             let status = member.status();
@@ -196,13 +196,13 @@ impl RenderingFleet {
         self.runs() - before
     }
 
-    /// How often members have logged that they do not trust another member, or cannot reach Valkey.
+    /// Returns how often members have logged that they do not trust another member, or cannot reach Valkey.
     fn warnings(&self) -> usize {
         let said = |member: &Fixture| member.log().matches("warning Fleet").count();
         self.members.iter().map(said).sum()
     }
 
-    /// The pages that are stored in Valkey.
+    /// Returns the pages that are stored in Valkey.
     fn kept(&self) -> Vec<String> {
         let keys = self.valkey.command(&["--scan", "--pattern", "*:render:*"]);
         keys.lines().map(str::to_owned).collect()
@@ -325,7 +325,7 @@ fn no_reader_of_any_member_sees_a_page_older_than_an_answered_write() {
     assert!(taken > 0 && hits > 0);
 }
 
-/// The duration that `HOWDAH_TESTS_CACHE_SECONDS` sets.
+/// Returns the duration that `HOWDAH_TESTS_CACHE_SECONDS` sets.
 fn howdah_tests_seconds() -> Duration {
     let seconds = std::env::var("HOWDAH_TESTS_CACHE_SECONDS").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(0))

@@ -75,7 +75,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// The CRC-32 of a whole upload, computed once: without optimisation it takes seconds.
+/// Returns the CRC-32 of a whole upload, computed once: without optimisation it takes seconds.
 fn expected_crc(piece: &[u8]) -> u32 {
     static CRC: OnceLock<u32> = OnceLock::new();
     *CRC.get_or_init(|| crc32(piece, mebibytes()))

@@ -15,7 +15,7 @@ use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::process_tree::{self, ProcessEntry};
 use rustix::process::Signal;
 
-/// The output of a command.
+/// Returns the output of a command.
 fn output_text(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr].concat();
     String::from_utf8_lossy(&text).into_owned()
@@ -32,7 +32,7 @@ fn upgrade(fixture: &Fixture) {
     );
 }
 
-/// The existing fronts: the master's children that are not PHP processes.
+/// Returns the existing fronts: the master's children that are not PHP processes.
 fn fronts(fixture: &Fixture) -> Vec<i32> {
     let ours = |entry: &ProcessEntry| entry.parent == fixture.master() && entry.program == "howdah";
     let all = fixture.processes();

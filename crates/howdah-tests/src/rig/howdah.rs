@@ -83,7 +83,7 @@ impl Howdah {
         }
     }
 
-    /// The address on which Howdah listens for HTTPS, if it was started with such an address.
+    /// Returns the address on which Howdah listens for HTTPS, if it was started with such an address.
     ///
     /// # Panics
     /// If Howdah does not print it; the message contains its log.
@@ -95,13 +95,13 @@ impl Howdah {
         })
     }
 
-    /// The private directory of this server.
+    /// Returns the private directory of this server.
     pub fn directory(&self) -> &Path {
         self.scratch.path()
     }
 }
 
-/// Whether a configuration has sites, each of which has a root.
+/// Returns whether a configuration has sites, each of which has a root.
 fn names_every_root(config: &str) -> bool {
     let mut sections = config.split("[[site]]").skip(1).peekable();
     let has_root = |section: &str| {

@@ -80,7 +80,7 @@ impl Fpm {
         Fpm { socket, process }
     }
 
-    /// The log so far.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         self.process.log()
     }

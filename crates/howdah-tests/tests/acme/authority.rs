@@ -135,12 +135,12 @@ impl Authority {
         format!("{}{now}", self.log)
     }
 
-    /// The number of certificates that it has issued.
+    /// Returns the number of certificates that it has issued.
     pub fn issued(&self) -> usize {
         self.log().matches("Issued certificate serial").count()
     }
 
-    /// The number of accounts that have been registered.
+    /// Returns the number of accounts that have been registered.
     pub fn accounts(&self) -> usize {
         self.log().matches("accounts in memory").count()
     }

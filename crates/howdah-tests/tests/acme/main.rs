@@ -161,7 +161,7 @@ fn dns_hook(authority: &Authority) -> String {
     format!("dns_hook = {path:?}\n")
 }
 
-/// How often the program has been called to set a record.
+/// Returns how often the program has been called to set a record.
 fn hooks(authority: &Authority) -> usize {
     let hooked = std::fs::read_to_string(authority.scratch.join("hooked"));
     hooked.map_or(0, |text| text.matches("present").count())

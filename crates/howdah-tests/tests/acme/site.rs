@@ -91,7 +91,7 @@ impl AcmeSite {
         })
     }
 
-    /// How often a text occurs in the log.
+    /// Returns how often a text occurs in the log.
     pub fn logged(&self, text: &str) -> usize {
         self.process.log().matches(text).count()
     }
@@ -130,12 +130,12 @@ impl AcmeSite {
         command.output().unwrap()
     }
 
-    /// The process that orders certificates.
+    /// Returns the process that orders certificates.
     pub fn orderer(&self) -> Option<i32> {
         self.child_with("certificates")
     }
 
-    /// The process that the master started with this command.
+    /// Returns the process that the master started with this command.
     pub fn child_with(&self, command: &str) -> Option<i32> {
         let master = self.process.pid();
         let children = format!("/proc/{master}/task/{master}/children");
@@ -155,7 +155,7 @@ impl AcmeSite {
     }
 }
 
-/// The serial number of a stored certificate, in hex.
+/// Returns the serial number of a stored certificate, in hex.
 pub fn serial(authority: &Authority, name: &str) -> String {
     let path = authority
         .scratch

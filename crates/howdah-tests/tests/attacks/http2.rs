@@ -25,7 +25,7 @@ fn site(name: &str) -> Fixture {
     attacked(Fixture::named(name).h2c())
 }
 
-/// A site with pages that take time or memory.
+/// Returns a site with pages that take time or memory.
 pub(super) fn attacked(builder: Builder) -> Fixture {
     builder
         .children(4)

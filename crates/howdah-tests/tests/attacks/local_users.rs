@@ -19,7 +19,7 @@ const MEMORY_READER: &str = "<?php foreach (explode(',', $_GET['pid']) as $pid) 
 }
 echo 'looked';";
 
-/// A site that users other than root can serve.
+/// Returns a site that users other than root can serve.
 fn open_site(name: &str) -> Builder {
     let builder = Fixture::named(name).script("look.php", MEMORY_READER);
     // The control socket and the access log are created there.

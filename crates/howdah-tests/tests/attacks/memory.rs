@@ -5,7 +5,7 @@ use howdah_tests::http::Connection;
 use howdah_tests::http2::{Http2Frames, headers};
 use howdah_tests::process_tree;
 
-/// The resident memory of the front, in KiB.
+/// Returns the resident memory of the front, in KiB.
 fn front_memory(fixture: &Fixture) -> u64 {
     process_tree::memory(fixture.front(), "Rss").expect("the front is there")
 }
@@ -61,7 +61,7 @@ fn a_body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
     );
 }
 
-/// The size of the unnamed files that the front has open, in bytes.
+/// Returns the size of the unnamed files that the front has open, in bytes.
 fn spilled(fixture: &Fixture) -> u64 {
     let open = std::fs::read_dir(format!("/proc/{}/fd", fixture.front())).expect("the front");
     open.flatten()

@@ -104,9 +104,9 @@ fn source_is_not_sent_under_any_suffix() {
     assert_eq!(fixture.get("/x.php.html").text(), "about PHP");
 }
 
-/// A site whose requests run `index.php` or nothing, whatever the client writes after it. `/get/…` is a rewrite to
-/// PATH_INFO as front controllers use it: PHP assumes that it comes from an older Apache, and takes `PATH_TRANSLATED`
-/// for the script.
+/// Returns a site whose requests run `index.php` or nothing, whatever the client writes after it. `/get/…` is a rewrite
+/// to PATH_INFO as front controllers use it: PHP assumes that it comes from an older Apache, and takes
+/// `PATH_TRANSLATED` for the script.
 fn one_script(name: &str, pool: &str) -> Builder {
     Fixture::named(name)
         .script(

@@ -8,8 +8,8 @@ use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, LoadEnd};
 use rustix::process::Signal;
 
-/// A client that sends more of an upload than the front keeps in memory, asks for PHP's upload progress, and then sends
-/// nothing more.
+/// Returns a client that sends more of an upload than the front keeps in memory, asks for PHP's upload progress, and
+/// then sends nothing more.
 fn upload_with_progress(fixture: &Fixture) -> Connection {
     let mut client = Connection::open(fixture.address()).unwrap();
     let mut request = String::from(
@@ -134,7 +134,7 @@ fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
     fixture.wait_for_log(&["ClientTooSlow", "/endless.php"]);
 }
 
-/// The number of processes whose parent is `pid`, including exited ones.
+/// Returns the number of processes whose parent is `pid`, including exited ones.
 fn children_of(pid: i32) -> usize {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     text.unwrap_or_default().split_whitespace().count()

@@ -211,7 +211,7 @@ fn fill(root: &Path, application: &Path) -> Vec<String> {
     there
 }
 
-/// Whether a client has received the content of a file or the output of a script.
+/// Returns whether a client has received the content of a file or the output of a script.
 fn is_given(answer: &Response) -> bool {
     let text = answer.text();
     ["STATIC ", "QUERY_STRING", "<?php"]

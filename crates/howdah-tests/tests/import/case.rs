@@ -37,7 +37,7 @@ enum SourceServer {
 }
 
 impl SourceServer {
-    /// The server's name on the command line and in differences.md.
+    /// Returns the server's name on the command line and in differences.md.
     fn name(self) -> &'static str {
         match self {
             SourceServer::Nginx => "nginx",
@@ -219,7 +219,7 @@ impl ImportCase {
             .collect()
     }
 
-    /// The address of the sites without TLS.
+    /// Returns the address of the sites without TLS.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[0]))
     }

@@ -17,7 +17,7 @@ if (isset($_GET['count'])) { $n = $_SESSION['n'] ?? 0; usleep(1000); $_SESSION['
 echo 'hello ', $_SESSION['name'] ?? 'stranger', ' ', $_SESSION['n'] ?? 0;
 "#;
 
-/// The lines of docs/several-servers.md, for this Valkey.
+/// Returns the lines of docs/several-servers.md, for this Valkey.
 fn of_the_guide(valkey: &Valkey) -> String {
     let page = repository().join("docs/several-servers.md");
     let page = std::fs::read_to_string(page).expect("the page");

@@ -97,13 +97,13 @@ impl Visitors {
         Visitors { counts, threads }
     }
 
-    /// How many responses readers have received so far, and how many of them came from a cache.
+    /// Returns how many responses readers have received so far, and how many of them came from a cache.
     pub fn answers(&self) -> (u64, u64) {
         let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
         (count(&self.counts.answers), count(&self.counts.hits))
     }
 
-    /// How many writes were acknowledged so far.
+    /// Returns how many writes were acknowledged so far.
     pub fn writes(&self) -> u64 {
         self.counts.writes.load(Ordering::SeqCst)
     }
