@@ -20,8 +20,8 @@ use howdah_server::traces::exporter::{self, Exporter};
 use super::super::FrontShared;
 use crate::config::{ListenSettings, ServeSettings};
 
-/// Returns the settings of the front besides sites and pools. Whatever outlives a configuration is taken over from the
-/// one that is being served.
+/// Returns the settings of the front besides sites and pools. State that outlives a configuration is taken over
+/// from the configuration that is being served.
 pub(super) fn front_settings(
     settings: &ServeSettings,
     listeners: &[(ListenSettings, ListenerConfig)],
@@ -66,8 +66,8 @@ pub(super) fn front_settings(
     })
 }
 
-/// Returns the membership in a fleet. It stays over reloads. A change of the fleet needs a restart, because scripts
-/// that are still running would publish their writes to the former fleet.
+/// Returns the membership in a fleet. It persists across reloads. A change of the fleet needs a restart, because
+/// scripts that are still running would publish their writes to the former fleet.
 fn fleet(
     settings: &ServeSettings,
     former: Option<&Arc<Fleet>>,
@@ -167,8 +167,8 @@ fn report_fleet(log: &ErrorLog, news: &FleetEvent) {
     }
 }
 
-/// Returns the settings of traces. The exporter stays over reloads that do not change it. An exporter that is replaced
-/// still sends what it has collected.
+/// Returns the settings of traces. The exporter persists across reloads that do not change it. An exporter that is
+/// replaced still sends what it has collected.
 fn traces(
     settings: &ServeSettings,
     former: Option<&Arc<Traces>>,
@@ -230,8 +230,8 @@ pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Res
     Ok(())
 }
 
-/// Returns the store of pages on disk, if one is configured. It stays open over reloads that do not move it. A wrong
-/// configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
+/// Returns the store of pages on disk, if one is configured. It stays open over reloads that do not move it. An
+/// invalid configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
 fn cache_disk(
     settings: &ServeSettings,
     shared: &FrontShared,
