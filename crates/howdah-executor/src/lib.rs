@@ -1,7 +1,7 @@
 //! Runs one script request in any mode, and manages the processes that run scripts.
 //!
-//! The server passes a [`ScriptRequest`] to a pool and polls the returned [`ScriptRun`] for [`RunEvent`]s. The server does not
-//! know which mode runs the script, and the executor does not know the HTTP version.
+//! The server passes a [`ScriptRequest`] to a pool and polls the returned [`ScriptRun`] for [`RunEvent`]s. The server
+//! does not know which mode runs the script, and the executor does not know the HTTP version.
 //!
 //! - [`pool`]: the life cycle that the pools of all modes share: start, drain, end.
 //! - [`modes`]: starts the pool for a mode's settings.
@@ -258,8 +258,8 @@ pub trait Executor: Send + Sync {
     /// Invalidates all values of the cache that the pool's PHP processes share.
     fn invalidate_shared_cache(&self) {}
 
-    /// A pool with another shared cache, of which this one's processes know nothing, is finishing its requests (`true`)
-    /// or has ended (`false`). This pool's cache is not used meanwhile.
+    /// Records whether a pool with another shared cache, which this pool's processes cannot see, is still finishing its
+    /// requests. This pool's cache is not used while it does.
     fn set_predecessor_running(&self, _beside: bool) {}
 
     /// Returns whether a body of unknown length may be streamed. Where PHP reads a body only by its CONTENT_LENGTH, the

@@ -223,8 +223,8 @@ impl Lane {
         table.requests_in_slots -= 1;
     }
 
-    /// Returns whether the memory's state of this lane's requests is possible. `lives` tells whether the pool has such
-    /// a child.
+    /// Returns whether the memory's state of this lane's requests is possible. `lives` returns whether the pool has
+    /// such a child.
     pub fn is_intact(&self, lives: impl Fn(ChildId) -> bool) -> bool {
         let table = self.lock();
         let mut slots = table.in_slot.iter().zip(0..);
