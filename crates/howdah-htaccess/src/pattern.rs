@@ -509,7 +509,7 @@ mod tests {
                 .build(&expression);
             proptest::prop_assert!(other.is_ok(), "only here: {}", expression);
             let other = Regex { engine: RegexEngine::Backtracking(Box::new(other.unwrap())) };
-            // Groups that are no part of any match are left out by one of them.
+            // One of the engines omits groups that are not part of the match.
             let groups = |regex: &Regex, text: &str| {
                 let groups = regex.groups(text.as_bytes()).unwrap();
                 groups.map(|groups| (0..10).map(|n| groups.get(n).cloned().flatten()).collect::<Groups>())
