@@ -1,5 +1,5 @@
 //! Wire tests: bytes in and bytes out over a socket pair, with a paused clock. A wait of 75 seconds takes no time, and
-//! "no byte arrives" is a certainty instead of a guess.
+//! a test can be certain that no byte arrives.
 
 mod bodies;
 mod heads;
@@ -335,7 +335,7 @@ impl TestClient {
     }
 }
 
-/// Fails instead of hanging.
+/// Returns the output of `what`, and fails if it is not available within `limit`.
 async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> T {
     match tokio::time::timeout(limit, what).await {
         Ok(done) => done,
