@@ -15,8 +15,8 @@ pub struct ChildPort {
     me: ChildId,
 }
 
-/// A claimed request, and the writer of its response. The slot belongs to this child until [`RequestClaim::done`], which
-/// consumes the claim; the owner of a claim may read its frame.
+/// A claimed request, and the writer of its response. The slot belongs to this child until [`RequestClaim::done`],
+/// which consumes the claim; the owner of a claim may read its frame.
 ///
 /// Response frames go into the slot's ring. Small writes are collected in one body frame. The front sees nothing before
 /// [`RequestClaim::make_visible`] or [`RequestClaim::publish`].
@@ -239,8 +239,8 @@ impl RequestClaim {
         (BodyRead::Bytes(take), bell)
     }
 
-    /// Announces that the child will sleep until the front reads, writes or aborts. The caller must check again for
-    /// what it waits for, and then `FUTEX_WAIT` on the word for the value.
+    /// Announces that the child will sleep until the front reads, writes or aborts. The caller must check its
+    /// condition again, and then call `FUTEX_WAIT` with the word and the value.
     pub fn prepare_wait(&self) -> (&'static AtomicU32, u32) {
         let head = self.head();
         let seen = head.child_seq.load(Ordering::SeqCst);
@@ -294,8 +294,8 @@ impl RequestClaim {
         take
     }
 
-    /// Begins a frame of another kind. Its payload of `len` bytes follows with [`RequestClaim::write_payload`]. Returns `false` if
-    /// there is no room for its header yet.
+    /// Begins a frame of another kind. Its payload of `len` bytes follows with [`RequestClaim::write_payload`]. Returns
+    /// `false` if there is no room for its header yet.
     pub fn begin_frame(&mut self, kind: u32, len: u32) -> bool {
         if self.room() < FRAME_HEADER_BYTES {
             return false;
