@@ -2,7 +2,7 @@
 //! people read is the same list that the tests enforce. This module judges nothing by itself.
 //!
 //! Such a table begins with `| Probes | Facts | … | Why |`; a row is `| probes | facts | against | why |`. Probes and
-//! facts are names separated by blanks, in which `*` stands for any text. "Against" names the servers or modes that
+//! facts are names separated by blanks, in which `*` matches any text. "Against" names the servers or modes that
 //! behave differently: one or several of the names that the page is about, or `all` (if there are two: `both`).
 
 use crate::oracle::Disagreement;
@@ -171,7 +171,7 @@ fn names(cell: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns whether `text` matches `pattern`, in which `*` stands for any text, including the empty text.
+/// Returns whether `text` matches `pattern`, in which `*` matches any text, including the empty text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

@@ -49,7 +49,7 @@ pub struct WaitingScript {
 }
 
 impl Gate {
-    /// Makes the gate `name` in `directory`, anew if it was used before.
+    /// Creates the gate `name` in `directory`, and removes an earlier gate of this name.
     ///
     /// # Panics
     /// If the pipe cannot be made.

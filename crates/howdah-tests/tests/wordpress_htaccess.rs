@@ -179,7 +179,7 @@ fn ask(server: &dyn Server, (method, target, fields): &(&str, &str, &str)) -> Re
         .unwrap_or_else(|broken| panic!("{method} {target}: {broken}\n{}", server.log()))
 }
 
-/// A page that each server writes in its own words: an error, or a redirect.
+/// Returns whether each server writes this page in its own words: it is an error page or a redirect.
 fn is_own(answer: &Response) -> bool {
     let redirects = (300..400).contains(&answer.status());
     redirects || answer.status() >= 400 && !answer.text().contains("wp-")

@@ -1,4 +1,4 @@
-//! Decisions of Valkey about scheduled runs, case by case, with a real Valkey.
+//! Checks Valkey's decisions about scheduled runs, case by case, with a real Valkey.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
-/// Longer than a busy machine makes a member wait.
+/// How long a lock lasts. This is longer than a member has to wait on a busy machine.
 const LOCK: Duration = Duration::from_secs(3);
 const JOB: &str = "report";
 
