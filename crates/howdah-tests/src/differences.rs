@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_names_probes_facts_rivals_and_a_reason() {
+    fn row_names_probes_facts_rivals_and_a_reason() {
         let page = "| Probes | Facts | Against | Why |\n|---|---|---|---|\n| `a.*` b | `server.X` | mod-php | because it is better this way |\n";
         let rows = parse(page, &["nginx-fpm", "mod-php"]).expect("a good page");
         let found = |probe: &str, fact: &str| Disagreement {

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_sends_what_the_page_preset() {
+    fn form_sends_what_the_page_preset() {
         let page = r#"<form id=f action="/save?a=1&amp;b=2" method=post>
             <input type="hidden" name="token" value="a&quot;b"><input name=plain value=x>
             <input type=checkbox name=off value=1><input type=checkbox name=on checked>

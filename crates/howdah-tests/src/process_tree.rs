@@ -101,7 +101,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_child_is_found_below_us_and_gone_after_its_end() {
+    fn child_is_found_below_us_and_gone_after_its_end() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let me = i32::try_from(std::process::id()).unwrap();

@@ -15,7 +15,7 @@ fn serve(mut site: Site, words: &[&str]) -> Howdah {
 }
 
 #[test]
-fn nobody_reads_anothers_page_or_an_old_one_in_the_guestbook() {
+fn readers_of_the_guestbook_get_no_private_and_no_stale_page() {
     let scratch = Scratch::new("guestbook-cached");
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
@@ -105,7 +105,7 @@ $wgUseCdn = true; $wgCdnMaxAge = 600;
 "#;
 
 #[test]
-fn nobody_reads_anothers_page_or_an_old_one_in_mediawiki() {
+fn readers_of_mediawiki_get_no_private_and_no_stale_page() {
     let scratch = Scratch::new("mediawiki-cached");
     let root = scratch.writable_dir("site");
     run(Command::new("sh")

@@ -98,7 +98,7 @@ fn files(fixture: &Fixture) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_restart_and_a_kill_keep_pages_and_purges() {
+fn restart_and_a_kill_keep_pages_and_purges() {
     let mut fixture = with_disk("disk-restart").start();
     for page in 0..PAGES {
         // A page is stored at its second visit.
@@ -142,7 +142,7 @@ fn a_restart_and_a_kill_keep_pages_and_purges() {
 }
 
 #[test]
-fn a_write_that_a_kill_cut_off_leaves_no_older_page_behind() {
+fn write_that_a_kill_cut_off_leaves_no_older_page_behind() {
     let mut fixture = with_disk("disk-cut")
         .script(
             "cut.php",
@@ -166,7 +166,7 @@ fn a_write_that_a_kill_cut_off_leaves_no_older_page_behind() {
 }
 
 #[test]
-fn a_file_that_was_changed_is_a_miss_by_name() {
+fn file_that_was_changed_is_a_miss_by_name() {
     let mut fixture = with_disk("disk-damage").start();
     ask(&fixture, 0);
     ask(&fixture, 0);
@@ -187,7 +187,7 @@ fn a_file_that_was_changed_is_a_miss_by_name() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_pages_are_served_from_memory() {
+fn full_disk_is_named_and_pages_are_served_from_memory() {
     let mut words = vec!["unshare", "--mount"];
     if !rustix::process::geteuid().is_root() {
         words.push("--map-root-user");
@@ -212,7 +212,7 @@ fn a_full_disk_is_named_and_pages_are_served_from_memory() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
+fn directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
     // No user can create a directory there, not even root.
     let fixture = pages("disk-unwritable")
         .config("[cache]\npath = \"/proc/howdah-cache\"")
@@ -225,7 +225,7 @@ fn a_directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
 }
 
 #[test]
-fn a_second_server_on_the_same_directory_is_refused() {
+fn second_server_on_the_same_directory_is_refused() {
     let fixture = with_disk("disk-shared").start();
     let config = fixture.write(
         "second.toml",

@@ -79,7 +79,7 @@ fn five_hundred_who_ask_for_a_cold_page_cost_one_run_of_the_first_and_one_for_al
 /// Requests that waited for a page that turns out to be personal run PHP immediately. Later requests do not wait
 /// (hit-for-miss), and PHP never runs for the cache.
 #[test]
-fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
+fn waiting_requests_get_their_own_page_if_it_cannot_be_shared() {
     let fixture = server("flight-personal", "");
     fixture.write("personal", "");
     let gate = fixture.gate("render");
@@ -103,7 +103,7 @@ fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
 }
 
 #[test]
-fn a_stale_page_is_served_at_once_while_one_render_makes_it_anew() {
+fn stale_page_is_served_at_once_while_one_render_replaces_it() {
     let fixture = server("flight-grace", "cache_grace = \"1h\"");
     fixture.write("text", "old");
     ask(fixture.address());
@@ -135,7 +135,7 @@ fn a_stale_page_is_served_at_once_while_one_render_makes_it_anew() {
 }
 
 #[test]
-fn a_page_outlives_the_failure_of_its_script_but_not_a_write() {
+fn page_outlives_the_failure_of_its_script_but_not_a_write() {
     let lines = "cache_grace = \"0s\"\ncache_stale_if_error = \"1h\"";
     let fixture = server("flight-error", lines);
     fixture.write("text", "good");

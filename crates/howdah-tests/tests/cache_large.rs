@@ -69,7 +69,7 @@ impl SlowReader {
 }
 
 #[test]
-fn a_long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers() {
+fn long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers() {
     let mut fixture = Fixture::named("cache-large")
         .script("page.php", &PAGE.replace("LENGTH", &PAGE_MIB.to_string()))
         .config("[cache]\npath = \"SCRATCH/cache\"\nmemory = \"1600M\"")
@@ -105,7 +105,7 @@ fn a_long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers(
 }
 
 #[test]
-fn a_page_longer_than_half_of_the_memory_is_not_kept_and_says_so() {
+fn page_longer_than_half_of_the_memory_is_not_kept_and_says_so() {
     let fixture = Fixture::named("cache-too-large")
         .script("page.php", "<?php echo str_repeat('a', 3 << 20);")
         .config("[cache]\nmemory = \"4M\"")

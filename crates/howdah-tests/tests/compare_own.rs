@@ -87,7 +87,7 @@ fn rows(outcome: &Value, level: usize) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it() {
+fn guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it() {
     let scratch = Scratch::new("own-book");
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
@@ -176,7 +176,7 @@ fn moody(scratch: &Scratch, script: &str) -> PathBuf {
 }
 
 #[test]
-fn a_stack_that_gives_another_page_is_named_and_the_others_go_on() {
+fn stack_that_gives_another_page_is_named_and_the_others_continue() {
     let scratch = Scratch::new("own-moody");
     let site = moody(
         &scratch,
@@ -217,7 +217,7 @@ while (frankenphp_handle_request($page)) { }
 ";
 
 #[test]
-fn a_worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
+fn worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
     let scratch = Scratch::new("own-worker");
     let site = moody(
         &scratch,
@@ -268,7 +268,7 @@ fn a_worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
 }
 
 #[test]
-fn where_no_mode_gives_the_page_nothing_is_recommended() {
+fn comparison_recommends_nothing_if_no_mode_serves_the_page() {
     let scratch = Scratch::new("own-none");
     let site = moody(
         &scratch,
@@ -293,7 +293,7 @@ fn where_no_mode_gives_the_page_nothing_is_recommended() {
 }
 
 #[test]
-fn a_page_that_is_none_ends_it_before_anything_is_measured() {
+fn invalid_page_ends_the_comparison_before_anything_is_measured() {
     let scratch = Scratch::new("own-404");
     let site = moody(
         &scratch,
@@ -331,7 +331,7 @@ fn a_page_that_is_none_ends_it_before_anything_is_measured() {
 }
 
 #[test]
-fn where_nothing_is_installed_every_reason_is_told() {
+fn comparison_names_every_missing_program() {
     let scratch = Scratch::new("own-nothing");
     let site = moody(&scratch, "<?php echo 'A caravan of elephants';\n");
     let out = scratch.join("run");
@@ -425,7 +425,7 @@ fn all_mistakes_are_told_at_once_and_nothing_is_made() {
 }
 
 #[test]
-fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set_up() {
+fn killed_run_resumes_after_its_last_block_and_never_with_another_set_up() {
     let scratch = Scratch::new("own-resume");
     let site = moody(&scratch, "<?php echo '<h1>A caravan of elephants</h1>';\n");
     let out = scratch.join("run");

@@ -61,7 +61,7 @@ fn keep(name: &str, picture: &[u8]) {
 }
 
 #[test]
-fn the_dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
+fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     let status = free_address();
     let builder = busy("dashboard", status);
     Pki::new(builder.scratch().path()).sign("site", &["localhost"]);
@@ -283,7 +283,7 @@ fn its_buttons_are_for_the_page_of_whoever_started_it_and_work_by_keyboard() {
 }
 
 #[test]
-fn the_dashboard_with_buttons_is_for_this_machine_only() {
+fn dashboard_with_buttons_is_for_this_machine_only() {
     let said = |words: &[&str]| {
         let output = Command::new(howdah_program())
             .args(words)

@@ -36,7 +36,7 @@ fn guestbook() -> Guestbook {
 }
 
 #[test]
-fn a_visitor_signs_with_a_picture_and_finds_the_entry_again() {
+fn visitor_signs_with_a_picture_and_finds_the_entry_again() {
     let book = guestbook();
     let mut visitor = Browser::new(book.server.address());
     let home = visitor.get("/");
@@ -94,7 +94,7 @@ fn a_visitor_signs_with_a_picture_and_finds_the_entry_again() {
 }
 
 #[test]
-fn the_keeper_logs_in_edits_deletes_and_logs_out() {
+fn keeper_logs_in_edits_deletes_and_logs_out() {
     let book = guestbook();
     let mut keeper = Browser::new(book.server.address());
     let wrong = [("name", "keeper"), ("password", "wrong")];

@@ -94,7 +94,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn an_anchor_is_its_heading_without_punctuation() {
+fn anchor_is_its_heading_without_punctuation() {
     let anchors = anchors("# A\n## `worker`: an application, kept\n```\n# no heading\n```\n");
     let expected = ["a", "worker-an-application-kept"];
     assert_eq!(anchors, expected.map(str::to_owned).into());

@@ -399,7 +399,7 @@ fn bypass(told: &Value, answer: &Response) -> Option<String> {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn what_is_explained_is_what_happens() {
+fn explain_predicts_what_happens() {
     let fixture = served("explain");
     let config = fixture.howdah.directory().join("howdah.toml");
     let requests = requests();
@@ -476,7 +476,7 @@ fn what_is_explained_is_what_happens() {
 }
 
 #[test]
-fn it_says_which_rules_were_asked_and_why_they_do_not_match() {
+fn explain_lists_the_rules_and_why_they_do_not_match() {
     let dir = Scratch::new("explain-words");
     dir.write("site/index.php", "<?php");
     dir.write("site/up/.htaccess", "# keep out\nDeny from all\n");

@@ -12,7 +12,7 @@ use howdah_tests::rig::Server;
 use rustix::process::Signal;
 
 #[test]
-fn a_child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
+fn child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
     let fixture = Fixture::named("killed").children(3).start();
     let others = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(6)
@@ -42,7 +42,7 @@ fn a_child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
 }
 
 #[test]
-fn an_answer_begun_by_a_killed_child_is_seen_to_be_cut_off() {
+fn response_begun_by_a_killed_child_is_seen_to_be_cut_off() {
     let fixture = Fixture::named("killed-late")
         .script(
             "late.php",
@@ -65,7 +65,7 @@ fn an_answer_begun_by_a_killed_child_is_seen_to_be_cut_off() {
 }
 
 #[test]
-fn a_script_that_crashes_php_gets_502_and_the_next_request_is_served() {
+fn script_that_crashes_php_gets_502_and_the_next_request_is_served() {
     let fixture = Fixture::named("segfault")
         .children(1)
         // PHP 8.3 introduced a limit on C recursion; without it the stack really overflows.
@@ -87,7 +87,7 @@ fn a_script_that_crashes_php_gets_502_and_the_next_request_is_served() {
 }
 
 #[test]
-fn what_ends_a_script_ends_its_child_only_if_php_has_bailed_out() {
+fn child_exits_with_its_script_only_after_a_bailout() {
     let fixture = Fixture::named("endings")
         .children(1)
         .ini("display_errors", "Off")
@@ -156,7 +156,7 @@ fn what_ends_a_script_ends_its_child_only_if_php_has_bailed_out() {
 }
 
 #[test]
-fn a_client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
+fn client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
     let fixture = Fixture::named("many-bailouts")
         .children(2)
         .ini("display_errors", "Off")

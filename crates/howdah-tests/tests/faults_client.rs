@@ -14,7 +14,7 @@ use howdah_tests::load::Load;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
-fn a_header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
+fn header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
     let fixture = Fixture::named("slowloris")
         .config("[timeouts]\nheader = \"1s\"")
         .start();
@@ -52,7 +52,7 @@ fn a_header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_no_child() {
+fn reader_that_does_not_read_holds_no_child() {
     const SIZE: usize = 24 << 20;
     let fixture = Fixture::named("slow-reader")
         .children(1)
@@ -83,7 +83,7 @@ fn a_reader_that_does_not_read_holds_no_child() {
 }
 
 #[test]
-fn a_client_gone_in_the_middle_of_a_streamed_upload_frees_the_child() {
+fn client_gone_in_the_middle_of_a_streamed_upload_frees_the_child() {
     let fixture = Fixture::named("gone-upload")
         .children(1)
         .site("request_buffering = \"off\"")
@@ -107,7 +107,7 @@ fn a_client_gone_in_the_middle_of_a_streamed_upload_frees_the_child() {
 }
 
 #[test]
-fn a_buffered_upload_that_never_ends_does_not_reach_a_child() {
+fn buffered_upload_that_never_ends_does_not_reach_a_child() {
     let fixture = Fixture::named("slow-upload")
         .children(1)
         .config("[timeouts]\nbody = \"1s\"")
@@ -301,7 +301,7 @@ fn streams_that_ask_for_an_effect_are_run_although_their_connection_ends() {
 }
 
 #[test]
-fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
+fn client_gone_in_the_middle_of_a_download_frees_the_child() {
     let fixture = Fixture::named("gone-download")
         .children(1)
         .config("threads = 1\n[log]\naccess_format = \"json\"")
@@ -323,7 +323,7 @@ fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
 }
 
 #[test]
-fn a_client_gone_in_the_middle_of_a_file_leaves_no_descriptor_and_no_connection() {
+fn client_gone_in_the_middle_of_a_file_leaves_no_descriptor_and_no_connection() {
     let builder = Fixture::named("gone-file")
         .children(1)
         .config("threads = 1\n[log]\naccess_format = \"json\"")

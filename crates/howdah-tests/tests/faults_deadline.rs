@@ -68,7 +68,7 @@ fn php_that_ignores_sigterm_is_killed_all_the_same() {
 }
 
 #[test]
-fn when_all_children_hang_the_queue_says_503_in_time_and_recovers() {
+fn queue_responds_503_in_time_if_all_children_hang_and_recovers() {
     let fixture = Fixture::named("all-hung")
         .children(2)
         .pool("queue_timeout = \"1s\"")
@@ -98,7 +98,7 @@ fn when_all_children_hang_the_queue_says_503_in_time_and_recovers() {
 }
 
 #[test]
-fn a_slow_request_is_logged_with_its_php_stack_while_it_runs() {
+fn slow_request_is_logged_with_its_php_stack_while_it_runs() {
     let fixture = Fixture::named("slowlog")
         .children(1)
         .pool("request_slowlog_timeout = \"200ms\"")

@@ -10,7 +10,7 @@ use howdah_tests::process_tree;
 use rustix::process::Signal;
 
 #[test]
-fn a_zygote_killed_under_load_loses_no_request() {
+fn zygote_killed_under_load_loses_no_request() {
     let fixture = Fixture::named("zygote").children(3).start();
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(8)
@@ -31,7 +31,7 @@ fn a_zygote_killed_under_load_loses_no_request() {
 }
 
 #[test]
-fn a_request_in_progress_survives_the_death_of_its_zygote() {
+fn request_in_progress_survives_the_death_of_its_zygote() {
     let fixture = Fixture::named("zygote-held").children(1).start();
     let gate = fixture.gate("held");
     let held = fixture.start_get("/hold.php?gate=held");
@@ -47,7 +47,7 @@ fn a_request_in_progress_survives_the_death_of_its_zygote() {
 }
 
 #[test]
-fn a_front_that_crashes_is_started_again() {
+fn front_that_crashes_is_started_again() {
     let fixture = Fixture::named("front").start();
     for _ in 0..2 {
         let front = fixture.front();
@@ -94,7 +94,7 @@ fn children_that_hang_when_their_front_has_crashed_are_killed_in_time() {
 }
 
 #[test]
-fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
+fn zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
     let fixture = Fixture::named("stuck-fork")
         .pool("pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"1s\"")
         .start();
@@ -110,7 +110,7 @@ fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
 
 /// Only the zygote reports how a child exited; without its report the client would wait forever.
 #[test]
-fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
+fn zygote_that_hangs_is_replaced_when_it_does_not_report_a_childs_death() {
     let fixture = Fixture::named("stuck-reap").children(1).start();
     let gate = fixture.gate("held");
     let held = fixture.start_get("/hold.php?gate=held");
@@ -127,7 +127,7 @@ fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
 }
 
 #[test]
-fn when_the_master_is_killed_nothing_is_left_behind() {
+fn killed_master_leaves_no_process_behind() {
     let fixture = Fixture::named("master").start();
     fixture.wait("both children", |f| f.children().len() == 2);
     let gate = fixture.gate("last");
@@ -197,7 +197,7 @@ fn howdah_stop_lets_a_running_request_finish() {
 }
 
 #[test]
-fn a_stop_ends_with_the_last_script_that_runs_on_behind_its_answer() {
+fn stop_ends_with_the_last_script_that_runs_on_behind_its_answer() {
     let fixture = Fixture::named("runs-on")
         .config("[timeouts]\nstop = \"10m\"")
         .script(

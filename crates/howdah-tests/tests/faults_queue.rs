@@ -53,7 +53,7 @@ fn two_thousand_clients_get_200_or_503_and_the_log_agrees() {
 }
 
 #[test]
-fn a_refusal_says_when_to_come_back() {
+fn refusal_says_when_to_come_back() {
     let fixture = Fixture::named("retry-after")
         .children(1)
         .pool("queue_size = 0")

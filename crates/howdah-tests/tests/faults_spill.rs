@@ -70,7 +70,7 @@ fn check_the_script_waits(fixture: &Fixture) {
 }
 
 #[test]
-fn a_reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byte() {
+fn reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byte() {
     let builder = Fixture::named("beyond-spill");
     builder.scratch().writable_dir("spill");
     let fixture = lines(builder, "response_spill = \"1M\"").start();
@@ -104,7 +104,7 @@ fn small_disk() -> Vec<&'static str> {
 }
 
 #[test]
-fn a_full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_server() {
+fn full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_server() {
     let builder = Fixture::named("disk-full-response");
     builder.scratch().writable_dir("spill");
     let fixture = lines(builder, BEYOND_THE_DISK)
@@ -124,7 +124,7 @@ fn a_full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_serv
 }
 
 #[test]
-fn a_full_disk_fails_the_upload_by_name_and_nothing_else() {
+fn full_disk_fails_the_upload_by_name_and_nothing_else() {
     let builder = Fixture::named("disk-full");
     builder.scratch().writable_dir("spill");
     let fixture = builder

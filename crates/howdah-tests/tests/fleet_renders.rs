@@ -262,12 +262,12 @@ fn one_render_serves(members: usize) {
 }
 
 #[test]
-fn a_page_gone_old_is_rendered_once_by_two() {
+fn stale_page_is_rendered_once_by_two_members() {
     one_render_serves(2);
 }
 
 #[test]
-fn a_page_gone_old_is_rendered_once_by_four() {
+fn stale_page_is_rendered_once_by_four_members() {
     one_render_serves(4);
 }
 
@@ -332,7 +332,7 @@ fn howdah_tests_seconds() -> Duration {
 }
 
 #[test]
-fn a_private_page_never_leaves_its_member() {
+fn private_page_never_leaves_its_member() {
     let mut fleet = RenderingFleet::start("one-render-private", 2);
     // Its visits so far have shown that the page can be stored.
     fleet.write(0);
@@ -386,17 +386,17 @@ fn the_renderer_is_lost(name: &str, signals: Signal) {
 }
 
 #[test]
-fn when_the_member_that_renders_is_killed_another_renders() {
+fn another_member_renders_if_the_rendering_member_is_killed() {
     the_renderer_is_lost("one-render-killed", Signal::KILL);
 }
 
 #[test]
-fn when_the_member_that_renders_is_stopped_another_renders() {
+fn another_member_renders_if_the_rendering_member_is_stopped() {
     the_renderer_is_lost("one-render-stopped", Signal::STOP);
 }
 
 #[test]
-fn an_emptied_a_full_and_a_hung_valkey_cost_renders_and_keep_nobody() {
+fn emptied_a_full_and_a_hung_valkey_cost_renders_and_keep_nobody() {
     let mut fleet = RenderingFleet::start("one-render-valkey", 2);
     for _ in 0..3 {
         fleet.valkey.command(&["FLUSHALL"]);
@@ -422,7 +422,7 @@ fn an_emptied_a_full_and_a_hung_valkey_cost_renders_and_keep_nobody() {
 }
 
 #[test]
-fn a_forged_page_and_one_put_back_are_not_served() {
+fn forged_page_and_one_put_back_are_not_served() {
     let mut fleet = RenderingFleet::start("one-render-forged", 2);
     fleet.write(0);
     fleet.read(0);
@@ -481,7 +481,7 @@ fn members_of_another_release_render_for_themselves() {
 }
 
 #[test]
-fn a_reload_takes_nothing_whose_render_began_before() {
+fn reload_takes_nothing_whose_render_began_before() {
     let mut fleet = RenderingFleet::start("one-render-reload", 2);
     fleet.write(0);
     fleet.read(0);

@@ -142,7 +142,7 @@ fn no_stream_fails_at_a_reload() {
 }
 
 #[test]
-fn a_fragment_is_refused_over_http1_and_dropped_by_the_library_over_http2() {
+fn fragment_is_refused_over_http1_and_dropped_by_the_library_over_http2() {
     let fixture = Fixture::named("http2-fragment")
         .h2c()
         .script("echo.php", "<?php echo $_SERVER['REQUEST_URI'];")
@@ -178,7 +178,7 @@ fn a_fragment_is_refused_over_http1_and_dropped_by_the_library_over_http2() {
 }
 
 #[test]
-fn a_stop_completes_what_has_begun() {
+fn stop_completes_what_has_begun() {
     let mut fixture = Fixture::named("http2-stop").h2c().start();
     let gate = fixture.gate("stop");
     let mut client = Http2TestClient::open(fixture.address()).unwrap();

@@ -23,7 +23,7 @@ fn get(client: &mut Http3TestClient, path: &str) -> Response {
 }
 
 #[test]
-fn a_site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death() {
+fn site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death() {
     let large: Vec<u8> = (0..5_000_000u32).map(|n| n as u8).collect();
     let builder = Fixture::named("http3")
         .script("server.php", SCRIPT)
@@ -126,7 +126,7 @@ fn no_request_fails_while_the_server_reloads_and_clients_move() {
 }
 
 #[test]
-fn a_stop_completes_what_has_begun() {
+fn stop_completes_what_has_begun() {
     let mut fixture = Fixture::named("http3-stop").http3().start();
     let gate = fixture.gate("stop");
     let mut client = fixture.http3();
@@ -146,7 +146,7 @@ fn a_stop_completes_what_has_begun() {
 }
 
 #[test]
-fn a_request_that_its_client_cancels_frees_its_child() {
+fn request_that_its_client_cancels_frees_its_child() {
     let fixture = Fixture::named("http3-cancel").http3().children(1).start();
     let gate = fixture.gate("cancel");
     let mut client = fixture.http3();

@@ -183,7 +183,7 @@ fn sessions_outlive_a_reload_and_are_used_once() {
 }
 
 #[test]
-fn where_clients_are_asked_for_certificates_nothing_comes_early() {
+fn early_data_is_refused_if_client_certificates_are_requested() {
     let fixture = Fixture::named("http3-clients").http3();
     let authority = fixture.scratch().path().join("ca.pem");
     let fixture = fixture

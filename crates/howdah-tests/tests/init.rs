@@ -154,7 +154,7 @@ fn wordpress_is_served_by_what_is_written_as_without_it() {
 }
 
 #[test]
-fn a_project_around_its_web_directory_is_served_by_what_is_written_as_without_it() {
+fn project_around_its_web_directory_is_served_by_what_is_written_as_without_it() {
     let scratch = Scratch::new("init-guestbook");
     let demo = scratch.join("site");
     copy_tree(&repository().join("demo"), &demo);
@@ -190,7 +190,7 @@ fn a_project_around_its_web_directory_is_served_by_what_is_written_as_without_it
 }
 
 #[test]
-fn nothing_is_overwritten_or_half_written() {
+fn init_overwrites_no_file_and_writes_no_partial_file() {
     let scratch = Scratch::new("init-twice");
     scratch.write("site/index.php", "<?php echo 'page';");
     let site = scratch.join("site");
@@ -235,7 +235,7 @@ fn nothing_is_overwritten_or_half_written() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_to_is_named() {
+fn directory_that_cannot_be_written_to_is_named() {
     let scratch = Scratch::new("init-read-only");
     scratch.write("site/index.php", "<?php");
     let site = scratch.join("site");

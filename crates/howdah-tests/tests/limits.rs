@@ -87,7 +87,7 @@ fn as_much_passes_as_the_rule_says_and_no_more() {
 }
 
 #[test]
-fn whatever_leads_to_a_limited_path_counts_there_once() {
+fn limit_counts_each_request_to_its_path_once() {
     let fixture = site(
         "limits-paths",
         "front_controller = \"/front.php\"\n\
@@ -205,7 +205,7 @@ fn every_version_of_http_counts_alike() {
 }
 
 #[test]
-fn a_stored_page_counts_and_a_limit_keeps_no_page_out_of_the_cache() {
+fn stored_page_counts_and_a_limit_keeps_no_page_out_of_the_cache() {
     let fixture = site(
         "limits-cache",
         "cache = \"on\"\n\
@@ -226,7 +226,7 @@ fn a_stored_page_counts_and_a_limit_keeps_no_page_out_of_the_cache() {
 }
 
 #[test]
-fn a_reload_keeps_what_is_counted_of_a_limit_that_stays() {
+fn reload_keeps_what_is_counted_of_a_limit_that_stays() {
     let rule = |path, rate| format!("[[site.rule]]\npath = \"{path}\"\nrate = \"{rate}\"\n");
     let fixture = site(
         "limits-reload",
@@ -253,7 +253,7 @@ fn a_reload_keeps_what_is_counted_of_a_limit_that_stays() {
 }
 
 #[test]
-fn a_refused_client_is_logged_once_and_counted_always() {
+fn refused_client_is_logged_once_and_counted_always() {
     let fixture = site(
         "limits-log",
         "[[site.rule]]\npath = \"/a.txt\"\nrate = \"1/h\"",
@@ -329,7 +329,7 @@ const CRAWLER: &str = "198.51.100.66";
 const VISITOR: &str = "192.0.2.1";
 
 #[test]
-fn a_client_has_so_many_requests_in_progress_and_others_have_theirs() {
+fn client_has_so_many_requests_in_progress_and_others_have_theirs() {
     let fixture = site(
         "limits-connections",
         "[[site.rule]]\nprefix = \"/\"\nconnections = 2",
@@ -369,7 +369,7 @@ fn a_client_has_so_many_requests_in_progress_and_others_have_theirs() {
 }
 
 #[test]
-fn a_crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
+fn crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
     let fixture = site(
         "limits-processes",
         "[[site.rule]]\nprefix = \"/\"\nprocesses = 1",
@@ -405,7 +405,7 @@ fn a_crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
 }
 
 #[test]
-fn a_client_that_leaves_has_its_process_until_that_is_done() {
+fn client_that_leaves_has_its_process_until_that_is_done() {
     let fixture = site(
         "limits-leavers",
         "[[site.rule]]\nprefix = \"/\"\nprocesses = 1",
@@ -438,7 +438,7 @@ fn a_client_that_leaves_has_its_process_until_that_is_done() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn the_modes_that_start_programs_give_places_back_too() {
+fn modes_that_start_programs_release_permits_too() {
     for mode in ["cgi", "pool"] {
         let fixture = site(
             &format!("limits-{mode}"),
@@ -467,7 +467,7 @@ fn the_modes_that_start_programs_give_places_back_too() {
 }
 
 #[test]
-fn who_waits_in_vain_is_refused_after_ten_seconds() {
+fn waiting_request_is_refused_after_ten_seconds() {
     let fixture = site(
         "limits-in-vain",
         "[[site.rule]]\npath = \"/hold.php\"\nprocesses = 1\nlimit_by = \"all\"",
@@ -485,7 +485,7 @@ fn who_waits_in_vain_is_refused_after_ten_seconds() {
 }
 
 #[test]
-fn nobody_waits_for_a_page_that_a_crawler_waits_to_have_rendered() {
+fn limited_crawler_does_not_delay_renders_for_others() {
     let fixture = site(
         "limits-render",
         "cache = \"on\"\n[[site.rule]]\nprefix = \"/\"\nprocesses = 1",

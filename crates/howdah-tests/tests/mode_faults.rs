@@ -138,7 +138,7 @@ fn check(mode: &str) {
 }
 
 #[test]
-fn whatever_php_does_wrong_has_a_name_and_costs_nobody_else_in_every_mode() {
+fn php_faults_have_names_and_affect_no_other_request_in_every_mode() {
     // The modes run in parallel: each waits for its own processes most of the time.
     std::thread::scope(|scope| {
         for mode in MODES {

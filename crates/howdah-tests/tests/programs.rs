@@ -32,7 +32,7 @@ fn wordpress_home_is_the_same_through_pool_and_cgi() {
 }
 
 #[test]
-fn a_rule_runs_programs_beside_php_and_shows_no_source() {
+fn rule_runs_programs_beside_php_and_shows_no_source() {
     let fixture = Fixture::named("cgi-rule")
         .script("index.php", "<?php echo 'php';")
         .file(
@@ -135,7 +135,7 @@ fn in_production_watched_files_and_a_moved_link_take_effect_by_themselves() {
 }
 
 #[test]
-fn a_changed_file_shows_at_once_in_development_and_with_a_reload_in_production() {
+fn changed_file_shows_at_once_in_development_and_with_a_reload_in_production() {
     for mode in ["embed", "pool"] {
         for (setting, shown) in [("revalidate_freq", "new"), ("validate_timestamps", "old")] {
             let fixture = Fixture::named("changed")

@@ -48,7 +48,7 @@ fn copied(scratch: &Scratch) {
 }
 
 #[test]
-fn the_alerts_fire_when_they_should_and_not_before() {
+fn alerts_fire_when_they_should_and_not_before() {
     let scratch = Scratch::new("rules");
     copied(&scratch);
     promtool(&scratch, &["check", "rules", "howdah.rules.yml"], "");

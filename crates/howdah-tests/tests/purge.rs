@@ -145,7 +145,7 @@ fn plugins_purge_by_requests_from_addresses_that_are_named() {
 }
 
 #[test]
-fn nobody_else_purges_and_who_tries_is_told_by_name() {
+fn purge_is_refused_by_name_for_clients_without_access() {
     let denied = (403, "PurgeDenied".to_owned());
     let nobody = PurgeableSite::start("purge-nobody", "");
     assert_eq!(nobody.renders_anew(&PAGES), PAGES);
@@ -224,7 +224,7 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
 
 /// The dashboard's heartbeat is a POST every minute; it was once treated as a write, and every page was rendered again.
 #[test]
-fn a_dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
+fn dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
     let fixture = Fixture::named("purge-heartbeat")
         .script("page.php", PAGE)
         .script("wp-admin/admin-ajax.php", "<?php echo 'beat';")
@@ -350,7 +350,7 @@ fn scripts_purge_and_tag_by_functions_and_mistakes_are_told() {
 }
 
 #[test]
-fn a_purge_that_reaches_no_cache_warns() {
+fn purge_that_reaches_no_cache_warns() {
     let fixture = Fixture::named("purge-off")
         .script("steps.php", FUNCTIONS)
         .start();
@@ -366,7 +366,7 @@ fn a_purge_that_reaches_no_cache_warns() {
 }
 
 #[test]
-fn a_command_line_purges_what_it_names_and_nothing_else() {
+fn command_line_purges_what_it_names_and_nothing_else() {
     let served = PurgeableSite::start("purge-command-line", "");
     let run = |code: &str| {
         let output = std::process::Command::new(howdah_program())

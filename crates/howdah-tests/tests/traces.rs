@@ -52,7 +52,7 @@ fn named<'s>(spans: &'s [ReceivedSpan], name: &str) -> &'s ReceivedSpan {
 }
 
 #[test]
-fn a_callers_trace_is_continued_on_every_way_that_a_request_can_take() {
+fn callers_trace_is_continued_on_every_way_that_a_request_can_take() {
     let collector = Collector::start();
     let builder = Fixture::named("traces").h2c();
     let socket = builder.scratch().join("fpm.sock").display().to_string();
@@ -176,7 +176,7 @@ fn a_callers_trace_is_continued_on_every_way_that_a_request_can_take() {
 }
 
 #[test]
-fn what_is_no_traceparent_is_dropped_and_a_trace_begins() {
+fn invalid_traceparent_is_dropped_and_a_trace_begins() {
     let collector = Collector::start();
     let fixture = traced(Fixture::named("broken-traces"), &collector, "")
         .script("php.php", SHOW)
@@ -227,7 +227,7 @@ fn what_is_no_traceparent_is_dropped_and_a_trace_begins() {
 }
 
 #[test]
-fn a_page_of_the_cache_and_a_failure_are_told_apart() {
+fn page_of_the_cache_and_a_failure_are_told_apart() {
     let collector = Collector::start();
     let fixture = traced(Fixture::named("cached-traces"), &collector, "")
         .script(
@@ -269,7 +269,7 @@ fn a_page_of_the_cache_and_a_failure_are_told_apart() {
 }
 
 #[test]
-fn a_collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
+fn collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
     let collector = Collector::start();
     let fixture = traced(Fixture::named("hanging-collector"), &collector, "")
         .file("hello.txt", HELLO)
@@ -300,7 +300,7 @@ fn a_collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
 }
 
 #[test]
-fn a_collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_gets_none() {
+fn collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_gets_none() {
     let address = free_address();
     let builder = Fixture::named("absent-collector");
     let fixture = builder
@@ -323,7 +323,7 @@ fn a_collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_
 }
 
 #[test]
-fn a_reload_changes_the_collector_and_a_stop_sends_what_is_left() {
+fn reload_changes_the_collector_and_a_stop_sends_what_is_left() {
     let (first, second) = (Collector::start(), Collector::start());
     let mut fixture = traced(Fixture::named("moved-collector"), &first, "").start();
     fixture.get("/hello.php");

@@ -101,7 +101,7 @@ fn ask_after_a_while(address: SocketAddr) -> String {
 }
 
 #[test]
-fn nobody_waits_for_a_request_that_runs_and_it_is_finished() {
+fn upgrade_finishes_running_requests_without_delaying_others() {
     let fixture = Fixture::named("upgrade-slow").children(2).start();
     let before = fronts(&fixture);
     let gate = fixture.gate("held");
@@ -156,7 +156,7 @@ fn commands_are_answered_by_either_program() {
 }
 
 #[test]
-fn a_new_program_that_finds_mistakes_changes_nothing() {
+fn new_program_that_finds_mistakes_changes_nothing() {
     let fixture = Fixture::named("upgrade-refused")
         .pool("request_terminate_timeout = \"60s\"")
         .start();
@@ -190,7 +190,7 @@ fn a_new_program_that_finds_mistakes_changes_nothing() {
 }
 
 #[test]
-fn a_signal_upgrades_and_a_stop_ends_both_fronts() {
+fn signal_upgrades_and_a_stop_ends_both_fronts() {
     let mut fixture = Fixture::named("upgrade-signal").children(2).start();
     let before = fronts(&fixture);
     let gate = fixture.gate("held");
@@ -216,7 +216,7 @@ fn a_signal_upgrades_and_a_stop_ends_both_fronts() {
 }
 
 #[test]
-fn a_front_that_dies_during_an_upgrade_is_started_again() {
+fn front_that_dies_during_an_upgrade_is_started_again() {
     let fixture = Fixture::named("upgrade-crash").children(2).start();
     let gate = fixture.gate("held");
     let held = fixture.start_get("/hold.php?gate=held");
@@ -338,7 +338,7 @@ fn http3_is_served_again_when_the_front_before_has_ended() {
 }
 
 #[test]
-fn a_job_has_ended_when_that_of_the_new_program_begins() {
+fn job_has_ended_when_that_of_the_new_program_begins() {
     let builder = Fixture::named("upgrade-jobs");
     builder.scratch().writable_dir("run");
     let job = "exec 9>SCRATCH/run/lock; flock -n 9 || echo twice; echo begun; \

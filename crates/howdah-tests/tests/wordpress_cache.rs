@@ -128,7 +128,7 @@ fn by_several_people_at_once(folder: &'static str, has_object_cache: bool) {
 }
 
 #[test]
-fn nobody_reads_anothers_page_or_one_older_than_what_was_written() {
+fn readers_of_wordpress_get_no_private_and_no_stale_page() {
     by_several_people_at_once("", false);
 }
 
@@ -167,7 +167,7 @@ echo 'done';
 ";
 
 #[test]
-fn what_is_published_edited_approved_or_set_without_any_request_to_the_page_is_read_next() {
+fn changes_in_wordpress_are_seen_by_the_next_reader() {
     let home = WordpressHome::prepare();
     let mut site = home.site().children(3);
     std::fs::write(site.root.join("do.php"), ACTION_SCRIPT).expect("the site can be written to");

@@ -49,7 +49,7 @@ fn two_names_are_served_with_certificates_that_outlive_a_restart_and_are_closed_
 }
 
 #[test]
-fn where_no_address_is_without_tls_the_proof_is_given_in_the_handshake() {
+fn challenge_is_answered_in_the_handshake_without_a_plain_listener() {
     let authority = Authority::start(90 * DAY);
     let options = AcmeSiteOptions {
         http: false,
@@ -70,7 +70,7 @@ fn orderers_user(site: &AcmeSite) -> Option<u32> {
 }
 
 #[test]
-fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory_of_roots() {
+fn certificates_are_ordered_by_another_user_if_root_serves() {
     if !is_root() {
         return;
     }
@@ -121,7 +121,7 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
 }
 
 #[test]
-fn a_dns_hook_runs_as_root_where_nobody_else_is_named_and_that_is_said() {
+fn dns_hook_runs_as_root_where_nobody_else_is_named_and_that_is_said() {
     if !is_root() {
         return;
     }
@@ -258,7 +258,7 @@ fn names_stay_renewable_after_the_orderer_was_killed_during_the_first_orders() {
 }
 
 #[test]
-fn a_certificate_that_another_account_has_ordered_is_renewed() {
+fn certificate_that_another_account_has_ordered_is_renewed() {
     let authority = Authority::start(90 * DAY);
     let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
@@ -286,7 +286,7 @@ fn one() -> AcmeSiteOptions<'static> {
 }
 
 #[test]
-fn an_authority_that_is_down_is_named_and_tried_again() {
+fn authority_that_is_down_is_named_and_tried_again() {
     let mut authority = Authority::down(90 * DAY);
     let site = AcmeSite::start(&authority, &one());
     site.wait_for("AuthorityUnreachable: one.example.org: ");
@@ -333,7 +333,7 @@ fn an_authority_that_is_down_is_named_and_tried_again() {
 }
 
 #[test]
-fn a_process_killed_in_the_middle_of_an_order_is_replaced_and_the_order_made_again() {
+fn process_killed_in_the_middle_of_an_order_is_replaced_and_the_order_made_again() {
     let authority = Authority::start(90 * DAY);
     let hold = authority.scratch.write("hold", "");
     let options = AcmeSiteOptions {
@@ -368,7 +368,7 @@ fn kill(pid: i32) {
 }
 
 #[test]
-fn an_authority_killed_in_the_middle_of_an_order_costs_no_visit() {
+fn authority_killed_in_the_middle_of_an_order_costs_no_visit() {
     let mut authority = Authority::start(90 * DAY);
     let options = AcmeSiteOptions {
         lines: dns_hook(&authority),
@@ -391,7 +391,7 @@ fn an_authority_killed_in_the_middle_of_an_order_costs_no_visit() {
 }
 
 #[test]
-fn a_truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
+fn truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
     let authority = Authority::start(90 * DAY);
     let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
@@ -417,7 +417,7 @@ fn a_truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_holds_no_order_up() {
+fn clock_that_is_set_back_holds_no_order_up() {
     let mut authority = Authority::start(90 * DAY);
     let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
@@ -484,7 +484,7 @@ fn two_servers_that_share_the_directory_order_once() {
 }
 
 #[test]
-fn a_proof_is_given_by_whichever_server_the_authority_asks() {
+fn proof_is_given_by_whichever_server_the_authority_asks() {
     let authority = Authority::start(90 * DAY);
     let port = || free_address().port();
     for (http, name) in [(true, "two.example.org"), (false, "three.example.org")] {
@@ -504,7 +504,7 @@ fn a_proof_is_given_by_whichever_server_the_authority_asks() {
 }
 
 #[test]
-fn a_name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
+fn name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
     let authority = Authority::start(90 * DAY);
     let platform = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = platform.local_addr().unwrap();
@@ -589,7 +589,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_local_name_gets_a_certificate_of_the_local_authority() {
+fn local_name_gets_a_certificate_of_the_local_authority() {
     let authority = Authority::down(90 * DAY);
     let options = AcmeSiteOptions {
         names: &["localhost", "shop.localhost"],

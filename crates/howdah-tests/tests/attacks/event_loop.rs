@@ -76,7 +76,7 @@ fn files_are_not_compressed_on_the_event_loop() {
 }
 
 #[test]
-fn a_file_is_compressed_once_and_its_form_kept() {
+fn file_is_compressed_once_and_its_form_kept() {
     let fixture = Fixture::named("kept-form")
         .file("big.js", text(600 << 10))
         .start();
@@ -142,7 +142,7 @@ fn pages_are_not_compressed_on_the_event_loop() {
 }
 
 #[test]
-fn a_long_pipeline_gives_way_to_others() {
+fn long_pipeline_yields_to_other_connections() {
     let fixture = Fixture::named("long-pipeline")
         .file("tiny.txt", "tiny")
         .start();
@@ -159,7 +159,7 @@ fn a_long_pipeline_gives_way_to_others() {
 }
 
 #[test]
-fn a_fast_upload_and_a_fast_download_give_way_to_others() {
+fn fast_upload_and_a_fast_download_yield_to_others() {
     let fixture = Fixture::named("fast-transfers")
         .file("long.bin", vec![7; 64 << 20])
         .script(

@@ -144,7 +144,7 @@ fn cases() -> Vec<AttackFile> {
 }
 
 #[test]
-fn a_strange_file_that_decides_closes_within_its_bound() {
+fn strange_file_that_decides_closes_within_its_bound() {
     let mut builder = Fixture::named("attack-htaccess-decides").site("htaccess = \"on\"");
     let long_name = "a".repeat(60) + "!";
     for (directory, text, ..) in &cases() {
@@ -198,7 +198,7 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
 
 /// When a PHP process dies, the response is the error document that the files name, unless they close that document.
 #[test]
-fn a_document_for_the_servers_own_error_shows_nothing_that_is_closed() {
+fn document_for_the_servers_own_error_shows_nothing_that_is_closed() {
     let dies = "<?php posix_kill(getmypid(), 9);";
     let fixture = Fixture::named("attack-htaccess-document")
         .site("htaccess = \"on\"\n[site.error_pages]\n502 = \"shut/page.html\"")
@@ -246,7 +246,7 @@ fn a_document_for_the_servers_own_error_shows_nothing_that_is_closed() {
 
 /// The results of rules that check for files are cached as well, until the files appear or disappear.
 #[test]
-fn a_file_that_comes_or_goes_counts_for_the_next_request() {
+fn file_that_comes_or_goes_counts_for_the_next_request() {
     let fixture = Fixture::named("attack-htaccess-comes")
         .site("htaccess = \"on\"")
         .file(

@@ -359,7 +359,7 @@ fn headers_without_end_or_measure_hold_nobody_up() {
 const FLOODS: usize = 60;
 
 #[test]
-fn a_flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
+fn flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
     let fixture = site("h2-flood-logs");
     let pings: Vec<u8> = (0..1000).flat_map(|_| frame(6, 0, 0, &[0; 8])).collect();
     for _ in 0..FLOODS {

@@ -83,7 +83,7 @@ fn clients_that_ask_and_leave_at_once_do_not_push_in_before_visitors() {
 }
 
 #[test]
-fn a_load_test_after_one_that_has_left_its_requests_is_served() {
+fn load_test_after_one_that_has_left_its_requests_is_served() {
     let fixture = Fixture::named("load-tests")
         .children(4)
         .script("slow.php", "<?php usleep(70_000); echo 'slow';")
@@ -112,7 +112,7 @@ fn a_load_test_after_one_that_has_left_its_requests_is_served() {
 }
 
 #[test]
-fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
+fn slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
     let builder = Fixture::named("slow-reader").children(1);
     builder.scratch().writable_dir("spill");
     let fixture = builder
@@ -180,7 +180,7 @@ fn no_process_runs_more_requests_than_the_pool_allows_however_many_clients_press
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn a_spawner_killed_again_and_again_under_load_loses_nobody_who_waits() {
+fn spawner_killed_repeatedly_under_load_loses_no_waiting_request() {
     let fixture = Fixture::named("spawner")
         .children(2)
         .pool("mode = \"pool\"")

@@ -94,7 +94,7 @@ fn guests(fleet: &TestFleet) -> Vec<String> {
 }
 
 #[test]
-fn what_a_script_writes_where_no_server_runs_is_seen_on_all_servers_when_the_command_is_through() {
+fn command_line_writes_without_a_server_are_seen_on_all_members() {
     let mut fleet = TestFleet::start("fleet-php", 2);
     let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-elsewhere");
     let fine = |code| (Some(code), String::new());
@@ -122,7 +122,7 @@ fn what_a_script_writes_where_no_server_runs_is_seen_on_all_servers_when_the_com
 }
 
 #[test]
-fn a_script_that_runs_on_is_heard_while_it_runs_and_killed_it_is_a_member_that_is_silent() {
+fn script_that_runs_on_is_heard_while_it_runs_and_killed_it_is_a_member_that_is_silent() {
     let mut fleet = TestFleet::start("fleet-php-killed", 2);
     let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-killed-elsewhere");
     let (mut child, _held) = elsewhere.held(&mut fleet, "");
@@ -150,7 +150,7 @@ fn is_missed_until_it_is_forgotten(fleet: &mut TestFleet, name: &str) {
 }
 
 #[test]
-fn a_script_that_writes_on_while_valkey_hangs_is_named_to_be_forgotten() {
+fn script_that_writes_on_while_valkey_hangs_is_named_to_be_forgotten() {
     let mut fleet = TestFleet::start("fleet-php-hung", 2);
     let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-hung-elsewhere");
     let later = update(1000) + "exit(7);";
@@ -173,7 +173,7 @@ fn a_script_that_writes_on_while_valkey_hangs_is_named_to_be_forgotten() {
 }
 
 #[test]
-fn where_valkey_fails_a_script_ends_as_it_would_and_its_user_learns_what_is_left_to_do() {
+fn script_is_not_affected_by_a_valkey_failure_and_its_user_is_told() {
     let mut fleet = TestFleet::start("fleet-php-failed", 2);
     let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-failed-elsewhere");
     let fails = |fleet: &mut TestFleet| {
@@ -221,7 +221,7 @@ fn purge(fleet: &TestFleet) {
 }
 
 #[test]
-fn a_script_that_writes_nothing_does_not_reach_valkey() {
+fn script_that_writes_nothing_does_not_reach_valkey() {
     let fleet = TestFleet::start("fleet-php-reads", 1);
     let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-reads-elsewhere");
     // The listener accepts connections, and never responds.

@@ -37,7 +37,7 @@ fn line<'t>(text: &'t str, member: &str) -> &'t str {
 }
 
 #[test]
-fn who_explains_a_page_asks_all_members_and_names_those_that_do_not_answer() {
+fn explain_asks_all_members_and_names_those_that_do_not_respond() {
     let fleet = TestFleet::start("fleet-explain", 3);
     store(&fleet);
     let text = explain(&fleet, 0, &[]);

@@ -155,7 +155,7 @@ impl TestFleet {
 }
 
 #[test]
-fn what_was_written_on_one_server_is_seen_on_all() {
+fn write_on_one_member_is_seen_on_all() {
     let mut fleet = TestFleet::start("fleet", 4);
     fleet.works();
     let mut took: Vec<_> = (0..60)
@@ -176,7 +176,7 @@ fn what_was_written_on_one_server_is_seen_on_all() {
 }
 
 #[test]
-fn a_server_that_is_stopped_in_the_middle_serves_no_older_page_when_it_goes_on() {
+fn stopped_server_serves_no_stale_page_when_it_continues() {
     let mut fleet = TestFleet::start("fleet-stopped", 2);
     let front = fleet.members[1].front();
     signal(front, Signal::STOP);
@@ -211,7 +211,7 @@ fn without_valkey_all_servers_answer_and_none_from_its_store() {
 }
 
 #[test]
-fn an_emptied_valkey_and_a_full_one_make_pages_old_and_never_fresh() {
+fn emptied_valkey_and_a_full_one_make_pages_old_and_never_fresh() {
     let mut fleet = TestFleet::start("fleet-emptied", 2);
     for _ in 0..5 {
         fleet.valkey.command(&["FLUSHALL"]);
@@ -228,7 +228,7 @@ fn an_emptied_valkey_and_a_full_one_make_pages_old_and_never_fresh() {
 }
 
 #[test]
-fn a_server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
+fn server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
     let mut fleet = TestFleet::start("fleet-died", 2);
     fleet.members[1].kill_all();
     let died = fleet.members.pop().expect("two members");
@@ -244,7 +244,7 @@ fn a_server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
 }
 
 #[test]
-fn what_was_written_unheard_before_a_server_died_is_read_when_it_is_forgotten() {
+fn unpublished_write_of_a_dead_member_is_seen_once_it_is_forgotten() {
     let (mut fleet, links) = linked("fleet-unheard", "");
     links[1].set(LinkMode::Held);
     // The write waits for the others' leases; the other members are not notified.
@@ -258,7 +258,7 @@ fn what_was_written_unheard_before_a_server_died_is_read_when_it_is_forgotten() 
 }
 
 #[test]
-fn a_server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_back() {
+fn server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_back() {
     let (mut fleet, links) = linked("fleet-fenced", "forget_after = \"3s\"");
     links[1].set(LinkMode::Held);
     // Until the other members forget it, it may write without notifying them.

@@ -41,7 +41,7 @@ fn comparable(reply: &RegistryReply<InvalidationText>) -> RegistryReply<Invalida
 }
 
 #[test]
-fn the_script_does_what_the_model_does() {
+fn script_does_what_the_model_does() {
     let valkey = Valkey::start();
     let registry = Registry::new(valkey.url().parse().unwrap(), "compared", 0);
     let runtime = tokio::runtime::Builder::new_current_thread()

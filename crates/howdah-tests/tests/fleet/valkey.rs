@@ -41,7 +41,7 @@ fn valkey_is_reached_by_tls_as_a_user_who_may_do_what_the_document_says() {
 }
 
 #[test]
-fn what_is_wrong_with_the_way_to_valkey_is_named_and_every_page_rendered() {
+fn faults_of_the_connection_to_valkey_are_named_and_every_page_is_rendered() {
     let scratch = Scratch::new("fleet-wrong");
     Pki::new(scratch.path()).sign("valkey", &["localhost"]);
     let others = Scratch::new("fleet-other-authority");
@@ -128,7 +128,7 @@ fn sentinels_name_the_primary_and_one_whose_replica_lags_gives_no_lease() {
 const TAG: &str = "{howdah}";
 
 #[test]
-fn the_nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_takes_over() {
+fn nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_takes_over() {
     let mut cluster = ValkeyCluster::start(3);
     let slot = cluster.slot(TAG);
     let first = cluster.primary(slot);
@@ -179,7 +179,7 @@ fn the_nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_ta
 }
 
 #[test]
-fn a_cluster_is_reached_by_tls_as_a_user_whom_each_node_lets_in() {
+fn cluster_is_reached_by_tls_as_a_user_whom_each_node_lets_in() {
     let scratch = Scratch::new("fleet-cluster-tls");
     Pki::new(scratch.path()).sign("valkey", &["localhost", "127.0.0.1"]);
     let mut cluster = ValkeyCluster::tls(1, scratch.path(), "another");

@@ -135,7 +135,7 @@ fn check(wrong: &[String], pair: &ServersOnOneTree) {
 }
 
 #[test]
-fn what_apache_refuses_is_refused_in_the_root_and_below_it() {
+fn requests_that_apache_refuses_are_refused_in_the_root_and_below_it() {
     let pair = ServersOnOneTree::start("htaccess-oracle", small_tree);
     let mut wrong = Vec::new();
     for (expected, text) in EVERYWHERE {
@@ -154,7 +154,7 @@ fn what_apache_refuses_is_refused_in_the_root_and_below_it() {
 }
 
 #[test]
-fn a_mistake_closes_as_apaches_500_does() {
+fn mistake_closes_as_apaches_500_does() {
     let pair = ServersOnOneTree::start("htaccess-oracle-mistakes", small_tree);
     let mut wrong = Vec::new();
     for text in MISTAKES {
@@ -180,7 +180,7 @@ fn directories_inherit_as_under_apache() {
 
 /// `HOWDAH_HTACCESS_CASES=1000..5000` tests other files than the first few.
 #[test]
-fn nothing_is_answered_that_apache_refuses_for_a_file_of_random_lines() {
+fn random_files_serve_nothing_that_apache_refuses() {
     let range = std::env::var("HOWDAH_HTACCESS_CASES").unwrap_or("0..150".to_owned());
     let (first, end) = range.split_once("..").expect("FIRST..END");
     let (first, end): (u64, u64) = (first.parse().unwrap(), end.parse().unwrap());

@@ -127,7 +127,7 @@ fn mistakes_of_apache_are_named_with_file_and_line() {
 }
 
 #[test]
-fn a_file_of_apache_of_almost_10_mb_is_read() {
+fn file_of_apache_of_almost_10_mb_is_read() {
     let scratch = Scratch::new("import-apache-large");
     let root = scratch.path().display();
     let mut text =
@@ -193,7 +193,7 @@ fn files_that_are_no_files_are_named() {
 }
 
 #[test]
-fn a_file_of_almost_10_mb_is_read() {
+fn file_of_almost_10_mb_is_read() {
     let scratch = Scratch::new("import-large");
     let root = scratch.path().display();
     let mut text = String::from("http {\n");
@@ -215,7 +215,7 @@ fn a_file_of_almost_10_mb_is_read() {
 }
 
 #[test]
-fn a_configuration_of_a_million_directives_is_refused() {
+fn configuration_of_a_million_directives_is_refused() {
     let scratch = Scratch::new("import-many");
     scratch.write("snippet", "a;\n".repeat(100_000));
     refused(
@@ -226,7 +226,7 @@ fn a_configuration_of_a_million_directives_is_refused() {
 }
 
 #[test]
-fn nothing_is_overwritten_without_force() {
+fn import_overwrites_nothing_without_force() {
     let scratch = Scratch::new("import-overwrite");
     scratch.write("nginx.conf", "server { listen 127.0.0.1:80; return 200; }");
     for there in ["howdah.toml", "howdah.toml.notes"] {

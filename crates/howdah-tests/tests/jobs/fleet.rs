@@ -95,7 +95,7 @@ command = ["sh", "-c", "echo MEMBER $$ >> runs; while [ ! -e end ]; do sleep 0.0
 "#;
 
 #[test]
-fn a_scheduled_run_is_done_once_although_a_clock_is_late() {
+fn scheduled_run_is_done_once_although_a_clock_is_late() {
     for clock in [None, Some("-3s")] {
         let fleet = JobsFleet::start("jobs-once", FREQUENT_JOB, clock);
         let before = fleet.wait_for_lines("runs", 1).len();
@@ -116,7 +116,7 @@ fn a_scheduled_run_is_done_once_although_a_clock_is_late() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
+fn run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
     let fleet = JobsFleet::start("jobs-overlap", LONG_JOB, None);
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
@@ -151,7 +151,7 @@ fn a_run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
 }
 
 #[test]
-fn the_run_of_a_killed_server_is_named_and_not_repeated_and_the_next_is_done_elsewhere() {
+fn run_of_a_killed_server_is_named_and_not_repeated_and_the_next_is_done_elsewhere() {
     let mut fleet = JobsFleet::start("jobs-killed", LONG_JOB, None);
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
@@ -165,7 +165,7 @@ fn the_run_of_a_killed_server_is_named_and_not_repeated_and_the_next_is_done_els
 }
 
 #[test]
-fn a_server_that_stops_in_order_gives_its_run_back() {
+fn server_that_stops_in_order_gives_its_run_back() {
     let fleet = JobsFleet::start("jobs-stopped", LONG_JOB, None);
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
@@ -209,7 +209,7 @@ fn without_valkey_no_member_runs_it_and_what_is_left_out_is_named() {
 }
 
 #[test]
-fn a_job_of_the_machine_runs_on_each_member_without_valkey_too() {
+fn job_of_the_machine_runs_on_each_member_without_valkey_too() {
     let jobs = FREQUENT_JOB.replace("schedule", "members = \"each\"\nschedule");
     let fleet = JobsFleet::start("jobs-each", &jobs, None);
     fleet.valkey.signal(Signal::STOP);
@@ -223,7 +223,7 @@ fn a_job_of_the_machine_runs_on_each_member_without_valkey_too() {
 }
 
 #[test]
-fn a_run_that_another_member_did_while_this_one_was_down_is_not_missed() {
+fn run_that_another_member_did_while_this_one_was_down_is_not_missed() {
     let mut fleet = JobsFleet::start("jobs-not-missed", FREQUENT_JOB, None);
     fleet.wait_for_lines("runs", 2);
     fleet.members[1].kill_all();

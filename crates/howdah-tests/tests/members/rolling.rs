@@ -50,7 +50,7 @@ fn nothing_was_lost(what: &str, seen: &VisitorResults) {
 }
 
 #[test]
-fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() {
+fn rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() {
     let Some(mut cluster) = PodCluster::start("roll", PODS, "") else {
         return;
     };
@@ -87,7 +87,7 @@ fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() 
 }
 
 #[test]
-fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
+fn lost_node_and_a_cut_off_one_make_no_page_old() {
     let Some(mut cluster) = PodCluster::start("lost", PODS, "") else {
         return;
     };
@@ -145,7 +145,7 @@ command = ["sh", "-c", "echo MEMBER >> runs; while [ ! -e end ]; do sleep 0.05; 
 "#;
 
 #[test]
-fn the_run_of_a_cut_off_member_goes_on_and_the_next_one_is_another_members() {
+fn run_of_a_cut_off_member_continues_and_another_member_has_the_next() {
     let Some(cluster) = PodCluster::start("jobs", 2, JOB) else {
         return;
     };

@@ -51,7 +51,7 @@ fn login(member: &Fixture) -> String {
 }
 
 #[test]
-fn a_login_on_one_member_is_valid_on_the_other_and_two_requests_of_it_wait_for_each_other() {
+fn login_on_one_member_is_valid_on_the_other_and_two_requests_of_it_wait_for_each_other() {
     let valkey = Valkey::start();
     valkey.command(&["CONFIG", "SET", "requirepass", "secret"]);
     let members = members(&of_the_guide(&valkey));

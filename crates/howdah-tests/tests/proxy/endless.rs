@@ -70,7 +70,7 @@ fn answer(
 }
 
 #[test]
-fn what_never_becomes_an_answer_is_given_up() {
+fn endless_response_head_is_given_up() {
     let slowly = Duration::from_millis(20);
     const SILENT: (u16, &str) = (504, "BackendTimeout");
     const INVALID: (u16, &str) = (502, "BackendInvalid");
@@ -116,7 +116,7 @@ fn what_never_becomes_an_answer_is_given_up() {
 }
 
 #[test]
-fn an_answer_without_end_takes_bounded_room_and_ends_with_its_client() {
+fn endless_response_takes_bounded_room_and_ends_with_its_client() {
     const PIECE: usize = 0x4000;
     let mut piece = format!("{PIECE:x}\r\n").into_bytes();
     piece.extend_from_slice(&[b'x'; PIECE]);

@@ -69,7 +69,7 @@ fn converse(mut stream: TcpStream, answer: &[u8], closes: bool, received: &Mutex
 }
 
 #[test]
-fn an_answer_that_is_none_has_a_name() {
+fn invalid_response_of_a_server_has_a_name() {
     for (answer, closes, status, name) in [
         (
             &b"SSH-2.0-OpenSSH_9.2p1\r\n"[..],
@@ -129,7 +129,7 @@ fn an_answer_that_is_none_has_a_name() {
 }
 
 #[test]
-fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
+fn excess_and_missing_bytes_of_a_server_affect_no_other_request() {
     // More bytes than announced: no client gets them, and the connection is not used again.
     let more = FixedResponseBackend::start(
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
@@ -168,7 +168,7 @@ fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
 }
 
 #[test]
-fn a_server_gets_one_request_for_one() {
+fn server_receives_one_request_for_each_client_request() {
     let liar = FixedResponseBackend::start(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", true);
     let fixture = Fixture::named("proxy-one").site(&liar.site()).start();
     let mut client = Connection::open(fixture.address()).expect("a connection");
