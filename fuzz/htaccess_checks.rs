@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use howdah_htaccess::{
-    AccessOutcome, Action, Answer, Chain, Facts, Fields, HtFile, Stat, Table, World, answer, parse,
-    refusals,
+    AccessOutcome, Action, EvaluationInput, HtFile, HtFileChain, RequestDecision, ResponseFields,
+    ServerContext, Stat, Table, decide, parse, refusals,
 };
 
 /// A document root with one file in it and one in a directory.
 struct Site(Arc<HtFile>);
 
-impl World for Site {
+impl ServerContext for Site {
     fn stat(&self, file: &[u8]) -> Stat {
         match file {
             b"/r/x.txt" | b"/r/x.php" | b"/r/d/x.txt" | b"/r/index.php" => Stat::File,
@@ -26,8 +26,8 @@ impl World for Site {
         (self.stat(file) == Stat::File).then_some(0)
     }
 
-    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
-        Arc::new(Chain::of(directory, |directory| {
+    fn htaccess(&self, directory: &[u8]) -> Arc<HtFileChain> {
+        Arc::new(HtFileChain::of(directory, |directory| {
             matches!(directory, b"/" | b"/d/").then(|| self.0.clone())
         }))
     }
@@ -45,11 +45,11 @@ impl World for Site {
     }
 }
 
-fn facts(path: &'static [u8]) -> Facts<'static> {
+fn facts(path: &'static [u8]) -> EvaluationInput<'static> {
     let mut headers = Table::default();
     headers.add(b"Host", b"h.example");
     headers.add(b"Cookie", b"a=b");
-    Facts {
+    EvaluationInput {
         method: b"GET".into(),
         target: path.into(),
         path: path.into(),
@@ -58,22 +58,22 @@ fn facts(path: &'static [u8]) -> Facts<'static> {
         headers,
         server_port: 80,
         document_root: b"/r".into(),
-        ..Facts::default()
+        ..EvaluationInput::default()
     }
 }
 
-fn ask(site: &Site, path: &'static [u8]) -> Answer {
+fn ask(site: &Site, path: &'static [u8]) -> RequestDecision {
     let facts = facts(path);
-    let found = answer(site, &facts);
-    for made_here in [false, true] {
-        let mut fields = Fields {
+    let found = decide(site, &facts);
+    for is_server_generated in [false, true] {
+        let mut fields = ResponseFields {
             status: 200,
             media_type: Some(b"text/html".to_vec()),
             is_file: true,
-            ..Fields::default()
+            ..ResponseFields::default()
         };
         fields.table.add(b"Cache-Control", b"private");
-        found.finish(site, &facts, &mut fields, made_here);
+        found.finish(site, &facts, &mut fields, is_server_generated);
     }
     found
 }

@@ -394,8 +394,8 @@ impl Generations {
         verdict
     }
 
-    /// The number of the last purge by name that is in force. A page that is valid at this number needs to
-    /// be compared only with later purges.
+    /// Returns the number of the last purge by name that is in force. A page that is valid at this number needs to be
+    /// compared only with later purges.
     pub fn last_named_purge(&self) -> u64 {
         self.last_named_purge.load(Ordering::SeqCst)
     }

@@ -32,9 +32,9 @@ pub struct Url<'a> {
 /// Which query parameters the cache ignores or excludes.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryRules<'a> {
-    /// Leave tracking parameters out of the key.
+    /// Whether tracking parameters are omitted from the key.
     pub drop_tracking: bool,
-    /// Names of further parameters to leave out of the key.
+    /// Names of further parameters that are omitted from the key.
     pub ignored: &'a [String],
     /// Names of parameters that exclude a request from the cache.
     pub excluded: &'a [NamePattern],

@@ -2,16 +2,16 @@
 //! function.
 //!
 //! ```text
-//! by cores  = 8 * cores            a script that waits for its database leaves its core to others;
-//!                                  a request beyond that waits better in the queue than among 9
+//! by cores  = 8 * cores            while a script waits for its database, other scripts use its core;
+//!                                  a ninth request for a core waits in the queue instead of sharing it
 //! by memory = 60 % of memory / 64 MiB
 //!                                  64 MiB: the size of a WordPress or MediaWiki child (half of
 //!                                  PHP's default memory_limit); the rest is for opcache, the
 //!                                  database, the page cache and the server
 //! children  = the smaller, at least 2, at most 256
 //! ```
-//! [`howdah_os::machine`] finds the memory. The standard library finds the cores (`available_parallelism`: affinity
-//! mask and CPU quota of cgroup v1 and v2).
+//! [`howdah_os::machine`] determines the memory, and the standard library the number of cores (`available_parallelism`:
+//! affinity mask and CPU quota of cgroup v1 and v2).
 
 const CHILDREN_PER_CORE: u64 = 8;
 const BYTES_PER_CHILD: u64 = 64 << 20;

@@ -72,7 +72,7 @@ pub(crate) fn register(shared: &Arc<EmbedShared>) -> std::io::Result<()> {
     })
 }
 
-/// The runtime's `on_thread_park` hook.
+/// Runs as the runtime's `on_thread_park` hook.
 pub fn before_park() {
     THREAD.with_borrow_mut(|thread| {
         let Some(thread) = thread else { return };
@@ -99,7 +99,7 @@ pub fn before_park() {
     });
 }
 
-/// The runtime's `on_thread_unpark` hook.
+/// Runs as the runtime's `on_thread_unpark` hook.
 pub fn after_unpark() {
     THREAD.with_borrow(|thread| {
         let Some(thread) = thread else { return };
@@ -111,7 +111,7 @@ pub fn after_unpark() {
     });
 }
 
-/// Whether a pool is closed and has no requests left on this thread.
+/// Returns whether a pool is closed and has no requests left on this thread.
 fn is_finished(shared: &EmbedShared, front: u32) -> bool {
     if !shared.pool.closing.load(Ordering::Relaxed) {
         return false;

@@ -1,7 +1,7 @@
 //! Runs one script request in any mode, and manages the processes that run scripts.
 //!
-//! The server passes a [`ScriptRequest`] to a pool and polls the returned [`ScriptRun`] for [`RunEvent`]s. The server does not
-//! know which mode runs the script, and the executor does not know the HTTP version.
+//! The server passes a [`ScriptRequest`] to a pool and polls the returned [`ScriptRun`] for [`RunEvent`]s. The server
+//! does not know which mode runs the script, and the executor does not know the HTTP version.
 //!
 //! - [`pool`]: the life cycle that the pools of all modes share: start, drain, end.
 //! - [`modes`]: starts the pool for a mode's settings.
@@ -173,14 +173,14 @@ pub trait ScriptRun: Send {
         None
     }
 
-    /// Whether a status of 200 is the script's own decision. The document of an error that sets no status has the
-    /// error's.
+    /// Returns whether a status of 200 is the script's own decision. The document of an error that sets no status has
+    /// the error's.
     fn decides_status(&self) -> bool {
         false
     }
 
-    /// Whether a process has begun with the request, as far as is known. A request that has not begun can be cancelled
-    /// at no cost.
+    /// Returns whether a process has begun with the request, as far as is known. A request that has not begun can be
+    /// cancelled at no cost.
     fn is_claimed(&self) -> bool {
         self.timing().child.is_some()
     }
@@ -244,7 +244,7 @@ pub trait Executor: Send + Sync {
         None
     }
 
-    /// Whether this client has recently abandoned so many running scripts that half of the processes worked on
+    /// Returns whether this client has recently abandoned so many running scripts that half of the processes worked on
     /// abandoned requests.
     fn abandons_scripts(&self, _client: IpAddr) -> bool {
         false
@@ -258,12 +258,12 @@ pub trait Executor: Send + Sync {
     /// Invalidates all values of the cache that the pool's PHP processes share.
     fn invalidate_shared_cache(&self) {}
 
-    /// A pool with another shared cache, of which this one's processes know nothing, is finishing its requests (`true`)
-    /// or has ended (`false`). This pool's cache is not used meanwhile.
+    /// Records whether a pool with another shared cache, which this pool's processes cannot see, is still finishing its
+    /// requests. This pool's cache is not used while it does.
     fn set_predecessor_running(&self, _beside: bool) {}
 
-    /// Whether a body of unknown length may be streamed. Where PHP reads a body only by its CONTENT_LENGTH, the server
-    /// has to receive the whole body first.
+    /// Returns whether a body of unknown length may be streamed. Where PHP reads a body only by its CONTENT_LENGTH, the
+    /// server has to receive the whole body first.
     fn accepts_unknown_length(&self) -> bool {
         true
     }

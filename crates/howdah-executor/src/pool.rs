@@ -23,7 +23,7 @@ pub trait ScriptPool: Executor {
     /// Waits until a draining pool has released everything.
     fn drained(&self) -> PoolFuture<'_, ()>;
 
-    /// Whether the pool has no process yet and waits for its first request to start one.
+    /// Returns whether the pool has no process yet and waits for its first request to start one.
     fn is_asleep(&self) -> bool {
         false
     }

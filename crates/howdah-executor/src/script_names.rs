@@ -15,7 +15,8 @@
 
 use howdah_proto::request::RequestFrame;
 
-/// Whether `name` is a variable that would make PHP run a script other than `SCRIPT_FILENAME`, or lose `PATH_INFO`.
+/// Returns whether `name` is a variable that would make PHP run a script other than `SCRIPT_FILENAME`, or lose
+/// `PATH_INFO`.
 pub(crate) fn names_a_script_to_php(frame: &RequestFrame, name: &[u8]) -> bool {
     match name {
         b"PATH_TRANSLATED" => true,

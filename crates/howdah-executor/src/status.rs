@@ -60,7 +60,7 @@ pub struct PoolStatus {
 }
 
 impl PoolStatus {
-    /// Whether the pool can run scripts: it is ready, or it will start PHP for the first request.
+    /// Returns whether the pool can run scripts: it is ready, or it will start PHP for the first request.
     pub fn is_up(&self) -> bool {
         matches!(self.state.as_str(), "Ready" | "Asleep")
     }
@@ -70,13 +70,13 @@ impl PoolStatus {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharedCacheStatus {
-    /// Whether the cache is in use. It is not while the pool before a reload finishes its requests.
+    /// Whether the cache is in use. It is closed while the pool from before a reload finishes its requests.
     pub open: bool,
     /// Capacity for values, in bytes.
     pub size: u64,
     /// The part of `size` that is in use, in bytes.
     pub used: u64,
-    /// The number of values, including expired ones whose room has not been reused yet.
+    /// The number of values, including expired ones whose memory has not been reused yet.
     pub values: u64,
     /// The number of lookups that found a value.
     pub hits: u64,
@@ -154,7 +154,7 @@ pub struct BackendRow {
     pub busy: u32,
     /// The number of connections that are kept open without a request.
     pub kept: u32,
-    /// The number of requests that it is given at most at once, at present.
+    /// The maximum number of requests that it currently receives at once.
     pub limit: u32,
     /// The number of requests that it has served since the start.
     pub requests: u64,

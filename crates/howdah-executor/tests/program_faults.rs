@@ -142,7 +142,7 @@ impl ProgramFaultFixture {
 
 const BODY: usize = 1 << 20;
 
-/// The behaviours of the program, and the errors that they cause: over FastCGI, and as a CGI program.
+/// Returns the behaviours of the program, and the errors that they cause: over FastCGI, and as a CGI program.
 fn faults() -> Vec<(&'static str, ExecError, Option<ExecError>)> {
     let cgi = |error| ExecError::ResponseInvalid(ResponseError::Cgi(error));
     let closed = |answering| ExecError::BackendClosed { answering };

@@ -99,12 +99,12 @@ impl Registry {
         }
     }
 
-    /// The Valkey that holds the registry.
+    /// Returns the Valkey that holds the registry.
     pub fn valkey(&self) -> &Valkey {
         &self.valkey
     }
 
-    /// The prefix of its keys and channels.
+    /// Returns the prefix of its keys and channels.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -113,8 +113,8 @@ impl Registry {
         format!("{}:hints", self.prefix)
     }
 
-    /// The channel on which a process receives confirmations of its entries. The last 16 bits of a session number the
-    /// sessions of one process.
+    /// Returns the channel on which a process receives confirmations of its entries. The last 16 bits of a session
+    /// number the sessions of one process.
     fn confirmation_channel(&self, of: SessionId) -> String {
         format!("{}:confirmed:{:x}", self.prefix, of >> 16)
     }
@@ -271,7 +271,7 @@ fn to_json(value: &impl Serialize) -> Result<String, RedisError> {
         .map_err(|error| RedisError::from((ErrorKind::Client, "FleetVersion", error.to_string())))
 }
 
-/// The key of a session's row.
+/// Returns the key of a session's row.
 fn row_key(session: &SessionId) -> String {
     session.to_string()
 }

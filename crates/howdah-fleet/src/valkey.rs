@@ -100,7 +100,7 @@ impl FromStr for Valkey {
     }
 }
 
-/// The reason of a Redis error, without the URL.
+/// Returns the reason of a Redis error, without the URL.
 fn error_reason(error: &redis::RedisError) -> String {
     let detail = error.detail().unwrap_or_default();
     match detail {

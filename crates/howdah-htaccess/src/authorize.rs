@@ -3,92 +3,94 @@
 
 use std::sync::Arc;
 
-use crate::answer::{Demand, Refusal};
-use crate::config::{Authn, Compat, Order, Require, Required};
-use crate::engine::{Engine, Step, Stop};
+use crate::config::{AccessCompatSettings, AccessOrder, AuthnSettings, Require, Requirement};
+use crate::decision::{Demand, HtaccessRefusal};
+use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::evaluate::Evaluation;
 use crate::limits::{Address, Methods};
-use crate::request::{Login, Request};
+use crate::request::{EvaluatedRequest, LoginResult};
 
 /// The result of a `Require` directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Granted {
-    Yes,
-    No,
+enum AuthzResult {
+    Granted,
+    Denied,
     /// Denied, but a user's password might change that.
-    NotWithoutUser,
+    DeniedNoUser,
     Neutral,
 }
 
-impl Engine<'_> {
-    pub(crate) fn authorize(&self, request: &mut Request) -> Step {
+impl RequestEngine<'_> {
+    pub(crate) fn authorize(&self, request: &mut EvaluatedRequest) -> HookResult {
         if let Some(core) = &request.config.core
             && let Some((origin, needs_tls)) = &core.tls_only
-            && !(*needs_tls && self.facts.https)
+            && !(*needs_tls && self.input.https)
         {
-            self.because(&Some(origin.clone()));
-            return Err(Stop::Status(403, Refusal::Denied));
+            self.trace_decision(&Some(origin.clone()));
+            return Err(HookError::Status(403, HtaccessRefusal::Denied));
         }
         // The same settings have already authorized the request.
-        if let Some((merged, user)) = &request.authorized
+        if let Some((merged, user)) = &request.authorized_as
             && *merged == request.merged
         {
             request.user = user.clone();
             return Ok(());
         }
         let compat = request.config.compat.clone();
-        let satisfies_any = compat
-            .as_ref()
-            .is_some_and(|compat| last(&compat.satisfy_any, &request.method) == Some(true));
+        let satisfies_any = compat.as_ref().is_some_and(|compat| {
+            last_covering(&compat.satisfy_any, &request.method) == Some(true)
+        });
         let admitted = compat
             .as_ref()
             .is_none_or(|compat| self.admits(request, compat));
         match (satisfies_any, admitted) {
             (false, false) => {
-                self.because(&compat.and_then(|compat| compat.origin.clone()));
-                Err(Stop::Status(403, Refusal::Denied))
+                self.trace_decision(&compat.and_then(|compat| compat.origin.clone()));
+                Err(HookError::Status(403, HtaccessRefusal::Denied))
             }
             (true, true) => Ok(()),
             _ => self.require(request),
         }
     }
 
-    fn require(&self, request: &mut Request) -> Step {
+    fn require(&self, request: &mut EvaluatedRequest) -> HookResult {
         let authz = request.config.authz.clone();
         let authn = request.config.authn.clone();
         let kind = authn
             .as_ref()
             .and_then(|authn| authn.kind.clone())
             .filter(|kind| kind != "none");
-        let denied = |refusal: Refusal, status| {
+        let denied = |refusal: HtaccessRefusal, status| {
             if let Some(authz) = &authz {
-                self.because(&authz.origin);
+                self.trace_decision(&authz.origin);
             }
-            Err(Stop::Status(status, refusal))
+            Err(HookError::Status(status, refusal))
         };
         let Some(section) = authz.as_ref().and_then(|authz| authz.section.clone()) else {
             // The server's own default grants access to all.
             return Ok(());
         };
         match self.granted(request, &section, true)? {
-            Granted::Yes => {
-                self.hear_of_entry(authz.as_ref().and_then(|authz| authz.origin.as_deref()));
+            AuthzResult::Granted => {
+                self.trace_admission(authz.as_ref().and_then(|authz| authz.origin.as_deref()));
                 return Ok(());
             }
-            Granted::No | Granted::Neutral => return denied(Refusal::Denied, 403),
-            Granted::NotWithoutUser => {}
+            AuthzResult::Denied | AuthzResult::Neutral => {
+                return denied(HtaccessRefusal::Denied, 403);
+            }
+            AuthzResult::DeniedNoUser => {}
         }
         let (Some(authn), Some(kind)) = (authn, kind) else {
-            return denied(Refusal::NotUnderstood, 500);
+            return denied(HtaccessRefusal::NotUnderstood, 500);
         };
         if kind != "basic" || authn.other_provider == Some(true) {
-            return denied(Refusal::Unsupported, 500);
+            return denied(HtaccessRefusal::Unsupported, 500);
         }
         let mut demand = self.demand(request, &authn)?;
-        self.groups_of(request, &section, &mut demand.groups)?;
+        self.collect_groups(request, &section, &mut demand.groups)?;
         // A verified password counts only for the demand that it was checked for, because another demand names other
         // files.
-        let logins = self.facts.logins.iter();
+        let logins = self.input.logins.iter();
         match logins
             .rev()
             .find(|(of, _)| *of == demand)
@@ -97,44 +99,45 @@ impl Engine<'_> {
             None => {
                 let origin = authz.as_ref().and_then(|authz| authz.origin.as_deref());
                 let asks = || "asks for a user and a password".to_owned();
-                self.world.hear(origin, &asks);
-                return Err(Stop::Login(demand));
+                self.server.trace(origin, &asks);
+                return Err(HookError::Login(demand));
             }
-            Some(Login::Failed) => return denied(Refusal::NotUnderstood, 500),
-            Some(Login::Refused) => {
-                self.ask_for_password(&demand);
-                return denied(Refusal::Unauthorized, 401);
+            Some(LoginResult::Failed) => return denied(HtaccessRefusal::NotUnderstood, 500),
+            Some(LoginResult::Refused) => {
+                self.set_challenge(&demand);
+                return denied(HtaccessRefusal::Unauthorized, 401);
             }
-            Some(Login::Verified { user, groups }) => {
+            Some(LoginResult::Verified { user, groups }) => {
                 request.user = Some(user.clone());
                 request.groups = groups.clone();
             }
         }
         match self.granted(request, &section, true)? {
-            Granted::Yes => {
-                self.hear_of_entry(authz.as_ref().and_then(|authz| authz.origin.as_deref()));
+            AuthzResult::Granted => {
+                self.trace_admission(authz.as_ref().and_then(|authz| authz.origin.as_deref()));
                 Ok(())
             }
             _ if authz
                 .as_ref()
                 .is_some_and(|authz| authz.forbidden_on_fail == Some(true)) =>
             {
-                denied(Refusal::Denied, 403)
+                denied(HtaccessRefusal::Denied, 403)
             }
             _ => {
-                self.ask_for_password(&demand);
-                denied(Refusal::Unauthorized, 401)
+                self.set_challenge(&demand);
+                denied(HtaccessRefusal::Unauthorized, 401)
             }
         }
     }
 
-    fn hear_of_entry(&self, line: Option<&str>) {
-        self.world.hear(line, &|| "lets the request in".to_owned());
+    fn trace_admission(&self, line: Option<&str>) {
+        self.server
+            .trace(line, &|| "lets the request in".to_owned());
     }
 
-    fn demand(&self, request: &Request, authn: &Authn) -> Step<Demand> {
+    fn demand(&self, request: &EvaluatedRequest, authn: &AuthnSettings) -> HookResult<Demand> {
         let Some(name) = &authn.name else {
-            return Err(Stop::Status(500, Refusal::NotUnderstood));
+            return Err(HookError::Status(500, HtaccessRefusal::NotUnderstood));
         };
         Ok(Demand {
             realm: self.text(request, name)?,
@@ -144,16 +147,21 @@ impl Engine<'_> {
         })
     }
 
-    fn groups_of(&self, request: &Request, require: &Require, groups: &mut Vec<Vec<u8>>) -> Step {
-        match &require.what {
-            Required::Group(names) => {
+    fn collect_groups(
+        &self,
+        request: &EvaluatedRequest,
+        require: &Require,
+        groups: &mut Vec<Vec<u8>>,
+    ) -> HookResult {
+        match &require.requirement {
+            Requirement::Group(names) => {
                 for name in names {
                     groups.push(self.text(request, name)?);
                 }
             }
-            Required::All(list) | Required::Any(list) => {
+            Requirement::All(list) | Requirement::Any(list) => {
                 for require in list {
-                    self.groups_of(request, require, groups)?;
+                    self.collect_groups(request, require, groups)?;
                 }
             }
             _ => {}
@@ -161,7 +169,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn ask_for_password(&self, demand: &Demand) {
+    fn set_challenge(&self, demand: &Demand) {
         let realm: Vec<u8> = demand
             .realm
             .iter()
@@ -174,87 +182,102 @@ impl Engine<'_> {
         self.always.borrow_mut().set(b"WWW-Authenticate", &value);
     }
 
-    fn granted(&self, request: &Request, require: &Require, in_all: bool) -> Step<Granted> {
+    fn granted(
+        &self,
+        request: &EvaluatedRequest,
+        require: &Require,
+        in_all: bool,
+    ) -> HookResult<AuthzResult> {
         if !require.methods.cover(&request.method) {
             return Ok(if in_all {
-                Granted::Yes
+                AuthzResult::Granted
             } else {
-                Granted::Neutral
+                AuthzResult::Neutral
             });
         }
-        let inner = match &require.what {
-            Required::All(list) => self.all(request, list)?,
-            Required::Any(list) => self.any(request, list)?,
-            what => self.provider(request, what)?,
+        let inner = match &require.requirement {
+            Requirement::All(list) => self.all(request, list)?,
+            Requirement::Any(list) => self.any(request, list)?,
+            requirement => self.provider(request, requirement)?,
         };
         Ok(match (require.negated, inner) {
             (false, inner) => inner,
-            (true, Granted::Yes) => Granted::No,
-            (true, _) => Granted::Neutral,
+            (true, AuthzResult::Granted) => AuthzResult::Denied,
+            (true, _) => AuthzResult::Neutral,
         })
     }
 
-    fn all(&self, request: &Request, list: &[Arc<Require>]) -> Step<Granted> {
-        let mut result = Granted::Neutral;
+    fn all(&self, request: &EvaluatedRequest, list: &[Arc<Require>]) -> HookResult<AuthzResult> {
+        let mut result = AuthzResult::Neutral;
         for require in list {
             match (self.granted(request, require, true)?, result) {
-                (Granted::No, _) => return Ok(Granted::No),
-                (Granted::NotWithoutUser, _) => result = Granted::NotWithoutUser,
-                (Granted::Yes, Granted::Neutral) => result = Granted::Yes,
+                (AuthzResult::Denied, _) => return Ok(AuthzResult::Denied),
+                (AuthzResult::DeniedNoUser, _) => result = AuthzResult::DeniedNoUser,
+                (AuthzResult::Granted, AuthzResult::Neutral) => result = AuthzResult::Granted,
                 _ => {}
             }
         }
         Ok(result)
     }
 
-    fn any(&self, request: &Request, list: &[Arc<Require>]) -> Step<Granted> {
-        let mut result = Granted::Neutral;
+    fn any(&self, request: &EvaluatedRequest, list: &[Arc<Require>]) -> HookResult<AuthzResult> {
+        let mut result = AuthzResult::Neutral;
         for require in list {
             match (self.granted(request, require, false)?, result) {
-                (Granted::Yes, _) => return Ok(Granted::Yes),
-                (Granted::NotWithoutUser, _) => result = Granted::NotWithoutUser,
-                (Granted::No, Granted::Neutral) => result = Granted::No,
+                (AuthzResult::Granted, _) => return Ok(AuthzResult::Granted),
+                (AuthzResult::DeniedNoUser, _) => result = AuthzResult::DeniedNoUser,
+                (AuthzResult::Denied, AuthzResult::Neutral) => result = AuthzResult::Denied,
                 _ => {}
             }
         }
         Ok(result)
     }
 
-    fn provider(&self, request: &Request, what: &Required) -> Step<Granted> {
-        let yes = |holds| if holds { Granted::Yes } else { Granted::No };
+    fn provider(
+        &self,
+        request: &EvaluatedRequest,
+        requirement: &Requirement,
+    ) -> HookResult<AuthzResult> {
+        let yes = |holds| {
+            if holds {
+                AuthzResult::Granted
+            } else {
+                AuthzResult::Denied
+            }
+        };
         let user = request.user.as_deref();
         let address = || {
-            self.consulted.client();
-            self.facts.address.map(|address| address.to_canonical())
+            self.dependencies.client();
+            self.input.address.map(|address| address.to_canonical())
         };
-        Ok(match what {
-            Required::Everybody(granted) => yes(*granted),
-            Required::Method(methods) => yes(methods.cover(&request.method)),
-            Required::Env(names) => yes(names
+        Ok(match requirement {
+            Requirement::Everybody(granted) => yes(*granted),
+            Requirement::Method(methods) => yes(methods.cover(&request.method)),
+            Requirement::Env(names) => yes(names
                 .iter()
                 .any(|name| request.env.get(name.as_bytes()).is_some())),
-            Required::Address(networks) => {
+            Requirement::Address(networks) => {
                 let address = address();
                 yes(address.is_some_and(|address| networks.iter().any(|net| net.contains(address))))
             }
-            Required::Local => {
-                let own = self.facts.local.map(|local| local.ip().to_canonical());
+            Requirement::Local => {
+                let own = self.input.local.map(|local| local.ip().to_canonical());
                 yes(address().is_some_and(|address| address.is_loopback() || Some(address) == own))
             }
-            Required::Expression {
+            Requirement::Expression {
                 condition,
                 wants_user,
             } => match Evaluation::new(self, request).condition(condition)? {
-                true => Granted::Yes,
-                false if *wants_user && user.is_none() => Granted::NotWithoutUser,
-                false => Granted::No,
+                true => AuthzResult::Granted,
+                false if *wants_user && user.is_none() => AuthzResult::DeniedNoUser,
+                false => AuthzResult::Denied,
             },
-            Required::ValidUser => match user {
-                Some(_) => Granted::Yes,
-                None => Granted::NotWithoutUser,
+            Requirement::ValidUser => match user {
+                Some(_) => AuthzResult::Granted,
+                None => AuthzResult::DeniedNoUser,
             },
-            Required::User(names) => match user {
-                None => Granted::NotWithoutUser,
+            Requirement::User(names) => match user {
+                None => AuthzResult::DeniedNoUser,
                 Some(user) => {
                     let mut found = false;
                     for name in names {
@@ -263,7 +286,7 @@ impl Engine<'_> {
                     yes(found)
                 }
             },
-            Required::Group(names) => match user {
+            Requirement::Group(names) => match user {
                 Some(_) => {
                     let mut found = false;
                     for name in names {
@@ -272,34 +295,36 @@ impl Engine<'_> {
                     }
                     yes(found)
                 }
-                None => Granted::NotWithoutUser,
+                None => AuthzResult::DeniedNoUser,
             },
-            Required::Host | Required::ForwardDns | Required::Unknown => Granted::No,
-            Required::All(_) | Required::Any(_) => Granted::Neutral,
+            Requirement::Host | Requirement::ForwardDns | Requirement::Unknown => {
+                AuthzResult::Denied
+            }
+            Requirement::All(_) | Requirement::Any(_) => AuthzResult::Neutral,
         })
     }
 
-    fn admits(&self, request: &Request, compat: &Compat) -> bool {
+    fn admits(&self, request: &EvaluatedRequest, compat: &AccessCompatSettings) -> bool {
         let listed = |list: &[(Methods, Address)]| {
             list.iter()
                 .filter(|(methods, _)| methods.cover(&request.method))
                 .any(|(_, address)| self.is_address(request, address))
         };
-        match last(&compat.order, &request.method) {
-            Some(Order::AllowDeny | Order::MutualFailure) => {
+        match last_covering(&compat.order, &request.method) {
+            Some(AccessOrder::AllowDeny | AccessOrder::MutualFailure) => {
                 listed(&compat.allow) && !listed(&compat.deny)
             }
-            Some(Order::DenyAllow) | None => !listed(&compat.deny) || listed(&compat.allow),
+            Some(AccessOrder::DenyAllow) | None => !listed(&compat.deny) || listed(&compat.allow),
         }
     }
 
-    fn is_address(&self, request: &Request, address: &Address) -> bool {
+    fn is_address(&self, request: &EvaluatedRequest, address: &Address) -> bool {
         match address {
             Address::All => true,
             Address::Env(name, negated) => request.env.get(name).is_some() != *negated,
             Address::Network(network) => {
-                self.consulted.client();
-                self.facts
+                self.dependencies.client();
+                self.input
                     .address
                     .is_some_and(|address| network.contains(address))
             }
@@ -308,7 +333,7 @@ impl Engine<'_> {
     }
 }
 
-fn last<T: Copy>(list: &[(Methods, T)], method: &[u8]) -> Option<T> {
+fn last_covering<T: Copy>(list: &[(Methods, T)], method: &[u8]) -> Option<T> {
     let mut covering = list
         .iter()
         .rev()

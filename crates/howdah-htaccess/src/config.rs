@@ -7,29 +7,29 @@ use std::sync::Arc;
 use crate::expression::{Condition, Word};
 use crate::limits::{Address, Methods};
 use crate::pattern::{Regex, fnmatch};
-use crate::rules::Rewrite;
+use crate::rules::RewriteSettings;
 use crate::table::Table;
 
 /// The settings of one scope, or those of a request after all scopes have been merged.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    pub(crate) core: Option<Arc<Core>>,
+    pub(crate) core: Option<Arc<CoreSettings>>,
     /// `<Files>` sections, in order.
     pub(crate) files: Vec<Arc<FilesSection>>,
     /// `<If>`, `<ElseIf>`, `<Else>`, in order.
     pub(crate) ifs: Vec<Arc<IfSection>>,
-    pub(crate) rewrite: Option<Arc<Rewrite>>,
-    pub(crate) authz: Option<Arc<Authz>>,
-    pub(crate) compat: Option<Arc<Compat>>,
-    pub(crate) authn: Option<Arc<Authn>>,
-    pub(crate) headers: Option<Arc<Headers>>,
+    pub(crate) rewrite: Option<Arc<RewriteSettings>>,
+    pub(crate) authz: Option<Arc<AuthzSettings>>,
+    pub(crate) compat: Option<Arc<AccessCompatSettings>>,
+    pub(crate) authn: Option<Arc<AuthnSettings>>,
+    pub(crate) headers: Option<Arc<HeaderSettings>>,
     pub(crate) setenvif: Option<Arc<Vec<Arc<SetEnvIf>>>>,
-    pub(crate) env: Option<Arc<Env>>,
-    pub(crate) expires: Option<Arc<Expires>>,
-    pub(crate) mime: Option<Arc<Mime>>,
-    pub(crate) alias: Option<Arc<Alias>>,
-    pub(crate) dir: Option<Arc<Dir>>,
-    pub(crate) php: Option<Arc<Php>>,
+    pub(crate) env: Option<Arc<EnvSettings>>,
+    pub(crate) expires: Option<Arc<ExpiresSettings>>,
+    pub(crate) mime: Option<Arc<MimeSettings>>,
+    pub(crate) alias: Option<Arc<AliasSettings>>,
+    pub(crate) dir: Option<Arc<DirSettings>>,
+    pub(crate) php: Option<Arc<PhpSettings>>,
 }
 
 /// Merges two values, or returns the only one that exists.
@@ -43,7 +43,7 @@ fn both<T>(base: &Option<Arc<T>>, add: &Option<Arc<T>>, merge: fn(&T, &T) -> T) 
 
 impl Config {
     /// Returns true if the settings do not need to be merged with the server's defaults.
-    pub(crate) fn stands_alone(&self) -> bool {
+    pub(crate) fn needs_no_defaults(&self) -> bool {
         self.authz.is_none()
             && self
                 .mime
@@ -55,22 +55,22 @@ impl Config {
     pub(crate) fn merge(&self, add: &Config) -> Config {
         let chained = |a: &[Arc<FilesSection>], b: &[Arc<FilesSection>]| [a, b].concat();
         Config {
-            core: both(&self.core, &add.core, Core::merge),
+            core: both(&self.core, &add.core, CoreSettings::merge),
             files: chained(&self.files, &add.files),
             ifs: [&self.ifs[..], &add.ifs].concat(),
-            rewrite: both(&self.rewrite, &add.rewrite, Rewrite::merge),
-            authz: Authz::both(&self.authz, &add.authz),
+            rewrite: both(&self.rewrite, &add.rewrite, RewriteSettings::merge),
+            authz: AuthzSettings::both(&self.authz, &add.authz),
             // mod_access_compat does not merge its settings.
             compat: add.compat.clone().or_else(|| self.compat.clone()),
-            authn: both(&self.authn, &add.authn, Authn::merge),
-            headers: both(&self.headers, &add.headers, Headers::merge),
+            authn: both(&self.authn, &add.authn, AuthnSettings::merge),
+            headers: both(&self.headers, &add.headers, HeaderSettings::merge),
             setenvif: both(&self.setenvif, &add.setenvif, |a, b| [&a[..], b].concat()),
-            env: both(&self.env, &add.env, Env::merge),
-            expires: both(&self.expires, &add.expires, Expires::merge),
-            mime: Mime::both(&self.mime, &add.mime),
-            alias: both(&self.alias, &add.alias, Alias::merge),
-            dir: both(&self.dir, &add.dir, Dir::merge),
-            php: both(&self.php, &add.php, Php::merge),
+            env: both(&self.env, &add.env, EnvSettings::merge),
+            expires: both(&self.expires, &add.expires, ExpiresSettings::merge),
+            mime: MimeSettings::both(&self.mime, &add.mime),
+            alias: both(&self.alias, &add.alias, AliasSettings::merge),
+            dir: both(&self.dir, &add.dir, DirSettings::merge),
+            php: both(&self.php, &add.php, PhpSettings::merge),
         }
     }
 }
@@ -78,23 +78,23 @@ impl Config {
 /// A `<Files>` or `<FilesMatch>` section.
 #[derive(Debug)]
 pub(crate) struct FilesSection {
-    pub names: Names,
+    pub names: FileNameTest,
     pub config: Config,
 }
 
 #[derive(Debug)]
-pub(crate) enum Names {
+pub(crate) enum FileNameTest {
     Plain(String),
     Shell(String),
     Expression(Regex),
 }
 
-impl Names {
+impl FileNameTest {
     pub(crate) fn are(&self, name: &[u8]) -> Result<bool, crate::pattern::LimitReached> {
         match self {
-            Names::Plain(plain) => Ok(plain.as_bytes() == name),
-            Names::Shell(pattern) => Ok(fnmatch(pattern.as_bytes(), name)),
-            Names::Expression(regex) => regex.is_match(name),
+            FileNameTest::Plain(plain) => Ok(plain.as_bytes() == name),
+            FileNameTest::Shell(pattern) => Ok(fnmatch(pattern.as_bytes(), name)),
+            FileNameTest::Expression(regex) => regex.is_match(name),
         }
     }
 }
@@ -111,13 +111,13 @@ pub(crate) struct IfSection {
 
 /// The settings of the server's core.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Core {
+pub(crate) struct CoreSettings {
     pub error_documents: BTreeMap<u16, ErrorDocument>,
     pub force_type: Option<(Arc<str>, String)>,
     pub handler: Option<(Arc<str>, Word)>,
     pub default_charset: Option<Option<String>>,
     pub accept_path_info: Option<Option<bool>>,
-    pub options: Options,
+    pub options: LinkOptions,
     pub etag: Option<ETag>,
     pub body_limit: Option<u64>,
     /// `SSLRequireSSL` (true), or a directive that requires more of TLS than is known here (false), which denies every
@@ -140,7 +140,7 @@ pub(crate) enum ErrorDocument {
 
 /// `Options`. Only the settings of symbolic links matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct LinkOptions {
     /// The flags that are set without a sign. Rewriting is forbidden if neither `FollowSymLinks` nor
     /// `SymLinksIfOwnerMatch` is in effect.
     pub set: Option<u8>,
@@ -148,14 +148,14 @@ pub(crate) struct Options {
     pub removed: u8,
 }
 
-impl Options {
+impl LinkOptions {
     pub(crate) const LINKS: u8 = 1;
     pub(crate) const OWNER: u8 = 2;
 
-    fn merge(self, add: Options) -> Options {
+    fn merge(self, add: LinkOptions) -> LinkOptions {
         match add.set {
             Some(_) => add,
-            None => Options {
+            None => LinkOptions {
                 set: self.set.map(|set| set & !add.removed | add.added),
                 added: self.added & !add.removed | add.added,
                 removed: self.removed & !add.added | add.removed,
@@ -165,16 +165,16 @@ impl Options {
 
     /// Returns true if symbolic links may be followed, which is the default.
     pub(crate) fn allow_links(self) -> bool {
-        let base = self.set.unwrap_or(Options::LINKS);
-        (base & !self.removed | self.added) & (Options::LINKS | Options::OWNER) != 0
+        let base = self.set.unwrap_or(LinkOptions::LINKS);
+        (base & !self.removed | self.added) & (LinkOptions::LINKS | LinkOptions::OWNER) != 0
     }
 }
 
-impl Core {
-    fn merge(base: &Core, add: &Core) -> Core {
+impl CoreSettings {
+    fn merge(base: &CoreSettings, add: &CoreSettings) -> CoreSettings {
         let mut error_documents = base.error_documents.clone();
         error_documents.extend(add.error_documents.clone());
-        Core {
+        CoreSettings {
             error_documents,
             force_type: add.force_type.clone().or_else(|| base.force_type.clone()),
             handler: add.handler.clone().or_else(|| base.handler.clone()),
@@ -193,8 +193,8 @@ impl Core {
 
 /// The settings of mod_authz_core.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Authz {
-    pub merging: Merging,
+pub(crate) struct AuthzSettings {
+    pub merging: AuthMerging,
     pub section: Option<Arc<Require>>,
     /// The last of its directives, for messages.
     pub origin: Option<Arc<str>>,
@@ -202,7 +202,7 @@ pub(crate) struct Authz {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Merging {
+pub(crate) enum AuthMerging {
     #[default]
     Unset,
     Off,
@@ -210,55 +210,58 @@ pub(crate) enum Merging {
     Or,
 }
 
-impl Authz {
+impl AuthzSettings {
     /// Merges as [`both`] does, with the server's default, which grants access to all, below the first file.
-    fn both(base: &Option<Arc<Authz>>, add: &Option<Arc<Authz>>) -> Option<Arc<Authz>> {
+    fn both(
+        base: &Option<Arc<AuthzSettings>>,
+        add: &Option<Arc<AuthzSettings>>,
+    ) -> Option<Arc<AuthzSettings>> {
         match (base, add) {
-            (None, Some(add)) => Some(Authz::first(add)),
-            (base, add) => both(base, add, Authz::merge),
+            (None, Some(add)) => Some(AuthzSettings::first(add)),
+            (base, add) => both(base, add, AuthzSettings::merge),
         }
     }
 
     /// Merges `add` with the server's default.
-    pub(crate) fn first(add: &Arc<Authz>) -> Arc<Authz> {
-        if !matches!(add.merging, Merging::And | Merging::Or) {
+    pub(crate) fn first(add: &Arc<AuthzSettings>) -> Arc<AuthzSettings> {
+        if !matches!(add.merging, AuthMerging::And | AuthMerging::Or) {
             return add.clone();
         }
         let granted = Require {
             methods: Methods::ALL,
             negated: false,
-            what: Required::Everybody(true),
+            requirement: Requirement::Everybody(true),
         };
-        let server = Authz {
+        let server = AuthzSettings {
             section: Some(Arc::new(granted)),
-            ..Authz::default()
+            ..AuthzSettings::default()
         };
-        Arc::new(Authz::merge(&server, add))
+        Arc::new(AuthzSettings::merge(&server, add))
     }
 
-    fn merge(base: &Authz, add: &Authz) -> Authz {
+    fn merge(base: &AuthzSettings, add: &AuthzSettings) -> AuthzSettings {
         let forbidden_on_fail = add.forbidden_on_fail.or(base.forbidden_on_fail);
-        let merges = matches!(add.merging, Merging::And | Merging::Or);
+        let merges = matches!(add.merging, AuthMerging::And | AuthMerging::Or);
         let (from, section) = match (&base.section, &add.section) {
             // Two sections that merge become one that contains both.
             (Some(old), Some(new)) if merges => {
-                let all = add.merging == Merging::And;
+                let all = add.merging == AuthMerging::And;
                 let merged = Require {
                     methods: Methods(old.methods.0 | new.methods.0),
                     negated: false,
-                    what: match all {
-                        true => Required::All(vec![old.clone(), new.clone()]),
-                        false => Required::Any(vec![old.clone(), new.clone()]),
+                    requirement: match all {
+                        true => Requirement::All(vec![old.clone(), new.clone()]),
+                        false => Requirement::Any(vec![old.clone(), new.clone()]),
                     },
                 };
                 (add, Some(Arc::new(merged)))
             }
             (_, Some(new)) => (add, Some(new.clone())),
             // With `AuthMerging Off` and no `Require`, nothing is required any more.
-            (_, None) if add.merging == Merging::Off => (add, None),
+            (_, None) if add.merging == AuthMerging::Off => (add, None),
             (old, None) => (base, old.clone()),
         };
-        Authz {
+        AuthzSettings {
             merging: from.merging,
             section,
             origin: from.origin.clone(),
@@ -272,11 +275,11 @@ impl Authz {
 pub(crate) struct Require {
     pub methods: Methods,
     pub negated: bool,
-    pub what: Required,
+    pub requirement: Requirement,
 }
 
 #[derive(Debug)]
-pub(crate) enum Required {
+pub(crate) enum Requirement {
     /// `Require all granted` (true) or `Require all denied` (false).
     Everybody(bool),
     Method(Methods),
@@ -301,8 +304,8 @@ pub(crate) enum Required {
 
 /// The settings of mod_access_compat.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Compat {
-    pub order: Vec<(Methods, Order)>,
+pub(crate) struct AccessCompatSettings {
+    pub order: Vec<(Methods, AccessOrder)>,
     pub allow: Vec<(Methods, Address)>,
     pub deny: Vec<(Methods, Address)>,
     /// `Satisfy`: true for `Any`.
@@ -312,7 +315,7 @@ pub(crate) struct Compat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum AccessOrder {
     AllowDeny,
     DenyAllow,
     MutualFailure,
@@ -320,7 +323,7 @@ pub(crate) enum Order {
 
 /// The settings of mod_authn_core, mod_auth_basic, mod_authn_file and mod_authz_groupfile.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Authn {
+pub(crate) struct AuthnSettings {
     /// The `AuthType`, in lower case.
     pub kind: Option<String>,
     pub name: Option<Word>,
@@ -330,9 +333,9 @@ pub(crate) struct Authn {
     pub other_provider: Option<bool>,
 }
 
-impl Authn {
-    fn merge(base: &Authn, add: &Authn) -> Authn {
-        Authn {
+impl AuthnSettings {
+    fn merge(base: &AuthnSettings, add: &AuthnSettings) -> AuthnSettings {
+        AuthnSettings {
             kind: add.kind.clone().or_else(|| base.kind.clone()),
             name: add.name.clone().or_else(|| base.name.clone()),
             user_file: add.user_file.clone().or_else(|| base.user_file.clone()),
@@ -344,16 +347,16 @@ impl Authn {
 
 /// The settings of mod_headers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Headers {
+pub(crate) struct HeaderSettings {
     pub request: Vec<Arc<HeaderLine>>,
     pub on_success: Vec<Arc<HeaderLine>>,
     pub always: Vec<Arc<HeaderLine>>,
 }
 
-impl Headers {
-    fn merge(base: &Headers, add: &Headers) -> Headers {
+impl HeaderSettings {
+    fn merge(base: &HeaderSettings, add: &HeaderSettings) -> HeaderSettings {
         let chain = |a: &[Arc<HeaderLine>], b: &[Arc<HeaderLine>]| [a, b].concat();
-        Headers {
+        HeaderSettings {
             request: chain(&base.request, &add.request),
             on_success: chain(&base.on_success, &add.on_success),
             always: chain(&base.always, &add.always),
@@ -365,14 +368,15 @@ impl Headers {
 pub(crate) struct HeaderLine {
     pub action: HeaderAction,
     pub name: Vec<u8>,
-    pub value: Format,
-    pub when: When,
+    pub value: HeaderValue,
+    pub when: HeaderCondition,
 }
 
 impl HeaderLine {
     /// Returns true if the directive may read the response.
     pub(crate) fn has_expression(&self) -> bool {
-        matches!(self.when, When::Expression(_)) || matches!(self.value, Format::Expression(_))
+        matches!(self.when, HeaderCondition::Expression(_))
+            || matches!(self.value, HeaderValue::Expression(_))
     }
 }
 
@@ -391,7 +395,7 @@ pub(crate) enum HeaderAction {
 }
 
 #[derive(Debug)]
-pub(crate) enum When {
+pub(crate) enum HeaderCondition {
     Always,
     /// `early`: such a directive never applies here, because this is too late.
     Never,
@@ -401,13 +405,13 @@ pub(crate) enum When {
 
 /// A value with specifiers such as `%{NAME}e`.
 #[derive(Debug)]
-pub(crate) enum Format {
-    Parts(Vec<Part>),
+pub(crate) enum HeaderValue {
+    Parts(Vec<HeaderValuePart>),
     Expression(Word),
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum HeaderValuePart {
     Text(Vec<u8>),
     Env(Vec<u8>),
     Ssl(Vec<u8>),
@@ -438,13 +442,13 @@ pub(crate) enum EnvTest {
 
 /// The settings of mod_env.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Env {
+pub(crate) struct EnvSettings {
     pub set: Table,
     pub unset: Vec<String>,
 }
 
-impl Env {
-    fn merge(base: &Env, add: &Env) -> Env {
+impl EnvSettings {
+    fn merge(base: &EnvSettings, add: &EnvSettings) -> EnvSettings {
         let mut set = base.set.clone();
         for name in &add.unset {
             set.unset(name.as_bytes());
@@ -452,7 +456,7 @@ impl Env {
         for (name, value) in add.set.iter() {
             set.set(name, value);
         }
-        Env {
+        EnvSettings {
             set,
             unset: Vec::new(),
         }
@@ -461,7 +465,7 @@ impl Env {
 
 /// The settings of mod_expires.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Expires {
+pub(crate) struct ExpiresSettings {
     pub active: Option<bool>,
     pub default: Option<Lifetime>,
     /// By media type, in lower case.
@@ -472,19 +476,19 @@ pub(crate) struct Expires {
 /// Seconds since the access, or since the file was modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
-    pub from_change: bool,
+    pub from_modification: bool,
     pub seconds: i64,
 }
 
-impl Expires {
-    fn merge(base: &Expires, add: &Expires) -> Expires {
+impl ExpiresSettings {
+    fn merge(base: &ExpiresSettings, add: &ExpiresSettings) -> ExpiresSettings {
         let mut by_type = base.by_type.clone();
         by_type.extend(
             add.by_type
                 .iter()
                 .map(|(name, lifetime)| (name.clone(), *lifetime)),
         );
-        Expires {
+        ExpiresSettings {
             active: add.active.or(base.active),
             default: add.default.or(base.default),
             by_type,
@@ -496,17 +500,17 @@ impl Expires {
 
 /// The settings of mod_mime.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Mime {
+pub(crate) struct MimeSettings {
     /// By extension, in lower case and without the dot.
-    pub extensions: BTreeMap<String, Extension>,
+    pub extensions: BTreeMap<String, ExtensionSettings>,
     /// The extensions and attributes that `Remove…` directives name.
-    pub removed: Vec<(String, Attribute)>,
+    pub removed: Vec<(String, ExtensionAttribute)>,
     pub default_language: Option<String>,
 }
 
 /// The meaning of an extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extension {
+pub(crate) struct ExtensionSettings {
     /// The media type; empty after `RemoveType`.
     pub media_type: Option<(Arc<str>, String)>,
     pub charset: Option<String>,
@@ -518,25 +522,28 @@ pub(crate) struct Extension {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Attribute {
+pub(crate) enum ExtensionAttribute {
     Charset,
     Language,
     Encoding,
     Handler(Arc<str>),
 }
 
-impl Mime {
+impl MimeSettings {
     /// Merges as [`both`] does. `Remove…` directives also apply to the settings of their own file.
-    fn both(base: &Option<Arc<Mime>>, add: &Option<Arc<Mime>>) -> Option<Arc<Mime>> {
+    fn both(
+        base: &Option<Arc<MimeSettings>>,
+        add: &Option<Arc<MimeSettings>>,
+    ) -> Option<Arc<MimeSettings>> {
         match (base, add) {
             (None, Some(add)) if !add.removed.is_empty() => {
-                Some(Arc::new(Mime::merge(&Mime::default(), add)))
+                Some(Arc::new(MimeSettings::merge(&MimeSettings::default(), add)))
             }
-            (base, add) => both(base, add, Mime::merge),
+            (base, add) => both(base, add, MimeSettings::merge),
         }
     }
 
-    fn merge(base: &Mime, add: &Mime) -> Mime {
+    fn merge(base: &MimeSettings, add: &MimeSettings) -> MimeSettings {
         let mut extensions = base.extensions.clone();
         for (name, new) in &add.extensions {
             let old = extensions.entry(name.clone()).or_default();
@@ -550,7 +557,7 @@ impl Mime {
             old.handler = new.handler.clone().or(old.handler.take());
             old.closed = new.closed.clone().or(old.closed.take());
         }
-        let mut merged = Mime {
+        let mut merged = MimeSettings {
             extensions,
             removed: Vec::new(),
             default_language: add
@@ -563,14 +570,14 @@ impl Mime {
     }
 
     /// Removes the attributes that `Remove…` directives name.
-    pub(crate) fn remove(&mut self, removed: &[(String, Attribute)]) {
+    pub(crate) fn remove(&mut self, removed: &[(String, ExtensionAttribute)]) {
         for (name, attribute) in removed {
             let extension = self.extensions.entry(name.clone()).or_default();
             match attribute {
-                Attribute::Charset => extension.charset = None,
-                Attribute::Language => extension.language = None,
-                Attribute::Encoding => extension.encoding = None,
-                Attribute::Handler(line) => {
+                ExtensionAttribute::Charset => extension.charset = None,
+                ExtensionAttribute::Language => extension.language = None,
+                ExtensionAttribute::Encoding => extension.encoding = None,
+                ExtensionAttribute::Handler(line) => {
                     extension.handler = None;
                     extension.closed = Some(line.clone());
                 }
@@ -581,15 +588,15 @@ impl Mime {
 
 /// The settings of mod_alias: `Redirect` and `RedirectMatch`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Alias {
-    pub redirects: Vec<Arc<Redirect>>,
-    /// A `Redirect` without a path, which stands in a section.
+pub(crate) struct AliasSettings {
+    pub redirects: Vec<Arc<RedirectDirective>>,
+    /// A `Redirect` without a path, which is in a section.
     pub all: Option<(Arc<str>, u16, Option<Word>)>,
     pub relative: Option<bool>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Redirect {
+pub(crate) struct RedirectDirective {
     pub origin: Arc<str>,
     pub path: RedirectPath,
     pub status: u16,
@@ -602,9 +609,9 @@ pub(crate) enum RedirectPath {
     Matches(Regex),
 }
 
-impl Alias {
-    fn merge(base: &Alias, add: &Alias) -> Alias {
-        Alias {
+impl AliasSettings {
+    fn merge(base: &AliasSettings, add: &AliasSettings) -> AliasSettings {
+        AliasSettings {
             redirects: [&add.redirects[..], &base.redirects].concat(),
             all: add.all.clone().or_else(|| base.all.clone()),
             relative: add.relative.or(base.relative),
@@ -614,7 +621,7 @@ impl Alias {
 
 /// The settings of mod_dir.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Dir {
+pub(crate) struct DirSettings {
     pub index: Option<Vec<String>>,
     pub slash: Option<bool>,
     pub fallback: Option<String>,
@@ -623,9 +630,9 @@ pub(crate) struct Dir {
     pub index_redirect: Option<Option<u16>>,
 }
 
-impl Dir {
-    fn merge(base: &Dir, add: &Dir) -> Dir {
-        Dir {
+impl DirSettings {
+    fn merge(base: &DirSettings, add: &DirSettings) -> DirSettings {
+        DirSettings {
             index: add.index.clone().or_else(|| base.index.clone()),
             slash: add.slash.or(base.slash),
             fallback: add.fallback.clone().or_else(|| base.fallback.clone()),
@@ -637,17 +644,17 @@ impl Dir {
 
 /// mod_php's settings by name; `None` removes a setting.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Php {
+pub(crate) struct PhpSettings {
     pub values: BTreeMap<String, Option<String>>,
     /// The value and the line of `php_flag engine`.
     pub engine: Option<(Arc<str>, bool)>,
 }
 
-impl Php {
-    fn merge(base: &Php, add: &Php) -> Php {
+impl PhpSettings {
+    fn merge(base: &PhpSettings, add: &PhpSettings) -> PhpSettings {
         let mut values = base.values.clone();
         values.extend(add.values.clone());
-        Php {
+        PhpSettings {
             values,
             engine: add.engine.clone().or_else(|| base.engine.clone()),
         }

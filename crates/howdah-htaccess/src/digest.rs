@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn base64_round_trips() {
         for (plain, coded) in [
             ("", ""),
             ("a", "YQ=="),

@@ -4,21 +4,21 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::answer::{Action, Answer, Demand, Document, Refusal};
+use crate::decision::{Action, Demand, Document, HtaccessRefusal, RequestDecision};
 use crate::evaluate::Evaluation;
 use crate::expression::Word;
-use crate::handle::Handled;
+use crate::handle::HandlerResult;
 use crate::pattern::{Groups, LimitReached, Regex};
-use crate::request::{Consulted, Facts, Request, World};
+use crate::request::{EvaluatedRequest, EvaluationInput, InputDependencies, ServerContext};
 use crate::table::Table;
 use crate::text::lossy;
 
 /// The limit of internal redirects of one request (`LimitInternalRecursion`).
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 /// How deeply subrequests may be nested.
-const MOST_DEPTH: usize = 10;
+const MAX_SUBREQUEST_DEPTH: usize = 10;
 /// The limit of all runs together, including the subrequests for index files and `-F`.
-const MOST_RUNS: u32 = 100;
+const MAX_RUNS: u32 = 100;
 /// How many bytes of text the patterns of one request may examine. A byte takes about a nanosecond.
 const MAX_EXAMINED_BYTES: usize = 16 << 20;
 /// The number of bytes that each match counts for in addition to its text.
@@ -26,27 +26,27 @@ const BYTES_PER_MATCH: usize = 32;
 
 /// Why a run ends early.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    Status(u16, Refusal),
+pub(crate) enum HookError {
+    Status(u16, HtaccessRefusal),
     Login(Demand),
 }
 
-impl From<LimitReached> for Stop {
-    fn from(_: LimitReached) -> Stop {
-        Stop::Status(500, Refusal::TooCostly)
+impl From<LimitReached> for HookError {
+    fn from(_: LimitReached) -> HookError {
+        HookError::Status(500, HtaccessRefusal::TooCostly)
     }
 }
 
-pub(crate) type Step<T = ()> = Result<T, Stop>;
+pub(crate) type HookResult<T = ()> = Result<T, HookError>;
 
 /// The state that all runs of one request share.
-pub(crate) struct Engine<'f> {
-    pub world: &'f dyn World,
-    pub facts: &'f Facts<'f>,
+pub(crate) struct RequestEngine<'f> {
+    pub server: &'f dyn ServerContext,
+    pub input: &'f EvaluationInput<'f>,
     pub headers_in: Cow<'f, Table>,
-    pub consulted: Consulted,
+    pub dependencies: InputDependencies,
     /// The last directive that made a decision.
-    pub because: RefCell<Option<Arc<str>>>,
+    pub decided_by: RefCell<Option<Arc<str>>>,
     /// Header fields for responses of any status, cookies among them.
     pub always: RefCell<Table>,
     /// The names of the cookies that rules have set.
@@ -58,20 +58,23 @@ pub(crate) struct Engine<'f> {
 }
 
 /// Decides what to do with a request.
-pub fn answer(world: &dyn World, facts: &Facts<'_>) -> Answer {
-    let engine = Engine::new(world, facts);
+pub fn decide(server: &dyn ServerContext, input: &EvaluationInput<'_>) -> RequestDecision {
+    let engine = RequestEngine::new(server, input);
     let request = engine.first();
     engine.run(request)
 }
 
-impl<'f> Engine<'f> {
-    pub(crate) fn new(world: &'f dyn World, facts: &'f Facts<'f>) -> Engine<'f> {
-        Engine {
-            world,
-            facts,
-            headers_in: Cow::Borrowed(&facts.headers),
-            consulted: Consulted::default(),
-            because: RefCell::default(),
+impl<'f> RequestEngine<'f> {
+    pub(crate) fn new(
+        server: &'f dyn ServerContext,
+        input: &'f EvaluationInput<'f>,
+    ) -> RequestEngine<'f> {
+        RequestEngine {
+            server,
+            input,
+            headers_in: Cow::Borrowed(&input.headers),
+            dependencies: InputDependencies::default(),
+            decided_by: RefCell::default(),
             always: RefCell::default(),
             cookies: RefCell::default(),
             runs: Cell::new(0),
@@ -80,12 +83,12 @@ impl<'f> Engine<'f> {
         }
     }
 
-    pub(crate) fn first(&self) -> Request {
-        Request {
-            method: self.facts.method.to_vec(),
-            uri: self.facts.path.to_vec(),
-            args: self.facts.query.as_ref().map(|query| query.to_vec()),
-            ..Request::default()
+    pub(crate) fn first(&self) -> EvaluatedRequest {
+        EvaluatedRequest {
+            method: self.input.method.to_vec(),
+            uri: self.input.path.to_vec(),
+            args: self.input.query.as_ref().map(|query| query.to_vec()),
+            ..EvaluatedRequest::default()
         }
     }
 
@@ -105,21 +108,22 @@ impl<'f> Engine<'f> {
     }
 
     /// Records and traces the directive that decided.
-    pub(crate) fn because(&self, origin: &Option<Arc<str>>) {
-        self.world.hear(origin.as_deref(), &|| "decides".to_owned());
-        self.decided_by(origin);
+    pub(crate) fn trace_decision(&self, origin: &Option<Arc<str>>) {
+        self.server
+            .trace(origin.as_deref(), &|| "decides".to_owned());
+        self.record_decision(origin);
     }
 
-    /// Does the same as [`Engine::because`] for a directive that has already been traced.
-    pub(crate) fn decided_by(&self, origin: &Option<Arc<str>>) {
-        *self.because.borrow_mut() = origin.clone();
+    /// Does the same as [`RequestEngine::trace_decision`] for a directive that has already been traced.
+    pub(crate) fn record_decision(&self, origin: &Option<Arc<str>>) {
+        *self.decided_by.borrow_mut() = origin.clone();
     }
 
     pub(crate) fn holds(
         &self,
-        request: &mut Request,
+        request: &mut EvaluatedRequest,
         condition: &crate::expression::Condition,
-    ) -> Step<bool> {
+    ) -> HookResult<bool> {
         let mut evaluation = Evaluation::new(self, request);
         let holds = evaluation.condition(condition)?;
         let vary = evaluation.vary;
@@ -129,31 +133,35 @@ impl<'f> Engine<'f> {
         Ok(holds)
     }
 
-    pub(crate) fn text(&self, request: &Request, word: &crate::expression::Word) -> Step<Vec<u8>> {
+    pub(crate) fn text(
+        &self,
+        request: &EvaluatedRequest,
+        word: &crate::expression::Word,
+    ) -> HookResult<Vec<u8>> {
         Ok(Evaluation::new(self, request).word(word)?)
     }
 
     /// Runs the main request and the requests that it is redirected to.
-    fn run(mut self, mut request: Request) -> Answer {
+    fn run(mut self, mut request: EvaluatedRequest) -> RequestDecision {
         // The first request that failed. Its error is the response if its error document fails too.
-        let mut failed: Option<(Request, u16, Refusal)> = None;
+        let mut failed: Option<(EvaluatedRequest, u16, HtaccessRefusal)> = None;
         loop {
             let stop = match self
                 .process(&mut request)
                 .and_then(|()| self.handle(&request))
             {
-                Ok(Handled::Done(action)) => return self.finish(request, action, false),
-                Ok(Handled::Redirect(to)) => match self.redirect(&mut request, &to) {
+                Ok(HandlerResult::Done(action)) => return self.finish(request, action, false),
+                Ok(HandlerResult::Redirect(to)) => match self.redirect(&mut request, &to) {
                     Ok(()) => continue,
                     Err(stop) => stop,
                 },
                 Err(stop) => stop,
             };
             let (status, refusal) = match stop {
-                Stop::Login(demand) => {
+                HookError::Login(demand) => {
                     return self.finish(request, Action::Authenticate(demand), false);
                 }
-                Stop::Status(status, refusal) => (status, refusal),
+                HookError::Status(status, refusal) => (status, refusal),
             };
             // A redirect is not a second error, because mod_rewrite has set the request's status back to success.
             if request.status != 200
@@ -188,14 +196,19 @@ impl<'f> Engine<'f> {
     }
 
     /// Returns the action for a status without an error document.
-    fn plain(&self, request: &mut Request, status: u16, refusal: Refusal) -> Action {
+    fn plain(
+        &self,
+        request: &mut EvaluatedRequest,
+        status: u16,
+        refusal: HtaccessRefusal,
+    ) -> Action {
         match request.headers_out.get(b"Location") {
             Some(to) if (300..400).contains(&status) => Action::Redirect(status, to.to_vec()),
             _ => Action::Refuse(status, refusal),
         }
     }
 
-    fn document(&self, request: &Request, status: u16) -> Option<Document> {
+    fn document(&self, request: &EvaluatedRequest, status: u16) -> Option<Document> {
         if request.status != 200 {
             return None;
         }
@@ -205,15 +218,15 @@ impl<'f> Engine<'f> {
     }
 
     /// Turns `request` into the request for another URL of this site.
-    fn redirect(&self, request: &mut Request, to: &[u8]) -> Step {
-        if request.redirects >= MOST_REDIRECTS {
-            return Err(Stop::Status(500, Refusal::Loop));
+    fn redirect(&self, request: &mut EvaluatedRequest, to: &[u8]) -> HookResult {
+        if request.redirects >= MAX_REDIRECTS {
+            return Err(HookError::Status(500, HtaccessRefusal::Loop));
         }
         let to_words = || match request.status {
             200 => format!("internal redirect to {}", lossy(to)),
             status => format!("{status} is answered by its document {}", lossy(to)),
         };
-        self.world.hear(None, &to_words);
+        self.server.trace(None, &to_words);
         let mut env = Table::default();
         for (name, value) in request.env.iter() {
             env.set(&[b"REDIRECT_", name].concat(), value);
@@ -223,8 +236,8 @@ impl<'f> Engine<'f> {
         if let Some(vary) = request.headers_out.get(b"Vary") {
             out.set(b"Vary", vary);
         }
-        let authorized = (std::mem::take(&mut request.merged), request.user.take());
-        let next = Request {
+        let authorized_as = (std::mem::take(&mut request.merged), request.user.take());
+        let next = EvaluatedRequest {
             method: request.method.clone(),
             env,
             headers_out: out,
@@ -235,8 +248,8 @@ impl<'f> Engine<'f> {
             is_sub: request.is_sub,
             prev: Some((std::mem::take(&mut request.uri), request.args.take())),
             // The error document of a refused request is not authorized by anything yet.
-            authorized: request.let_in.then_some(authorized),
-            ..Request::default()
+            authorized_as: request.is_authorized.then_some(authorized_as),
+            ..EvaluatedRequest::default()
         };
         *request = next;
         self.set_uri(request, to)
@@ -245,12 +258,12 @@ impl<'f> Engine<'f> {
     /// Runs a subrequest for a URL, for an index file or a condition.
     pub(crate) fn sub_request(
         &mut self,
-        request: &Request,
+        request: &EvaluatedRequest,
         to: &[u8],
-    ) -> (Request, Result<(), Stop>) {
+    ) -> (EvaluatedRequest, Result<(), HookError>) {
         let mut sub = self.new_sub(request);
-        let done = match sub.depth > MOST_DEPTH {
-            true => Err(Stop::Status(500, Refusal::Loop)),
+        let done = match sub.depth > MAX_SUBREQUEST_DEPTH {
+            true => Err(HookError::Status(500, HtaccessRefusal::Loop)),
             false => self
                 .set_uri(&mut sub, to)
                 .and_then(|()| self.process(&mut sub)),
@@ -258,25 +271,25 @@ impl<'f> Engine<'f> {
         (sub, done)
     }
 
-    fn new_sub(&self, request: &Request) -> Request {
-        Request {
+    fn new_sub(&self, request: &EvaluatedRequest) -> EvaluatedRequest {
+        EvaluatedRequest {
             method: b"GET".to_vec(),
             env: request.env.clone(),
             is_sub: true,
             depth: request.depth + 1,
             main_uri: Some(request.uri.clone()),
-            authorized: request
-                .let_in
+            authorized_as: request
+                .is_authorized
                 .then(|| (request.merged.clone(), request.user.clone())),
-            ..Request::default()
+            ..EvaluatedRequest::default()
         }
     }
 
     /// Runs every hook between the URL and the handler.
-    pub(crate) fn process(&mut self, request: &mut Request) -> Step {
+    pub(crate) fn process(&mut self, request: &mut EvaluatedRequest) -> HookResult {
         self.runs.set(self.runs.get() + 1);
-        if self.runs.get() > MOST_RUNS {
-            return Err(Stop::Status(500, Refusal::Loop));
+        if self.runs.get() > MAX_RUNS {
+            return Err(HookError::Status(500, HtaccessRefusal::Loop));
         }
         self.map_to_storage(request)?;
         self.apply_ifs(request)?;
@@ -284,7 +297,7 @@ impl<'f> Engine<'f> {
             self.set_environment(request)?;
         }
         self.authorize(request)?;
-        request.let_in = true;
+        request.is_authorized = true;
         self.find_type(request);
         // Apache's fixups hooks, in their order.
         self.override_type(request)?;
@@ -299,7 +312,7 @@ impl<'f> Engine<'f> {
         Ok(())
     }
 
-    fn finish(self, request: Request, action: Action, is_error: bool) -> Answer {
+    fn finish(self, request: EvaluatedRequest, action: Action, is_error: bool) -> RequestDecision {
         let core = request.config().core.clone();
         let php = request.config().php.as_ref();
         let php = php.map(|php| &php.values);
@@ -309,13 +322,13 @@ impl<'f> Engine<'f> {
             .filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
         let settings = settings.collect();
         let error_status = Some(request.status).filter(|status| *status != 200 && !is_error);
-        let changed = request.method != *self.facts.method;
+        let changed = request.method != *self.input.method;
         let headers = match self.headers_in {
             Cow::Owned(table) => Some(table),
             Cow::Borrowed(_) => None,
         };
-        Answer {
-            because: self.because.into_inner(),
+        RequestDecision {
+            decided_by: self.decided_by.into_inner(),
             error_status,
             redirected: request.redirects > 0,
             redirect: request.prev.clone(),
@@ -326,10 +339,10 @@ impl<'f> Engine<'f> {
             user: request.user.clone(),
             body_limit: core.and_then(|core| core.body_limit),
             headers,
-            consulted: self.consulted,
+            dependencies: self.dependencies,
             always: self.always.into_inner(),
             is_error,
-            last: Box::new(request),
+            final_request: Box::new(request),
             action,
         }
     }

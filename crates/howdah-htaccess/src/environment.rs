@@ -1,19 +1,20 @@
 //! Environment variables and request headers: `SetEnvIf`, `SetEnv`, `RequestHeader`.
 
 use crate::config::EnvTest;
-use crate::engine::{Engine, Step};
+use crate::engine::{HookResult, RequestEngine};
 use crate::evaluate::Evaluation;
-use crate::request::Request;
-use crate::text::{Found, pregsub};
+use crate::pattern::Groups;
+use crate::request::EvaluatedRequest;
+use crate::text::pregsub;
 
-impl Engine<'_> {
+impl RequestEngine<'_> {
     /// Applies the `SetEnvIf` directives, after the request's header has been read.
-    pub(crate) fn set_environment(&self, request: &mut Request) -> Step {
+    pub(crate) fn set_environment(&self, request: &mut EvaluatedRequest) -> HookResult {
         let Some(lines) = request.config.setenvif.clone() else {
             return Ok(());
         };
         for line in lines.iter() {
-            let (value, found): (Vec<u8>, Option<Found>) = match &line.test {
+            let (value, found): (Vec<u8>, Option<Groups>) = match &line.test {
                 EnvTest::Attribute(name, regex) => {
                     let value = self.attribute(request, name);
                     let found = self.groups(regex, &value)?;
@@ -22,7 +23,7 @@ impl Engine<'_> {
                 EnvTest::Header(names, regex) => {
                     let mut value = Vec::new();
                     for (name, text) in self.headers_in.iter() {
-                        self.consulted.header(name);
+                        self.dependencies.header(name);
                         if self.groups(names, name)?.is_some() {
                             value = text.to_vec();
                         }
@@ -59,13 +60,13 @@ impl Engine<'_> {
     }
 
     /// Returns the value that a `SetEnvIf` directive tests.
-    fn attribute(&self, request: &Request, name: &str) -> Vec<u8> {
+    fn attribute(&self, request: &EvaluatedRequest, name: &str) -> Vec<u8> {
         let found = match name {
             "remote_addr" | "remote_host" => self.variable(request, "REMOTE_ADDR"),
             "server_addr" => self.variable(request, "SERVER_ADDR"),
             "request_uri" => Some(request.uri.clone()),
             "request_method" => Some(request.method.clone()),
-            "request_protocol" => Some(self.facts.protocol.as_bytes().to_vec()),
+            "request_protocol" => Some(self.input.protocol.as_bytes().to_vec()),
             name => {
                 let header = self.header(name.as_bytes()).map(<[u8]>::to_vec);
                 header.or_else(|| request.env.get(name.as_bytes()).map(<[u8]>::to_vec))
@@ -75,7 +76,7 @@ impl Engine<'_> {
     }
 
     /// Applies the `SetEnv` directives, late, so earlier values of the same name come first.
-    pub(crate) fn add_environment(&self, request: &mut Request) {
+    pub(crate) fn add_environment(&self, request: &mut EvaluatedRequest) {
         let Some(env) = &request.config.env else {
             return;
         };
@@ -83,7 +84,7 @@ impl Engine<'_> {
     }
 
     /// Applies the `RequestHeader` directives.
-    pub(crate) fn edit_request(&mut self, request: &mut Request) -> Step {
+    pub(crate) fn edit_request(&mut self, request: &mut EvaluatedRequest) -> HookResult {
         let Some(headers) = request
             .config
             .headers

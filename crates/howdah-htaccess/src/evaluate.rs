@@ -2,17 +2,17 @@
 
 use std::cmp::Ordering;
 
-use crate::engine::Engine;
-use crate::expression::{Condition, Shell, Word};
-use crate::pattern::{LimitReached, fnmatch};
-use crate::request::{Handler, Request, Stat};
+use crate::engine::RequestEngine;
+use crate::expression::{Condition, GlobKind, Word};
+use crate::pattern::{Groups, LimitReached, fnmatch};
+use crate::request::{EvaluatedRequest, Handler, Stat};
 use crate::response::environment;
 use crate::table::Table;
-use crate::text::{self, Found, lossy, number};
+use crate::text::{self, lossy, number};
 
 /// The response, if it exists already.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Response<'r> {
+pub(crate) struct ResponseSnapshot<'r> {
     pub fields: &'r Table,
     pub always: &'r Table,
     pub media_type: Option<&'r [u8]>,
@@ -23,20 +23,23 @@ pub(crate) struct Response<'r> {
 
 /// The state of the evaluation of an expression.
 pub(crate) struct Evaluation<'e, 'f> {
-    pub engine: &'e Engine<'f>,
-    pub request: &'e Request,
-    pub response: Option<Response<'e>>,
+    pub engine: &'e RequestEngine<'f>,
+    pub request: &'e EvaluatedRequest,
+    pub response: Option<ResponseSnapshot<'e>>,
     /// The text and the groups of the last match that keeps its groups.
-    pub matched: Option<(Vec<u8>, Found)>,
+    pub matched: Option<(Vec<u8>, Groups)>,
     /// The names of the request headers that were read, for `Vary`.
     pub vary: Vec<Vec<u8>>,
 }
 
 /// The length limit of the texts in an expression, in bytes.
-const LONGEST: usize = 64 << 10;
+const MAX_TEXT_BYTES: usize = 64 << 10;
 
 impl<'e, 'f> Evaluation<'e, 'f> {
-    pub(crate) fn new(engine: &'e Engine<'f>, request: &'e Request) -> Evaluation<'e, 'f> {
+    pub(crate) fn new(
+        engine: &'e RequestEngine<'f>,
+        request: &'e EvaluatedRequest,
+    ) -> Evaluation<'e, 'f> {
         Evaluation {
             engine,
             request,
@@ -91,26 +94,26 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 let address = match word {
                     Some(word) => lossy(&self.word(word)?).parse().ok(),
                     None => {
-                        self.engine.consulted.client();
-                        self.engine.facts.address
+                        self.engine.dependencies.client();
+                        self.engine.input.address
                     }
                 };
                 address.is_some_and(|address| network.contains(address))
             }
-            Condition::Shell(shell, text, pattern) => {
+            Condition::Glob(shell, text, pattern) => {
                 let (mut text, mut pattern) = (self.word(text)?, self.word(pattern)?);
                 match shell {
                     // A star does not match a slash, so the segments are compared one by one.
-                    Shell::Path => {
+                    GlobKind::Path => {
                         let (a, b) = (text.split(|b| *b == b'/'), pattern.split(|b| *b == b'/'));
                         return Ok(a.clone().count() == b.clone().count()
                             && a.zip(b).all(|(text, pattern)| fnmatch(pattern, text)));
                     }
-                    Shell::TextNoCase => {
+                    GlobKind::TextNoCase => {
                         text.make_ascii_lowercase();
                         pattern.make_ascii_lowercase();
                     }
-                    Shell::Text => {}
+                    GlobKind::Text => {}
                 }
                 fnmatch(&pattern, &text)
             }
@@ -118,7 +121,7 @@ impl<'e, 'f> Evaluation<'e, 'f> {
     }
 
     fn unary(&self, letter: u8, text: &[u8]) -> bool {
-        let stat = || self.engine.world.stat(text);
+        let stat = || self.engine.server.stat(text);
         match letter {
             b'n' => !text.is_empty(),
             b'z' => text.is_empty(),
@@ -130,11 +133,11 @@ impl<'e, 'f> Evaluation<'e, 'f> {
             b'e' => !matches!(stat(), Stat::Missing | Stat::Forbidden),
             b'f' => stat() == Stat::File,
             b's' => {
-                let length = self.engine.world.length(text);
+                let length = self.engine.server.length(text);
                 length.is_some_and(|length| length > 0)
             }
-            b'L' | b'h' => self.engine.world.is_link(text),
-            b'x' => self.engine.world.is_executable(text),
+            b'L' | b'h' => self.engine.server.is_link(text),
+            b'x' => self.engine.server.is_executable(text),
             b'F' => self.engine.file_is_accessible(self.request, text),
             b'U' | b'A' => self.engine.url_is_accessible(self.request, text),
             _ => false,
@@ -161,7 +164,7 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 self.function(name, &argument)
             }
         };
-        match value.len() > LONGEST {
+        match value.len() > MAX_TEXT_BYTES {
             true => Err(LimitReached),
             false => Ok(value),
         }
@@ -193,7 +196,7 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 let differs = ["QUERY_STRING", "THE_REQUEST", "SERVER_PROTOCOL", "HTTP2"];
                 // A page cache may share one page between several queries (`utm_source`) and all versions of HTTP.
                 if self.response.is_some() && differs.contains(&name) {
-                    self.engine.consulted.client();
+                    self.engine.dependencies.client();
                 }
                 return self.engine.variable(self.request, name).unwrap_or_default();
             }
@@ -225,8 +228,8 @@ impl<'e, 'f> Evaluation<'e, 'f> {
             "reqenv" => self.environment(argument),
             "env" => self
                 .environment(argument)
-                .or_else(|| engine.world.environment(argument)),
-            "osenv" => engine.world.environment(argument),
+                .or_else(|| engine.server.environment(argument)),
+            "osenv" => engine.server.environment(argument),
             "ssl" => Some(engine.ssl_variable(argument)),
             "tolower" => Some(argument.to_ascii_lowercase()),
             "toupper" => Some(argument.to_ascii_uppercase()),
@@ -235,7 +238,7 @@ impl<'e, 'f> Evaluation<'e, 'f> {
             "base64" => Some(crate::digest::base64(argument)),
             "unbase64" => Some(crate::digest::unbase64(argument)),
             "filesize" => {
-                let length = engine.world.length(argument).unwrap_or_default();
+                let length = engine.server.length(argument).unwrap_or_default();
                 Some(length.to_string().into_bytes())
             }
             // `file`, `md5`, `sha1`, `ldap`: the parser has reported that they have no value here.
@@ -245,16 +248,16 @@ impl<'e, 'f> Evaluation<'e, 'f> {
     }
 }
 
-impl Engine<'_> {
+impl RequestEngine<'_> {
     /// Returns a field of the request's header.
     pub(crate) fn header(&self, name: &[u8]) -> Option<&[u8]> {
-        self.consulted.header(name);
+        self.dependencies.header(name);
         self.headers_in.get(name)
     }
 
     /// Returns the value of `%{SSL:NAME}`.
     pub(crate) fn ssl_variable(&self, name: &[u8]) -> Vec<u8> {
-        match (name, self.facts.https) {
+        match (name, self.input.https) {
             (b"HTTPS", true) => b"on".to_vec(),
             (b"HTTPS", false) => b"off".to_vec(),
             _ => Vec::new(),
@@ -262,13 +265,13 @@ impl Engine<'_> {
     }
 
     /// Returns a server variable that mod_rewrite and ap_expr have in common; `name` is in upper case.
-    pub(crate) fn variable(&self, request: &Request, name: &str) -> Option<Vec<u8>> {
-        let facts = &self.facts;
+    pub(crate) fn variable(&self, request: &EvaluatedRequest, name: &str) -> Option<Vec<u8>> {
+        let input = &self.input;
         let text = |text: &str| Some(text.as_bytes().to_vec());
         let digits = |value: u32, width: usize| Some(format!("{value:0width$}").into_bytes());
         let time = || {
-            self.consulted.time();
-            self.world.local_time()
+            self.dependencies.time();
+            self.server.local_time()
         };
         let header = |name: &[u8]| self.header(name).map(<[u8]>::to_vec);
         match name {
@@ -291,41 +294,41 @@ impl Engine<'_> {
             "HTTP_HOST" => header(b"Host"),
             "HTTP_PROXY_CONNECTION" => header(b"Proxy-Connection"),
             "REQUEST_METHOD" => Some(request.method.clone()),
-            "REQUEST_SCHEME" => text(if facts.https { "https" } else { "http" }),
+            "REQUEST_SCHEME" => text(if input.https { "https" } else { "http" }),
             "REQUEST_URI" | "DOCUMENT_URI" => Some(request.uri.clone()),
             "REQUEST_FILENAME" | "SCRIPT_FILENAME" => Some(request.filename.clone()),
             "PATH_INFO" => Some(request.path_info.clone()),
             "QUERY_STRING" => request.args.clone(),
             "IS_SUBREQ" => text(if request.is_sub { "true" } else { "false" }),
-            "DOCUMENT_ROOT" | "CONTEXT_DOCUMENT_ROOT" => Some(facts.document_root.to_vec()),
-            "THE_REQUEST" => Some(facts.request_line()),
-            "SERVER_PROTOCOL" => text(facts.protocol),
-            "SERVER_NAME" => Some(facts.host_name().to_vec()),
-            "SERVER_PORT" => digits(u32::from(facts.url_port()), 1),
-            "SERVER_ADDR" => text(&facts.local?.ip().to_canonical().to_string()),
+            "DOCUMENT_ROOT" | "CONTEXT_DOCUMENT_ROOT" => Some(input.document_root.to_vec()),
+            "THE_REQUEST" => Some(input.request_line()),
+            "SERVER_PROTOCOL" => text(input.protocol),
+            "SERVER_NAME" => Some(input.host_name().to_vec()),
+            "SERVER_PORT" => digits(u32::from(input.url_port()), 1),
+            "SERVER_ADDR" => text(&input.local?.ip().to_canonical().to_string()),
             "SERVER_SOFTWARE" => text("Howdah"),
             "SERVER_ADMIN" => text("[no address given]"),
             "API_VERSION" => text("20120211:124"),
-            "HTTPS" => text(if facts.https { "on" } else { "off" }),
-            "HTTP2" => text(if facts.protocol == "HTTP/2.0" {
+            "HTTPS" => text(if input.https { "on" } else { "off" }),
+            "HTTP2" => text(if input.protocol == "HTTP/2.0" {
                 "on"
             } else {
                 "off"
             }),
             "IPV6" => {
-                self.consulted.client();
-                let v6 = facts
+                self.dependencies.client();
+                let v6 = input
                     .address
                     .is_some_and(|address| address.to_canonical().is_ipv6());
                 text(if v6 { "on" } else { "off" })
             }
             "REMOTE_ADDR" | "REMOTE_HOST" | "CONN_REMOTE_ADDR" => {
-                self.consulted.client();
-                text(&facts.address?.to_canonical().to_string())
+                self.dependencies.client();
+                text(&input.address?.to_canonical().to_string())
             }
             "REMOTE_PORT" => {
-                self.consulted.client();
-                text(&facts.port?.to_string())
+                self.dependencies.client();
+                text(&input.port?.to_string())
             }
             "REMOTE_USER" => request.user.clone(),
             "AUTH_TYPE" => request.user.as_ref().and_then(|_| text("Basic")),

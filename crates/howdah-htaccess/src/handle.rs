@@ -1,53 +1,53 @@
 //! The last of Apache's hooks: decides which file is sent, or which script runs.
 
-use crate::answer::{Action, Refusal};
-use crate::engine::{Engine, Step, Stop};
-use crate::request::{Handler, Request, Stat};
+use crate::decision::{Action, HtaccessRefusal};
+use crate::engine::{HookError, HookResult, RequestEngine};
+use crate::request::{EvaluatedRequest, Handler, Stat};
 use crate::text::lossy;
 
 /// The result of the handler.
-pub(crate) enum Handled {
+pub(crate) enum HandlerResult {
     /// The decision is final.
     Done(Action),
     /// The request continues as an internal redirect to this URL.
     Redirect(Vec<u8>),
 }
 
-impl Engine<'_> {
+impl RequestEngine<'_> {
     /// Runs the handler, as far as this crate decides its result.
-    pub(crate) fn handle(&self, request: &Request) -> Step<Handled> {
+    pub(crate) fn handle(&self, request: &EvaluatedRequest) -> HookResult<HandlerResult> {
         if request.handler == Handler::Redirect {
             let mut to = request.filename.clone();
             if let Some(args) = &request.args {
                 to.push(b'?');
                 to.extend_from_slice(args);
             }
-            return Ok(Handled::Redirect(to));
+            return Ok(HandlerResult::Redirect(to));
         }
-        let refuse = |status, refusal| Err(Stop::Status(status, refusal));
+        let refuse = |status, refusal| Err(HookError::Status(status, refusal));
         let Some(path) = self.below_root(&request.filename) else {
-            return refuse(404, Refusal::NotFound);
+            return refuse(404, HtaccessRefusal::NotFound);
         };
         match request.found {
             Stat::File => self.handle_file(request, path),
-            _ if matches!(&*request.method, b"OPTIONS") => Ok(Handled::Done(Action::Options)),
+            _ if matches!(&*request.method, b"OPTIONS") => Ok(HandlerResult::Done(Action::Options)),
             Stat::Directory if request.path_info.is_empty() => match request.handler {
                 // No other handler lists a directory, and it finds no file.
-                Handler::Named(_) => refuse(404, Refusal::NotFound),
-                _ if request.method == b"POST" => refuse(404, Refusal::NotFound),
-                _ => refuse(403, Refusal::NoIndex),
+                Handler::Named(_) => refuse(404, HtaccessRefusal::NotFound),
+                _ if request.method == b"POST" => refuse(404, HtaccessRefusal::NotFound),
+                _ => refuse(403, HtaccessRefusal::NoIndex),
             },
             _ if !matches!(&*request.method, b"GET" | b"HEAD" | b"POST")
-                && !self.world.is_script(path) =>
+                && !self.server.is_script(path) =>
             {
-                refuse(405, Refusal::Method)
+                refuse(405, HtaccessRefusal::Method)
             }
-            _ => refuse(404, Refusal::NotFound),
+            _ => refuse(404, HtaccessRefusal::NotFound),
         }
     }
 
-    fn handle_file(&self, request: &Request, path: &[u8]) -> Step<Handled> {
-        let refuse = |status, refusal| Err(Stop::Status(status, refusal));
+    fn handle_file(&self, request: &EvaluatedRequest, path: &[u8]) -> HookResult<HandlerResult> {
+        let refuse = |status, refusal| Err(HookError::Status(status, refusal));
         let accepts = request
             .config()
             .core
@@ -55,29 +55,31 @@ impl Engine<'_> {
             .and_then(|core| core.accept_path_info?);
         if let Some(named) = self.runs_php(request)? {
             if accepts == Some(false) && !request.path_info.is_empty() {
-                return refuse(404, Refusal::NotFound);
+                return refuse(404, HtaccessRefusal::NotFound);
             }
-            return Ok(Handled::Done(Action::Script {
+            return Ok(HandlerResult::Done(Action::Script {
                 path: path.to_vec(),
                 path_info: request.path_info.clone(),
                 by_handler: !named,
             }));
         }
         if accepts != Some(true) && !request.path_info.is_empty() {
-            return refuse(404, Refusal::NotFound);
+            return refuse(404, HtaccessRefusal::NotFound);
         }
         match &*request.method {
-            b"GET" | b"HEAD" | b"OPTIONS" => Ok(Handled::Done(Action::File(path.to_vec()))),
+            b"GET" | b"HEAD" | b"OPTIONS" => Ok(HandlerResult::Done(Action::File(path.to_vec()))),
             // As in Apache: a `POST` that a rule leads to a file receives this file.
-            b"POST" if request.redirects > 0 => Ok(Handled::Done(Action::File(path.to_vec()))),
-            _ => refuse(405, Refusal::Method),
+            b"POST" if request.redirects > 0 => {
+                Ok(HandlerResult::Done(Action::File(path.to_vec())))
+            }
+            _ => refuse(405, HtaccessRefusal::Method),
         }
     }
 
     /// Returns whether PHP runs the file because of its name (`Some(true)`) or because of a line (`Some(false)`). Fails
     /// for a script that lines keep from running, whose source is not sent either.
-    pub(crate) fn runs_php(&self, request: &Request) -> Step<Option<bool>> {
-        let named = self.world.is_script(&request.filename);
+    pub(crate) fn runs_php(&self, request: &EvaluatedRequest) -> HookResult<Option<bool>> {
+        let named = self.server.is_script(&request.filename);
         let by_handler = match &request.handler {
             Handler::Named(name) => is_php(name),
             _ => request.media_type.as_deref().is_some_and(is_php_type),
@@ -86,15 +88,15 @@ impl Engine<'_> {
             return Ok(None);
         }
         if let Some(origin) = self.scripts_closed_by(request, named) {
-            self.because(&Some(origin));
-            return Err(Stop::Status(403, Refusal::NoScripts));
+            self.trace_decision(&Some(origin));
+            return Err(HookError::Status(403, HtaccessRefusal::NoScripts));
         }
         Ok(Some(named))
     }
 
     /// Returns the path of a file name below the document root.
     pub(crate) fn below_root<'n>(&self, file: &'n [u8]) -> Option<&'n [u8]> {
-        let below = file.strip_prefix(&*self.facts.document_root)?;
+        let below = file.strip_prefix(&*self.input.document_root)?;
         below.starts_with(b"/").then_some(below)
     }
 }

@@ -1,20 +1,20 @@
-//! Evaluates `.htaccess` files as Apache 2.4 does: [`parse`] reads a file, [`answer`] decides what to do with a request
-//! that some such files apply to, and [`Answer::finish`] makes the changes to the response's header fields that they
-//! ask for. [`refusals`] only finds out which requests they refuse; it is for a site that routes its requests itself.
+//! Evaluates `.htaccess` files as Apache 2.4 does: [`parse`] reads a file, [`decide`] decides what to do with a request
+//! that some such files apply to, and [`RequestDecision::finish`] makes the changes to the response's header fields
+//! that they ask for. [`refusals`] only finds out which requests they refuse; it is for a site that routes its requests
+//! itself.
 //!
 //! - `lines`, `names`, `modules`, `rules`, `expression`, `parse`: turn the text into the values of `config`.
 //! - `request`, `engine`: run a request through Apache's hooks, in Apache's order: `storage` (files and directories),
-//!   `environment`, `authorize`, `types`, `rewrite`, `mapping` (redirects, index files), `handle`. The result is an
-//!   `answer`. `ahead`: subrequests for other URLs.
+//!   `environment`, `authorize`, `types`, `rewrite`, `mapping` (redirects, index files), `handle`. The result is a
+//!   `decision`. `lookahead`: subrequests for other URLs.
 //! - `evaluate`: variables and expressions. `response`: `Header`, Expires, types.
 //!
-//! The crate does no I/O and reads no clock: it asks for files through [`World`]. It refuses a request that it cannot
-//! evaluate within its limits.
+//! The crate does no I/O and reads no clock: it asks for files through [`ServerContext`]. It refuses a request that it
+//! cannot evaluate within its limits.
 
-mod ahead;
-mod answer;
 mod authorize;
 mod config;
+mod decision;
 mod digest;
 mod engine;
 mod environment;
@@ -23,6 +23,7 @@ mod expression;
 mod handle;
 mod limits;
 pub mod lines;
+mod lookahead;
 mod mapping;
 mod modules;
 mod names;
@@ -40,13 +41,13 @@ mod table;
 mod text;
 mod types;
 
-pub use answer::{Action, Answer, Demand, Document, Refusal};
-pub use engine::answer;
-pub use parse::{ConditionView, HtFile, LONGEST, Note, Problem, RuleView, parse};
+pub use decision::{Action, Demand, Document, HtaccessRefusal, RequestDecision};
+pub use engine::decide;
+pub use parse::{ConditionView, HtFile, MAX_FILE_BYTES, Note, Problem, RuleView, parse};
 pub use refusals::{AccessOutcome, AccessVerdict, chain_at, refusals};
-pub use request::{Consulted, Facts, Login, Stat, World};
-pub use response::{Fields, PlainEdit};
-pub use storage::{Chain, MAX_FILE_NAME_BYTES};
+pub use request::{EvaluationInput, InputDependencies, LoginResult, ServerContext, Stat};
+pub use response::{ConstantEdit, ResponseFields};
+pub use storage::{HtFileChain, MAX_FILE_NAME_BYTES};
 pub use table::Table;
 pub use text::printable;
 

@@ -1,13 +1,13 @@
 //! `Redirect` and `RedirectMatch` (mod_alias); index files, slashes and `FallbackResource` (mod_dir).
 
-use crate::answer::Refusal;
-use crate::config::{Dir, RedirectPath};
-use crate::engine::{Engine, Step, Stop};
-use crate::request::{Handler, Request, Stat};
+use crate::config::{DirSettings, RedirectPath};
+use crate::decision::HtaccessRefusal;
+use crate::engine::{HookError, HookResult, RequestEngine};
+use crate::request::{EvaluatedRequest, Handler, Stat};
 use crate::text::{escape_uri, is_url, last_segment, lossy, pregsub};
 
-impl Engine<'_> {
-    pub(crate) fn redirect_by_alias(&self, request: &mut Request) -> Step {
+impl RequestEngine<'_> {
+    pub(crate) fn redirect_by_alias(&self, request: &mut EvaluatedRequest) -> HookResult {
         let Some(alias) = request.config.alias.clone() else {
             return Ok(());
         };
@@ -20,8 +20,8 @@ impl Engine<'_> {
                 Some(word) => escape_path(&self.text(request, word)?),
                 None => Vec::new(),
             };
-            self.because(&Some(origin.clone()));
-            return self.send_elsewhere(request, *status, to, alias.relative == Some(true));
+            self.trace_decision(&Some(origin.clone()));
+            return self.apply_redirect(request, *status, to, alias.relative == Some(true));
         }
         for redirect in alias
             .redirects
@@ -44,26 +44,26 @@ impl Engine<'_> {
                     }
                 },
             };
-            self.because(&Some(redirect.origin.clone()));
-            return self.send_elsewhere(request, redirect.status, to, alias.relative == Some(true));
+            self.trace_decision(&Some(redirect.origin.clone()));
+            return self.apply_redirect(request, redirect.status, to, alias.relative == Some(true));
         }
         Ok(())
     }
 
-    fn send_elsewhere(
+    fn apply_redirect(
         &self,
-        request: &mut Request,
+        request: &mut EvaluatedRequest,
         status: u16,
         mut to: Vec<u8>,
         relative: bool,
-    ) -> Step {
+    ) -> HookResult {
         if (300..400).contains(&status) {
             if !(relative && to.starts_with(b"/")) {
                 if to.starts_with(b"/") {
-                    to = [self.facts.origin(), to].concat();
+                    to = [self.input.origin(), to].concat();
                 }
                 if !is_url(&to) {
-                    return Err(Stop::Status(500, Refusal::NotUnderstood));
+                    return Err(HookError::Status(500, HtaccessRefusal::NotUnderstood));
                 }
             }
             if let Some(args) = request.args.as_ref().filter(|_| !to.contains(&b'?')) {
@@ -73,14 +73,14 @@ impl Engine<'_> {
             request.headers_out.set(b"Location", &to);
         }
         let refusal = match status {
-            403 | 404 | 410 => Refusal::Denied,
-            _ => Refusal::Status,
+            403 | 404 | 410 => HtaccessRefusal::Denied,
+            _ => HtaccessRefusal::Status,
         };
-        Err(Stop::Status(status, refusal))
+        Err(HookError::Status(status, refusal))
     }
 
     /// Implements mod_dir.
-    pub(crate) fn find_index(&mut self, request: &mut Request) -> Step {
+    pub(crate) fn find_index(&mut self, request: &mut EvaluatedRequest) -> HookResult {
         let dir = request.config.dir.clone().unwrap_or_default();
         match request.found {
             Stat::Directory => self.directory(request, &dir),
@@ -89,7 +89,7 @@ impl Engine<'_> {
         }
     }
 
-    fn directory(&mut self, request: &mut Request, dir: &Dir) -> Step {
+    fn directory(&mut self, request: &mut EvaluatedRequest, dir: &DirSettings) -> HookResult {
         if !request.path_info.is_empty() {
             return Ok(());
         }
@@ -97,13 +97,13 @@ impl Engine<'_> {
             if dir.slash == Some(false) {
                 return Ok(());
             }
-            let mut to = [self.facts.origin(), escape_uri(&request.uri), b"/".to_vec()].concat();
+            let mut to = [self.input.origin(), escape_uri(&request.uri), b"/".to_vec()].concat();
             if let Some(args) = &request.args {
                 to.push(b'?');
                 to.extend_from_slice(args);
             }
             request.headers_out.set(b"Location", &to);
-            return Err(Stop::Status(301, Refusal::Status));
+            return Err(HookError::Status(301, HtaccessRefusal::Status));
         }
         if request.handler == Handler::Redirect
             || dir.check_handler == Some(true) && request.handler != Handler::None
@@ -113,7 +113,7 @@ impl Engine<'_> {
         let names: Vec<Vec<u8>> = match &dir.index {
             Some(names) => names.iter().map(|name| name.clone().into_bytes()).collect(),
             None => self
-                .facts
+                .input
                 .index
                 .iter()
                 .map(|name| name.clone().into_bytes())
@@ -121,45 +121,45 @@ impl Engine<'_> {
         };
         let mut error = None;
         for name in &names {
-            let (sub, done) = self.ask_for_name("index", name, request);
+            let (sub, done) = self.run_subrequest("index", name, request);
             match done {
                 Ok(()) if sub.found == Stat::File => {
                     if let Some(Some(status)) = dir.index_redirect {
-                        let to = [self.facts.origin(), sub.uri].concat();
+                        let to = [self.input.origin(), sub.uri].concat();
                         request.headers_out.set(b"Location", &to);
-                        return Err(Stop::Status(status, Refusal::Status));
+                        return Err(HookError::Status(status, HtaccessRefusal::Status));
                     }
-                    become_sub(request, sub);
+                    replace_by_subrequest(request, sub);
                     return Ok(());
                 }
-                Ok(()) | Err(Stop::Status(404, _)) => {}
-                Err(Stop::Status(status, refusal)) if (300..400).contains(&status) => {
+                Ok(()) | Err(HookError::Status(404, _)) => {}
+                Err(HookError::Status(status, refusal)) if (300..400).contains(&status) => {
                     take_location(request, &sub);
-                    return Err(Stop::Status(status, refusal));
+                    return Err(HookError::Status(status, refusal));
                 }
-                Err(login @ Stop::Login(_)) => return Err(login),
+                Err(login @ HookError::Login(_)) => return Err(login),
                 Err(stop) => error = Some(stop),
             }
         }
         error.map_or(Ok(()), Err)
     }
 
-    fn fall_back(&mut self, request: &mut Request, dir: &Dir) -> Step {
-        let target = dir.fallback.as_deref().or(self.facts.fallback.as_deref());
+    fn fall_back(&mut self, request: &mut EvaluatedRequest, dir: &DirSettings) -> HookResult {
+        let target = dir.fallback.as_deref().or(self.input.fallback.as_deref());
         let Some(target) = target.filter(|name| !name.eq_ignore_ascii_case("disabled")) else {
             return Ok(());
         };
         // A file name of a script has a handler even if the file is missing.
-        if self.world.is_script(last_segment(&request.filename)) {
+        if self.server.is_script(last_segment(&request.filename)) {
             return Ok(());
         }
-        let (sub, done) = self.ask_for_name("front controller", target.as_bytes(), request);
+        let (sub, done) = self.run_subrequest("front controller", target.as_bytes(), request);
         match done {
             Ok(()) if sub.found == Stat::File => {
-                become_sub(request, sub);
+                replace_by_subrequest(request, sub);
                 Ok(())
             }
-            Ok(()) | Err(Stop::Status(404, _)) => Ok(()),
+            Ok(()) | Err(HookError::Status(404, _)) => Ok(()),
             Err(stop) => {
                 take_location(request, &sub);
                 Err(stop)
@@ -168,47 +168,52 @@ impl Engine<'_> {
     }
 }
 
-impl Engine<'_> {
+impl RequestEngine<'_> {
     /// Runs a subrequest for a name that a directory or a missing file leads to.
-    fn ask_for_name(&mut self, what: &str, name: &[u8], request: &Request) -> (Request, Step) {
+    fn run_subrequest(
+        &mut self,
+        what: &str,
+        name: &[u8],
+        request: &EvaluatedRequest,
+    ) -> (EvaluatedRequest, HookResult) {
         let asks = || format!("asks for {what} {}", lossy(name));
-        self.world.hear(None, &asks);
+        self.server.trace(None, &asks);
         let (sub, done) = self.sub_request(request, &with_args(name, request));
-        let said = || {
+        let message = || {
             let found = match &done {
                 Ok(()) if sub.found == Stat::File => "is there".to_owned(),
                 Ok(()) => "is not there".to_owned(),
-                Err(Stop::Status(status, _)) => format!("would be answered with {status}"),
-                Err(Stop::Login(_)) => "asks for a password".to_owned(),
+                Err(HookError::Status(status, _)) => format!("would be answered with {status}"),
+                Err(HookError::Login(_)) => "asks for a password".to_owned(),
             };
             format!("{what} {} {found}", lossy(name))
         };
-        self.world.hear(None, &said);
+        self.server.trace(None, &message);
         (sub, done)
     }
 }
 
-fn with_args(name: &[u8], request: &Request) -> Vec<u8> {
+fn with_args(name: &[u8], request: &EvaluatedRequest) -> Vec<u8> {
     match &request.args {
         Some(args) => [name, b"?", args].concat(),
         None => name.to_vec(),
     }
 }
 
-fn take_location(request: &mut Request, sub: &Request) {
+fn take_location(request: &mut EvaluatedRequest, sub: &EvaluatedRequest) {
     for (name, value) in sub.headers_out.iter() {
         request.headers_out.set(name, value);
     }
 }
 
 /// Implements `ap_internal_fast_redirect`: `request` becomes the subrequest.
-fn become_sub(request: &mut Request, sub: Request) {
+fn replace_by_subrequest(request: &mut EvaluatedRequest, sub: EvaluatedRequest) {
     let mut headers_out = sub.headers_out;
     headers_out.overlay(&request.headers_out);
     let mut env = sub.env;
     env.overlay(&request.env);
     let main = std::mem::take(request);
-    *request = Request {
+    *request = EvaluatedRequest {
         headers_out,
         env,
         method: main.method,
@@ -219,7 +224,7 @@ fn become_sub(request: &mut Request, sub: Request) {
         depth: main.depth,
         main_uri: main.main_uri,
         prev: main.prev,
-        authorized: main.authorized,
+        authorized_as: main.authorized_as,
         ended: main.ended || sub.ended,
         ..sub
     };
@@ -269,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alias_matches_whole_segments() {
+    fn alias_matches_whole_segments() {
         for (uri, alias, length) in [
             ("/a/b", "/a", 2),
             ("/a", "/a", 2),

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_apache_2_4_with_the_usual_modules() {
+    fn conditions_describe_apache_2_4_with_the_usual_modules() {
         for name in [
             "mod_rewrite.c",
             "rewrite_module",

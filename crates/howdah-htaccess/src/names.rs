@@ -187,7 +187,7 @@ const SERVER_ONLY: &[&str] = &[
 
 /// Prefixes of directives of modules that hosters install and plugins write settings for. They do not change who has
 /// access.
-const OF_HOSTERS: &[&str] = &[
+const HOSTER_PREFIXES: &[&str] = &[
     "cachelookup",
     "cacheenable",
     "lsapi_",
@@ -200,29 +200,29 @@ const OF_HOSTERS: &[&str] = &[
 
 /// How the parser treats a directive that it does not implement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum DirectiveStatus {
     WithoutEffect,
     Unsupported,
     ServerOnly,
-    No,
+    Unknown,
 }
 
 /// Looks up `name`, which is in lower case.
-pub(crate) fn known(name: &str) -> Known {
+pub(crate) fn directive_status(name: &str) -> DirectiveStatus {
     let is_in = |list: &[&str]| list.binary_search(&name).is_ok();
     if is_in(WITHOUT_EFFECT) {
-        Known::WithoutEffect
-    } else if is_in(UNSUPPORTED) || OF_HOSTERS.iter().any(|start| name.starts_with(start)) {
-        Known::Unsupported
+        DirectiveStatus::WithoutEffect
+    } else if is_in(UNSUPPORTED) || HOSTER_PREFIXES.iter().any(|start| name.starts_with(start)) {
+        DirectiveStatus::Unsupported
     } else if is_in(SERVER_ONLY) {
-        Known::ServerOnly
+        DirectiveStatus::ServerOnly
     } else {
-        Known::No
+        DirectiveStatus::Unknown
     }
 }
 
 /// Returns true if the directive is permitted within `<RequireAll>` and similar sections.
-pub(crate) fn of_authorization(name: &str) -> bool {
+pub(crate) fn is_authorization_directive(name: &str) -> bool {
     name == "require" || name == "satisfy" || name.starts_with("auth")
 }
 
@@ -231,12 +231,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lists_are_sorted_as_their_search_needs() {
+    fn lists_are_sorted_for_binary_search() {
         assert!(WITHOUT_EFFECT.is_sorted() && UNSUPPORTED.is_sorted() && SERVER_ONLY.is_sorted());
-        assert_eq!(known("serversignature"), Known::WithoutEffect);
-        assert_eq!(known("sessionenv"), Known::Unsupported);
-        assert_eq!(known("modpagespeed"), Known::Unsupported);
-        assert_eq!(known("php_admin_value"), Known::ServerOnly);
-        assert_eq!(known("foo"), Known::No);
+        assert_eq!(
+            directive_status("serversignature"),
+            DirectiveStatus::WithoutEffect
+        );
+        assert_eq!(directive_status("sessionenv"), DirectiveStatus::Unsupported);
+        assert_eq!(
+            directive_status("modpagespeed"),
+            DirectiveStatus::Unsupported
+        );
+        assert_eq!(
+            directive_status("php_admin_value"),
+            DirectiveStatus::ServerOnly
+        );
+        assert_eq!(directive_status("foo"), DirectiveStatus::Unknown);
     }
 }

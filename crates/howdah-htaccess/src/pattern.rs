@@ -12,14 +12,14 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 /// The limit of PCRE2's match steps for each position in the text where a match may begin.
-pub(crate) const STEPS: u32 = 10_000;
+pub(crate) const MAX_MATCH_STEPS: u32 = 10_000;
 /// The maximum length in bytes of a text that PCRE2 matches; its time may grow with the square of the length.
-pub(crate) const LONGEST: usize = 2048;
+pub(crate) const MAX_TEXT_BYTES: usize = 2048;
 /// The maximum length of an expression in bytes. Real expressions are shorter.
-const LONGEST_EXPRESSION: usize = 16 << 10;
+const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
 /// What each pattern weighs in addition to its text.
-const WEIGHT_OF_EACH: usize = 16;
+const WEIGHT_PER_PATTERN: usize = 16;
 
 thread_local! {
     /// The total weight of the patterns that were parsed since the last [`start_weighing`].
@@ -40,25 +40,25 @@ pub(crate) fn weight() -> usize {
 /// A regular expression as Apache understands it.
 #[derive(Debug)]
 pub struct Regex {
-    engine: Engine,
+    engine: RegexEngine,
 }
 
 #[derive(Debug)]
-enum Engine {
-    Linear(Box<Linear>),
+enum RegexEngine {
+    Linear(Box<LinearRegex>),
     Backtracking(Box<pcre2::bytes::Regex>),
 }
 
 /// An expression that is compiled when it is first used, because a file may contain thousands and is parsed while other
 /// requests wait.
 #[derive(Debug)]
-struct Linear {
+struct LinearRegex {
     text: String,
     ignore_case: bool,
     compiled: OnceLock<Option<regex::bytes::Regex>>,
 }
 
-impl Linear {
+impl LinearRegex {
     /// Returns the compiled expression, or an error if it exceeds the size limit.
     fn get(&self) -> Result<&regex::bytes::Regex, LimitReached> {
         let compile = || {
@@ -87,62 +87,63 @@ pub type Groups = Vec<Option<Range<usize>>>;
 impl Regex {
     /// Parses an expression. Returns `None` if Apache could not compile it either, or if it is far too long.
     pub fn new(text: &str, ignore_case: bool) -> Option<Regex> {
-        if text.len() > LONGEST_EXPRESSION {
+        if text.len() > MAX_EXPRESSION_BYTES {
             return None;
         }
-        let weight = written_out(text.as_bytes()).saturating_add(WEIGHT_OF_EACH);
+        let weight = written_out_length(text.as_bytes()).saturating_add(WEIGHT_PER_PATTERN);
         WEIGHT.set(WEIGHT.get().saturating_add(weight));
-        if means_the_same(text) {
-            let linear = Linear {
+        if is_common_syntax(text) {
+            let linear = LinearRegex {
                 text: text.to_owned(),
                 ignore_case,
                 compiled: OnceLock::new(),
             };
-            let engine = Engine::Linear(Box::new(linear));
+            let engine = RegexEngine::Linear(Box::new(linear));
             return Some(Regex { engine });
         }
-        let limited = format!("(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){text}");
+        let limited =
+            format!("(*LIMIT_MATCH={MAX_MATCH_STEPS})(*LIMIT_DEPTH={MAX_MATCH_STEPS}){text}");
         let regex = pcre2::bytes::RegexBuilder::new()
             .dotall(true)
             .caseless(ignore_case)
             .build(&limited)
             .ok()?;
-        let engine = Engine::Backtracking(Box::new(regex));
+        let engine = RegexEngine::Backtracking(Box::new(regex));
         Some(Regex { engine })
     }
 
     /// Returns the source text if the `regex` crate runs the expression.
     pub fn text(&self) -> Option<&str> {
         match &self.engine {
-            Engine::Linear(linear) => Some(&linear.text),
-            Engine::Backtracking(_) => None,
+            RegexEngine::Linear(linear) => Some(&linear.text),
+            RegexEngine::Backtracking(_) => None,
         }
     }
 
     /// Returns true if the expression matches anywhere in `text`.
     pub fn is_match(&self, text: &[u8]) -> Result<bool, LimitReached> {
         match &self.engine {
-            Engine::Linear(linear) => Ok(linear.get()?.is_match(text)),
-            Engine::Backtracking(regex) => backtracking_match(regex, text),
+            RegexEngine::Linear(linear) => Ok(linear.get()?.is_match(text)),
+            RegexEngine::Backtracking(regex) => backtracking_match(regex, text),
         }
     }
 
     /// Returns the names of the groups by number; `None` for a group without a name.
     pub fn group_names(&self) -> Result<Vec<Option<String>>, LimitReached> {
         Ok(match &self.engine {
-            Engine::Linear(linear) => {
+            RegexEngine::Linear(linear) => {
                 let names = linear.get()?.capture_names();
                 names.map(|name| name.map(str::to_owned)).collect()
             }
-            Engine::Backtracking(regex) => regex.capture_names().to_vec(),
+            RegexEngine::Backtracking(regex) => regex.capture_names().to_vec(),
         })
     }
 
     /// Returns the ranges of the groups if the expression matches.
     pub fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.engine {
-            Engine::Linear(linear) => Ok(linear_groups(linear.get()?, text)),
-            Engine::Backtracking(regex) => backtracking_groups(regex, text),
+            RegexEngine::Linear(linear) => Ok(linear_groups(linear.get()?, text)),
+            RegexEngine::Backtracking(regex) => backtracking_groups(regex, text),
         }
     }
 }
@@ -154,23 +155,23 @@ pub(crate) fn linear_groups(regex: &regex::bytes::Regex, text: &[u8]) -> Option<
     Some(groups.map(|group| group.map(|g| g.range())).collect())
 }
 
-/// Returns true if PCRE2 finds a match. The text must not be longer than [`LONGEST`].
+/// Returns true if PCRE2 finds a match. The text must not be longer than [`MAX_TEXT_BYTES`].
 pub(crate) fn backtracking_match(
     regex: &pcre2::bytes::Regex,
     text: &[u8],
 ) -> Result<bool, LimitReached> {
-    match text.len() > LONGEST {
+    match text.len() > MAX_TEXT_BYTES {
         true => Err(LimitReached),
         false => regex.is_match(text).map_err(|_| LimitReached),
     }
 }
 
-/// Returns the ranges of the groups that PCRE2 has matched. The text must not be longer than [`LONGEST`].
+/// Returns the ranges of the groups that PCRE2 has matched. The text must not be longer than [`MAX_TEXT_BYTES`].
 pub(crate) fn backtracking_groups(
     regex: &pcre2::bytes::Regex,
     text: &[u8],
 ) -> Result<Option<Groups>, LimitReached> {
-    if text.len() > LONGEST {
+    if text.len() > MAX_TEXT_BYTES {
         return Err(LimitReached);
     }
     let found = regex.captures(text).map_err(|_| LimitReached)?;
@@ -183,7 +184,7 @@ pub(crate) fn backtracking_groups(
 }
 
 /// Returns true if the expression uses only syntax that PCRE2 and the `regex` crate interpret alike.
-fn means_the_same(text: &str) -> bool {
+fn is_common_syntax(text: &str) -> bool {
     let bytes = text.as_bytes();
     if !bytes.is_ascii() {
         return false;
@@ -214,13 +215,13 @@ fn means_the_same(text: &str) -> bool {
                 (2, false)
             }
             [b'\\'] => return false,
-            [b'[', ..] => match class(rest) {
+            [b'[', ..] => match class_length(rest) {
                 Some(length) => (length, false),
                 None => return false,
             },
             [b'(', b'?', b':', ..] => (3, false),
             [b'(', b'?' | b'*', ..] => return false,
-            [b'{', ..] => match counted(rest) {
+            [b'{', ..] => match parse_count(rest) {
                 Some((length, _)) => (length, true),
                 None => return false,
             },
@@ -248,7 +249,7 @@ fn means_the_same(text: &str) -> bool {
 }
 
 /// Returns the length of a plain character class at the start of `rest`.
-fn class(rest: &[u8]) -> Option<usize> {
+fn class_length(rest: &[u8]) -> Option<usize> {
     let mut at = 1;
     if rest.get(at) == Some(&b'^') {
         at += 1;
@@ -295,7 +296,7 @@ fn class(rest: &[u8]) -> Option<usize> {
 }
 
 /// Returns the length of `{n}`, `{n,}` or `{n,m}` at the start of `rest`, and the greater number.
-fn counted(rest: &[u8]) -> Option<(usize, usize)> {
+fn parse_count(rest: &[u8]) -> Option<(usize, usize)> {
     let end = rest.iter().position(|b| *b == b'}')?;
     let inside = &rest[1..end];
     let (low, high) = match inside.iter().position(|b| *b == b',') {
@@ -320,7 +321,7 @@ fn counted(rest: &[u8]) -> Option<(usize, usize)> {
 
 /// Returns the length of an expression with its counted repetitions written out. Syntax that only PCRE2 knows counts as
 /// plain text.
-fn written_out(text: &[u8]) -> usize {
+fn written_out_length(text: &[u8]) -> usize {
     // The lengths before each open group, the length so far, and the length of the last piece.
     let mut before = Vec::new();
     let (mut length, mut last) = (0_usize, 0_usize);
@@ -337,7 +338,7 @@ fn written_out(text: &[u8]) -> usize {
                 last = length + 2;
                 length = before.pop().unwrap_or_default().saturating_add(last);
             }
-            b'{' if let Some((end, times)) = counted(rest) => {
+            b'{' if let Some((end, times)) = parse_count(rest) => {
                 read = end;
                 let more = last.saturating_mul(times.saturating_sub(1));
                 (length, last) = (length.saturating_add(more), last.saturating_add(more));
@@ -345,7 +346,7 @@ fn written_out(text: &[u8]) -> usize {
             first => {
                 read = match first {
                     b'\\' => 2,
-                    b'[' => class(rest).unwrap_or(1),
+                    b'[' => class_length(rest).unwrap_or(1),
                     _ => 1,
                 };
                 last = read;
@@ -373,7 +374,7 @@ pub fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
         if n == name.len() {
             return pattern[p..].iter().all(|b| *b == b'*');
         }
-        match one(&pattern[p..], name[n]) {
+        match matched_element_length(&pattern[p..], name[n]) {
             Some(length) => {
                 p += length;
                 n += 1;
@@ -391,7 +392,7 @@ pub fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 /// Returns the length of the first element of `pattern` if it matches `byte`.
-fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+fn matched_element_length(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [] => None,
         [b'?', ..] => Some(1),
@@ -423,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_needs_no_backtracking_is_linear() {
+    fn expressions_without_backtracking_are_linear() {
         for text in [
             r"^(config|logs)/.*$",
             r"\.(php|phtml)(\.|$)",
@@ -431,7 +432,7 @@ mod tests {
             r"(?:a|b)+\d\b",
         ] {
             let regex = Regex::new(text, false).unwrap();
-            assert!(matches!(regex.engine, Engine::Linear(_)), "{text}");
+            assert!(matches!(regex.engine, RegexEngine::Linear(_)), "{text}");
         }
         for text in [
             r"^\.(?!well-known)",
@@ -446,7 +447,10 @@ mod tests {
             r"\_x",
         ] {
             let regex = Regex::new(text, false).unwrap();
-            assert!(matches!(regex.engine, Engine::Backtracking(_)), "{text}");
+            assert!(
+                matches!(regex.engine, RegexEngine::Backtracking(_)),
+                "{text}"
+            );
         }
         for text in [
             "(",
@@ -460,7 +464,7 @@ mod tests {
             "a\\",
         ] {
             // Every expression that is compiled later must compile.
-            if let Some(Engine::Linear(linear)) = Regex::new(text, false).map(|r| r.engine) {
+            if let Some(RegexEngine::Linear(linear)) = Regex::new(text, false).map(|r| r.engine) {
                 assert!(linear.get().is_ok(), "{text}");
             }
         }
@@ -468,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn both_engines_answer_alike() {
+    fn engines_return_the_same_groups() {
         for (linear, backtracking) in [
             (r"^(a+)(b)?c$", r"^(a+)(b)?c$(?=)"),
             ("a.c", "a.c(?=)"),
@@ -480,7 +484,7 @@ mod tests {
             let other = Regex::new(backtracking, true).unwrap();
             assert!(matches!(
                 (&one.engine, &other.engine),
-                (Engine::Linear(_), Engine::Backtracking(_))
+                (RegexEngine::Linear(_), RegexEngine::Backtracking(_))
             ));
             for text in ["", "aac", "AABC", "a\nc", "xabcd", "a/b/c", "\u{e9}/\u{ff}"] {
                 let (one, other) = (one.groups(text.as_bytes()), other.groups(text.as_bytes()));
@@ -491,21 +495,21 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_linear_compiles_and_matches_as_in_pcre2(
+        fn linear_expressions_match_as_in_pcre2(
             expression in r"([ab.^$|*+?()\[\]\\0-9,:-]|\\[wdsbWDS]|\{[0-3](,[0-9]?)?\}|\[\^?[a-c.\\w-]{1,4}\]){0,8}",
             texts in proptest::collection::vec("[abc01. /:$-]{0,6}", 4),
             ignore_case: bool,
         ) {
             let Some(regex) = Regex::new(&expression, ignore_case) else { return Ok(()) };
-            let Engine::Linear(linear) = &regex.engine else { return Ok(()) };
+            let RegexEngine::Linear(linear) = &regex.engine else { return Ok(()) };
             proptest::prop_assert!(linear.get().is_ok(), "{}", expression);
             let other = pcre2::bytes::RegexBuilder::new()
                 .dotall(true)
                 .caseless(ignore_case)
                 .build(&expression);
             proptest::prop_assert!(other.is_ok(), "only here: {}", expression);
-            let other = Regex { engine: Engine::Backtracking(Box::new(other.unwrap())) };
-            // Groups that are no part of any match are left out by one of them.
+            let other = Regex { engine: RegexEngine::Backtracking(Box::new(other.unwrap())) };
+            // One of the engines omits groups that are not part of the match.
             let groups = |regex: &Regex, text: &str| {
                 let groups = regex.groups(text.as_bytes()).unwrap();
                 groups.map(|groups| (0..10).map(|n| groups.get(n).cloned().flatten()).collect::<Groups>())
@@ -518,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_weigh_what_they_are_when_written_out() {
+    fn repetitions_weigh_their_written_out_length() {
         for (text, weight) in [
             ("", 0),
             ("abc", 3),
@@ -530,26 +534,26 @@ mod tests {
             ("((?:ab){10}c){10}", 630),
             ("a{1,}", 1),
         ] {
-            assert_eq!(written_out(text.as_bytes()), weight, "{text}");
+            assert_eq!(written_out_length(text.as_bytes()), weight, "{text}");
         }
         assert_eq!(
-            written_out("((((a{100}){100}){100}){100}){100}".as_bytes()) >> 33,
+            written_out_length("((((a{100}){100}){100}){100}){100}".as_bytes()) >> 33,
             1
         );
-        written_out(b"((a{9}){9}){9");
+        written_out_length(b"((a{9}){9}){9");
     }
 
     #[test]
-    fn an_explosive_expression_reaches_its_limit() {
+    fn explosive_expression_reaches_its_limit() {
         let regex = Regex::new(r"^(a*)*(?!b)$", false).unwrap();
         let text = [&b"a".repeat(40)[..], b"!"].concat();
         assert_eq!(regex.is_match(&text), Err(LimitReached));
-        let long = b"a".repeat(LONGEST + 1);
+        let long = b"a".repeat(MAX_TEXT_BYTES + 1);
         assert_eq!(regex.is_match(&long), Err(LimitReached));
     }
 
     #[test]
-    fn shell_patterns() {
+    fn shell_patterns_match_as_apr_fnmatch() {
         for (pattern, name, matches) in [
             ("*", "", true),
             ("*.php", "x.php", true),

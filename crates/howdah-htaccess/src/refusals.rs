@@ -1,14 +1,14 @@
-//! What the files refuse of a request whose response a site chooses itself. Access control, handlers that keep
-//! PHP from running, and rules that refuse a request hold exactly as in [`answer`](crate::answer): the same
+//! Finds out whether the files refuse a request whose response a site chooses itself. Access control, handlers that keep
+//! PHP from running, and rules that refuse a request hold exactly as in [`decide`](crate::decide): the same
 //! code evaluates them. Redirects, index files, error documents and changes of headers are skipped, and so is
 //! a rule's internal redirect: it only shows that Apache would not send what is at the path.
 
 use std::sync::Arc;
 
-use crate::answer::{Demand, Refusal};
-use crate::engine::{Engine, Stop};
-use crate::request::{Consulted, Facts, Stat, World};
-use crate::storage::Chain;
+use crate::decision::{Demand, HtaccessRefusal};
+use crate::engine::{HookError, RequestEngine};
+use crate::request::{EvaluationInput, InputDependencies, ServerContext, Stat};
+use crate::storage::HtFileChain;
 
 /// What the files say about a path.
 #[derive(Clone, Debug)]
@@ -16,9 +16,9 @@ pub struct AccessVerdict {
     /// Whether the path is open.
     pub outcome: AccessOutcome,
     /// The line that decided: its file, its number and its text.
-    pub because: Option<Arc<str>>,
+    pub decided_by: Option<Arc<str>>,
     /// What the lines have read of the request.
-    pub consulted: Consulted,
+    pub dependencies: InputDependencies,
     /// The user who was let in by a password.
     pub user: Option<Vec<u8>>,
     /// The value of `WWW-Authenticate` where a password was wrong or missing.
@@ -30,22 +30,22 @@ pub struct AccessVerdict {
 pub enum AccessOutcome {
     /// No line refuses the request.
     Open,
-    /// A rule has another path answer the request, so Apache does not send what is at this one.
+    /// A rule makes another path respond to the request, so Apache does not send what is at this one.
     Elsewhere,
     /// The request is refused with this status.
-    Refused(u16, Refusal),
-    /// The client has to give a user and a password first. [`Facts::logins`] takes the result of the check.
+    Refused(u16, HtaccessRefusal),
+    /// The client has to give a user and a password first. [`EvaluationInput::logins`] takes the result of the check.
     Authenticate(Demand),
 }
 
-/// The settings that hold at a path: those of the directories that exist on the way to it.
-pub fn chain_at(world: &dyn World, document_root: &[u8], path: &[u8]) -> Arc<Chain> {
-    let facts = Facts {
+/// Returns the settings that hold at a path: those of the directories that exist on the way to it.
+pub fn chain_at(server: &dyn ServerContext, document_root: &[u8], path: &[u8]) -> Arc<HtFileChain> {
+    let input = EvaluationInput {
         document_root: document_root.into(),
         path: path.into(),
-        ..Facts::default()
+        ..EvaluationInput::default()
     };
-    let engine = Engine::new(world, &facts);
+    let engine = RequestEngine::new(server, &input);
     let mut request = engine.first();
     engine.locate(&mut request).map_or_else(
         |_| Arc::default(),
@@ -55,8 +55,12 @@ pub fn chain_at(world: &dyn World, document_root: &[u8], path: &[u8]) -> Arc<Cha
 
 /// Finds out what the files refuse. `redirected` says that another path has led to this one, as Apache's internal
 /// redirects do; rules see it by `REDIRECT_STATUS`.
-pub fn refusals(world: &dyn World, facts: &Facts<'_>, redirected: bool) -> AccessVerdict {
-    let mut engine = Engine::new(world, facts);
+pub fn refusals(
+    server: &dyn ServerContext,
+    input: &EvaluationInput<'_>,
+    redirected: bool,
+) -> AccessVerdict {
+    let mut engine = RequestEngine::new(server, input);
     let mut request = engine.first();
     request.refusals_only = true;
     if redirected {
@@ -70,29 +74,29 @@ pub fn refusals(world: &dyn World, facts: &Facts<'_>, redirected: bool) -> Acces
             _ => Ok(()),
         });
     let outcome = match stop {
-        Ok(()) if request.leads_elsewhere => AccessOutcome::Elsewhere,
+        Ok(()) if request.is_led_elsewhere => AccessOutcome::Elsewhere,
         Ok(()) => AccessOutcome::Open,
-        Err(Stop::Login(demand)) => AccessOutcome::Authenticate(demand),
+        Err(HookError::Login(demand)) => AccessOutcome::Authenticate(demand),
         // The site finds these out itself.
-        Err(Stop::Status(
+        Err(HookError::Status(
             _,
-            Refusal::NotFound
-            | Refusal::NoIndex
-            | Refusal::BadPath
-            | Refusal::Method
-            | Refusal::Forbidden,
+            HtaccessRefusal::NotFound
+            | HtaccessRefusal::NoIndex
+            | HtaccessRefusal::BadPath
+            | HtaccessRefusal::Method
+            | HtaccessRefusal::Forbidden,
         )) => AccessOutcome::Open,
-        Err(Stop::Status(status, refusal)) => AccessOutcome::Refused(status, refusal),
+        Err(HookError::Status(status, refusal)) => AccessOutcome::Refused(status, refusal),
     };
     AccessVerdict {
         outcome,
-        because: engine.because.into_inner(),
+        decided_by: engine.decided_by.into_inner(),
         challenge: engine
             .always
             .borrow()
             .get(b"WWW-Authenticate")
             .map(<[u8]>::to_vec),
-        consulted: engine.consulted,
+        dependencies: engine.dependencies,
         user: request.user,
     }
 }

@@ -2,12 +2,12 @@
 //! Apache.
 
 use super::*;
-use crate::Login;
-use crate::tests::{Tree, facts};
+use crate::LoginResult;
+use crate::tests::{TestFiles, input};
 
 fn outcome(files: &[(&str, &str)], method: &str, target: &str) -> AccessOutcome {
-    let tree = Tree::new(files);
-    refusals(&tree, &facts(method, target, &[], None), false).outcome
+    let files = TestFiles::new(files);
+    refusals(&files, &input(method, target, &[], None), false).outcome
 }
 
 fn is_refused(files: &[(&str, &str)], target: &str) -> bool {
@@ -63,7 +63,7 @@ fn unconditional_denials_hold_everywhere() {
 }
 
 #[test]
-fn lines_that_refuse_nothing_refuse_nothing() {
+fn harmless_lines_refuse_nothing() {
     for text in [
         "",
         "Options -Indexes\nHeader set X-A b\nDirectoryIndex index.php\nphp_value memory_limit 1G",
@@ -91,7 +91,7 @@ fn lines_that_refuse_nothing_refuse_nothing() {
 }
 
 #[test]
-fn redirects_hide_no_refusal_behind_them() {
+fn redirects_do_not_hide_later_refusals() {
     for redirect in [
         "RewriteRule ^ https://h.example%{REQUEST_URI} [R=301,L]",
         "RewriteRule ^ https://other.example/",
@@ -106,26 +106,26 @@ fn redirects_hide_no_refusal_behind_them() {
 }
 
 #[test]
-fn visitors_are_told_apart() {
-    let tree = Tree::new(&[(
+fn refusals_differ_by_visitor() {
+    let files = TestFiles::new(&[(
         "d/.htaccess",
         "RewriteEngine On\nRewriteCond %{HTTP_USER_AGENT} badbot [NC]\nRewriteRule ^ - [F]\n<Files x.php>\nRequire ip 192.0.2.0/24\n</Files>\n",
     )]);
     let of = |target: &str, agent: &str, address: &str| {
-        let mut facts = facts("GET", target, &[("User-Agent", agent)], None);
-        facts.address = address.parse().ok();
-        refusals(&tree, &facts, false)
+        let mut input = input("GET", target, &[("User-Agent", agent)], None);
+        input.address = address.parse().ok();
+        refusals(&files, &input, false)
     };
     assert_eq!(
         of("/d/x.txt", "Mozilla", "198.51.100.1").outcome,
         AccessOutcome::Open
     );
-    let refused = AccessOutcome::Refused(403, Refusal::Denied);
+    let refused = AccessOutcome::Refused(403, HtaccessRefusal::Denied);
     let bot = of("/d/x.txt", "BadBot/1", "198.51.100.1");
     assert_eq!(bot.outcome, refused);
-    assert!(!bot.consulted.is_nothing());
+    assert!(!bot.dependencies.depends_only_on_url());
     assert!(
-        bot.because
+        bot.decided_by
             .is_some_and(|line| line.contains("d/.htaccess:3"))
     );
     assert_eq!(
@@ -137,22 +137,22 @@ fn visitors_are_told_apart() {
 
 #[test]
 fn password_is_demanded_and_a_wrong_one_is_challenged() {
-    let tree = Tree::new(&[(
+    let files = TestFiles::new(&[(
         "d/.htaccess",
         "AuthType Basic\nAuthName area\nAuthUserFile /users\nRequire valid-user\n",
     )]);
-    let of = |login| refusals(&tree, &facts("GET", "/d/x.txt", &[], login), false);
+    let of = |login| refusals(&files, &input("GET", "/d/x.txt", &[], login), false);
     assert!(matches!(of(None).outcome, AccessOutcome::Authenticate(_)));
-    let refused = of(Some(Login::Refused));
+    let refused = of(Some(LoginResult::Refused));
     assert_eq!(
         refused.outcome,
-        AccessOutcome::Refused(401, Refusal::Unauthorized)
+        AccessOutcome::Refused(401, HtaccessRefusal::Unauthorized)
     );
     assert_eq!(
         refused.challenge.as_deref(),
         Some(&b"Basic realm=\"area\""[..])
     );
-    let bob = of(Some(Login::Verified {
+    let bob = of(Some(LoginResult::Verified {
         user: b"bob".to_vec(),
         groups: Vec::new(),
     }));
@@ -163,7 +163,7 @@ fn password_is_demanded_and_a_wrong_one_is_challenged() {
 }
 
 #[test]
-fn file_that_a_rule_leads_elsewhere_is_not_this_ones() {
+fn file_that_a_rule_replaces_is_reported_as_elsewhere() {
     for text in [
         "RewriteEngine On\nRewriteCond %{REMOTE_ADDR} !^10\\.\nRewriteRule ^ /login.php [L]",
         "RewriteEngine On\nRewriteRule x\\.txt y.txt",
@@ -182,13 +182,13 @@ fn file_that_a_rule_leads_elsewhere_is_not_this_ones() {
     ] {
         assert!(!below(text), "{text}");
     }
-    let tree = Tree::new(&[(
+    let files = TestFiles::new(&[(
         "d/.htaccess",
         "RewriteEngine On\nRewriteCond %{ENV:REDIRECT_STATUS} ^$\nRewriteRule ^ - [F]",
     )]);
-    let facts = facts("GET", "/d/x.txt", &[], None);
-    assert_ne!(refusals(&tree, &facts, false).outcome, AccessOutcome::Open);
-    assert_eq!(refusals(&tree, &facts, true).outcome, AccessOutcome::Open);
+    let input = input("GET", "/d/x.txt", &[], None);
+    assert_ne!(refusals(&files, &input, false).outcome, AccessOutcome::Open);
+    assert_eq!(refusals(&files, &input, true).outcome, AccessOutcome::Open);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn scripts_that_may_not_run_are_refused_and_files_are_not() {
         let files = [("d/.htaccess", text)];
         assert_eq!(
             outcome(&files, "GET", "/d/x.php"),
-            AccessOutcome::Refused(403, Refusal::NoScripts),
+            AccessOutcome::Refused(403, HtaccessRefusal::NoScripts),
             "{text}"
         );
         assert_eq!(
@@ -217,7 +217,7 @@ fn scripts_that_may_not_run_are_refused_and_files_are_not() {
 }
 
 #[test]
-fn patterns_longer_than_the_longest_file_are_a_mistake() {
+fn patterns_heavier_than_the_limit_are_a_mistake() {
     let heavy = "RewriteRule (?:(?:[a-z]{99}){60}){5}x - [F]\n".repeat(10);
     assert!(below(&heavy) && at_root(&heavy));
     let redirects = "RewriteRule ^old-page$ /new-page [R=301,L]\n".repeat(20_000);
@@ -227,7 +227,7 @@ fn patterns_longer_than_the_longest_file_are_a_mistake() {
 }
 
 #[test]
-fn long_path_before_many_patterns_ends() {
+fn long_path_is_matched_against_many_patterns_within_limits() {
     let many = format!(
         "RewriteEngine On\n{}",
         "RewriteRule (y+) - [F]\n".repeat(4000)
@@ -241,6 +241,6 @@ fn long_path_before_many_patterns_ends() {
     let query = format!("/x.txt?{}", "x".repeat(8000));
     assert_eq!(
         outcome(&[(".htaccess", &more)], "GET", &query),
-        AccessOutcome::Refused(500, Refusal::TooCostly)
+        AccessOutcome::Refused(500, HtaccessRefusal::TooCostly)
     );
 }

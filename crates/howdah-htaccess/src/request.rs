@@ -1,14 +1,14 @@
-//! The data of a request: the client's input ([`Facts`]), and what Apache's hooks have made of it so far (`Request`).
-//! Also [`World`], through which the caller provides information about files.
+//! The data of a request: the client's input ([`EvaluationInput`]), and what Apache's hooks have made of it so far
+//! (`EvaluatedRequest`). Also [`ServerContext`], through which the caller provides information about files.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::answer::Demand;
 use crate::config::Config;
-use crate::storage::Chain;
+use crate::decision::Demand;
+use crate::storage::HtFileChain;
 use crate::table::Table;
 
 /// The type of the file with a given name; symbolic links are followed.
@@ -27,12 +27,12 @@ pub enum Stat {
 }
 
 /// The environment of an evaluation: the file system, the clock and the server's settings.
-pub trait World {
+pub trait ServerContext {
     /// Returns the type of the file with this absolute name.
     fn stat(&self, file: &[u8]) -> Stat;
     /// Returns the size of a regular file in bytes, or `None` if there is no such file.
     fn length(&self, file: &[u8]) -> Option<u64>;
-    /// Returns true if the name itself is a symbolic link. The default is for a world without links.
+    /// Returns true if the name itself is a symbolic link. The default is for a file system without links.
     fn is_link(&self, _file: &[u8]) -> bool {
         false
     }
@@ -42,7 +42,7 @@ pub trait World {
     }
     /// Returns the combined `.htaccess` files on the way to a directory. The directory is given by its URL path, which
     /// ends with a slash or is empty.
-    fn htaccess(&self, directory: &[u8]) -> Arc<Chain>;
+    fn htaccess(&self, directory: &[u8]) -> Arc<HtFileChain>;
     /// Returns true if a file of this name is run as PHP by default.
     fn is_script(&self, path: &[u8]) -> bool;
     /// Returns the media type of a file by its name, without regard to `.htaccess` files.
@@ -59,29 +59,29 @@ pub trait World {
     }
     /// Receives a trace message: what a directive did with the request, or why it did nothing. `howdah explain` shows
     /// these messages. `line` is the directive's file, line number and text, or `None` if no directive decides. The
-    /// message is formatted only when `said` is called.
-    fn hear(&self, _line: Option<&str>, _said: &dyn Fn() -> String) {}
+    /// message is formatted only when `message` is called.
+    fn trace(&self, _line: Option<&str>, _message: &dyn Fn() -> String) {}
 }
 
 /// The properties of a request, beyond method, host, path and query, that the evaluation has read. Decisions depend on
 /// them.
 #[derive(Debug, Default)]
-pub struct Consulted {
+pub struct InputDependencies {
     header: AtomicBool,
     client: AtomicBool,
     time: AtomicBool,
     credentials: AtomicBool,
 }
 
-impl Clone for Consulted {
-    fn clone(&self) -> Consulted {
-        let clone = Consulted::default();
+impl Clone for InputDependencies {
+    fn clone(&self) -> InputDependencies {
+        let clone = InputDependencies::default();
         clone.add(self);
         clone
     }
 }
 
-impl Consulted {
+impl InputDependencies {
     pub(crate) fn header(&self, name: &[u8]) {
         // A cache does not share the response to a request with credentials anyway.
         if name.eq_ignore_ascii_case(b"authorization") {
@@ -91,7 +91,7 @@ impl Consulted {
         }
     }
 
-    pub(crate) fn add(&self, other: &Consulted) {
+    pub(crate) fn add(&self, other: &InputDependencies) {
         for (own, other) in [
             (&self.header, &other.header),
             (&self.client, &other.client),
@@ -116,14 +116,14 @@ impl Consulted {
 
     /// Returns true if the evaluation has read only method, host, path, query and files, so the decision is the same
     /// for all visitors.
-    pub fn is_nothing(&self) -> bool {
+    pub fn depends_only_on_url(&self) -> bool {
         let all = [&self.header, &self.client, &self.time];
         !all.iter().any(|asked| asked.load(Ordering::Relaxed))
     }
 
     /// Returns true if the evaluation has read a request header or the client's address, so the decision may differ for
     /// another visitor.
-    pub fn is_of_visitor(&self) -> bool {
+    pub fn depends_on_visitor(&self) -> bool {
         [&self.header, &self.client]
             .iter()
             .any(|asked| asked.load(Ordering::Relaxed))
@@ -132,7 +132,7 @@ impl Consulted {
 
 /// The request as the client sent it, and the site's settings. These values do not change during the evaluation.
 #[derive(Clone, Debug, Default)]
-pub struct Facts<'a> {
+pub struct EvaluationInput<'a> {
     /// The request's method.
     pub method: Cow<'a, [u8]>,
     /// Path and query as the client sent them.
@@ -164,12 +164,12 @@ pub struct Facts<'a> {
     /// The default of `FallbackResource`.
     pub fallback: Option<Cow<'a, str>>,
     /// The results of the password checks so far, each with its demand.
-    pub logins: Vec<(Demand, Login)>,
+    pub logins: Vec<(Demand, LoginResult)>,
 }
 
 /// The result of a password check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Login {
+pub enum LoginResult {
     /// The password is right.
     Verified {
         /// The user's name.
@@ -183,11 +183,11 @@ pub enum Login {
     Failed,
 }
 
-impl Facts<'_> {
+impl EvaluationInput<'_> {
     /// Copies everything that is borrowed.
-    pub fn into_owned(self) -> Facts<'static> {
+    pub fn into_owned(self) -> EvaluationInput<'static> {
         let own = |text: Cow<'_, [u8]>| Cow::Owned(text.into_owned());
-        Facts {
+        EvaluationInput {
             method: own(self.method),
             target: own(self.target),
             path: own(self.path),
@@ -266,7 +266,7 @@ fn split_port(host: &[u8]) -> (&[u8], Option<u16>) {
 
 /// A request that is being evaluated: Apache's `request_rec`.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct EvaluatedRequest {
     pub method: Vec<u8>,
     /// The path, normalized and decoded.
     pub uri: Vec<u8>,
@@ -299,7 +299,7 @@ pub(crate) struct Request {
     /// ([`refusals`](crate::refusals)).
     pub refusals_only: bool,
     /// A rule would have served this request from another path. Set only with `refusals_only`.
-    pub leads_elsewhere: bool,
+    pub is_led_elsewhere: bool,
     /// A rule with the `END` flag has matched.
     pub ended: bool,
     /// How many internal redirects led to this request, and how deeply nested this subrequest is (`depth`).
@@ -310,9 +310,9 @@ pub(crate) struct Request {
     /// Path and query of the request that was redirected to this one.
     pub prev: Option<(Vec<u8>, Option<Vec<u8>>)>,
     /// The request itself has been authorized.
-    pub let_in: bool,
+    pub is_authorized: bool,
     /// The scopes and the user with which the request before it was authorized.
-    pub authorized: Option<(Vec<usize>, Option<Vec<u8>>)>,
+    pub authorized_as: Option<(Vec<usize>, Option<Vec<u8>>)>,
 }
 
 /// The handler that generates the response.
@@ -325,15 +325,15 @@ pub(crate) enum Handler {
     Redirect,
 }
 
-impl Request {
+impl EvaluatedRequest {
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 }
 
-impl Default for Request {
-    fn default() -> Request {
-        Request {
+impl Default for EvaluatedRequest {
+    fn default() -> EvaluatedRequest {
+        EvaluatedRequest {
             method: Vec::new(),
             uri: Vec::new(),
             args: None,
@@ -357,14 +357,14 @@ impl Default for Request {
             groups: Vec::new(),
             is_sub: false,
             refusals_only: false,
-            leads_elsewhere: false,
+            is_led_elsewhere: false,
             ended: false,
             redirects: 0,
             depth: 0,
             main_uri: None,
             prev: None,
-            let_in: false,
-            authorized: None,
+            is_authorized: false,
+            authorized_as: None,
         }
     }
 }

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use crate::answer::{Action, Answer};
-use crate::config::{Format, HeaderAction, HeaderLine, Part, When};
-use crate::engine::{Engine, Step};
-use crate::evaluate::{Evaluation, Response};
+use crate::config::{HeaderAction, HeaderCondition, HeaderLine, HeaderValue, HeaderValuePart};
+use crate::decision::{Action, RequestDecision};
+use crate::engine::{HookResult, RequestEngine};
+use crate::evaluate::{Evaluation, ResponseSnapshot};
 use crate::pattern::{LimitReached, Regex};
-use crate::request::{Consulted, Facts, Request, World};
+use crate::request::{EvaluatedRequest, EvaluationInput, InputDependencies, ServerContext};
 use crate::table::Table;
 use crate::text::pregsub;
 use crate::types::without_charset;
 
 /// The length at which a value that `Header edit*` builds stops growing, in bytes.
-const LONGEST: usize = 64 << 10;
+const MAX_EDITED_BYTES: usize = 64 << 10;
 
 /// A directive followed by more directives than this is not checked for being replaced by a later one.
-const MOST_LATER: usize = 16;
+const MAX_LATER_DIRECTIVES: usize = 16;
 
 /// A response's header while directives change it.
 #[derive(Clone, Debug, Default)]
-pub struct Fields {
+pub struct ResponseFields {
     /// The status.
     pub status: u16,
     /// All fields but `Content-Type`. Fields that belong to the connection must not be in it.
@@ -35,7 +35,7 @@ pub struct Fields {
 
 /// A change of a response's header that depends on nothing but names and constant values of fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlainEdit<'a> {
+pub enum ConstantEdit<'a> {
     /// Replaces all fields of this name.
     Set(&'a [u8], &'a [u8]),
     /// Adds a field to those of this name.
@@ -44,66 +44,70 @@ pub enum PlainEdit<'a> {
     Unset(&'a [u8]),
 }
 
-impl<'a> PlainEdit<'a> {
+impl<'a> ConstantEdit<'a> {
     /// Returns the field's name.
     pub fn name(&self) -> &'a [u8] {
-        let (PlainEdit::Set(name, _) | PlainEdit::Add(name, _) | PlainEdit::Unset(name)) = self;
+        let (ConstantEdit::Set(name, _) | ConstantEdit::Add(name, _) | ConstantEdit::Unset(name)) =
+            self;
         name
     }
 
     /// Returns true if earlier fields of this name do not remain.
     pub fn replaces(&self) -> bool {
-        !matches!(self, PlainEdit::Add(..))
+        !matches!(self, ConstantEdit::Add(..))
     }
 }
 
-impl Answer {
+impl RequestDecision {
     /// Returns true if the decision is the same for all clients that send this method, URL and host to this address of
     /// the server, with this version of HTTP.
-    pub fn is_by_url(&self) -> bool {
-        let nobody = self.user.is_none() && !self.consulted.has_credentials();
-        self.consulted.is_nothing() && nobody && self.headers.is_none()
+    pub fn is_cacheable_by_url(&self) -> bool {
+        let nobody = self.user.is_none() && !self.dependencies.has_credentials();
+        self.dependencies.depends_only_on_url() && nobody && self.headers.is_none()
     }
 
     /// Returns true if the directives for responses depend on the request or the response.
-    pub fn edits_by_request(&self) -> bool {
-        let headers = self.last.config().headers.as_ref();
+    pub fn edits_depend_on_request(&self) -> bool {
+        let headers = self.final_request.config().headers.as_ref();
         headers.is_some_and(|headers| {
             let mut lines = headers.always.iter().chain(&headers.on_success);
-            lines.any(|line| line.plain(&self.last).is_none())
+            lines.any(|line| line.plain(&self.final_request).is_none())
         })
     }
 
     /// Returns all changes that the directives make to this response, in order, or `None` if any of them depends on
     /// more than constants.
-    pub fn plain_edits(&self, made_here: bool) -> Option<impl Iterator<Item = PlainEdit<'_>>> {
-        let config = self.last.config();
+    pub fn constant_edits(
+        &self,
+        is_server_generated: bool,
+    ) -> Option<impl Iterator<Item = ConstantEdit<'_>>> {
+        let config = self.final_request.config();
         let (core, headers) = (config.core.as_ref(), config.headers.as_ref());
         let expires = config.expires.as_ref();
         let more = !self.always.is_empty()
-            || !self.last.headers_out.is_empty()
+            || !self.final_request.headers_out.is_empty()
             || headers.is_some_and(|headers| !headers.always.is_empty())
             || expires.is_some_and(|expires| expires.active == Some(true))
             || core.is_some_and(|core| core.default_charset.is_some() || core.etag.is_some())
-            || self.last.media_type.is_some()
-            || self.last.encoding.is_some()
-            || !self.last.languages.is_empty();
+            || self.final_request.media_type.is_some()
+            || self.final_request.encoding.is_some()
+            || !self.final_request.languages.is_empty();
         let lines = match headers {
-            Some(headers) if !made_here && !self.is_error => &headers.on_success[..],
+            Some(headers) if !is_server_generated && !self.is_error => &headers.on_success[..],
             _ => &[],
         };
-        let plain = move |line: &'_ Arc<HeaderLine>| line.plain(&self.last).is_some();
+        let plain = move |line: &'_ Arc<HeaderLine>| line.plain(&self.final_request).is_some();
         if more || !lines.iter().all(plain) {
             return None;
         }
         let edits = lines.iter().enumerate().filter_map(move |(at, line)| {
-            let edit = line.plain(&self.last).flatten()?;
+            let edit = line.plain(&self.final_request).flatten()?;
             // The directives of a directory often repeat those of its parents; a change that a later directive replaces
             // is skipped.
             let later = &lines[at + 1..];
-            let is_replaced = later.len() <= MOST_LATER
+            let is_replaced = later.len() <= MAX_LATER_DIRECTIVES
                 && later.iter().any(|later| {
-                    let later = later.plain(&self.last).flatten();
+                    let later = later.plain(&self.final_request).flatten();
                     later.is_some_and(|later| {
                         later.replaces() && later.name().eq_ignore_ascii_case(edit.name())
                     })
@@ -115,11 +119,11 @@ impl Answer {
 
     /// Returns true if any directive may change the response.
     pub fn edits(&self) -> bool {
-        let config = self.last.config();
+        let config = self.final_request.config();
         let core = config.core.as_ref();
         let headers = config.headers.as_ref();
         !self.always.is_empty()
-            || !self.last.headers_out.is_empty()
+            || !self.final_request.headers_out.is_empty()
             || headers
                 .is_some_and(|headers| !headers.always.is_empty() || !headers.on_success.is_empty())
             || config
@@ -127,46 +131,49 @@ impl Answer {
                 .as_ref()
                 .is_some_and(|expires| expires.active == Some(true))
             || core.is_some_and(|core| core.default_charset.is_some() || core.etag.is_some())
-            || self.last.media_type.is_some()
-            || self.last.encoding.is_some()
-            || !self.last.languages.is_empty()
+            || self.final_request.media_type.is_some()
+            || self.final_request.encoding.is_some()
+            || !self.final_request.languages.is_empty()
     }
 
     /// Returns true if a directive removes the file's type (`RemoveType`).
-    pub fn takes_type(&self) -> bool {
-        self.last.media_type.as_ref().is_some_and(Vec::is_empty)
+    pub fn removes_type(&self) -> bool {
+        self.final_request
+            .media_type
+            .as_ref()
+            .is_some_and(Vec::is_empty)
     }
 
-    /// Changes a response's header. If `made_here` is true, the server generates the page itself, and only `Header
-    /// always` applies to it. Returns the properties of the request that the directives have read.
+    /// Changes a response's header. If `is_server_generated` is true, the server generates the page itself, and only
+    /// `Header always` applies to it. Returns the properties of the request that the directives have read.
     pub fn finish(
         &self,
-        world: &dyn World,
-        facts: &Facts<'_>,
-        fields: &mut Fields,
-        made_here: bool,
-    ) -> Consulted {
-        let mut engine = Engine::new(world, facts);
+        server: &dyn ServerContext,
+        input: &EvaluationInput<'_>,
+        fields: &mut ResponseFields,
+        is_server_generated: bool,
+    ) -> InputDependencies {
+        let mut engine = RequestEngine::new(server, input);
         if let Some(headers) = &self.headers {
             engine.headers_in = std::borrow::Cow::Borrowed(headers);
         }
-        let made_here = made_here || self.is_error;
+        let is_server_generated = is_server_generated || self.is_error;
         let mut always = self.always.clone();
-        if !made_here {
+        if !is_server_generated {
             self.set_type(fields);
         }
-        for (name, value) in self.last.headers_out.iter() {
+        for (name, value) in self.final_request.headers_out.iter() {
             if name.eq_ignore_ascii_case(b"vary") {
                 vary(&mut fields.table, value);
             }
         }
-        if !made_here || fields.status < 400 {
+        if !is_server_generated || fields.status < 400 {
             self.expire(&engine, fields, &mut always);
         }
-        if let Some(headers) = &self.last.config().headers {
+        if let Some(headers) = &self.final_request.config().headers {
             let lines = [(&headers.always, true), (&headers.on_success, false)];
             for (list, is_always) in lines {
-                if list.is_empty() || made_here && !is_always {
+                if list.is_empty() || is_server_generated && !is_always {
                     continue;
                 }
                 // The header as expressions see it while a list changes it.
@@ -174,7 +181,7 @@ impl Answer {
                     true => (fields.table.clone(), always.clone()),
                     false => Default::default(),
                 };
-                let response = Response {
+                let response = ResponseSnapshot {
                     fields: &snapshot.0,
                     always: &snapshot.1,
                     media_type: None,
@@ -188,7 +195,7 @@ impl Answer {
                 // If an expression exceeds its limits, the header stays as it is.
                 let _ = edit(
                     &engine,
-                    &self.last,
+                    &self.final_request,
                     list,
                     table,
                     Some(response),
@@ -201,24 +208,26 @@ impl Answer {
             always.overlay(&fields.table);
             fields.table = always;
         }
-        engine.consulted
+        engine.dependencies
     }
 
-    fn set_type(&self, fields: &mut Fields) {
-        let core = self.last.config().core.as_ref();
+    fn set_type(&self, fields: &mut ResponseFields) {
+        let core = self.final_request.config().core.as_ref();
         if fields.is_file {
-            if let Some(kind) = &self.last.media_type {
+            if let Some(kind) = &self.final_request.media_type {
                 fields.media_type = Some(kind.clone()).filter(|kind| !kind.is_empty());
             }
             if core.is_some_and(|core| core.etag.is_some_and(|etag| !etag.0)) {
                 fields.table.unset(b"ETag");
             }
         }
-        if let (true, Some(encoding)) = (fields.is_file, &self.last.encoding) {
+        if let (true, Some(encoding)) = (fields.is_file, &self.final_request.encoding) {
             fields.table.set(b"Content-Encoding", encoding);
         }
-        if !self.last.languages.is_empty() && fields.table.get(b"Content-Language").is_none() {
-            let languages = self.last.languages.join(", ");
+        if !self.final_request.languages.is_empty()
+            && fields.table.get(b"Content-Language").is_none()
+        {
+            let languages = self.final_request.languages.join(", ");
             fields.table.set(b"Content-Language", languages.as_bytes());
         }
         let Some(charset) = core.and_then(|core| core.default_charset.as_ref()) else {
@@ -236,7 +245,8 @@ impl Answer {
         let is_text = essence.eq_ignore_ascii_case(b"text/plain")
             || essence.eq_ignore_ascii_case(b"text/html");
         // A charset from the server's own table of types was not chosen by the site's author.
-        let own = fields.is_file && (self.last.media_type.is_none() || self.last.type_by_table);
+        let own = fields.is_file
+            && (self.final_request.media_type.is_none() || self.final_request.type_by_table);
         match charset {
             Some(charset) if is_text && (own || !has_charset(kind)) => {
                 let plain = without_charset(kind);
@@ -248,8 +258,8 @@ impl Answer {
     }
 
     /// Implements mod_expires.
-    fn expire(&self, engine: &Engine<'_>, fields: &mut Fields, always: &mut Table) {
-        let Some(expires) = &self.last.config().expires else {
+    fn expire(&self, engine: &RequestEngine<'_>, fields: &mut ResponseFields, always: &mut Table) {
+        let Some(expires) = &self.final_request.config().expires else {
             return;
         };
         if expires.active != Some(true) || fields.status >= 400 {
@@ -278,8 +288,8 @@ impl Answer {
         let Some(lifetime) = found.copied().or(expires.default) else {
             return;
         };
-        let now = engine.world.now() / 1_000_000;
-        let base = match (lifetime.from_change, fields.changed) {
+        let now = engine.server.now() / 1_000_000;
+        let base = match (lifetime.from_modification, fields.changed) {
             (false, _) => now,
             (true, Some(changed)) => changed,
             (true, None) => return,
@@ -299,32 +309,32 @@ impl Answer {
 impl HeaderLine {
     /// Returns the change of a field, or `Some(None)` if the directive does nothing. Returns `None` if the directive
     /// depends on more than the presence of environment variables.
-    fn plain(&self, request: &Request) -> Option<Option<PlainEdit<'_>>> {
+    fn plain(&self, request: &EvaluatedRequest) -> Option<Option<ConstantEdit<'_>>> {
         let holds = match &self.when {
-            When::Always => true,
-            When::Never => false,
-            When::Env(name, wanted) => match request.env.get(name) {
+            HeaderCondition::Always => true,
+            HeaderCondition::Never => false,
+            HeaderCondition::Env(name, wanted) => match request.env.get(name) {
                 // The variable may be a request header.
                 None if name.starts_with(b"HTTP_") => return None,
                 value => value.is_some() == *wanted,
             },
-            When::Expression(_) => return None,
+            HeaderCondition::Expression(_) => return None,
         };
         let value: &[u8] = match &self.value {
-            Format::Parts(parts) => match &parts[..] {
+            HeaderValue::Parts(parts) => match &parts[..] {
                 [] => b"",
-                [Part::Text(text)] => text,
+                [HeaderValuePart::Text(text)] => text,
                 _ => return None,
             },
-            Format::Expression(_) => return None,
+            HeaderValue::Expression(_) => return None,
         };
         if self.name.eq_ignore_ascii_case(b"content-type") {
             return None;
         }
         let edit = match &self.action {
-            HeaderAction::Set => PlainEdit::Set(&self.name, value),
-            HeaderAction::Add => PlainEdit::Add(&self.name, value),
-            HeaderAction::Unset => PlainEdit::Unset(&self.name),
+            HeaderAction::Set => ConstantEdit::Set(&self.name, value),
+            HeaderAction::Add => ConstantEdit::Add(&self.name, value),
+            HeaderAction::Unset => ConstantEdit::Unset(&self.name),
             HeaderAction::Note => return Some(None),
             _ => return None,
         };
@@ -353,16 +363,16 @@ fn vary(table: &mut Table, names: &[u8]) {
 
 /// Applies `Header` or `RequestHeader` directives to one list of fields.
 pub(crate) fn edit(
-    engine: &Engine<'_>,
-    request: &Request,
+    engine: &RequestEngine<'_>,
+    request: &EvaluatedRequest,
     lines: &[Arc<HeaderLine>],
     table: &mut Table,
-    response: Option<Response<'_>>,
+    response: Option<ResponseSnapshot<'_>>,
     media_type: &mut Option<Vec<u8>>,
-) -> Step {
+) -> HookResult {
     for line in lines {
         let own_type = media_type.clone().filter(|_| line.has_expression());
-        let response = response.map(|response| Response {
+        let response = response.map(|response| ResponseSnapshot {
             media_type: own_type.as_deref(),
             ..response
         });
@@ -371,12 +381,12 @@ pub(crate) fn edit(
             ..Evaluation::new(engine, request)
         };
         let holds = match &line.when {
-            When::Always => true,
-            When::Never => false,
-            When::Env(name, wanted) => {
+            HeaderCondition::Always => true,
+            HeaderCondition::Never => false,
+            HeaderCondition::Env(name, wanted) => {
                 environment(engine, request, name, response).is_some() == *wanted
             }
-            When::Expression(condition) => evaluation().condition(condition)?,
+            HeaderCondition::Expression(condition) => evaluation().condition(condition)?,
         };
         if !holds {
             continue;
@@ -409,7 +419,7 @@ pub(crate) fn edit(
             HeaderAction::Note => {}
             HeaderAction::Echo(regex) => {
                 // The result also depends on fields that another visitor may send.
-                engine.consulted.header(b"*");
+                engine.dependencies.header(b"*");
                 for (name, value) in engine.headers_in.iter() {
                     if regex.is_match(name)? {
                         table.add(name, value);
@@ -441,10 +451,10 @@ pub(crate) fn edit(
 /// Returns an environment variable. For a script's response the request headers are variables too, except those that
 /// Apache withholds from scripts (`ap_add_common_vars` in server/util_script.c).
 pub(crate) fn environment<'v>(
-    engine: &'v Engine<'_>,
-    request: &'v Request,
+    engine: &'v RequestEngine<'_>,
+    request: &'v EvaluatedRequest,
     name: &[u8],
-    response: Option<Response<'_>>,
+    response: Option<ResponseSnapshot<'_>>,
 ) -> Option<&'v [u8]> {
     let set = request.env.get(name);
     if set.is_some() || !response.is_some_and(|response| response.is_of_script) {
@@ -469,21 +479,21 @@ pub(crate) fn environment<'v>(
 }
 
 fn value(
-    engine: &Engine<'_>,
-    request: &Request,
-    response: Option<Response<'_>>,
-    format: &Format,
+    engine: &RequestEngine<'_>,
+    request: &EvaluatedRequest,
+    response: Option<ResponseSnapshot<'_>>,
+    format: &HeaderValue,
     evaluation: &mut Evaluation<'_, '_>,
 ) -> Result<Vec<u8>, LimitReached> {
     let parts = match format {
-        Format::Expression(word) => return evaluation.word(word),
-        Format::Parts(parts) => parts,
+        HeaderValue::Expression(word) => return evaluation.word(word),
+        HeaderValue::Parts(parts) => parts,
     };
     let mut out = Vec::new();
     for part in parts {
         match part {
-            Part::Text(text) => out.extend_from_slice(text),
-            Part::Env(name) => {
+            HeaderValuePart::Text(text) => out.extend_from_slice(text),
+            HeaderValuePart::Env(name) => {
                 let value = environment(engine, request, name, response).unwrap_or(b"(null)");
                 out.extend(
                     value
@@ -491,20 +501,20 @@ fn value(
                         .map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { *b }),
                 );
             }
-            Part::Ssl(name) => match &*engine.ssl_variable(name) {
+            HeaderValuePart::Ssl(name) => match &*engine.ssl_variable(name) {
                 b"" => out.extend_from_slice(b"(null)"),
                 value => out.extend_from_slice(value),
             },
-            Part::Time => {
-                engine.consulted.time();
-                out.extend_from_slice(format!("t={}", engine.world.now()).as_bytes());
+            HeaderValuePart::Time => {
+                engine.dependencies.time();
+                out.extend_from_slice(format!("t={}", engine.server.now()).as_bytes());
             }
-            Part::Duration => {
-                engine.consulted.time();
+            HeaderValuePart::Duration => {
+                engine.dependencies.time();
                 out.extend_from_slice(b"D=0");
             }
-            Part::Load(b'l') => out.extend_from_slice(b"l=0.00/0.00/0.00"),
-            Part::Load(letter) => out.extend_from_slice(&[*letter, b'=', b'0']),
+            HeaderValuePart::Load(b'l') => out.extend_from_slice(b"l=0.00/0.00/0.00"),
+            HeaderValuePart::Load(letter) => out.extend_from_slice(&[*letter, b'=', b'0']),
         }
     }
     Ok(out)
@@ -538,7 +548,7 @@ fn substitute(
         // An empty match would be found again at the same position.
         let is_empty = whole.is_empty();
         rest = &rest[whole.end..];
-        if !everywhere || is_empty || out.len() > LONGEST {
+        if !everywhere || is_empty || out.len() > MAX_EDITED_BYTES {
             break;
         }
     }

@@ -4,21 +4,22 @@ mod expand;
 
 use std::sync::Arc;
 
-use crate::answer::Refusal;
-use crate::engine::{Engine, Step, Stop};
+use crate::decision::HtaccessRefusal;
+use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::evaluate::{Evaluation, lexicography};
-use crate::request::{Handler, Request, Stat};
-use crate::rules::{Cond, NumberTest, Rewrite, Rule, Test, TextTest};
-use crate::text::{self, Found, absolute_uri, escape_uri, lossy, number};
+use crate::pattern::Groups;
+use crate::request::{EvaluatedRequest, Handler, Stat};
+use crate::rules::{Cond, NumberTest, RewriteSettings, Rule, Test, TextTest};
+use crate::text::{self, absolute_uri, escape_uri, lossy, number};
 
 /// Twice the maximum length of a request line, in bytes. A longer result comes from a loop.
-const LONGEST: usize = 2 * 8190;
+const MAX_REWRITTEN_BYTES: usize = 2 * 8190;
 /// The maximum number of rules tried for a request, including those of its internal redirects.
-const MOST_RULES: u32 = 200_000;
+const MAX_TRIED_RULES: u32 = 200_000;
 
 /// The effect of a list of rules.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Done {
+enum RulesEffect {
     Nothing,
     Changed,
     /// Changed, and the last change must not be escaped.
@@ -27,15 +28,15 @@ enum Done {
 
 /// The state of a list of rules while it runs.
 #[derive(Default)]
-pub(crate) struct Context {
+pub(crate) struct RuleContext {
     /// The directory as a file name, with a trailing slash.
     directory: Arc<[u8]>,
     base: Option<String>,
     /// The text that the rule's pattern is matched against.
     uri: Vec<u8>,
     /// The text and groups that the rule and the last condition have matched.
-    rule_match: Option<(Vec<u8>, Found)>,
-    cond_match: Option<(Vec<u8>, Found)>,
+    rule_match: Option<(Vec<u8>, Groups)>,
+    cond_match: Option<(Vec<u8>, Groups)>,
     /// The request headers that conditions have read.
     vary: Vec<Vec<u8>>,
     vary_this: Vec<Vec<u8>>,
@@ -51,8 +52,8 @@ enum RuleResult {
     PassedOver,
 }
 
-impl Engine<'_> {
-    pub(crate) fn rewrite(&mut self, request: &mut Request) -> Step {
+impl RequestEngine<'_> {
+    pub(crate) fn rewrite(&mut self, request: &mut EvaluatedRequest) -> HookResult {
         let Some(conf) = request.config.rewrite.clone() else {
             return Ok(());
         };
@@ -60,7 +61,7 @@ impl Engine<'_> {
             return Ok(());
         }
         // For a directory named without its trailing slash, mod_dir redirects first.
-        let no_slash = conf.options.unwrap_or_default() & Rewrite::NO_SLASH != 0;
+        let no_slash = conf.options.unwrap_or_default() & RewriteSettings::NO_SLASH != 0;
         if !no_slash && conf.directory.strip_suffix(b"/") == Some(&request.filename[..]) {
             return Ok(());
         }
@@ -73,17 +74,17 @@ impl Engine<'_> {
             .as_ref()
             .is_some_and(|core| !core.options.allow_links())
         {
-            return Err(Stop::Status(403, Refusal::Denied));
+            return Err(HookError::Status(403, HtaccessRefusal::Denied));
         }
         let (filename, args) = (request.filename.clone(), request.args.clone());
         let done = self.apply_rules(request, &conf)?;
-        if done == Done::Nothing {
+        if done == RulesEffect::Nothing {
             request.filename = filename;
             return Ok(());
         }
         if request.refusals_only {
             // The following hooks must see the path that the client requested.
-            request.leads_elsewhere =
+            request.is_led_elsewhere =
                 request.filename != filename && request.filename != request.uri;
             request.filename = filename;
             return Ok(());
@@ -94,31 +95,31 @@ impl Engine<'_> {
     /// Acts on a changed file name.
     fn settle(
         &self,
-        request: &mut Request,
-        conf: &Rewrite,
-        done: Done,
+        request: &mut EvaluatedRequest,
+        conf: &RewriteSettings,
+        done: RulesEffect,
         before: &[u8],
         args_before: Option<Vec<u8>>,
-    ) -> Step {
+    ) -> HookResult {
         let (scheme, _) = absolute_uri(&request.filename);
-        let escapes = scheme > 0 && done == Done::Changed;
+        let escapes = scheme > 0 && done == RulesEffect::Changed;
         let raw = |args: &Vec<u8>| args.iter().any(|b| b.is_ascii_control() || *b == b' ');
         if !escapes && request.args.as_ref().is_some_and(raw) {
-            return Err(Stop::Status(403, Refusal::Denied));
+            return Err(HookError::Status(403, HtaccessRefusal::Denied));
         }
         if request.filename.starts_with(b"proxy:") {
-            return Err(Stop::Status(403, Refusal::Unsupported));
+            return Err(HookError::Status(403, HtaccessRefusal::Unsupported));
         }
         if scheme > 0 {
             return self.redirect_outside(request, conf, done, scheme, &args_before);
         }
         if !request.filename.starts_with(b"/") {
-            return Err(Stop::Status(400, Refusal::BadPath));
+            return Err(HookError::Status(400, HtaccessRefusal::BadPath));
         }
         if request.filename == before {
             return Ok(());
         }
-        let root = self.facts.document_root.to_vec();
+        let root = self.input.document_root.to_vec();
         request.filename = match &conf.base {
             Some(base) => substitute_prefix(&request.filename, &conf.directory, base.as_bytes()),
             None => match request.filename.strip_prefix(&root[..]) {
@@ -132,12 +133,12 @@ impl Engine<'_> {
 
     fn redirect_outside(
         &self,
-        request: &mut Request,
-        conf: &Rewrite,
-        done: Done,
+        request: &mut EvaluatedRequest,
+        conf: &RewriteSettings,
+        done: RulesEffect,
         scheme: usize,
         args_before: &Option<Vec<u8>>,
-    ) -> Step {
+    ) -> HookResult {
         let mut to = std::mem::take(&mut request.filename);
         let slash = to[scheme..].iter().position(|b| *b == b'/');
         if let (Some(base), Some(slash)) = (&conf.base, slash) {
@@ -149,12 +150,12 @@ impl Engine<'_> {
                 to.extend(replaced);
             }
         }
-        if done == Done::Changed {
+        if done == RulesEffect::Changed {
             to = escape_absolute(&to, scheme);
         }
         if let Some(args) = &request.args {
             to.push(b'?');
-            match done == Done::Unescaped || Some(args) == args_before.as_ref() {
+            match done == RulesEffect::Unescaped || Some(args) == args_before.as_ref() {
                 true => to.extend_from_slice(args),
                 false => to.extend(escape_uri(args)),
             }
@@ -164,15 +165,19 @@ impl Engine<'_> {
             _ => 302,
         };
         request.headers_out.set(b"Location", &to);
-        Err(Stop::Status(status, Refusal::Status))
+        Err(HookError::Status(status, HtaccessRefusal::Status))
     }
 
-    fn apply_rules(&mut self, request: &mut Request, conf: &Rewrite) -> Step<Done> {
-        let mut done = Done::Nothing;
-        let mut context = Context {
+    fn apply_rules(
+        &mut self,
+        request: &mut EvaluatedRequest,
+        conf: &RewriteSettings,
+    ) -> HookResult<RulesEffect> {
+        let mut done = RulesEffect::Nothing;
+        let mut context = RuleContext {
             directory: conf.directory.clone(),
             base: conf.base.clone(),
-            ..Context::default()
+            ..RuleContext::default()
         };
         let mut round = 1;
         let mut at = 0;
@@ -185,8 +190,8 @@ impl Engine<'_> {
                 continue;
             }
             self.rules.set(self.rules.get() + 1);
-            if self.rules.get() > MOST_RULES {
-                return Err(Stop::Status(500, Refusal::Loop));
+            if self.rules.get() > MAX_TRIED_RULES {
+                return Err(HookError::Status(500, HtaccessRefusal::Loop));
             }
             context.vary.clear();
             let result = self.apply_rule(request, rule, &mut context)?;
@@ -202,29 +207,29 @@ impl Engine<'_> {
                 }
                 continue;
             }
-            if request.filename.len() > LONGEST {
-                return Err(Stop::Status(500, Refusal::Loop));
+            if request.filename.len() > MAX_REWRITTEN_BYTES {
+                return Err(HookError::Status(500, HtaccessRefusal::Loop));
             }
             for name in std::mem::take(&mut context.vary) {
                 request.headers_out.merge(b"Vary", &name);
             }
-            self.hear_of_match(request, rule);
+            self.trace_match(request, rule);
             if flags.status {
-                self.decided_by(&rule.origin);
+                self.record_decision(&rule.origin);
                 return Err(self.forced_status(request, rule));
             }
             if !flags.no_sub {
-                self.decided_by(&rule.origin);
+                self.record_decision(&rule.origin);
                 done = match flags.no_escape {
-                    true => Done::Unescaped,
-                    false => Done::Changed,
+                    true => RulesEffect::Unescaped,
+                    false => RulesEffect::Changed,
                 };
             }
             if flags.pass_through {
                 if absolute_uri(&request.filename).0 > 0 {
-                    return Err(Stop::Status(400, Refusal::BadPath));
+                    return Err(HookError::Status(400, HtaccessRefusal::BadPath));
                 }
-                done = Done::Changed;
+                done = RulesEffect::Changed;
                 break;
             }
             if flags.end {
@@ -237,7 +242,7 @@ impl Engine<'_> {
             if let Some(most) = flags.next {
                 round += 1;
                 if round >= most {
-                    return Err(Stop::Status(500, Refusal::Loop));
+                    return Err(HookError::Status(500, HtaccessRefusal::Loop));
                 }
                 at = 0;
             } else {
@@ -248,22 +253,22 @@ impl Engine<'_> {
     }
 
     /// Returns the stop for a rule's own status.
-    fn forced_status(&self, request: &mut Request, rule: &Rule) -> Stop {
+    fn forced_status(&self, request: &mut EvaluatedRequest, rule: &Rule) -> HookError {
         request.status = 200;
         let refusal = match rule.flags.code {
-            403 | 404 | 410 => Refusal::Denied,
-            _ => Refusal::Status,
+            403 | 404 | 410 => HtaccessRefusal::Denied,
+            _ => HtaccessRefusal::Status,
         };
-        Stop::Status(rule.flags.code, refusal)
+        HookError::Status(rule.flags.code, refusal)
     }
 
     /// Applies a rule to `request`.
     fn apply_rule(
         &mut self,
-        request: &mut Request,
+        request: &mut EvaluatedRequest,
         rule: &Rule,
-        context: &mut Context,
-    ) -> Step<RuleResult> {
+        context: &mut RuleContext,
+    ) -> HookResult<RuleResult> {
         let flags = &rule.flags;
         let mut uri = [&request.filename[..], &request.path_info].concat();
         if uri.starts_with(&context.directory) {
@@ -273,20 +278,20 @@ impl Engine<'_> {
         let found = self.groups(&rule.regex, &context.uri)?;
         if found.is_some() == flags.negated {
             let uri = &context.uri;
-            let said = || format!("does not match `{}`", lossy(uri));
-            self.world.hear(rule.origin.as_deref(), &said);
+            let message = || format!("does not match `{}`", lossy(uri));
+            self.server.trace(rule.origin.as_deref(), &message);
             return Ok(RuleResult::NotMatched);
         }
         context.vary_this.clear();
         context.cond_match = None;
         context.rule_match = found.map(|found| (context.uri.clone(), found));
         if let Some(failed) = self.condition_that_fails(request, &rule.conditions, context)? {
-            let said = || {
+            let message = || {
                 let input = rule.conditions.get(failed).map(|cond| lossy(&cond.input));
                 let input = input.unwrap_or_default();
                 format!("its condition {} on {input} does not hold", failed + 1)
             };
-            self.world.hear(rule.origin.as_deref(), &said);
+            self.server.trace(rule.origin.as_deref(), &message);
             return Ok(RuleResult::NotMatched);
         }
         let mut new = None;
@@ -295,7 +300,7 @@ impl Engine<'_> {
             // With `refusals_only`, the site does not use the new text.
             if from_request && !flags.unsafe_allow_3f && !request.refusals_only {
                 request.status = 403;
-                return Err(Stop::Status(403, Refusal::Denied));
+                return Err(HookError::Status(403, HtaccessRefusal::Denied));
             }
             new = Some(text);
         }
@@ -306,8 +311,8 @@ impl Engine<'_> {
             return Ok(RuleResult::Applied);
         };
         if request.refusals_only && !flags.proxy && (flags.redirect || self.leaves_site(&new)) {
-            let said = || "matches, but this site does not redirect".to_owned();
-            self.world.hear(rule.origin.as_deref(), &said);
+            let message = || "matches, but this site does not redirect".to_owned();
+            self.server.trace(rule.origin.as_deref(), &message);
             return Ok(RuleResult::PassedOver);
         }
         let mut prefixed = false;
@@ -350,8 +355,8 @@ impl Engine<'_> {
     }
 
     /// Traces how the rule changed the request.
-    fn hear_of_match(&self, request: &Request, rule: &Rule) {
-        let said = || match (&rule.flags, &request.args) {
+    fn trace_match(&self, request: &EvaluatedRequest, rule: &Rule) {
+        let message = || match (&rule.flags, &request.args) {
             (flags, _) if flags.status => format!("matches: {}", flags.code),
             (flags, _) if flags.no_sub => "matches, and leaves the path as it is".to_owned(),
             (_, Some(args)) => {
@@ -359,17 +364,17 @@ impl Engine<'_> {
             }
             (_, None) => format!("matches: {}", lossy(&request.filename)),
         };
-        self.world.hear(rule.origin.as_deref(), &said);
+        self.server.trace(rule.origin.as_deref(), &message);
     }
 
     /// Returns the index of the first condition that keeps the rule from being applied, or `None` if all conditions
     /// hold.
     fn condition_that_fails(
         &mut self,
-        request: &mut Request,
+        request: &mut EvaluatedRequest,
         list: &[Cond],
-        context: &mut Context,
-    ) -> Step<Option<usize>> {
+        context: &mut RuleContext,
+    ) -> HookResult<Option<usize>> {
         let mut at = 0;
         while let Some(cond) = list.get(at) {
             let holds = self.condition_holds(request, cond, context)?;
@@ -397,10 +402,10 @@ impl Engine<'_> {
 
     fn condition_holds(
         &mut self,
-        request: &mut Request,
+        request: &mut EvaluatedRequest,
         cond: &Cond,
-        context: &mut Context,
-    ) -> Step<bool> {
+        context: &mut RuleContext,
+    ) -> HookResult<bool> {
         if let Test::Expression(condition) = &*cond.test {
             let mut evaluation = Evaluation::new(self, request);
             let holds = evaluation.condition(condition)?;
@@ -412,7 +417,7 @@ impl Engine<'_> {
             return Ok(holds != cond.negated);
         }
         let input = self.expand(request, context, &cond.input, None).0;
-        let stat = || self.world.stat(&input);
+        let stat = || self.server.stat(&input);
         let holds = match &*cond.test {
             Test::Regex(regex) => {
                 let found = self.groups(regex, &input)?;
@@ -424,9 +429,9 @@ impl Engine<'_> {
             }
             Test::File(b'f') => stat() == Stat::File,
             Test::File(b'd') => stat() == Stat::Directory,
-            Test::File(b's') => self.world.length(&input).is_some_and(|length| length > 0),
-            Test::File(b'x') => self.world.is_executable(&input),
-            Test::File(b'l') => self.world.is_link(&input),
+            Test::File(b's') => self.server.length(&input).is_some_and(|length| length > 0),
+            Test::File(b'x') => self.server.is_executable(&input),
+            Test::File(b'l') => self.server.is_link(&input),
             Test::File(b'F') => self.file_is_accessible(request, &input),
             Test::File(_) => self.url_is_accessible(request, &input),
             Test::Text(test, pattern) => text_holds(*test, &input, pattern, cond.no_case),
@@ -451,7 +456,7 @@ impl Engine<'_> {
             return to.to_vec();
         }
         let slash: &[u8] = if to.starts_with(b"/") { b"" } else { b"/" };
-        [&self.facts.origin(), slash, to].concat()
+        [&self.input.origin(), slash, to].concat()
     }
 
     /// Returns true for an absolute URL of another site.
@@ -462,7 +467,7 @@ impl Engine<'_> {
 
     /// Returns the path of an absolute URL whose scheme and host are those of the request.
     fn own_path(&self, url: &[u8]) -> Option<Vec<u8>> {
-        let scheme: &[u8] = if self.facts.https {
+        let scheme: &[u8] = if self.input.https {
             b"https://"
         } else {
             b"http://"
@@ -475,11 +480,11 @@ impl Engine<'_> {
         let (authority, path) = rest.split_at(end);
         let (host, port) = match authority.iter().position(|b| *b == b':') {
             Some(colon) => (&authority[..colon], number(&authority[colon + 1..])),
-            None => (authority, if self.facts.https { 443 } else { 80 }),
+            None => (authority, if self.input.https { 443 } else { 80 }),
         };
         // The site's port is the port that the client connected to.
-        let is_ours = host.eq_ignore_ascii_case(self.facts.host_name())
-            && port == i64::from(self.facts.server_port);
+        let is_ours = host.eq_ignore_ascii_case(self.input.host_name())
+            && port == i64::from(self.input.server_port);
         is_ours.then(|| match path {
             b"" => b"/".to_vec(),
             path => path.to_vec(),
@@ -505,7 +510,7 @@ fn text_holds(test: TextTest, input: &[u8], pattern: &[u8], no_case: bool) -> bo
 }
 
 /// Splits the query from a substitution.
-fn split_query(request: &mut Request, rule: &Rule) {
+fn split_query(request: &mut EvaluatedRequest, rule: &Rule) {
     let flags = &rule.flags;
     if flags.no_query {
         request.args = None;

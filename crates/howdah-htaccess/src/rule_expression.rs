@@ -6,23 +6,23 @@
 //! `.` matches any byte and `$` only the very end, so a `%0a` in a path cannot end a match early.
 
 use crate::pattern::{
-    Groups, LimitReached, STEPS, backtracking_groups, backtracking_match, linear_groups,
+    Groups, LimitReached, MAX_MATCH_STEPS, backtracking_groups, backtracking_match, linear_groups,
 };
 
 /// The maximum size of a compiled expression in bytes.
-const SIZE: usize = 1 << 20;
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 /// The maximum length in bytes of an expression for PCRE2. Real expressions are shorter.
-const LONGEST_EXPRESSION: usize = 16 << 10;
+const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
 /// A regular expression for paths; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct RuleExpression {
     text: Box<str>,
-    engine: Engine,
+    engine: RuleEngine,
 }
 
 #[derive(Clone, Debug)]
-enum Engine {
+enum RuleEngine {
     Linear(regex::bytes::Regex),
     Backtracking(Box<pcre2::bytes::Regex>),
 }
@@ -33,14 +33,14 @@ impl RuleExpression {
     /// # Errors
     /// Returns the reason if the expression is wrong or too large.
     pub fn new(text: &str) -> Result<RuleExpression, String> {
-        let read = read(text.as_bytes());
-        let engine = match read.needs_pcre && text.len() <= LONGEST_EXPRESSION {
-            true => Engine::Backtracking(Box::new(backtracking(read)?)),
-            false => Engine::Linear(
+        let scanned = scan(text.as_bytes());
+        let engine = match scanned.needs_pcre && text.len() <= MAX_EXPRESSION_BYTES {
+            true => RuleEngine::Backtracking(Box::new(backtracking(scanned)?)),
+            false => RuleEngine::Linear(
                 regex::bytes::RegexBuilder::new(text)
                     .unicode(false)
                     .dot_matches_new_line(true)
-                    .size_limit(SIZE)
+                    .size_limit(MAX_COMPILED_BYTES)
                     .build()
                     .map_err(|error| error.to_string())?,
             ),
@@ -58,22 +58,24 @@ impl RuleExpression {
 
     /// Returns true if the `regex` crate runs the expression, so a match never reaches a limit.
     pub fn is_linear(&self) -> bool {
-        matches!(self.engine, Engine::Linear(_))
+        matches!(self.engine, RuleEngine::Linear(_))
     }
 
     /// Returns the number of groups of a match, including the whole match.
     pub fn groups_len(&self) -> usize {
         match &self.engine {
-            Engine::Linear(regex) => regex.captures_len(),
-            Engine::Backtracking(regex) => regex.captures_len(),
+            RuleEngine::Linear(regex) => regex.captures_len(),
+            RuleEngine::Backtracking(regex) => regex.captures_len(),
         }
     }
 
     /// Returns the number of the group with this name.
     pub fn group_of(&self, name: &str) -> Option<usize> {
         match &self.engine {
-            Engine::Linear(regex) => regex.capture_names().position(|known| known == Some(name)),
-            Engine::Backtracking(regex) => {
+            RuleEngine::Linear(regex) => {
+                regex.capture_names().position(|known| known == Some(name))
+            }
+            RuleEngine::Backtracking(regex) => {
                 let mut names = regex.capture_names().iter();
                 names.position(|known| known.as_deref() == Some(name))
             }
@@ -86,8 +88,8 @@ impl RuleExpression {
     /// Fails if the match exceeds a limit.
     pub fn is_match(&self, path: &[u8]) -> Result<bool, LimitReached> {
         match &self.engine {
-            Engine::Linear(regex) => Ok(regex.is_match(path)),
-            Engine::Backtracking(regex) => backtracking_match(regex, path),
+            RuleEngine::Linear(regex) => Ok(regex.is_match(path)),
+            RuleEngine::Backtracking(regex) => backtracking_match(regex, path),
         }
     }
 
@@ -97,19 +99,22 @@ impl RuleExpression {
     /// Fails if the match exceeds a limit.
     pub fn groups(&self, path: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.engine {
-            Engine::Linear(regex) => Ok(linear_groups(regex, path)),
-            Engine::Backtracking(regex) => backtracking_groups(regex, path),
+            RuleEngine::Linear(regex) => Ok(linear_groups(regex, path)),
+            RuleEngine::Backtracking(regex) => backtracking_groups(regex, path),
         }
     }
 }
 
-fn backtracking(read: Read) -> Result<pcre2::bytes::Regex, String> {
-    if let Some(what) = read.refused {
+fn backtracking(scanned: ScannedExpression) -> Result<pcre2::bytes::Regex, String> {
+    if let Some(what) = scanned.refused {
         return Err(format!(
             "an expression with look-around or back-references cannot have {what}"
         ));
     }
-    let limited = format!("(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){}", read.text);
+    let limited = format!(
+        "(*LIMIT_MATCH={MAX_MATCH_STEPS})(*LIMIT_DEPTH={MAX_MATCH_STEPS}){}",
+        scanned.text
+    );
     let built = pcre2::bytes::RegexBuilder::new()
         .dotall(true)
         .build(&limited);
@@ -117,7 +122,7 @@ fn backtracking(read: Read) -> Result<pcre2::bytes::Regex, String> {
 }
 
 /// The result of [`read`].
-struct Read {
+struct ScannedExpression {
     /// The expression with `\z` for each `$` that means the end, because PCRE2's `$` also matches before a final
     /// newline.
     text: String,
@@ -126,7 +131,7 @@ struct Read {
     refused: Option<&'static str>,
 }
 
-fn read(text: &[u8]) -> Read {
+fn scan(text: &[u8]) -> ScannedExpression {
     let mut out = Vec::with_capacity(text.len());
     let (mut needs_pcre, mut refused) = (false, None);
     let mut at = 0;
@@ -144,7 +149,7 @@ fn read(text: &[u8]) -> Read {
                 2
             }
             [b'\\', _, ..] => 2,
-            [b'[', ..] => class(rest),
+            [b'[', ..] => class_length(rest),
             [b'(', b'*', ..] => {
                 refused = Some("(*");
                 2
@@ -187,7 +192,7 @@ fn read(text: &[u8]) -> Read {
         quantified = matches!(rest[0], b'*' | b'+' | b'?' | b'}');
         at += length;
     }
-    Read {
+    ScannedExpression {
         text: String::from_utf8_lossy(&out).into_owned(),
         needs_pcre,
         refused,
@@ -195,7 +200,7 @@ fn read(text: &[u8]) -> Read {
 }
 
 /// Returns the length of the character class at the start of `rest`.
-fn class(rest: &[u8]) -> usize {
+fn class_length(rest: &[u8]) -> usize {
     let mut at = 1;
     if rest.get(at) == Some(&b'^') {
         at += 1;
@@ -221,7 +226,7 @@ fn class(rest: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pattern::LONGEST;
+    use crate::pattern::MAX_TEXT_BYTES;
 
     fn matches(text: &str, path: &[u8]) -> bool {
         let expression = RuleExpression::new(text).unwrap_or_else(|why| panic!("{text}: {why}"));
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn look_around_and_what_else_pcre_has_is_taken() {
+    fn look_around_and_other_pcre_syntax_is_accepted() {
         for (text, yes, no) in [
             (r"(?i)/\.(?!well-known\/)", "/.git/x", "/.WELL-known/x"),
             (r"^/setup/(?!pub/).", "/setup/x", "/setup/pub/x"),
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_the_very_end_in_both_engines() {
+    fn dollar_matches_only_the_end_in_both_engines() {
         for text in [r"\.php$", r"(?!z)\.php$", r"(?=.)\.php$"] {
             assert!(matches(text, b"/x.php"), "{text}");
             assert!(!matches(text, b"/x.php\n"), "{text}");
@@ -274,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_would_mean_something_else_is_refused() {
+    fn expressions_that_are_wrong_or_mean_something_else_are_refused() {
         for text in [
             "(",
             "a{1000}{1000}",
@@ -289,11 +294,11 @@ mod tests {
     }
 
     #[test]
-    fn who_reaches_a_limit_gets_no_answer() {
+    fn match_that_reaches_a_limit_returns_an_error() {
         let expression = RuleExpression::new(r"^/(?!x)(a*)*$").unwrap();
         let path = [b"/".as_slice(), &[b'a'; 64], b"b"].concat();
         assert_eq!(expression.is_match(&path), Err(LimitReached));
-        let long = [b'/'; LONGEST + 1];
+        let long = [b'/'; MAX_TEXT_BYTES + 1];
         assert_eq!(expression.is_match(&long), Err(LimitReached));
         assert_eq!(expression.groups(&long), Err(LimitReached));
     }
@@ -301,7 +306,7 @@ mod tests {
     proptest::proptest! {
         /// The translation changes only `$`, and both engines agree on expressions that both can run.
         #[test]
-        fn both_engines_agree(text in "[a-c^$|()\\[\\]*+?.]{1,12}", path in "/[a-c$.\\n]{0,8}") {
+        fn engines_agree(text in "[a-c^$|()\\[\\]*+?.]{1,12}", path in "/[a-c$.\\n]{0,8}") {
             let Ok(linear) = RuleExpression::new(&text) else { return Ok(()) };
             if !linear.is_linear() {
                 return Ok(());

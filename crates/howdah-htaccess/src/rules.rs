@@ -10,7 +10,7 @@ use crate::text::number;
 
 /// The rules of a scope.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rewrite {
+pub(crate) struct RewriteSettings {
     pub engine: Option<bool>,
     pub base: Option<String>,
     pub options: Option<u8>,
@@ -21,7 +21,7 @@ pub(crate) struct Rewrite {
     pub waiting: Vec<Cond>,
 }
 
-impl Rewrite {
+impl RewriteSettings {
     const INHERIT: u8 = 1;
     const BEFORE: u8 = 2;
     const DOWN: u8 = 4;
@@ -30,23 +30,24 @@ impl Rewrite {
     pub(crate) const NO_SLASH: u8 = 32;
     const MERGE_BASE: u8 = 64;
 
-    pub(crate) fn merge(base: &Rewrite, add: &Rewrite) -> Rewrite {
+    pub(crate) fn merge(base: &RewriteSettings, add: &RewriteSettings) -> RewriteSettings {
         let options = add.options.or(base.options);
         let bits = options.unwrap_or_default();
         let has = |bit| bits & bit != 0;
-        let parent = |bit| base.options.unwrap_or_default() & bit != 0 && !has(Rewrite::IGNORE);
-        let rules = if has(Rewrite::INHERIT) || parent(Rewrite::DOWN) {
+        let parent =
+            |bit| base.options.unwrap_or_default() & bit != 0 && !has(RewriteSettings::IGNORE);
+        let rules = if has(RewriteSettings::INHERIT) || parent(RewriteSettings::DOWN) {
             [&add.rules[..], &base.rules].concat()
-        } else if has(Rewrite::BEFORE) || parent(Rewrite::DOWN_BEFORE) {
+        } else if has(RewriteSettings::BEFORE) || parent(RewriteSettings::DOWN_BEFORE) {
             [&base.rules[..], &add.rules].concat()
         } else {
             add.rules.clone()
         };
-        let url = match has(Rewrite::MERGE_BASE) {
+        let url = match has(RewriteSettings::MERGE_BASE) {
             true => add.base.clone().or_else(|| base.base.clone()),
             false => add.base.clone(),
         };
-        Rewrite {
+        RewriteSettings {
             engine: add.engine.or(base.engine),
             base: url,
             options,
@@ -59,13 +60,13 @@ impl Rewrite {
     /// Applies a word of `RewriteOptions`.
     pub(crate) fn option(&mut self, word: &str) -> Option<()> {
         let bit = match &*word.to_ascii_lowercase() {
-            "inherit" => Rewrite::INHERIT,
-            "inheritbefore" => Rewrite::BEFORE,
-            "inheritdown" => Rewrite::DOWN,
-            "inheritdownbefore" => Rewrite::DOWN_BEFORE,
-            "ignoreinherit" => Rewrite::IGNORE,
-            "allownoslash" => Rewrite::NO_SLASH,
-            "mergebase" => Rewrite::MERGE_BASE,
+            "inherit" => RewriteSettings::INHERIT,
+            "inheritbefore" => RewriteSettings::BEFORE,
+            "inheritdown" => RewriteSettings::DOWN,
+            "inheritdownbefore" => RewriteSettings::DOWN_BEFORE,
+            "ignoreinherit" => RewriteSettings::IGNORE,
+            "allownoslash" => RewriteSettings::NO_SLASH,
+            "mergebase" => RewriteSettings::MERGE_BASE,
             "allowanyuri"
             | "ignorecontextinfo"
             | "legacyprefixdocroot"
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_tests() {
+    fn rule_flags_and_condition_tests_are_parsed() {
         let rule = rule(b"^a$ /b? [R=301,L,NE,E=A:1,CO=n:v:d]", Vec::new()).unwrap();
         assert!(rule.flags.redirect && rule.flags.last && rule.flags.no_query);
         assert_eq!((rule.flags.code, &rule.output[..]), (301, &b"/b"[..]));

@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::answer::Refusal;
-use crate::config::{Config, FilesSection, IfSection, Names};
-use crate::engine::{Engine, Step, Stop};
+use crate::config::{Config, FileNameTest, FilesSection, IfSection};
+use crate::decision::HtaccessRefusal;
+use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::parse::{HtFile, Problem};
-use crate::request::{Request, Stat};
+use crate::request::{EvaluatedRequest, Stat};
 use crate::text::{self, last_segment, normalize};
 
 /// The length limit of file names in bytes; Linux does not permit longer ones.
@@ -16,7 +16,7 @@ pub const MAX_FILE_NAME_BYTES: usize = 4095;
 
 /// The combined `.htaccess` files of the directories on a path.
 #[derive(Clone, Debug, Default)]
-pub struct Chain {
+pub struct HtFileChain {
     /// In order from the root.
     of: Vec<Arc<Config>>,
     merged: Arc<Config>,
@@ -24,7 +24,7 @@ pub struct Chain {
     problem: Option<(Arc<str>, u16)>,
 }
 
-impl Chain {
+impl HtFileChain {
     /// Returns true if there is no file on the path, so no directive applies.
     pub fn is_empty(&self) -> bool {
         self.of.is_empty() && self.problem.is_none()
@@ -37,7 +37,7 @@ impl Chain {
 
     /// Collects the files of the directories on a path, the root's first. `directory` ends with a slash; `file` is
     /// called with each prefix of it that ends with a slash.
-    pub fn of(directory: &[u8], mut file: impl FnMut(&[u8]) -> Option<Arc<HtFile>>) -> Chain {
+    pub fn of(directory: &[u8], mut file: impl FnMut(&[u8]) -> Option<Arc<HtFile>>) -> HtFileChain {
         let mut configs: Vec<Arc<Config>> = Vec::new();
         for (slash, _) in directory.iter().enumerate().filter(|(_, b)| **b == b'/') {
             let directory = &directory[..=slash];
@@ -51,14 +51,14 @@ impl Chain {
                 };
                 // No setting of the files above applies to such a request, because Apache did not finish its walk
                 // through them.
-                return Chain {
+                return HtFileChain {
                     problem: Some((problem.describe(directory), status)),
-                    ..Chain::default()
+                    ..HtFileChain::default()
                 };
             }
             configs.push(file.config.clone());
         }
-        Chain {
+        HtFileChain {
             merged: merged(&configs),
             of: configs,
             problem: None,
@@ -66,46 +66,46 @@ impl Chain {
     }
 }
 
-struct Merged {
+struct CachedMerge {
     of: Vec<Arc<Config>>,
     merged: Arc<Config>,
 }
 
 /// The maximum number of merged chains that a thread caches.
-const MOST_CHAINS: usize = 16;
+const MAX_CACHED_CHAINS: usize = 16;
 
 thread_local! {
     /// The cache of recently merged chains. Chains are compared by the addresses of their values, which the entry keeps
     /// alive.
-    static MERGED: RefCell<Vec<Merged>> = const { RefCell::new(Vec::new()) };
+    static MERGED: RefCell<Vec<CachedMerge>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Merges the settings of directories, in order from the root.
 fn merged(chain: &[Arc<Config>]) -> Arc<Config> {
     match chain {
         [] => return Arc::default(),
-        [only] if only.stands_alone() => return only.clone(),
+        [only] if only.needs_no_defaults() => return only.clone(),
         _ => {}
     }
     MERGED.with_borrow_mut(|known| {
-        let is_it = |known: &&Merged| {
+        let is_it = |known: &&CachedMerge| {
             let of = &known.of;
             of.len() == chain.len() && of.iter().zip(chain).all(|(a, b)| Arc::ptr_eq(a, b))
         };
         if let Some(found) = known.iter().rev().find(is_it) {
             return found.merged.clone();
         }
-        let mut config = match chain[0].stands_alone() {
+        let mut config = match chain[0].needs_no_defaults() {
             true => chain[0].clone(),
             false => Arc::new(Config::default().merge(&chain[0])),
         };
         for below in &chain[1..] {
             config = Arc::new(config.merge(below));
         }
-        if known.len() >= MOST_CHAINS {
+        if known.len() >= MAX_CACHED_CHAINS {
             known.remove(0);
         }
-        known.push(Merged {
+        known.push(CachedMerge {
             of: chain.to_vec(),
             merged: config.clone(),
         });
@@ -113,10 +113,10 @@ fn merged(chain: &[Arc<Config>]) -> Arc<Config> {
     })
 }
 
-impl Engine<'_> {
+impl RequestEngine<'_> {
     /// Parses a URL of this site, as an internal redirect gives it: query, escapes and dot segments.
-    pub(crate) fn set_uri(&self, request: &mut Request, url: &[u8]) -> Step {
-        let bad = Err(Stop::Status(400, Refusal::BadPath));
+    pub(crate) fn set_uri(&self, request: &mut EvaluatedRequest, url: &[u8]) -> HookResult {
+        let bad = Err(HookError::Status(400, HtaccessRefusal::BadPath));
         let url = url.split(|b| *b == b'#').next().unwrap_or_default();
         let (path, query) = match url.iter().position(|b| *b == b'?') {
             Some(at) => (&url[..at], Some(url[at + 1..].to_vec())),
@@ -135,7 +135,7 @@ impl Engine<'_> {
         };
         let lower = path.to_ascii_lowercase();
         if lower.windows(3).any(|w| w == b"%2f") || decoded.contains(&0) {
-            return Err(Stop::Status(404, Refusal::NotFound));
+            return Err(HookError::Status(404, HtaccessRefusal::NotFound));
         }
         match normalize(&decoded) {
             Some(path) => request.uri = path,
@@ -145,27 +145,29 @@ impl Engine<'_> {
     }
 
     /// Finds the file, `PATH_INFO` and the settings.
-    pub(crate) fn map_to_storage(&self, request: &mut Request) -> Step {
+    pub(crate) fn map_to_storage(&self, request: &mut EvaluatedRequest) -> HookResult {
         let complete = self.locate(request)?;
         self.read_settings(request, complete)?;
         match request.found {
-            Stat::Other | Stat::Forbidden => Err(Stop::Status(403, Refusal::Forbidden)),
+            Stat::Other | Stat::Forbidden => {
+                Err(HookError::Status(403, HtaccessRefusal::Forbidden))
+            }
             _ => self.apply_files(request),
         }
     }
 
     /// Finds the file and `PATH_INFO`. Returns whether the name may be that of a directory given without its trailing
     /// slash.
-    pub(crate) fn locate(&self, request: &mut Request) -> Step<bool> {
+    pub(crate) fn locate(&self, request: &mut EvaluatedRequest) -> HookResult<bool> {
         if !request.uri.starts_with(b"/") {
-            return Err(Stop::Status(400, Refusal::BadPath));
+            return Err(HookError::Status(400, HtaccessRefusal::BadPath));
         }
-        let root = &*self.facts.document_root;
+        let root = &*self.input.document_root;
         let whole = [root, &request.uri].concat();
         if whole.len() > MAX_FILE_NAME_BYTES {
-            return Err(Stop::Status(403, Refusal::Forbidden));
+            return Err(HookError::Status(403, HtaccessRefusal::Forbidden));
         }
-        let found = self.world.stat(&whole);
+        let found = self.server.stat(&whole);
         request.found = found;
         request.path_info.clear();
         request.filename = whole;
@@ -178,7 +180,7 @@ impl Engine<'_> {
     }
 
     /// Ends the file name at the first segment that is not a directory; the rest is `PATH_INFO`.
-    fn find_path_info(&self, request: &mut Request, root: usize) {
+    fn find_path_info(&self, request: &mut EvaluatedRequest, root: usize) {
         let whole = std::mem::take(&mut request.filename);
         let mut end = root;
         loop {
@@ -186,12 +188,12 @@ impl Engine<'_> {
             let length = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
             if length == 0 {
                 // The directory has been created a moment ago.
-                request.found = self.world.stat(&whole[..=end]);
+                request.found = self.server.stat(&whole[..=end]);
                 end += 1;
                 break;
             }
             end += 1 + length;
-            request.found = self.world.stat(&whole[..end]);
+            request.found = self.server.stat(&whole[..end]);
             if request.found != Stat::Directory || end == whole.len() {
                 break;
             }
@@ -202,26 +204,26 @@ impl Engine<'_> {
     }
 
     /// Returns the merged files of all directories on the way.
-    pub(crate) fn chain(&self, request: &Request, complete: bool) -> Arc<Chain> {
-        let root = self.facts.document_root.len();
+    pub(crate) fn chain(&self, request: &EvaluatedRequest, complete: bool) -> Arc<HtFileChain> {
+        let root = self.input.document_root.len();
         let below = request.filename.get(root..).unwrap_or_default();
         let is_directory = request.found == Stat::Directory;
         match is_directory && complete && !below.ends_with(b"/") {
-            true => self.world.htaccess(&[below, b"/"].concat()),
+            true => self.server.htaccess(&[below, b"/"].concat()),
             false => {
                 let end = below.iter().rposition(|b| *b == b'/');
-                self.world
+                self.server
                     .htaccess(&below[..end.map_or(0, |slash| slash + 1)])
             }
         }
     }
 
-    fn read_settings(&self, request: &mut Request, complete: bool) -> Step {
+    fn read_settings(&self, request: &mut EvaluatedRequest, complete: bool) -> HookResult {
         request.merged.clear();
         let chain = self.chain(request, complete);
-        if let Some((because, status)) = &chain.problem {
-            self.because(&Some(because.clone()));
-            return Err(Stop::Status(*status, Refusal::NotUnderstood));
+        if let Some((decided_by, status)) = &chain.problem {
+            self.trace_decision(&Some(decided_by.clone()));
+            return Err(HookError::Status(*status, HtaccessRefusal::NotUnderstood));
         }
         let scopes = chain.of.iter().map(|config| Arc::as_ptr(config) as usize);
         request.merged.extend(scopes);
@@ -230,7 +232,7 @@ impl Engine<'_> {
     }
 
     /// Merges the `<Files>` sections that match the name.
-    fn apply_files(&self, request: &mut Request) -> Step {
+    fn apply_files(&self, request: &mut EvaluatedRequest) -> HookResult {
         if request.config.files.is_empty() {
             return Ok(());
         }
@@ -246,7 +248,7 @@ impl Engine<'_> {
     }
 
     /// Merges the `<If>` sections whose conditions hold, and the sections within them.
-    pub(crate) fn apply_ifs(&self, request: &mut Request) -> Step {
+    pub(crate) fn apply_ifs(&self, request: &mut EvaluatedRequest) -> HookResult {
         let mut sections = request.config.ifs.clone();
         while !sections.is_empty() {
             let merged = self.merge_ifs(request, &sections)?;
@@ -261,9 +263,9 @@ impl Engine<'_> {
 
     fn merge_ifs(
         &self,
-        request: &mut Request,
+        request: &mut EvaluatedRequest,
         sections: &[Arc<IfSection>],
-    ) -> Step<Option<Config>> {
+    ) -> HookResult<Option<Config>> {
         let mut merged: Option<Config> = None;
         // Whether the last section of the chain of `<If>`, `<ElseIf>` and `<Else>` applied.
         let mut held = false;
@@ -291,8 +293,8 @@ impl Engine<'_> {
 
 /// Sets `MATCH_NAME` to the part of the file name that each named group of a section's expression has captured
 /// (Apache's `ap_file_walk`).
-fn name_captures(section: &FilesSection, request: &mut Request) -> Step {
-    let Names::Expression(regex) = &section.names else {
+fn name_captures(section: &FilesSection, request: &mut EvaluatedRequest) -> HookResult {
+    let FileNameTest::Expression(regex) = &section.names else {
         return Ok(());
     };
     let names = regex.group_names()?;

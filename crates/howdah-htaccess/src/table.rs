@@ -3,9 +3,9 @@
 
 /// Names and values, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table(Vec<(Text, Text)>);
+pub struct Table(Vec<(BoxedBytes, BoxedBytes)>);
 
-type Text = Box<[u8]>;
+type BoxedBytes = Box<[u8]>;
 
 impl Table {
     /// Returns the first value of a name.
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_no_case_and_the_first_value_is_read() {
+    fn names_ignore_case_and_the_first_value_is_read() {
         let mut table = Table::default();
         table.add(b"A", b"1");
         table.add(b"a", b"2");

@@ -4,42 +4,42 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{
-    Action, Answer, Chain, Demand, Facts, Fields, Login, PlainEdit, Refusal, Stat, Table, World,
-    answer, parse,
+    Action, ConstantEdit, Demand, EvaluationInput, HtFileChain, HtaccessRefusal, LoginResult,
+    RequestDecision, ResponseFields, ServerContext, Stat, Table, decide, parse,
 };
 
 /// The files of the document root `/srv`, with their content.
-pub(crate) struct Tree(BTreeMap<String, String>);
+pub(crate) struct TestFiles(BTreeMap<String, String>);
 
-impl Tree {
-    pub(crate) fn new(files: &[(&str, &str)]) -> Tree {
-        let mut tree = BTreeMap::new();
+impl TestFiles {
+    pub(crate) fn new(files: &[(&str, &str)]) -> TestFiles {
+        let mut contents = BTreeMap::new();
         for (name, text) in files {
-            tree.insert(format!("/srv/{name}"), (*text).to_owned());
+            contents.insert(format!("/srv/{name}"), (*text).to_owned());
         }
         for name in ["index.php", "x.php", "x.txt", "d/x.txt", "d/x.php"] {
-            tree.insert(format!("/srv/{name}"), String::new());
+            contents.insert(format!("/srv/{name}"), String::new());
         }
-        Tree(tree)
+        TestFiles(contents)
     }
 
-    pub(crate) fn ask(&self, target: &str) -> Answer {
-        self.ask_with("GET", target, &[], None)
+    pub(crate) fn decide_get(&self, target: &str) -> RequestDecision {
+        self.decide_with("GET", target, &[], None)
     }
 
-    fn ask_with(
+    fn decide_with(
         &self,
         method: &str,
         target: &str,
         fields: &[(&str, &str)],
-        login: Option<Login>,
-    ) -> Answer {
-        answer(self, &facts(method, target, fields, login))
+        login: Option<LoginResult>,
+    ) -> RequestDecision {
+        decide(self, &input(method, target, fields, login))
     }
 }
 
 /// Returns the demand of `AuthName area` with this password file.
-fn area(user_file: &str) -> Demand {
+fn area_demand(user_file: &str) -> Demand {
     Demand {
         realm: b"area".to_vec(),
         user_file: Some(user_file.to_owned()),
@@ -48,12 +48,12 @@ fn area(user_file: &str) -> Demand {
     }
 }
 
-pub(crate) fn facts(
+pub(crate) fn input(
     method: &str,
     target: &str,
     fields: &[(&str, &str)],
-    login: Option<Login>,
-) -> Facts<'static> {
+    login: Option<LoginResult>,
+) -> EvaluationInput<'static> {
     let (path, query) = target
         .split_once('?')
         .map_or((target, None), |(p, q)| (p, Some(q)));
@@ -62,7 +62,7 @@ pub(crate) fn facts(
     for (name, value) in fields {
         headers.add(name.as_bytes(), value.as_bytes());
     }
-    Facts {
+    EvaluationInput {
         method: method.as_bytes().to_vec().into(),
         target: target.as_bytes().to_vec().into(),
         path: path.as_bytes().to_vec().into(),
@@ -74,14 +74,14 @@ pub(crate) fn facts(
         document_root: b"/srv".to_vec().into(),
         index: vec!["index.php".to_owned()].into(),
         logins: login
-            .map(|login| (area("/users"), login))
+            .map(|login| (area_demand("/users"), login))
             .into_iter()
             .collect(),
-        ..Facts::default()
+        ..EvaluationInput::default()
     }
 }
 
-impl World for Tree {
+impl ServerContext for TestFiles {
     fn stat(&self, file: &[u8]) -> Stat {
         let name = String::from_utf8_lossy(file);
         let below = format!("{}/", name.trim_end_matches('/'));
@@ -98,8 +98,8 @@ impl World for Tree {
         (self.stat(file) == Stat::File).then_some(0)
     }
 
-    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
-        Arc::new(Chain::of(directory, |directory| {
+    fn htaccess(&self, directory: &[u8]) -> Arc<HtFileChain> {
+        Arc::new(HtFileChain::of(directory, |directory| {
             let name = format!("/srv{}", String::from_utf8_lossy(directory));
             let text = self.0.get(&format!("{name}.htaccess"))?;
             let file = parse(text.as_bytes(), name.as_bytes(), &Table::default());
@@ -125,14 +125,14 @@ impl World for Tree {
 }
 
 /// Formats the decision as one line.
-fn show(answer: &Answer) -> String {
+fn show(decision: &RequestDecision) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match &answer.action {
+    match &decision.action {
         Action::File(path) => format!("file {}", text(path)),
         Action::Script {
             path, path_info, ..
         } => {
-            let query = answer
+            let query = decision
                 .query
                 .as_deref()
                 .map_or(String::new(), |q| format!("?{}", text(q)));
@@ -148,14 +148,14 @@ fn show(answer: &Answer) -> String {
 
 #[track_caller]
 fn check(files: &[(&str, &str)], asked: &[(&str, &str)]) {
-    let tree = Tree::new(files);
+    let files = TestFiles::new(files);
     for (target, expected) in asked {
-        assert_eq!(show(&tree.ask(target)), *expected, "{target}");
+        assert_eq!(show(&files.decide_get(target)), *expected, "{target}");
     }
 }
 
 #[test]
-fn a_front_controller_gets_what_is_missing() {
+fn front_controller_receives_requests_for_missing_files() {
     let rules = "RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d\nRewriteRule . /index.php [L]\n";
     check(
         &[(".htaccess", rules)],
@@ -203,7 +203,7 @@ fn rules_redirect_refuse_and_end() {
 }
 
 #[test]
-fn directories_have_rules_of_their_own() {
+fn directory_rules_replace_those_of_the_parent() {
     check(
         &[
             (
@@ -220,7 +220,7 @@ fn directories_have_rules_of_their_own() {
 }
 
 #[test]
-fn access_of_both_generations() {
+fn access_follows_directives_of_both_apache_generations() {
     check(
         &[
             (
@@ -241,30 +241,30 @@ fn access_of_both_generations() {
 }
 
 #[test]
-fn a_password_is_asked_for_and_believed() {
-    let tree = Tree::new(&[(
+fn password_result_decides_access() {
+    let files = TestFiles::new(&[(
         ".htaccess",
         "AuthType Basic\nAuthName area\nAuthUserFile /users\nRequire user bob\n",
     )]);
-    assert_eq!(show(&tree.ask("/x.txt")), "password for area");
-    let by = |login| show(&tree.ask_with("GET", "/x.txt", &[], Some(login)));
-    let named = |user: &str| Login::Verified {
+    assert_eq!(show(&files.decide_get("/x.txt")), "password for area");
+    let by = |login| show(&files.decide_with("GET", "/x.txt", &[], Some(login)));
+    let named = |user: &str| LoginResult::Verified {
         user: user.as_bytes().to_vec(),
         groups: Vec::new(),
     };
     assert_eq!(by(named("bob")), "file /x.txt");
     assert_eq!(by(named("alice")), "401 Unauthorized");
-    assert_eq!(by(Login::Refused), "401 Unauthorized");
-    assert_eq!(by(Login::Failed), "500 NotUnderstood");
+    assert_eq!(by(LoginResult::Refused), "401 Unauthorized");
+    assert_eq!(by(LoginResult::Failed), "500 NotUnderstood");
 }
 
 #[test]
-fn password_of_one_file_does_not_open_what_another_file_guards() {
+fn password_counts_only_for_the_file_that_it_was_checked_against() {
     let lines = |file: &str| {
         format!("AuthType Basic\nAuthName area\nAuthUserFile {file}\nRequire valid-user\n")
     };
     let (own, other) = (lines("/users"), lines("/others"));
-    let tree = Tree::new(&[
+    let files = TestFiles::new(&[
         (
             ".htaccess",
             "RewriteEngine on\nRewriteRule ^a/(.*)$ /d/$1\n",
@@ -275,32 +275,32 @@ fn password_of_one_file_does_not_open_what_another_file_guards() {
         ),
         ("d/.htaccess", &other),
     ]);
-    let bob = Login::Verified {
+    let bob = LoginResult::Verified {
         user: b"bob".to_vec(),
         groups: Vec::new(),
     };
-    let found = tree.ask_with("GET", "/a/x.txt", &[], Some(bob.clone()));
-    assert_eq!(found.action, Action::Authenticate(area("/others")));
-    let mut both = facts("GET", "/a/x.txt", &[], Some(bob.clone()));
-    both.logins.push((area("/others"), bob));
-    assert_eq!(show(&answer(&tree, &both)), "file /d/x.txt");
-    both.logins[1].1 = Login::Refused;
-    assert_eq!(show(&answer(&tree, &both)), "401 Unauthorized");
+    let found = files.decide_with("GET", "/a/x.txt", &[], Some(bob.clone()));
+    assert_eq!(found.action, Action::Authenticate(area_demand("/others")));
+    let mut both = input("GET", "/a/x.txt", &[], Some(bob.clone()));
+    both.logins.push((area_demand("/others"), bob));
+    assert_eq!(show(&decide(&files, &both)), "file /d/x.txt");
+    both.logins[1].1 = LoginResult::Refused;
+    assert_eq!(show(&decide(&files, &both)), "401 Unauthorized");
 }
 
 #[test]
-fn documents_of_errors() {
+fn error_documents_replace_error_pages() {
     let lines = "ErrorDocument 404 /x.php\nErrorDocument 403 \"no, <b>no</b>\"\nErrorDocument 410 http://e.example/\nRedirect 403 /no\nRedirect gone /gone\n";
-    let tree = Tree::new(&[(".htaccess", lines)]);
-    let missing = tree.ask("/none?a=b");
+    let files = TestFiles::new(&[(".htaccess", lines)]);
+    let missing = files.decide_get("/none?a=b");
     assert_eq!(show(&missing), "script /x.php|");
     assert_eq!(missing.error_status, Some(404));
     assert_eq!(
         missing.redirect,
         Some((b"/none".to_vec(), Some(b"a=b".to_vec())))
     );
-    assert_eq!(show(&tree.ask("/no")), "403 no, <b>no</b>");
-    assert_eq!(show(&tree.ask("/gone")), "302 http://e.example/");
+    assert_eq!(show(&files.decide_get("/no")), "403 no, <b>no</b>");
+    assert_eq!(show(&files.decide_get("/gone")), "302 http://e.example/");
     check(
         &[(".htaccess", "ErrorDocument 404 /none.html\n")],
         &[("/none", "404 NotFound")],
@@ -308,7 +308,7 @@ fn documents_of_errors() {
 }
 
 #[test]
-fn a_document_that_is_closed_is_not_sent_although_a_refusal_leads_to_it() {
+fn error_document_that_is_denied_is_not_sent() {
     check(
         &[
             (
@@ -322,7 +322,7 @@ fn a_document_that_is_closed_is_not_sent_although_a_refusal_leads_to_it() {
 }
 
 #[test]
-fn scripts_are_refused_where_php_is_taken_from_them() {
+fn scripts_are_refused_if_their_php_handler_is_removed() {
     for line in [
         "php_flag engine off",
         "SetHandler none",
@@ -339,40 +339,40 @@ fn scripts_are_refused_where_php_is_taken_from_them() {
 }
 
 #[test]
-fn a_mistake_closes_everything_below() {
+fn mistake_refuses_every_request_below_its_directory() {
     check(
         &[("d/.htaccess", "Nonsense\n")],
         &[("/d/x.txt", "500 NotUnderstood"), ("/x.txt", "file /x.txt")],
     );
-    let because = Tree::new(&[("d/.htaccess", "\nNonsense\n")])
-        .ask("/d/x.txt")
-        .because;
-    assert!(because.is_some_and(|line| line.starts_with("/d/.htaccess:2: `Nonsense`")));
+    let decided_by = TestFiles::new(&[("d/.htaccess", "\nNonsense\n")])
+        .decide_get("/d/x.txt")
+        .decided_by;
+    assert!(decided_by.is_some_and(|line| line.starts_with("/d/.htaccess:2: `Nonsense`")));
 }
 
 #[test]
-fn a_costly_expression_refuses() {
+fn costly_expression_refuses_the_request() {
     let lines =
         "RewriteEngine On\nRewriteCond %{QUERY_STRING} ^(a*)*(?!b)$\nRewriteRule ^x index.php\n";
-    let tree = Tree::new(&[(".htaccess", lines)]);
+    let files = TestFiles::new(&[(".htaccess", lines)]);
     let target = format!("/x.txt?{}!", "a".repeat(40));
-    assert_eq!(show(&tree.ask(&target)), "500 TooCostly");
+    assert_eq!(show(&files.decide_get(&target)), "500 TooCostly");
 }
 
 #[test]
-fn headers_have_two_lists() {
+fn header_directives_have_two_lists() {
     let lines = "Header set A 1\nHeader always set A 2\nHeader set B \"%{V}e\"\nSetEnv V v\nHeader set C 1 \"expr=%{CONTENT_TYPE} =~ m#plain#\"\n";
-    let tree = Tree::new(&[(".htaccess", lines)]);
-    let found = tree.ask("/x.txt");
-    let asked = facts("GET", "/x.txt", &[], None);
-    let all = |made_here: bool| {
-        let mut fields = Fields {
+    let files = TestFiles::new(&[(".htaccess", lines)]);
+    let found = files.decide_get("/x.txt");
+    let asked = input("GET", "/x.txt", &[], None);
+    let all = |is_server_generated: bool| {
+        let mut fields = ResponseFields {
             status: 200,
             media_type: Some(b"text/plain".to_vec()),
             is_file: true,
-            ..Fields::default()
+            ..ResponseFields::default()
         };
-        found.finish(&tree, &asked, &mut fields, made_here);
+        found.finish(&files, &asked, &mut fields, is_server_generated);
         let lines = fields.table.iter().map(|(name, value)| {
             format!(
                 "{}={}",
@@ -387,7 +387,7 @@ fn headers_have_two_lists() {
 }
 
 #[test]
-fn edits_that_look_at_nothing_are_those_that_are_carried_out() {
+fn constant_edits_equal_the_edits_that_are_made() {
     for (lines, plain) in [
         (
             "Header set A 1\nHeader set A 2\nHeader add A 3",
@@ -407,29 +407,32 @@ fn edits_that_look_at_nothing_are_those_that_are_carried_out() {
         ("Header append A 1", None),
         ("Header set Content-Type text/x", None),
     ] {
-        let answer = Tree::new(&[(".htaccess", lines)]).ask("/x.txt");
-        let carried_out = |edits: Vec<PlainEdit<'_>>| {
+        let decision = TestFiles::new(&[(".htaccess", lines)]).decide_get("/x.txt");
+        let carried_out = |edits: Vec<ConstantEdit<'_>>| {
             let mut fields: Vec<String> = Vec::new();
             for edit in edits {
                 let name = String::from_utf8_lossy(edit.name()).to_lowercase() + ": ";
                 match edit {
-                    PlainEdit::Add(_, value) | PlainEdit::Set(_, value) => {
+                    ConstantEdit::Add(_, value) | ConstantEdit::Set(_, value) => {
                         fields.push(name + &String::from_utf8_lossy(value));
                     }
-                    PlainEdit::Unset(_) => {}
+                    ConstantEdit::Unset(_) => {}
                 }
             }
             fields.join("|")
         };
-        let edits = answer.plain_edits(false).map(Iterator::collect);
+        let edits = decision.constant_edits(false).map(Iterator::collect);
         assert_eq!(edits.map(carried_out).as_deref(), plain, "{lines}");
-        let made_here = answer.plain_edits(true).map(Iterator::count);
-        assert!(made_here.is_none_or(|count| count == 0), "{lines}");
+        let is_server_generated = decision.constant_edits(true).map(Iterator::count);
+        assert!(
+            is_server_generated.is_none_or(|count| count == 0),
+            "{lines}"
+        );
     }
 }
 
 #[test]
-fn what_a_request_was_asked_for_is_known() {
+fn dependencies_name_the_properties_that_were_read() {
     let rules =
         |cond: &str| format!("RewriteEngine On\nRewriteCond {cond} x\nRewriteRule ^x - [L]\n");
     for (cond, same) in [
@@ -440,21 +443,28 @@ fn what_a_request_was_asked_for_is_known() {
         ("%{REMOTE_ADDR}", false),
         ("%{TIME_HOUR}", false),
     ] {
-        let tree = Tree::new(&[(".htaccess", &rules(cond))]);
-        assert_eq!(tree.ask("/x.txt").consulted.is_nothing(), same, "{cond}");
+        let files = TestFiles::new(&[(".htaccess", &rules(cond))]);
+        assert_eq!(
+            files
+                .decide_get("/x.txt")
+                .dependencies
+                .depends_only_on_url(),
+            same,
+            "{cond}"
+        );
     }
 }
 
 proptest::proptest! {
     #[test]
-    fn no_file_and_no_request_is_too_much(
+    fn random_files_and_requests_are_evaluated_within_limits(
         lines in proptest::collection::vec("(RewriteEngine On|RewriteRule [a-z^$.*()]{1,6} [a-z/$1?%{}-]{1,8}( \\[[A-Z=0-9,]{1,8}\\])?|RewriteCond %\\{[A-Z_]{4,12}\\} [!=<>^a-z.-]{1,5}|Header (set|edit|merge) [A-C] [a-z$1%]{1,4}|Require (all denied|ip 1|not env x)|<Files [a-z*]{1,3}>|</Files>|<If \"[-a-z %{}'=]{1,12}\">|</If>|ErrorDocument 404 /[a-z.]{1,4}|DirectoryIndex [a-z./]{1,5}|SetEnvIf [a-zA-Z_]{3,8} [a-z.*]{1,3} [a-z=$1!]{1,5}|FallbackResource /[a-z.]{1,5})", 0..8),
         path in "/[a-z/.]{0,8}",
         query in "[a-z=?&%]{0,5}",
     ) {
         let text = lines.join("\n");
-        let tree = Tree::new(&[(".htaccess", &text), ("d/.htaccess", &text)]);
-        tree.ask(&format!("{path}?{query}"));
-        let _ = Refusal::Denied;
+        let files = TestFiles::new(&[(".htaccess", &text), ("d/.htaccess", &text)]);
+        files.decide_get(&format!("{path}?{query}"));
+        let _ = HtaccessRefusal::Denied;
     }
 }

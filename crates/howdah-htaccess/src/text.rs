@@ -1,9 +1,6 @@
 //! String functions that behave like Apache's: escaping, substitution, numbers.
 
-use std::ops::Range;
-
-/// The ranges of the whole match and of up to nine groups in the text that was matched.
-pub(crate) type Found = Vec<Option<Range<usize>>>;
+use crate::pattern::Groups;
 
 /// Escapes every byte that is not allowed in a path (`ap_escape_uri`).
 pub(crate) fn escape_uri(text: &[u8]) -> Vec<u8> {
@@ -42,7 +39,7 @@ pub(crate) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the part of `text` that group `number` has matched, or an empty text if the group did not match.
-pub(crate) fn group<'t>(text: &'t [u8], found: &Found, number: usize) -> &'t [u8] {
+pub(crate) fn group<'t>(text: &'t [u8], found: &Groups, number: usize) -> &'t [u8] {
     match found.get(number) {
         Some(Some(range)) => text.get(range.clone()).unwrap_or_default(),
         _ => b"",
@@ -50,7 +47,7 @@ pub(crate) fn group<'t>(text: &'t [u8], found: &Found, number: usize) -> &'t [u8
 }
 
 /// Replaces `$1` and the like in `template` (`ap_pregsub`). A backslash makes the next character literal.
-pub(crate) fn pregsub(template: &[u8], text: &[u8], found: &Found) -> Vec<u8> {
+pub(crate) fn pregsub(template: &[u8], text: &[u8], found: &Groups) -> Vec<u8> {
     let mut out = Vec::with_capacity(template.len());
     let mut rest = template.iter().copied().peekable();
     while let Some(byte) = rest.next() {
@@ -186,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_cleaned() {
+    fn path_is_normalized() {
         for (path, clean) in [
             ("/", Some("/")),
             ("/a//b/./c/../d", Some("/a/b/d")),
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_are_those_that_mod_rewrite_knows() {
+    fn schemes_are_those_of_mod_rewrite() {
         assert_eq!(absolute_uri(b"https://x"), (8, true));
         assert_eq!(absolute_uri(b"HTTP://x"), (7, true));
         assert_eq!(absolute_uri(b"foo://bar"), (0, false));

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Step};
+use crate::engine::{HookResult, RequestEngine};
 use crate::handle::is_php;
-use crate::request::{Handler, Request, Stat};
+use crate::request::{EvaluatedRequest, Handler, Stat};
 use crate::text::last_segment;
 
-impl Engine<'_> {
+impl RequestEngine<'_> {
     /// Implements mod_mime: evaluates each extension of the name in turn.
-    pub(crate) fn find_type(&self, request: &mut Request) {
+    pub(crate) fn find_type(&self, request: &mut EvaluatedRequest) {
         if request.found == Stat::Directory {
             return;
         }
@@ -33,7 +33,7 @@ impl Engine<'_> {
                 .ok()
                 .and_then(|name| mime.extensions.get(name));
             let example = [b"x.", &lower[..]].concat();
-            let is_script = self.world.is_script(&example);
+            let is_script = self.server.is_script(&example);
             match own.and_then(|own| own.media_type.as_ref()) {
                 Some((origin, kind)) if !kind.is_empty() => {
                     request.media_type = Some(kind.clone().into_bytes());
@@ -44,7 +44,7 @@ impl Engine<'_> {
                 }
                 Some(_) => removed = true,
                 None => {
-                    if let Some(kind) = self.world.media_type(&example) {
+                    if let Some(kind) = self.server.media_type(&example) {
                         request.media_type = Some(kind);
                         request.type_by_table = true;
                     }
@@ -81,13 +81,13 @@ impl Engine<'_> {
 
     /// Determines the type where no directive of mod_mime applies: a name whose last extension is unknown has the type
     /// of the extensions before it, so `app.js.br` is JavaScript.
-    fn find_type_before_unknown(&self, request: &mut Request) {
+    fn find_type_before_unknown(&self, request: &mut EvaluatedRequest) {
         let name = last_segment(&request.filename);
         let start = name.iter().take_while(|b| **b == b'.').count();
         let mut rest = &name[start..];
         while let Some(dot) = rest.iter().rposition(|b| *b == b'.') {
             let example = [b"x", &rest[dot..]].concat();
-            if let Some(kind) = self.world.media_type(&example) {
+            if let Some(kind) = self.server.media_type(&example) {
                 if rest.len() < name.len() - start {
                     request.media_type = Some(kind);
                     request.type_by_table = true;
@@ -100,7 +100,7 @@ impl Engine<'_> {
 
     fn named_handler(
         &self,
-        request: &mut Request,
+        request: &mut EvaluatedRequest,
         origin: &Arc<str>,
         handler: &[u8],
         is_script: bool,
@@ -114,11 +114,11 @@ impl Engine<'_> {
     }
 
     /// Applies `ForceType` and `SetHandler`.
-    pub(crate) fn override_type(&self, request: &mut Request) -> Step {
+    pub(crate) fn override_type(&self, request: &mut EvaluatedRequest) -> HookResult {
         let Some(core) = request.config.core.clone() else {
             return Ok(());
         };
-        let is_script = self.world.is_script(&request.filename);
+        let is_script = self.server.is_script(&request.filename);
         if let Some((origin, kind)) = &core.force_type
             && !kind.eq_ignore_ascii_case("none")
         {
@@ -141,13 +141,13 @@ impl Engine<'_> {
     }
 
     /// Applies mod_rewrite's `T` and `H` flags, which override everything else.
-    pub(crate) fn force_type(&self, request: &mut Request) {
+    pub(crate) fn force_type(&self, request: &mut EvaluatedRequest) {
         if let Some(kind) = request.forced_type.take() {
             request.media_type = Some(kind);
         }
         if let Some(handler) = request.forced_handler.take() {
-            if self.world.is_script(&request.filename) && !is_php(&handler) {
-                let origin = self.because.borrow().clone();
+            if self.server.is_script(&request.filename) && !is_php(&handler) {
+                let origin = self.decided_by.borrow().clone();
                 request.closed = Some(origin.unwrap_or_else(|| "a rule with [H]".into()));
             }
             request.handler = Handler::Named(handler);
@@ -155,7 +155,11 @@ impl Engine<'_> {
     }
 
     /// Returns the directive that keeps scripts from running.
-    pub(crate) fn scripts_closed_by(&self, request: &Request, named: bool) -> Option<Arc<str>> {
+    pub(crate) fn scripts_closed_by(
+        &self,
+        request: &EvaluatedRequest,
+        named: bool,
+    ) -> Option<Arc<str>> {
         let php = request.config().php.as_ref();
         match php.and_then(|php| php.engine.as_ref()) {
             Some((origin, false)) => Some(origin.clone()),

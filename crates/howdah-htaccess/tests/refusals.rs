@@ -1,11 +1,11 @@
-//! `refusals` refuses exactly the requests that `answer` refuses: random files, evaluated for several visitors.
+//! `refusals` refuses exactly the requests that `decide` refuses: random files, evaluated for several visitors.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use howdah_htaccess::{
-    AccessOutcome, Action, Chain, Facts, HtFile, Refusal, Stat, Table, World, answer, parse,
-    refusals,
+    AccessOutcome, Action, EvaluationInput, HtFile, HtFileChain, HtaccessRefusal, ServerContext,
+    Stat, Table, decide, parse, refusals,
 };
 
 #[path = "../../howdah-tests/tests/htaccess_oracle/random.rs"]
@@ -30,9 +30,9 @@ const VISITORS: &[(&str, &str, &str)] = &[
 ];
 
 /// A tree below `/srv`, and the `.htaccess` files of two of its directories.
-struct Tree([Arc<HtFile>; 2]);
+struct NestedFiles([Arc<HtFile>; 2]);
 
-impl World for Tree {
+impl ServerContext for NestedFiles {
     fn stat(&self, file: &[u8]) -> Stat {
         let below = file.strip_prefix(b"/srv").unwrap_or(b"/none");
         match below {
@@ -53,8 +53,8 @@ impl World for Tree {
         (self.stat(file) == Stat::File).then_some(1)
     }
 
-    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
-        Arc::new(Chain::of(directory, |directory| match directory {
+    fn htaccess(&self, directory: &[u8]) -> Arc<HtFileChain> {
+        Arc::new(HtFileChain::of(directory, |directory| match directory {
             b"/c/" => Some(self.0[0].clone()),
             b"/c/sub/" => Some(self.0[1].clone()),
             _ => None,
@@ -74,10 +74,10 @@ impl World for Tree {
     }
 }
 
-fn facts(
+fn input(
     (method, path): (&'static str, &'static str),
     (query, agent, address): (&'static str, &str, &str),
-) -> Facts<'static> {
+) -> EvaluationInput<'static> {
     let mut headers = Table::default();
     headers.add(b"Host", b"h.example");
     headers.add(b"User-Agent", agent.as_bytes());
@@ -85,7 +85,7 @@ fn facts(
         "" => path.to_owned(),
         query => format!("{path}?{query}"),
     };
-    Facts {
+    EvaluationInput {
         method: method.as_bytes().into(),
         target: target.into_bytes().into(),
         path: path.as_bytes().into(),
@@ -95,7 +95,7 @@ fn facts(
         address: address.parse::<IpAddr>().ok(),
         server_port: 80,
         document_root: b"/srv".into(),
-        ..Facts::default()
+        ..EvaluationInput::default()
     }
 }
 
@@ -109,17 +109,18 @@ enum Exposure {
     Moved,
 }
 
-fn whole(tree: &Tree, facts: &Facts<'_>, script: bool) -> Exposure {
-    let found = answer(tree, facts);
+fn whole(tree: &NestedFiles, input: &EvaluationInput<'_>, script: bool) -> Exposure {
+    let found = decide(tree, input);
     match found.action {
-        Action::File(path) | Action::Script { path, .. } if *path == *facts.path => Exposure::Open,
+        Action::File(path) | Action::Script { path, .. } if *path == *input.path => Exposure::Open,
         Action::File(_) | Action::Script { .. } | Action::Redirect(..) => Exposure::Moved,
         Action::Authenticate(_) | Action::Text(..) => Exposure::Refused,
         Action::Options => Exposure::Open,
-        Action::Refuse(_, Refusal::NotFound | Refusal::NoIndex | Refusal::BadPath) => {
-            Exposure::Moved
-        }
-        Action::Refuse(_, Refusal::Method) => match script {
+        Action::Refuse(
+            _,
+            HtaccessRefusal::NotFound | HtaccessRefusal::NoIndex | HtaccessRefusal::BadPath,
+        ) => Exposure::Moved,
+        Action::Refuse(_, HtaccessRefusal::Method) => match script {
             true => Exposure::Refused,
             false => Exposure::Open,
         },
@@ -128,8 +129,8 @@ fn whole(tree: &Tree, facts: &Facts<'_>, script: bool) -> Exposure {
     }
 }
 
-fn refused_only(tree: &Tree, facts: &Facts<'_>) -> Exposure {
-    match refusals(tree, facts, false).outcome {
+fn refused_only(tree: &NestedFiles, input: &EvaluationInput<'_>) -> Exposure {
+    match refusals(tree, input, false).outcome {
         AccessOutcome::Open => Exposure::Open,
         AccessOutcome::Elsewhere => Exposure::Moved,
         AccessOutcome::Refused(..) | AccessOutcome::Authenticate(_) => Exposure::Refused,
@@ -147,7 +148,7 @@ fn refusals_are_those_of_the_whole_evaluation() {
                 _ => random::file(2 * number + 1),
             },
         ];
-        let tree = Tree([("/srv/c/", &texts[0]), ("/srv/c/sub/", &texts[1])].map(
+        let tree = NestedFiles([("/srv/c/", &texts[0]), ("/srv/c/sub/", &texts[1])].map(
             |(directory, text)| {
                 Arc::new(parse(
                     text.as_bytes(),
@@ -158,9 +159,9 @@ fn refusals_are_those_of_the_whole_evaluation() {
         ));
         for request in REQUESTS {
             for visitor in VISITORS {
-                let facts = facts(*request, *visitor);
+                let input = input(*request, *visitor);
                 let script = request.1.ends_with(".php");
-                let (whole, only) = (whole(&tree, &facts, script), refused_only(&tree, &facts));
+                let (whole, only) = (whole(&tree, &input, script), refused_only(&tree, &input));
                 let case = || {
                     format!(
                         "{number}: {request:?} {visitor:?}: {whole:?}, {only:?}\n/c: {}\n/c/sub: {}",

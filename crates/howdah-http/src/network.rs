@@ -121,7 +121,7 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the address that stands for all addresses of one client: a client has one IPv4 address, but it can choose
+/// Returns the address that represents all addresses of one client: a client has one IPv4 address, but it can choose
 /// among 64 bits of IPv6 addresses (RFC 4291 §2.5.1).
 pub fn client_network(address: IpAddr) -> IpAddr {
     network_address(address, 32, 64)

@@ -3,8 +3,8 @@
 //! true. Turns that still take long are recorded together with their last activity, for the status and for tests.
 //!
 //! The measure is the thread's CPU time, because on a busy machine the wall time depends on the other processes.
-//! Reading that clock is a system call, so it is read at most once per [`CPU_CLOCK_TOLERANCE`], and at the end of turns that were
-//! long by the wall clock, whose reading costs 20 ns.
+//! Reading that clock is a system call, so it is read at most once per [`CPU_CLOCK_TOLERANCE`], and at the end of turns
+//! that were long by the wall clock, whose reading costs 20 ns.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -56,7 +56,8 @@ pub struct LongestTurn {
     pub doing: &'static str,
 }
 
-/// Returns the longest turn so far (zero while no turn took [`MAX_TURN`]), and how many turns took longer than [`MAX_TURN`].
+/// Returns the longest turn so far (zero while no turn took [`MAX_TURN`]), and how many turns took longer than
+/// [`MAX_TURN`].
 pub fn turn_statistics() -> (LongestTurn, u64) {
     let longest = *LONGEST_TURN.lock().unwrap_or_else(PoisonError::into_inner);
     (longest, LONG_TURNS.load(Ordering::Relaxed))
@@ -101,8 +102,8 @@ pub(crate) fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
     Poll::Ready(())
 }
 
-/// To be called before a socket operation. Is ready unless the turn is over, in which case it schedules the task for
-/// another turn. The first few operations of a turn skip the check.
+/// Is ready unless the turn is over, in which case it schedules the task for another turn. Call this before a socket
+/// operation. The first few operations of a turn skip the check.
 pub fn poll_operation(cx: &mut Context<'_>) -> Poll<()> {
     let operations = OPERATIONS.get() + 1;
     OPERATIONS.set(operations);

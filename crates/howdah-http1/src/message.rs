@@ -34,7 +34,7 @@ impl HttpVersion {
 pub struct ByteSpan {
     /// Offset of the span's first byte in the head's buffer.
     pub start: u32,
-    /// Offset of the byte after the span's last.
+    /// Offset of the byte after the span's last byte.
     pub end: u32,
 }
 
@@ -162,7 +162,7 @@ impl RequestHead {
         self.bytes(self.target)
     }
 
-    /// Returns the target's path, still percent-encoded; of the absolute form, without scheme and authority. It always
+    /// Returns the target's path, still percent-encoded; for the absolute form, without scheme and authority. It always
     /// begins with `/`, except for `OPTIONS *`.
     pub fn path(&self) -> &[u8] {
         let target = self.after_authority();
@@ -181,7 +181,7 @@ impl RequestHead {
         Some(&target[at + 1..])
     }
 
-    /// Returns path and query. Of the absolute form (RFC 9112 §3.2.2) this is the part after the authority, which may
+    /// Returns path and query. For the absolute form (RFC 9112 §3.2.2) this is the part after the authority, which may
     /// be empty.
     fn after_authority(&self) -> &[u8] {
         let target = self.target();

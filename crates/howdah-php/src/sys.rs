@@ -1,5 +1,5 @@
 //! The system calls of a zygote and its children, one small safe function for each. `unsafe` covers the calls that
-//! rustix leaves out: fork, signal handlers, `_exit`. This module contains no policy.
+//! rustix does not have: fork, signal handlers, `_exit`. This module contains no policy.
 
 #![allow(unsafe_code)]
 
@@ -265,7 +265,7 @@ static ORPHAN_TIMEOUT_MS: AtomicU64 = AtomicU64::new(60_000);
 /// The child sleeps between two requests, so the signal handler may exit.
 static IDLE: AtomicBool = AtomicBool::new(false);
 
-/// A signal that no PHP script expects. The kernel sends it when the zygote dies.
+/// Returns a signal that no PHP script expects. The kernel sends it when the zygote dies.
 fn orphan_signal() -> i32 {
     libc::SIGRTMAX() - 1
 }

@@ -72,7 +72,8 @@ impl CgiParser {
         Ok(None)
     }
 
-    /// Whether the parser has received nothing at all. If the output ends here, it is missing rather than unfinished.
+    /// Returns whether the parser has received nothing at all. If the output ends here, it is missing rather than
+    /// unfinished.
     pub fn is_empty(&self) -> bool {
         self.block.is_empty()
     }

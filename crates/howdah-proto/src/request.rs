@@ -220,7 +220,7 @@ impl FrameBuilder {
 }
 
 impl RequestFrame {
-    /// The frame's bytes, as they are copied into a slot.
+    /// Returns the frame's bytes, as they are copied into a slot.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -207,12 +207,12 @@ impl ResponseParser {
         Ok(Some((frame, FRAME_HEADER_BYTES + len)))
     }
 
-    /// Whether a head has been parsed. Without a head there is no response.
+    /// Returns whether a head has been parsed. Without a head there is no response.
     pub fn saw_head(&self) -> bool {
         self.stage != ResponseStage::BeforeHead
     }
 
-    /// Whether the input may end here: no body frame is partly returned.
+    /// Returns whether the input may end here: no body frame is partly returned.
     pub fn at_frame_end(&self) -> bool {
         self.remaining_body_bytes == 0
     }
@@ -267,7 +267,7 @@ fn parse_head(payload: &[u8]) -> Result<ScriptHead, ResponseError> {
     Ok(head)
 }
 
-/// Whether `name` is a `token` of RFC 9110 §5.6.2.
+/// Returns whether `name` is a `token` of RFC 9110 §5.6.2.
 pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty()
         && name
@@ -275,7 +275,7 @@ pub fn is_token(name: &[u8]) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
 }
 
-/// Whether a header value may contain these bytes (RFC 9110 §5.5): no control characters except TAB.
+/// Returns whether a header value may contain these bytes (RFC 9110 §5.5): no control characters except TAB.
 pub fn is_field_value(value: &[u8]) -> bool {
     value
         .iter()

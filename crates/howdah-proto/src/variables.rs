@@ -94,7 +94,7 @@ variables! {
 }
 
 impl Var {
-    /// The name as PHP sees it in `$_SERVER`.
+    /// Returns the name as PHP sees it in `$_SERVER`.
     pub fn name(self) -> &'static str {
         NAMES[self as usize]
     }

@@ -213,7 +213,7 @@ impl Failure {
         }
     }
 
-    /// Whether the error log can skip this failure, because it has logged enough similar ones.
+    /// Returns whether the error log can skip this failure, because it has logged enough similar ones.
     pub fn is_already_logged(&self) -> bool {
         matches!(self, Failure::ClientLimited { news: None, .. })
     }

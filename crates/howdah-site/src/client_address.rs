@@ -16,8 +16,8 @@ use howdah_http::message::RequestHead;
 use howdah_http::network::AddressBlock;
 use howdah_http::tls::NegotiatedTls;
 
-/// The maximum number of elements of a `Forwarded` or `X-Forwarded-For` list that are inspected, from the right. There
-/// is no longer chain of trusted proxies; a longer list is made up.
+/// The maximum number of elements of a `Forwarded` or `X-Forwarded-For` list that are inspected, from the right. A
+/// longer list is forged, because no chain of trusted proxies is that long.
 const MAX_HOPS: usize = 32;
 
 /// Which header family the trusted proxies write.

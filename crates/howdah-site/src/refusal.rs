@@ -85,7 +85,7 @@ impl Refusal {
         self.into()
     }
 
-    /// Whether an `.htaccess` file is the reason.
+    /// Returns whether an `.htaccess` file is the reason.
     pub fn is_from_htaccess(self) -> bool {
         matches!(
             self,

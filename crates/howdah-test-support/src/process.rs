@@ -24,18 +24,18 @@ pub struct Process {
     name: String,
     child: Child,
     watcher: Child,
-    printed: Arc<Printed>,
+    printed: Arc<CapturedOutput>,
     ended: Option<ExitStatus>,
 }
 
 #[derive(Debug, Default)]
-struct Printed {
-    text: Mutex<Text>,
+struct CapturedOutput {
+    text: Mutex<OutputText>,
     grew: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Text {
+struct OutputText {
     log: String,
     open_pipes: u8,
 }
@@ -61,7 +61,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .expect("a shell can be started");
-        let printed = Arc::new(Printed::default());
+        let printed = Arc::new(CapturedOutput::default());
         printed.lock().open_pipes = 2;
         collect(child.stdout.take().expect("stdout is piped"), &printed);
         collect(child.stderr.take().expect("stderr is piped"), &printed);
@@ -74,7 +74,7 @@ impl Process {
         }
     }
 
-    /// The process id of the server's first process.
+    /// Returns the process id of the server's first process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -120,7 +120,7 @@ impl Process {
         }
     }
 
-    /// Whether the first process is still running.
+    /// Returns whether the first process is still running.
     pub fn is_running(&mut self) -> bool {
         self.try_reap().is_none()
     }
@@ -198,14 +198,14 @@ impl Drop for Process {
     }
 }
 
-impl Printed {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Text> {
+impl CapturedOutput {
+    fn lock(&self) -> std::sync::MutexGuard<'_, OutputText> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Appends the data from `pipe` to the log until the pipe closes.
-fn collect(pipe: impl Read + Send + 'static, printed: &Arc<Printed>) {
+fn collect(pipe: impl Read + Send + 'static, printed: &Arc<CapturedOutput>) {
     let printed = Arc::clone(printed);
     std::thread::spawn(move || {
         let mut reader = BufReader::new(pipe);

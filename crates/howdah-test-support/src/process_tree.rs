@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// One process at the time of the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ProcessEntry {
     /// The process id.
     pub pid: i32,
     /// The parent's process id.
@@ -18,9 +18,9 @@ pub struct Entry {
 }
 
 /// Returns `root` and everything below it, parents first. Processes that have exited are not included.
-pub fn below(root: i32) -> Vec<Entry> {
+pub fn below(root: i32) -> Vec<ProcessEntry> {
     let all = all();
-    let mut found: Vec<Entry> = all.iter().filter(|e| e.pid == root).cloned().collect();
+    let mut found: Vec<ProcessEntry> = all.iter().filter(|e| e.pid == root).cloned().collect();
     let mut next = 0;
     while next < found.len() {
         let parent = found[next].pid;
@@ -40,7 +40,7 @@ pub fn left_behind(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
-/// Whether the process exists and has not exited.
+/// Returns whether the process exists and has not exited.
 pub fn is_alive(pid: i32) -> bool {
     entry(pid).is_some_and(|e| e.state != 'Z' && e.state != 'X')
 }
@@ -59,7 +59,7 @@ pub fn memory(pid: i32, field: &str) -> Option<u64> {
     })
 }
 
-fn all() -> Vec<Entry> {
+fn all() -> Vec<ProcessEntry> {
     std::fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -68,7 +68,7 @@ fn all() -> Vec<Entry> {
         .collect()
 }
 
-fn entry(pid: i32) -> Option<Entry> {
+fn entry(pid: i32) -> Option<ProcessEntry> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may itself contain blanks and brackets.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -87,7 +87,7 @@ fn entry(pid: i32) -> Option<Entry> {
             )
         })
         .unwrap_or_default();
-    Some(Entry {
+    Some(ProcessEntry {
         pid,
         parent,
         program: program.trim_end_matches(" (deleted)").to_owned(),
@@ -101,7 +101,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_child_is_found_below_us_and_gone_after_its_end() {
+    fn child_is_found_below_us_and_gone_after_its_end() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let me = i32::try_from(std::process::id()).unwrap();

@@ -37,7 +37,7 @@ impl Scratch {
         Scratch { path }
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -174,7 +174,7 @@ pub fn at_root(text: &str, root: &Path) -> String {
     text.lines().map(place).collect()
 }
 
-/// The repository's root directory, which contains `demo/`, `docs/` and `tests/`.
+/// Returns the repository's root directory, which contains `demo/`, `docs/` and `tests/`.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()

@@ -5,7 +5,7 @@ use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::net::SocketAddr;
 
 use crate::forms::{self, BOUNDARY, File, Form};
-use crate::http::{Broken, Connection, Response};
+use crate::http::{Connection, ExchangeError, Response};
 
 const MAX_REDIRECTS: usize = 10;
 
@@ -32,12 +32,12 @@ pub struct Page {
 }
 
 impl Page {
-    /// The status code.
+    /// Returns the status code.
     pub fn status(&self) -> u16 {
         self.response.status()
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         self.response.text()
     }
@@ -110,7 +110,7 @@ impl Page {
             })
     }
 
-    /// The visible text, shortened, for failure messages.
+    /// Returns the visible text, shortened, for failure messages.
     pub fn excerpt(&self) -> String {
         let text = self.text();
         let body = text
@@ -155,7 +155,7 @@ impl Browser {
         }
     }
 
-    /// The value of a cookie.
+    /// Returns the value of a cookie.
     pub fn cookie(&self, name: &str) -> Option<&str> {
         self.cookies
             .iter()
@@ -345,16 +345,17 @@ impl Browser {
 
     /// Sends the message on the kept connection. Opens a new connection if the server has closed the old one, which it
     /// may do at any time between requests.
-    fn exchange(&mut self, method: &str, message: &[u8]) -> Result<Response, Broken> {
+    fn exchange(&mut self, method: &str, message: &[u8]) -> Result<Response, ExchangeError> {
         if let Some(mut connection) = self.connection.take() {
             let answer = connection
                 .send(message)
-                .map_err(Broken::Io)
+                .map_err(ExchangeError::Io)
                 .and_then(|()| connection.read_response(method));
             match answer {
                 Ok(response) => return Ok(self.keep(connection, response)),
-                Err(Broken::Closed { midway: false }) => {}
-                Err(Broken::Io(error)) if matches!(error.kind(), ConnectionReset | BrokenPipe) => {}
+                Err(ExchangeError::Closed { midway: false }) => {}
+                Err(ExchangeError::Io(error))
+                    if matches!(error.kind(), ConnectionReset | BrokenPipe) => {}
                 Err(broken) => return Err(broken),
             }
         }
@@ -362,7 +363,7 @@ impl Browser {
         let sent = connection.send(message);
         match connection.read_response(method) {
             Ok(response) => Ok(self.keep(connection, response)),
-            Err(broken) => Err(sent.err().map_or(broken, Broken::Io)),
+            Err(broken) => Err(sent.err().map_or(broken, ExchangeError::Io)),
         }
     }
 

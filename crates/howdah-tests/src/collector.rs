@@ -28,7 +28,7 @@ pub enum Behaviour {
 
 /// A span as it was received.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
+pub struct ReceivedSpan {
     /// The trace id in hexadecimal digits.
     pub trace: String,
     /// The span id in hexadecimal digits.
@@ -53,16 +53,16 @@ pub struct Span {
     pub state: String,
 }
 
-impl Span {
+impl ReceivedSpan {
     /// Returns an attribute; empty if the span does not have it.
     pub fn get(&self, key: &str) -> &str {
         self.attributes.get(key).map_or("", String::as_str)
     }
 }
 
-struct Shared {
+struct CollectorState {
     behaviour: Behaviour,
-    spans: Vec<Span>,
+    spans: Vec<ReceivedSpan>,
     /// The headers of the last message, with names in lower case.
     fields: BTreeMap<String, String>,
 }
@@ -71,7 +71,7 @@ struct Shared {
 #[derive(Clone)]
 pub struct Collector {
     address: SocketAddr,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<CollectorState>>,
 }
 
 impl Collector {
@@ -91,7 +91,7 @@ impl Collector {
         let listener = TcpListener::bind(address).expect("the collector's address is free");
         let collector = Collector {
             address: listener.local_addr().expect("a listener has an address"),
-            shared: Arc::new(Mutex::new(Shared {
+            shared: Arc::new(Mutex::new(CollectorState {
                 behaviour: Behaviour::Take,
                 spans: Vec::new(),
                 fields: BTreeMap::new(),
@@ -107,12 +107,12 @@ impl Collector {
         collector
     }
 
-    /// The address it listens on.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The collector's URL.
+    /// Returns the collector's URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -123,7 +123,7 @@ impl Collector {
     }
 
     /// Returns the spans received so far.
-    pub fn spans(&self) -> Vec<Span> {
+    pub fn spans(&self) -> Vec<ReceivedSpan> {
         self.lock().spans.clone()
     }
 
@@ -137,7 +137,7 @@ impl Collector {
     ///
     /// # Panics
     /// If the spans do not arrive.
-    pub fn trace(&self, path: &str) -> Vec<Span> {
+    pub fn trace(&self, path: &str) -> Vec<ReceivedSpan> {
         let mut found = Vec::new();
         wait_until(
             &format!("the spans of {path}"),
@@ -146,7 +146,9 @@ impl Collector {
                 let spans = self.spans();
                 let server = spans.iter().find(|span| span.get("url.path") == path);
                 if let Some(server) = server {
-                    let of = |span: &&Span| span.trace == server.trace && span.parent == server.id;
+                    let of = |span: &&ReceivedSpan| {
+                        span.trace == server.trace && span.parent == server.id
+                    };
                     found = vec![server.clone()];
                     found.extend(spans.iter().filter(of).cloned());
                 }
@@ -156,7 +158,7 @@ impl Collector {
         found
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, CollectorState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -212,7 +214,7 @@ impl Collector {
                 .flat_map(|scope| scope.spans)
             {
                 let kind = format!("{:?}", span.kind());
-                shared.spans.push(Span {
+                shared.spans.push(ReceivedSpan {
                     trace: hex(&span.trace_id),
                     id: hex(&span.span_id),
                     parent: hex(&span.parent_span_id),

@@ -2,7 +2,7 @@
 //! people read is the same list that the tests enforce. This module judges nothing by itself.
 //!
 //! Such a table begins with `| Probes | Facts | … | Why |`; a row is `| probes | facts | against | why |`. Probes and
-//! facts are names separated by blanks, in which `*` stands for any text. "Against" names the servers or modes that
+//! facts are names separated by blanks, in which `*` matches any text. "Against" names the servers or modes that
 //! behave differently: one or several of the names that the page is about, or `all` (if there are two: `both`).
 
 use crate::oracle::Disagreement;
@@ -19,13 +19,13 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether some of the row's probes are named `GROUP.…`.
+    /// Returns whether some of the row's probes are named `GROUP.…`.
     pub fn is_about(&self, group: &str) -> bool {
         let first = |probe: &String| probe.split('.').next().is_some_and(|name| name == group);
         self.probes.iter().any(first)
     }
 
-    /// Whether this row accepts that disagreement with `other`.
+    /// Returns whether this row accepts that disagreement with `other`.
     pub fn accepts(&self, other: &str, found: &Disagreement) -> bool {
         let any = |patterns: &[String], text: &str| patterns.iter().any(|p| matches(p, text));
         self.against.iter().any(|name| name == other)
@@ -171,7 +171,7 @@ fn names(cell: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text, including the empty text.
+/// Returns whether `text` matches `pattern`, in which `*` matches any text, including the empty text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_names_probes_facts_rivals_and_a_reason() {
+    fn row_names_probes_facts_rivals_and_a_reason() {
         let page = "| Probes | Facts | Against | Why |\n|---|---|---|---|\n| `a.*` b | `server.X` | mod-php | because it is better this way |\n";
         let rows = parse(page, &["nginx-fpm", "mod-php"]).expect("a good page");
         let found = |probe: &str, fact: &str| Disagreement {

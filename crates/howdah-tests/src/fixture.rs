@@ -13,7 +13,7 @@ use crate::http::{self, Response};
 use crate::http3;
 use crate::pki::Pki;
 use crate::process::wait_until;
-use crate::process_tree::{self, Entry};
+use crate::process_tree::{self, ProcessEntry};
 use crate::rig::{Howdah, Server, Site, howdah_program};
 use crate::scratch::Scratch;
 
@@ -147,12 +147,12 @@ impl Builder {
         self
     }
 
-    /// The private directory.
+    /// Returns the private directory.
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
     }
 
-    /// The site to be served, for a PHP server that runs beside Howdah.
+    /// Returns the site to be served, for a PHP server that runs beside Howdah.
     pub fn as_site(&self) -> &Site {
         &self.site
     }
@@ -212,8 +212,8 @@ impl Builder {
 }
 
 impl Fixture {
-    /// A site with `hello.php`, `pid.php` (prints its process id) and `hold.php?gate=NAME` (waits at a gate, then
-    /// prints `released`), served by two children.
+    /// Returns a site with `hello.php`, `pid.php` (prints its process id) and `hold.php?gate=NAME` (waits at a gate,
+    /// then prints `released`), served by two children.
     pub fn named(name: &str) -> Builder {
         let scratch = Scratch::new(name);
         let gates = scratch.writable_dir("gates");
@@ -283,12 +283,12 @@ impl Fixture {
         self.howdah = Howdah::start(&self.site);
     }
 
-    /// The address on which the server listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> std::net::SocketAddr {
         self.howdah.address()
     }
 
-    /// The address on which the server listens for HTTPS; see [`Builder::tls`].
+    /// Returns the address on which the server listens for HTTPS; see [`Builder::tls`].
     pub fn tls_address(&self) -> std::net::SocketAddr {
         self.howdah.tls_address()
     }
@@ -297,9 +297,9 @@ impl Fixture {
     ///
     /// # Panics
     /// If the server does not respond.
-    pub fn http3(&self) -> http3::Client {
+    pub fn http3(&self) -> http3::Http3TestClient {
         let authority = self.path("ca.pem");
-        http3::Client::open(&authority, self.tls_address(), "localhost").expect("HTTP/3")
+        http3::Http3TestClient::open(&authority, self.tls_address(), "localhost").expect("HTTP/3")
     }
 
     /// Sends `GET path` on a new connection.
@@ -321,10 +321,10 @@ impl Fixture {
     }
 
     /// Sends `GET path` from a new thread, for responses that are expected to wait.
-    pub fn get_meanwhile(&self, path: &str) -> Meanwhile {
+    pub fn start_get(&self, path: &str) -> PendingResponse {
         let address = self.address();
         let path = path.to_owned();
-        Meanwhile(std::thread::spawn(move || {
+        PendingResponse(std::thread::spawn(move || {
             let request =
                 format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
             http::exchange(address, request.as_bytes())
@@ -336,7 +336,7 @@ impl Fixture {
         Gate::new(&self.scratch.join("gates"), name)
     }
 
-    /// A path in the private directory.
+    /// Returns a path in the private directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
     }
@@ -404,7 +404,7 @@ impl Fixture {
         serde_json::from_slice(&output.stdout).expect("howdah status --json is JSON")
     }
 
-    /// The lines of the access log so far.
+    /// Returns the lines of the access log so far.
     pub fn access_log(&self) -> Vec<String> {
         std::fs::read_to_string(self.scratch.join("access.log"))
             .unwrap_or_default()
@@ -413,17 +413,17 @@ impl Fixture {
             .collect()
     }
 
-    /// The process id of the master, which is the process that the test started.
+    /// Returns the process id of the master, which is the process that the test started.
     pub fn master(&self) -> i32 {
         self.howdah.process.pid().cast_signed()
     }
 
-    /// All processes of the server.
-    pub fn processes(&self) -> Vec<Entry> {
+    /// Returns all processes of the server.
+    pub fn processes(&self) -> Vec<ProcessEntry> {
         process_tree::below(self.master())
     }
 
-    /// The process id of the front: the child of the master that is not a PHP process.
+    /// Returns the process id of the front: the child of the master that is not a PHP process.
     ///
     /// # Panics
     /// If there is no front.
@@ -431,7 +431,7 @@ impl Fixture {
         self.try_front().expect("the server has a front")
     }
 
-    /// The process id of the front, if there is one now.
+    /// Returns the process id of the front, if there is one now.
     pub fn try_front(&self) -> Option<i32> {
         let master = self.master();
         self.processes()
@@ -463,7 +463,7 @@ impl Fixture {
             .collect()
     }
 
-    /// The resident memory of the front and the master, in KiB.
+    /// Returns the resident memory of the front and the master, in KiB.
     pub fn server_memory(&self) -> u64 {
         self.processes()
             .iter()
@@ -472,7 +472,7 @@ impl Fixture {
             .sum()
     }
 
-    /// The memory that all processes together have written to, in KiB; shared pages count once.
+    /// Returns the memory that all processes together have written to, in KiB; shared pages count once.
     ///
     /// Pages of files are not counted: a program's text is shared with every other server that runs the same program,
     /// so this server's part of it grows whenever another server exits.
@@ -501,7 +501,7 @@ impl Fixture {
             })
     }
 
-    /// The log (standard error) so far.
+    /// Returns the log (standard error) so far.
     pub fn log(&self) -> String {
         self.howdah.process.log()
     }
@@ -515,10 +515,10 @@ impl Fixture {
     }
 }
 
-/// A response that has not arrived yet; see [`Fixture::get_meanwhile`].
-pub struct Meanwhile(std::thread::JoinHandle<Result<Response, http::Broken>>);
+/// A response that has not arrived yet; see [`Fixture::start_get`].
+pub struct PendingResponse(std::thread::JoinHandle<Result<Response, http::ExchangeError>>);
 
-impl Meanwhile {
+impl PendingResponse {
     /// Waits for the response, well-formed or not.
     ///
     /// # Errors
@@ -526,7 +526,7 @@ impl Meanwhile {
     ///
     /// # Panics
     /// If the requesting thread panicked.
-    pub fn try_answer(self) -> Result<Response, http::Broken> {
+    pub fn try_answer(self) -> Result<Response, http::ExchangeError> {
         self.0.join().expect("asking does not panic")
     }
 
@@ -540,7 +540,7 @@ impl Meanwhile {
             .unwrap_or_else(|broken| panic!("no answer: {broken}"))
     }
 
-    /// Whether the response (or its failure) has arrived.
+    /// Returns whether the response (or its failure) has arrived.
     pub fn is_there(&self) -> bool {
         self.0.is_finished()
     }

@@ -146,12 +146,12 @@ pub fn attributes(page: &str, tag_name: &str, attribute: &str) -> Vec<String> {
     found
 }
 
-struct Tag {
+struct HtmlTag {
     name: String,
     attributes: Vec<(String, String)>,
 }
 
-impl Tag {
+impl HtmlTag {
     fn attribute(&self, name: &str) -> Option<String> {
         self.attributes
             .iter()
@@ -165,7 +165,7 @@ impl Tag {
 }
 
 /// Takes the next tag off `rest`; comments and the contents of scripts are skipped.
-fn next_tag(rest: &mut &str) -> Option<Tag> {
+fn next_tag(rest: &mut &str) -> Option<HtmlTag> {
     loop {
         *rest = &rest[rest.find('<')? + 1..];
         if let Some(comment) = rest.strip_prefix("!--") {
@@ -183,7 +183,7 @@ fn next_tag(rest: &mut &str) -> Option<Tag> {
             *rest = rest.find(&end).map_or("", |at| &rest[at..]);
         }
         if !name.is_empty() {
-            return Some(Tag { name, attributes });
+            return Some(HtmlTag { name, attributes });
         }
     }
 }
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_sends_what_the_page_preset() {
+    fn form_sends_what_the_page_preset() {
         let page = r#"<form id=f action="/save?a=1&amp;b=2" method=post>
             <input type="hidden" name="token" value="a&quot;b"><input name=plain value=x>
             <input type=checkbox name=off value=1><input type=checkbox name=on checked>

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use crate::process::wait_until;
 
 /// How long a script may take to reach its gate.
-const ARRIVAL: Duration = Duration::from_secs(30);
+const MAX_ARRIVAL_TIME: Duration = Duration::from_secs(30);
 
 /// The PHP side: `GATE` is replaced by the directory of the gates. A script that calls
 /// `stand_at($name)` reports its process id and waits until the test opens the gate.
@@ -42,14 +42,14 @@ pub struct Gate {
 
 /// A script that waits at the gate.
 #[derive(Debug)]
-pub struct Standing {
+pub struct WaitingScript {
     /// The script's process.
     pub pid: i32,
     pipe: File,
 }
 
 impl Gate {
-    /// Makes the gate `name` in `directory`, anew if it was used before.
+    /// Creates the gate `name` in `directory`, and removes an earlier gate of this name.
     ///
     /// # Panics
     /// If the pipe cannot be made.
@@ -66,11 +66,11 @@ impl Gate {
     ///
     /// # Panics
     /// If it does not arrive.
-    pub fn wait(self) -> Standing {
+    pub fn wait(self) -> WaitingScript {
         let mut pipe = None;
         wait_until(
             &format!("a script at the gate {}", self.path.display()),
-            ARRIVAL,
+            MAX_ARRIVAL_TIME,
             || {
                 // The open fails with ENXIO until the other end is open for reading (fifo(7)).
                 pipe = OpenOptions::new()
@@ -81,16 +81,16 @@ impl Gate {
                 pipe.is_some()
             },
         );
-        let told = std::fs::read_to_string(self.path.with_extension("pid"))
+        let reported = std::fs::read_to_string(self.path.with_extension("pid"))
             .expect("the script tells its process id before it opens the gate");
-        Standing {
-            pid: told.trim().parse().expect("a process id is a number"),
+        WaitingScript {
+            pid: reported.trim().parse().expect("a process id is a number"),
             pipe: pipe.expect("the gate is open"),
         }
     }
 }
 
-impl Standing {
+impl WaitingScript {
     /// Lets the script through. Dropping the value does so too: the script then reads the end of the pipe.
     pub fn open(mut self) {
         // A script that was killed in the meantime no longer reads: EPIPE.

@@ -88,12 +88,12 @@ impl Haproxy {
         haproxy
     }
 
-    /// The address on which haproxy listens.
+    /// Returns the address on which haproxy listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether a server has passed haproxy's health check, so requests are sent to it.
+    /// Returns whether a server has passed haproxy's health check, so requests are sent to it.
     ///
     /// # Panics
     /// If haproxy does not know the server.

@@ -16,7 +16,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// Why a response was rejected.
 #[derive(Debug)]
-pub enum Broken {
+pub enum ExchangeError {
     /// The socket failed or timed out.
     Io(io::Error),
     /// The peer closed the connection.
@@ -38,27 +38,29 @@ pub enum Broken {
     BodyTooLong,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for ExchangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Broken::Io(error) => write!(f, "socket: {error}"),
-            Broken::Closed { midway: true } => write!(f, "closed in the middle of an answer"),
-            Broken::Closed { midway: false } => write!(f, "closed without an answer"),
-            Broken::HeadTooLong => write!(f, "headers longer than {MAX_HEAD} bytes"),
-            Broken::StatusLine(line) => write!(f, "bad status line {line:?}"),
-            Broken::HeaderLine(line) => write!(f, "bad header line {line:?}"),
-            Broken::Framing(why) => write!(f, "ambiguous framing: {why}"),
-            Broken::Chunk(line) => write!(f, "bad chunk {line:?}"),
-            Broken::BodyTooLong => write!(f, "body longer than {MAX_BODY} bytes"),
+            ExchangeError::Io(error) => write!(f, "socket: {error}"),
+            ExchangeError::Closed { midway: true } => {
+                write!(f, "closed in the middle of an answer")
+            }
+            ExchangeError::Closed { midway: false } => write!(f, "closed without an answer"),
+            ExchangeError::HeadTooLong => write!(f, "headers longer than {MAX_HEAD} bytes"),
+            ExchangeError::StatusLine(line) => write!(f, "bad status line {line:?}"),
+            ExchangeError::HeaderLine(line) => write!(f, "bad header line {line:?}"),
+            ExchangeError::Framing(why) => write!(f, "ambiguous framing: {why}"),
+            ExchangeError::Chunk(line) => write!(f, "bad chunk {line:?}"),
+            ExchangeError::BodyTooLong => write!(f, "body longer than {MAX_BODY} bytes"),
         }
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for ExchangeError {}
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for ExchangeError {
     fn from(error: io::Error) -> Self {
-        Broken::Io(error)
+        ExchangeError::Io(error)
     }
 }
 
@@ -112,22 +114,22 @@ pub struct Response {
 }
 
 impl Response {
-    /// The status code.
+    /// Returns the status code.
     pub fn status(&self) -> u16 {
         self.head.status
     }
 
-    /// The first value of a header.
+    /// Returns the first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.headers.get(name)
     }
 
-    /// The body as text, with invalid UTF-8 replaced.
+    /// Returns the body as text, with invalid UTF-8 replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Panics
     /// If the body is not JSON; the message contains the response.
@@ -215,7 +217,7 @@ impl Connection {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// The socket, for tests that close one direction of it or shrink its buffers.
+    /// Returns the socket, for tests that close one direction of it or shrink its buffers.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -223,8 +225,8 @@ impl Connection {
     /// Reads one complete response to a request with `method`, including the 1xx responses before it.
     ///
     /// # Errors
-    /// [`Broken`] says what was wrong with the response.
-    pub fn read_response(&mut self, method: &str) -> Result<Response, Broken> {
+    /// [`ExchangeError`] says what was wrong with the response.
+    pub fn read_response(&mut self, method: &str) -> Result<Response, ExchangeError> {
         let mut response = Response::default();
         let mut framing = loop {
             let head = self.read_head()?;
@@ -242,7 +244,7 @@ impl Connection {
                 .header("Connection")
                 .is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let midway = |broken| match broken {
-            Broken::Closed { .. } => Broken::Closed { midway: true },
+            ExchangeError::Closed { .. } => ExchangeError::Closed { midway: true },
             other => other,
         };
         while let Some(piece) = self
@@ -251,7 +253,7 @@ impl Connection {
         {
             response.body.extend_from_slice(&piece);
             if response.body.len() > MAX_BODY {
-                return Err(Broken::BodyTooLong);
+                return Err(ExchangeError::BodyTooLong);
             }
         }
         Ok(response)
@@ -260,14 +262,14 @@ impl Connection {
     /// Reads a status line and headers, including the empty line.
     ///
     /// # Errors
-    /// [`Broken`] says what was wrong with the response.
-    pub fn read_head(&mut self) -> Result<Head, Broken> {
+    /// [`ExchangeError`] says what was wrong with the response.
+    pub fn read_head(&mut self) -> Result<Head, ExchangeError> {
         let end = loop {
             if let Some(at) = find(&self.unread, b"\r\n\r\n") {
                 break at + 4;
             }
             if self.unread.len() > MAX_HEAD {
-                return Err(Broken::HeadTooLong);
+                return Err(ExchangeError::HeadTooLong);
             }
             self.fill()?;
         };
@@ -279,12 +281,12 @@ impl Connection {
     /// piece is the result of one read, not a chunk.
     ///
     /// # Errors
-    /// [`Broken`] says what was wrong with the response.
+    /// [`ExchangeError`] says what was wrong with the response.
     pub fn read_piece(
         &mut self,
         framing: &mut Framing,
         trailers: &mut Headers,
-    ) -> Result<Option<Vec<u8>>, Broken> {
+    ) -> Result<Option<Vec<u8>>, ExchangeError> {
         loop {
             match *framing {
                 Framing::Empty | Framing::Done | Framing::Length(0) => {
@@ -294,11 +296,13 @@ impl Connection {
                 Framing::Close => {
                     return match self.fill() {
                         Ok(()) => Ok(Some(std::mem::take(&mut self.unread))),
-                        Err(Broken::Closed { .. }) if self.unread.is_empty() => {
+                        Err(ExchangeError::Closed { .. }) if self.unread.is_empty() => {
                             *framing = Framing::Done;
                             Ok(None)
                         }
-                        Err(Broken::Closed { .. }) => Ok(Some(std::mem::take(&mut self.unread))),
+                        Err(ExchangeError::Closed { .. }) => {
+                            Ok(Some(std::mem::take(&mut self.unread)))
+                        }
                         Err(error) => Err(error),
                     };
                 }
@@ -323,7 +327,7 @@ impl Connection {
                     if left == 0 {
                         let end = self.read_line()?;
                         if !end.is_empty() {
-                            return Err(Broken::Chunk(end));
+                            return Err(ExchangeError::Chunk(end));
                         }
                     }
                     *framing = Framing::Chunked(left);
@@ -335,11 +339,11 @@ impl Connection {
 
     /// Waits for the peer to close the connection. Returns whether it did so in good order and sent nothing more.
     pub fn peer_closes(&mut self) -> bool {
-        self.unread.is_empty() && matches!(self.fill(), Err(Broken::Closed { .. }))
+        self.unread.is_empty() && matches!(self.fill(), Err(ExchangeError::Closed { .. }))
     }
 
     /// Reads at least one and at most `limit` bytes.
-    fn take(&mut self, limit: usize) -> Result<Vec<u8>, Broken> {
+    fn take(&mut self, limit: usize) -> Result<Vec<u8>, ExchangeError> {
         if self.unread.is_empty() {
             self.fill()?;
         }
@@ -348,13 +352,13 @@ impl Connection {
     }
 
     /// Reads a line that ends in CRLF, and returns it without the CRLF.
-    fn read_line(&mut self) -> Result<String, Broken> {
+    fn read_line(&mut self) -> Result<String, ExchangeError> {
         let end = loop {
             if let Some(at) = find(&self.unread, b"\r\n") {
                 break at;
             }
             if self.unread.len() > MAX_HEAD {
-                return Err(Broken::HeadTooLong);
+                return Err(ExchangeError::HeadTooLong);
             }
             self.fill()?;
         };
@@ -362,7 +366,7 @@ impl Connection {
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
-    fn read_trailers(&mut self) -> Result<Headers, Broken> {
+    fn read_trailers(&mut self) -> Result<Headers, ExchangeError> {
         let mut trailers = Headers::default();
         loop {
             let line = self.read_line()?;
@@ -373,7 +377,7 @@ impl Connection {
         }
     }
 
-    fn fill(&mut self) -> Result<(), Broken> {
+    fn fill(&mut self) -> Result<(), ExchangeError> {
         let mut buffer = [0; 64 * 1024];
         let read = loop {
             match self.stream.read(&mut buffer) {
@@ -383,7 +387,7 @@ impl Connection {
             }
         };
         match read {
-            0 => Err(Broken::Closed {
+            0 => Err(ExchangeError::Closed {
                 midway: !self.unread.is_empty(),
             }),
             n => {
@@ -397,17 +401,19 @@ impl Connection {
 /// Returns how the end of the body after `head` is marked, for a response to `method`.
 ///
 /// # Errors
-/// [`Broken::Framing`] when the headers contradict each other.
-pub fn framing_of(method: &str, head: &Head) -> Result<Framing, Broken> {
+/// [`ExchangeError::Framing`] when the headers contradict each other.
+pub fn framing_of(method: &str, head: &Head) -> Result<Framing, ExchangeError> {
     let lengths: Vec<&str> = head.headers.all("Content-Length").collect();
     let encodings: Vec<&str> = head.headers.all("Transfer-Encoding").collect();
     if !lengths.is_empty() && !encodings.is_empty() {
-        return Err(Broken::Framing(
+        return Err(ExchangeError::Framing(
             "both Content-Length and Transfer-Encoding".into(),
         ));
     }
     if lengths.len() > 1 {
-        return Err(Broken::Framing(format!("Content-Length {lengths:?}")));
+        return Err(ExchangeError::Framing(format!(
+            "Content-Length {lengths:?}"
+        )));
     }
     if method == "HEAD" || matches!(head.status, 100..200 | 204 | 304) {
         return Ok(Framing::Empty);
@@ -416,18 +422,20 @@ pub fn framing_of(method: &str, head: &Head) -> Result<Framing, Broken> {
         (Some(length), _) => length
             .parse()
             .map(Framing::Length)
-            .map_err(|_| Broken::Framing(format!("Content-Length {length:?}"))),
+            .map_err(|_| ExchangeError::Framing(format!("Content-Length {length:?}"))),
         (None, []) => Ok(Framing::Close),
         (None, ["chunked"]) => Ok(Framing::Chunked(0)),
-        (None, other) => Err(Broken::Framing(format!("Transfer-Encoding {other:?}"))),
+        (None, other) => Err(ExchangeError::Framing(format!(
+            "Transfer-Encoding {other:?}"
+        ))),
     }
 }
 
-fn parse_head(block: &[u8]) -> Result<Head, Broken> {
+fn parse_head(block: &[u8]) -> Result<Head, ExchangeError> {
     let text = String::from_utf8_lossy(block);
     let mut lines = text.split("\r\n");
     let status_line = lines.next().unwrap_or_default();
-    let bad = || Broken::StatusLine(status_line.to_owned());
+    let bad = || ExchangeError::StatusLine(status_line.to_owned());
     let (version, rest) = status_line.split_once(' ').ok_or_else(bad)?;
     let (status, reason) = match rest.split_once(' ') {
         Some((status, reason)) => (status, Some(reason)),
@@ -446,8 +454,8 @@ fn parse_head(block: &[u8]) -> Result<Head, Broken> {
     })
 }
 
-fn header_line(line: &str) -> Result<(String, String), Broken> {
-    let bad = || Broken::HeaderLine(line.to_owned());
+fn header_line(line: &str) -> Result<(String, String), ExchangeError> {
+    let bad = || ExchangeError::HeaderLine(line.to_owned());
     let (name, value) = line.split_once(':').ok_or_else(bad)?;
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(token) || value.contains(['\r', '\n', '\0']) {
@@ -456,12 +464,12 @@ fn header_line(line: &str) -> Result<(String, String), Broken> {
     Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
 }
 
-fn chunk_size(line: &str) -> Result<usize, Broken> {
+fn chunk_size(line: &str) -> Result<usize, ExchangeError> {
     let digits = line.split(';').next().unwrap_or_default().trim_end();
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err(Broken::Chunk(line.to_owned()));
+        return Err(ExchangeError::Chunk(line.to_owned()));
     }
-    usize::from_str_radix(digits, 16).map_err(|_| Broken::Chunk(line.to_owned()))
+    usize::from_str_radix(digits, 16).map_err(|_| ExchangeError::Chunk(line.to_owned()))
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
@@ -473,8 +481,8 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 /// Sends one request on a new connection and reads the response.
 ///
 /// # Errors
-/// [`Broken`] says what was wrong with the response.
-pub fn exchange(address: SocketAddr, request: &[u8]) -> Result<Response, Broken> {
+/// [`ExchangeError`] says what was wrong with the response.
+pub fn exchange(address: SocketAddr, request: &[u8]) -> Result<Response, ExchangeError> {
     let method = request.split(|b| *b == b' ').next().unwrap_or_default();
     let method = String::from_utf8_lossy(method).into_owned();
     let mut connection = Connection::open(address)?;
@@ -483,7 +491,7 @@ pub fn exchange(address: SocketAddr, request: &[u8]) -> Result<Response, Broken>
     connection
         .read_response(&method)
         .map_err(|broken| match sent {
-            Err(error) => Broken::Io(error),
+            Err(error) => ExchangeError::Io(error),
             Ok(()) => broken,
         })
 }

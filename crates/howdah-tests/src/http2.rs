@@ -1,5 +1,5 @@
-//! HTTP/2 without TLS: a blocking [`Client`] for requests, based on the h2 crate, and [`Frames`] for hand-written
-//! frames that no regular client sends.
+//! HTTP/2 without TLS: a blocking [`Http2TestClient`] for requests, based on the h2 crate, and [`Http2Frames`] for
+//! hand-written frames that no regular client sends.
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -11,14 +11,14 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use tokio::runtime::Runtime;
 
-use crate::http::{Broken, Head, Headers, Response, from_elsewhere};
+use crate::http::{ExchangeError, Head, Headers, Response, from_elsewhere};
 
 /// A server that is silent for this long is considered hung.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A request.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct Http2Request {
     method: String,
     host: String,
     target: String,
@@ -26,10 +26,10 @@ pub struct Request {
     body: Option<Vec<u8>>,
 }
 
-impl Request {
+impl Http2Request {
     /// Creates a request without further headers.
-    pub fn new(method: &str, host: &str, target: &str) -> Request {
-        Request {
+    pub fn new(method: &str, host: &str, target: &str) -> Http2Request {
+        Http2Request {
             method: method.to_owned(),
             host: host.to_owned(),
             target: target.to_owned(),
@@ -39,18 +39,18 @@ impl Request {
     }
 
     /// Creates a `GET target` for a host whose name does not matter.
-    pub fn get(target: &str) -> Request {
-        Request::new("GET", "localhost", target)
+    pub fn get(target: &str) -> Http2Request {
+        Http2Request::new("GET", "localhost", target)
     }
 
     /// Adds a header.
-    pub fn header(mut self, name: &str, value: &[u8]) -> Request {
+    pub fn header(mut self, name: &str, value: &[u8]) -> Http2Request {
         self.headers.push((name.to_ascii_lowercase(), value.into()));
         self
     }
 
     /// Sets the body. Its length is declared only if a header does so.
-    pub fn body(mut self, bytes: &[u8]) -> Request {
+    pub fn body(mut self, bytes: &[u8]) -> Http2Request {
         self.body = Some(bytes.to_vec());
         self
     }
@@ -61,8 +61,8 @@ impl Request {
     }
 
     /// Returns the headers, for a URI with this scheme.
-    pub(crate) fn head(&self, scheme: &str) -> Result<http::Request<()>, Broken> {
-        let refused = |why: http::Error| Broken::Io(io::Error::other(why));
+    pub(crate) fn head(&self, scheme: &str) -> Result<http::Request<()>, ExchangeError> {
+        let refused = |why: http::Error| ExchangeError::Io(io::Error::other(why));
         let path = http::uri::PathAndQuery::try_from(self.target.as_str());
         let path = path.map_err(|error| refused(error.into()))?;
         let uri = http::Uri::builder()
@@ -82,33 +82,33 @@ impl Request {
 }
 
 /// A connection to a server.
-pub struct Client {
+pub struct Http2TestClient {
     runtime: Runtime,
     send: SendRequest<Bytes>,
 }
 
 /// A request whose response has not been read.
-pub struct Asked {
+pub struct Http2PendingResponse {
     response: ResponseFuture,
     /// The stream on which more of the request body could be sent.
     pub stream: SendStream<Bytes>,
 }
 
-fn broken(error: h2::Error) -> Broken {
+fn exchange_error(error: h2::Error) -> ExchangeError {
     if error.is_io()
         && let Some(kind) = error.get_io().map(io::Error::kind)
     {
-        return Broken::Io(kind.into());
+        return ExchangeError::Io(kind.into());
     }
-    Broken::Io(io::Error::other(error))
+    ExchangeError::Io(io::Error::other(error))
 }
 
-impl Client {
+impl Http2TestClient {
     /// Connects.
     ///
     /// # Errors
     /// Those of the socket, and those of a server that does not speak HTTP/2.
-    pub fn open(address: SocketAddr) -> Result<Client, Broken> {
+    pub fn open(address: SocketAddr) -> Result<Http2TestClient, ExchangeError> {
         // A separate thread sends and receives while the test makes no call.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -120,37 +120,37 @@ impl Client {
             let mut builder = h2::client::Builder::new();
             // With this window, responses that have not been read yet do not block other responses.
             builder.initial_connection_window_size(16 << 20);
-            builder.handshake(stream).await.map_err(broken)
+            builder.handshake(stream).await.map_err(exchange_error)
         };
         let (send, connection) = within(&runtime, connecting)?;
         runtime.spawn(async {
             // The next call on the client reports the error.
             let _ = connection.await;
         });
-        Ok(Client { runtime, send })
+        Ok(Http2TestClient { runtime, send })
     }
 
     /// Sends a request, with its body.
     ///
     /// # Errors
     /// The request cannot be expressed in HTTP/2, or the connection has ended.
-    pub fn send(&mut self, request: &Request) -> Result<Asked, Broken> {
+    pub fn send(&mut self, request: &Http2Request) -> Result<Http2PendingResponse, ExchangeError> {
         let head = request.head("http")?;
         let (runtime, send) = (&self.runtime, &mut self.send);
         let sending = async {
             std::future::poll_fn(|cx| send.poll_ready(cx)).await?;
             let (response, stream) = send.send_request(head, request.body.is_none())?;
-            Ok(Asked { response, stream })
+            Ok(Http2PendingResponse { response, stream })
         };
-        within(runtime, async { sending.await.map_err(broken) })
+        within(runtime, async { sending.await.map_err(exchange_error) })
     }
 
     /// Sends a request and reads the response.
     ///
     /// # Errors
-    /// Those of [`Client::send`], and a reset of the stream.
-    pub fn ask(&mut self, request: &Request) -> Result<Response, Broken> {
-        let Asked { response, stream } = self.send(request)?;
+    /// Those of [`Http2TestClient::send`], and a reset of the stream.
+    pub fn ask(&mut self, request: &Http2Request) -> Result<Response, ExchangeError> {
+        let Http2PendingResponse { response, stream } = self.send(request)?;
         let body = request.content();
         if let Some(body) = body {
             self.runtime.spawn(async {
@@ -159,7 +159,7 @@ impl Client {
             });
         }
         within(&self.runtime, async {
-            read(response).await.map_err(broken)
+            read(response).await.map_err(exchange_error)
         })
     }
 
@@ -167,19 +167,19 @@ impl Client {
     ///
     /// # Errors
     /// The stream was reset, or the connection has ended.
-    pub fn read(&mut self, asked: Asked) -> Result<Response, Broken> {
+    pub fn read(&mut self, asked: Http2PendingResponse) -> Result<Response, ExchangeError> {
         within(&self.runtime, async {
-            read(asked.response).await.map_err(broken)
+            read(asked.response).await.map_err(exchange_error)
         })
     }
 }
 
 fn within<T>(
     runtime: &Runtime,
-    what: impl Future<Output = Result<T, Broken>>,
-) -> Result<T, Broken> {
+    what: impl Future<Output = Result<T, ExchangeError>>,
+) -> Result<T, ExchangeError> {
     runtime.block_on(async {
-        let late = |_| Broken::Io(io::ErrorKind::TimedOut.into());
+        let late = |_| ExchangeError::Io(io::ErrorKind::TimedOut.into());
         tokio::time::timeout(SILENCE, what).await.map_err(late)?
     })
 }
@@ -233,7 +233,7 @@ pub(crate) fn head(parts: &http::response::Parts) -> Head {
 }
 
 /// A connection on which the test writes frames by hand.
-pub struct Frames {
+pub struct Http2Frames {
     stream: TcpStream,
 }
 
@@ -265,16 +265,16 @@ pub fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &[0, 0, 0, 8])
 }
 
-impl Frames {
+impl Http2Frames {
     /// Connects [from another address](from_elsewhere), and sends the preface and these settings (identifier, value).
     ///
     /// # Panics
     /// If the connection fails.
-    pub fn open(address: SocketAddr, settings: &[(u16, u32)]) -> Frames {
+    pub fn open(address: SocketAddr, settings: &[(u16, u32)]) -> Http2Frames {
         let stream = from_elsewhere(address).expect("the server listens");
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(SILENCE)).expect("a socket");
-        let mut frames = Frames { stream };
+        let mut frames = Http2Frames { stream };
         let mut payload = Vec::new();
         for (identifier, value) in settings {
             payload.extend(identifier.to_be_bytes());
@@ -301,7 +301,7 @@ impl Frames {
         Some((head[3], head[4], stream, payload))
     }
 
-    /// The socket, for tests that do not read, or read slowly.
+    /// Returns the socket, for tests that do not read, or read slowly.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }

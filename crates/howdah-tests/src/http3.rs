@@ -1,5 +1,5 @@
-//! HTTP/3: a blocking [`Client`] for requests, based on quinn and the h3 crate, and its QUIC connection for messages
-//! that no regular client sends.
+//! HTTP/3: a blocking [`Http3TestClient`] for requests, based on quinn and the h3 crate, and its QUIC connection for
+//! messages that no regular client sends.
 
 use std::future::Future;
 use std::io;
@@ -15,15 +15,15 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Endpoint, ZeroRttAccepted};
 use tokio::runtime::Runtime;
 
-use crate::http::{Broken, Response};
-use crate::http2::{self, Request};
+use crate::http::{ExchangeError, Response};
+use crate::http2::{self, Http2Request};
 use crate::tls_tunnel;
 
 /// A server that is silent for this long is considered hung.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A connection to a server.
-pub struct Client {
+pub struct Http3TestClient {
     endpoint: Endpoint,
     quic: quinn::Connection,
     send: SendRequest<h3_quinn::OpenStreams, Bytes>,
@@ -33,10 +33,10 @@ pub struct Client {
 }
 
 /// Resolves when the handshake has ended, to whether the server accepted the early data.
-pub struct Early(ZeroRttAccepted);
+pub struct EarlyDataOutcome(ZeroRttAccepted);
 
 /// A request that has been sent without a body, and whose response has not been read.
-pub struct Asked(RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>);
+pub struct Http3PendingResponse(RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>);
 
 /// Sends and receives while the test makes no call, and sends the clients' closing messages.
 fn runtime() -> &'static Runtime {
@@ -50,21 +50,21 @@ fn runtime() -> &'static Runtime {
     })
 }
 
-fn broken(error: impl std::error::Error + Send + Sync + 'static) -> Broken {
-    Broken::Io(io::Error::other(error))
+fn broken(error: impl std::error::Error + Send + Sync + 'static) -> ExchangeError {
+    ExchangeError::Io(io::Error::other(error))
 }
 
-impl Early {
+impl EarlyDataOutcome {
     /// Waits for the end of the handshake and returns whether the server accepted the early data.
     ///
     /// # Errors
     /// The handshake takes too long.
-    pub fn is_accepted(self) -> Result<bool, Broken> {
+    pub fn is_accepted(self) -> Result<bool, ExchangeError> {
         within(async { Ok(self.0.await) })
     }
 }
 
-impl Asked {
+impl Http3PendingResponse {
     /// Cancels the request.
     pub fn cancel(mut self) {
         self.0.stop_stream(Code::H3_REQUEST_CANCELLED);
@@ -72,7 +72,7 @@ impl Asked {
     }
 }
 
-impl Client {
+impl Http3TestClient {
     /// Connects to the server with this name, whose certificate was signed by `authority` (a PEM file). The name may
     /// also be an address; then the server receives no name (SNI).
     ///
@@ -81,30 +81,34 @@ impl Client {
     ///
     /// # Panics
     /// If the authority's file or the machine's sockets cannot be used.
-    pub fn open(authority: &Path, address: SocketAddr, name: &str) -> Result<Client, Broken> {
+    pub fn open(
+        authority: &Path,
+        address: SocketAddr,
+        name: &str,
+    ) -> Result<Http3TestClient, ExchangeError> {
         let windows = quinn::TransportConfig::default();
-        Client::open_with(authority, address, name, windows)
+        Http3TestClient::open_with(authority, address, name, windows)
     }
 
-    /// Connects as [`Client::open`] does, with other windows and limits of QUIC.
+    /// Connects as [`Http3TestClient::open`] does, with other windows and limits of QUIC.
     ///
     /// # Errors
-    /// As for [`Client::open`].
+    /// As for [`Http3TestClient::open`].
     ///
     /// # Panics
-    /// As for [`Client::open`].
+    /// As for [`Http3TestClient::open`].
     pub fn open_with(
         authority: &Path,
         address: SocketAddr,
         name: &str,
         transport: quinn::TransportConfig,
-    ) -> Result<Client, Broken> {
+    ) -> Result<Http3TestClient, ExchangeError> {
         let mut config = tls_tunnel::client_config(authority, b"h3");
         config.enable_early_data = true;
         let config = QuicClientConfig::try_from(config).expect("TLS 1.3 is offered");
         let mut config = quinn::ClientConfig::new(Arc::new(config));
         config.transport_config(Arc::new(transport));
-        let (client, _) = Client::connect(config, address, name, false)?;
+        let (client, _) = Http3TestClient::connect(config, address, name, false)?;
         Ok(client)
     }
 
@@ -112,12 +116,16 @@ impl Client {
     /// ends.
     ///
     /// # Errors
-    /// As for [`Client::open`], and if the server has not given the client a session.
+    /// As for [`Http3TestClient::open`], and if the server has not given the client a session.
     ///
     /// # Panics
-    /// As for [`Client::open`].
-    pub fn open_again(&self, address: SocketAddr) -> Result<(Client, Early), Broken> {
-        let (client, early) = Client::connect(self.config.clone(), address, &self.name, true)?;
+    /// As for [`Http3TestClient::open`].
+    pub fn open_again(
+        &self,
+        address: SocketAddr,
+    ) -> Result<(Http3TestClient, EarlyDataOutcome), ExchangeError> {
+        let (client, early) =
+            Http3TestClient::connect(self.config.clone(), address, &self.name, true)?;
         Ok((client, early.expect("it was asked for")))
     }
 
@@ -126,7 +134,7 @@ impl Client {
         address: SocketAddr,
         name: &str,
         early: bool,
-    ) -> Result<(Client, Option<Early>), Broken> {
+    ) -> Result<(Http3TestClient, Option<EarlyDataOutcome>), ExchangeError> {
         let connecting = async {
             let any_port = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
             let endpoint = Endpoint::client(any_port)?;
@@ -134,9 +142,10 @@ impl Client {
             let connecting = connecting.map_err(broken)?;
             let (quic, early) = if early {
                 let begun = connecting.into_0rtt();
-                let refused = |_| Broken::Io(io::Error::other("no session to begin early with"));
+                let refused =
+                    |_| ExchangeError::Io(io::Error::other("no session to begin early with"));
                 let (quic, accepted) = begun.map_err(refused)?;
-                (quic, Some(Early(accepted)))
+                (quic, Some(EarlyDataOutcome(accepted)))
             } else {
                 (connecting.await.map_err(broken)?, None)
             };
@@ -147,7 +156,7 @@ impl Client {
         let (endpoint, quic, mut driver, send, early) = within(connecting)?;
         // The next call on the client reports how the connection ended.
         runtime().spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
-        let client = Client {
+        let client = Http3TestClient {
             endpoint,
             quic,
             send,
@@ -161,13 +170,13 @@ impl Client {
     ///
     /// # Errors
     /// The request cannot be expressed in HTTP/3, or the connection has ended.
-    pub fn send(&mut self, request: &Request) -> Result<Asked, Broken> {
+    pub fn send(&mut self, request: &Http2Request) -> Result<Http3PendingResponse, ExchangeError> {
         let head = request.head("https")?;
         let send = &mut self.send;
         within(async {
             let mut stream = send.send_request(head).await.map_err(broken)?;
             stream.finish().await.map_err(broken)?;
-            Ok(Asked(stream))
+            Ok(Http3PendingResponse(stream))
         })
     }
 
@@ -175,7 +184,7 @@ impl Client {
     ///
     /// # Errors
     /// The stream was reset, or the connection has ended.
-    pub fn read(&mut self, asked: Asked) -> Result<Response, Broken> {
+    pub fn read(&mut self, asked: Http3PendingResponse) -> Result<Response, ExchangeError> {
         let mut stream = asked.0;
         within(async { read(&mut stream).await.map_err(broken) })
     }
@@ -183,8 +192,8 @@ impl Client {
     /// Sends a request, with its body, and reads the response.
     ///
     /// # Errors
-    /// Those of [`Client::send`] and [`Client::read`].
-    pub fn ask(&mut self, request: &Request) -> Result<Response, Broken> {
+    /// Those of [`Http3TestClient::send`] and [`Http3TestClient::read`].
+    pub fn ask(&mut self, request: &Http2Request) -> Result<Response, ExchangeError> {
         let head = request.head("https")?;
         let body = request.content();
         let send = &mut self.send;
@@ -209,7 +218,8 @@ impl Client {
         })
     }
 
-    /// The QUIC connection, for messages that no regular client sends; use it inside [`Client::within`].
+    /// Returns the QUIC connection, for messages that no regular client sends; use it inside
+    /// [`Http3TestClient::within`].
     pub fn connection(&self) -> &quinn::Connection {
         &self.quic
     }
@@ -218,7 +228,7 @@ impl Client {
     ///
     /// # Errors
     /// The future takes too long.
-    pub fn within<T>(&self, what: impl Future<Output = T>) -> Result<T, Broken> {
+    pub fn within<T>(&self, what: impl Future<Output = T>) -> Result<T, ExchangeError> {
         within(async { Ok(what.await) })
     }
 
@@ -233,16 +243,16 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for Http3TestClient {
     fn drop(&mut self) {
         let no_error = quinn::VarInt::from_u32(0x100);
         self.quic.close(no_error, b"");
     }
 }
 
-fn within<T>(what: impl Future<Output = Result<T, Broken>>) -> Result<T, Broken> {
+fn within<T>(what: impl Future<Output = Result<T, ExchangeError>>) -> Result<T, ExchangeError> {
     runtime().block_on(async {
-        let late = |_| Broken::Io(io::ErrorKind::TimedOut.into());
+        let late = |_| ExchangeError::Io(io::ErrorKind::TimedOut.into());
         tokio::time::timeout(SILENCE, what).await.map_err(late)?
     })
 }

@@ -8,7 +8,7 @@ use std::thread;
 
 /// What the link does with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum LinkMode {
     /// Bytes pass as they come.
     Open,
     /// Bytes are held in both directions.
@@ -20,8 +20,8 @@ pub enum Way {
 }
 
 #[derive(Debug)]
-struct State {
-    way: Way,
+struct LinkState {
+    mode: LinkMode,
     streams: Vec<TcpStream>,
 }
 
@@ -29,10 +29,10 @@ struct State {
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
-    shared: Arc<(Mutex<State>, Condvar)>,
+    shared: Arc<(Mutex<LinkState>, Condvar)>,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<LinkState>) -> MutexGuard<'_, LinkState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,8 +44,8 @@ impl Link {
     pub fn to(server: SocketAddr) -> Link {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let state = State {
-            way: Way::Open,
+        let state = LinkState {
+            mode: LinkMode::Open,
             streams: Vec::new(),
         };
         let shared = Arc::new((Mutex::new(state), Condvar::new()));
@@ -53,7 +53,7 @@ impl Link {
         // The thread runs until the test process exits; once the link is closed, it accepts nothing.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if lock(&accepts.0).way == Way::Closed {
+                if lock(&accepts.0).mode == LinkMode::Closed {
                     continue;
                 }
                 // The client that connected sees the error.
@@ -63,16 +63,16 @@ impl Link {
         Link { address, shared }
     }
 
-    /// The address to which clients connect.
+    /// Returns the address to which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Sets what the link does with bytes from now on.
-    pub fn set(&self, way: Way) {
+    pub fn set(&self, mode: LinkMode) {
         let mut state = lock(&self.shared.0);
-        state.way = way;
-        if way == Way::Closed {
+        state.mode = mode;
+        if mode == LinkMode::Closed {
             for stream in state.streams.drain(..) {
                 // The other end may have closed the connection.
                 let _ = stream.shutdown(Shutdown::Both);
@@ -84,14 +84,14 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.set(Way::Closed);
+        self.set(LinkMode::Closed);
     }
 }
 
 fn open(
     client: TcpStream,
     server: SocketAddr,
-    shared: &Arc<(Mutex<State>, Condvar)>,
+    shared: &Arc<(Mutex<LinkState>, Condvar)>,
 ) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     for stream in [&client, &server] {
@@ -110,13 +110,18 @@ fn open(
 }
 
 /// Forwards bytes until one end closes.
-fn pass(mut from: TcpStream, mut to: TcpStream, answers: bool, shared: &(Mutex<State>, Condvar)) {
+fn pass(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    answers: bool,
+    shared: &(Mutex<LinkState>, Condvar),
+) {
     let mut bytes = [0; 16 << 10];
     while let Ok(read) = from.read(&mut bytes) {
-        let waits = |state: &mut State| match state.way {
-            Way::Held => true,
-            Way::AnswersHeld => answers,
-            Way::Open | Way::Closed => false,
+        let waits = |state: &mut LinkState| match state.mode {
+            LinkMode::Held => true,
+            LinkMode::AnswersHeld => answers,
+            LinkMode::Open | LinkMode::Closed => false,
         };
         drop(shared.1.wait_while(lock(&shared.0), waits));
         if read == 0 || to.write_all(&bytes[..read]).is_err() {

@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::http::{Broken, Connection, Response};
+use crate::http::{Connection, ExchangeError, Response};
 use crate::process::wait_until;
 
 /// The stack size of a client thread, in bytes: two thousand of them must fit.
-const STACK: usize = 256 * 1024;
+const CLIENT_STACK_BYTES: usize = 256 * 1024;
 
 /// The outcome of one request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
+pub enum RequestOutcome {
     /// A well-formed response with this status. For errors, the text is the server's name of the error
     /// (`Howdah-Error`), otherwise it is empty.
     Answered(u16, String),
@@ -40,55 +40,58 @@ pub enum Fate {
     Malformed(String),
 }
 
-impl fmt::Display for Fate {
+impl fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fate::Answered(status, name) if name.is_empty() => write!(f, "{status}"),
-            Fate::Answered(status, name) => write!(f, "{status} {name}"),
-            Fate::WrongBody(text) => write!(f, "wrong body {text:?}"),
-            Fate::NotConnected(why) => write!(f, "not connected: {why}"),
-            Fate::Reset => f.write_str("reset"),
-            Fate::ClosedUnanswered => f.write_str("closed unanswered"),
-            Fate::ClosedMidway => f.write_str("closed midway"),
-            Fate::Silent => f.write_str("silent"),
-            Fate::Malformed(why) => write!(f, "malformed: {why}"),
+            RequestOutcome::Answered(status, name) if name.is_empty() => write!(f, "{status}"),
+            RequestOutcome::Answered(status, name) => write!(f, "{status} {name}"),
+            RequestOutcome::WrongBody(text) => write!(f, "wrong body {text:?}"),
+            RequestOutcome::NotConnected(why) => write!(f, "not connected: {why}"),
+            RequestOutcome::Reset => f.write_str("reset"),
+            RequestOutcome::ClosedUnanswered => f.write_str("closed unanswered"),
+            RequestOutcome::ClosedMidway => f.write_str("closed midway"),
+            RequestOutcome::Silent => f.write_str("silent"),
+            RequestOutcome::Malformed(why) => write!(f, "malformed: {why}"),
         }
     }
 }
 
-impl Fate {
-    fn of(result: Result<&Response, &Broken>, expected: &dyn Fn(&[u8]) -> bool) -> Fate {
+impl RequestOutcome {
+    fn of(
+        result: Result<&Response, &ExchangeError>,
+        expected: &dyn Fn(&[u8]) -> bool,
+    ) -> RequestOutcome {
         match result {
             Ok(response) if response.status() == 200 && !expected(&response.body) => {
-                Fate::WrongBody(response.text().chars().take(120).collect())
+                RequestOutcome::WrongBody(response.text().chars().take(120).collect())
             }
-            Ok(response) => Fate::Answered(
+            Ok(response) => RequestOutcome::Answered(
                 response.status(),
                 response.header("Howdah-Error").unwrap_or("").to_owned(),
             ),
-            Err(Broken::Closed { midway: false }) => Fate::ClosedUnanswered,
-            Err(Broken::Closed { midway: true }) => Fate::ClosedMidway,
-            Err(Broken::Io(error)) => match error.kind() {
-                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Fate::Reset,
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => Fate::Silent,
-                _ => Fate::Malformed(error.to_string()),
+            Err(ExchangeError::Closed { midway: false }) => RequestOutcome::ClosedUnanswered,
+            Err(ExchangeError::Closed { midway: true }) => RequestOutcome::ClosedMidway,
+            Err(ExchangeError::Io(error)) => match error.kind() {
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => RequestOutcome::Reset,
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => RequestOutcome::Silent,
+                _ => RequestOutcome::Malformed(error.to_string()),
             },
-            Err(other) => Fate::Malformed(other.to_string()),
+            Err(other) => RequestOutcome::Malformed(other.to_string()),
         }
     }
 }
 
 /// When a load ends.
 #[derive(Clone, Copy, Debug)]
-pub enum Stop {
+pub enum LoadEnd {
     /// Every client makes this many requests.
-    Each(u64),
-    /// The load runs until [`Running::finish`] is called.
-    WhenTold,
+    AfterRequests(u64),
+    /// The load runs until [`RunningLoad::finish`] is called.
+    OnFinish,
 }
 
 /// Decides whether a body is the expected one.
-type Expected = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+type ExpectedBodyTest = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// A load to put on a server.
 #[derive(Clone)]
@@ -96,7 +99,7 @@ pub struct Load {
     address: SocketAddr,
     target: String,
     clients: usize,
-    expected: Expected,
+    expected: ExpectedBodyTest,
 }
 
 impl Load {
@@ -127,19 +130,19 @@ impl Load {
     ///
     /// # Panics
     /// If a thread cannot be started.
-    pub fn start(self, stop: Stop) -> Running {
-        let shared = Arc::new(Shared::default());
+    pub fn start(self, stop: LoadEnd) -> RunningLoad {
+        let shared = Arc::new(LoadState::default());
         let threads = (0..self.clients)
             .map(|_| {
                 let load = self.clone();
                 let shared = Arc::clone(&shared);
                 std::thread::Builder::new()
-                    .stack_size(STACK)
+                    .stack_size(CLIENT_STACK_BYTES)
                     .spawn(move || client(&load, stop, &shared))
                     .expect("a client thread starts")
             })
             .collect();
-        Running {
+        RunningLoad {
             shared,
             threads,
             since: Instant::now(),
@@ -147,27 +150,27 @@ impl Load {
     }
 
     /// Runs `requests` requests on every client and returns the outcome.
-    pub fn run(self, requests: u64) -> Outcome {
-        self.start(Stop::Each(requests)).finish()
+    pub fn run(self, requests: u64) -> LoadOutcome {
+        self.start(LoadEnd::AfterRequests(requests)).finish()
     }
 }
 
 #[derive(Default)]
-struct Shared {
+struct LoadState {
     over: AtomicBool,
     done: AtomicU64,
-    outcome: Mutex<BTreeMap<Fate, u64>>,
+    outcome: Mutex<BTreeMap<RequestOutcome, u64>>,
 }
 
 /// A load in progress.
-pub struct Running {
-    shared: Arc<Shared>,
+pub struct RunningLoad {
+    shared: Arc<LoadState>,
     threads: Vec<JoinHandle<()>>,
     since: Instant,
 }
 
-impl Running {
-    /// The number of requests whose outcome is known so far.
+impl RunningLoad {
+    /// Returns the number of requests whose outcome is known so far.
     pub fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
     }
@@ -185,24 +188,24 @@ impl Running {
         );
     }
 
-    /// Ends the load (under [`Stop::Each`]: waits for its end) and returns the outcome.
+    /// Ends the load (under [`LoadEnd::AfterRequests`]: waits for its end) and returns the outcome.
     ///
     /// # Panics
     /// If a client thread panicked.
-    pub fn finish(self) -> Outcome {
+    pub fn finish(self) -> LoadOutcome {
         self.shared.over.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("a client does not panic");
         }
-        let fates = std::mem::take(
+        let outcomes = std::mem::take(
             &mut *self
                 .shared
                 .outcome
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        Outcome {
-            fates,
+        LoadOutcome {
+            outcomes,
             took: self.since.elapsed(),
         }
     }
@@ -210,31 +213,31 @@ impl Running {
 
 /// The outcome of all requests of a load.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// Requests by fate.
-    pub fates: BTreeMap<Fate, u64>,
+    pub outcomes: BTreeMap<RequestOutcome, u64>,
     /// The time from the first request to the last.
     pub took: Duration,
 }
 
-impl Outcome {
-    /// The number of all requests made.
+impl LoadOutcome {
+    /// Returns the number of all requests made.
     pub fn total(&self) -> u64 {
-        self.fates.values().sum()
+        self.outcomes.values().sum()
     }
 
-    /// The number of responses with this status, whatever the name of the error.
+    /// Returns the number of responses with this status, whatever the name of the error.
     pub fn status(&self, status: u16) -> u64 {
-        self.fates
+        self.outcomes
             .iter()
-            .filter(|(fate, _)| matches!(fate, Fate::Answered(s, _) if *s == status))
+            .filter(|(fate, _)| matches!(fate, RequestOutcome::Answered(s, _) if *s == status))
             .map(|(_, n)| n)
             .sum()
     }
 
-    /// The number of requests with the fate shown as `text` (`200`, `503 QueueFull`, `reset`).
+    /// Returns the number of requests with the fate shown as `text` (`200`, `503 QueueFull`, `reset`).
     pub fn count(&self, text: &str) -> u64 {
-        self.fates
+        self.outcomes
             .iter()
             .filter(|(fate, _)| fate.to_string() == text)
             .map(|(_, n)| n)
@@ -249,7 +252,7 @@ impl Outcome {
     pub fn only(&self, allowed: &[&str]) -> &Self {
         assert!(self.total() > 0, "no request was made");
         let others: Vec<_> = self
-            .fates
+            .outcomes
             .keys()
             .filter(|fate| !allowed.contains(&fate.to_string().as_str()))
             .collect();
@@ -258,7 +261,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for LoadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -266,35 +269,35 @@ impl fmt::Display for Outcome {
             self.total(),
             self.took.as_secs_f64()
         )?;
-        for (fate, n) in &self.fates {
+        for (fate, n) in &self.outcomes {
             write!(f, " [{n} x {fate}]")?;
         }
         Ok(())
     }
 }
 
-fn client(load: &Load, stop: Stop, shared: &Shared) {
+fn client(load: &Load, stop: LoadEnd, shared: &LoadState) {
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\n\r\n",
         load.target, load.address
     );
-    let mut fates: BTreeMap<Fate, u64> = BTreeMap::new();
+    let mut outcomes: BTreeMap<RequestOutcome, u64> = BTreeMap::new();
     let mut connection: Option<Connection> = None;
     let mut made = 0;
     loop {
         let go_on = match stop {
-            Stop::Each(n) => made < n,
-            Stop::WhenTold => !shared.over.load(Ordering::Relaxed),
+            LoadEnd::AfterRequests(n) => made < n,
+            LoadEnd::OnFinish => !shared.over.load(Ordering::Relaxed),
         };
         if !go_on {
             break;
         }
         made += 1;
         let fate = one_request(load, request.as_bytes(), &mut connection);
-        let failed = !matches!(fate, Fate::Answered(..));
-        *fates.entry(fate).or_default() += 1;
+        let failed = !matches!(fate, RequestOutcome::Answered(..));
+        *outcomes.entry(fate).or_default() += 1;
         shared.done.fetch_add(1, Ordering::Relaxed);
-        if failed && matches!(stop, Stop::WhenTold) {
+        if failed && matches!(stop, LoadEnd::OnFinish) {
             // A server that is down refuses a hundred thousand connections a second.
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -303,17 +306,17 @@ fn client(load: &Load, stop: Stop, shared: &Shared) {
         .outcome
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    for (fate, n) in fates {
+    for (fate, n) in outcomes {
         *all.entry(fate).or_default() += n;
     }
 }
 
-fn one_request(load: &Load, request: &[u8], kept: &mut Option<Connection>) -> Fate {
+fn one_request(load: &Load, request: &[u8], kept: &mut Option<Connection>) -> RequestOutcome {
     let mut connection = match kept.take() {
         Some(connection) => connection,
         None => match Connection::open(load.address) {
             Ok(connection) => connection,
-            Err(error) => return Fate::NotConnected(error.kind().to_string()),
+            Err(error) => return RequestOutcome::NotConnected(error.kind().to_string()),
         },
     };
     let sent = connection.send(request);
@@ -321,10 +324,10 @@ fn one_request(load: &Load, request: &[u8], kept: &mut Option<Connection>) -> Fa
     let result = connection
         .read_response("GET")
         .map_err(|broken| match sent {
-            Err(error) => Broken::Io(error),
+            Err(error) => ExchangeError::Io(error),
             Ok(()) => broken,
         });
-    let fate = Fate::of(result.as_ref(), load.expected.as_ref());
+    let fate = RequestOutcome::of(result.as_ref(), load.expected.as_ref());
     if result.is_ok_and(|response| response.keeps_alive) {
         *kept = Some(connection);
     }

@@ -58,7 +58,7 @@ impl Mariadb {
         mariadb
     }
 
-    /// The server's unix socket.
+    /// Returns the server's unix socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -102,8 +102,8 @@ fn server_options<'a>(command: &'a mut Command, data: &Path) -> &'a mut Command 
     command
 }
 
-/// An initialised data directory, kept in the target directory because creating one takes seconds.
-/// Several threads and processes may ask for it at the same time: a lock lets the first one create it.
+/// Returns an initialised data directory, kept in the target directory because creating one takes seconds. Several
+/// threads and processes may ask for it at the same time: a lock lets the first one create it.
 fn template() -> PathBuf {
     let kept = profile_dir().join("fixtures/mariadb-template");
     let directory = kept.parent().expect("a path with a directory");

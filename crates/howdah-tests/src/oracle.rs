@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::http::{Broken, Connection, Response};
+use crate::http::{Connection, ExchangeError, Response};
 use crate::{http2, http3};
 
 /// A request that is sent, byte for byte, to every server.
@@ -116,8 +116,8 @@ impl Probe {
 impl Probe {
     /// Returns the probe as HTTP/2 and HTTP/3 express it: without chunks, and without the blanks around values, as
     /// parsers remove them.
-    fn for_http2(&self, cookie: Option<&str>) -> http2::Request {
-        let mut request = http2::Request::new(&self.method, &self.host, &self.target);
+    fn for_http2(&self, cookie: Option<&str>) -> http2::Http2Request {
+        let mut request = http2::Http2Request::new(&self.method, &self.host, &self.target);
         for (name, value) in &self.headers {
             if !name.eq_ignore_ascii_case("transfer-encoding") {
                 request = request.header(name, value.trim().as_bytes());
@@ -137,11 +137,11 @@ impl Probe {
 }
 
 /// The facts of one server's response to one probe, by name.
-pub type Facts = BTreeMap<String, String>;
+pub type ResponseProperties = BTreeMap<String, String>;
 
 /// A server to which probes are sent.
 #[derive(Debug)]
-pub struct Witness {
+pub struct ProbedServer {
     address: SocketAddr,
     /// The document root; it is replaced by `ROOT` in responses, so it is the same for all witnesses.
     root: String,
@@ -159,10 +159,10 @@ enum Protocol {
     Http3(PathBuf),
 }
 
-impl Witness {
+impl ProbedServer {
     /// Creates a witness at `address` that serves `root`.
     pub fn new(address: SocketAddr, root: &str) -> Self {
-        Witness {
+        ProbedServer {
             address,
             root: root.into(),
             cookie: None,
@@ -190,10 +190,10 @@ impl Witness {
     }
 
     /// Sends a probe on a new connection and returns the response as facts.
-    pub fn ask(&mut self, probe: &Probe) -> Facts {
-        let mut facts = Facts::new();
+    pub fn ask(&mut self, probe: &Probe) -> ResponseProperties {
+        let mut facts = ResponseProperties::new();
         match self.exchange(probe) {
-            Ok(response) => self.tell(&response, &mut facts),
+            Ok(response) => self.record_properties(&response, &mut facts),
             Err(broken) => {
                 facts.insert("broken".into(), broken.to_string());
             }
@@ -201,26 +201,32 @@ impl Witness {
         facts
     }
 
-    fn exchange(&mut self, probe: &Probe) -> Result<Response, Broken> {
+    fn exchange(&mut self, probe: &Probe) -> Result<Response, ExchangeError> {
         let cookie = self.cookie.as_deref().filter(|_| probe.session);
         let response = match &self.protocol {
             Protocol::Http1 => self.exchange_http1(probe, cookie),
-            Protocol::Http2 => http2::Client::open(self.address)?.ask(&probe.for_http2(cookie)),
+            Protocol::Http2 => {
+                http2::Http2TestClient::open(self.address)?.ask(&probe.for_http2(cookie))
+            }
             Protocol::Http3(authority) => {
                 let name = self.address.ip().to_string();
-                let mut client = http3::Client::open(authority, self.address, &name)?;
+                let mut client = http3::Http3TestClient::open(authority, self.address, &name)?;
                 client.ask(&probe.for_http2(cookie))
             }
         };
         Ok(self.keep_cookie(probe, response?))
     }
 
-    fn exchange_http1(&self, probe: &Probe, cookie: Option<&str>) -> Result<Response, Broken> {
+    fn exchange_http1(
+        &self,
+        probe: &Probe,
+        cookie: Option<&str>,
+    ) -> Result<Response, ExchangeError> {
         let mut connection = Connection::open(self.address)?;
         // A rejection may arrive, and the connection be closed, before everything is sent.
         let sent = connection.send(probe.bytes(cookie));
         let answer = connection.read_response(&probe.method);
-        answer.map_err(|broken| sent.err().map_or(broken, Broken::Io))
+        answer.map_err(|broken| sent.err().map_or(broken, ExchangeError::Io))
     }
 
     fn keep_cookie(&mut self, probe: &Probe, response: Response) -> Response {
@@ -232,7 +238,7 @@ impl Witness {
         response
     }
 
-    fn tell(&self, response: &Response, facts: &mut Facts) {
+    fn record_properties(&self, response: &Response, facts: &mut ResponseProperties) {
         let reason = response.head.reason.as_deref().unwrap_or_default();
         facts.insert(
             "status".into(),
@@ -270,7 +276,7 @@ impl Witness {
         }
     }
 
-    fn tell_body(&self, body: &[u8], facts: &mut Facts) {
+    fn tell_body(&self, body: &[u8], facts: &mut ResponseProperties) {
         let text = std::str::from_utf8(body)
             .ok()
             .filter(|text| text.len() < 200_000);
@@ -374,7 +380,11 @@ pub struct Disagreement {
 }
 
 /// Returns every fact on which the responses to `probe` differ.
-pub fn compare(probe: &str, ours: &Facts, theirs: &Facts) -> Vec<Disagreement> {
+pub fn compare(
+    probe: &str,
+    ours: &ResponseProperties,
+    theirs: &ResponseProperties,
+) -> Vec<Disagreement> {
     let mut names: Vec<&String> = ours.keys().chain(theirs.keys()).collect();
     names.sort();
     names.dedup();

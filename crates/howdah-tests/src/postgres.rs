@@ -60,7 +60,8 @@ impl Postgres {
         postgres
     }
 
-    /// The directory of the socket, which clients use as the host. The user is `site` and the database `postgres`.
+    /// Returns the directory of the socket, which clients use as the host. The user is `site` and the database
+    /// `postgres`.
     pub fn host(&self) -> &Path {
         &self.directory
     }

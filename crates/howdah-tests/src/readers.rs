@@ -14,7 +14,7 @@ const WRITES: u64 = 6;
 /// The number of cache hits between two writes.
 const HITS: u64 = 20;
 /// How long the test waits for cache hits before it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// An anonymous reader.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct Reader<'a> {
 
 /// The application as readers see it.
 #[derive(Clone, Copy, Debug)]
-pub struct Drive<'a> {
+pub struct CachedApplication<'a> {
     /// The address at which it is served.
     pub address: SocketAddr,
     /// The `Host` header.
@@ -42,7 +42,7 @@ pub struct Drive<'a> {
 
 /// Counts of the pages and writes of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ReaderCounts {
     /// The number of pages that anonymous readers received.
     pub reads: u64,
     /// How many of these came from the cache.
@@ -52,15 +52,15 @@ pub struct Counts {
 }
 
 /// Stops the readers when dropped, also when the writer fails.
-struct Over<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-impl Drive<'_> {
+impl CachedApplication<'_> {
     /// Sends one request; the connection ends after the response.
     ///
     /// # Panics
@@ -97,7 +97,7 @@ impl Drive<'_> {
         &self,
         users: Vec<Box<dyn FnMut() + Send + '_>>,
         mut write: impl FnMut(u64),
-    ) -> Counts {
+    ) -> ReaderCounts {
         let seconds = std::env::var("HOWDAH_TESTS_CACHE_SECONDS")
             .ok()
             .map(|n| Duration::from_secs(n.parse().expect("a number of seconds")));
@@ -106,7 +106,7 @@ impl Drive<'_> {
         let (over, reads, hits) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         let (hit, hits_seen) = mpsc::channel();
         std::thread::scope(|scope| {
-            let over_at_the_end = Over(&over);
+            let over_at_the_end = StopOnDrop(&over);
             for reader in self.readers {
                 let (written, over, reads, hits, hit) =
                     (&written, &over, &reads, &hits, hit.clone());
@@ -150,7 +150,7 @@ impl Drive<'_> {
             }
             drop(over_at_the_end);
         });
-        let counts = Counts {
+        let counts = ReaderCounts {
             reads: reads.into_inner(),
             hits: hits.into_inner(),
             writes: written.into_inner() - 1,
@@ -193,11 +193,11 @@ fn some_hits(seen: &Receiver<()>) -> bool {
     // Hits from before this write belong to the previous write.
     while seen.try_recv().is_ok() {}
     for _ in 0..HITS {
-        match seen.recv_timeout(PATIENCE) {
+        match seen.recv_timeout(MAX_WAIT) {
             Ok(()) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("no page came from the cache for {PATIENCE:?}")
+                panic!("no page came from the cache for {MAX_WAIT:?}")
             }
         }
     }

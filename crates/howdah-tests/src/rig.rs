@@ -23,17 +23,17 @@ use crate::scratch::Scratch;
 
 /// A running server that serves one [`Site`]. Dropping it terminates the server.
 pub trait Server: Send {
-    /// The kind of the server.
-    fn kind(&self) -> Kind;
-    /// The address on which it listens.
+    /// Returns the kind of the server.
+    fn kind(&self) -> ServerKind;
+    /// Returns the address on which it listens.
     fn address(&self) -> SocketAddr;
-    /// The server's log so far, including PHP's messages.
+    /// Returns the server's log so far, including PHP's messages.
     fn log(&self) -> String;
 }
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ServerKind {
     /// The program under test.
     Howdah,
     /// nginx with php-fpm behind a unix socket.
@@ -42,13 +42,13 @@ pub enum Kind {
     ModPhp,
 }
 
-impl Kind {
-    /// The server's name in `HOWDAH_TESTS_SERVER` and in `docs/differences.md`.
+impl ServerKind {
+    /// Returns the server's name in `HOWDAH_TESTS_SERVER` and in `docs/differences.md`.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Howdah => "howdah",
-            Kind::NginxFpm => "nginx-fpm",
-            Kind::ModPhp => "mod-php",
+            ServerKind::Howdah => "howdah",
+            ServerKind::NginxFpm => "nginx-fpm",
+            ServerKind::ModPhp => "mod-php",
         }
     }
 
@@ -58,9 +58,9 @@ impl Kind {
     /// If the variable has another value.
     pub fn chosen() -> Self {
         match std::env::var("HOWDAH_TESTS_SERVER").as_deref() {
-            Err(_) | Ok("" | "howdah") => Kind::Howdah,
-            Ok("nginx-fpm") => Kind::NginxFpm,
-            Ok("mod-php") => Kind::ModPhp,
+            Err(_) | Ok("" | "howdah") => ServerKind::Howdah,
+            Ok("nginx-fpm") => ServerKind::NginxFpm,
+            Ok("mod-php") => ServerKind::ModPhp,
             Ok(other) => {
                 panic!("HOWDAH_TESTS_SERVER={other}: expected howdah, nginx-fpm or mod-php")
             }
@@ -73,9 +73,9 @@ impl Kind {
     /// If the server does not start; the message contains its log.
     pub fn start(self, site: &Site) -> Box<dyn Server> {
         match self {
-            Kind::Howdah => Box::new(Howdah::start(site)),
-            Kind::NginxFpm => Box::new(NginxFpm::start(site)),
-            Kind::ModPhp => Box::new(ModPhp::start(site)),
+            ServerKind::Howdah => Box::new(Howdah::start(site)),
+            ServerKind::NginxFpm => Box::new(NginxFpm::start(site)),
+            ServerKind::ModPhp => Box::new(ModPhp::start(site)),
         }
     }
 }
@@ -226,7 +226,7 @@ impl PhpIni {
     }
 }
 
-/// Whether servers must be configured to drop root.
+/// Returns whether servers must be configured to drop root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

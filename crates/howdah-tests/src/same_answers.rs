@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::http::{self, Response};
-use crate::http2::Request;
+use crate::http2::Http2Request;
 
 /// Compares the responses that `ask` gets for `/page.php` (stored), `/a.txt`, `/big.bin` and a missing file with the
 /// HTTP/1.1 responses at `address`. The headers in `differ` are not compared.
@@ -13,7 +13,7 @@ use crate::http2::Request;
 pub fn same_as_over_http1(
     address: SocketAddr,
     differ: &[&str],
-    mut ask: impl FnMut(&Request) -> Response,
+    mut ask: impl FnMut(&Http2Request) -> Response,
 ) {
     for (path, field, value) in [
         ("/page.php", "x", "1"),
@@ -25,7 +25,7 @@ pub fn same_as_over_http1(
         ("/big.bin", "x", "1"),
         ("/missing.txt", "x", "1"),
     ] {
-        let other = ask(&Request::get(path).header(field, value.as_bytes()));
+        let other = ask(&Http2Request::get(path).header(field, value.as_bytes()));
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{field}: {value}\r\n\r\n");
         let http1 = http::exchange(address, request.as_bytes()).expect("an answer");
         let facts = |response: &Response| {

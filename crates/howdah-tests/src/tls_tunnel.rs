@@ -64,7 +64,7 @@ impl TlsTunnel {
         })
     }
 
-    /// The address on which the tunnel listens.
+    /// Returns the address on which the tunnel listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -113,7 +113,7 @@ impl WordpressHome {
         std::fs::copy(drop_in, self.scratch.join(to)).expect("the drop-in can be copied");
     }
 
-    /// The site, to be served by any server.
+    /// Returns the site, to be served by any server.
     pub fn site(&self) -> Site {
         let site = Site::new(self.scratch.join("site")).ini("display_errors", "Off");
         match self.folder {

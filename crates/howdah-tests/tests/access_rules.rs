@@ -92,7 +92,7 @@ fn rules_decide_by_parameter_cookie_field_method_and_variable() {
 }
 
 #[test]
-fn what_a_script_names_meets_the_conditions_of_whoever_asks() {
+fn conditions_apply_to_files_that_a_script_names() {
     let fixture = site("rules-by-script")
         .site("[[site.rule]]\nprefix = \"/admin\"\ndeny = 404\nnot = { from = \"10.0.0.0/8\" }")
         .start();
@@ -109,7 +109,7 @@ fn what_a_script_names_meets_the_conditions_of_whoever_asks() {
 }
 
 #[test]
-fn nobody_gets_a_stored_page_that_a_rule_keeps_from_them() {
+fn stored_page_is_not_sent_to_clients_that_a_rule_refuses() {
     let fixture = site("rules-cache")
         .file("bad", "192.0.2.0/24\n")
         .site(
@@ -160,7 +160,7 @@ fn nobody_gets_a_stored_page_that_a_rule_keeps_from_them() {
 }
 
 #[test]
-fn a_page_that_only_some_addresses_may_see_is_stored_for_these_at_most() {
+fn page_that_only_some_addresses_may_see_is_stored_for_these_at_most() {
     const PAGE: &str =
         "<?php header('Cache-Control: public, max-age=600'); echo basename(__FILE__);";
     for cache in ["on", "rfc"] {
@@ -189,7 +189,7 @@ fn a_page_that_only_some_addresses_may_see_is_stored_for_these_at_most() {
 }
 
 #[test]
-fn an_exception_from_a_password_is_for_the_excepted_alone() {
+fn exception_from_a_password_is_for_the_excepted_alone() {
     let fixture = site("rules-satisfy")
         .file("users", "ann:{SHA}wrong\n")
         .site(
@@ -239,7 +239,7 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
 }
 
 /// Redirects to its query with a local redirect, to which the server responds as if the client had requested that path.
-const GO: &str = "#!/usr/bin/perl\nprint \"Location: $ENV{QUERY_STRING}\\n\\n\";\n";
+const REDIRECT_PROGRAM: &str = "#!/usr/bin/perl\nprint \"Location: $ENV{QUERY_STRING}\\n\\n\";\n";
 
 /// Paths that are closed by each kind of rule, with the refusal that a client gets there.
 const CLOSED: &[(&str, u16, &str)] = &[
@@ -255,7 +255,7 @@ fn closed(name: &str, htaccess: &str) -> Fixture {
         .file("users", USERS)
         .file("apache/.htaccess", "Require all denied\n")
         .file(".env", "secret")
-        .file("cgi-bin/go.pl", GO)
+        .file("cgi-bin/go.pl", REDIRECT_PROGRAM)
         .script(
             "accel.php",
             "<?php header('X-Accel-Redirect: ' . $_SERVER['QUERY_STRING']);",
@@ -286,7 +286,7 @@ fn refused(answer: &Response) -> (u16, &str) {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn what_a_script_or_program_leads_to_is_refused_as_to_a_client() {
+fn local_redirects_are_refused_like_requests_of_a_client() {
     for htaccess in ["deny", "on"] {
         let fixture = closed(&format!("rules-led-{htaccess}"), htaccess);
         let far = from("192.0.2.1");
@@ -332,7 +332,7 @@ fn what_a_script_or_program_leads_to_is_refused_as_to_a_client() {
 }
 
 #[test]
-fn where_an_htaccess_file_leads_the_rules_hold_for_stored_pages_too() {
+fn access_rules_hold_for_stored_pages_behind_htaccess_rewrites() {
     let leads = |short: &str| {
         format!(
             "RewriteEngine On\nRewriteRule ^short$ {short} [L]\nRewriteRule ^mine$ /login/page.php [L]\n\

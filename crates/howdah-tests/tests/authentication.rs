@@ -57,7 +57,7 @@ fn status(fixture: &Fixture, path: &str, token: &str) -> (u16, String) {
 }
 
 #[test]
-fn a_password_is_asked_for_before_anything_is_answered_and_names_the_user() {
+fn password_is_asked_for_before_anything_is_answered_and_names_the_user() {
     let fixture = staging("authentication")
         .site("cache = \"on\"")
         .site(RULE)
@@ -107,15 +107,15 @@ fn a_password_is_asked_for_before_anything_is_answered_and_names_the_user() {
         assert_eq!(status(&fixture, "/staging/none", ANN).0, 404);
     }
     // Each stream of HTTP/2 is a separate request.
-    let mut client = http2::Client::open(fixture.address()).unwrap();
-    let request = http2::Request::get("/staging/plan.txt");
+    let mut client = http2::Http2TestClient::open(fixture.address()).unwrap();
+    let request = http2::Http2Request::get("/staging/plan.txt");
     assert_eq!(client.ask(&request).unwrap().status(), 401);
     let field = format!("Basic {ANN}");
     let known = request.header("authorization", field.as_bytes());
     assert_eq!(client.ask(&known).unwrap().status(), 200);
     assert_eq!(
         client
-            .ask(&http2::Request::get("/staging/plan.txt"))
+            .ask(&http2::Http2Request::get("/staging/plan.txt"))
             .unwrap()
             .status(),
         401
@@ -128,7 +128,7 @@ fn a_password_is_asked_for_before_anything_is_answered_and_names_the_user() {
 }
 
 #[test]
-fn what_a_script_names_and_what_holds_the_passwords_stay_closed() {
+fn password_files_and_files_behind_a_password_stay_closed_to_scripts() {
     let fixture = staging("authentication-files")
         .site("expose = [\"users\"]")
         .site(RULE)
@@ -148,7 +148,7 @@ fn what_a_script_names_and_what_holds_the_passwords_stay_closed() {
 }
 
 #[test]
-fn a_stranger_cannot_tell_the_password_file_from_a_file_that_is_not_there() {
+fn stranger_cannot_tell_the_password_file_from_a_file_that_is_not_there() {
     let fixture = staging("authentication-hidden")
         .config("[log]\nlevel = \"info\"")
         .site(RULE)
@@ -199,7 +199,7 @@ fn users_and_groups_are_admitted_by_name() {
 }
 
 #[test]
-fn a_changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
+fn changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
     let fixture = staging("authentication-changes").site(RULE).start();
     let users = fixture.path("site/users");
     assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 200);

@@ -49,7 +49,7 @@ fn ask(fixture: &Fixture, line: &str, key: &str, body: &str) -> Response {
 }
 
 #[test]
-fn an_authorizer_is_asked_before_anything_is_answered_and_names_the_user() {
+fn authorizer_is_asked_before_anything_is_answered_and_names_the_user() {
     let fixture = guarded("authorizer")
         .site("[[site.rule]]\nprefix = \"/secret\"\nauthorizer = \"guard\"")
         .start();
@@ -116,7 +116,7 @@ fn an_authorizer_is_asked_before_anything_is_answered_and_names_the_user() {
 }
 
 #[test]
-fn whatever_path_leads_to_what_is_guarded_it_is_guarded() {
+fn authorizer_guards_every_path_to_its_files() {
     let fixture = guarded("authorizer-paths")
         .script("index.php", "<?php echo 'index';")
         .file("cgi-bin/tool", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s' \"$TENANT$X_TENANT\"\n")

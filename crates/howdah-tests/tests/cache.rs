@@ -48,7 +48,7 @@ fn renders(fixture: &Fixture) -> usize {
 }
 
 #[test]
-fn a_page_is_rendered_once_and_holds_nothing_of_whoever_asked_first() {
+fn page_is_rendered_once_and_holds_nothing_of_whoever_asked_first() {
     let fixture = server("cache-clean", "cache = \"on\"");
     let evil = "User-Agent: evil-agent\r\nX-Forwarded-Host: evil.example\r\nX-Original-URL: /evil\r\n\
                 Referer: evil-page\r\nAccept-Language: evil\r\nCookie: _ga=evil\r\n";
@@ -129,7 +129,7 @@ fn whoever_is_somebody_gets_his_own_answer_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_answer_with_a_cookie_a_session_or_a_private_word_is_never_shared() {
+fn answer_with_a_cookie_a_session_or_a_private_word_is_never_shared() {
     let fixture = server("cache-refused", "cache = \"on\"");
     for (query, why) in [
         ("cookie", "SetCookie"),
@@ -282,7 +282,7 @@ fn under_rfc_nobody_gets_links_in_the_spelling_that_another_visitor_chose() {
 }
 
 #[test]
-fn who_writes_reads_what_he_wrote_and_so_does_everybody() {
+fn write_is_seen_by_its_writer_and_by_all_readers() {
     let fixture = server("cache-writes", "cache = \"on\"");
     ask(fixture.address(), "GET", "/page.php", "");
     for text in ["one", "two", "three"] {
@@ -311,7 +311,7 @@ fn who_writes_reads_what_he_wrote_and_so_does_everybody() {
 }
 
 #[test]
-fn an_administrator_purges_and_asks_why() {
+fn administrator_purges_and_asks_why() {
     let fixture = server("cache-steer", "cache = \"on\"");
     let words = |words: &[&str]| {
         let output = fixture.control(words);

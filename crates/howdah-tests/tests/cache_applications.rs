@@ -5,7 +5,7 @@ use std::process::Command;
 
 use howdah_machine::php;
 use howdah_tests::browser::Browser;
-use howdah_tests::readers::{Drive, Reader};
+use howdah_tests::readers::{CachedApplication, Reader};
 use howdah_tests::rig::{Howdah, Server, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository, run};
 
@@ -15,7 +15,7 @@ fn serve(mut site: Site, words: &[&str]) -> Howdah {
 }
 
 #[test]
-fn nobody_reads_anothers_page_or_an_old_one_in_the_guestbook() {
+fn readers_of_the_guestbook_get_no_private_and_no_stale_page() {
     let scratch = Scratch::new("guestbook-cached");
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
@@ -28,7 +28,7 @@ fn nobody_reads_anothers_page_or_an_old_one_in_the_guestbook() {
         .environment("DEMO_DATA", data.display().to_string());
     let server = serve(site, &["--cache", "on"]);
     let host = server.address().to_string();
-    let drive = Drive {
+    let drive = CachedApplication {
         address: server.address(),
         host: &host,
         readers: &[
@@ -105,7 +105,7 @@ $wgUseCdn = true; $wgCdnMaxAge = 600;
 "#;
 
 #[test]
-fn nobody_reads_anothers_page_or_an_old_one_in_mediawiki() {
+fn readers_of_mediawiki_get_no_private_and_no_stale_page() {
     let scratch = Scratch::new("mediawiki-cached");
     let root = scratch.writable_dir("site");
     run(Command::new("sh")
@@ -148,7 +148,7 @@ fn nobody_reads_anothers_page_or_an_old_one_in_mediawiki() {
         &["--cache", "on"],
     );
     let host = server.address().to_string();
-    let drive = Drive {
+    let drive = CachedApplication {
         address: server.address(),
         host: &host,
         readers: &[

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use howdah_tests::fixture::{Builder, Fixture};
-use howdah_tests::http::{Broken, Response, exchange};
+use howdah_tests::http::{ExchangeError, Response, exchange};
 use howdah_tests::rig::howdah_program;
 
 /// The pages `p0.php` …, each with its own text and length, and the version that was written last.
@@ -37,7 +37,7 @@ fn with_disk(name: &str) -> Builder {
     pages(name).config("[cache]\npath = \"SCRATCH/cache\"")
 }
 
-fn try_ask(address: SocketAddr, method: &str, path: &str) -> Result<Response, Broken> {
+fn try_ask(address: SocketAddr, method: &str, path: &str) -> Result<Response, ExchangeError> {
     let length = if method == "POST" {
         "Content-Length: 0\r\n"
     } else {
@@ -87,7 +87,7 @@ fn wait_for_files(fixture: &Fixture) {
     fixture.wait("all pages to be written", |f| disk(f)["waiting"] == 0);
 }
 
-/// The files of the stored pages.
+/// Returns the files of the stored pages.
 fn files(fixture: &Fixture) -> Vec<PathBuf> {
     let objects = fixture.path("cache/objects");
     let directories = std::fs::read_dir(objects).unwrap().flatten();
@@ -98,7 +98,7 @@ fn files(fixture: &Fixture) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_restart_and_a_kill_keep_pages_and_purges() {
+fn restart_and_a_kill_keep_pages_and_purges() {
     let mut fixture = with_disk("disk-restart").start();
     for page in 0..PAGES {
         // A page is stored at its second visit.
@@ -142,7 +142,7 @@ fn a_restart_and_a_kill_keep_pages_and_purges() {
 }
 
 #[test]
-fn a_write_that_a_kill_cut_off_leaves_no_older_page_behind() {
+fn write_that_a_kill_cut_off_leaves_no_older_page_behind() {
     let mut fixture = with_disk("disk-cut")
         .script(
             "cut.php",
@@ -166,7 +166,7 @@ fn a_write_that_a_kill_cut_off_leaves_no_older_page_behind() {
 }
 
 #[test]
-fn a_file_that_was_changed_is_a_miss_by_name() {
+fn file_that_was_changed_is_a_miss_by_name() {
     let mut fixture = with_disk("disk-damage").start();
     ask(&fixture, 0);
     ask(&fixture, 0);
@@ -187,7 +187,7 @@ fn a_file_that_was_changed_is_a_miss_by_name() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_pages_are_served_from_memory() {
+fn full_disk_is_named_and_pages_are_served_from_memory() {
     let mut words = vec!["unshare", "--mount"];
     if !rustix::process::geteuid().is_root() {
         words.push("--map-root-user");
@@ -212,7 +212,7 @@ fn a_full_disk_is_named_and_pages_are_served_from_memory() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
+fn directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
     // No user can create a directory there, not even root.
     let fixture = pages("disk-unwritable")
         .config("[cache]\npath = \"/proc/howdah-cache\"")
@@ -225,7 +225,7 @@ fn a_directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
 }
 
 #[test]
-fn a_second_server_on_the_same_directory_is_refused() {
+fn second_server_on_the_same_directory_is_refused() {
     let fixture = with_disk("disk-shared").start();
     let config = fixture.write(
         "second.toml",
@@ -254,7 +254,7 @@ fn a_second_server_on_the_same_directory_is_refused() {
 
 /// Readers and a writer at work, with the writes they know of and the pages they have seen.
 #[derive(Default)]
-struct Load {
+struct ReadersAndWriter {
     stop: AtomicBool,
     /// The last version whose write was acknowledged.
     acknowledged: AtomicU64,
@@ -262,7 +262,7 @@ struct Load {
     hits: AtomicU64,
 }
 
-impl Load {
+impl ReadersAndWriter {
     /// Reads and checks a page; `None` if the server is gone.
     fn read(&self, address: SocketAddr, page: usize) -> Option<()> {
         let before = self.acknowledged.load(Ordering::SeqCst);
@@ -290,7 +290,7 @@ impl Load {
 fn no_body_is_wrong_or_old_after_kills_under_load() {
     let rounds: u64 = std::env::var("HOWDAH_KILLS").map_or(20, |n| n.parse().expect("a number"));
     let mut fixture = with_disk("disk-kills").start();
-    let load = Load::default();
+    let load = ReadersAndWriter::default();
     let mut kept = 0;
     for round in 0..rounds {
         let address = fixture.address();

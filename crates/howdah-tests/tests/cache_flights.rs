@@ -33,7 +33,7 @@ fn ask(address: SocketAddr) -> Response {
     exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{why}"))
 }
 
-fn told(answer: &Response) -> String {
+fn cache_status(answer: &Response) -> String {
     answer.header("Cache-Status").unwrap_or("none").to_owned()
 }
 
@@ -70,16 +70,16 @@ fn five_hundred_who_ask_for_a_cold_page_cost_one_run_of_the_first_and_one_for_al
         let answer = reader.join().unwrap();
         assert_eq!(answer.status(), 200, "{}", answer.text());
         assert_eq!(answer.text(), "text=");
-        collapsed += usize::from(told(&answer) == "Howdah; fwd=miss; stored; collapsed");
+        collapsed += usize::from(cache_status(&answer) == "Howdah; fwd=miss; stored; collapsed");
     }
     assert_eq!((renders(&fixture), collapsed), (2, READERS - 2));
-    assert!(told(&ask(fixture.address())).starts_with("Howdah; hit"));
+    assert!(cache_status(&ask(fixture.address())).starts_with("Howdah; hit"));
 }
 
 /// Requests that waited for a page that turns out to be personal run PHP immediately. Later requests do not wait
 /// (hit-for-miss), and PHP never runs for the cache.
 #[test]
-fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
+fn waiting_requests_get_their_own_page_if_it_cannot_be_shared() {
     let fixture = server("flight-personal", "");
     fixture.write("personal", "");
     let gate = fixture.gate("render");
@@ -89,7 +89,7 @@ fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
     let mut cookies = HashSet::new();
     for reader in crowd {
         let answer = reader.join().unwrap();
-        assert_eq!(told(&answer), "Howdah; fwd=miss; detail=SetCookie");
+        assert_eq!(cache_status(&answer), "Howdah; fwd=miss; detail=SetCookie");
         let cookie = answer.header("Set-Cookie").expect("his own").to_owned();
         assert!(cookies.insert(cookie), "{cookies:?}");
     }
@@ -97,17 +97,20 @@ fn who_waits_for_a_page_that_is_not_shared_gets_his_own() {
     assert_eq!(renders(&fixture), 60);
     for n in 1..=3 {
         let answer = ask(fixture.address());
-        assert_eq!(told(&answer), "Howdah; fwd=miss; detail=SetCookie");
+        assert_eq!(cache_status(&answer), "Howdah; fwd=miss; detail=SetCookie");
         assert_eq!(renders(&fixture), 60 + n);
     }
 }
 
 #[test]
-fn a_stale_page_is_served_at_once_while_one_render_makes_it_anew() {
+fn stale_page_is_served_at_once_while_one_render_replaces_it() {
     let fixture = server("flight-grace", "cache_grace = \"1h\"");
     fixture.write("text", "old");
     ask(fixture.address());
-    assert_eq!(told(&ask(fixture.address())), "Howdah; fwd=miss; stored");
+    assert_eq!(
+        cache_status(&ask(fixture.address())),
+        "Howdah; fwd=miss; stored"
+    );
     fixture.write("text", "new");
     let gate = fixture.gate("render");
     assert!(
@@ -132,12 +135,15 @@ fn a_stale_page_is_served_at_once_while_one_render_makes_it_anew() {
 }
 
 #[test]
-fn a_page_outlives_the_failure_of_its_script_but_not_a_write() {
+fn page_outlives_the_failure_of_its_script_but_not_a_write() {
     let lines = "cache_grace = \"0s\"\ncache_stale_if_error = \"1h\"";
     let fixture = server("flight-error", lines);
     fixture.write("text", "good");
     ask(fixture.address());
-    assert_eq!(told(&ask(fixture.address())), "Howdah; fwd=miss; stored");
+    assert_eq!(
+        cache_status(&ask(fixture.address())),
+        "Howdah; fwd=miss; stored"
+    );
     fixture.write("broken", "");
     assert!(
         fixture

@@ -10,21 +10,21 @@ use howdah_tests::process_tree::memory;
 
 const MIB: usize = 1 << 20;
 /// The size of the page in MiB.
-const LENGTH: usize = 100;
+const PAGE_MIB: usize = 100;
 const PAGE: &str = r"<?php
 header('Content-Type: application/octet-stream');
-for ($i = 0; $i < LENGTH; $i++) echo str_repeat(chr(97 + $i % 26), 1 << 20);
+for ($i = 0; $i < PAGE_MIB; $i++) echo str_repeat(chr(97 + $i % 26), 1 << 20);
 ";
 
 /// A client that reads the page and has read its beginning.
-struct Reader {
+struct SlowReader {
     stream: TcpStream,
     head: String,
     body: usize,
 }
 
-impl Reader {
-    fn begin(address: SocketAddr) -> Reader {
+impl SlowReader {
+    fn begin(address: SocketAddr) -> SlowReader {
         let mut stream = TcpStream::connect(address).expect("the server listens");
         let limit = Some(Duration::from_secs(60));
         stream.set_read_timeout(limit).expect("a limit can be set");
@@ -39,7 +39,7 @@ impl Reader {
         }
         let head = String::from_utf8_lossy(&begin).into_owned();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        Reader {
+        SlowReader {
             stream,
             head,
             body: 0,
@@ -63,33 +63,35 @@ impl Reader {
                 rest = behind;
             }
         }
-        assert_eq!(self.body, LENGTH * MIB);
+        assert_eq!(self.body, PAGE_MIB * MIB);
         self.head
     }
 }
 
 #[test]
-fn a_long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers() {
+fn long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers() {
     let mut fixture = Fixture::named("cache-large")
-        .script("page.php", &PAGE.replace("LENGTH", &LENGTH.to_string()))
+        .script("page.php", &PAGE.replace("LENGTH", &PAGE_MIB.to_string()))
         .config("[cache]\npath = \"SCRATCH/cache\"\nmemory = \"1600M\"")
         .site("cache = \"on\"\ncache_ttl = \"1h\"")
         .start();
     // The first response is the visitor's own.
     let own = "GET /page.php HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let own = exchange(fixture.address(), own.as_bytes()).expect("a whole answer");
-    assert_eq!(own.body.len(), LENGTH * MIB);
-    let head = Reader::begin(fixture.address()).finish();
+    assert_eq!(own.body.len(), PAGE_MIB * MIB);
+    let head = SlowReader::begin(fixture.address()).finish();
     assert!(head.contains("\r\nX-Cache: MISS\r\n"), "{head}");
     fixture.wait("the page to be written", |f| {
         f.status()["cache"]["disk"]["waiting"] == 0
     });
     fixture.restart();
-    let readers: Vec<Reader> = (0..4).map(|_| Reader::begin(fixture.address())).collect();
+    let readers: Vec<SlowReader> = (0..4)
+        .map(|_| SlowReader::begin(fixture.address()))
+        .collect();
     let mib = memory(fixture.front(), "Rss").expect("the front is there") / 1024;
     assert!(
-        (LENGTH as u64..LENGTH as u64 * 2).contains(&mib),
-        "four readers of {LENGTH} MiB: {mib} MiB"
+        (PAGE_MIB as u64..PAGE_MIB as u64 * 2).contains(&mib),
+        "four readers of {PAGE_MIB} MiB: {mib} MiB"
     );
     for reader in readers {
         let head = reader.finish();
@@ -103,7 +105,7 @@ fn a_long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers(
 }
 
 #[test]
-fn a_page_longer_than_half_of_the_memory_is_not_kept_and_says_so() {
+fn page_longer_than_half_of_the_memory_is_not_kept_and_says_so() {
     let fixture = Fixture::named("cache-too-large")
         .script("page.php", "<?php echo str_repeat('a', 3 << 20);")
         .config("[cache]\nmemory = \"4M\"")

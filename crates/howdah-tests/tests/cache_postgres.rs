@@ -128,7 +128,7 @@ fn serve(name: &str, children: usize, postgres: &Postgres, lines: &str) -> Fixtu
         .start()
 }
 
-/// Whether a page is still in the cache after one request with `via`.
+/// Returns whether a page is still in the cache after one request with `via`.
 fn is_kept_over(fixture: &Fixture, via: &str) -> bool {
     keep(fixture, "/page.php");
     let done = ask(fixture.address(), &format!("/page.php?via={via}&value=no"));
@@ -137,7 +137,7 @@ fn is_kept_over(fixture: &Fixture, via: &str) -> bool {
 }
 
 #[test]
-fn a_write_to_postgresql_by_any_way_php_has_makes_pages_old_before_its_answer() {
+fn write_to_postgresql_by_any_way_php_has_makes_pages_old_before_its_answer() {
     let postgres = Postgres::start();
     postgres.sql(SCHEMA);
     let fixture = serve("cache-postgres", 3, &postgres, "");
@@ -191,7 +191,7 @@ fn a_write_to_postgresql_by_any_way_php_has_makes_pages_old_before_its_answer() 
 }
 
 #[test]
-fn what_a_transaction_writes_is_seen_when_it_is_committed_and_not_when_it_is_rolled_back() {
+fn transaction_invalidates_pages_when_it_is_committed_not_when_it_is_rolled_back() {
     let postgres = Postgres::start();
     postgres.sql(SCHEMA);
     let noise = "cache_ignore_writes = [\"counter\", \"tick()\"]";
@@ -203,7 +203,7 @@ fn what_a_transaction_writes_is_seen_when_it_is_committed_and_not_when_it_is_rol
         let gate = fixture.gate("later");
         let value = format!("later{}", flush.len());
         let path = format!("/page.php?via=later&gate=later&value={value}{flush}");
-        let writer = fixture.get_meanwhile(&path);
+        let writer = fixture.start_get(&path);
         let standing = gate.wait();
         for _ in 0..3 {
             let text = read(&fixture, "/page.php").0;

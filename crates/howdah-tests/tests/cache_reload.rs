@@ -66,7 +66,7 @@ fn keep(fixture: &Fixture, expected: &str) {
 }
 
 #[test]
-fn what_is_written_or_purged_by_a_run_from_before_a_reload_counts_for_pages_made_since() {
+fn writes_and_purges_of_runs_from_before_a_reload_invalidate_later_pages() {
     let fixture = serve("cache-reload");
     keep(&fixture, "first");
     fixture.reload();
@@ -80,7 +80,7 @@ fn what_is_written_or_purged_by_a_run_from_before_a_reload_counts_for_pages_made
         let value = after.rsplit(' ').next().unwrap();
         let space = if via == "purge" { "%20" } else { "" };
         let path = format!("/page.php?via={via}&value={space}{value}");
-        let writer = fixture.get_meanwhile(&path);
+        let writer = fixture.start_get(&path);
         let standing = gate.wait();
         fixture.reload();
         keep(&fixture, before);
@@ -91,7 +91,7 @@ fn what_is_written_or_purged_by_a_run_from_before_a_reload_counts_for_pages_made
 }
 
 #[test]
-fn a_site_whose_name_or_cache_changed_gives_no_page_from_before_the_last_run_of_the_former() {
+fn site_whose_name_or_cache_changed_gives_no_page_from_before_the_last_run_of_the_former() {
     let fixture = serve("cache-reload-changed");
     for (from, to, value) in [
         ("name = \"one\"", "name = \"another\"", "renamed"),
@@ -101,7 +101,7 @@ fn a_site_whose_name_or_cache_changed_gives_no_page_from_before_the_last_run_of_
         let before = fixture.get("/page.php").text();
         let gate = fixture.gate("writer");
         let path = format!("/page.php?via=finished&value={}", value.replace(' ', "%20"));
-        let writer = fixture.get_meanwhile(&path);
+        let writer = fixture.start_get(&path);
         let standing = gate.wait();
         assert_eq!(writer.answer().text(), "done");
         change(&fixture, from, to);

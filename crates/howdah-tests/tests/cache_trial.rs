@@ -47,7 +47,7 @@ fn keep(fixture: &Fixture, path: &str) {
 }
 
 #[test]
-fn a_dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
+fn dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
     let fixture = served("trial-dry", "cache = \"dry-run\"");
     keep(&fixture, "/page.php");
     let before = (checks(&fixture, "same"), checks(&fixture, "would_hit"));
@@ -96,7 +96,7 @@ fn a_dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
 }
 
 #[test]
-fn a_shadow_finds_what_the_cache_could_not_see_and_heals_it() {
+fn shadow_finds_what_the_cache_could_not_see_and_heals_it() {
     let fixture = served("trial-shadow", "cache = \"on\"\ncache_shadow = 1");
     let hit = |f: &Fixture| {
         let page = ask(f, "/page.php");

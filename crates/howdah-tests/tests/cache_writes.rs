@@ -152,7 +152,7 @@ fn sqlite(name: &str, lines: &str) -> Fixture {
 }
 
 #[test]
-fn a_write_to_sqlite_by_any_way_php_has_makes_pages_old_before_its_answer() {
+fn write_to_sqlite_by_any_way_php_has_makes_pages_old_before_its_answer() {
     let fixture = sqlite("cache-writes-sqlite", "");
     for via in [
         "pdo-exec",
@@ -182,7 +182,7 @@ fn a_write_to_sqlite_by_any_way_php_has_makes_pages_old_before_its_answer() {
 }
 
 #[test]
-fn a_run_that_wrote_is_never_stored_and_explain_says_where() {
+fn run_that_wrote_is_never_stored_and_explain_says_where() {
     let fixture = sqlite("cache-writes-refused", "");
     let path = "/page.php?via=pdo-exec&value=x";
     let told: Vec<String> = (0..4)
@@ -211,13 +211,13 @@ fn a_run_that_wrote_is_never_stored_and_explain_says_where() {
 }
 
 #[test]
-fn a_render_under_way_when_something_is_written_is_not_kept() {
+fn render_under_way_when_something_is_written_is_not_kept() {
     let fixture = sqlite("cache-writes-race", "");
     let path = "/page.php";
     fixture.get(path);
     fixture.write("db/stand", "");
     let gate = fixture.gate("slow");
-    let reader = fixture.get_meanwhile(path);
+    let reader = fixture.start_get(path);
     let standing = gate.wait();
     let written = ask(fixture.address(), "/page.php?via=pdo-exec&value=later");
     assert_eq!(written.text(), "done");
@@ -231,7 +231,7 @@ fn a_render_under_way_when_something_is_written_is_not_kept() {
 }
 
 #[test]
-fn what_is_written_after_the_client_was_let_go_or_by_a_process_that_dies_counts() {
+fn writes_after_the_response_or_of_a_dying_process_invalidate_pages() {
     let fixture = sqlite("cache-writes-late", "");
     read(&fixture, "/page.php");
     read(&fixture, "/page.php");
@@ -284,7 +284,7 @@ fn command_line(control: &std::path::Path, words: &[&str]) -> std::process::Outp
 }
 
 #[test]
-fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_scripts() {
+fn command_line_reports_its_writes_and_exits_with_the_status_of_its_script() {
     let fixture = sqlite("cache-writes-cli", "cache_ignore_writes = [\"log\"]");
     let control = fixture.path("control.sock");
     let file = fixture.path("db/site.sqlite").display().to_string();
@@ -343,7 +343,7 @@ fn what_a_command_line_writes_is_told_before_it_ends_and_its_exit_status_is_the_
 }
 
 #[test]
-fn a_command_line_is_as_under_php() {
+fn command_line_is_as_under_php() {
     let fixture = Fixture::named("command-line").start();
     let control = fixture.path("control.sock");
     let script = fixture.write(
@@ -437,7 +437,7 @@ while (frankenphp_handle_request(function () use ($db, $write) {
 "#;
 
 #[test]
-fn a_worker_tells_of_each_request_what_it_did() {
+fn worker_tells_of_each_request_what_it_did() {
     let builder = Fixture::named("cache-writes-worker")
         .children(2)
         .script("index.php", "<?php echo 'not the worker';")
@@ -494,7 +494,7 @@ fn mysql(name: &str, mariadb: &Mariadb, script: &str, lines: &str) -> Fixture {
 }
 
 #[test]
-fn a_write_to_mariadb_by_any_way_php_has_makes_pages_old_and_transients_do_not() {
+fn write_to_mariadb_by_any_way_php_has_makes_pages_old_and_transients_do_not() {
     let mariadb = Mariadb::start();
     mariadb.create("site", "site", "secret");
     mariadb.sql(

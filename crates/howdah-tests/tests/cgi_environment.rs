@@ -14,7 +14,7 @@ use howdah_tests::process::Process;
 use howdah_tests::rig::{free_address, is_root, wait_for_listener};
 use howdah_tests::scratch::{Scratch, repository};
 
-/// Prints its environment; it is started for each request, or kept running by FastCGI.
+/// A program that prints its environment. It is started for each request, or kept running by FastCGI.
 const ENV: &str = r#"#!/usr/bin/perl
 use FCGI;
 my %params;

@@ -40,14 +40,14 @@ fn rendered(more: &[&str]) -> String {
     text(&output)
 }
 
-/// The sets of values: the defaults, every option, and as few options as possible.
+/// Returns the sets of values: the defaults, every option, and as few options as possible.
 fn value_sets() -> [Vec<String>; 3] {
     let file = |name| vec!["--values".to_owned(), values(name).display().to_string()];
     [Vec::new(), file("everything"), file("nothing")]
 }
 
 #[test]
-fn it_is_what_kubernetes_takes_with_any_values() {
+fn chart_is_valid_for_kubernetes_with_any_values() {
     let scratch = Scratch::new("chart");
     let output = helm(&["lint", "--strict"], &[]);
     assert!(output.status.success(), "{}", text(&output));
@@ -80,7 +80,7 @@ fn it_is_what_kubernetes_takes_with_any_values() {
 }
 
 #[test]
-fn a_wrong_value_is_refused_by_name() {
+fn wrong_value_is_refused_by_name() {
     for (value, name) in [
         ("replicas=two", "replicas"),
         ("image.repository=", "repository"),
@@ -105,7 +105,7 @@ fn a_wrong_value_is_refused_by_name() {
 }
 
 #[test]
-fn a_pod_that_ends_has_time_for_its_requests_and_a_new_configuration_starts_new_pods() {
+fn pod_that_ends_has_time_for_its_requests_and_a_new_configuration_starts_new_pods() {
     let yaml = rendered(&["--set", "drainSeconds=90,preStopSeconds=7"]);
     for line in [
         "terminationGracePeriodSeconds: 107",
@@ -147,7 +147,7 @@ fn pods_are_members_of_a_fleet_by_their_names() {
 }
 
 #[test]
-fn the_server_takes_the_configuration_and_the_variables_in_it() {
+fn server_takes_the_configuration_and_the_variables_in_it() {
     for values in value_sets() {
         let scratch = Scratch::new("chart-configuration");
         scratch.write("app/index.php", "<?php");
@@ -191,7 +191,7 @@ fn variable(line: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn the_autoscalers_metrics_are_made_of_those_that_the_server_exports() {
+fn autoscalers_metrics_are_made_of_those_that_the_server_exports() {
     let rules = std::fs::read_to_string(chart().join("prometheus-adapter.yaml")).expect("rules");
     let all = rendered(&["--values", &values("everything").display().to_string()]);
     // The reference is generated from the table of metrics; another test compares the two.

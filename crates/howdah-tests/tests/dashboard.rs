@@ -10,7 +10,7 @@ use std::time::Duration;
 use howdah_tests::chromium::Chromium;
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http::{Response, exchange, get};
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::pki::Pki;
 use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::{free_address, howdah_program};
@@ -61,17 +61,16 @@ fn keep(name: &str, picture: &[u8]) {
 }
 
 #[test]
-fn the_dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
+fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     let status = free_address();
     let builder = busy("dashboard", status);
     Pki::new(builder.scratch().path()).sign("site", &["localhost"]);
     let fixture = builder.start();
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(2)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     let gate = fixture.gate("long");
-    let long =
-        fixture.get_meanwhile("/hold.php?gate=long&name=%3Cimg%20src=x%20onerror=alert(1)%3E");
+    let long = fixture.start_get("/hold.php?gate=long&name=%3Cimg%20src=x%20onerror=alert(1)%3E");
     let standing = gate.wait();
     fixture.wait_for_log(&["SlowRequest"]);
     assert_eq!(fixture.get("/api/").status(), 503);
@@ -284,7 +283,7 @@ fn its_buttons_are_for_the_page_of_whoever_started_it_and_work_by_keyboard() {
 }
 
 #[test]
-fn the_dashboard_with_buttons_is_for_this_machine_only() {
+fn dashboard_with_buttons_is_for_this_machine_only() {
     let said = |words: &[&str]| {
         let output = Command::new(howdah_program())
             .args(words)

@@ -8,7 +8,7 @@ use howdah_tests::browser::Browser;
 use howdah_tests::forms::File;
 use howdah_tests::http::{Connection, Framing, Headers, framing_of, get};
 use howdah_tests::image;
-use howdah_tests::rig::{Kind, Server, Site};
+use howdah_tests::rig::{Server, ServerKind, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository, run};
 
 struct Guestbook {
@@ -16,7 +16,7 @@ struct Guestbook {
     _scratch: Scratch,
 }
 
-/// A guestbook with its seed entries, served without any configuration.
+/// Returns a guestbook with its seed entries, served without any configuration.
 fn guestbook() -> Guestbook {
     let scratch = Scratch::new("guestbook");
     copy_tree(&repository().join("demo"), &scratch.join("site"));
@@ -30,13 +30,13 @@ fn guestbook() -> Guestbook {
         .front_controller("/index.php")
         .environment("DEMO_DATA", data.display().to_string());
     Guestbook {
-        server: Kind::chosen().start(&site),
+        server: ServerKind::chosen().start(&site),
         _scratch: scratch,
     }
 }
 
 #[test]
-fn a_visitor_signs_with_a_picture_and_finds_the_entry_again() {
+fn visitor_signs_with_a_picture_and_finds_the_entry_again() {
     let book = guestbook();
     let mut visitor = Browser::new(book.server.address());
     let home = visitor.get("/");
@@ -94,7 +94,7 @@ fn a_visitor_signs_with_a_picture_and_finds_the_entry_again() {
 }
 
 #[test]
-fn the_keeper_logs_in_edits_deletes_and_logs_out() {
+fn keeper_logs_in_edits_deletes_and_logs_out() {
     let book = guestbook();
     let mut keeper = Browser::new(book.server.address());
     let wrong = [("name", "keeper"), ("password", "wrong")];

@@ -39,7 +39,7 @@ fn every_configuration_in_the_guides_does_what_its_table_says() {
 }
 
 #[test]
-fn the_tests_that_the_table_of_faults_names_are_there() {
+fn tests_that_the_table_of_faults_names_are_there() {
     let page = std::fs::read_to_string(repository().join("crates/howdah-tests/tests/faults.md"))
         .expect("a page");
     let rows = page.lines().filter(|line| line.starts_with('|'));

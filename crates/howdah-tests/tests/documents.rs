@@ -23,7 +23,7 @@ fn links_and_anchors_lead_somewhere() {
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
 }
 
-/// The documents for readers, each with its path in the repository and its text.
+/// Returns the documents for readers, each with its path in the repository and its text.
 fn documents() -> Vec<(String, String)> {
     let mut names: Vec<String> = ["README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"]
         .iter()
@@ -47,7 +47,7 @@ fn documents() -> Vec<(String, String)> {
     names.into_iter().map(read).collect()
 }
 
-/// The lines outside of code blocks, each with its number.
+/// Returns the lines outside of code blocks, each with its number.
 fn text_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -57,14 +57,14 @@ fn text_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of a line's links.
+/// Returns the targets of a line's links.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](")
         .skip(1)
         .filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
 }
 
-/// Whether a relative link of `document` names an existing file, and an existing heading in it.
+/// Returns whether a relative link of `document` names an existing file, and an existing heading in it.
 fn leads_somewhere(document: &Path, directory: &Path, target: &str) -> bool {
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
     let file: PathBuf = match path {
@@ -77,7 +77,7 @@ fn leads_somewhere(document: &Path, directory: &Path, target: &str) -> bool {
     std::fs::read_to_string(&file).is_ok_and(|text| anchors(&text).contains(anchor))
 }
 
-/// The anchors of a document's headings, as GitHub generates them.
+/// Returns the anchors of a document's headings, as GitHub generates them.
 fn anchors(text: &str) -> BTreeSet<String> {
     text_of(text)
         .filter(|(_, line)| line.starts_with('#'))
@@ -94,7 +94,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn an_anchor_is_its_heading_without_punctuation() {
+fn anchor_is_its_heading_without_punctuation() {
     let anchors = anchors("# A\n## `worker`: an application, kept\n```\n# no heading\n```\n");
     let expected = ["a", "worker-an-application-kept"];
     assert_eq!(anchors, expected.map(str::to_owned).into());

@@ -14,13 +14,13 @@ use howdah_tests::scratch::Scratch;
 use serde_json::Value;
 
 /// Reports the request that it received in a header.
-const TELL: &str = r#"<?php
+const VARIABLES_SCRIPT: &str = r#"<?php
 $told = ['script' => $_SERVER['SCRIPT_FILENAME'], 'script_name' => $_SERVER['SCRIPT_NAME'],
     'path_info' => $_SERVER['PATH_INFO'] ?? '', 'query' => $_SERVER['QUERY_STRING'] ?? ''];
 header('X-Told: ' . json_encode($told, JSON_UNESCAPED_SLASHES));
 "#;
 
-/// Does the same as [`TELL`], as an external program.
+/// Does the same as [`VARIABLES_SCRIPT`], as an external program.
 const TOOL: &str = r#"#!/usr/bin/perl
 my %told = (script => 'SCRIPT_FILENAME', script_name => 'SCRIPT_NAME', path_info => 'PATH_INFO', query => 'QUERY_STRING');
 print "Content-Type: text/plain\n";
@@ -93,9 +93,9 @@ fn served(name: &str) -> Fixture {
         .file("apache/.htaccess", HTACCESS)
         .file("apache/inner/.htaccess", LOGIN)
         .file("broken/.htaccess", "Nonsense\n")
-        .script("index.php", TELL)
-        .script("tell.php", TELL)
-        .script("apache/tell.php", TELL)
+        .script("index.php", VARIABLES_SCRIPT)
+        .script("tell.php", VARIABLES_SCRIPT)
+        .script("apache/tell.php", VARIABLES_SCRIPT)
         .script(
             "send.php",
             "<?php header('X-Accel-Redirect: /' . $_SERVER['QUERY_STRING']);",
@@ -229,7 +229,7 @@ const FIELDS: &[&[&str]] = &[
 const METHODS: &[&str] = &["GET", "GET", "GET", "HEAD", "POST", "OPTIONS", "DELETE"];
 const FROM: &[&str] = &["192.0.2.7", "10.0.0.1"];
 
-struct Request {
+struct ExplainedRequest {
     method: &'static str,
     url: String,
     host: &'static str,
@@ -237,7 +237,7 @@ struct Request {
     fields: Vec<String>,
 }
 
-impl Request {
+impl ExplainedRequest {
     fn send(&self, address: SocketAddr) -> Response {
         let fields: String = self
             .fields
@@ -253,7 +253,7 @@ impl Request {
 }
 
 /// Returns paths at every site, combined with the other parts in turn.
-fn requests() -> Vec<Request> {
+fn requests() -> Vec<ExplainedRequest> {
     let mut all = Vec::new();
     let mut number = 0_usize;
     for (at, host) in HOSTS.iter().chain(&HOSTS[..2]).enumerate() {
@@ -272,7 +272,7 @@ fn requests() -> Vec<Request> {
                 fields.push("X-Forwarded-Proto: https".to_owned());
             }
             let method = METHODS[(number + at) % METHODS.len()];
-            all.push(Request {
+            all.push(ExplainedRequest {
                 method,
                 url: format!("http://{host}{path}"),
                 host,
@@ -294,7 +294,7 @@ fn explain(words: &[&str], config: &Path) -> Output {
     command.output().expect("howdah can be started")
 }
 
-fn explained(request: &Request, config: &Path) -> Value {
+fn explained(request: &ExplainedRequest, config: &Path) -> Value {
     let mut words = vec![
         &*request.url,
         "-X",
@@ -313,7 +313,7 @@ fn explained(request: &Request, config: &Path) -> Value {
 }
 
 /// Returns the difference between the explanation and what the server did, if there is one.
-fn difference(request: &Request, told: &Value, answer: &Response) -> Option<String> {
+fn difference(request: &ExplainedRequest, told: &Value, answer: &Response) -> Option<String> {
     let say = &told["answer"];
     let is_allowed = request.fields.iter().any(|field| field == "X-Key: open");
     if told["not_asked"].is_array() && !is_allowed {
@@ -399,13 +399,13 @@ fn bypass(told: &Value, answer: &Response) -> Option<String> {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn what_is_explained_is_what_happens() {
+fn explain_predicts_what_happens() {
     let fixture = served("explain");
     let config = fixture.howdah.directory().join("howdah.toml");
     let requests = requests();
     assert!(requests.len() > 200);
     let half = requests.len() / 2;
-    let tell = |requests: &[Request]| -> Vec<Value> {
+    let tell = |requests: &[ExplainedRequest]| -> Vec<Value> {
         requests
             .iter()
             .map(|request| explained(request, &config))
@@ -426,7 +426,7 @@ fn what_is_explained_is_what_happens() {
         let name = told["answer"]["error"].as_str().unwrap_or_default();
         *kinds.entry(format!("{kind} {name}")).or_insert(0) += 1;
         if let Some(what) = difference(request, told, &answer) {
-            let Request {
+            let ExplainedRequest {
                 method,
                 url,
                 fields,
@@ -476,7 +476,7 @@ fn what_is_explained_is_what_happens() {
 }
 
 #[test]
-fn it_says_which_rules_were_asked_and_why_they_do_not_match() {
+fn explain_lists_the_rules_and_why_they_do_not_match() {
     let dir = Scratch::new("explain-words");
     dir.write("site/index.php", "<?php");
     dir.write("site/up/.htaccess", "# keep out\nDeny from all\n");

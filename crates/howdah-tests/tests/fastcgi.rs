@@ -3,7 +3,7 @@
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::rig::{Fpm, PhpCgi, free_address, howdah_check};
 use howdah_tests::scratch::Scratch;
 use rustix::process::Signal;
@@ -38,7 +38,7 @@ fn five_hundred_clients_on_four_children_with_a_backlog_of_16_all_get_their_answ
 }
 
 #[test]
-fn a_known_number_of_children_never_fills_the_backlog_and_uses_connections_again() {
+fn known_number_of_children_never_fills_the_backlog_and_uses_connections_again() {
     let builder = Fixture::named("known")
         .children(4)
         .pool("queue_size = 600\nmax_connections = 4");
@@ -52,7 +52,7 @@ fn a_known_number_of_children_never_fills_the_backlog_and_uses_connections_again
 }
 
 #[test]
-fn a_limit_larger_than_the_number_of_children_slows_down_and_does_not_block() {
+fn limit_larger_than_the_number_of_children_slows_down_and_does_not_block() {
     let builder = Fixture::named("too-many")
         .children(2)
         .pool("max_connections = 16");
@@ -77,7 +77,7 @@ fn php_fpm_restarts_under_load_and_nobody_notices() {
         .children(4)
         .pool("max_connections = 4");
     let (fixture, mut fpm) = before_fpm(builder, "");
-    let load = hello_load(&fixture, 8).start(Stop::WhenTold);
+    let load = hello_load(&fixture, 8).start(LoadEnd::OnFinish);
     load.wait_for(50);
     fpm.process.signal(Signal::QUIT);
     fpm.process
@@ -114,7 +114,7 @@ fn php_cgi_tells_how_many_children_it_has() {
 }
 
 #[test]
-fn the_sites_settings_arrive_and_a_clients_do_not() {
+fn sites_settings_arrive_and_a_clients_do_not() {
     let builder = Fixture::named("settings")
         .site("[site.php_admin_value]\nmemory_limit = \"77M\"\n[site.env]\nCOLOUR = \"green\"")
         .script(
@@ -131,7 +131,7 @@ fn the_sites_settings_arrive_and_a_clients_do_not() {
 }
 
 #[test]
-fn a_chunked_body_arrives_with_its_length_also_unbuffered() {
+fn chunked_body_arrives_with_its_length_also_unbuffered() {
     let builder = Fixture::named("chunked")
         .site("request_buffering = \"off\"")
         .script(
@@ -165,7 +165,7 @@ fn messages_of_a_hundred_kilobytes_reach_the_log_before_the_page_its_client() {
 }
 
 #[test]
-fn a_script_that_has_finished_its_request_has_answered() {
+fn script_that_has_finished_its_request_has_answered() {
     let builder = Fixture::named("finish").script(
         "finish.php",
         "<?php require 'GATES'; echo 'answered'; fastcgi_finish_request(); stand_at('after');",
@@ -177,7 +177,7 @@ fn a_script_that_has_finished_its_request_has_answered() {
 }
 
 #[test]
-fn a_client_that_leaves_is_noticed_by_the_script() {
+fn client_that_leaves_is_noticed_by_the_script() {
     let builder = Fixture::named("leave").script(
         "endless.php",
         "<?php while (ob_get_level()) ob_end_flush();
@@ -198,7 +198,7 @@ fn a_client_that_leaves_is_noticed_by_the_script() {
 }
 
 #[test]
-fn a_script_may_be_elsewhere_under_another_name() {
+fn script_may_be_elsewhere_under_another_name() {
     let builder = Fixture::named("elsewhere").script(
         "where.php",
         "<?php echo __FILE__, ' ', $_SERVER['DOCUMENT_ROOT'];",
@@ -217,10 +217,10 @@ fn a_script_may_be_elsewhere_under_another_name() {
 }
 
 #[test]
-fn a_reload_drops_nothing() {
+fn reload_drops_nothing() {
     let builder = Fixture::named("fastcgi-reload").pool("max_connections = 2");
     let (fixture, _fpm) = before_fpm(builder, "");
-    let load = hello_load(&fixture, 8).start(Stop::WhenTold);
+    let load = hello_load(&fixture, 8).start(LoadEnd::OnFinish);
     for _ in 0..3 {
         load.wait_for(30);
         fixture.reload();

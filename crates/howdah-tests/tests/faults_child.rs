@@ -7,20 +7,20 @@ use std::time::Instant;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::from_elsewhere;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::rig::Server;
 use rustix::process::Signal;
 
 #[test]
-fn a_child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
+fn child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
     let fixture = Fixture::named("killed").children(3).start();
     let others = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(6)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     for round in 0..5 {
         let name = format!("victim{round}");
         let gate = fixture.gate(&name);
-        let victim = fixture.get_meanwhile(&format!("/hold.php?gate={name}"));
+        let victim = fixture.start_get(&format!("/hold.php?gate={name}"));
         let standing = gate.wait();
         signal(standing.pid, Signal::KILL);
         let answer = victim.answer();
@@ -42,7 +42,7 @@ fn a_child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
 }
 
 #[test]
-fn an_answer_begun_by_a_killed_child_is_seen_to_be_cut_off() {
+fn response_begun_by_a_killed_child_is_seen_to_be_cut_off() {
     let fixture = Fixture::named("killed-late")
         .script(
             "late.php",
@@ -51,13 +51,13 @@ fn an_answer_begun_by_a_killed_child_is_seen_to_be_cut_off() {
         .ini("output_buffering", "0")
         .start();
     let gate = fixture.gate("late");
-    let victim = fixture.get_meanwhile("/late.php");
+    let victim = fixture.start_get("/late.php");
     signal(gate.wait().pid, Signal::KILL);
     let result = victim.try_answer();
     assert!(
         matches!(
             result,
-            Err(howdah_tests::http::Broken::Closed { midway: true })
+            Err(howdah_tests::http::ExchangeError::Closed { midway: true })
         ),
         "a client must not take half an answer for a whole one: {result:?}"
     );
@@ -65,7 +65,7 @@ fn an_answer_begun_by_a_killed_child_is_seen_to_be_cut_off() {
 }
 
 #[test]
-fn a_script_that_crashes_php_gets_502_and_the_next_request_is_served() {
+fn script_that_crashes_php_gets_502_and_the_next_request_is_served() {
     let fixture = Fixture::named("segfault")
         .children(1)
         // PHP 8.3 introduced a limit on C recursion; without it the stack really overflows.
@@ -87,7 +87,7 @@ fn a_script_that_crashes_php_gets_502_and_the_next_request_is_served() {
 }
 
 #[test]
-fn what_ends_a_script_ends_its_child_only_if_php_has_bailed_out() {
+fn child_exits_with_its_script_only_after_a_bailout() {
     let fixture = Fixture::named("endings")
         .children(1)
         .ini("display_errors", "Off")
@@ -156,7 +156,7 @@ fn what_ends_a_script_ends_its_child_only_if_php_has_bailed_out() {
 }
 
 #[test]
-fn a_client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
+fn client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
     let fixture = Fixture::named("many-bailouts")
         .children(2)
         .ini("display_errors", "Off")
@@ -244,7 +244,7 @@ fn opcache_reset_in_a_loop_under_load_fails_no_request() {
     let fixture = builder.start();
     let many = Load::new(fixture.address(), "/many.php", "190")
         .clients(4)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     // During a restart opcache reports that it is off.
     let resets = Load::new(fixture.address(), "/reset.php", "")
         .expecting(|body| body == b"on" || body == b"off")

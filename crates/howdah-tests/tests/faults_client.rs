@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http::{Connection, Headers, framing_of};
-use howdah_tests::http2::{self, Frames, Request};
+use howdah_tests::http2::{self, Http2Frames, Http2Request};
 use howdah_tests::load::Load;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
-fn a_header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
+fn header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
     let fixture = Fixture::named("slowloris")
         .config("[timeouts]\nheader = \"1s\"")
         .start();
@@ -52,7 +52,7 @@ fn a_header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_no_child() {
+fn reader_that_does_not_read_holds_no_child() {
     const SIZE: usize = 24 << 20;
     let fixture = Fixture::named("slow-reader")
         .children(1)
@@ -83,7 +83,7 @@ fn a_reader_that_does_not_read_holds_no_child() {
 }
 
 #[test]
-fn a_client_gone_in_the_middle_of_a_streamed_upload_frees_the_child() {
+fn client_gone_in_the_middle_of_a_streamed_upload_frees_the_child() {
     let fixture = Fixture::named("gone-upload")
         .children(1)
         .site("request_buffering = \"off\"")
@@ -107,7 +107,7 @@ fn a_client_gone_in_the_middle_of_a_streamed_upload_frees_the_child() {
 }
 
 #[test]
-fn a_buffered_upload_that_never_ends_does_not_reach_a_child() {
+fn buffered_upload_that_never_ends_does_not_reach_a_child() {
     let fixture = Fixture::named("slow-upload")
         .children(1)
         .config("[timeouts]\nbody = \"1s\"")
@@ -283,12 +283,12 @@ fn streams_that_ask_for_an_effect_are_run_although_their_connection_ends() {
     let job = |stream| http2::headers(stream, "POST", "/job.php", true);
     for _ in 0..4 {
         // Sends several requests and closes the connection; the server often reads all of this at once.
-        let mut frames = Frames::open(address, &[]);
+        let mut frames = Http2Frames::open(address, &[]);
         assert!(frames.send([job(1), job(3), job(5)].concat()));
     }
     let mut connection = fixture.http3();
     for _ in 0..3 {
-        let post = Request::new("POST", "localhost", "/job.php");
+        let post = Http2Request::new("POST", "localhost", "/job.php");
         connection.send(&post).expect("an open connection");
     }
     let queued = |fixture: &Fixture| fixture.status()["pools"][0]["queue"].as_u64();
@@ -301,7 +301,7 @@ fn streams_that_ask_for_an_effect_are_run_although_their_connection_ends() {
 }
 
 #[test]
-fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
+fn client_gone_in_the_middle_of_a_download_frees_the_child() {
     let fixture = Fixture::named("gone-download")
         .children(1)
         .config("threads = 1\n[log]\naccess_format = \"json\"")
@@ -323,7 +323,7 @@ fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
 }
 
 #[test]
-fn a_client_gone_in_the_middle_of_a_file_leaves_no_descriptor_and_no_connection() {
+fn client_gone_in_the_middle_of_a_file_leaves_no_descriptor_and_no_connection() {
     let builder = Fixture::named("gone-file")
         .children(1)
         .config("threads = 1\n[log]\naccess_format = \"json\"")

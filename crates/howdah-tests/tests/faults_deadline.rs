@@ -68,18 +68,16 @@ fn php_that_ignores_sigterm_is_killed_all_the_same() {
 }
 
 #[test]
-fn when_all_children_hang_the_queue_says_503_in_time_and_recovers() {
+fn queue_responds_503_in_time_if_all_children_hang_and_recovers() {
     let fixture = Fixture::named("all-hung")
         .children(2)
         .pool("queue_timeout = \"1s\"")
         .start();
     let gates = [fixture.gate("a"), fixture.gate("b")];
-    let held = ["a", "b"].map(|name| fixture.get_meanwhile(&format!("/hold.php?gate={name}")));
+    let held = ["a", "b"].map(|name| fixture.start_get(&format!("/hold.php?gate={name}")));
     let standing = gates.map(|gate| gate.wait());
     let begun = Instant::now();
-    let waiting: Vec<_> = (0..20)
-        .map(|_| fixture.get_meanwhile("/hello.php"))
-        .collect();
+    let waiting: Vec<_> = (0..20).map(|_| fixture.start_get("/hello.php")).collect();
     for asked in waiting {
         let answer = asked.answer();
         assert_eq!(answer.status(), 503, "{}", answer.text());
@@ -90,7 +88,7 @@ fn when_all_children_hang_the_queue_says_503_in_time_and_recovers() {
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(8), "refused after {took:?}");
     // A request that is still waiting when a child becomes free is served.
-    let patient = fixture.get_meanwhile("/hello.php");
+    let patient = fixture.start_get("/hello.php");
     standing.into_iter().for_each(|script| script.open());
     assert_eq!(patient.answer().status(), 200);
     for asked in held {
@@ -100,7 +98,7 @@ fn when_all_children_hang_the_queue_says_503_in_time_and_recovers() {
 }
 
 #[test]
-fn a_slow_request_is_logged_with_its_php_stack_while_it_runs() {
+fn slow_request_is_logged_with_its_php_stack_while_it_runs() {
     let fixture = Fixture::named("slowlog")
         .children(1)
         .pool("request_slowlog_timeout = \"200ms\"")
@@ -113,7 +111,7 @@ fn a_slow_request_is_logged_with_its_php_stack_while_it_runs() {
         )
         .start();
     let gate = fixture.gate("slow");
-    let asked = fixture.get_meanwhile("/slow.php");
+    let asked = fixture.start_get("/slow.php");
     let standing = gate.wait();
     // The request is logged while the script is still waiting.
     fixture.wait_for_log(&["SlowRequest", "/slow.php"]);

@@ -4,17 +4,17 @@
 use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::process::wait_until;
 use howdah_tests::process_tree;
 use rustix::process::Signal;
 
 #[test]
-fn a_zygote_killed_under_load_loses_no_request() {
+fn zygote_killed_under_load_loses_no_request() {
     let fixture = Fixture::named("zygote").children(3).start();
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(8)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     for _ in 0..3 {
         load.wait_for(100);
         let zygote = fixture.zygotes()[0];
@@ -31,10 +31,10 @@ fn a_zygote_killed_under_load_loses_no_request() {
 }
 
 #[test]
-fn a_request_in_progress_survives_the_death_of_its_zygote() {
+fn request_in_progress_survives_the_death_of_its_zygote() {
     let fixture = Fixture::named("zygote-held").children(1).start();
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let held = fixture.start_get("/hold.php?gate=held");
     let standing = gate.wait();
     let child = standing.pid;
     signal(fixture.zygotes()[0], Signal::KILL);
@@ -47,7 +47,7 @@ fn a_request_in_progress_survives_the_death_of_its_zygote() {
 }
 
 #[test]
-fn a_front_that_crashes_is_started_again() {
+fn front_that_crashes_is_started_again() {
     let fixture = Fixture::named("front").start();
     for _ in 0..2 {
         let front = fixture.front();
@@ -78,7 +78,7 @@ fn children_that_hang_when_their_front_has_crashed_are_killed_in_time() {
         )
         .start();
     let gate = fixture.gate("hang");
-    let held = fixture.get_meanwhile("/hang.php");
+    let held = fixture.start_get("/hang.php");
     let standing = gate.wait();
     let hung = standing.pid;
     standing.open();
@@ -94,7 +94,7 @@ fn children_that_hang_when_their_front_has_crashed_are_killed_in_time() {
 }
 
 #[test]
-fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
+fn zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
     let fixture = Fixture::named("stuck-fork")
         .pool("pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"1s\"")
         .start();
@@ -110,10 +110,10 @@ fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
 
 /// Only the zygote reports how a child exited; without its report the client would wait forever.
 #[test]
-fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
+fn zygote_that_hangs_is_replaced_when_it_does_not_report_a_childs_death() {
     let fixture = Fixture::named("stuck-reap").children(1).start();
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let held = fixture.start_get("/hold.php?gate=held");
     let standing = gate.wait();
     let zygote = fixture.zygotes()[0];
     signal(zygote, Signal::STOP);
@@ -127,11 +127,11 @@ fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
 }
 
 #[test]
-fn when_the_master_is_killed_nothing_is_left_behind() {
+fn killed_master_leaves_no_process_behind() {
     let fixture = Fixture::named("master").start();
     fixture.wait("both children", |f| f.children().len() == 2);
     let gate = fixture.gate("last");
-    let held = fixture.get_meanwhile("/hold.php?gate=last");
+    let held = fixture.start_get("/hold.php?gate=last");
     let standing = gate.wait();
     let others: Vec<i32> = fixture.processes().iter().skip(1).map(|e| e.pid).collect();
     assert!(others.len() >= 4, "front, zygote, two children: {others:?}");
@@ -155,7 +155,7 @@ fn check_stops_gracefully(name: &str, stop: impl FnOnce(&Fixture)) {
         .unwrap();
     assert_eq!(idle.read_response("GET").unwrap().status(), 200);
     let gate = fixture.gate("running");
-    let held = fixture.get_meanwhile("/hold.php?gate=running");
+    let held = fixture.start_get("/hold.php?gate=running");
     let standing = gate.wait();
     let others: Vec<i32> = fixture.processes().iter().skip(1).map(|e| e.pid).collect();
     stop(&fixture);
@@ -197,7 +197,7 @@ fn howdah_stop_lets_a_running_request_finish() {
 }
 
 #[test]
-fn a_stop_ends_with_the_last_script_that_runs_on_behind_its_answer() {
+fn stop_ends_with_the_last_script_that_runs_on_behind_its_answer() {
     let fixture = Fixture::named("runs-on")
         .config("[timeouts]\nstop = \"10m\"")
         .script(

@@ -2,9 +2,9 @@
 //! access log agrees with the clients.
 
 use howdah_tests::fixture::Fixture;
-use howdah_tests::load::{Load, Outcome};
+use howdah_tests::load::{Load, LoadOutcome};
 
-fn overflow(clients: usize, requests: u64) -> (Fixture, Outcome) {
+fn overflow(clients: usize, requests: u64) -> (Fixture, LoadOutcome) {
     let fixture = Fixture::named("overflow")
         .children(2)
         .pool("queue_size = 64")
@@ -18,7 +18,7 @@ fn overflow(clients: usize, requests: u64) -> (Fixture, Outcome) {
 }
 
 #[track_caller]
-fn check_honest(fixture: &Fixture, outcome: &Outcome) {
+fn check_honest(fixture: &Fixture, outcome: &LoadOutcome) {
     outcome.only(&["200", "503 QueueFull", "503 QueueTimeout"]);
     assert!(outcome.status(200) > 64, "the pool worked on: {outcome}");
     assert!(
@@ -53,13 +53,13 @@ fn two_thousand_clients_get_200_or_503_and_the_log_agrees() {
 }
 
 #[test]
-fn a_refusal_says_when_to_come_back() {
+fn refusal_says_when_to_come_back() {
     let fixture = Fixture::named("retry-after")
         .children(1)
         .pool("queue_size = 0")
         .start();
     let gate = fixture.gate("only");
-    let held = fixture.get_meanwhile("/hold.php?gate=only");
+    let held = fixture.start_get("/hold.php?gate=only");
     let standing = gate.wait();
     let answer = fixture.get("/hello.php");
     assert_eq!(answer.status(), 503);

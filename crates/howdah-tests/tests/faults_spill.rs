@@ -31,7 +31,7 @@ fn lines(builder: Builder, spill: &str) -> Builder {
         )
 }
 
-/// A client that has read the headers and nothing more.
+/// Returns a client that has read the headers and nothing more.
 fn begin(fixture: &Fixture) -> (Connection, howdah_tests::http::Framing) {
     let mut client = Connection::open(fixture.address()).unwrap();
     client
@@ -70,13 +70,13 @@ fn check_the_script_waits(fixture: &Fixture) {
 }
 
 #[test]
-fn a_reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byte() {
+fn reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byte() {
     let builder = Fixture::named("beyond-spill");
     builder.scratch().writable_dir("spill");
     let fixture = lines(builder, "response_spill = \"1M\"").start();
     let child = fixture.get("/pid.php").text();
     let slow = begin(&fixture);
-    let behind = fixture.get_meanwhile("/pid.php");
+    let behind = fixture.start_get("/pid.php");
     check_the_script_waits(&fixture);
     assert!(!behind.is_there());
     read_all(slow);
@@ -104,7 +104,7 @@ fn small_disk() -> Vec<&'static str> {
 }
 
 #[test]
-fn a_full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_server() {
+fn full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_server() {
     let builder = Fixture::named("disk-full-response");
     builder.scratch().writable_dir("spill");
     let fixture = lines(builder, BEYOND_THE_DISK)
@@ -114,7 +114,7 @@ fn a_full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_serv
     for _ in 0..2 {
         let slow = begin(&fixture);
         fixture.wait_for_log(&["SpillFailed", "No space left", "/lines.php"]);
-        let behind = fixture.get_meanwhile("/pid.php");
+        let behind = fixture.start_get("/pid.php");
         check_the_script_waits(&fixture);
         read_all(slow);
         assert_eq!(behind.answer().text(), child, "the same child goes on");
@@ -124,7 +124,7 @@ fn a_full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_serv
 }
 
 #[test]
-fn a_full_disk_fails_the_upload_by_name_and_nothing_else() {
+fn full_disk_fails_the_upload_by_name_and_nothing_else() {
     let builder = Fixture::named("disk-full");
     builder.scratch().writable_dir("spill");
     let fixture = builder

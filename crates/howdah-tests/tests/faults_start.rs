@@ -26,7 +26,7 @@ fn serve(scratch: &Scratch, change: impl FnOnce(&mut Command)) -> (Output, Strin
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn port_in_use_is_named() {
     let scratch = Scratch::new("port-in-use");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -40,7 +40,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn a_control_socket_in_use_is_named() {
+fn control_socket_in_use_is_named() {
     let fixture = Fixture::named("control-in-use").start();
     let scratch = Scratch::new("control-in-use-second");
     let control = fixture.path("control.sock");
@@ -60,7 +60,7 @@ fn a_control_socket_in_use_is_named() {
 }
 
 #[test]
-fn a_missing_php_is_named_with_what_to_install() {
+fn missing_php_is_named_with_what_to_install() {
     let scratch = Scratch::new("no-php");
     let (_, said) = serve(&scratch, |c| {
         c.args(["--listen", "127.0.0.1:0"])
@@ -70,7 +70,7 @@ fn a_missing_php_is_named_with_what_to_install() {
 }
 
 #[test]
-fn a_php_process_that_cannot_load_libphp_is_told_with_the_loaders_words() {
+fn php_process_that_cannot_load_libphp_is_told_with_the_loaders_words() {
     let scratch = Scratch::new("broken-php");
     let broken = scratch.write(
         "howdah-php",
@@ -85,7 +85,7 @@ fn a_php_process_that_cannot_load_libphp_is_told_with_the_loaders_words() {
 }
 
 #[test]
-fn a_php_of_another_version_is_refused() {
+fn php_of_another_version_is_refused() {
     let scratch = Scratch::new("other-php");
     let other = scratch.write(
         "howdah-php",
@@ -138,7 +138,7 @@ fn settings_that_keep_php_from_starting_are_found_before_the_start() {
 }
 
 #[test]
-fn what_php_says_when_it_cannot_start_is_the_reason_given() {
+fn message_of_php_is_the_reason_if_it_cannot_start() {
     let scratch = Scratch::new("preload");
     let preload = scratch.write("preload.php", "<?php syntax error");
     let preload = format!("opcache.preload={}", preload.display());
@@ -154,7 +154,7 @@ fn what_php_says_when_it_cannot_start_is_the_reason_given() {
 }
 
 #[test]
-fn a_missing_directory_is_named() {
+fn missing_directory_is_named() {
     let scratch = Scratch::new("no-root");
     let output = Command::new(howdah_program())
         .arg("serve")
@@ -170,7 +170,7 @@ fn a_missing_directory_is_named() {
 }
 
 #[test]
-fn the_command_line_says_which_php_it_runs_and_checks_syntax() {
+fn command_line_says_which_php_it_runs_and_checks_syntax() {
     let scratch = Scratch::new("php-questions");
     let good = scratch.write("good.php", "<?php echo 'not run';");
     let bad = scratch.write("bad.php", "<?php echo(;");

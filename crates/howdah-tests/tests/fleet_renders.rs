@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Builder, Fixture, signal};
-use howdah_tests::http::{Broken, Response, exchange};
+use howdah_tests::http::{ExchangeError, Response, exchange};
 use howdah_tests::process::wait_until;
 use howdah_tests::rig::{Howdah, Server};
 use howdah_tests::scratch::Scratch;
@@ -42,10 +42,10 @@ echo "edition=$edition;", str_repeat('howdah ', 2000);
 
 /// How long a lease lasts, and therefore how long other members wait for a member's render.
 const LEASE: &str = "2s";
-const LONG: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// Sends a request whose host is the fleet, not the member to which it is sent.
-fn ask(address: SocketAddr, path: &str) -> Result<Response, Broken> {
+fn ask(address: SocketAddr, path: &str) -> Result<Response, ExchangeError> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: fleet.test\r\nConnection: close\r\n\r\n");
     exchange(address, request.as_bytes())
 }
@@ -55,12 +55,12 @@ fn get(address: SocketAddr, path: &str) -> Response {
 }
 
 /// A response for which another thread waits.
-struct Meanwhile(JoinHandle<Result<Response, Broken>>);
+struct PageRequestThread(JoinHandle<Result<Response, ExchangeError>>);
 
-impl Meanwhile {
-    fn get(member: &Fixture) -> Meanwhile {
+impl PageRequestThread {
+    fn get(member: &Fixture) -> PageRequestThread {
         let address = member.address();
-        Meanwhile(std::thread::spawn(move || ask(address, "/page.php")))
+        PageRequestThread(std::thread::spawn(move || ask(address, "/page.php")))
     }
 
     fn text(self) -> String {
@@ -69,7 +69,7 @@ impl Meanwhile {
     }
 }
 
-struct Fleet {
+struct RenderingFleet {
     valkey: Valkey,
     members: Vec<Fixture>,
     data: PathBuf,
@@ -84,13 +84,13 @@ fn config(valkey: &Valkey, number: usize, key: &str, release: &str) -> String {
     )
 }
 
-impl Fleet {
-    fn start(name: &str, members: usize) -> Fleet {
-        Fleet::of_releases(name, &vec!["one"; members])
+impl RenderingFleet {
+    fn start(name: &str, members: usize) -> RenderingFleet {
+        RenderingFleet::of_releases(name, &vec!["one"; members])
     }
 
     /// Starts members that serve one directory, each with its own release.
-    fn of_releases(name: &str, releases: &[&str]) -> Fleet {
+    fn of_releases(name: &str, releases: &[&str]) -> RenderingFleet {
         let valkey = Valkey::start();
         let builders = (0..releases.len()).map(|n| Fixture::named(&format!("{name}-{n}")));
         let mut builders: VecDeque<_> = builders.collect();
@@ -120,7 +120,7 @@ impl Fleet {
                 .start()
         };
         let members = builders.into_iter().enumerate().map(start).collect();
-        let fleet = Fleet {
+        let fleet = RenderingFleet {
             valkey,
             members,
             data,
@@ -163,16 +163,16 @@ impl Fleet {
 
     fn all_hit(&self) {
         for member in 0..self.members.len() {
-            wait_until("a page from the cache", LONG, || self.read(member));
+            wait_until("a page from the cache", MAX_WAIT, || self.read(member));
         }
     }
 
-    /// How often the application has rendered the page.
+    /// Returns how often the application has rendered the page.
     fn runs(&self) -> u64 {
         std::fs::metadata(self.data.join("runs")).map_or(0, |meta| meta.len())
     }
 
-    /// How often renders had this outcome, on all members.
+    /// Returns how often renders had this outcome, on all members.
     fn outcomes(&self, name: &str) -> u64 {
         let of = |member: &Fixture| {
             let status = member.status();
@@ -196,13 +196,13 @@ impl Fleet {
         self.runs() - before
     }
 
-    /// How often members have logged that they do not trust another member, or cannot reach Valkey.
+    /// Returns how often members have logged that they do not trust another member, or cannot reach Valkey.
     fn warnings(&self) -> usize {
         let said = |member: &Fixture| member.log().matches("warning Fleet").count();
         self.members.iter().map(said).sum()
     }
 
-    /// The pages that are stored in Valkey.
+    /// Returns the pages that are stored in Valkey.
     fn kept(&self) -> Vec<String> {
         let keys = self.valkey.command(&["--scan", "--pattern", "*:render:*"]);
         keys.lines().map(str::to_owned).collect()
@@ -221,7 +221,7 @@ impl Fleet {
 
 fn one_render_serves(members: usize) {
     const ROUNDS: usize = 12;
-    let mut fleet = Fleet::start(&format!("one-render-{members}"), members);
+    let mut fleet = RenderingFleet::start(&format!("one-render-{members}"), members);
     let (mut rounds, mut runs, mut taken) = (0, 0, 0);
     for round in 0..5 * ROUNDS {
         fleet.all_hit();
@@ -262,18 +262,18 @@ fn one_render_serves(members: usize) {
 }
 
 #[test]
-fn a_page_gone_old_is_rendered_once_by_two() {
+fn stale_page_is_rendered_once_by_two_members() {
     one_render_serves(2);
 }
 
 #[test]
-fn a_page_gone_old_is_rendered_once_by_four() {
+fn stale_page_is_rendered_once_by_four_members() {
     one_render_serves(4);
 }
 
 #[test]
 fn no_reader_of_any_member_sees_a_page_older_than_an_answered_write() {
-    let mut fleet = Fleet::start("one-render-readers", 4);
+    let mut fleet = RenderingFleet::start("one-render-readers", 4);
     let (answered, over) = (AtomicU64::new(1), AtomicBool::new(false));
     let (mut reads, mut hits) = (0, 0);
     let addresses: Vec<_> = fleet.members.iter().map(Fixture::address).collect();
@@ -325,24 +325,24 @@ fn no_reader_of_any_member_sees_a_page_older_than_an_answered_write() {
     assert!(taken > 0 && hits > 0);
 }
 
-/// The duration that `HOWDAH_TESTS_CACHE_SECONDS` sets.
+/// Returns the duration that `HOWDAH_TESTS_CACHE_SECONDS` sets.
 fn howdah_tests_seconds() -> Duration {
     let seconds = std::env::var("HOWDAH_TESTS_CACHE_SECONDS").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
 #[test]
-fn a_private_page_never_leaves_its_member() {
-    let mut fleet = Fleet::start("one-render-private", 2);
+fn private_page_never_leaves_its_member() {
+    let mut fleet = RenderingFleet::start("one-render-private", 2);
     // Its visits so far have shown that the page can be stored.
     fleet.write(0);
-    let shared = |fleet: &Fleet| fleet.outcomes("Taken") + fleet.outcomes("Given");
+    let shared = |fleet: &RenderingFleet| fleet.outcomes("Taken") + fleet.outcomes("Given");
     let before = shared(&fleet);
     std::fs::write(fleet.data.join("private"), "").expect("a file");
     let gate = fleet.hold();
-    let first = Meanwhile::get(&fleet.members[0]);
+    let first = PageRequestThread::get(&fleet.members[0]);
     let standing = gate.wait();
-    let second = Meanwhile::get(&fleet.members[1]);
+    let second = PageRequestThread::get(&fleet.members[1]);
     standing.open();
     let secret = |text: String| {
         let secret = text.split(' ').next().unwrap_or_default().to_owned();
@@ -360,10 +360,10 @@ fn a_private_page_never_leaves_its_member() {
 
 /// One member is in the middle of its render when it receives these signals; another member takes over.
 fn the_renderer_is_lost(name: &str, signals: Signal) {
-    let mut fleet = Fleet::start(name, 2);
+    let mut fleet = RenderingFleet::start(name, 2);
     fleet.write(1);
     let gate = fleet.hold();
-    let lost = Meanwhile::get(&fleet.members[0]);
+    let lost = PageRequestThread::get(&fleet.members[0]);
     let standing = gate.wait();
     signal(fleet.members[0].front(), signals);
     let begun = Instant::now();
@@ -386,18 +386,18 @@ fn the_renderer_is_lost(name: &str, signals: Signal) {
 }
 
 #[test]
-fn when_the_member_that_renders_is_killed_another_renders() {
+fn another_member_renders_if_the_rendering_member_is_killed() {
     the_renderer_is_lost("one-render-killed", Signal::KILL);
 }
 
 #[test]
-fn when_the_member_that_renders_is_stopped_another_renders() {
+fn another_member_renders_if_the_rendering_member_is_stopped() {
     the_renderer_is_lost("one-render-stopped", Signal::STOP);
 }
 
 #[test]
-fn an_emptied_a_full_and_a_hung_valkey_cost_renders_and_keep_nobody() {
-    let mut fleet = Fleet::start("one-render-valkey", 2);
+fn emptied_a_full_and_a_hung_valkey_cost_renders_and_keep_nobody() {
+    let mut fleet = RenderingFleet::start("one-render-valkey", 2);
     for _ in 0..3 {
         fleet.valkey.command(&["FLUSHALL"]);
         fleet.rounds(1);
@@ -415,18 +415,18 @@ fn an_emptied_a_full_and_a_hung_valkey_cost_renders_and_keep_nobody() {
     fleet.valkey.signal(Signal::CONT);
     fleet.all_hit();
     let before = fleet.outcomes("Taken");
-    wait_until("pages to be handed over again", LONG, || {
+    wait_until("pages to be handed over again", MAX_WAIT, || {
         fleet.rounds(1);
         fleet.outcomes("Taken") > before
     });
 }
 
 #[test]
-fn a_forged_page_and_one_put_back_are_not_served() {
-    let mut fleet = Fleet::start("one-render-forged", 2);
+fn forged_page_and_one_put_back_are_not_served() {
+    let mut fleet = RenderingFleet::start("one-render-forged", 2);
     fleet.write(0);
     fleet.read(0);
-    wait_until("the page in Valkey", LONG, || {
+    wait_until("the page in Valkey", MAX_WAIT, || {
         fleet.outcomes("Given") > 0 && !fleet.kept().is_empty()
     });
     let key = fleet.kept().remove(0);
@@ -451,7 +451,7 @@ fn a_forged_page_and_one_put_back_are_not_served() {
     shell(&put);
     fleet.read_all();
     // The page is changed, but has the position in the log that it must have.
-    wait_until("the page in Valkey", LONG, || !fleet.kept().is_empty());
+    wait_until("the page in Valkey", MAX_WAIT, || !fleet.kept().is_empty());
     shell(&get);
     let mut bytes = std::fs::read(&old).expect("the page");
     let number = format!(" {} ", u64::MAX >> 12);
@@ -474,18 +474,18 @@ fn a_forged_page_and_one_put_back_are_not_served() {
 
 #[test]
 fn members_of_another_release_render_for_themselves() {
-    let mut fleet = Fleet::of_releases("one-render-releases", &["one", "two"]);
+    let mut fleet = RenderingFleet::of_releases("one-render-releases", &["one", "two"]);
     let runs = fleet.rounds(4);
     assert!(runs >= 8, "each member renders: {runs}");
     assert_eq!(fleet.outcomes("Taken"), 0);
 }
 
 #[test]
-fn a_reload_takes_nothing_whose_render_began_before() {
-    let mut fleet = Fleet::start("one-render-reload", 2);
+fn reload_takes_nothing_whose_render_began_before() {
+    let mut fleet = RenderingFleet::start("one-render-reload", 2);
     fleet.write(0);
     fleet.read(0);
-    wait_until("the page in Valkey", LONG, || !fleet.kept().is_empty());
+    wait_until("the page in Valkey", MAX_WAIT, || !fleet.kept().is_empty());
     let runs = fleet.runs();
     fleet.members[1].reload();
     fleet.all_hit();
@@ -538,7 +538,7 @@ fn wordpress_runs(home: &WordpressHome, members: usize, release: bool) -> (u64, 
     let hit = |server: &Howdah, path: &str| read(server, path).header("X-Cache") == Some("HIT");
     for path in PAGES {
         for server in &servers {
-            wait_until("a page from the cache", LONG, || hit(server, path));
+            wait_until("a page from the cache", MAX_WAIT, || hit(server, path));
         }
     }
     let made = || std::fs::metadata(&runs).map_or(0, |meta| meta.len());

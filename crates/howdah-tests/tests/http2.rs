@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http;
-use howdah_tests::http2::{Client, Frames, Request, headers};
-use howdah_tests::oracle::{Facts, Probe, Witness, compare};
+use howdah_tests::http2::{Http2Frames, Http2Request, Http2TestClient, headers};
+use howdah_tests::oracle::{Probe, ProbedServer, ResponseProperties, compare};
 use howdah_tests::pki::Pki;
 use howdah_tests::rig::{Howdah, Server, Site};
 use howdah_tests::same_answers::same_as_over_http1;
@@ -20,15 +20,15 @@ use howdah_tests::scratch::{Scratch, copy_tree, repository};
 use rustix::process::Signal;
 
 /// Probes that HTTP/2 cannot express.
-const OF_HTTP1_ALONE: [&str; 2] = [
+const HTTP1_ONLY_PROBES: [&str; 2] = [
     "server.absolute-form",
     // `<` and `"` unencoded: the stream is reset (docs/differences.md).
     "get.unencoded",
 ];
 
-fn testimony(site: &Site, probes: &[Probe], http2: bool) -> BTreeMap<String, Facts> {
+fn testimony(site: &Site, probes: &[Probe], http2: bool) -> BTreeMap<String, ResponseProperties> {
     let server = Howdah::start(site);
-    let mut witness = Witness::new(server.address(), &site.root.display().to_string());
+    let mut witness = ProbedServer::new(server.address(), &site.root.display().to_string());
     if http2 {
         witness = witness.over_http2();
     }
@@ -57,7 +57,7 @@ fn php_answers_over_http2_what_it_answers_over_http1() {
         .environment("PROBE_SETTING", "from the site");
     site.h2c = true;
     let mut probes = requests::all();
-    probes.retain(|probe| !OF_HTTP1_ALONE.contains(&probe.name.as_str()));
+    probes.retain(|probe| !HTTP1_ONLY_PROBES.contains(&probe.name.as_str()));
     let http1 = testimony(&site, &probes, false);
     let http2 = testimony(&site, &probes, true);
     let mut different = Vec::new();
@@ -76,24 +76,24 @@ fn php_answers_over_http2_what_it_answers_over_http1() {
 }
 
 /// Sends requests over HTTP/2 until it is stopped, and counts them.
-struct Visitors {
+struct Http2Visitors {
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<u64>>,
 }
 
-impl Visitors {
-    fn start(fixture: &Fixture, count: usize) -> Visitors {
+impl Http2Visitors {
+    fn start(fixture: &Fixture, count: usize) -> Http2Visitors {
         let stop = Arc::new(AtomicBool::new(false));
         let address = fixture.address();
         let visit = |_| {
             let stop = stop.clone();
             std::thread::spawn(move || {
                 let mut visits = 0;
-                let mut client = Client::open(address).unwrap();
+                let mut client = Http2TestClient::open(address).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     let asked: Vec<_> = ["/hello.php", "/a.txt", "/hello.php", "/long.php"]
                         .iter()
-                        .map_while(|path| client.send(&Request::get(path)).ok())
+                        .map_while(|path| client.send(&Http2Request::get(path)).ok())
                         .collect();
                     let sent = asked.len();
                     for (at, asked) in asked.into_iter().enumerate() {
@@ -103,13 +103,13 @@ impl Visitors {
                     }
                     // After a GOAWAY, requests that have not been sent go to the next connection.
                     if sent < 4 {
-                        client = Client::open(address).unwrap();
+                        client = Http2TestClient::open(address).unwrap();
                     }
                 }
                 visits
             })
         };
-        Visitors {
+        Http2Visitors {
             threads: (0..count).map(visit).collect(),
             stop,
         }
@@ -124,16 +124,16 @@ impl Visitors {
     }
 }
 
-const LONG: &str = "<?php for ($i = 0; $i < 50; $i++) echo str_repeat('x', 10000);";
+const LONG_SCRIPT: &str = "<?php for ($i = 0; $i < 50; $i++) echo str_repeat('x', 10000);";
 
 #[test]
 fn no_stream_fails_at_a_reload() {
     let fixture = Fixture::named("http2-reload")
         .h2c()
         .file("a.txt", "a")
-        .script("long.php", LONG)
+        .script("long.php", LONG_SCRIPT)
         .start();
-    let visitors = Visitors::start(&fixture, 3);
+    let visitors = Http2Visitors::start(&fixture, 3);
     let reloads = fixture.reload_often(Duration::from_secs(12));
     let visits = visitors.stop();
     println!("{visits} streams, all answered");
@@ -142,7 +142,7 @@ fn no_stream_fails_at_a_reload() {
 }
 
 #[test]
-fn a_fragment_is_refused_over_http1_and_dropped_by_the_library_over_http2() {
+fn fragment_is_refused_over_http1_and_dropped_by_the_library_over_http2() {
     let fixture = Fixture::named("http2-fragment")
         .h2c()
         .script("echo.php", "<?php echo $_SERVER['REQUEST_URI'];")
@@ -156,7 +156,7 @@ fn a_fragment_is_refused_over_http1_and_dropped_by_the_library_over_http2() {
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let answer = http::exchange(fixture.address(), request.as_bytes()).unwrap();
         assert_eq!(answer.status(), 400, "{path}");
-        let mut frames = Frames::open(fixture.address(), &[]);
+        let mut frames = Http2Frames::open(fixture.address(), &[]);
         frames.send(headers(1, "GET", path, true));
         let mut body = None;
         let ended = loop {
@@ -178,13 +178,15 @@ fn a_fragment_is_refused_over_http1_and_dropped_by_the_library_over_http2() {
 }
 
 #[test]
-fn a_stop_completes_what_has_begun() {
+fn stop_completes_what_has_begun() {
     let mut fixture = Fixture::named("http2-stop").h2c().start();
     let gate = fixture.gate("stop");
-    let mut client = Client::open(fixture.address()).unwrap();
-    let hello = client.ask(&Request::get("/hello.php")).unwrap();
+    let mut client = Http2TestClient::open(fixture.address()).unwrap();
+    let hello = client.ask(&Http2Request::get("/hello.php")).unwrap();
     assert_eq!(hello.text(), HELLO);
-    let waiting = client.send(&Request::get("/hold.php?gate=stop")).unwrap();
+    let waiting = client
+        .send(&Http2Request::get("/hold.php?gate=stop"))
+        .unwrap();
     let standing = gate.wait();
     signal(fixture.master(), Signal::QUIT);
     fixture.wait("nobody to accept connections", |fixture| {
@@ -207,9 +209,9 @@ fn stored_pages_and_files_are_the_same_over_both() {
         .file("big.bin", vec![7; 300_000])
         .site("cache = \"rfc\"")
         .start();
-    let mut client = Client::open(fixture.address()).unwrap();
+    let mut client = Http2TestClient::open(fixture.address()).unwrap();
     fixture.wait("the page to be stored", |_| {
-        let page = client.ask(&Request::get("/page.php")).unwrap();
+        let page = client.ask(&Http2Request::get("/page.php")).unwrap();
         page.header("x-cache") == Some("HIT")
     });
     same_as_over_http1(fixture.address(), &[], |request| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Response;
-use howdah_tests::http2::Request;
-use howdah_tests::http3::Client;
+use howdah_tests::http2::Http2Request;
+use howdah_tests::http3::Http3TestClient;
 use howdah_tests::pki::Pki;
 use howdah_tests::same_answers::same_as_over_http1;
 use howdah_tests::tls_tunnel::{TlsTunnel, client_config};
@@ -18,12 +18,12 @@ const SCRIPT: &str = "<?php header('Content-Type: application/json');
     $_SERVER['BODY'] = strlen(file_get_contents('php://input')); echo json_encode($_SERVER);";
 
 #[track_caller]
-fn get(client: &mut Client, path: &str) -> Response {
-    client.ask(&Request::get(path)).expect("an answer")
+fn get(client: &mut Http3TestClient, path: &str) -> Response {
+    client.ask(&Http2Request::get(path)).expect("an answer")
 }
 
 #[test]
-fn a_site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death() {
+fn site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death() {
     let large: Vec<u8> = (0..5_000_000u32).map(|n| n as u8).collect();
     let builder = Fixture::named("http3")
         .script("server.php", SCRIPT)
@@ -39,7 +39,8 @@ fn a_site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death
     assert!(told.contains(&alternative), "{told}");
 
     let mut client = fixture.http3();
-    let upload = Request::new("POST", "localhost", "/server.php?a=1").body(&vec![b'x'; 3_000_000]);
+    let upload =
+        Http2Request::new("POST", "localhost", "/server.php?a=1").body(&vec![b'x'; 3_000_000]);
     let server = client.ask(&upload).unwrap().json();
     for (name, value) in [
         ("SERVER_PROTOCOL", "HTTP/3.0"),
@@ -56,7 +57,7 @@ fn a_site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death
     assert_eq!(server["BODY"], 3_000_000);
     assert!(get(&mut client, "/large.bin").body == large);
     assert_eq!(get(&mut client, "/none").status(), 404);
-    let longer = Request::new("POST", "localhost", "/server.php")
+    let longer = Http2Request::new("POST", "localhost", "/server.php")
         .header("content-length", b"3")
         .body(b"hello");
     let refused = client.ask(&longer).expect("an answer");
@@ -78,20 +79,20 @@ fn a_site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death
         f.try_front().is_some_and(|new| new != front) && f.control(&["status"]).status.success()
     });
     // The new front does not know the connection, and tells the client so.
-    assert!(client.ask(&Request::get("/server.php")).is_err());
+    assert!(client.ask(&Http2Request::get("/server.php")).is_err());
     let why = client.within(client.connection().closed()).unwrap();
     assert_eq!(why, quinn::ConnectionError::Reset);
     assert_eq!(get(&mut fixture.http3(), "/server.php").status(), 200);
 }
 
-const LONG: &str = "<?php for ($i = 0; $i < 50; $i++) echo str_repeat('x', 10000);";
+const LONG_SCRIPT: &str = "<?php for ($i = 0; $i < 50; $i++) echo str_repeat('x', 10000);";
 
 #[test]
 fn no_request_fails_while_the_server_reloads_and_clients_move() {
     let fixture = Fixture::named("http3-reload")
         .http3()
         .file("a.txt", "a")
-        .script("long.php", LONG)
+        .script("long.php", LONG_SCRIPT)
         .start();
     let stop = Arc::new(AtomicBool::new(false));
     let visit = |moves: bool| {
@@ -101,7 +102,7 @@ fn no_request_fails_while_the_server_reloads_and_clients_move() {
             let mut visits = 0;
             while !stop.load(Ordering::Relaxed) {
                 let asked = ["/hello.php", "/a.txt", "/hello.php", "/long.php"]
-                    .map(|path| client.send(&Request::get(path)).unwrap());
+                    .map(|path| client.send(&Http2Request::get(path)).unwrap());
                 if moves {
                     client.move_elsewhere();
                 }
@@ -125,12 +126,14 @@ fn no_request_fails_while_the_server_reloads_and_clients_move() {
 }
 
 #[test]
-fn a_stop_completes_what_has_begun() {
+fn stop_completes_what_has_begun() {
     let mut fixture = Fixture::named("http3-stop").http3().start();
     let gate = fixture.gate("stop");
     let mut client = fixture.http3();
     assert_eq!(get(&mut client, "/hello.php").text(), HELLO);
-    let waiting = client.send(&Request::get("/hold.php?gate=stop")).unwrap();
+    let waiting = client
+        .send(&Http2Request::get("/hold.php?gate=stop"))
+        .unwrap();
     let standing = gate.wait();
     signal(fixture.master(), Signal::QUIT);
     fixture.wait("nobody to accept connections", |fixture| {
@@ -143,11 +146,13 @@ fn a_stop_completes_what_has_begun() {
 }
 
 #[test]
-fn a_request_that_its_client_cancels_frees_its_child() {
+fn request_that_its_client_cancels_frees_its_child() {
     let fixture = Fixture::named("http3-cancel").http3().children(1).start();
     let gate = fixture.gate("cancel");
     let mut client = fixture.http3();
-    let waiting = client.send(&Request::get("/hold.php?gate=cancel")).unwrap();
+    let waiting = client
+        .send(&Http2Request::get("/hold.php?gate=cancel"))
+        .unwrap();
     let standing = gate.wait();
     waiting.cancel();
     fixture.wait("its line", |f| {

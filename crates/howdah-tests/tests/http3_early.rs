@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO};
-use howdah_tests::http2::Request;
-use howdah_tests::http3::Client;
+use howdah_tests::http2::Http2Request;
+use howdah_tests::http3::Http3TestClient;
 
 /// Counts its runs, and prints whether it was told that someone may have repeated the request.
 const COUNT: &str =
@@ -16,9 +16,9 @@ const COUNT: &str =
 
 /// What a relay does with packets from one side.
 #[derive(Default)]
-struct Gate {
+struct PacketGate {
     shut: bool,
-    kept: Vec<Vec<u8>>,
+    held: Vec<Vec<u8>>,
 }
 
 /// Forwards the datagrams of one client, except while a gate is shut.
@@ -26,8 +26,8 @@ struct Relay {
     outside: UdpSocket,
     server: UdpSocket,
     /// The gates for datagrams from the client, and to it.
-    from: Mutex<Gate>,
-    to: Mutex<Gate>,
+    from: Mutex<PacketGate>,
+    to: Mutex<PacketGate>,
     client: Mutex<Option<SocketAddr>>,
     recorded: Mutex<Vec<Vec<u8>>>,
 }
@@ -62,10 +62,10 @@ impl Relay {
         relay
     }
 
-    fn pass(&self, gate: &Mutex<Gate>, packet: &[u8]) {
+    fn pass(&self, gate: &Mutex<PacketGate>, packet: &[u8]) {
         let mut gate_now = gate.lock().unwrap();
         if gate_now.shut {
-            gate_now.kept.push(packet.to_vec());
+            gate_now.held.push(packet.to_vec());
         } else if std::ptr::eq(gate, &raw const self.from) {
             self.recorded.lock().unwrap().push(packet.to_vec());
             let _ = self.server.send(packet);
@@ -74,16 +74,16 @@ impl Relay {
         }
     }
 
-    fn shut(gate: &Mutex<Gate>) {
+    fn shut(gate: &Mutex<PacketGate>) {
         gate.lock().unwrap().shut = true;
     }
 
-    fn open(&self, gate: &Mutex<Gate>) {
+    fn open(&self, gate: &Mutex<PacketGate>) {
         let mut now = gate.lock().unwrap();
         now.shut = false;
-        let kept = std::mem::take(&mut now.kept);
+        let held = std::mem::take(&mut now.held);
         drop(now);
-        for packet in kept {
+        for packet in held {
             self.pass(gate, &packet);
         }
     }
@@ -118,7 +118,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
         .script("count.php", COUNT)
         .start();
     let mut first = fixture.http3();
-    let known = first.ask(&Request::get("/hello.php")).unwrap();
+    let known = first.ask(&Http2Request::get("/hello.php")).unwrap();
     assert_eq!(known.text(), HELLO);
 
     let relay = Relay::start(fixture.tls_address());
@@ -127,9 +127,9 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
         .open_again(relay.outside.local_addr().unwrap())
         .expect("a session of the first connection");
     let post = client
-        .send(&Request::new("POST", "localhost", "/count.php"))
+        .send(&Http2Request::new("POST", "localhost", "/count.php"))
         .unwrap();
-    let get = client.send(&Request::get("/count.php")).unwrap();
+    let get = client.send(&Http2Request::get("/count.php")).unwrap();
     fixture.wait("the safe one has run", |f| !runs(f).is_empty());
     // From here on, the client cannot prove that it has the session's keys.
     Relay::shut(&relay.from);
@@ -137,7 +137,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
     assert_eq!(client.read(get).unwrap().text(), "1");
     for _ in 0..5 {
         assert_eq!(
-            first.ask(&Request::get("/hello.php")).unwrap().text(),
+            first.ask(&Http2Request::get("/hello.php")).unwrap().text(),
             HELLO
         );
     }
@@ -152,7 +152,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
     // Every repeated packet that would have been handled has been handled by now.
     for _ in 0..5 {
         assert_eq!(
-            first.ask(&Request::get("/hello.php")).unwrap().text(),
+            first.ask(&Http2Request::get("/hello.php")).unwrap().text(),
             HELLO
         );
     }
@@ -167,23 +167,23 @@ fn sessions_outlive_a_reload_and_are_used_once() {
         .script("count.php", COUNT)
         .start();
     let mut first = fixture.http3();
-    first.ask(&Request::get("/hello.php")).unwrap();
+    first.ask(&Http2Request::get("/hello.php")).unwrap();
     fixture.reload();
     let address = fixture.tls_address();
     let (mut second, early) = first.open_again(address).unwrap();
-    second.ask(&Request::get("/count.php")).unwrap();
+    second.ask(&Http2Request::get("/count.php")).unwrap();
     assert!(early.is_accepted().unwrap());
     // The second connection receives its own session at the end of the handshake, for use by the next connection.
-    second.ask(&Request::get("/hello.php")).unwrap();
+    second.ask(&Http2Request::get("/hello.php")).unwrap();
     let (mut third, early) = second.open_again(address).unwrap();
-    third.ask(&Request::get("/count.php")).unwrap();
+    third.ask(&Http2Request::get("/count.php")).unwrap();
     assert!(early.is_accepted().unwrap());
     fixture.wait("lines of resumed sessions", |f| f.access_log().len() >= 3);
     fixture.still_serves();
 }
 
 #[test]
-fn where_clients_are_asked_for_certificates_nothing_comes_early() {
+fn early_data_is_refused_if_client_certificates_are_requested() {
     let fixture = Fixture::named("http3-clients").http3();
     let authority = fixture.scratch().path().join("ca.pem");
     let fixture = fixture
@@ -194,10 +194,13 @@ fn where_clients_are_asked_for_certificates_nothing_comes_early() {
         .start();
     let mut first = fixture.http3();
     assert_eq!(
-        first.ask(&Request::get("/hello.php")).unwrap().status(),
+        first
+            .ask(&Http2Request::get("/hello.php"))
+            .unwrap()
+            .status(),
         200
     );
-    let again: Result<_, _> = Client::open_again(&first, fixture.tls_address());
+    let again: Result<_, _> = Http3TestClient::open_again(&first, fixture.tls_address());
     assert!(again.is_err(), "the session allows early requests");
     fixture.still_serves();
 }

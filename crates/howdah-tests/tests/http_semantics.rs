@@ -226,7 +226,7 @@ fn source_secrets_and_backups_are_never_sent_by_any_encoding() {
 }
 
 #[test]
-fn a_file_that_is_no_script_is_never_run_by_path_info() {
+fn file_that_is_not_a_script_is_never_run_by_path_info() {
     let fixture = Fixture::named("path-info")
         .file("upload.jpg", "<?php echo 'owned';")
         .script(
@@ -254,7 +254,7 @@ fn a_file_that_is_no_script_is_never_run_by_path_info() {
 }
 
 #[test]
-fn a_file_that_a_script_names_is_not_labelled_with_the_scripts_own_compression() {
+fn file_that_a_script_names_is_not_labelled_with_the_scripts_own_compression() {
     let fixture = Fixture::named("sendfile-compressed")
         .file("letters.txt", LETTERS)
         .script(
@@ -294,7 +294,7 @@ fn a_file_that_a_script_names_is_not_labelled_with_the_scripts_own_compression()
 }
 
 #[test]
-fn a_304_has_the_length_that_a_script_announces_or_none() {
+fn status_304_has_the_length_that_a_script_announces_or_none() {
     let fixture = Fixture::named("not-modified")
         .script("plain.php", "<?php http_response_code(304);")
         .script(
@@ -340,7 +340,7 @@ fn a_304_has_the_length_that_a_script_announces_or_none() {
 }
 
 #[test]
-fn an_htaccess_file_limits_request_bodies() {
+fn htaccess_file_limits_request_bodies() {
     let fixture = Fixture::named("limit-request-body")
         .file(".htaccess", "LimitRequestBody 20\n")
         .file("free/.htaccess", "LimitRequestBody 0\n")
@@ -383,7 +383,7 @@ fn an_htaccess_file_limits_request_bodies() {
 
 /// As under mod_php: a script that generates a missing thumbnail responds with 200.
 #[test]
-fn the_script_of_an_error_document_has_the_errors_status_and_may_set_another() {
+fn script_of_an_error_document_has_the_errors_status_and_may_set_another() {
     let fixture = Fixture::named("document-status")
         .file(".htaccess", "ErrorDocument 404 /make.php\n")
         .script(

@@ -188,7 +188,7 @@ fn converse(fixture: &Fixture, name: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn an_ambiguous_request_is_refused_and_what_it_hides_never_runs() {
+fn ambiguous_request_is_refused_and_what_it_hides_never_runs() {
     let fixture = Fixture::named("smuggling")
         .script(
             "echo.php",

@@ -11,7 +11,7 @@ fn ask(fixture: &Fixture, request: &str) -> Connection {
 }
 
 #[test]
-fn what_a_script_flushes_arrives_before_it_goes_on() {
+fn flushed_output_arrives_before_the_script_continues() {
     let fixture = Fixture::named("flush")
         .script(
             "events.php",
@@ -76,7 +76,7 @@ fn fastcgi_finish_request_frees_the_client_while_the_child_stays_busy() {
     assert_eq!(answer.text(), "answered");
     assert!(answer.keeps_alive);
     let standing = gate.wait();
-    let next = fixture.get_meanwhile("/hello.php");
+    let next = fixture.start_get("/hello.php");
     fixture.wait("the next request to queue behind the busy child", |f| {
         let status = f.status().to_string();
         status.contains("\"Finishing\"") && status.contains("\"queue\":1")
@@ -118,7 +118,7 @@ fn early_hints_arrive_before_the_answer() {
 }
 
 #[test]
-fn a_client_that_expects_100_continue_gets_it_before_it_sends_the_body() {
+fn client_that_expects_100_continue_gets_it_before_it_sends_the_body() {
     let fixture = Fixture::named("continue")
         .script("echo.php", "<?php echo file_get_contents('php://input');")
         .file("page.html", "<p>page</p>")
@@ -141,7 +141,7 @@ fn a_client_that_expects_100_continue_gets_it_before_it_sends_the_body() {
 }
 
 #[test]
-fn a_chunked_upload_reaches_php_with_its_length() {
+fn chunked_upload_reaches_php_with_its_length() {
     let fixture = Fixture::named("chunked")
         .script(
             "echo.php",
@@ -163,7 +163,7 @@ fn a_chunked_upload_reaches_php_with_its_length() {
 }
 
 #[test]
-fn an_http_1_0_client_gets_an_answer_it_understands() {
+fn http_1_0_client_gets_an_answer_it_understands() {
     let fixture = Fixture::named("http10").start();
     let mut client = ask(&fixture, "GET /hello.php HTTP/1.0\r\n\r\n");
     let answer = client.read_response("GET").unwrap();

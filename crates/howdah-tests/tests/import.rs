@@ -11,51 +11,53 @@ mod probes;
 #[path = "import/verify.rs"]
 mod verify;
 
-use case::{Case, Pools};
+use case::{ImportCase, PhpRunner};
 
 #[test]
 fn wordpress_as_debian_installs_it() {
-    Case::new("wordpress", Pools::Howdahs).compare();
+    ImportCase::new("wordpress", PhpRunner::Howdah).compare();
 }
 
 #[test]
 fn symfony_and_laravel_on_one_port() {
-    Case::new("symfony", Pools::Howdahs).compare();
+    ImportCase::new("symfony", PhpRunner::Howdah).compare();
 }
 
 #[test]
 fn lines_of_panels_images_and_manuals() {
-    Case::new("templates", Pools::Howdahs).compare();
+    ImportCase::new("templates", PhpRunner::Howdah).compare();
 }
 
 #[test]
 fn mediawiki_with_short_addresses() {
-    Case::new("mediawiki", Pools::PhpFpms).compare();
+    ImportCase::new("mediawiki", PhpRunner::PhpFpm).compare();
 }
 
 #[test]
 fn wordpress_under_apache_as_debian_lays_it_out() {
-    Case::new("apache-wordpress", Pools::Howdahs).compare();
+    ImportCase::new("apache-wordpress", PhpRunner::Howdah).compare();
 }
 
 #[test]
 fn hosts_of_apache_as_panels_write_them() {
-    Case::new("apache-panels", Pools::Howdahs)
+    ImportCase::new("apache-panels", PhpRunner::Howdah)
         .with_node()
         .compare();
 }
 
 #[test]
 fn servers_of_nginx_with_addresses_of_their_own() {
-    Case::new("addresses", Pools::PhpFpms).compare();
+    ImportCase::new("addresses", PhpRunner::PhpFpm).compare();
 }
 
 #[test]
 fn hosts_of_apache_with_addresses_of_their_own() {
-    Case::new("apache-addresses", Pools::PhpFpms).compare();
+    ImportCase::new("apache-addresses", PhpRunner::PhpFpm).compare();
 }
 
 #[test]
 fn several_sites_as_a_panel_writes_them() {
-    Case::new("panel", Pools::Howdahs).with_node().compare();
+    ImportCase::new("panel", PhpRunner::Howdah)
+        .with_node()
+        .compare();
 }

@@ -42,14 +42,18 @@ fn init(directory: &Path) -> String {
 }
 
 /// A running server.
-struct Served {
+struct InitializedServer {
     process: Process,
     address: SocketAddr,
     _control: Scratch,
 }
 
-impl Served {
-    fn start(directory: &Path, words: &[&str], environment: &[(&str, String)]) -> Served {
+impl InitializedServer {
+    fn start(
+        directory: &Path,
+        words: &[&str],
+        environment: &[(&str, String)],
+    ) -> InitializedServer {
         const LISTENING: &str = "howdah: listening on http://";
         let control = Scratch::new("control");
         let mut command = Command::new(howdah_program());
@@ -66,7 +70,7 @@ impl Served {
         let address = process.wait_for_line(LISTENING, Duration::from_secs(30), |line| {
             line.split_once(LISTENING)?.1.parse().ok()
         });
-        Served {
+        InitializedServer {
             process,
             address,
             _control: control,
@@ -92,8 +96,8 @@ fn answers_as_without(
         true => &["--user", "www-data"][..],
         false => &[],
     };
-    let without = Served::start(directory, &[&["."], user].concat(), environment);
-    let with = Served::start(directory, &["--config", "howdah.toml"], environment);
+    let without = InitializedServer::start(directory, &[&["."], user].concat(), environment);
+    let with = InitializedServer::start(directory, &["--config", "howdah.toml"], environment);
     for path in paths {
         let facts = |answer: Response| {
             let field = |name| answer.header(name).unwrap_or_default().to_owned();
@@ -150,7 +154,7 @@ fn wordpress_is_served_by_what_is_written_as_without_it() {
 }
 
 #[test]
-fn a_project_around_its_web_directory_is_served_by_what_is_written_as_without_it() {
+fn project_around_its_web_directory_is_served_by_what_is_written_as_without_it() {
     let scratch = Scratch::new("init-guestbook");
     let demo = scratch.join("site");
     copy_tree(&repository().join("demo"), &demo);
@@ -181,12 +185,12 @@ fn a_project_around_its_web_directory_is_served_by_what_is_written_as_without_it
     assert!(answer.text().contains("No notes"));
     // With its configuration, the application may be moved.
     fs::rename(&symfony, scratch.join("moved")).unwrap();
-    let moved = Served::start(scratch.path(), &["--config", "moved/howdah.toml"], &[]);
+    let moved = InitializedServer::start(scratch.path(), &["--config", "moved/howdah.toml"], &[]);
     assert_eq!(moved.get("/").status(), 200);
 }
 
 #[test]
-fn nothing_is_overwritten_or_half_written() {
+fn init_overwrites_no_file_and_writes_no_partial_file() {
     let scratch = Scratch::new("init-twice");
     scratch.write("site/index.php", "<?php echo 'page';");
     let site = scratch.join("site");
@@ -231,7 +235,7 @@ fn nothing_is_overwritten_or_half_written() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_to_is_named() {
+fn directory_that_cannot_be_written_to_is_named() {
     let scratch = Scratch::new("init-read-only");
     scratch.write("site/index.php", "<?php");
     let site = scratch.join("site");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Builder, Fixture, TRUSTED_PROXIES, from};
 use howdah_tests::http::{self, Connection, Response};
-use howdah_tests::http2::{self, Request};
+use howdah_tests::http2::{self, Http2Request};
 use howdah_tests::rig::{howdah_check, howdah_program};
 use howdah_tests::scratch::Scratch;
 
@@ -87,7 +87,7 @@ fn as_much_passes_as_the_rule_says_and_no_more() {
 }
 
 #[test]
-fn whatever_leads_to_a_limited_path_counts_there_once() {
+fn limit_counts_each_request_to_its_path_once() {
     let fixture = site(
         "limits-paths",
         "front_controller = \"/front.php\"\n\
@@ -174,17 +174,20 @@ fn every_version_of_http_counts_alike() {
     .http3()
     .start();
     let mut http1 = Connection::open(fixture.address()).unwrap();
-    let mut http2 = http2::Client::open(fixture.address()).unwrap();
+    let mut http2 = http2::Http2TestClient::open(fixture.address()).unwrap();
     let mut http3 = fixture.http3();
     for _ in 0..3 {
         http1
             .send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n")
             .unwrap();
         assert_eq!(http1.read_response("GET").unwrap().status(), 200);
-        assert_eq!(http2.ask(&Request::get("/a.txt")).unwrap().status(), 200);
+        assert_eq!(
+            http2.ask(&Http2Request::get("/a.txt")).unwrap().status(),
+            200
+        );
     }
-    refused(&http3.ask(&Request::get("/a.txt")).unwrap());
-    refused(&http2.ask(&Request::get("/a.txt")).unwrap());
+    refused(&http3.ask(&Http2Request::get("/a.txt")).unwrap());
+    refused(&http2.ask(&Http2Request::get("/a.txt")).unwrap());
     // The connection of a refused client stays usable.
     for _ in 0..2 {
         http1
@@ -193,13 +196,16 @@ fn every_version_of_http_counts_alike() {
         refused(&http1.read_response("GET").unwrap());
     }
     assert_eq!(
-        http3.ask(&Request::get("/hello.php")).unwrap().status(),
+        http3
+            .ask(&Http2Request::get("/hello.php"))
+            .unwrap()
+            .status(),
         200
     );
 }
 
 #[test]
-fn a_stored_page_counts_and_a_limit_keeps_no_page_out_of_the_cache() {
+fn stored_page_counts_and_a_limit_keeps_no_page_out_of_the_cache() {
     let fixture = site(
         "limits-cache",
         "cache = \"on\"\n\
@@ -220,7 +226,7 @@ fn a_stored_page_counts_and_a_limit_keeps_no_page_out_of_the_cache() {
 }
 
 #[test]
-fn a_reload_keeps_what_is_counted_of_a_limit_that_stays() {
+fn reload_keeps_what_is_counted_of_a_limit_that_stays() {
     let rule = |path, rate| format!("[[site.rule]]\npath = \"{path}\"\nrate = \"{rate}\"\n");
     let fixture = site(
         "limits-reload",
@@ -247,7 +253,7 @@ fn a_reload_keeps_what_is_counted_of_a_limit_that_stays() {
 }
 
 #[test]
-fn a_refused_client_is_logged_once_and_counted_always() {
+fn refused_client_is_logged_once_and_counted_always() {
     let fixture = site(
         "limits-log",
         "[[site.rule]]\npath = \"/a.txt\"\nrate = \"1/h\"",
@@ -323,7 +329,7 @@ const CRAWLER: &str = "198.51.100.66";
 const VISITOR: &str = "192.0.2.1";
 
 #[test]
-fn a_client_has_so_many_requests_in_progress_and_others_have_theirs() {
+fn client_has_so_many_requests_in_progress_and_others_have_theirs() {
     let fixture = site(
         "limits-connections",
         "[[site.rule]]\nprefix = \"/\"\nconnections = 2",
@@ -334,8 +340,8 @@ fn a_client_has_so_many_requests_in_progress_and_others_have_theirs() {
     let [one, two, three] = ["one", "two", "three"].map(|name| fixture.gate(name));
     let mut held = begin(&fixture, "/hold.php?gate=one", CRAWLER);
     // A stream of HTTP/2 counts as a connection does.
-    let mut http2 = http2::Client::open(fixture.address()).unwrap();
-    let own = Request::get("/hold.php?gate=two").header("x-forwarded-for", CRAWLER.as_bytes());
+    let mut http2 = http2::Http2TestClient::open(fixture.address()).unwrap();
+    let own = Http2Request::get("/hold.php?gate=two").header("x-forwarded-for", CRAWLER.as_bytes());
     let stream = http2.send(&own).unwrap();
     let (one, two) = (one.wait(), two.wait());
     assert_eq!(refused(&ask(&fixture, "/a.txt", &from(CRAWLER))), 1);
@@ -363,7 +369,7 @@ fn a_client_has_so_many_requests_in_progress_and_others_have_theirs() {
 }
 
 #[test]
-fn a_crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
+fn crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
     let fixture = site(
         "limits-processes",
         "[[site.rule]]\nprefix = \"/\"\nprocesses = 1",
@@ -399,7 +405,7 @@ fn a_crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
 }
 
 #[test]
-fn a_client_that_leaves_has_its_process_until_that_is_done() {
+fn client_that_leaves_has_its_process_until_that_is_done() {
     let fixture = site(
         "limits-leavers",
         "[[site.rule]]\nprefix = \"/\"\nprocesses = 1",
@@ -432,7 +438,7 @@ fn a_client_that_leaves_has_its_process_until_that_is_done() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn the_modes_that_start_programs_give_places_back_too() {
+fn modes_that_start_programs_release_permits_too() {
     for mode in ["cgi", "pool"] {
         let fixture = site(
             &format!("limits-{mode}"),
@@ -461,7 +467,7 @@ fn the_modes_that_start_programs_give_places_back_too() {
 }
 
 #[test]
-fn who_waits_in_vain_is_refused_after_ten_seconds() {
+fn waiting_request_is_refused_after_ten_seconds() {
     let fixture = site(
         "limits-in-vain",
         "[[site.rule]]\npath = \"/hold.php\"\nprocesses = 1\nlimit_by = \"all\"",
@@ -479,7 +485,7 @@ fn who_waits_in_vain_is_refused_after_ten_seconds() {
 }
 
 #[test]
-fn nobody_waits_for_a_page_that_a_crawler_waits_to_have_rendered() {
+fn limited_crawler_does_not_delay_renders_for_others() {
     let fixture = site(
         "limits-render",
         "cache = \"on\"\n[[site.rule]]\nprefix = \"/\"\nprocesses = 1",

@@ -75,7 +75,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// The CRC-32 of a whole upload, computed once: without optimisation it takes seconds.
+/// Returns the CRC-32 of a whole upload, computed once: without optimisation it takes seconds.
 fn expected_crc(piece: &[u8]) -> u32 {
     static CRC: OnceLock<u32> = OnceLock::new();
     *CRC.get_or_init(|| crc32(piece, mebibytes()))
@@ -134,7 +134,7 @@ fn check_bounded(what: &str, growth: u64) {
 }
 
 #[test]
-fn a_large_upload_passes_with_bounded_memory() {
+fn large_upload_passes_with_bounded_memory() {
     let fixture = fixture("upload");
     check_bounded(
         "upload",
@@ -143,7 +143,7 @@ fn a_large_upload_passes_with_bounded_memory() {
 }
 
 #[test]
-fn a_large_chunked_upload_gets_its_length_and_passes_with_bounded_memory() {
+fn large_chunked_upload_gets_its_length_and_passes_with_bounded_memory() {
     let fixture = fixture("chunked-upload");
     check_bounded(
         "chunked upload",
@@ -152,7 +152,7 @@ fn a_large_chunked_upload_gets_its_length_and_passes_with_bounded_memory() {
 }
 
 #[test]
-fn a_large_download_from_php_passes_with_bounded_memory() {
+fn large_download_from_php_passes_with_bounded_memory() {
     let fixture = fixture("download");
     let growth = growth_during(&fixture, || {
         let mut client = Connection::open(fixture.address()).unwrap();
@@ -184,7 +184,7 @@ fn a_large_download_from_php_passes_with_bounded_memory() {
 }
 
 #[test]
-fn a_large_file_is_sent_with_bounded_memory() {
+fn large_file_is_sent_with_bounded_memory() {
     let fixture = fixture("file");
     let file = std::fs::File::create(fixture.path("site/large.bin")).unwrap();
     let mut line = Vec::new();

@@ -6,7 +6,7 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 
 /// Redirects to its query, with a status if the query begins with `!`.
-const GO: &str = r#"#!/usr/bin/perl
+const REDIRECT_PROGRAM: &str = r#"#!/usr/bin/perl
 my ($status, $to) = $ENV{QUERY_STRING} =~ /^(!?)(.*)/;
 print "Status: 302 Found\n" if $status;
 print "X-Ignored: yes\nLocation: $to\n\nignored, too\n";
@@ -30,9 +30,9 @@ fn post(fixture: &Fixture, target: &str) -> Response {
 }
 
 #[test]
-fn a_cgi_program_hands_its_client_to_another_path_and_not_in_circles() {
+fn cgi_program_hands_its_client_to_another_path_and_not_in_circles() {
     let fixture = site("local-redirect")
-        .file("cgi-bin/go.pl", GO)
+        .file("cgi-bin/go.pl", REDIRECT_PROGRAM)
         .pool("[pool.programs]\nmode = \"cgi\"\nmax_children = 2")
         .site("[[site.rule]]\nprefix = \"/cgi-bin/\"\ncgi = \"programs\"")
         .start();
@@ -70,7 +70,7 @@ fn a_cgi_program_hands_its_client_to_another_path_and_not_in_circles() {
 }
 
 #[test]
-fn a_fastcgi_program_does_too_and_php_never() {
+fn fastcgi_program_redirects_locally_too_and_php_never() {
     let fixture = site("local-redirect-fastcgi")
         .script("away.php", "<?php header('Location: /note.txt');")
         .file(

@@ -82,7 +82,7 @@ fn front_of(fixture: &Fixture) -> String {
 }
 
 #[test]
-fn a_syslog_daemon_gets_both_logs_with_their_severity() {
+fn syslog_daemon_gets_both_logs_with_their_severity() {
     let builder = Fixture::named("syslog");
     let rsyslog = Rsyslog::start(&builder);
     let fixture = builder
@@ -200,7 +200,7 @@ impl Drop for Journal {
 }
 
 #[test]
-fn the_journal_gets_fields_to_look_for_and_a_lost_line_is_counted() {
+fn journal_gets_fields_to_look_for_and_a_lost_line_is_counted() {
     let builder = Fixture::named("journal");
     let path = builder.scratch().path().join("journal.sock");
     let journal = Journal::bind(&path);
@@ -253,7 +253,7 @@ fn the_journal_gets_fields_to_look_for_and_a_lost_line_is_counted() {
 }
 
 #[test]
-fn a_daemon_that_is_not_there_is_named_at_the_start() {
+fn daemon_that_is_not_there_is_named_at_the_start() {
     let scratch = howdah_tests::scratch::Scratch::new("no-syslog");
     let site = scratch.writable_dir("site");
     let output = Command::new(howdah_tests::rig::howdah_program())

@@ -7,7 +7,7 @@ use howdah_tests::browser::{Browser, Page};
 use howdah_tests::forms::{File, Form, attributes, percent_encode};
 use howdah_tests::http::get;
 use howdah_tests::image;
-use howdah_tests::rig::{Kind, Server, Site};
+use howdah_tests::rig::{Server, ServerKind, Site};
 use howdah_tests::scratch::{Scratch, run};
 
 const PASSWORD: &str = "seven wise masters";
@@ -47,7 +47,7 @@ impl Wiki {
         for directory in ["site/images", "site/cache", "site/extensions", "data"] {
             scratch.writable_dir(directory);
         }
-        let server = Kind::chosen().start(&Site::new(&root).ini("display_errors", "Off"));
+        let server = ServerKind::chosen().start(&Site::new(&root).ini("display_errors", "Off"));
         let editor = Browser::new(server.address());
         Wiki {
             server,

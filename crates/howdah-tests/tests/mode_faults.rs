@@ -3,7 +3,7 @@
 //! the executor's `program_faults`; tests/faults.md has the table of both.
 
 use howdah_tests::fixture::{Fixture, HELLO};
-use howdah_tests::http::{self, Broken, Response};
+use howdah_tests::http::{self, ExchangeError, Response};
 use howdah_tests::load::Load;
 use howdah_tests::rig::Fpm;
 
@@ -70,7 +70,7 @@ fn start(mode: &str) -> (Fixture, Option<Fpm>) {
 }
 
 /// Sends a POST, which no mode repeats.
-fn post(fixture: &Fixture, path: &str, body: &[u8]) -> Result<Response, Broken> {
+fn post(fixture: &Fixture, path: &str, body: &[u8]) -> Result<Response, ExchangeError> {
     let (address, length) = (fixture.address(), body.len());
     let mut request = format!(
         "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
@@ -101,7 +101,7 @@ fn check(mode: &str) {
             (502, Some(died)),
             "{mode}"
         ),
-        Err(Broken::Io(error)) => panic!("{mode}: {error}"),
+        Err(ExchangeError::Io(error)) => panic!("{mode}: {error}"),
         Err(_) => {}
     }
     fixture.still_serves();
@@ -138,7 +138,7 @@ fn check(mode: &str) {
 }
 
 #[test]
-fn whatever_php_does_wrong_has_a_name_and_costs_nobody_else_in_every_mode() {
+fn php_faults_have_names_and_affect_no_other_request_in_every_mode() {
     // The modes run in parallel: each waits for its own processes most of the time.
     std::thread::scope(|scope| {
         for mode in MODES {

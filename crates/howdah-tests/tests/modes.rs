@@ -8,7 +8,7 @@ mod requests;
 use std::collections::BTreeMap;
 
 use howdah_tests::differences::{self, Ledger};
-use howdah_tests::oracle::{Facts, Probe, Witness, compare};
+use howdah_tests::oracle::{Probe, ProbedServer, ResponseProperties, compare};
 use howdah_tests::rig::{Fpm, Howdah, Server, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
 
@@ -25,13 +25,13 @@ while (frankenphp_handle_request(static function () {
 ";
 
 /// Howdah in a mode, and the programs that it needs. The fields are dropped in this order.
-struct Subject {
+struct ServerInMode {
     howdah: Howdah,
     _fpm: Option<Fpm>,
     _scratch: Scratch,
 }
 
-fn start(mode: &str, site: &Site) -> Subject {
+fn start(mode: &str, site: &Site) -> ServerInMode {
     let scratch = Scratch::new(mode);
     let mut site = site.clone();
     let mut arguments = vec!["--mode".to_owned(), mode.to_owned()];
@@ -47,17 +47,17 @@ fn start(mode: &str, site: &Site) -> Subject {
         arguments.push(script.display().to_string());
     }
     site.howdah_arguments = arguments;
-    Subject {
+    ServerInMode {
         howdah: Howdah::start(&site),
         _fpm: fpm,
         _scratch: scratch,
     }
 }
 
-fn testimony(mode: &str, site: &Site, probes: &[Probe]) -> BTreeMap<String, Facts> {
+fn testimony(mode: &str, site: &Site, probes: &[Probe]) -> BTreeMap<String, ResponseProperties> {
     let subject = start(mode, site);
     let root = site.root.display().to_string();
-    let mut witness = Witness::new(subject.howdah.address(), &root);
+    let mut witness = ProbedServer::new(subject.howdah.address(), &root);
     let ask = |probe: &Probe| {
         let mut facts = witness.ask(probe);
         // The header depends on a few bytes of length, and on whether a flush was seen in time.
@@ -84,20 +84,21 @@ fn answers_differ_by_mode_only_where_the_docs_say_so() {
         .ini("default_socket_timeout", "1");
     let probes = requests::all();
     // The modes run in parallel: each waits for its own processes most of the time.
-    let testimonies: BTreeMap<&str, BTreeMap<String, Facts>> = std::thread::scope(|scope| {
-        let asked: Vec<_> = std::iter::once(&"embed")
-            .chain(MODES)
-            .map(|mode| (*mode, scope.spawn(|| testimony(mode, &site, &probes))))
-            .collect();
-        let heard = |(mode, thread): (_, std::thread::ScopedJoinHandle<'_, _>)| {
-            let facts = thread.join();
-            (
-                mode,
-                facts.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            )
-        };
-        asked.into_iter().map(heard).collect()
-    });
+    let testimonies: BTreeMap<&str, BTreeMap<String, ResponseProperties>> =
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = std::iter::once(&"embed")
+                .chain(MODES)
+                .map(|mode| (*mode, scope.spawn(|| testimony(mode, &site, &probes))))
+                .collect();
+            let heard = |(mode, thread): (_, std::thread::ScopedJoinHandle<'_, _>)| {
+                let facts = thread.join();
+                (
+                    mode,
+                    facts.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                )
+            };
+            asked.into_iter().map(heard).collect()
+        });
     let ours = &testimonies["embed"];
     let mut ledger = Ledger::new(accepted);
     for mode in MODES {

@@ -8,8 +8,8 @@ mod requests;
 use std::collections::BTreeMap;
 
 use howdah_tests::differences::{self, Ledger};
-use howdah_tests::oracle::{Facts, Probe, Witness, compare};
-use howdah_tests::rig::{Kind, Site};
+use howdah_tests::oracle::{Probe, ProbedServer, ResponseProperties, compare};
+use howdah_tests::rig::{ServerKind, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
 
 #[test]
@@ -17,7 +17,7 @@ fn answers_differ_only_where_the_docs_say_so() {
     let page = repository().join("docs/differences.md");
     let text = std::fs::read_to_string(&page)
         .unwrap_or_else(|error| panic!("{}: {error}", page.display()));
-    let names = [Kind::NginxFpm.name(), Kind::ModPhp.name()];
+    let names = [ServerKind::NginxFpm.name(), ServerKind::ModPhp.name()];
     let accepted = differences::parse(&text, &names)
         .unwrap_or_else(|mistakes| panic!("docs/differences.md:\n{}", mistakes.join("\n")));
 
@@ -28,12 +28,12 @@ fn answers_differ_only_where_the_docs_say_so() {
         .children(1)
         .environment("PROBE_SETTING", "from the site");
 
-    let subject = Kind::chosen();
+    let subject = ServerKind::chosen();
     let probes = requests::all();
     let ours = testimony(subject, &site, &probes);
     let mut ledger = Ledger::new(accepted);
     let mut asked = Vec::new();
-    for rival in [Kind::NginxFpm, Kind::ModPhp]
+    for rival in [ServerKind::NginxFpm, ServerKind::ModPhp]
         .into_iter()
         .filter(|rival| *rival != subject)
     {
@@ -49,9 +49,13 @@ fn answers_differ_only_where_the_docs_say_so() {
 }
 
 /// Returns one server's responses to all probes.
-fn testimony(kind: Kind, site: &Site, probes: &[Probe]) -> BTreeMap<String, Facts> {
+fn testimony(
+    kind: ServerKind,
+    site: &Site,
+    probes: &[Probe],
+) -> BTreeMap<String, ResponseProperties> {
     let server = kind.start(site);
-    let mut witness = Witness::new(server.address(), &site.root.display().to_string());
+    let mut witness = ProbedServer::new(server.address(), &site.root.display().to_string());
     let mut answers = BTreeMap::new();
     for probe in probes {
         let before = answers.insert(probe.name.clone(), witness.ask(probe));
@@ -66,8 +70,8 @@ fn opcache_is_on_in_a_request_and_scripts_share_it() {
     let scratch = Scratch::new("opcache");
     copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
     let site = Site::new(scratch.join("site")).children(2);
-    let server = Kind::chosen().start(&site);
-    let mut witness = Witness::new(server.address(), &site.root.display().to_string());
+    let server = ServerKind::chosen().start(&site);
+    let mut witness = ProbedServer::new(server.address(), &site.root.display().to_string());
     let probe = Probe::get("functions", "/functions.php");
     for _ in 0..2 {
         let facts = witness.ask(&probe);

@@ -6,7 +6,7 @@ mod requests;
 
 use std::collections::BTreeMap;
 
-use howdah_tests::oracle::{Facts, Probe, Witness, compare};
+use howdah_tests::oracle::{Probe, ProbedServer, ResponseProperties, compare};
 use howdah_tests::pki::Pki;
 use howdah_tests::rig::{Howdah, Server, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
@@ -14,7 +14,7 @@ use howdah_tests::tls_tunnel::{TlsTunnel, client_config};
 
 /// The protocol over which the probes are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+enum ProbeProtocol {
     Plain,
     Http1,
     Http2,
@@ -22,14 +22,14 @@ enum Over {
 }
 
 /// Probes that HTTP/2 and HTTP/3 cannot express.
-const OF_HTTP1_ALONE: [&str; 2] = [
+const HTTP1_ONLY_PROBES: [&str; 2] = [
     "server.absolute-form",
     // `<` and `"` unencoded: the client's library rejects them (docs/differences.md).
     "get.unencoded",
 ];
 
 /// Facts that TLS adds, that depend on timing, or that only HTTP/1.1 has.
-const OWN: [&str; 8] = [
+const OWN_PROPERTIES: [&str; 8] = [
     "header.alt-svc",
     "header.vary",
     "interim.100",
@@ -40,7 +40,11 @@ const OWN: [&str; 8] = [
     "server.SSL_TLS_SNI",
 ];
 
-fn testimony(scratch: &Scratch, probes: &[Probe], over: Over) -> BTreeMap<String, Facts> {
+fn testimony(
+    scratch: &Scratch,
+    probes: &[Probe],
+    over: ProbeProtocol,
+) -> BTreeMap<String, ResponseProperties> {
     let mut site = Site::new(scratch.join("site"))
         .children(1)
         .environment("PROBE_SETTING", "from the site");
@@ -60,21 +64,21 @@ fn testimony(scratch: &Scratch, probes: &[Probe], over: Over) -> BTreeMap<String
     };
     let (http1, http2) = (tunnel(b"http/1.1"), tunnel(b"h2"));
     let mut witness = match over {
-        Over::Plain => Witness::new(server.address(), &root),
-        Over::Http1 => Witness::new(http1.address(), &root).of_port(address.port()),
-        Over::Http2 => Witness::new(http2.address(), &root)
+        ProbeProtocol::Plain => ProbedServer::new(server.address(), &root),
+        ProbeProtocol::Http1 => ProbedServer::new(http1.address(), &root).of_port(address.port()),
+        ProbeProtocol::Http2 => ProbedServer::new(http2.address(), &root)
             .of_port(address.port())
             .over_http2(),
-        Over::Http3 => Witness::new(address, &root).over_http3(&authority),
+        ProbeProtocol::Http3 => ProbedServer::new(address, &root).over_http3(&authority),
     };
     let ask = |probe: &Probe| (probe.name.clone(), witness.ask(probe));
     let mut answers: BTreeMap<_, _> = probes.iter().map(ask).collect();
     let told = |name: &str| answers["server.plain"].get(name).map(String::as_str);
     let expected = match over {
-        Over::Plain => [None, None, Some("\"HTTP/1.1\"")],
-        Over::Http1 => [Some("\"on\""), Some("\"TLSv1.3\""), Some("\"HTTP/1.1\"")],
-        Over::Http2 => [Some("\"on\""), Some("\"TLSv1.3\""), Some("\"HTTP/2.0\"")],
-        Over::Http3 => [Some("\"on\""), Some("\"TLSv1.3\""), Some("\"HTTP/3.0\"")],
+        ProbeProtocol::Plain => [None, None, Some("\"HTTP/1.1\"")],
+        ProbeProtocol::Http1 => [Some("\"on\""), Some("\"TLSv1.3\""), Some("\"HTTP/1.1\"")],
+        ProbeProtocol::Http2 => [Some("\"on\""), Some("\"TLSv1.3\""), Some("\"HTTP/2.0\"")],
+        ProbeProtocol::Http3 => [Some("\"on\""), Some("\"TLSv1.3\""), Some("\"HTTP/3.0\"")],
     };
     let names = [
         "server.HTTPS",
@@ -83,7 +87,7 @@ fn testimony(scratch: &Scratch, probes: &[Probe], over: Over) -> BTreeMap<String
     ];
     assert_eq!(names.map(told), expected, "{over:?}");
     for facts in answers.values_mut() {
-        facts.retain(|name, _| !OWN.contains(&name.as_str()));
+        facts.retain(|name, _| !OWN_PROPERTIES.contains(&name.as_str()));
         // There are no reason phrases in HTTP/2.
         if let Some(status) = facts.get_mut("status") {
             status.truncate(3);
@@ -106,12 +110,17 @@ fn php_answers_over_https_what_it_answers_without() {
     let pki = Pki::new(scratch.path());
     pki.sign("site", &["127.0.0.1"]);
     let probes = requests::all();
-    let plain = testimony(&scratch, &probes, Over::Plain);
+    let plain = testimony(&scratch, &probes, ProbeProtocol::Plain);
     let mut different = Vec::new();
-    for over in [Over::Http1, Over::Http2, Over::Http3] {
+    for over in [
+        ProbeProtocol::Http1,
+        ProbeProtocol::Http2,
+        ProbeProtocol::Http3,
+    ] {
         let tls = testimony(&scratch, &probes, over);
-        let sayable =
-            |probe: &&Probe| over == Over::Http1 || !OF_HTTP1_ALONE.contains(&probe.name.as_str());
+        let sayable = |probe: &&Probe| {
+            over == ProbeProtocol::Http1 || !HTTP1_ONLY_PROBES.contains(&probe.name.as_str())
+        };
         for probe in probes.iter().filter(sayable) {
             for found in compare(&probe.name, &tls[&probe.name], &plain[&probe.name]) {
                 different.push(format!("{over:?} {found:?}"));

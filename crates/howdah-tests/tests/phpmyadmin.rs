@@ -7,7 +7,7 @@ use howdah_tests::browser::{Browser, Page};
 use howdah_tests::forms::{File, Form};
 use howdah_tests::http::get;
 use howdah_tests::mariadb::Mariadb;
-use howdah_tests::rig::{Kind, Server, Site};
+use howdah_tests::rig::{Server, ServerKind, Site};
 use howdah_tests::scratch::{Scratch, copy_tree};
 
 struct Admin {
@@ -61,7 +61,7 @@ impl Admin {
             );
         assert_ne!(text, ours, "the package's paths have changed");
         std::fs::write(&paths, ours).expect("the copy is writable");
-        let server = Kind::chosen().start(&Site::new(root).ini("display_errors", "Off"));
+        let server = ServerKind::chosen().start(&Site::new(root).ini("display_errors", "Off"));
         let browser = Browser::new(server.address());
         Admin {
             server,

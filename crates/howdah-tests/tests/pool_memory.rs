@@ -57,7 +57,7 @@ fn serves_again(fixture: &Fixture) {
 }
 
 #[test]
-fn a_pool_whose_memory_is_overwritten_is_made_anew() {
+fn pool_whose_memory_is_overwritten_is_rebuilt() {
     let fixture = served("memory-header");
     let children = fixture.children();
     Memory::of(&fixture).write(&[0xa5; 4096], 0);
@@ -74,10 +74,10 @@ fn a_pool_whose_memory_is_overwritten_is_made_anew() {
 }
 
 #[test]
-fn a_request_in_damaged_memory_fails_and_the_next_is_served() {
+fn request_in_damaged_memory_fails_and_the_next_is_served() {
     let fixture = served("memory-requests");
     let gate = fixture.gate("damaged");
-    let held = fixture.get_meanwhile("/hold.php?gate=damaged");
+    let held = fixture.start_get("/hold.php?gate=damaged");
     let standing = gate.wait();
     let memory = Memory::of(&fixture);
     // Everything from the rings on is damaged; the header stays as it is.

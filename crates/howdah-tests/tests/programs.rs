@@ -7,7 +7,7 @@ use std::time::Duration;
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::rig::{Howdah, Server};
 use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
 
@@ -32,7 +32,7 @@ fn wordpress_home_is_the_same_through_pool_and_cgi() {
 }
 
 #[test]
-fn a_rule_runs_programs_beside_php_and_shows_no_source() {
+fn rule_runs_programs_beside_php_and_shows_no_source() {
     let fixture = Fixture::named("cgi-rule")
         .script("index.php", "<?php echo 'php';")
         .file(
@@ -119,7 +119,7 @@ fn in_production_watched_files_and_a_moved_link_take_effect_by_themselves() {
     std::os::unix::fs::symlink("releases/1", scratch.join("current")).unwrap();
     let fixture = builder.start();
     let load = Load::new(fixture.address(), "/changed.php", "").expecting(|_| true);
-    let load = load.clients(2).start(Stop::WhenTold);
+    let load = load.clients(2).start(LoadEnd::OnFinish);
     let shows = |text: &str| fixture.wait(text, |f| f.get("/changed.php").text() == text);
     shows("1");
     release("1", "patched");
@@ -135,7 +135,7 @@ fn in_production_watched_files_and_a_moved_link_take_effect_by_themselves() {
 }
 
 #[test]
-fn a_changed_file_shows_at_once_in_development_and_with_a_reload_in_production() {
+fn changed_file_shows_at_once_in_development_and_with_a_reload_in_production() {
     for mode in ["embed", "pool"] {
         for (setting, shown) in [("revalidate_freq", "new"), ("validate_timestamps", "old")] {
             let fixture = Fixture::named("changed")

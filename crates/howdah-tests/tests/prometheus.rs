@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::get;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::free_address;
 use howdah_tests::scratch::{Scratch, repository};
@@ -48,7 +48,7 @@ fn copied(scratch: &Scratch) {
 }
 
 #[test]
-fn the_alerts_fire_when_they_should_and_not_before() {
+fn alerts_fire_when_they_should_and_not_before() {
     let scratch = Scratch::new("rules");
     copied(&scratch);
     promtool(&scratch, &["check", "rules", "howdah.rules.yml"], "");
@@ -166,7 +166,7 @@ fn prometheus_scrapes_a_loaded_server_and_the_dashboard_shows_it() {
     let prometheus = Prometheus::start(&scratch, status);
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(4)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     assert_eq!(fixture.get("/missing").status(), 404);
     let scraped = |what: &str, expression: &str| {
         wait_until(what, Duration::from_secs(60), || {

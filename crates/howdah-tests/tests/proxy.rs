@@ -145,7 +145,7 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
 }
 
 #[test]
-fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
+fn pieces_of_a_response_arrive_as_they_are_sent() {
     let builder = Fixture::named("proxy-streams");
     let app = App::start(&builder, "app", "0", "");
     let fixture = builder

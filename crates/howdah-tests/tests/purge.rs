@@ -19,13 +19,13 @@ header('X-LiteSpeed-Tag: ls-' . basename($_SERVER['PATH_INFO'] ?? ''));
 echo 'render ', filesize($file), ' lscache=', $_SERVER['X-LSCACHE'] ?? '-', ' claimed=', $_SERVER['HTTP_X_LSCACHE'] ?? '-';
 "#;
 
-struct Served(Fixture);
+struct PurgeableSite(Fixture);
 
-impl Served {
-    fn start(name: &str, lines: &str) -> Served {
+impl PurgeableSite {
+    fn start(name: &str, lines: &str) -> PurgeableSite {
         let site = format!("cache = \"on\"\ncache_flush_on_write = \"off\"\n{lines}");
         let fixture = Fixture::named(name).script("page.php", PAGE).site(&site);
-        let served = Served(fixture.start());
+        let served = PurgeableSite(fixture.start());
         served.visit(&PAGES);
         served
     }
@@ -72,7 +72,7 @@ const PAGES: [&str; 3] = ["/page.php/a", "/page.php/a/b", "/page.php/caf%C3%A9"]
 #[test]
 fn plugins_purge_by_requests_from_addresses_that_are_named() {
     let lines = "cache_purge_from = [\"127.0.0.1\"]\ncache_purge_path = \"/purge/\"";
-    let served = Served::start("purge-requests", lines);
+    let served = PurgeableSite::start("purge-requests", lines);
     assert_eq!(served.renders_anew(&PAGES), PAGES);
     assert!(served.renders_anew(&PAGES).is_empty());
     for (method, path, lines, told, purged) in [
@@ -145,9 +145,9 @@ fn plugins_purge_by_requests_from_addresses_that_are_named() {
 }
 
 #[test]
-fn nobody_else_purges_and_who_tries_is_told_by_name() {
+fn purge_is_refused_by_name_for_clients_without_access() {
     let denied = (403, "PurgeDenied".to_owned());
-    let nobody = Served::start("purge-nobody", "");
+    let nobody = PurgeableSite::start("purge-nobody", "");
     assert_eq!(nobody.renders_anew(&PAGES), PAGES);
     for method in ["PURGE", "BAN", "PURGEKEYS"] {
         assert_eq!(nobody.purge(method, "/page.php/a", ""), denied);
@@ -160,7 +160,7 @@ fn nobody_else_purges_and_who_tries_is_told_by_name() {
     assert!(failures.contains("PurgeDenied"), "{status}");
 
     let lines = format!("cache_purge_from = \"192.0.2.1\"\ncache_purge_token = \"{SECRET}\"");
-    let served = Served::start("purge-token", &lines);
+    let served = PurgeableSite::start("purge-token", &lines);
     assert_eq!(served.renders_anew(&PAGES), PAGES);
     let nearly = format!("X-Purge-Token: {}\r\n", &SECRET[1..]);
     for lines in [
@@ -187,7 +187,7 @@ fn nobody_else_purges_and_who_tries_is_told_by_name() {
 
 #[test]
 fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it() {
-    let served = Served::start("purge-answers", "");
+    let served = PurgeableSite::start("purge-answers", "");
     assert_eq!(served.renders_anew(&PAGES), PAGES);
     let said = served.ask("GET", PAGES[0], "X-LSCACHE: on\r\n", "");
     assert!(
@@ -224,13 +224,13 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
 
 /// The dashboard's heartbeat is a POST every minute; it was once treated as a write, and every page was rendered again.
 #[test]
-fn a_dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
+fn dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
     let fixture = Fixture::named("purge-heartbeat")
         .script("page.php", PAGE)
         .script("wp-admin/admin-ajax.php", "<?php echo 'beat';")
         .site("cache = \"on\"\ncache_preset = \"wordpress\"")
         .start();
-    let served = Served(fixture);
+    let served = PurgeableSite(fixture);
     served.visit(&PAGES);
     let ajax = "/wp-admin/admin-ajax.php";
     assert_eq!(served.renders_anew(&PAGES), PAGES);
@@ -262,7 +262,7 @@ try {
 "#;
 
 /// Calls `steps.php` with a POST, which purges nothing but its own URL.
-fn call(served: &Served, query: &str) -> String {
+fn call(served: &PurgeableSite, query: &str) -> String {
     let answer = served.ask("POST", &format!("/steps.php?{query}"), "", "a=b");
     assert_eq!(answer.status(), 200, "{}", answer.text());
     answer.text().trim_end().to_owned()
@@ -275,7 +275,7 @@ fn scripts_purge_and_tag_by_functions_and_mistakes_are_told() {
         .script("steps.php", FUNCTIONS)
         .site("cache = \"on\"\ncache_flush_on_write = \"off\"")
         .start();
-    let served = Served(fixture);
+    let served = PurgeableSite(fixture);
     let tagged = "/steps.php?tag[]=one&tag[]=two";
     for _ in 0..2 {
         // A page with a query is stored at its second visit.
@@ -350,11 +350,11 @@ fn scripts_purge_and_tag_by_functions_and_mistakes_are_told() {
 }
 
 #[test]
-fn a_purge_that_reaches_no_cache_warns() {
+fn purge_that_reaches_no_cache_warns() {
     let fixture = Fixture::named("purge-off")
         .script("steps.php", FUNCTIONS)
         .start();
-    let served = Served(fixture);
+    let served = PurgeableSite(fixture);
     for query in ["what=*", "tag=a"] {
         let said = call(&served, query);
         let told = "The page cache of this site is off (cache = \"on\"); nothing was done";
@@ -366,8 +366,8 @@ fn a_purge_that_reaches_no_cache_warns() {
 }
 
 #[test]
-fn a_command_line_purges_what_it_names_and_nothing_else() {
-    let served = Served::start("purge-command-line", "");
+fn command_line_purges_what_it_names_and_nothing_else() {
+    let served = PurgeableSite::start("purge-command-line", "");
     let run = |code: &str| {
         let output = std::process::Command::new(howdah_program())
             .args(["php", "--control"])

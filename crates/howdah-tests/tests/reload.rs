@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use rustix::process::Signal;
 
 /// The time spent on reloads unless `HOWDAH_TESTS_RELOADS` sets their number.
@@ -20,10 +20,10 @@ fn reload_after_reload_under_load_drops_no_request() {
         .start();
     let php = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(6)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     let files = Load::new(fixture.address(), "/hello.txt", HELLO)
         .clients(2)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     fixture.reload_often(BUDGET);
     php.wait_for(100);
     files.wait_for(100);
@@ -38,7 +38,7 @@ fn reload_after_reload_under_load_drops_no_request() {
 }
 
 #[test]
-fn a_symlink_deploy_shows_only_new_code_after_the_reload() {
+fn symlink_deploy_shows_only_new_code_after_the_reload() {
     let builder = Fixture::named("deploy").children(3);
     let scratch = builder.scratch();
     for release in 0..=8 {
@@ -60,7 +60,7 @@ fn a_symlink_deploy_shows_only_new_code_after_the_reload() {
                 .is_some_and(|v| v.len() == 2 && v[0] == v[1])
         })
         .clients(6)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     for release in 1..=8 {
         symlink(format!("releases/{release}"), fixture.path("next")).unwrap();
         std::fs::rename(fixture.path("next"), fixture.path("current")).unwrap();
@@ -79,7 +79,7 @@ fn a_symlink_deploy_shows_only_new_code_after_the_reload() {
 
 /// `compiled.php` prints which scripts of the site the opcode cache contains.
 #[test]
-fn a_reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
+fn reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
     let builder = Fixture::named("reload-compiled").children(2);
     let scratch = builder.scratch();
     for release in ["one", "two"] {
@@ -161,13 +161,13 @@ fn a_reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
 }
 
 #[test]
-fn a_corrupt_configuration_changes_nothing_and_is_explained() {
+fn corrupt_configuration_changes_nothing_and_is_explained() {
     let fixture = Fixture::named("corrupt")
         .pool("request_terminate_timeout = \"60s\"")
         .start();
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(4)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     fixture.wait("both children", |f| f.children().len() == 2);
     let config = fixture.howdah.directory().join("howdah.toml");
     let good = std::fs::read_to_string(&config).unwrap();
@@ -201,7 +201,7 @@ fn a_corrupt_configuration_changes_nothing_and_is_explained() {
 }
 
 #[test]
-fn a_reload_moves_the_error_log_and_changes_the_limits_of_new_connections() {
+fn reload_moves_the_error_log_and_changes_the_limits_of_new_connections() {
     let config = |log: &str, header: &str, connections: u32| {
         format!(
             "[log]\nerror = \"SCRATCH/{log}\"\nlevel = \"info\"\n\
@@ -273,10 +273,10 @@ fn sighup_reloads_as_with_other_servers() {
 }
 
 #[test]
-fn a_reload_waits_for_running_requests_without_ending_them() {
+fn reload_waits_for_running_requests_without_ending_them() {
     let fixture = Fixture::named("reload-held").children(1).start();
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let held = fixture.start_get("/hold.php?gate=held");
     let standing = gate.wait();
     // New requests go to the new pool immediately, although the old one is still busy.
     fixture.reload();
@@ -291,7 +291,7 @@ fn a_reload_waits_for_running_requests_without_ending_them() {
 }
 
 #[test]
-fn an_ondemand_pool_has_no_process_before_its_first_request_and_a_reload_keeps_it_awake() {
+fn ondemand_pool_has_no_process_before_its_first_request_and_a_reload_keeps_it_awake() {
     let fixture = Fixture::named("asleep")
         .pool("pm = \"ondemand\"\nmax_children = 2")
         .start();

@@ -115,7 +115,7 @@ fn values_of_every_type_come_back_as_they_were() {
 }
 
 #[test]
-fn what_one_process_keeps_another_finds_also_after_the_first_was_killed() {
+fn shared_value_is_found_by_another_process_after_its_writer_was_killed() {
     let fixture = served("shared-cache-processes", ON);
     let (kept, writer) = ask(&fixture, "do=set&value=kept");
     assert_eq!(kept, true);
@@ -165,7 +165,7 @@ fn workers_share_it_and_each_request_begins_anew() {
         let held = queries.map(|query| {
             let name = query.replace(['=', '&'], "-");
             let gate = fixture.gate(&name);
-            let answer = fixture.get_meanwhile(&format!("/cache.php?{query}&gate={name}"));
+            let answer = fixture.start_get(&format!("/cache.php?{query}&gate={name}"));
             (gate.wait(), answer)
         });
         held.map(|(standing, answer)| {
@@ -251,7 +251,7 @@ fn without_memory_for_it_nothing_is_kept_and_nothing_fails() {
 
 /// The previous pool continues with its requests, and their changes are unknown to the new pool.
 #[test]
-fn a_reload_begins_with_nothing_and_waits_for_the_pool_before() {
+fn reload_begins_with_nothing_and_waits_for_the_pool_before() {
     let fixture = served("shared-cache-reload", ON);
     assert_eq!(ask(&fixture, "do=set&value=before").0, true);
     fixture.reload();
@@ -276,7 +276,7 @@ fn after_two_reloads_it_waits_for_both_pools_before() {
         let mut held = Vec::new();
         for name in ["one", "two"] {
             let gate = fixture.gate(name);
-            let answer = fixture.get_meanwhile(&format!("/hold.php?gate={name}"));
+            let answer = fixture.start_get(&format!("/hold.php?gate={name}"));
             held.push((gate.wait(), answer));
             fixture.reload();
             assert!(!is_open(&fixture));
@@ -296,7 +296,7 @@ fn after_two_reloads_it_waits_for_both_pools_before() {
 }
 
 #[test]
-fn what_a_command_line_changes_makes_the_server_forget() {
+fn command_line_change_empties_the_shared_cache() {
     let fixture = served("shared-cache-command-line", ON);
     assert_eq!(ask(&fixture, "do=set").0, true);
     let code = "if (howdah_cache_get('key') !== null || howdah_cache_info() !== null) exit(1); howdah_cache_delete('key');";
@@ -369,7 +369,7 @@ fn a_real_wordpress_finds_its_object_cache_as_it_knows_it() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-psr-simple-cache")]
-fn the_class_for_frameworks_keeps_to_psr_16() {
+fn class_for_frameworks_keeps_to_psr_16() {
     checked("shared-cache-psr-16", "/simple-cache.php", ON, &[]);
     checked("shared-cache-psr-16-off", "/simple-cache.php", "", &[]);
 }

@@ -66,7 +66,7 @@ fn probes_follow_the_server_from_its_start_to_the_last_request_of_its_end() {
     check(status, "/readyz", 200, "ready");
     check(status, "/status", 200, "pool www: Ready");
     let gate = fixture.gate("last");
-    let last = fixture.get_meanwhile("/hold.php?gate=last");
+    let last = fixture.start_get("/hold.php?gate=last");
     let standing = gate.wait();
     fixture.howdah.process.signal(Signal::QUIT);
     fixture.wait("no new connection of a site", |f| {
@@ -86,13 +86,13 @@ fn probes_follow_the_server_from_its_start_to_the_last_request_of_its_end() {
 }
 
 #[test]
-fn the_status_is_answered_while_all_connections_of_the_sites_are_taken() {
+fn status_is_answered_while_all_connections_of_the_sites_are_taken() {
     let status = free_address();
     let fixture = listening("full", status, "[limits]\nconnections = 2\n").start();
     let gates = [fixture.gate("a"), fixture.gate("b")];
-    let answers = ["a", "b"].map(|gate| fixture.get_meanwhile(&format!("/hold.php?gate={gate}")));
+    let answers = ["a", "b"].map(|gate| fixture.start_get(&format!("/hold.php?gate={gate}")));
     let standing = gates.map(Gate::wait);
-    let third = fixture.get_meanwhile("/hello.php");
+    let third = fixture.start_get("/hello.php");
     fixture.wait_for_log(&["TooManyConnections"]);
     check(status, "/livez", 200, "alive");
     check(status, "/readyz", 200, "ready");
@@ -113,7 +113,7 @@ fn the_status_is_answered_while_all_connections_of_the_sites_are_taken() {
 }
 
 #[test]
-fn a_reload_moves_the_status_listener_or_leaves_it_alone() {
+fn reload_moves_the_status_listener_or_leaves_it_alone() {
     let (first, second) = (free_address(), free_address());
     let fixture = listening("moves", first, "").start();
     let config = fixture.howdah.directory().join("howdah.toml");
@@ -143,7 +143,7 @@ fn a_reload_moves_the_status_listener_or_leaves_it_alone() {
 }
 
 #[test]
-fn nothing_but_probes_is_for_others_and_nothing_can_be_changed() {
+fn status_listener_serves_others_only_probes_and_changes_nothing() {
     let (open, other) = (free_address(), free_address());
     let everywhere = format!("0.0.0.0:{}", open.port()).parse().unwrap();
     let _open = listening("others", everywhere, "allow = [\"192.0.2.1\"]\n").start();

@@ -38,7 +38,7 @@ fn five_hundred_clients_on_four_workers_all_get_their_answer() {
 }
 
 #[test]
-fn the_fifth_benchmarks_script_runs_unchanged_and_its_signals_are_its_own() {
+fn fifth_benchmarks_script_runs_unchanged_and_its_signals_are_its_own() {
     let (mut server, address) = start();
     let answer = http::get(address, "/");
     assert_eq!(answer.text(), PAGE);

@@ -9,10 +9,10 @@ use howdah_tests::forms::{File, attributes};
 use howdah_tests::http::{Connection, Headers, framing_of, get};
 use howdah_tests::image;
 use howdah_tests::process::wait_until;
-use howdah_tests::rig::{Kind, Server, Site};
+use howdah_tests::rig::{Server, ServerKind, Site};
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
 
-struct Notes {
+struct NotesApplication {
     server: Box<dyn Server>,
     author: Browser,
     _scratch: Scratch,
@@ -20,17 +20,17 @@ struct Notes {
 
 #[test]
 fn symfony_from_logging_in_to_logging_out() {
-    from_logging_in_to_logging_out(Notes::prepare(Vec::new()));
+    from_logging_in_to_logging_out(NotesApplication::prepare(Vec::new()));
 }
 
 /// There are two workers, so the requests of a session meet a kernel that others have used in the meantime.
 #[test]
 fn symfony_in_a_worker_from_logging_in_to_logging_out() {
     let mode = ["--mode", "worker", "--worker"].map(str::to_owned).to_vec();
-    from_logging_in_to_logging_out(Notes::prepare(mode));
+    from_logging_in_to_logging_out(NotesApplication::prepare(mode));
 }
 
-fn from_logging_in_to_logging_out(mut notes: Notes) {
+fn from_logging_in_to_logging_out(mut notes: NotesApplication) {
     notes.log_in();
     let note = notes.publish_with_a_picture();
     notes.edit(&note);
@@ -42,7 +42,7 @@ fn from_logging_in_to_logging_out(mut notes: Notes) {
     notes.log_out();
 }
 
-impl Notes {
+impl NotesApplication {
     /// Prepares the site. The path of the worker script is appended to the command-line words in `mode`; if these are
     /// empty, there is no worker.
     fn prepare(mut mode: Vec<String>) -> Self {
@@ -52,11 +52,11 @@ impl Notes {
             &scratch.join("site"),
         );
         scratch.writable_dir("site/var");
-        let mut kind = Kind::chosen();
+        let mut kind = ServerKind::chosen();
         if !mode.is_empty() {
             let script = scratch.join("site/public/worker.php");
             mode.push(script.display().to_string());
-            kind = Kind::Howdah;
+            kind = ServerKind::Howdah;
         }
         let mut site = Site::new(scratch.join("site/public"))
             .project(scratch.join("site"))
@@ -66,7 +66,7 @@ impl Notes {
         site.howdah_arguments = mode;
         let server = kind.start(&site);
         let author = Browser::new(server.address());
-        Notes {
+        NotesApplication {
             server,
             author,
             _scratch: scratch,

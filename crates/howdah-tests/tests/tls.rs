@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO, signal};
 use howdah_tests::http;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use howdah_tests::pki::Pki;
 use howdah_tests::rig::howdah_check;
 use rustix::process::Signal;
@@ -92,7 +92,7 @@ fn php_and_logs_learn_what_the_handshake_agreed_on() {
 }
 
 #[test]
-fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
+fn client_gets_the_certificate_of_the_name_it_asks_for() {
     let (builder, pki) = site("tls-names");
     pki.sign("wildcard", &["*.other.example"]);
     pki.sign_with("rsa", &["example.org"], &rcgen::PKCS_RSA_SHA256, |_| {});
@@ -137,7 +137,7 @@ fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
 }
 
 #[test]
-fn a_host_that_the_certificate_is_not_for_is_misdirected() {
+fn host_that_the_certificate_is_not_for_is_misdirected() {
     let (builder, pki) = site("tls-421");
     let fixture = builder.site(&Pki::site("site")).start();
     let address = fixture.tls_address();
@@ -319,7 +319,7 @@ fn sessions_are_resumed_after_a_reload_and_after_the_fronts_death() {
 }
 
 #[test]
-fn a_file_that_is_renewed_is_used_and_one_that_is_broken_is_not() {
+fn file_that_is_renewed_is_used_and_one_that_is_broken_is_not() {
     let (builder, pki) = site("tls-renewed");
     let fixture = builder.site(&Pki::site("site")).start();
     let address = fixture.tls_address();
@@ -370,7 +370,7 @@ fn reloads_under_https_load_drop_no_request() {
     let address = fixture.tls_address();
     let plain = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(2)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     for round in 0..5 {
         let name = format!("round{round}");
         pki.sign(&name, &["example.org"]);
@@ -454,7 +454,7 @@ fn silent_and_garbled_handshakes_end_and_cost_the_others_nothing() {
 }
 
 #[test]
-fn the_front_may_be_killed_in_the_middle_of_handshakes() {
+fn front_may_be_killed_in_the_middle_of_handshakes() {
     let (builder, pki) = site("tls-killed");
     let fixture = builder.site(&Pki::site("site")).start();
     let address = fixture.tls_address();

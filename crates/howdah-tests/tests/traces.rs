@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use howdah_tests::collector::{Behaviour, Collector, Span};
+use howdah_tests::collector::{Behaviour, Collector, ReceivedSpan};
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http::{self, Response};
 use howdah_tests::http2;
@@ -46,13 +46,13 @@ fn parts(text: &str) -> (String, String, String) {
     (trace.to_owned(), span.to_owned(), flags.to_owned())
 }
 
-fn named<'s>(spans: &'s [Span], name: &str) -> &'s Span {
+fn named<'s>(spans: &'s [ReceivedSpan], name: &str) -> &'s ReceivedSpan {
     let found = spans.iter().find(|span| span.name == name);
     found.unwrap_or_else(|| panic!("no span {name} in {spans:#?}"))
 }
 
 #[test]
-fn a_callers_trace_is_continued_on_every_way_that_a_request_can_take() {
+fn callers_trace_is_continued_on_every_way_that_a_request_can_take() {
     let collector = Collector::start();
     let builder = Fixture::named("traces").h2c();
     let socket = builder.scratch().join("fpm.sock").display().to_string();
@@ -149,8 +149,9 @@ fn a_callers_trace_is_continued_on_every_way_that_a_request_can_take() {
     assert_eq!(collector.field("x-key"), "abc");
     assert_eq!(collector.field("content-type"), "application/x-protobuf");
     // A request over HTTP/2, for a file.
-    let request = http2::Request::get("/plan.txt").header("traceparent", parent("01").as_bytes());
-    let mut client = http2::Client::open(at).expect("a connection");
+    let request =
+        http2::Http2Request::get("/plan.txt").header("traceparent", parent("01").as_bytes());
+    let mut client = http2::Http2TestClient::open(at).expect("a connection");
     assert_eq!(client.ask(&request).expect("an answer").text(), "the plan");
     let spans = collector.trace("/plan.txt");
     assert_eq!(spans[0].get("network.protocol.version"), "2");
@@ -175,7 +176,7 @@ fn a_callers_trace_is_continued_on_every_way_that_a_request_can_take() {
 }
 
 #[test]
-fn what_is_no_traceparent_is_dropped_and_a_trace_begins() {
+fn invalid_traceparent_is_dropped_and_a_trace_begins() {
     let collector = Collector::start();
     let fixture = traced(Fixture::named("broken-traces"), &collector, "")
         .script("php.php", SHOW)
@@ -226,7 +227,7 @@ fn what_is_no_traceparent_is_dropped_and_a_trace_begins() {
 }
 
 #[test]
-fn a_page_of_the_cache_and_a_failure_are_told_apart() {
+fn page_of_the_cache_and_a_failure_are_told_apart() {
     let collector = Collector::start();
     let fixture = traced(Fixture::named("cached-traces"), &collector, "")
         .script(
@@ -268,7 +269,7 @@ fn a_page_of_the_cache_and_a_failure_are_told_apart() {
 }
 
 #[test]
-fn a_collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
+fn collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
     let collector = Collector::start();
     let fixture = traced(Fixture::named("hanging-collector"), &collector, "")
         .file("hello.txt", HELLO)
@@ -299,7 +300,7 @@ fn a_collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
 }
 
 #[test]
-fn a_collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_gets_none() {
+fn collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_gets_none() {
     let address = free_address();
     let builder = Fixture::named("absent-collector");
     let fixture = builder
@@ -322,7 +323,7 @@ fn a_collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_
 }
 
 #[test]
-fn a_reload_changes_the_collector_and_a_stop_sends_what_is_left() {
+fn reload_changes_the_collector_and_a_stop_sends_what_is_left() {
     let (first, second) = (Collector::start(), Collector::start());
     let mut fixture = traced(Fixture::named("moved-collector"), &first, "").start();
     fixture.get("/hello.php");

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Response;
-use howdah_tests::http2::Request;
-use howdah_tests::load::{Load, Stop};
-use howdah_tests::process_tree::{self, Entry};
+use howdah_tests::http2::Http2Request;
+use howdah_tests::load::{Load, LoadEnd};
+use howdah_tests::process_tree::{self, ProcessEntry};
 use rustix::process::Signal;
 
-/// The output of a command.
-fn said(output: &Output) -> String {
+/// Returns the output of a command.
+fn output_text(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -27,14 +27,14 @@ fn upgrade(fixture: &Fixture) {
     assert!(
         output.status.success(),
         "{}{}",
-        said(&output),
+        output_text(&output),
         fixture.howdah.process.log()
     );
 }
 
-/// The existing fronts: the master's children that are not PHP processes.
+/// Returns the existing fronts: the master's children that are not PHP processes.
 fn fronts(fixture: &Fixture) -> Vec<i32> {
-    let ours = |entry: &Entry| entry.parent == fixture.master() && entry.program == "howdah";
+    let ours = |entry: &ProcessEntry| entry.parent == fixture.master() && entry.program == "howdah";
     let all = fixture.processes();
     all.iter()
         .filter(|entry| ours(entry))
@@ -57,10 +57,10 @@ fn upgrades_under_load_lose_no_request() {
     let master = fixture.master();
     let php = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(6)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     let files = Load::new(fixture.address(), "/hello.txt", HELLO)
         .clients(2)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     let over = Arc::new(AtomicBool::new(false));
     let (address, is_over) = (fixture.address(), over.clone());
     let slow = std::thread::spawn(move || {
@@ -101,11 +101,11 @@ fn ask_after_a_while(address: SocketAddr) -> String {
 }
 
 #[test]
-fn nobody_waits_for_a_request_that_runs_and_it_is_finished() {
+fn upgrade_finishes_running_requests_without_delaying_others() {
     let fixture = Fixture::named("upgrade-slow").children(2).start();
     let before = fronts(&fixture);
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let held = fixture.start_get("/hold.php?gate=held");
     let standing = gate.wait();
     upgrade(&fixture);
     assert_eq!(fixture.get("/hello.php").text(), HELLO);
@@ -134,7 +134,11 @@ fn commands_are_answered_by_either_program() {
                 let mut count = 0;
                 while !over.load(Ordering::Relaxed) {
                     let output = fixture.control(words);
-                    assert!(output.status.success(), "{words:?}: {}", said(&output));
+                    assert!(
+                        output.status.success(),
+                        "{words:?}: {}",
+                        output_text(&output)
+                    );
                     count += 1;
                 }
                 count
@@ -152,7 +156,7 @@ fn commands_are_answered_by_either_program() {
 }
 
 #[test]
-fn a_new_program_that_finds_mistakes_changes_nothing() {
+fn new_program_that_finds_mistakes_changes_nothing() {
     let fixture = Fixture::named("upgrade-refused")
         .pool("request_terminate_timeout = \"60s\"")
         .start();
@@ -161,7 +165,7 @@ fn a_new_program_that_finds_mistakes_changes_nothing() {
     let front = fronts(&fixture);
     std::fs::write(&config, "lisen = \"127.0.0.1:1\"\n").unwrap();
     let output = fixture.control(&["upgrade"]);
-    let text = said(&output);
+    let text = output_text(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
     for word in [
         "howdah.toml:1",
@@ -182,15 +186,15 @@ fn a_new_program_that_finds_mistakes_changes_nothing() {
     fixture.reload();
     fixture.still_serves();
     let output = fixture.control(&["stop"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
 }
 
 #[test]
-fn a_signal_upgrades_and_a_stop_ends_both_fronts() {
+fn signal_upgrades_and_a_stop_ends_both_fronts() {
     let mut fixture = Fixture::named("upgrade-signal").children(2).start();
     let before = fronts(&fixture);
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let held = fixture.start_get("/hold.php?gate=held");
     let standing = gate.wait();
     signal(fixture.master(), Signal::USR2);
     fixture.wait("the new front", |fixture| {
@@ -212,10 +216,10 @@ fn a_signal_upgrades_and_a_stop_ends_both_fronts() {
 }
 
 #[test]
-fn a_front_that_dies_during_an_upgrade_is_started_again() {
+fn front_that_dies_during_an_upgrade_is_started_again() {
     let fixture = Fixture::named("upgrade-crash").children(2).start();
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held");
+    let held = fixture.start_get("/hold.php?gate=held");
     let standing = gate.wait();
     let before = fronts(&fixture);
     upgrade(&fixture);
@@ -287,13 +291,13 @@ fn no_page_is_older_than_what_the_program_before_has_written() {
             database.display()
         );
         let output = fixture.control(&["php", "-r", &code]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         assert_eq!(read_until_stored(&fixture), "first");
         let gate = fixture.gate("write");
-        let writer = fixture.get_meanwhile("/page.php?write=second&gate=write");
+        let writer = fixture.start_get("/page.php?write=second&gate=write");
         let standing = gate.wait();
         let gate = fixture.gate("held");
-        let held = fixture.get_meanwhile("/hold.php?gate=held");
+        let held = fixture.start_get("/hold.php?gate=held");
         let other = gate.wait();
         upgrade(&fixture);
         // The new front stores pages while the old one still runs scripts.
@@ -323,7 +327,7 @@ fn no_page_is_older_than_what_the_program_before_has_written() {
 fn http3_is_served_again_when_the_front_before_has_ended() {
     let fixture = Fixture::named("upgrade-http3").http3().start();
     let hello = |fixture: &Fixture| {
-        let answer = fixture.http3().ask(&Request::get("/hello.php"));
+        let answer = fixture.http3().ask(&Http2Request::get("/hello.php"));
         answer.expect("an answer over HTTP/3").text().to_owned()
     };
     assert_eq!(hello(&fixture), HELLO);
@@ -334,7 +338,7 @@ fn http3_is_served_again_when_the_front_before_has_ended() {
 }
 
 #[test]
-fn a_job_has_ended_when_that_of_the_new_program_begins() {
+fn job_has_ended_when_that_of_the_new_program_begins() {
     let builder = Fixture::named("upgrade-jobs");
     builder.scratch().writable_dir("run");
     let job = "exec 9>SCRATCH/run/lock; flock -n 9 || echo twice; echo begun; \
@@ -349,6 +353,6 @@ fn a_job_has_ended_when_that_of_the_new_program_begins() {
     let count = |word: &str| fixture.howdah.process.log().matches(word).count();
     fixture.wait("the next job", |_| count("job=one: begun") == 2);
     assert_eq!((count("job=one: ended"), count("job=one: twice")), (1, 0));
-    let list = said(&fixture.control(&["job", "list"]));
+    let list = output_text(&fixture.control(&["job", "list"]));
     assert!(list.contains("job one: running"), "{list}");
 }

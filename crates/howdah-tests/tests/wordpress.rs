@@ -8,7 +8,7 @@ use howdah_tests::forms::{File, Form, attributes, forms, percent_encode};
 use howdah_tests::http::get;
 use howdah_tests::image;
 use howdah_tests::mariadb::Mariadb;
-use howdah_tests::rig::{Kind, Server, Site};
+use howdah_tests::rig::{Server, ServerKind, Site};
 use howdah_tests::scratch::{Scratch, copy_tree};
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ impl Blog {
         let site = Site::new(scratch.join("site"))
             .front_controller("/index.php")
             .ini("display_errors", "Off");
-        let server = Kind::chosen().start(&site);
+        let server = ServerKind::chosen().start(&site);
         let owner = Browser::new(server.address());
         Blog {
             server,

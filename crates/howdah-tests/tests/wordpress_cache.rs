@@ -5,7 +5,7 @@
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
-use howdah_tests::readers::{Drive, Reader};
+use howdah_tests::readers::{CachedApplication, Reader};
 use howdah_tests::rig::{Howdah, Server};
 use howdah_tests::wordpress_home::{HOST, WordpressHome};
 
@@ -20,7 +20,7 @@ fn cookies(answer: &Response) -> String {
     format!("Cookie: {}\r\n", pairs.join("; "))
 }
 
-fn log_in(drive: &Drive<'_>, folder: &str, name: &str, password: &str) -> String {
+fn log_in(drive: &CachedApplication<'_>, folder: &str, name: &str, password: &str) -> String {
     let form = format!("log={name}&pwd={password}&testcookie=1");
     let test = "Cookie: wordpress_test_cookie=WP%20Cookie%20check\r\n";
     let path = format!("{folder}/wp-login.php");
@@ -30,7 +30,7 @@ fn log_in(drive: &Drive<'_>, folder: &str, name: &str, password: &str) -> String
 }
 
 /// Changes the blog's name, as the settings page does, with the token of its form.
-fn rename(drive: &Drive<'_>, folder: &str, owner: &str, edition: u64) {
+fn rename(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64) {
     let path = format!("{folder}/wp-admin/options-general.php");
     let page = drive.ask("GET", &path, owner, "").text();
     let token = page
@@ -49,7 +49,7 @@ fn rename(drive: &Drive<'_>, folder: &str, owner: &str, edition: u64) {
 }
 
 /// Publishes a new text of the first post, as the editor does: over the REST interface.
-fn publish(drive: &Drive<'_>, folder: &str, owner: &str, edition: u64) {
+fn publish(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64) {
     let path = format!("{folder}/wp-admin/admin-ajax.php?action=rest-nonce");
     let token = drive.ask("GET", &path, owner, "").text();
     let path = format!("{folder}/index.php?rest_route=/wp/v2/posts/1");
@@ -83,7 +83,7 @@ fn by_several_people_at_once(folder: &'static str, has_object_cache: bool) {
     for (path, lines) in paths.iter().zip(lines) {
         readers.push(Reader { path, lines });
     }
-    let drive = Drive {
+    let drive = CachedApplication {
         address: server.address(),
         host: HOST,
         readers: &readers,
@@ -128,7 +128,7 @@ fn by_several_people_at_once(folder: &'static str, has_object_cache: bool) {
 }
 
 #[test]
-fn nobody_reads_anothers_page_or_one_older_than_what_was_written() {
+fn readers_of_wordpress_get_no_private_and_no_stale_page() {
     by_several_people_at_once("", false);
 }
 
@@ -143,7 +143,7 @@ fn nor_where_wordpress_keeps_what_it_reads_in_the_shared_cache() {
 }
 
 /// Does what plugins and jobs do, without any other request to the page; it is requested with GET.
-const DO: &str = r"<?php
+const ACTION_SCRIPT: &str = r"<?php
 require __DIR__ . '/wp-load.php';
 $what = $_GET['what'];
 switch ($what) {
@@ -167,10 +167,10 @@ echo 'done';
 ";
 
 #[test]
-fn what_is_published_edited_approved_or_set_without_any_request_to_the_page_is_read_next() {
+fn changes_in_wordpress_are_seen_by_the_next_reader() {
     let home = WordpressHome::prepare();
     let mut site = home.site().children(3);
-    std::fs::write(site.root.join("do.php"), DO).expect("the site can be written to");
+    std::fs::write(site.root.join("do.php"), ACTION_SCRIPT).expect("the site can be written to");
     site.howdah_arguments = ["--cache", "on"].map(str::to_owned).to_vec();
     let server = Howdah::start(&site);
     let address = server.address();

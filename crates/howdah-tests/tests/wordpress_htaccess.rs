@@ -27,7 +27,7 @@ echo file_get_contents(ABSPATH . '.htaccess');
 ";
 
 /// Requests of visitors, scanners and robots: method, target, headers.
-const ASKED: &[(&str, &str, &str)] = &[
+const REQUESTS: &[(&str, &str, &str)] = &[
     ("GET", "/", ""),
     ("HEAD", "/", ""),
     ("GET", "/hello-world/", ""),
@@ -116,15 +116,15 @@ const FIELDS: &[&str] = &[
     "x-xss-protection",
 ];
 
-struct Pair {
+struct HowdahAndApache {
     home: WordpressHome,
     root: PathBuf,
     howdah: Howdah,
     apache: ModPhp,
 }
 
-impl Pair {
-    fn start() -> Pair {
+impl HowdahAndApache {
+    fn start() -> HowdahAndApache {
         let home = WordpressHome::prepare();
         let site = home.site().ini("expose_php", "Off");
         let mut site = site.obeying_htaccess("on");
@@ -138,7 +138,7 @@ impl Pair {
         )
         .unwrap();
         fs::write(root.join("wp-content/debug.log"), "a log").unwrap();
-        Pair {
+        HowdahAndApache {
             howdah: Howdah::start(&site),
             apache: ModPhp::start(&site),
             root,
@@ -160,7 +160,7 @@ impl Pair {
                 format!("{title}: {request:?}\n  Howdah {our:?}\n  Apache {their:?}\n  {place}")
             })
         };
-        let mut wrong: Vec<String> = ASKED.iter().filter_map(compare).collect();
+        let mut wrong: Vec<String> = REQUESTS.iter().filter_map(compare).collect();
         for target in NEVER_SENT {
             let answer = ask(&self.howdah, &("GET", target, ""));
             if answer.status() < 400 {
@@ -179,7 +179,7 @@ fn ask(server: &dyn Server, (method, target, fields): &(&str, &str, &str)) -> Re
         .unwrap_or_else(|broken| panic!("{method} {target}: {broken}\n{}", server.log()))
 }
 
-/// A page that each server writes in its own words: an error, or a redirect.
+/// Returns whether each server writes this page in its own words: it is an error page or a redirect.
 fn is_own(answer: &Response) -> bool {
     let redirects = (300..400).contains(&answer.status());
     redirects || answer.status() >= 400 && !answer.text().contains("wp-")
@@ -231,7 +231,7 @@ fn difference(ours: &str, theirs: &str) -> String {
 
 #[test]
 fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
-    let pair = Pair::start();
+    let pair = HowdahAndApache::start();
     let rules = pair.home.run(PERMALINKS);
     assert!(rules.contains("RewriteRule . /index.php [L]"), "{rules}");
     let mut wrong = pair.differences("permalinks");
@@ -298,7 +298,7 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
 }
 
 /// The owner logs in, uploads a picture and publishes a post under one server; readers see the post under both.
-fn work(pair: &Pair, at: &dyn Server, beside: &dyn Server, name: &str) -> Browser {
+fn work(pair: &HowdahAndApache, at: &dyn Server, beside: &dyn Server, name: &str) -> Browser {
     let mut owner = Browser::at(at.address(), HOST);
     let password = [("log", "owner"), ("pwd", "carry the howdah")];
     let dashboard = owner.fill("/wp-login.php", "loginform", &password);

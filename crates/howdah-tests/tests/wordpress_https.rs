@@ -23,17 +23,17 @@ const CHOOSE_A_PICTURE: &str = "(async () => {
 })()";
 
 #[test]
-fn an_owner_works_with_wordpress_over_http_1_1() {
+fn owner_works_with_wordpress_over_http_1_1() {
     work_in_wordpress(&["--disable-http2"], "http/1.1");
 }
 
 #[test]
-fn an_owner_works_with_wordpress_over_http_2() {
+fn owner_works_with_wordpress_over_http_2() {
     work_in_wordpress(&[], "h2");
 }
 
 #[test]
-fn an_owner_works_with_wordpress_over_http_3() {
+fn owner_works_with_wordpress_over_http_3() {
     let quic = format!("--origin-to-force-quic-on={HOST}:443");
     work_in_wordpress(&["--enable-quic", &quic], "h3");
 }

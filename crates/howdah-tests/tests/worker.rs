@@ -12,7 +12,7 @@ use howdah_tests::process::wait_until;
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Builds a site with this worker script; `index.php` exists so that URLs can name it.
 fn worker(name: &str, php: &str) -> Builder {
@@ -76,7 +76,7 @@ fn sessions_of_concurrent_visitors_never_mix() {
 
 /// The steps of Octane's bin/frankenphp-worker.php, with our own classes instead of Laravel's.
 #[test]
-fn a_worker_of_octanes_shape_runs_as_it_is_written() {
+fn worker_of_octanes_shape_runs_as_it_is_written() {
     let fixture = worker(
         "worker-octane",
         "<?php
@@ -150,7 +150,7 @@ fn a_worker_of_octanes_shape_runs_as_it_is_written() {
 }
 
 #[test]
-fn a_worker_script_that_does_not_boot_stops_the_start_with_phps_sentence() {
+fn worker_script_that_does_not_boot_stops_the_start_with_phps_sentence() {
     for (php, name, part) in [
         (
             "<?php\n\nrequire 'vendor/autoload.php';",
@@ -208,7 +208,7 @@ fn deployments_under_load_lose_no_request_and_a_broken_one_is_refused() {
             })
             .collect();
         let serves = |text: &str| {
-            wait_until(text, PATIENCE, || fixture.get("/index.php").text() == text);
+            wait_until(text, MAX_WAIT, || fixture.get("/index.php").text() == text);
         };
         serves("one");
         fixture.write("site/worker.php", version("two"));
@@ -233,7 +233,7 @@ fn deployments_under_load_lose_no_request_and_a_broken_one_is_refused() {
 }
 
 #[test]
-fn a_watched_file_brings_new_workers_and_the_status_shows_them() {
+fn watched_file_brings_new_workers_and_the_status_shows_them() {
     let fixture = worker(
         "worker-watch",
         "<?php $v = require __DIR__ . '/src/version.php'; while (frankenphp_handle_request(function () use ($v) { echo $v; })) {}",
@@ -249,14 +249,14 @@ fn a_watched_file_brings_new_workers_and_the_status_shows_them() {
         "{status}"
     );
     fixture.write("site/src/version.php", "<?php return 'two';");
-    wait_until("two", PATIENCE, || {
+    wait_until("two", MAX_WAIT, || {
         fixture.get("/index.php").text() == "two"
     });
     fixture.wait_for_log(&["WorkerRestart", "watched file"]);
 }
 
 #[test]
-fn a_crash_and_a_kill_cost_their_request_and_no_other() {
+fn crash_and_a_kill_cost_their_request_and_no_other() {
     let fixture = worker(
         "worker-crash",
         "<?php require 'GATES'; while (frankenphp_handle_request(function () {
@@ -269,7 +269,7 @@ fn a_crash_and_a_kill_cost_their_request_and_no_other() {
     .children(2)
     .start();
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/index.php?gate=held");
+    let held = fixture.start_get("/index.php?gate=held");
     let standing = gate.wait();
     let crashed = fixture.get("/index.php?crash");
     assert_eq!(
@@ -326,7 +326,7 @@ fn one_site_has_several_pools_of_different_modes_by_rules() {
 }
 
 #[test]
-fn a_worker_script_outside_of_an_empty_root_gets_every_request() {
+fn worker_script_outside_of_an_empty_root_gets_every_request() {
     let builder = Fixture::named("worker-outside");
     let script = builder.scratch().write(
         "app/worker.php",

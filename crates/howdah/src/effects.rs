@@ -48,7 +48,7 @@ pub struct EffectsReport {
 }
 
 impl EffectsReport {
-    /// Returns the command for the server. `site` limits it to the pages of one site; `None` stands for all sites.
+    /// Returns the command for the server. `site` limits it to the pages of one site; `None` means all sites.
     pub fn command_for(&self, site: Option<&str>) -> AdminCommand {
         AdminCommand::Wrote {
             site: site.map(str::to_owned),
@@ -58,7 +58,7 @@ impl EffectsReport {
     }
 }
 
-/// Different words, with the time when each was last recorded. If there are more words than fit, one word stands for
+/// Different words, with the time when each was last recorded. If there are more words than fit, one word represents
 /// all.
 struct WordSet {
     words: Vec<(String, Instant)>,
@@ -121,7 +121,7 @@ impl ScriptEffects {
         let (reader, writer) = packet_socket_pair()?;
         let effects = ScriptEffects {
             reader: Some(reader),
-            // An empty word stands for a write to any table.
+            // An empty word means a write to any table.
             writes: WordSet::new(""),
             purges: WordSet::new("*"),
             clears_shared_caches: false,
@@ -187,7 +187,8 @@ impl ScriptEffects {
     }
 
     /// Returns what must be reported to the server now. It contains all writes again, because a write that was reported
-    /// before other connections could see it must be counted again. It contains purges until [`ScriptEffects::confirm_report`].
+    /// before other connections could see it must be counted again. It contains purges until
+    /// [`ScriptEffects::confirm_report`].
     pub fn report(&mut self) -> Option<EffectsReport> {
         self.is_unreported = false;
         self.unsettled = self.unsettled.filter(|since| since.elapsed() < SETTLE_TIME);

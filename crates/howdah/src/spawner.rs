@@ -136,7 +136,7 @@ impl PhpSettingsDirectory {
         let Some(directory) = &self.directory else {
             return Vec::new();
         };
-        // An empty part stands for the directory that PHP was built with. Ours comes last, so it takes precedence.
+        // An empty part means the directory that PHP was built with. Ours comes last, so it takes precedence.
         let mut scan = std::env::var_os("PHP_INI_SCAN_DIR").unwrap_or_default();
         scan.push(":");
         scan.push(directory.join(SCANNED_DIRECTORY));

@@ -44,7 +44,7 @@ fn packages() -> Vec<Value> {
     .collect()
 }
 
-/// The edges between our crates in the table of ARCHITECTURE.md. The crate of the tests may use what it drives.
+/// Returns the edges between our crates in the table of ARCHITECTURE.md. The crate of the tests may use what it drives.
 fn drawn_edges() -> BTreeSet<(String, String)> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");
     let text = std::fs::read_to_string(file).expect("ARCHITECTURE.md is there");

@@ -38,7 +38,7 @@ struct JobsRig {
 }
 
 impl JobsRig {
-    /// Creates a site, a worker and these jobs; `DIR` stands for their directory.
+    /// Creates a site, a worker and these jobs; `DIR` represents their directory.
     fn new(name: &str, jobs: &str) -> JobsRig {
         let scratch = Scratch::new(name);
         let root = create_site(&scratch);

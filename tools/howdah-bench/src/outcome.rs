@@ -1,5 +1,5 @@
-//! The one name with which each request ends. It is the same word in the text report, the JSON, the CSV, the plots and
-//! the tests. Only [`Outcome::Good`] is throughput: a fast error page is not.
+//! The outcome of a request. Each request has exactly one, and its name is the same word in the text report, the JSON,
+//! the CSV, the plots and the tests. Only [`Outcome::Good`] is throughput: a fast error page is not.
 //!
 //! A request that was still in progress when the run ended (`Run::in_flight`) and an arrival that was due but never
 //! sent (`Run::count_unsent`) have *no* outcome. They are counted separately, under these names.
@@ -63,11 +63,11 @@ pub enum Outcome {
     /// ECONNREFUSED: no server listens there.
     #[strum(message = "connection refused")]
     ConnectRefused,
-    /// EAGAIN: the backlog of a unix socket was full. TCP would have waited, see `ConnectTimeout`.
+    /// EAGAIN: the backlog of a unix socket was full. With TCP, the client would have waited; see `ConnectTimeout`.
     #[strum(message = "backlog full")]
     ConnectBacklog,
-    /// No connection was established within the timeout. On TCP a full backlog looks like this, or shows as 1 s, 3 s
-    /// and 7 s in the connect times, because of the kernel's SYN retries.
+    /// No connection was established within the timeout. A full backlog of a TCP listener has this outcome, or else
+    /// adds 1 s, 3 s or 7 s to the connect times, because of the kernel's SYN retries.
     #[strum(message = "connect timeout")]
     ConnectTimeout,
     /// EADDRNOTAVAIL: this machine has no free ephemeral port for that address. This is a limit of the client, not of
@@ -83,7 +83,7 @@ pub enum Outcome {
     /// ECONNRESET or EPIPE on an established connection.
     #[strum(message = "connection reset")]
     Reset,
-    /// The connection was closed in order before the first byte of a response.
+    /// The connection was closed regularly before the first byte of a response.
     #[strum(message = "closed without an answer")]
     ClosedEarly,
     /// The response ended before it was complete: in the header, short of Content-Length, before the last chunk, or

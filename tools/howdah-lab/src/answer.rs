@@ -19,7 +19,7 @@ use crate::experiment::{ExperimentResult, MeasuredWindow};
 use crate::suite::{StackQuestion, Suite};
 use crate::table::{StackRow, TableCell, run_pairs, window_pairs};
 
-/// The number of levels from which on a page also gets answers over all levels, and figures on how the rates hold.
+/// The minimum number of levels of a page for answers over all its levels, and for figures on how the rates hold.
 const MIN_SWEEP_LEVELS: usize = 3;
 
 /// The answer to one question on one page at one level.
@@ -279,7 +279,7 @@ pub fn rate_retention(cells: &[TableCell]) -> Vec<RateRetention> {
             let of = |cell: &&&TableCell| cell.row(&line.stack).is_some();
             let levels: Vec<&TableCell> = cells.iter().filter(of).copied().collect();
             let rows: Vec<&StackRow> = levels.iter().filter_map(|c| c.row(&line.stack)).collect();
-            // If the time ran out, some levels may have one block less than others.
+            // If the time ran out, some levels may have one block fewer than others.
             let blocks = rows.iter().map(|row| row.windows.len()).min().unwrap_or(0);
             let rate = |row: &StackRow| mean(&row.windows[..blocks]);
             let faster = |a: &usize, b: &usize| rate(rows[*a]).total_cmp(&rate(rows[*b]));

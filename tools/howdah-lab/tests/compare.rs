@@ -20,7 +20,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_howdah-bench");
 
-/// A benchmark of one small page.
+/// Returns a benchmark of one small page.
 fn suite(scratch: &Scratch, stacks: &[&str], page: &str) -> PathBuf {
     let rows: String = stacks
         .iter()

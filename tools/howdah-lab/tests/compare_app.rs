@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Limits a wait; it is not part of a measurement.
-const LONG: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// The shortest window, in seconds.
 const WINDOW: &str = "0.2";
@@ -40,7 +40,8 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a path of ours")
 }
 
-/// The arguments that compare a site's home page among these stacks with this many clients, as briefly as possible.
+/// Returns the arguments that compare a site's home page among these stacks with this many clients, as briefly as
+/// possible.
 fn briefly<'a>(
     site: &'a Path,
     out: &'a Path,
@@ -85,7 +86,7 @@ fn rows(outcome: &Value, level: usize) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it() {
+fn guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it() {
     let scratch = Scratch::new("own-book");
     copy_tree(&repository().join("demo"), &scratch.join("site"));
     let data = scratch.writable_dir("data");
@@ -167,14 +168,14 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
     assert_eq!(left_behind(scratch.path()), Vec::<String>::new());
 }
 
-/// A site whose page changes with every request, and differs under CGI.
+/// Returns a site whose page changes with every request, and differs under CGI.
 fn moody(scratch: &Scratch, script: &str) -> PathBuf {
     scratch.write("site/index.php", script);
     scratch.join("site")
 }
 
 #[test]
-fn a_stack_that_gives_another_page_is_named_and_the_others_go_on() {
+fn stack_that_gives_another_page_is_named_and_the_others_continue() {
     let scratch = Scratch::new("own-moody");
     let site = moody(
         &scratch,
@@ -215,7 +216,7 @@ while (frankenphp_handle_request($page)) { }
 ";
 
 #[test]
-fn a_worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
+fn worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
     let scratch = Scratch::new("own-worker");
     let site = moody(
         &scratch,
@@ -266,7 +267,7 @@ fn a_worker_script_takes_part_where_there_is_one_and_is_asked_for_where_not() {
 }
 
 #[test]
-fn where_no_mode_gives_the_page_nothing_is_recommended() {
+fn comparison_recommends_nothing_if_no_mode_serves_the_page() {
     let scratch = Scratch::new("own-none");
     let site = moody(
         &scratch,
@@ -291,7 +292,7 @@ fn where_no_mode_gives_the_page_nothing_is_recommended() {
 }
 
 #[test]
-fn a_page_that_is_none_ends_it_before_anything_is_measured() {
+fn invalid_page_ends_the_comparison_before_anything_is_measured() {
     let scratch = Scratch::new("own-404");
     let site = moody(
         &scratch,
@@ -329,7 +330,7 @@ fn a_page_that_is_none_ends_it_before_anything_is_measured() {
 }
 
 #[test]
-fn where_nothing_is_installed_every_reason_is_told() {
+fn comparison_names_every_missing_program() {
     let scratch = Scratch::new("own-nothing");
     let site = moody(&scratch, "<?php echo 'A caravan of elephants';\n");
     let out = scratch.join("run");
@@ -423,7 +424,7 @@ fn all_mistakes_are_told_at_once_and_nothing_is_made() {
 }
 
 #[test]
-fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set_up() {
+fn killed_run_resumes_after_its_last_block_and_never_with_another_set_up() {
     let scratch = Scratch::new("own-resume");
     let site = moody(&scratch, "<?php echo '<h1>A caravan of elephants</h1>';\n");
     let out = scratch.join("run");
@@ -449,8 +450,8 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
                 said()
             );
             assert!(
-                begun.elapsed() < LONG,
-                "no block after {LONG:?}:\n{}",
+                begun.elapsed() < MAX_WAIT,
+                "no block after {MAX_WAIT:?}:\n{}",
                 said()
             );
             std::thread::sleep(Duration::from_millis(10));
@@ -460,7 +461,7 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
         let _ = kill_process(pid, signal);
         let status = child.wait().expect("its end");
         let gone = || left_behind(scratch.path()).is_empty();
-        wait_until("its programs to end", LONG, gone);
+        wait_until("its programs to end", MAX_WAIT, gone);
         let [stdout, stderr] = [stdout, stderr].map(|path| std::fs::read(path).unwrap());
         Output {
             status,

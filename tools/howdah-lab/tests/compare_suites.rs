@@ -96,7 +96,7 @@ fn all_mistakes_of_the_command_line_are_told_at_once() {
 }
 
 #[test]
-fn the_list_names_what_is_here_and_how_to_get_what_is_not() {
+fn list_names_what_is_here_and_how_to_get_what_is_not() {
     let output = Command::new(howdah_program())
         .args(["compare", "--list"])
         .output()

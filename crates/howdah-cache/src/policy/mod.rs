@@ -52,7 +52,7 @@ pub struct CacheRules {
     pub max_object: u64,
     /// `cache_ignore_cookies`: names of harmless cookies; a `*` at the end matches any ending.
     pub ignore_cookies: Vec<String>,
-    /// `cache_ignore_query`: parameters that are left out of the key in addition to the tracking ones.
+    /// `cache_ignore_query`: parameters that are omitted from the key in addition to the tracking ones.
     pub ignore_query: Vec<String>,
     /// `cache_never`: prefixes of paths that are never cached, decoded.
     pub never: Vec<Vec<u8>>,

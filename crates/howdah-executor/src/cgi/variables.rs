@@ -59,10 +59,10 @@ pub(super) fn first_omitted(frame: &RequestFrame) -> Option<&[u8]> {
     names.find(|name| !may_be_environment(name))
 }
 
-/// Whether a variable may be in the environment of a program. A name that an authorizer chooses becomes a process's
-/// environment variable only here, and there `LD_PRELOAD`, `PATH`, `PHPRC`, `PERL5OPT` and a hundred more change the
-/// behaviour of the process. So this is a short list of allowed names, not a long list of forbidden ones. All of the
-/// server's own variables are allowed.
+/// Returns whether a variable may be in the environment of a program. A name that an authorizer chooses becomes a
+/// process's environment variable only here, and there `LD_PRELOAD`, `PATH`, `PHPRC`, `PERL5OPT` and a hundred more
+/// change the behaviour of the process. So this is a short list of allowed names, not a long list of forbidden ones.
+/// All of the server's own variables are allowed.
 fn may_be_environment(name: &[u8]) -> bool {
     const OF_AUTHORIZERS: [&[u8]; 4] = [b"AUTH", b"REMOTE_", b"HTTP_", b"X_"];
     Var::from_name(name).is_some() || OF_AUTHORIZERS.iter().any(|start| name.starts_with(start))

@@ -36,7 +36,7 @@ impl<T> FairQueue<T> {
         self.len
     }
 
-    /// Whether no item waits.
+    /// Returns whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

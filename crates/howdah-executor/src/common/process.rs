@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use howdah_proto::control::Exit;
 use rustix::process::Signal;
 
-/// Whether a descriptor is readable now.
+/// Returns whether a descriptor is readable now.
 pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [rustix::event::PollFd::new(
         &fd,
@@ -71,7 +71,8 @@ pub fn resident_bytes(pid: i32) -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Whether a process sleeps (state S of `/proc/PID/stat`): it is not running, not waiting for a core, and not stopped.
+/// Returns whether a process sleeps (state S of `/proc/PID/stat`): it is not running, not waiting for a core, and not
+/// stopped.
 pub fn is_sleeping(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     // The program's name is in parentheses and may contain any character.

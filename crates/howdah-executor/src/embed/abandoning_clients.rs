@@ -102,7 +102,7 @@ impl AbandoningClients {
         }
     }
 
-    /// Whether this client is remembered. `now` is called only if any client could be.
+    /// Returns whether this client is remembered. `now` is called only if any client could be.
     pub fn contains(&self, client: IpAddr, now: impl FnOnce() -> u64) -> bool {
         let are_many = self.abandoned.load(Ordering::Relaxed) >= self.threshold;
         if !are_many && self.remembered_until.load(Ordering::Relaxed) == 0 {

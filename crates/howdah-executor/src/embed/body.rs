@@ -50,7 +50,7 @@ impl BodyFeed {
         }
     }
 
-    /// Whether nothing is left to feed.
+    /// Returns whether nothing is left to feed.
     pub fn is_complete(&self) -> bool {
         matches!(self, BodyFeed::Complete)
     }

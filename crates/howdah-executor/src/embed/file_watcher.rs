@@ -1,7 +1,7 @@
-//! Watches files for a pool by inotify, and reports whether a file that the patterns match has changed. Others decide
-//! what follows from it. Directories are watched instead of files, so new files are seen as well as files that editors
-//! and deployments replace. The symbolic links on the way to the directories are watched too, so a deployment that
-//! points `current` to another release is a change.
+//! Watches files for a pool by inotify, and reports whether a file that the patterns match has changed. The caller
+//! decides what to do about it. Directories are watched instead of files, so new files are seen as well as files that
+//! editors and deployments replace. The symbolic links on the way to the directories are watched too, so a deployment
+//! that points `current` to another release is a change.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -14,8 +14,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use super::glob::Glob;
 
-/// The maximum number of directories that one pool watches. Changes in further ones are not seen, which the log
-/// reports.
+/// The maximum number of directories that one pool watches. Changes in further directories are not noticed, and the log
+/// says so.
 const MAX_DIRECTORIES: usize = 8192;
 
 /// Watches the files of one pool; see the module's documentation.
@@ -30,7 +30,7 @@ pub(super) struct FileWatcher {
 }
 
 impl FileWatcher {
-    /// Starts to watch. Relative patterns count from `base`.
+    /// Starts to watch. Relative patterns are resolved against `base`.
     pub fn start(patterns: &[String], base: &Path) -> Result<FileWatcher, String> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|e| format!("cannot watch files: {e} (fs.inotify.max_user_instances?)"))?;
@@ -164,8 +164,7 @@ mod tests {
         assert_eq!(watch.take_changed(), None);
         std::fs::write(dir.join("src/deep/a.php"), "").unwrap();
         assert_eq!(watch.take_changed(), Some(dir.join("src/deep/a.php")));
-        // A file that is replaced, as editors do; a file in a directory that has been created meanwhile; a file that is
-        // deleted.
+        // The changes are: a file is replaced, as editors do; a file is created in a new directory; a file is deleted.
         std::fs::rename(dir.join("b.php"), dir.join("src/b.php")).unwrap();
         assert_eq!(watch.take_changed(), Some(dir.join("src/b.php")));
         std::fs::create_dir(dir.join("src/new")).unwrap();

@@ -62,12 +62,12 @@ impl Glob {
         &self.root
     }
 
-    /// Whether the pattern matches files in subdirectories of `root`.
+    /// Returns whether the pattern matches files in subdirectories of `root`.
     pub fn is_deep(&self) -> bool {
         self.rest.contains('/') || self.rest.contains("**")
     }
 
-    /// Whether the pattern matches this absolute path.
+    /// Returns whether the pattern matches this absolute path.
     pub fn matches(&self, path: &Path) -> bool {
         self.matcher.is_match(path)
     }

@@ -132,7 +132,7 @@ impl Lane {
         (self.ready(&table).count() + table.waiting.len()) as u32
     }
 
-    /// Whether this lane has requests that no child has claimed.
+    /// Returns whether this lane has requests that no child has claimed.
     pub fn has_unclaimed(&self) -> bool {
         !self.lock().waiting.is_empty() || self.port.has_unclaimed()
     }
@@ -169,7 +169,7 @@ impl Lane {
         table.requests_in_slots += 1;
     }
 
-    /// Whether the request may be offered to the children before one is free.
+    /// Returns whether the request may be offered to the children before one is free.
     fn may_offer(&self, table: &LaneTable, in_flight: &InFlightRequest) -> bool {
         let one_client = table.offered == Offered::Of(in_flight.client)
             && table.waiting.clients() <= 1
@@ -223,7 +223,8 @@ impl Lane {
         table.requests_in_slots -= 1;
     }
 
-    /// Whether the memory's state of this lane's requests is possible. `lives` tells whether the pool has such a child.
+    /// Returns whether the memory's state of this lane's requests is possible. `lives` returns whether the pool has
+    /// such a child.
     pub fn is_intact(&self, lives: impl Fn(ChildId) -> bool) -> bool {
         let table = self.lock();
         let mut slots = table.in_slot.iter().zip(0..);
@@ -607,7 +608,7 @@ impl Lane {
         table.alarm
     }
 
-    /// Whether the lane's thread listens to the pool's bell.
+    /// Returns whether the lane's thread listens to the pool's bell.
     pub fn is_registered(&self) -> bool {
         self.registered.load(Ordering::Relaxed)
     }
@@ -617,7 +618,7 @@ impl Lane {
         self.registered.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the lane has no requests.
+    /// Returns whether the lane has no requests.
     pub fn is_empty(&self) -> bool {
         let table = self.lock();
         table.requests_in_slots == 0 && table.waiting.is_empty()

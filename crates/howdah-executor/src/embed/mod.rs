@@ -143,7 +143,7 @@ impl EmbedPool {
         PoolCondition::wait_until_settled(self.shared.condition.subscribe()).await
     }
 
-    /// Whether the pool has had no request yet, and therefore has no process.
+    /// Returns whether the pool has had no request yet, and therefore has no process.
     pub fn is_asleep(&self) -> bool {
         self.shared.asleep.load(Ordering::Acquire)
     }

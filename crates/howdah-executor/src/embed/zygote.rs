@@ -148,7 +148,8 @@ impl ZygoteClient {
         }
     }
 
-    /// Whether the process has exited. Reaps it if it is a child of this process; a master reaps its own children.
+    /// Returns whether the process has exited. Reaps it if it is a child of this process; a master reaps its own
+    /// children.
     pub fn has_exited(&self) -> bool {
         if !is_readable(self.pidfd()) {
             return false;

@@ -133,7 +133,7 @@ impl<C> Balance<C> {
         self.backends.iter().map(|m| m.busy).sum()
     }
 
-    /// Whether a request that goes to this backend now may leave its connection open.
+    /// Returns whether a request that goes to this backend now may leave its connection open.
     pub fn may_keep(&self, backend: usize) -> bool {
         self.keep && self.backends[backend].limit.known
     }
@@ -192,7 +192,7 @@ impl<C> Balance<C> {
         ticket
     }
 
-    /// Whether another backend is up.
+    /// Returns whether another backend is up.
     pub fn another_is_up(&self, backend: usize) -> bool {
         let others = self.backends.iter().enumerate();
         others

@@ -135,17 +135,17 @@ impl OutgoingBody {
         }
     }
 
-    /// Whether the whole body has been written.
+    /// Returns whether the whole body has been written.
     pub fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether the request has no body.
+    /// Returns whether the request has no body.
     pub fn is_empty(&self) -> bool {
         matches!(self.body, ScriptBody::Empty)
     }
 
-    /// Whether the body can be sent again from the beginning.
+    /// Returns whether the body can be sent again from the beginning.
     pub fn can_rewind(&self) -> bool {
         !self.spent
     }
@@ -209,7 +209,7 @@ impl OutgoingBody {
     }
 }
 
-/// Whether a request may be run twice without harm (RFC 9110 §9.2.2).
+/// Returns whether a request may be run twice without harm (RFC 9110 §9.2.2).
 pub fn is_idempotent(frame: &RequestFrame) -> bool {
     matches!(
         frame.variable("REQUEST_METHOD"),

@@ -126,18 +126,18 @@ impl FastCgiResponse {
         self.end
     }
 
-    /// Whether a head has arrived. The request cannot be repeated after that.
+    /// Returns whether a head has arrived. The request cannot be repeated after that.
     pub fn saw_head(&self) -> bool {
         self.saw_head
     }
 
-    /// Whether any byte has arrived, which means that the backend has accepted the request.
+    /// Returns whether any byte has arrived, which means that the backend has accepted the request.
     pub fn has_received(&self) -> bool {
         self.has_received
     }
 
-    /// Whether the response is complete if the connection is closed now. It is if the application has ended its STDOUT,
-    /// even without END_REQUEST.
+    /// Returns whether the response is complete if the connection is closed now. It is if the application has ended its
+    /// STDOUT, even without END_REQUEST.
     pub fn is_complete_at_close(&self) -> bool {
         self.saw_head && self.decoder.stdout_ended()
     }

@@ -96,7 +96,7 @@ impl FastCgiShared {
         self.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the deadline of a draining pool has passed.
+    /// Returns whether the deadline of a draining pool has passed.
     pub fn is_past_drain_deadline(&self, now: Instant) -> bool {
         self.closing.load(Ordering::Relaxed)
             && self

@@ -53,7 +53,7 @@ impl Draining {
         RunGuard(self.runs.clone())
     }
 
-    /// Whether draining has begun, so new requests go to the successor.
+    /// Returns whether draining has begun, so new requests go to the successor.
     pub fn has_begun(&self) -> bool {
         self.deadline.borrow().is_some()
     }

@@ -162,7 +162,7 @@ impl FakeZygote {
         }
     }
 
-    /// Whether the zygote's process has exited. Real children exit with it.
+    /// Returns whether the zygote's process has exited. Real children exit with it.
     fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())).expect("a poll") > 0

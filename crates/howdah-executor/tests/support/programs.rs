@@ -209,7 +209,7 @@ pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
     }
 }
 
-/// Whether a process exists and is not a zombie.
+/// Returns whether a process exists and is not a zombie.
 pub fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| {

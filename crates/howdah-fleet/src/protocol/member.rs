@@ -208,7 +208,7 @@ impl<E: Clone + PartialEq> FleetMember<E> {
     }
 
     /// Returns the last entry whose effects have been handed out. `None` if the registry does not know this member, or
-    /// has not been told of writes that were answered without being published.
+    /// has not been notified of writes whose responses were sent before the writes were published.
     pub fn position(&self) -> Option<(&Incarnation, u64)> {
         let joined = self.joined.as_ref().filter(|_| !self.has_unheard_writes)?;
         Some((&joined.incarnation, joined.position))
@@ -256,7 +256,7 @@ impl<E: Clone + PartialEq> FleetMember<E> {
                 false => self.unheard_writes += unheard,
             }
             self.has_unheard_writes = true;
-            // The first exchange of the next session has to tell the others of these writes.
+            // The first exchange of the next session has to announce these writes to the other members.
             self.joined = None;
             self.in_flight = None;
         }

@@ -47,7 +47,7 @@ impl FleetRenderOutcome {
         FleetRenderOutcome::RenderBusy,
     ];
 
-    /// The outcome's name in log, status and metrics.
+    /// Returns the outcome's name in log, status and metrics.
     pub fn name(self) -> String {
         format!("{self:?}")
     }

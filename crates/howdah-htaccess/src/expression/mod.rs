@@ -17,8 +17,8 @@ pub(crate) enum Condition {
     And(Box<Condition>, Box<Condition>),
     Or(Box<Condition>, Box<Condition>),
     /// A comparison of two numbers.
-    Numbers(Comparison, Word, Word),
-    Texts(Comparison, Word, Word),
+    Numbers(ComparisonOperator, Word, Word),
+    Texts(ComparisonOperator, Word, Word),
     In(Word, Vec<Word>),
     Matches {
         word: Word,
@@ -32,11 +32,11 @@ pub(crate) enum Condition {
     /// `-R` without a word, `-ipmatch` with one.
     Network(Option<Word>, Network),
     /// `-fnmatch`, `-strmatch` and `-strcmatch`.
-    Shell(Shell, Word, Word),
+    Glob(GlobKind, Word, Word),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Comparison {
+pub(crate) enum ComparisonOperator {
     Equal,
     NotEqual,
     Less,
@@ -45,21 +45,21 @@ pub(crate) enum Comparison {
     GreaterOrEqual,
 }
 
-impl Comparison {
+impl ComparisonOperator {
     pub(crate) fn holds(self, order: std::cmp::Ordering) -> bool {
         match self {
-            Comparison::Equal => order.is_eq(),
-            Comparison::NotEqual => order.is_ne(),
-            Comparison::Less => order.is_lt(),
-            Comparison::LessOrEqual => order.is_le(),
-            Comparison::Greater => order.is_gt(),
-            Comparison::GreaterOrEqual => order.is_ge(),
+            ComparisonOperator::Equal => order.is_eq(),
+            ComparisonOperator::NotEqual => order.is_ne(),
+            ComparisonOperator::Less => order.is_lt(),
+            ComparisonOperator::LessOrEqual => order.is_le(),
+            ComparisonOperator::Greater => order.is_gt(),
+            ComparisonOperator::GreaterOrEqual => order.is_ge(),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shell {
+pub(crate) enum GlobKind {
     /// A star does not match a slash.
     Path,
     Text,

@@ -1,7 +1,7 @@
 //! Parses tokens into a tree: `or` binds weakest, then `and`, then `not`.
 
 use super::tokens::{Token, string, tokens};
-use super::{Comparison, Condition, Shell, Word};
+use super::{ComparisonOperator, Condition, GlobKind, Word};
 use crate::network::Network;
 use crate::pattern::Regex;
 use crate::text::lossy;
@@ -87,7 +87,7 @@ const FUNCTIONS: &[&str] = &[
 
 /// Parses a condition. Returns `None` where Apache reports a syntax error.
 pub(crate) fn condition(text: &[u8]) -> Option<Condition> {
-    let mut parser = Parser {
+    let mut parser = ExpressionParser {
         tokens: tokens(text)?,
         at: 0,
         depth: 0,
@@ -112,13 +112,13 @@ fn known(word: &Word) -> bool {
     }
 }
 
-struct Parser {
+struct ExpressionParser {
     tokens: Vec<Token>,
     at: usize,
     depth: usize,
 }
 
-impl Parser {
+impl ExpressionParser {
     fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.at)
     }
@@ -220,24 +220,24 @@ impl Parser {
             _ => return None,
         };
         let texts = match &*operator {
-            "=" | "==" => Some(Comparison::Equal),
-            "!=" => Some(Comparison::NotEqual),
-            "<" => Some(Comparison::Less),
-            "<=" => Some(Comparison::LessOrEqual),
-            ">" => Some(Comparison::Greater),
-            ">=" => Some(Comparison::GreaterOrEqual),
+            "=" | "==" => Some(ComparisonOperator::Equal),
+            "!=" => Some(ComparisonOperator::NotEqual),
+            "<" => Some(ComparisonOperator::Less),
+            "<=" => Some(ComparisonOperator::LessOrEqual),
+            ">" => Some(ComparisonOperator::Greater),
+            ">=" => Some(ComparisonOperator::GreaterOrEqual),
             _ => None,
         };
         if let Some(comparison) = texts {
             return Some(Condition::Texts(comparison, left, self.word()?));
         }
         let numbers = match operator.trim_start_matches('-') {
-            "eq" => Some(Comparison::Equal),
-            "ne" => Some(Comparison::NotEqual),
-            "lt" => Some(Comparison::Less),
-            "le" => Some(Comparison::LessOrEqual),
-            "gt" => Some(Comparison::Greater),
-            "ge" => Some(Comparison::GreaterOrEqual),
+            "eq" => Some(ComparisonOperator::Equal),
+            "ne" => Some(ComparisonOperator::NotEqual),
+            "lt" => Some(ComparisonOperator::Less),
+            "le" => Some(ComparisonOperator::LessOrEqual),
+            "gt" => Some(ComparisonOperator::Greater),
+            "ge" => Some(ComparisonOperator::GreaterOrEqual),
             _ => None,
         };
         if let Some(comparison) = numbers {
@@ -252,12 +252,12 @@ impl Parser {
             }
             other => {
                 let shell = match &*other.to_ascii_lowercase() {
-                    "-fnmatch" => Shell::Path,
-                    "-strmatch" => Shell::Text,
-                    "-strcmatch" => Shell::TextNoCase,
+                    "-fnmatch" => GlobKind::Path,
+                    "-strmatch" => GlobKind::Text,
+                    "-strcmatch" => GlobKind::TextNoCase,
                     _ => return None,
                 };
-                Some(Condition::Shell(shell, left, self.word()?))
+                Some(Condition::Glob(shell, left, self.word()?))
             }
         }
     }
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_apache_reads_is_read() {
+    fn expressions_that_apache_accepts_are_parsed() {
         for text in [
             "true",
             "%{HTTP_HOST} == 'example.org'",
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_may_have_variables() {
+    fn text_may_contain_variables() {
         assert_eq!(text(b"/e.html"), Some(Word::Text(b"/e.html".to_vec())));
         assert!(matches!(text(b"a %{REQUEST_URI} b"), Some(Word::Concatenated(w)) if w.len() == 3));
         assert_eq!(text(b"%{nope}"), None);

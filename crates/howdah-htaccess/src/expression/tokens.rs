@@ -20,9 +20,9 @@ const SIGNS: &[&str] = &[
     "==", "=~", "!=", "!~", "<=", ">=", "&&", "||", "<", ">", "=", "!", ".", "(", ")", "{", "}",
     ",", ":",
 ];
-const NAMES: fn(&u8) -> bool = |b| b.is_ascii_alphanumeric() || *b == b'_';
+const IS_NAME_BYTE: fn(&u8) -> bool = |b| b.is_ascii_alphanumeric() || *b == b'_';
 /// The length limit of a string in bytes; Apache's own buffer for a string is shorter.
-const LONGEST: usize = 8192;
+const MAX_STRING_BYTES: usize = 8192;
 
 /// Returns the tokens, or `None` where Apache reports an error.
 pub(super) fn tokens(text: &[u8]) -> Option<Vec<Token>> {
@@ -60,7 +60,7 @@ pub(super) fn tokens(text: &[u8]) -> Option<Vec<Token>> {
                 (Token::Word(Word::Text(rest[..used].to_vec())), used)
             }
             [b'-', first, ..] if first.is_ascii_alphabetic() || *first == b'_' => {
-                let used = 1 + length(&rest[1..], NAMES);
+                let used = 1 + length(&rest[1..], IS_NAME_BYTE);
                 let token = match used {
                     2 => Token::Unary(*first),
                     _ => Token::Dashed(text_of(&rest[1..used])),
@@ -68,7 +68,7 @@ pub(super) fn tokens(text: &[u8]) -> Option<Vec<Token>> {
                 (token, used)
             }
             [first, ..] if first.is_ascii_alphabetic() => {
-                let used = length(rest, NAMES);
+                let used = length(rest, IS_NAME_BYTE);
                 (Token::Name(text_of(&rest[..used])), used)
             }
             rest => {
@@ -135,7 +135,7 @@ pub(super) fn string(inner: &[u8], quote: Option<u8>) -> Option<(Word, usize)> {
             [byte, ..] if Some(*byte) == quote => return Some((pieces.word(), at + 1)),
             rest => at += piece(rest, &mut pieces, 0)?,
         }
-        if pieces.text.len() > LONGEST {
+        if pieces.text.len() > MAX_STRING_BYTES {
             return None;
         }
     }
@@ -193,7 +193,7 @@ fn variable(inner: &[u8], depth: usize) -> Option<(Word, usize)> {
     if depth > 10 || !inner.first()?.is_ascii_alphabetic() {
         return None;
     }
-    let end = inner.iter().take_while(|b| NAMES(b)).count();
+    let end = inner.iter().take_while(|b| IS_NAME_BYTE(b)).count();
     let name = text_of(&inner[..end]);
     match inner.get(end)? {
         b'}' => Some((Word::Variable(name.to_ascii_uppercase()), end + 1)),

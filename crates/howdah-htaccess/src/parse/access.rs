@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Note, Parsed, Parser, at_least, flag, note, one};
-use crate::config::{Authn, Compat, Merging, Order, Require, Required};
+use super::{FileParser, Note, Parsed, note, on_or_off, one_argument, require_arguments};
+use crate::config::{
+    AccessCompatSettings, AccessOrder, AuthMerging, AuthnSettings, Require, Requirement,
+};
 use crate::expression;
 use crate::limits::{Address, Methods};
 use crate::lines::{Line, word, words};
 use crate::network::Network;
 
-impl Parser<'_> {
+impl FileParser<'_> {
     pub(super) fn access_directive(
         &mut self,
         line: &Line<'_>,
@@ -19,25 +21,25 @@ impl Parser<'_> {
     ) -> Option<Parsed> {
         let done = match name {
             "require" => self.require_line(line, rest),
-            "authmerging" => one(all).and_then(|word| {
+            "authmerging" => one_argument(all).and_then(|word| {
                 let merging = match &*word.to_ascii_lowercase() {
-                    "off" => Merging::Off,
-                    "and" => Merging::And,
-                    "or" => Merging::Or,
+                    "off" => AuthMerging::Off,
+                    "and" => AuthMerging::And,
+                    "or" => AuthMerging::Or,
                     _ => return Err("it must be Off, And or Or"),
                 };
-                Arc::make_mut(self.here().authz.get_or_insert_default()).merging = merging;
+                Arc::make_mut(self.settings().authz.get_or_insert_default()).merging = merging;
                 Ok(())
             }),
-            "authzsendforbiddenonfailure" => flag(all).map(|on| {
-                let authz = Arc::make_mut(self.here().authz.get_or_insert_default());
+            "authzsendforbiddenonfailure" => on_or_off(all).map(|on| {
+                let authz = Arc::make_mut(self.settings().authz.get_or_insert_default());
                 authz.forbidden_on_fail = Some(on);
             }),
-            "order" => one(all).and_then(|word| {
+            "order" => one_argument(all).and_then(|word| {
                 let order = match &*word.to_ascii_lowercase() {
-                    "allow,deny" => Order::AllowDeny,
-                    "deny,allow" => Order::DenyAllow,
-                    "mutual-failure" => Order::MutualFailure,
+                    "allow,deny" => AccessOrder::AllowDeny,
+                    "deny,allow" => AccessOrder::DenyAllow,
+                    "mutual-failure" => AccessOrder::MutualFailure,
                     _ => return Err("the order is unknown"),
                 };
                 let methods = self.methods;
@@ -45,7 +47,7 @@ impl Parser<'_> {
                 Ok(())
             }),
             "allow" | "deny" => self.allow(line, name == "allow", all),
-            "satisfy" => one(all).and_then(|word| {
+            "satisfy" => one_argument(all).and_then(|word| {
                 let any = match &*word.to_ascii_lowercase() {
                     "any" => true,
                     "all" => false,
@@ -66,11 +68,11 @@ impl Parser<'_> {
         Some(done)
     }
 
-    fn compat(&mut self, line: &Line<'_>) -> &mut Compat {
+    fn compat(&mut self, line: &Line<'_>) -> &mut AccessCompatSettings {
         // Some lists of addresses have thousands of lines.
-        let is_first = self.here().compat.is_none();
+        let is_first = self.settings().compat.is_none();
         let origin = is_first.then(|| self.origin(line));
-        let compat = Arc::make_mut(self.here().compat.get_or_insert_default());
+        let compat = Arc::make_mut(self.settings().compat.get_or_insert_default());
         compat.origin = compat.origin.take().or(origin);
         compat
     }
@@ -82,7 +84,7 @@ impl Parser<'_> {
         {
             return Err("`from` must follow");
         }
-        at_least(2, all)?;
+        require_arguments(2, all)?;
         let methods = self.methods;
         for word in &all[1..] {
             let address = Address::parse(word).ok_or("it is no address, and no name of a host")?;
@@ -111,13 +113,13 @@ impl Parser<'_> {
         if negated {
             (provider, rest) = word(rest);
         }
-        let what = self.required(line, &provider, rest)?;
+        let requirement = self.required(line, &provider, rest)?;
         let origin = self.origin(line);
-        Arc::make_mut(self.here().authz.get_or_insert_default()).origin = Some(origin);
+        Arc::make_mut(self.settings().authz.get_or_insert_default()).origin = Some(origin);
         self.require(Require {
             methods: self.methods,
             negated,
-            what,
+            requirement,
         })
     }
 
@@ -126,7 +128,7 @@ impl Parser<'_> {
         line: &Line<'_>,
         provider: &str,
         rest: &str,
-    ) -> Result<Required, &'static str> {
+    ) -> Result<Requirement, &'static str> {
         let all = words(rest);
         let texts = |rest: &str| {
             words(rest)
@@ -136,55 +138,55 @@ impl Parser<'_> {
         };
         Ok(match provider {
             "all" => match &*rest.to_ascii_lowercase() {
-                "granted" => Required::Everybody(true),
-                "denied" => Required::Everybody(false),
+                "granted" => Requirement::Everybody(true),
+                "denied" => Requirement::Everybody(false),
                 _ => return Err("`Require all` takes granted or denied"),
             },
             "method" => {
-                Required::Method(Methods::named(&all, None).ok_or("the method is unknown")?)
+                Requirement::Method(Methods::named(&all, None).ok_or("the method is unknown")?)
             }
-            "env" => Required::Env(all),
+            "env" => Requirement::Env(all),
             "ip" => {
-                at_least(1, &all)?;
+                require_arguments(1, &all)?;
                 let networks = all
                     .iter()
                     .map(|word| Network::parse(word))
                     .collect::<Option<_>>();
-                Required::Address(networks.ok_or("it is no address")?)
+                Requirement::Address(networks.ok_or("it is no address")?)
             }
             "host" => {
                 let why = "names of hosts are not looked up: nobody has that name";
                 self.file.notes.push(refusing(note(line, why)));
                 expression::text(rest.as_bytes()).ok_or("the expression has a mistake")?;
-                Required::Host
+                Requirement::Host
             }
             "forward-dns" => {
                 let why = "names of hosts are not looked up: nobody has that name";
                 self.file.notes.push(refusing(note(line, why)));
-                Required::ForwardDns
+                Requirement::ForwardDns
             }
-            "local" => Required::Local,
+            "local" => Requirement::Local,
             "expr" => {
                 let quoted = rest
                     .strip_prefix('"')
                     .and_then(|rest| rest.strip_suffix('"'));
                 let text = quoted.unwrap_or(rest);
                 let condition = expression::condition(text.as_bytes());
-                Required::Expression {
+                Requirement::Expression {
                     condition: condition.ok_or("the expression has a mistake")?,
                     wants_user: text.to_ascii_uppercase().contains("REMOTE_USER"),
                 }
             }
-            "valid-user" => Required::ValidUser,
-            "user" => Required::User(texts(rest)?),
-            "group" => Required::Group(texts(rest)?),
+            "valid-user" => Requirement::ValidUser,
+            "user" => Requirement::User(texts(rest)?),
+            "group" => Requirement::Group(texts(rest)?),
             "file-owner" | "file-group" | "ldap-user" | "ldap-group" | "ldap-dn"
             | "ldap-attribute" | "ldap-filter" | "ldap-search" | "dbm-group" | "dbm-file-group"
             | "dbd-group" | "dbd-login" | "dbd-logout" => {
                 self.file
                     .notes
                     .push(refusing(note(line, "is not supported: nobody is granted")));
-                Required::Unknown
+                Requirement::Unknown
             }
             _ => return Err("nothing of that name can be required"),
         })
@@ -200,11 +202,11 @@ impl Parser<'_> {
             }
             // Containers of the same kind are associative, so the requirements of an inner one are added to the outer
             // one.
-            match &require.what {
-                Required::All(inside) if container.all && !require.negated => {
+            match &require.requirement {
+                Requirement::All(inside) if container.all && !require.negated => {
                     container.inside.extend(inside.iter().cloned());
                 }
-                Required::Any(inside) if !container.all && !require.negated => {
+                Requirement::Any(inside) if !container.all && !require.negated => {
                     container.inside.extend(inside.iter().cloned());
                 }
                 _ => container.inside.push(require),
@@ -214,19 +216,19 @@ impl Parser<'_> {
         if require.negated {
             return Err(useless);
         }
-        let authz = Arc::make_mut(self.here().authz.get_or_insert_default());
+        let authz = Arc::make_mut(self.settings().authz.get_or_insert_default());
         let mut own = match authz.section.take().and_then(Arc::into_inner) {
             Some(own) => own,
             None => Require {
                 methods: Methods(0),
                 negated: false,
-                what: Required::Any(Vec::new()),
+                requirement: Requirement::Any(Vec::new()),
             },
         };
         own.methods = Methods(own.methods.0 | require.methods.0);
-        if let Required::Any(list) = &mut own.what {
-            match &require.what {
-                Required::Any(inside) => list.extend(inside.iter().cloned()),
+        if let Requirement::Any(list) = &mut own.requirement {
+            match &require.requirement {
+                Requirement::Any(inside) => list.extend(inside.iter().cloned()),
                 _ => list.push(require),
             }
         }
@@ -237,26 +239,27 @@ impl Parser<'_> {
     fn authn_line(&mut self, line: &Line<'_>, name: &str, all: &[String]) -> Parsed {
         let mut unsupported = None;
         if matches!(name, "authuserfile" | "authgroupfile") {
-            self.file.password_files.push(one(all)?.to_owned());
+            self.file.password_files.push(one_argument(all)?.to_owned());
         }
         {
-            let authn: &mut Authn = Arc::make_mut(self.here().authn.get_or_insert_default());
+            let authn: &mut AuthnSettings =
+                Arc::make_mut(self.settings().authn.get_or_insert_default());
             match name {
                 "authtype" => {
-                    let kind = one(all)?.to_ascii_lowercase();
+                    let kind = one_argument(all)?.to_ascii_lowercase();
                     if !matches!(&*kind, "basic" | "none") {
                         unsupported = Some("only Basic is supported: nobody is let in");
                     }
                     authn.kind = Some(kind);
                 }
                 "authname" => {
-                    let word = expression::text(one(all)?.as_bytes());
+                    let word = expression::text(one_argument(all)?.as_bytes());
                     authn.name = Some(word.ok_or("the expression has a mistake")?);
                 }
-                "authuserfile" => authn.user_file = Some(one(all)?.to_owned()),
-                "authgroupfile" => authn.group_file = Some(one(all)?.to_owned()),
+                "authuserfile" => authn.user_file = Some(one_argument(all)?.to_owned()),
+                "authgroupfile" => authn.group_file = Some(one_argument(all)?.to_owned()),
                 "authbasicprovider" => {
-                    at_least(1, all)?;
+                    require_arguments(1, all)?;
                     let other = all.iter().any(|name| !name.eq_ignore_ascii_case("file"));
                     if other {
                         unsupported = Some("only `file` is supported: nobody is let in");
@@ -264,7 +267,7 @@ impl Parser<'_> {
                     authn.other_provider = Some(other);
                 }
                 _ => {
-                    flag(all)?;
+                    on_or_off(all)?;
                 }
             }
         }

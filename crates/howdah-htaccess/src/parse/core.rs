@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{Parsed, Parser, at_least, flag, note, one, two};
+use super::{FileParser, Parsed, note, on_or_off, one_argument, require_arguments, two_arguments};
 use crate::config::{
-    Alias, ETag, EnvTest, ErrorDocument, Options, Redirect, RedirectPath, SetEnvIf,
+    AliasSettings, ETag, EnvTest, ErrorDocument, LinkOptions, RedirectDirective, RedirectPath,
+    SetEnvIf,
 };
 use crate::expression;
 use crate::lines::{Line, word, words};
 use crate::pattern::Regex;
-use crate::rules::{self, Rewrite};
+use crate::rules::{self, RewriteSettings};
 use crate::text::{is_url, number};
 
-impl Parser<'_> {
+impl FileParser<'_> {
     pub(super) fn core_directive(
         &mut self,
         line: &Line<'_>,
@@ -27,7 +28,7 @@ impl Parser<'_> {
             "redirect" | "redirectmatch" | "redirectpermanent" | "redirecttemp" => {
                 self.redirect(line, name, all)
             }
-            "redirectrelative" => flag(all).map(|on| self.alias().relative = Some(on)),
+            "redirectrelative" => on_or_off(all).map(|on| self.alias().relative = Some(on)),
             "directoryindex"
             | "directoryslash"
             | "fallbackresource"
@@ -39,7 +40,7 @@ impl Parser<'_> {
             "php_value" | "php_flag" => self.php_line(line, name, all),
             "options" => self.options(line, all),
             "errordocument" => self.error_document(all),
-            "adddefaultcharset" => one(all).map(|charset| {
+            "adddefaultcharset" => one_argument(all).map(|charset| {
                 let charset = match &*charset.to_ascii_lowercase() {
                     "off" => None,
                     "on" => Some("iso-8859-1".to_owned()),
@@ -47,18 +48,18 @@ impl Parser<'_> {
                 };
                 self.core().default_charset = Some(charset);
             }),
-            "forcetype" => one(all).map(|kind| {
+            "forcetype" => one_argument(all).map(|kind| {
                 let origin = self.origin(line);
                 self.core().force_type = Some((origin, kind.to_owned()));
             }),
-            "sethandler" => one(all).and_then(|handler| {
+            "sethandler" => one_argument(all).and_then(|handler| {
                 let word = expression::text(handler.as_bytes());
                 let word = word.ok_or("the expression has a mistake")?;
                 let origin = self.origin(line);
                 self.core().handler = Some((origin, word));
                 Ok(())
             }),
-            "acceptpathinfo" => one(all).and_then(|word| {
+            "acceptpathinfo" => one_argument(all).and_then(|word| {
                 self.core().accept_path_info = Some(match &*word.to_ascii_lowercase() {
                     "on" => Some(true),
                     "off" => Some(false),
@@ -87,7 +88,7 @@ impl Parser<'_> {
                 self.core().tls_only = Some((origin, name == "sslrequiressl"));
                 Ok(())
             }
-            "limitrequestbody" => one(all).map(|bytes| {
+            "limitrequestbody" => one_argument(all).map(|bytes| {
                 self.core().body_limit = u64::try_from(number(bytes.as_bytes())).ok();
             }),
             _ => return None,
@@ -95,33 +96,33 @@ impl Parser<'_> {
         Some(done)
     }
 
-    fn core(&mut self) -> &mut crate::config::Core {
-        Arc::make_mut(self.here().core.get_or_insert_default())
+    fn core(&mut self) -> &mut crate::config::CoreSettings {
+        Arc::make_mut(self.settings().core.get_or_insert_default())
     }
 
-    fn alias(&mut self) -> &mut Alias {
-        Arc::make_mut(self.here().alias.get_or_insert_default())
+    fn alias(&mut self) -> &mut AliasSettings {
+        Arc::make_mut(self.settings().alias.get_or_insert_default())
     }
 
-    fn rewrite(&mut self) -> &mut Rewrite {
+    fn rewrite(&mut self) -> &mut RewriteSettings {
         let directory = self.scopes.last().map(|scope| scope.directory.clone());
-        let rewrite = Arc::make_mut(self.here().rewrite.get_or_insert_default());
+        let rewrite = Arc::make_mut(self.settings().rewrite.get_or_insert_default());
         rewrite.directory = directory.unwrap_or_default();
         rewrite
     }
 
     fn rewrite_line(&mut self, line: &Line<'_>, name: &str, rest: &str, all: &[String]) -> Parsed {
         match name {
-            "rewriteengine" => self.rewrite().engine = Some(flag(all)?),
+            "rewriteengine" => self.rewrite().engine = Some(on_or_off(all)?),
             "rewritebase" => {
-                let base = one(all)?;
+                let base = one_argument(all)?;
                 if !base.starts_with('/') {
                     return Err("it must be the path of a URL");
                 }
                 self.rewrite().base = Some(base.to_owned());
             }
             "rewriteoptions" => {
-                at_least(1, all)?;
+                require_arguments(1, all)?;
                 for word in all {
                     self.rewrite().option(word).ok_or("the option is unknown")?;
                 }
@@ -199,7 +200,7 @@ impl Parser<'_> {
             }
             false => RedirectPath::Below(path.clone()),
         };
-        let redirect = Redirect {
+        let redirect = RedirectDirective {
             origin: self.origin(line),
             path,
             status,
@@ -223,20 +224,22 @@ impl Parser<'_> {
     }
 
     fn dir_line(&mut self, name: &str, all: &[String]) -> Parsed {
-        let dir = Arc::make_mut(self.here().dir.get_or_insert_default());
+        let dir = Arc::make_mut(self.settings().dir.get_or_insert_default());
         match name {
             "directoryindex" => {
                 let index = dir.index.get_or_insert_default();
                 match all {
-                    [one] if one.eq_ignore_ascii_case("disabled") => index.clear(),
+                    [one_argument] if one_argument.eq_ignore_ascii_case("disabled") => {
+                        index.clear()
+                    }
                     all => index.extend(all.iter().cloned()),
                 }
             }
-            "directoryslash" => dir.slash = Some(flag(all)?),
-            "directorycheckhandler" => dir.check_handler = Some(flag(all)?),
-            "fallbackresource" => dir.fallback = Some(one(all)?.to_owned()),
+            "directoryslash" => dir.slash = Some(on_or_off(all)?),
+            "directorycheckhandler" => dir.check_handler = Some(on_or_off(all)?),
+            "fallbackresource" => dir.fallback = Some(one_argument(all)?.to_owned()),
             _ => {
-                let word = one(all)?;
+                let word = one_argument(all)?;
                 dir.index_redirect = Some(match &*word.to_ascii_lowercase() {
                     "on" | "temp" => Some(302),
                     "off" => None,
@@ -260,8 +263,8 @@ impl Parser<'_> {
                 .collect(),
             _ => Vec::new(),
         };
-        at_least(1, all)?;
-        let env = Arc::make_mut(self.here().env.get_or_insert_default());
+        require_arguments(1, all)?;
+        let env = Arc::make_mut(self.settings().env.get_or_insert_default());
         match (name, all) {
             ("setenv", [name]) => env.set.set(name.as_bytes(), b""),
             ("setenv", [name, value]) => env.set.set(name.as_bytes(), value.as_bytes()),
@@ -318,18 +321,18 @@ impl Parser<'_> {
         if variables.is_empty() {
             return Err(missing);
         }
-        let list = Arc::make_mut(self.here().setenvif.get_or_insert_default());
+        let list = Arc::make_mut(self.settings().setenvif.get_or_insert_default());
         list.push(Arc::new(SetEnvIf { test, variables }));
         Ok(())
     }
 
     fn php_line(&mut self, line: &Line<'_>, name: &str, all: &[String]) -> Parsed {
-        let (setting, value) = two(all)?;
+        let (setting, value) = two_arguments(all)?;
         let is_on = |value: &str| value.eq_ignore_ascii_case("on") || value == "1";
         if setting.eq_ignore_ascii_case("engine") {
             let on = is_on(value) || matches!(&*value.to_ascii_lowercase(), "true" | "yes");
             let origin = self.origin(line);
-            let php = Arc::make_mut(self.here().php.get_or_insert_default());
+            let php = Arc::make_mut(self.settings().php.get_or_insert_default());
             php.engine = Some((origin, on));
             return Ok(());
         }
@@ -339,7 +342,7 @@ impl Parser<'_> {
             _ if value.eq_ignore_ascii_case("none") => Some(String::new()),
             _ => Some(value.to_owned()),
         };
-        let php = Arc::make_mut(self.here().php.get_or_insert_default());
+        let php = Arc::make_mut(self.settings().php.get_or_insert_default());
         php.values.insert(setting.to_owned(), value);
         Ok(())
     }
@@ -359,7 +362,7 @@ impl Parser<'_> {
                 Some(_) if !merges && !first && !whole => return Err(mixed),
                 Some(_) => merges = true,
                 None if first => {
-                    *options = Options {
+                    *options = LinkOptions {
                         set: Some(0),
                         ..*options
                     }
@@ -368,8 +371,8 @@ impl Parser<'_> {
                 None => {}
             }
             let bit = match &*name.to_ascii_lowercase() {
-                "followsymlinks" => Options::LINKS,
-                "symlinksifownermatch" => Options::OWNER,
+                "followsymlinks" => LinkOptions::LINKS,
+                "symlinksifownermatch" => LinkOptions::OWNER,
                 "none" | "all" if !first || merges => {
                     return Err("None and All must be the first option");
                 }
@@ -379,7 +382,7 @@ impl Parser<'_> {
                 }
                 "all" => {
                     whole = true;
-                    Options::LINKS
+                    LinkOptions::LINKS
                 }
                 "indexes" | "multiviews" | "execcgi" | "includes" | "includesnoexec"
                 | "runscripts" => {
@@ -424,7 +427,7 @@ impl Parser<'_> {
     }
 
     fn error_document(&mut self, all: &[String]) -> Parsed {
-        let (status, message) = two(all)?;
+        let (status, message) = two_arguments(all)?;
         let status = u16::try_from(number(status.as_bytes())).unwrap_or_default();
         if !rules::is_status(status) {
             return Err("the status is unknown");

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{Parsed, Parser, flag, one, two};
-use crate::config::{Expires, Format, HeaderAction, HeaderLine, Lifetime, Part, When};
+use super::{FileParser, Parsed, on_or_off, one_argument, two_arguments};
+use crate::config::{
+    ExpiresSettings, HeaderAction, HeaderCondition, HeaderLine, HeaderValue, HeaderValuePart,
+    Lifetime,
+};
 use crate::expression;
 use crate::lines::{Line, word, words};
 use crate::pattern::Regex;
 use crate::text::number;
 
-impl Parser<'_> {
+impl FileParser<'_> {
     pub(super) fn header_directive(
         &mut self,
         _line: &Line<'_>,
@@ -19,12 +22,12 @@ impl Parser<'_> {
     ) -> Option<Parsed> {
         let done = match name {
             "header" | "requestheader" => self.header(name == "requestheader", rest),
-            "expiresactive" => flag(all).map(|on| self.expires().active = Some(on)),
-            "expiresdefault" => one(all).and_then(|code| {
+            "expiresactive" => on_or_off(all).map(|on| self.expires().active = Some(on)),
+            "expiresdefault" => one_argument(all).and_then(|code| {
                 self.expires().default = Some(lifetime(code)?);
                 Ok(())
             }),
-            "expiresbytype" => two(all).and_then(|(kind, code)| {
+            "expiresbytype" => two_arguments(all).and_then(|(kind, code)| {
                 let Some((_, minor)) = kind.rsplit_once('/') else {
                     return Err("the media type has no slash");
                 };
@@ -39,8 +42,8 @@ impl Parser<'_> {
         Some(done)
     }
 
-    fn expires(&mut self) -> &mut Expires {
-        Arc::make_mut(self.here().expires.get_or_insert_default())
+    fn expires(&mut self) -> &mut ExpiresSettings {
+        Arc::make_mut(self.settings().expires.get_or_insert_default())
     }
 
     fn header(&mut self, request: bool, rest: &str) -> Parsed {
@@ -65,7 +68,7 @@ impl Parser<'_> {
             return Err("the directive takes less arguments");
         }
         let line = header_line(&action.to_ascii_lowercase(), name, arguments, request)?;
-        let headers = Arc::make_mut(self.here().headers.get_or_insert_default());
+        let headers = Arc::make_mut(self.settings().headers.get_or_insert_default());
         let list = match (request, always) {
             (true, _) => &mut headers.request,
             (false, true) => &mut headers.always,
@@ -114,9 +117,9 @@ fn header_line(
         }
         _ => return Err("what is to be done with the header is unknown"),
     };
-    let when = clause.map_or(Ok(When::Always), |clause| when(clause))?;
+    let when = clause.map_or(Ok(HeaderCondition::Always), |clause| when(clause))?;
     let value = match &action {
-        HeaderAction::Unset | HeaderAction::Echo(_) => Format::Parts(Vec::new()),
+        HeaderAction::Unset | HeaderAction::Echo(_) => HeaderValue::Parts(Vec::new()),
         _ => format(value)?,
     };
     let name = name.split(':').next().unwrap_or_default();
@@ -128,10 +131,10 @@ fn header_line(
     })
 }
 
-fn when(clause: &str) -> Result<When, &'static str> {
+fn when(clause: &str) -> Result<HeaderCondition, &'static str> {
     let lower = clause.to_ascii_lowercase();
     if lower == "early" {
-        return Ok(When::Never);
+        return Ok(HeaderCondition::Never);
     }
     if lower.starts_with("env=") {
         let name = &clause[4..];
@@ -141,24 +144,24 @@ fn when(clause: &str) -> Result<When, &'static str> {
         };
         return match name.is_empty() {
             true => Err("the variable's name is missing"),
-            false => Ok(When::Env(name.as_bytes().to_vec(), wanted)),
+            false => Ok(HeaderCondition::Env(name.as_bytes().to_vec(), wanted)),
         };
     }
     if lower.starts_with("expr=") {
         let condition = expression::condition(&clause.as_bytes()[5..]);
         return condition
-            .map(When::Expression)
+            .map(HeaderCondition::Expression)
             .ok_or("the expression has a mistake");
     }
     Err("the last argument is unknown")
 }
 
 /// Parses a value: text with `%{NAME}e`, or an expression.
-fn format(text: &str) -> Result<Format, &'static str> {
+fn format(text: &str) -> Result<HeaderValue, &'static str> {
     if let Some(expression) = text.strip_prefix("expr=") {
         let word = expression::text(expression.as_bytes());
         return word
-            .map(Format::Expression)
+            .map(HeaderValue::Expression)
             .ok_or("the expression has a mistake");
     }
     let mut parts = Vec::new();
@@ -198,15 +201,15 @@ fn format(text: &str) -> Result<Format, &'static str> {
                     return Err("the header's format is unknown");
                 };
                 let part = match letter {
-                    b'e' => Part::Env(name),
-                    b's' => Part::Ssl(name),
-                    b't' => Part::Time,
-                    b'D' => Part::Duration,
-                    b'l' | b'i' | b'b' => Part::Load(*letter),
+                    b'e' => HeaderValuePart::Env(name),
+                    b's' => HeaderValuePart::Ssl(name),
+                    b't' => HeaderValuePart::Time,
+                    b'D' => HeaderValuePart::Duration,
+                    b'l' | b'i' | b'b' => HeaderValuePart::Load(*letter),
                     _ => return Err("the header's format is unknown"),
                 };
                 if !plain.is_empty() {
-                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                    parts.push(HeaderValuePart::Text(std::mem::take(&mut plain)));
                 }
                 parts.push(part);
                 after
@@ -218,9 +221,9 @@ fn format(text: &str) -> Result<Format, &'static str> {
         };
     }
     if !plain.is_empty() {
-        parts.push(Part::Text(plain));
+        parts.push(HeaderValuePart::Text(plain));
     }
-    Ok(Format::Parts(parts))
+    Ok(HeaderValue::Parts(parts))
 }
 
 /// Parses `A3600`, or `access plus 1 month 2 days`.
@@ -229,7 +232,7 @@ fn lifetime(code: &str) -> Result<Lifetime, &'static str> {
     // As in Apache, only a number may follow these letters.
     if let Some(first @ ('A' | 'M')) = code.chars().next() {
         return Ok(Lifetime {
-            from_change: first == 'M',
+            from_modification: first == 'M',
             seconds: number(&code.as_bytes()[1..]),
         });
     }
@@ -239,7 +242,7 @@ fn lifetime(code: &str) -> Result<Lifetime, &'static str> {
         let start = word.as_bytes().get(..with.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(with.as_bytes()))
     };
-    let from_change = match base {
+    let from_modification = match base {
         base if starts(base, "n") || starts(base, "a") => false,
         base if starts(base, "m") => true,
         _ => return Err(mistake),
@@ -269,7 +272,7 @@ fn lifetime(code: &str) -> Result<Lifetime, &'static str> {
     }
     match pairs.remainder() {
         [] => Ok(Lifetime {
-            from_change,
+            from_modification,
             seconds: i64::from(seconds as i32),
         }),
         _ => Err(mistake),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Parsed, Parser, at_least, one};
-use crate::config::{Attribute, Mime};
+use super::{FileParser, Parsed, one_argument, require_arguments};
+use crate::config::{ExtensionAttribute, MimeSettings};
 use crate::lines::Line;
 
-impl Parser<'_> {
+impl FileParser<'_> {
     pub(super) fn mime_directive(
         &mut self,
         line: &Line<'_>,
@@ -15,11 +15,11 @@ impl Parser<'_> {
     ) -> Option<Parsed> {
         let done = match name {
             "addtype" | "addcharset" | "addencoding" | "addlanguage" | "addhandler" => {
-                at_least(2, all).map(|()| self.add(line, name, &all[0], &all[1..]))
+                require_arguments(2, all).map(|()| self.add(line, name, &all[0], &all[1..]))
             }
             "removetype" | "removecharset" | "removeencoding" | "removelanguage"
-            | "removehandler" => at_least(1, all).map(|()| self.remove(line, name, all)),
-            "defaultlanguage" => one(all).map(|language| {
+            | "removehandler" => require_arguments(1, all).map(|()| self.remove(line, name, all)),
+            "defaultlanguage" => one_argument(all).map(|language| {
                 self.mime().default_language = Some(language.to_owned());
             }),
             _ => return None,
@@ -27,8 +27,8 @@ impl Parser<'_> {
         Some(done)
     }
 
-    fn mime(&mut self) -> &mut Mime {
-        Arc::make_mut(self.here().mime.get_or_insert_default())
+    fn mime(&mut self) -> &mut MimeSettings {
+        Arc::make_mut(self.settings().mime.get_or_insert_default())
     }
 
     fn add(&mut self, line: &Line<'_>, name: &str, value: &str, extensions: &[String]) {
@@ -60,10 +60,10 @@ impl Parser<'_> {
                     entry.closed = Some(origin.clone());
                     continue;
                 }
-                "removecharset" => Attribute::Charset,
-                "removeencoding" => Attribute::Encoding,
-                "removelanguage" => Attribute::Language,
-                _ => Attribute::Handler(origin.clone()),
+                "removecharset" => ExtensionAttribute::Charset,
+                "removeencoding" => ExtensionAttribute::Encoding,
+                "removelanguage" => ExtensionAttribute::Language,
+                _ => ExtensionAttribute::Handler(origin.clone()),
             };
             self.mime().removed.push((extension, attribute));
         }

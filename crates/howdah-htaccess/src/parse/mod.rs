@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::config::{Config, Require};
 use crate::limits::Methods;
 use crate::lines::{Line, lines, word, words};
-use crate::names::{self, Known};
+use crate::names::{self, DirectiveStatus};
 use crate::pattern;
 use crate::rules::{Rule, Test};
 use crate::table::Table;
@@ -23,11 +23,11 @@ use crate::text::{absolute_uri, printable};
 
 /// The maximum size of a file in bytes. Parsing a longer one would block a thread that serves other requests for too
 /// long.
-pub const LONGEST: u64 = 1 << 20;
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The maximum total weight of a file's patterns. The patterns of real files weigh less than this.
-const HEAVIEST_PATTERNS: usize = 1 << 20;
+const MAX_PATTERN_WEIGHT: usize = 1 << 20;
 /// The maximum nesting depth of sections. Deeper nesting is an error.
-const DEEPEST: usize = 64;
+const MAX_SECTION_DEPTH: usize = 64;
 
 /// A parsed `.htaccess` file.
 #[derive(Clone, Debug, Default)]
@@ -167,13 +167,13 @@ impl Problem {
 /// Parses a file's content. `directory` is the file name of its directory, with a trailing slash; `env` is the server's
 /// environment, for `PassEnv`.
 pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
-    if bytes.len() as u64 > LONGEST {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return HtFile::unusable(Problem::TooLong);
     }
     let text = String::from_utf8_lossy(bytes);
     let (lines, marked) = lines(&text);
     pattern::start_weighing();
-    let mut parser = Parser {
+    let mut parser = FileParser {
         scopes: vec![Scope::new(directory)],
         open: Vec::new(),
         skipped: 0,
@@ -198,7 +198,7 @@ pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
         }
         at = line;
         result = parser.line(line);
-        if result.is_ok() && pattern::weight() > HEAVIEST_PATTERNS {
+        if result.is_ok() && pattern::weight() > MAX_PATTERN_WEIGHT {
             result =
                 Err("the patterns up to here are too long once their repetitions are written out");
         }
@@ -259,32 +259,32 @@ struct OpenSection {
     line: u32,
     /// The name in lower case, without the bracket.
     name: String,
-    kind: sections::Kind,
+    kind: sections::SectionKind,
 }
 
 /// A `<RequireAll>` or similar section.
-struct Container {
+struct RequireContainer {
     all: bool,
     negated: bool,
     methods: Methods,
     inside: Vec<Arc<Require>>,
 }
 
-struct Parser<'e> {
+struct FileParser<'e> {
     scopes: Vec<Scope>,
     open: Vec<OpenSection>,
     /// The number of open sections that do not apply to this server.
     skipped: usize,
     methods: Methods,
     /// The open containers, innermost last.
-    containers: Vec<Container>,
+    containers: Vec<RequireContainer>,
     file: HtFile,
     env: &'e Table,
     /// The directory of the file, for messages.
     directory: String,
 }
 
-impl Parser<'_> {
+impl FileParser<'_> {
     fn line(&mut self, line: &Line<'_>) -> Parsed {
         let text = &*line.text;
         if let Some(closed) = text.strip_prefix("</") {
@@ -298,7 +298,7 @@ impl Parser<'_> {
         }
         let (name, rest) = word(text);
         let name = name.to_ascii_lowercase();
-        if !self.containers.is_empty() && !names::of_authorization(&name) {
+        if !self.containers.is_empty() && !names::is_authorization_directive(&name) {
             return Err("the directive cannot stand here");
         }
         self.directive(line, &name, rest)
@@ -314,20 +314,20 @@ impl Parser<'_> {
         if let Some(parsed) = known {
             return parsed;
         }
-        match names::known(name) {
-            Known::WithoutEffect => Ok(()),
-            Known::Unsupported => {
+        match names::directive_status(name) {
+            DirectiveStatus::WithoutEffect => Ok(()),
+            DirectiveStatus::Unsupported => {
                 let note = note(line, "is not supported and has no effect");
-                let refuses = names::of_authorization(name) || name.starts_with("ssl");
+                let refuses = names::is_authorization_directive(name) || name.starts_with("ssl");
                 self.file.notes.push(Note { refuses, ..note });
                 Ok(())
             }
-            Known::ServerOnly => Err("the directive cannot stand in an .htaccess file"),
-            Known::No => Err("Apache knows no such directive"),
+            DirectiveStatus::ServerOnly => Err("the directive cannot stand in an .htaccess file"),
+            DirectiveStatus::Unknown => Err("Apache knows no such directive"),
         }
     }
 
-    fn here(&mut self) -> &mut Config {
+    fn settings(&mut self) -> &mut Config {
         // The file's own scope exists until the end.
         let last = self.scopes.len() - 1;
         &mut self.scopes[last].config
@@ -342,31 +342,31 @@ impl Parser<'_> {
 }
 
 /// Returns the only argument.
-fn one(all: &[String]) -> Result<&str, &'static str> {
+fn one_argument(all: &[String]) -> Result<&str, &'static str> {
     match all {
-        [one] => Ok(one),
+        [one_argument] => Ok(one_argument),
         _ => Err("the directive takes one argument"),
     }
 }
 
-fn two(all: &[String]) -> Result<(&str, &str), &'static str> {
+fn two_arguments(all: &[String]) -> Result<(&str, &str), &'static str> {
     match all {
-        [one, two] => Ok((one, two)),
+        [one_argument, two_arguments] => Ok((one_argument, two_arguments)),
         _ => Err("the directive takes two arguments"),
     }
 }
 
 /// Parses `On` or `Off`.
-fn flag(all: &[String]) -> Result<bool, &'static str> {
+fn on_or_off(all: &[String]) -> Result<bool, &'static str> {
     match all {
-        [one] if one.eq_ignore_ascii_case("on") => Ok(true),
-        [one] if one.eq_ignore_ascii_case("off") => Ok(false),
+        [one_argument] if one_argument.eq_ignore_ascii_case("on") => Ok(true),
+        [one_argument] if one_argument.eq_ignore_ascii_case("off") => Ok(false),
         _ => Err("the directive takes On or Off"),
     }
 }
 
 /// Checks the minimum number of arguments.
-fn at_least(count: usize, all: &[String]) -> Parsed {
+fn require_arguments(count: usize, all: &[String]) -> Parsed {
     match all.len() >= count {
         true => Ok(()),
         false => Err("the directive takes more arguments"),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Container, DEEPEST, OpenSection, Parsed, Parser, Scope};
-use crate::config::{FilesSection, IfSection, Names, Require, Required};
+use super::{FileParser, MAX_SECTION_DEPTH, OpenSection, Parsed, RequireContainer, Scope};
+use crate::config::{FileNameTest, FilesSection, IfSection, Require, Requirement};
 use crate::expression::{self, Condition};
 use crate::limits::Methods;
 use crate::lines::{Line, word, words};
@@ -11,24 +11,24 @@ use crate::modules::{if_define, if_module, if_version};
 use crate::pattern::Regex;
 
 /// The effect of a section.
-pub(super) enum Kind {
+pub(super) enum SectionKind {
     /// The section applies and has no effect of its own.
     Plain,
     /// The section does not apply to this server.
     Skipped,
-    Files(Names),
+    Files(FileNameTest),
     If(Option<Condition>, bool),
     /// The methods to restore at the end of the section.
     Limit(Methods),
     Container,
 }
 
-impl Parser<'_> {
+impl FileParser<'_> {
     pub(super) fn open(&mut self, line: &Line<'_>, text: &str) -> Parsed {
         // `<IfModule x>`; the bracket may be missing in a section that is skipped.
         let (name, rest) = word(text);
         let name = name.trim_end_matches('>').to_ascii_lowercase();
-        if self.open.len() >= DEEPEST {
+        if self.open.len() >= MAX_SECTION_DEPTH {
             return Err("sections are nested too deeply");
         }
         let argument = match (text.strip_suffix('>'), self.skipped) {
@@ -38,15 +38,15 @@ impl Parser<'_> {
         };
         let kind = match self.skipped {
             0 => self.kind(&name, argument)?,
-            _ => Kind::Skipped,
+            _ => SectionKind::Skipped,
         };
         match kind {
-            Kind::Skipped => self.skipped += 1,
-            Kind::Files(_) => {
+            SectionKind::Skipped => self.skipped += 1,
+            SectionKind::Files(_) => {
                 let directory = word(argument).0;
                 self.scopes.push(Scope::new(directory.as_bytes()));
             }
-            Kind::If(..) => self.scopes.push(Scope::new(b"*If")),
+            SectionKind::If(..) => self.scopes.push(Scope::new(b"*If")),
             _ => {}
         }
         self.open.push(OpenSection {
@@ -57,10 +57,10 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn kind(&mut self, name: &str, argument: &str) -> Result<Kind, &'static str> {
+    fn kind(&mut self, name: &str, argument: &str) -> Result<SectionKind, &'static str> {
         let if_true = |holds| match holds {
-            true => Kind::Plain,
-            false => Kind::Skipped,
+            true => SectionKind::Plain,
+            false => SectionKind::Skipped,
         };
         let limited = self.methods != Methods::ALL;
         let missing = "the section's first line has no argument";
@@ -76,8 +76,8 @@ impl Parser<'_> {
             "iffile" => Ok(if_true(argument.starts_with('!'))),
             "ifdirective" | "ifsection" => {
                 let name = argument.trim_start_matches('!').to_ascii_lowercase();
-                let known = match crate::names::known(name.trim_start_matches('<')) {
-                    crate::names::Known::No => is_own(&name),
+                let known = match crate::names::directive_status(name.trim_start_matches('<')) {
+                    crate::names::DirectiveStatus::Unknown => is_own(&name),
                     _ => true,
                 };
                 Ok(if_true(known != argument.starts_with('!')))
@@ -104,28 +104,31 @@ impl Parser<'_> {
                 }
                 let condition = expression::condition(condition.as_bytes());
                 let condition = condition.ok_or("the expression has a mistake")?;
-                Ok(Kind::If(Some(condition), name == "elseif"))
+                Ok(SectionKind::If(Some(condition), name == "elseif"))
             }
             "else" if !argument.is_empty() => Err("<Else> takes no argument"),
             "else" if !self.after_if() => Err("there is no <If> before it"),
-            "else" => Ok(Kind::If(None, true)),
+            "else" => Ok(SectionKind::If(None, true)),
             "limit" | "limitexcept" => {
                 let except = name == "limitexcept";
                 let named = Methods::named(&words(argument), Some(except));
                 let methods = named.ok_or("the method is unknown, or cannot be limited")?;
-                Ok(Kind::Limit(std::mem::replace(&mut self.methods, methods)))
+                Ok(SectionKind::Limit(std::mem::replace(
+                    &mut self.methods,
+                    methods,
+                )))
             }
             "requireall" | "requireany" | "requirenone" | "requirenotall" => {
                 if !argument.is_empty() {
                     return Err("the section takes no argument");
                 }
-                self.containers.push(Container {
+                self.containers.push(RequireContainer {
                     all: matches!(name, "requireall" | "requirenotall"),
                     negated: matches!(name, "requirenone" | "requirenotall"),
                     methods: self.methods,
                     inside: Vec::new(),
                 });
-                Ok(Kind::Container)
+                Ok(SectionKind::Container)
             }
             _ => Err("Apache knows no such section, or permits none here"),
         }
@@ -141,18 +144,18 @@ impl Parser<'_> {
             return Err("it closes no section that is open");
         };
         match open.kind {
-            Kind::Plain => {}
-            Kind::Skipped => self.skipped -= 1,
-            Kind::Limit(before) => self.methods = before,
-            Kind::Files(names) => {
+            SectionKind::Plain => {}
+            SectionKind::Skipped => self.skipped -= 1,
+            SectionKind::Limit(before) => self.methods = before,
+            SectionKind::Files(names) => {
                 if let Some(scope) = self.scopes.pop() {
                     let config = scope.config;
-                    self.here()
+                    self.settings()
                         .files
                         .push(Arc::new(FilesSection { names, config }));
                 }
             }
-            Kind::If(condition, is_else) => {
+            SectionKind::If(condition, is_else) => {
                 if let Some(scope) = self.scopes.pop() {
                     let may_follow = condition.is_some();
                     let section = IfSection {
@@ -160,13 +163,13 @@ impl Parser<'_> {
                         is_else,
                         config: scope.config,
                     };
-                    self.here().ifs.push(Arc::new(section));
+                    self.settings().ifs.push(Arc::new(section));
                     if let Some(scope) = self.scopes.last_mut() {
                         scope.after_if = may_follow;
                     }
                 }
             }
-            Kind::Container => return self.close_container(),
+            SectionKind::Container => return self.close_container(),
         }
         Ok(())
     }
@@ -181,9 +184,9 @@ impl Parser<'_> {
         let require = Require {
             methods: container.methods,
             negated: container.negated,
-            what: match container.all {
-                true => Required::All(container.inside),
-                false => Required::Any(container.inside),
+            requirement: match container.all {
+                true => Requirement::All(container.inside),
+                false => Requirement::Any(container.inside),
             },
         };
         self.require(require)
@@ -199,7 +202,7 @@ fn is_own(name: &str) -> bool {
     .any(|start| name.starts_with(start))
 }
 
-fn files(expression: bool, argument: &str) -> Result<Kind, &'static str> {
+fn files(expression: bool, argument: &str) -> Result<SectionKind, &'static str> {
     let (mut name, mut rest) = word(argument);
     let expression = match (expression, &*name) {
         (false, "~") => {
@@ -212,9 +215,11 @@ fn files(expression: bool, argument: &str) -> Result<Kind, &'static str> {
     if !rest.is_empty() {
         return Err("the section takes one argument: put it in quotation marks");
     }
-    Ok(Kind::Files(match expression {
-        true => Names::Expression(Regex::new(&name, false).ok_or("the expression has a mistake")?),
-        false if name.contains(['*', '?', '[']) => Names::Shell(name),
-        false => Names::Plain(name),
+    Ok(SectionKind::Files(match expression {
+        true => FileNameTest::Expression(
+            Regex::new(&name, false).ok_or("the expression has a mistake")?,
+        ),
+        false if name.contains(['*', '?', '[']) => FileNameTest::Shell(name),
+        false => FileNameTest::Plain(name),
     }))
 }

@@ -5,7 +5,7 @@ fn read(text: &str) -> HtFile {
 }
 
 #[test]
-fn what_apache_calls_a_mistake_is_one() {
+fn mistakes_are_those_of_apache() {
     for text in [
         "Foo bar",
         "Require all",
@@ -42,7 +42,7 @@ fn what_apache_calls_a_mistake_is_one() {
 }
 
 #[test]
-fn what_is_not_for_this_server_is_not_read() {
+fn sections_for_other_servers_are_skipped() {
     for text in [
         "<IfModule mod_nope.c>\nFoo bar\n<Files x>\n</Files>\n</IfModule>",
         "<IfDefine X>\nFoo\n</IfDefine>",
@@ -65,8 +65,8 @@ fn lines_without_effect_are_named() {
 }
 
 #[test]
-fn too_long_a_file_and_too_deep_sections_are_mistakes() {
-    let long = vec![b'\n'; LONGEST as usize + 1];
+fn overlong_files_and_deep_sections_are_mistakes() {
+    let long = vec![b'\n'; MAX_FILE_BYTES as usize + 1];
     let found = parse(&long, b"/", &Table::default());
     assert_eq!(found.problem, Some(Problem::TooLong));
     let deep = "<IfModule mod_rewrite.c>\n".repeat(1000);
@@ -74,7 +74,7 @@ fn too_long_a_file_and_too_deep_sections_are_mistakes() {
 }
 
 #[test]
-fn a_file_that_routes_is_known() {
+fn file_that_routes_is_recognized() {
     assert!(read("RewriteEngine On\nRewriteRule . /index.php").routes());
     assert!(read("FallbackResource /index.php").routes());
     assert!(!read("RewriteRule . /index.php").routes());

@@ -1,17 +1,17 @@
 //! Expands `$1`, `%1` and `%{NAME}` in mod_rewrite's texts, and sets the variables and cookies of rules.
 
-use super::Context;
-use crate::engine::Engine;
-use crate::request::Request;
+use super::RuleContext;
+use crate::engine::RequestEngine;
+use crate::request::EvaluatedRequest;
 use crate::rules::Rule;
 use crate::text::{self, hex, number};
 
 /// The length limit of an expanded text in bytes, which is more than any request has. Further pieces are dropped.
-const LONGEST: usize = 64 << 10;
+const MAX_EXPANDED_BYTES: usize = 64 << 10;
 
 /// A text that is being expanded, and the origin of its question mark.
 #[derive(Default)]
-struct Expanded {
+struct ExpandedText {
     text: Vec<u8>,
     /// Whether the question mark that begins the query came from the request.
     mark: Option<bool>,
@@ -19,9 +19,9 @@ struct Expanded {
     last: bool,
 }
 
-impl Expanded {
+impl ExpandedText {
     fn push(&mut self, piece: &[u8], from_request: bool) {
-        if self.text.len() + piece.len() > LONGEST {
+        if self.text.len() + piece.len() > MAX_EXPANDED_BYTES {
             return;
         }
         if piece.contains(&b'?') && (self.last || self.mark.is_none()) {
@@ -31,18 +31,18 @@ impl Expanded {
     }
 }
 
-impl Engine<'_> {
+impl RequestEngine<'_> {
     /// Returns the expanded text, and whether its question mark came from the request.
     pub(super) fn expand(
         &self,
-        request: &Request,
-        context: &mut Context,
+        request: &EvaluatedRequest,
+        context: &mut RuleContext,
         input: &[u8],
         rule: Option<&Rule>,
     ) -> (Vec<u8>, bool) {
-        let mut out = Expanded {
+        let mut out = ExpandedText {
             last: rule.is_some_and(|rule| rule.flags.last_query),
-            ..Expanded::default()
+            ..ExpandedText::default()
         };
         let mut rest = input;
         while let Some(first) = rest.first() {
@@ -110,8 +110,8 @@ impl Engine<'_> {
     /// Expands a map lookup to its default, because no map can be configured.
     fn map(
         &self,
-        request: &Request,
-        context: &mut Context,
+        request: &EvaluatedRequest,
+        context: &mut RuleContext,
         inner: &[u8],
         rule: Option<&Rule>,
     ) -> Option<Vec<u8>> {
@@ -121,7 +121,12 @@ impl Engine<'_> {
         Some(default.map_or_else(Vec::new, |text| self.expand(request, context, text, rule).0))
     }
 
-    fn lookup(&self, request: &Request, context: &mut Context, name: &[u8]) -> Vec<u8> {
+    fn lookup(
+        &self,
+        request: &EvaluatedRequest,
+        context: &mut RuleContext,
+        name: &[u8],
+    ) -> Vec<u8> {
         const HEADERS: &[(&[u8], &[u8])] = &[
             (b"HTTP_USER_AGENT", b"User-Agent"),
             (b"HTTP_REFERER", b"Referer"),
@@ -148,7 +153,9 @@ impl Engine<'_> {
                 }
             };
             let to = text::escape_uri(&to);
-            return self.ahead(request, &to, &name[5..]).unwrap_or_default();
+            return self
+                .lookahead_variable(request, &to, &name[5..])
+                .unwrap_or_default();
         }
         let upper = name.to_ascii_uppercase();
         let header = match starts(b"HTTP:") {
@@ -168,7 +175,7 @@ impl Engine<'_> {
     }
 
     /// Returns the value of a variable by its mod_rewrite name.
-    pub(crate) fn rewrite_variable(&self, request: &Request, name: &[u8]) -> Vec<u8> {
+    pub(crate) fn rewrite_variable(&self, request: &EvaluatedRequest, name: &[u8]) -> Vec<u8> {
         if name.len() < 4 {
             return Vec::new();
         }
@@ -177,7 +184,7 @@ impl Engine<'_> {
         };
         let found = if starts(b"ENV:") {
             let own = request.env.get(&name[4..]).map(<[u8]>::to_vec);
-            own.or_else(|| self.world.environment(&name[4..]))
+            own.or_else(|| self.server.environment(&name[4..]))
         } else if starts(b"SSL:") {
             Some(self.ssl_variable(&name[4..]))
         } else if starts(b"HTTP:") {
@@ -189,7 +196,12 @@ impl Engine<'_> {
     }
 
     /// Sets the variables of `[E=NAME:VALUE]`.
-    pub(super) fn expand_env(&self, request: &mut Request, context: &mut Context, rule: &Rule) {
+    pub(super) fn expand_env(
+        &self,
+        request: &mut EvaluatedRequest,
+        context: &mut RuleContext,
+        rule: &Rule,
+    ) {
         for item in &rule.flags.env {
             let text = self.expand(request, context, item, None).0;
             if let Some(name) = text.strip_prefix(b"!") {
@@ -201,14 +213,19 @@ impl Engine<'_> {
                 None => (&text[..], &b""[..]),
             };
             // Keeps a rule that runs repeatedly from using up memory.
-            if request.env.bytes() < LONGEST {
+            if request.env.bytes() < MAX_EXPANDED_BYTES {
                 request.env.set(name, value);
             }
         }
     }
 
     /// Sets the cookies of `[CO=NAME:VALUE:DOMAIN:…]`.
-    pub(super) fn expand_cookies(&self, request: &Request, context: &mut Context, rule: &Rule) {
+    pub(super) fn expand_cookies(
+        &self,
+        request: &EvaluatedRequest,
+        context: &mut RuleContext,
+        rule: &Rule,
+    ) {
         for item in &rule.flags.cookies {
             let text = self.expand(request, context, item, None).0;
             let (separator, text) = match text.strip_prefix(b";") {
@@ -248,8 +265,8 @@ impl Engine<'_> {
             .concat();
             let minutes = expires.map_or(0, number);
             if minutes != 0 {
-                self.consulted.time();
-                let at = self.world.now() / 1_000_000 + 60 * minutes;
+                self.dependencies.time();
+                let at = self.server.now() / 1_000_000 + 60 * minutes;
                 cookie.extend_from_slice(b"; expires=");
                 cookie.extend_from_slice(cookie_date(at).as_bytes());
             }
@@ -270,7 +287,12 @@ impl Engine<'_> {
     }
 
     /// Records the values of `[T=…]` and `[H=…]`.
-    pub(super) fn remember_types(&self, request: &mut Request, context: &mut Context, rule: &Rule) {
+    pub(super) fn remember_types(
+        &self,
+        request: &mut EvaluatedRequest,
+        context: &mut RuleContext,
+        rule: &Rule,
+    ) {
         for (item, is_handler) in [(&rule.flags.media_type, false), (&rule.flags.handler, true)] {
             let Some(item) = item else { continue };
             let mut text = self.expand(request, context, item, Some(rule)).0;
@@ -362,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookies_date_has_hyphens() {
+    fn cookie_date_has_hyphens() {
         assert_eq!(cookie_date(784_111_777), "Sun, 06-Nov-1994 08:49:37 GMT");
     }
 }

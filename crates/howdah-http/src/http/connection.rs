@@ -45,7 +45,7 @@ const PLAIN_HTTP_RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: t
     Howdah-Error: PlainHttp\r\nConnection: close\r\nContent-Length: 48\r\n\r\n\
     This port speaks HTTPS. Ask with https:// here.\n";
 
-/// What the connection waits for its client to send.
+/// The data from the client that the connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http1Awaited {
     /// The first request, since accept.
@@ -320,8 +320,8 @@ impl<H: RequestHandler> Http1Connection<H> {
             match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx))) {
                 Ok(Poll::Ready(())) => Poll::Ready(false),
                 Ok(Poll::Pending) => {
-                    // Earlier responses and interim ones do not wait for this handler. A failure shows at the next
-                    // send.
+                    // Earlier responses and interim responses are sent without waiting for this handler. The next
+                    // send reports a failure.
                     if io.outbox().has_ahead() {
                         let _ = io.poll_flush(cx, false);
                     }
@@ -537,7 +537,7 @@ impl<H: RequestHandler> Http1Connection<H> {
         }
         self.stream.shutdown_write();
         self.place.set_owing(Instant::now());
-        // The input is dropped now because it will not be used, and the client may take its time.
+        // The input is dropped now because it will not be used, and the client may take long to close.
         let rest = self.body.input.bytes().len();
         self.body.input.consume(rest);
         let (stream, place) = (&self.stream, &self.place);

@@ -112,7 +112,7 @@ enum ResponseState {
 pub(super) enum ResponseEnd {
     /// The handler returned without having begun a response.
     Silent,
-    /// The response is complete; `keep` tells whether the connection may stay open.
+    /// The response is complete; `keep` is true if the connection may stay open.
     Complete { keep: bool },
     /// The response was cut off. The connection must end, by a reset if an orderly end would make the response look
     /// complete.
@@ -148,7 +148,7 @@ impl Responder {
         }
     }
 
-    /// Begins the response to the next request. `keep_alive` tells whether the connection may stay open.
+    /// Begins the response to the next request. `keep_alive` is true if the connection may stay open.
     pub(super) fn prepare(&mut self, version: HttpVersion, head_only: bool, keep_alive: bool) {
         self.state = ResponseState::Waiting;
         self.version = version;

@@ -33,7 +33,8 @@ pub struct ApacheHost<'a> {
     is_removed: bool,
 }
 
-/// Returns all hosts, the sites that they become, in order, and the addresses of the sites without their own.
+/// Returns all hosts, the sites that they become, in order, and the addresses of the sites that have no `listen` of
+/// their own.
 pub fn assign_hosts<'a>(
     tree: &'a [Directive],
     ledger: &ImportLedger,
@@ -78,7 +79,7 @@ pub fn assign_hosts<'a>(
                 .any(|arg| covers(parse_address(arg), socket))
         })
     };
-    // The main server responds at addresses that no VirtualHost is for.
+    // The main server responds at the addresses that no `<VirtualHost>` covers.
     let rest: Vec<&ListenSocket> = sockets.iter().filter(|s| !reached(s)).collect();
     if hosts.is_empty() || tree.iter().any(|d| d.name == "documentroot") {
         let rest: Vec<SiteListen> = rest
@@ -404,7 +405,7 @@ fn remove_host(host: &mut ApacheHost<'_>, need: &str, ledger: &ImportLedger) {
     }
 }
 
-/// Puts a section with everything in it on the list.
+/// Puts a section and all directives in it on the list.
 pub fn list_section(block: &Directive, need: &str, ledger: &ImportLedger) {
     let protects = |d: &Directive| super::access::restricts_access(d);
     ledger.mark_missing(block.id, need);

@@ -115,7 +115,7 @@ fn is_always_true(condition: &Directive, host: &ApacheHost<'_>) -> bool {
     }
 }
 
-/// Returns the host of a URL with `https://`; the inner `None` stands for the host of the request.
+/// Returns the host of a URL with `https://`; the inner `None` means the host of the request.
 fn https_host(target: &str, ends: &[&str]) -> Option<Option<String>> {
     let rest = target.strip_prefix("https://")?;
     ends.iter().find_map(|end| {

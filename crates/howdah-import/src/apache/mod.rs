@@ -202,7 +202,7 @@ pub fn translate(
     crate::pool::set_pool_of_all_sites(config);
 }
 
-/// Gives an outcome to the directives that have none: without a meaning, or on the list.
+/// Records an outcome for each directive that has none yet: it has no meaning in Howdah, or it is put on the list.
 fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
     for directive in tree {
         if !ledger.has_outcome(directive.id) {

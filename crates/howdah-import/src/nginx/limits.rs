@@ -51,7 +51,7 @@ pub fn parse_zones(directives: &[Directive], ledger: &ImportLedger) -> LimitZone
     zones
 }
 
-/// Translates a zone's key into `limit_by`; `None` stands for the client's address.
+/// Translates a zone's key into `limit_by`; `None` means the client's address.
 fn limit_key(key: &str) -> Result<Option<String>, String> {
     let name = key.trim_start_matches('$').trim_matches(['{', '}']);
     match name {

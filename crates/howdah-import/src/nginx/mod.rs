@@ -146,7 +146,7 @@ pub fn translate(
 /// Blocks whose inner lines are data of the block, not nginx directives.
 const DATA_BLOCKS: &[&str] = &["map", "geo", "types", "split_clients", "geoip2", "upstream"];
 
-/// Gives an outcome to the directives that have none: without a meaning, or on the list.
+/// Records an outcome for each directive that has none yet: it has no meaning in Howdah, or it is put on the list.
 fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
     for directive in tree {
         let settled = ledger.has_outcome(directive.id);

@@ -26,7 +26,7 @@ pub struct LoggedRequest {
 pub struct AccessLogRequests {
     /// Distinct requests and how often they were made, the most frequent first.
     pub requests: Vec<(LoggedRequest, u64)>,
-    /// The number of lines with another method, which are not repeated.
+    /// The number of lines with another method. Their requests are not repeated.
     pub other_methods: u64,
     /// The number of lines that are not requests.
     pub malformed: u64,

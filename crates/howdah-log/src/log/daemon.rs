@@ -134,7 +134,7 @@ impl DaemonTarget {
         Ok(target)
     }
 
-    /// Whether lines should have fields after their text.
+    /// Returns whether lines should have fields after their text.
     pub fn takes_fields(&self) -> bool {
         matches!(self.daemon, LogDaemon::Journal(_))
     }

@@ -163,7 +163,7 @@ impl ErrorLog {
         self.traced.store(traced, Ordering::Relaxed);
     }
 
-    /// Whether a message of that level would be written.
+    /// Returns whether a message of that level would be written.
     pub fn is_enabled(&self, level: LogLevel) -> bool {
         level as u8 <= self.level.load(Ordering::Relaxed)
     }

@@ -31,8 +31,8 @@ struct RepeatWindow {
 pub type HeldBack = (u32, String);
 
 impl RepeatFilter {
-    /// Whether a message with this key may be written now. `first` returns the text by which the message is reported
-    /// later, and is called once for each window.
+    /// Returns whether a message with this key may be written now. `first` returns the text by which the message is
+    /// reported later, and is called once for each window.
     pub fn admit(&mut self, key: u64, now: Instant, first: impl FnOnce() -> String) -> bool {
         if let Some(window) = self.windows.get_mut(&key)
             && now.saturating_duration_since(window.since) < REPEAT_WINDOW

@@ -1,7 +1,7 @@
 //! The destination of log lines: they go to memory first, then a thread of the sink writes them. A full disk, a stuck
-//! pipe or a slow terminal never makes a request wait; lines beyond [`MAX_BUFFERED_BYTES`] are dropped and counted, and a
-//! watcher can be notified ([`LogSink::watch`]). A line that a full disk cuts off is completed when there is room again.
-//! This module does not depend on the format of lines.
+//! pipe or a slow terminal never makes a request wait; lines beyond [`MAX_BUFFERED_BYTES`] are dropped and counted, and
+//! a watcher can be notified ([`LogSink::watch`]). A line that a full disk cuts off is completed when there is room
+//! again. This module does not depend on the format of lines.
 //!
 //! Threads write to different buffers, so two front threads do not compete for one lock. Lines of different threads may
 //! be out of order by up to the sink's delay.
@@ -42,7 +42,7 @@ pub enum LogTarget {
 }
 
 impl LogTarget {
-    /// Whether lines should have fields after their text ([`super::message`]).
+    /// Returns whether lines should have fields after their text ([`super::message`]).
     pub fn takes_fields(&self) -> bool {
         matches!(self, LogTarget::Daemon(target) if target.takes_fields())
     }
@@ -346,8 +346,8 @@ impl SinkState {
         }
     }
 
-    /// Called when all lines could be written: notifies the watcher if that is a change. `told` is the number of lost
-    /// lines that have been reported before.
+    /// Notifies the watcher that all lines can be written again, if lines were lost before. `told` is the number of
+    /// lost lines that have been reported before.
     fn recovered(&self, told: &mut u64) {
         if self.losing.swap(false, Ordering::Relaxed) {
             let dropped = self.dropped.load(Ordering::Relaxed);

@@ -141,8 +141,8 @@ fn parse_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Whether a `tracestate` is valid: members with different keys, within the limits on their length and number (§3.3.1).
-/// Members may be empty.
+/// Returns whether a `tracestate` is valid: members with different keys, within the limits on their length and number
+/// (§3.3.1). Members may be empty.
 pub fn is_tracestate(value: &[u8]) -> bool {
     let mut keys: Vec<&[u8]> = Vec::new();
     for member in value.split(|byte| *byte == b',') {
@@ -174,7 +174,7 @@ fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Whether a key is a `simple-key` or `tenant@system` (§3.3.1.3.1).
+/// Returns whether a key is a `simple-key` or `tenant@system` (§3.3.1.3.1).
 fn is_key(key: &[u8]) -> bool {
     let of = |part: &[u8], first: fn(&u8) -> bool, longest: usize| {
         part.first().is_some_and(first)
@@ -194,8 +194,8 @@ fn is_key(key: &[u8]) -> bool {
     }
 }
 
-/// Whether a value consists of up to 256 printable characters without `,` and `=` (§3.3.1.3.2). Blanks at the end have
-/// been removed.
+/// Returns whether a value consists of up to 256 printable characters without `,` and `=` (§3.3.1.3.2). Blanks at the
+/// end have been removed.
 fn is_value(value: &[u8]) -> bool {
     (1..=256).contains(&value.len())
         && value

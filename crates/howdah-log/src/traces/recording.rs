@@ -1,4 +1,4 @@
-//! What is recorded about one request while it is handled. Only moments are recorded; nothing is formatted here.
+//! Records points in time and properties of one request while it is handled. Nothing is formatted here.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,12 +8,14 @@ use howdah_executor::RunTiming;
 use super::TracedRequest;
 use super::context::SpanContext;
 
-/// The maximum number of runs that are recorded for one request: guards, scripts after local redirects.
+/// The maximum number of runs that are recorded for one request. A request has several runs if guards check it, or if a
+/// script redirects it locally.
 const MAX_RECORDED_RUNS: usize = 8;
-/// How many bytes of a text from the client are kept.
+/// The maximum length of a recorded text from the client, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
-/// How many bytes of a `tracestate` spans contain: the minimum that every participant should propagate (Trace Context
-/// §3.3.1.5). Without a limit each span of a request could contain 16 KiB of it, and the queue a hundred megabytes.
+/// The maximum number of bytes of a `tracestate` that a span contains. It is the minimum that every participant should
+/// propagate (Trace Context §3.3.1.5). Without a limit, each span of a request could contain 16 KiB of it, and the
+/// queue a hundred megabytes.
 const MAX_STATE_BYTES: usize = 512;
 
 /// The moments of a request so far.
@@ -21,7 +23,7 @@ const MAX_STATE_BYTES: usize = 512;
 pub struct Recording {
     /// The runs of the request, in order.
     pub(super) runs: Vec<RecordedRun>,
-    /// When a page was looked for in the page cache, and when the result was final.
+    /// When the page cache was consulted, and when its result was final.
     pub(super) cache: Option<(Instant, Option<Instant>)>,
     /// When the response's header was handed to the connection.
     pub(super) first_byte: Option<Instant>,

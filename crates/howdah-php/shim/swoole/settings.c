@@ -180,7 +180,7 @@ void howdah_swoole_set_defaults(void)
 	};
 }
 
-/* Copies a text to memory that lives as long as the process. */
+/* Copies a text to memory that is never freed. */
 static char *keep(zend_string *text)
 {
 	return strndup(ZSTR_VAL(text), ZSTR_LEN(text));

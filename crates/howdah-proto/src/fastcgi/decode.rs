@@ -201,12 +201,13 @@ impl RecordDecoder {
         Ok((None, used))
     }
 
-    /// Whether the response is complete.
+    /// Returns whether the response is complete.
     pub fn is_complete(&self) -> bool {
         self.stage == DecoderStage::Over
     }
 
-    /// Whether the application has ended its STDOUT. The body is then complete, although END_REQUEST has not arrived.
+    /// Returns whether the application has ended its STDOUT. The body is then complete, although END_REQUEST has not
+    /// arrived.
     pub fn stdout_ended(&self) -> bool {
         self.stdout_ended
     }

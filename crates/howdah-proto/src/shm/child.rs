@@ -15,8 +15,8 @@ pub struct ChildPort {
     me: ChildId,
 }
 
-/// A claimed request, and the writer of its response. The slot belongs to this child until [`RequestClaim::done`], which
-/// consumes the claim; the owner of a claim may read its frame.
+/// A claimed request, and the writer of its response. The slot belongs to this child until [`RequestClaim::done`],
+/// which consumes the claim; the owner of a claim may read its frame.
 ///
 /// Response frames go into the slot's ring. Small writes are collected in one body frame. The front sees nothing before
 /// [`RequestClaim::make_visible`] or [`RequestClaim::publish`].
@@ -41,7 +41,7 @@ impl ChildPort {
         ChildPort { region, me }
     }
 
-    /// The row and incarnation of this child.
+    /// Returns the row and incarnation of this child.
     pub fn id(&self) -> ChildId {
         self.me
     }
@@ -118,7 +118,7 @@ impl ChildPort {
         self.region.geometry().fronts
     }
 
-    /// Whether the front wants this child to exit.
+    /// Returns whether the front wants this child to exit.
     pub fn is_retiring(&self) -> bool {
         self.region
             .child(self.me.index)
@@ -202,7 +202,7 @@ impl RequestClaim {
         self.head().begun.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Whether the client is gone.
+    /// Returns whether the client is gone.
     pub fn aborted(&self) -> bool {
         self.head().aborted.load(Ordering::Relaxed) != 0
     }
@@ -239,8 +239,8 @@ impl RequestClaim {
         (BodyRead::Bytes(take), bell)
     }
 
-    /// Announces that the child will sleep until the front reads, writes or aborts. The caller must check again for
-    /// what it waits for, and then `FUTEX_WAIT` on the word for the value.
+    /// Announces that the child will sleep until the front reads, writes or aborts. The caller must check its
+    /// condition again, and then call `FUTEX_WAIT` with the word and the value.
     pub fn prepare_wait(&self) -> (&'static AtomicU32, u32) {
         let head = self.head();
         let seen = head.child_seq.load(Ordering::SeqCst);
@@ -294,8 +294,8 @@ impl RequestClaim {
         take
     }
 
-    /// Begins a frame of another kind. Its payload of `len` bytes follows with [`RequestClaim::write_payload`]. Returns `false` if
-    /// there is no room for its header yet.
+    /// Begins a frame of another kind. Its payload of `len` bytes follows with [`RequestClaim::write_payload`]. Returns
+    /// `false` if there is no room for its header yet.
     pub fn begin_frame(&mut self, kind: u32, len: u32) -> bool {
         if self.room() < FRAME_HEADER_BYTES {
             return false;
@@ -326,7 +326,7 @@ impl RequestClaim {
         notify(self.region, self.front, self.slot)
     }
 
-    /// Whether there is room for a frame header and more in the response ring.
+    /// Returns whether there is room for a frame header and more in the response ring.
     pub fn has_room(&self) -> bool {
         self.room() > FRAME_HEADER_BYTES
     }

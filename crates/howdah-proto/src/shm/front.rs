@@ -78,8 +78,8 @@ impl FrontPort {
         self.region.geometry().slots
     }
 
-    /// Whether one more request can be published. There is no room if very many requests were cancelled behind one that
-    /// waits for a child; there is room again when that one has been claimed or cancelled.
+    /// Returns whether one more request can be published. There is no room if very many requests were cancelled behind
+    /// one that waits for a child; there is room again when that one has been claimed or cancelled.
     pub fn has_room(&self) -> bool {
         // Each publication advances the tail as far as it can, so the first comparison nearly always suffices.
         self.ready_ring_length() < RING_ENTRIES as u32 || self.unclaimed() < RING_ENTRIES as u32
@@ -121,7 +121,7 @@ impl FrontPort {
         ring.head.0.store(at.wrapping_add(1), Ordering::SeqCst);
     }
 
-    /// Whether the positions of the ready ring are possible. Call it under the lock that publishes.
+    /// Returns whether the positions of the ready ring are possible. Call it under the lock that publishes.
     pub fn is_intact(&self) -> bool {
         let ring = self.ring();
         let head = self.head.load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl FrontPort {
         }
     }
 
-    /// Whether there are published requests that no child has claimed.
+    /// Returns whether there are published requests that no child has claimed.
     pub fn has_unclaimed(&self) -> bool {
         self.step_over_claimed();
         self.ready_ring_length() != 0
@@ -488,7 +488,7 @@ impl PoolPort {
         Some(parts.info())
     }
 
-    /// Whether children may use the shared cache.
+    /// Returns whether children may use the shared cache.
     pub fn shared_cache_is_open(&self) -> bool {
         self.region.shared_cache_is_open()
     }
@@ -518,7 +518,7 @@ impl PoolPort {
         strike(&self.region, index);
     }
 
-    /// Whether the constant words of the header still have their initial values.
+    /// Returns whether the constant words of the header still have their initial values.
     pub fn is_intact(&self) -> bool {
         self.region.header_is_intact()
     }

@@ -289,7 +289,7 @@ impl Region {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Whether the words that never change after the start still have their initial values.
+    /// Returns whether the words that never change after the start still have their initial values.
     pub(super) fn header_is_intact(&self) -> bool {
         let (header, geometry) = (self.header(), self.geometry);
         header.magic.load(Ordering::Relaxed) == MAGIC
@@ -367,7 +367,7 @@ impl Region {
         let words = self.geometry.shared_cache as usize;
         let at = self.geometry.shared_cache_at();
         // SAFETY: in bounds by `region_len`; aligned, since a slot's length is a multiple of a page; words of
-        // atomics, mapped as long as `self` lives.
+        // atomics, mapped while `self` lives.
         unsafe {
             std::slice::from_raw_parts(self.start.add(at).cast::<AtomicU64>().as_ptr(), words)
         }
@@ -378,7 +378,7 @@ impl Region {
         self.header().shared_cache_epoch.load(Ordering::Acquire)
     }
 
-    /// Whether the shared cache may be used.
+    /// Returns whether the shared cache may be used.
     pub fn shared_cache_is_open(&self) -> bool {
         self.header().shared_cache_closed.load(Ordering::SeqCst) == 0
     }
@@ -393,7 +393,7 @@ impl Region {
     /// # Safety
     /// A `T` consists of atomics alone, lies within the memory at `offset`, and is aligned there.
     unsafe fn at<T>(&self, offset: usize) -> &T {
-        // SAFETY: required by this function; mapped as long as `self` lives, and initialised, since all-zero bytes are
+        // SAFETY: required by this function; mapped while `self` lives, and initialised, since all-zero bytes are
         // a valid value of every atomic.
         unsafe { self.start.add(offset).cast::<T>().as_ref() }
     }
@@ -438,7 +438,7 @@ impl Region {
             .as_ptr()
             .wrapping_add(self.slot_at(front, slot) + offset);
         // SAFETY: within the slot by the assertion, the slot in bounds by `slot_at`, aligned since a
-        // slot begins on a page; words of atomics, mapped as long as `self` lives.
+        // slot begins on a page; words of atomics, mapped while `self` lives.
         SharedBytes(unsafe { std::slice::from_raw_parts(words.cast::<AtomicU64>(), N / 8) })
     }
 

@@ -89,7 +89,7 @@ pub struct ChecksStatus {
 }
 
 impl CacheChecks {
-    /// Dry run: counts whether the cache would have served the page.
+    /// Counts, for a dry run, whether the cache would have served the page.
     pub fn count_dry_run(&self, hit: bool) {
         match hit {
             true => &self.would_hit,

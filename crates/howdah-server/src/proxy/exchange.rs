@@ -131,7 +131,7 @@ pub(super) fn adapt_to_version(template: &Request<()>, http2: bool) -> Request<(
     request
 }
 
-/// Whether the connection ended before the first byte of the response.
+/// Returns whether the connection ended before the first byte of the response.
 fn ended_before_response(error: &hyper::Error) -> bool {
     error.is_incomplete_message() || error.is_closed() || error.is_canceled()
 }
@@ -149,7 +149,7 @@ pub(super) fn exec_error(error: &hyper::Error, answering: bool) -> ExecError {
     }
 }
 
-/// Whether the framing of the body is invalid: the chunks of HTTP/1.1, or the frames of HTTP/2.
+/// Returns whether the framing of the body is invalid: the chunks of HTTP/1.1, or the frames of HTTP/2.
 fn has_invalid_framing(error: &hyper::Error) -> bool {
     let Some(why) = error.source() else {
         return false;

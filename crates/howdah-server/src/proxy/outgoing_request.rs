@@ -17,7 +17,7 @@ const VIA_VALUE: &str = "1.1 Howdah";
 /// A request that has passed through this server this many times is in a loop.
 const MAX_VISITS: usize = 10;
 
-/// Headers that are never forwarded: those of the connection, of other proxies, or set here.
+/// Headers that are never forwarded: those of the connection, those of other proxies, and those that are set here.
 const NOT_FORWARDED: [&str; 18] = [
     "connection",
     "expect",
@@ -57,8 +57,8 @@ pub struct OutgoingRequest<'a> {
     pub websocket: bool,
 }
 
-/// Whether the request asks for WebSocket (RFC 6455 §4.1). Only HTTP/1.1 requests can: browsers open such a connection
-/// for it.
+/// Returns whether the request asks for WebSocket (RFC 6455 §4.1). Only HTTP/1.1 requests can
+/// ask for it: browsers open an HTTP/1.1 connection for each WebSocket.
 pub fn asks_for_websocket(request: &RequestHead) -> bool {
     let lists = |name: &'static [u8], token: &[u8]| {
         let values = request.header_all(name);
@@ -267,7 +267,8 @@ fn headers(out: &OutgoingRequest<'_>) -> HeaderMap {
     headers
 }
 
-/// Returns the address of the client; behind trusted proxies their list, followed by the address of the last one.
+/// Returns the address of the client. Behind trusted proxies, returns the list that they have sent, followed by the
+/// address of the last proxy.
 fn forwarded_for(out: &OutgoingRequest<'_>) -> Vec<u8> {
     let mut list = Vec::new();
     if out.client.proxied {

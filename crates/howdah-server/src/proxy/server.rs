@@ -97,7 +97,7 @@ impl UpstreamServer {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// Whether it gets requests.
+    /// Returns whether it gets requests.
     pub fn is_up(&self) -> bool {
         self.health().is_up()
     }

@@ -1,5 +1,5 @@
-//! All servers that a configuration contains. Rules with the same server share it, and so does the configuration after
-//! a reload: it continues to use the server's connections, health and counters.
+//! All servers that a configuration contains. Rules that name the same server share one [`UpstreamServer`]. The
+//! configuration after a reload shares it too, so the server's connections, health and counters remain in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -35,7 +35,7 @@ impl UploadProgress {
         self.complete.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the server waits for the client, which has a timeout of its own.
+    /// Returns whether the server waits for the client, which has a timeout of its own.
     pub(super) fn waits_for_client(&self) -> bool {
         self.waits_for_client.load(Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ impl Upload {
         self.progress.clone()
     }
 
-    /// Whether there is no body, so the request can be sent again.
+    /// Returns whether there is no body, so the request can be sent again.
     pub(super) fn is_none(&self) -> bool {
         self.from.is_none()
     }

@@ -10,7 +10,7 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use howdah_executor::{RunEvent, ScriptBody, ScriptHead, ScriptRequest, ScriptRole, ScriptRun};
-use howdah_htaccess::{Demand, Login};
+use howdah_htaccess::{Demand, LoginResult};
 use howdah_http::BodyKind;
 use howdah_http::message::ResponseHead;
 use howdah_http::network;
@@ -192,9 +192,9 @@ fn set_server_variables(server: &AuthRequest, head: &ScriptHead, granted: &mut G
 pub(super) async fn check_login(
     ctx: RequestContext<'_>,
     demand: &Demand,
-) -> Result<Login, Failure> {
+) -> Result<LoginResult, Failure> {
     let Some(asked) = ctx.site.live_authentication(demand) else {
-        return Ok(Login::Failed);
+        return Ok(LoginResult::Failed);
     };
     let field = ctx.request.header(b"authorization");
     let client = ctx.client.address.map(network::client_network);
@@ -202,20 +202,20 @@ pub(super) async fn check_login(
         Ok(user) => {
             let groups = asked.groups_of(&user, &demand.groups, client).await;
             Ok(match groups {
-                Ok(groups) => Login::Verified {
+                Ok(groups) => LoginResult::Verified {
                     user: user.into_vec(),
                     groups,
                 },
-                Err(_) => Login::Failed,
+                Err(_) => LoginResult::Failed,
             })
         }
         Err(NotAuthenticated::Busy) => Err(Failure::AuthenticationBusy),
         Err(NotAuthenticated::Unreadable(why)) => {
             let why = why.to_string();
             ctx.log_note(LogLevel::Warning, "PasswordFileUnreadable", &why);
-            Ok(Login::Failed)
+            Ok(LoginResult::Failed)
         }
-        Err(_) => Ok(Login::Refused),
+        Err(_) => Ok(LoginResult::Refused),
     }
 }
 

@@ -92,7 +92,8 @@ impl CacheRequest<'_> {
         render::spawn_render(job, leader);
     }
 
-    /// Dry run: has the page rendered for the next visitor if that is worth a try. Otherwise returns why it is not.
+    /// Has the page rendered for the next visitor, in a dry run, if that is worth a try. Otherwise returns why it is
+    /// not.
     pub fn render_for_next_visitor(&self) -> Result<(), Bypass> {
         match self.plan() {
             RenderPlan::Render(variant) => {

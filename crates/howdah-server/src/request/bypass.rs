@@ -249,7 +249,7 @@ impl<'a> BypassContext<'a> {
     }
 }
 
-/// Whether a request's body is a URL-encoded form.
+/// Returns whether a request's body is a URL-encoded form.
 fn is_form(request: &RequestHead) -> bool {
     const URLENCODED: &[u8] = b"application/x-www-form-urlencoded";
     request

@@ -1,6 +1,7 @@
-//! The page cache's part in a request, at three moments: [`serve_before_routing`] the request is routed (after routing in a site
-//! whose rules depend on the client), when a script is to [`run`](CacheGate::run), and [`finish`](BypassContext::finish) a run
-//! that the cache does not share. In a site without a page cache, none of the three does anything.
+//! The page cache's part in a request, at three moments: [`serve_before_routing`] the request is routed (after routing
+//! in a site whose rules depend on the client), when a script is to [`run`](CacheGate::run), and
+//! [`finish`](BypassContext::finish) a run that the cache does not share. In a site without a page cache, none of the
+//! three does anything.
 
 use std::sync::Arc;
 
@@ -187,7 +188,7 @@ async fn execute_purge(
 }
 
 impl<'a> CacheGate<'a> {
-    /// Called before a script runs: has a page that may be shared rendered, or waits for it, and serves it.
+    /// Serves a page that may be shared: has it rendered, or waits for its render. Called before a script runs.
     pub async fn run(
         self,
         ctx: RequestContext<'a>,

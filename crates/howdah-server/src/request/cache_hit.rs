@@ -66,7 +66,7 @@ impl CacheHit<'_> {
     }
 }
 
-/// Whether a request asks for a part of a page or is conditional.
+/// Returns whether a request asks for a part of a page or is conditional.
 pub(super) fn is_conditional(request: &RequestHead) -> bool {
     request.headers().any(|(name, _)| {
         name.eq_ignore_ascii_case(b"range")

@@ -106,7 +106,7 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Whether a request needs a permit of its client for a PHP process and does not have it yet.
+/// Returns whether a request needs a permit of its client for a PHP process and does not have it yet.
 pub(super) fn needs_process_permit(
     ctx: RequestContext<'_>,
     target: &ScriptTarget,
@@ -142,8 +142,8 @@ pub(super) fn check_bailouts(
     }
 }
 
-/// Whether the address is that of a proxy in a private network which `trusted_proxies` does not name. Many clients
-/// share such an address.
+/// Returns whether the address is that of a proxy in a private network which `trusted_proxies` does not name. Many
+/// clients share such an address.
 fn is_of_unknown_proxy(ctx: RequestContext<'_>, address: IpAddr) -> bool {
     network::is_private(address) && ctx.client.came_through_untrusted_proxy(ctx.request)
 }

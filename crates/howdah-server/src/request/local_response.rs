@@ -24,8 +24,8 @@ pub(super) enum EarlyResponse {
     HttpsRedirect(ResponseHead),
 }
 
-/// Whether a page of a foreign site may be making a browser on this machine send the request (DNS rebinding): the
-/// client is on this machine, and the host is neither one of the site's names nor an address of this machine.
+/// Returns whether a page of a foreign site may be making a browser on this machine send the request (DNS rebinding):
+/// the client is on this machine, and the host is neither one of the site's names nor an address of this machine.
 fn is_dns_rebinding(ctx: RequestContext<'_>) -> bool {
     let host = ctx.request.host();
     let address = ctx.client.address.map(|address| address.to_canonical());

@@ -33,7 +33,7 @@ pub struct AbandonedRequest {
     next_check: Option<Pin<Box<Sleep>>>,
 }
 
-/// Whether a request with this method is run although its client has disconnected.
+/// Returns whether a request with this method is run although its client has disconnected.
 pub fn runs_without_client(method: &[u8]) -> bool {
     !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
 }
@@ -48,8 +48,8 @@ impl AbandonedRequest {
         }
     }
 
-    /// Whether the request, whose client has disconnected, stays in the queue. The task is woken to check again,
-    /// because there is no other notice when a process starts on a request.
+    /// Returns whether the request, whose client has disconnected, stays in the queue. The task is woken to check
+    /// again, because there is no other notice when a process starts on a request.
     pub fn stays_queued(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.counted {
             let has_room = LEFT.with_borrow_mut(|left| {

@@ -95,7 +95,7 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// Whether bytes wait outside of the response's queue.
+    /// Returns whether bytes wait outside of the response's queue.
     pub fn is_spilling(&self) -> bool {
         matches!(self.spill, Spill::Yes(_))
     }
@@ -238,7 +238,7 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// To be polled while there is [`Room::No`]. Resolves when the client is too slow for its script to keep waiting.
+    /// Resolves when the client is too slow for its script to keep waiting. Poll this while there is [`Room::No`].
     pub fn poll_too_slow(&mut self, out: &impl ResponseSink, cx: &mut Context<'_>) -> Poll<()> {
         let waits = self.waits.get_or_insert_with(Box::default);
         waits.poll(out.taken(), cx)

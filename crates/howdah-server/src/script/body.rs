@@ -74,7 +74,7 @@ pub type BodyChunk = Result<Bytes, BodyCutOff>;
 
 /// The source of a body: [`RequestBody`], or a list in tests.
 pub trait IncomingBody {
-    /// How the request delimits the body.
+    /// Returns how the request delimits the body.
     fn expected(&self) -> BodyKind;
     /// Makes more bytes than this an error.
     fn set_limit(&mut self, max: u64);
@@ -196,8 +196,8 @@ async fn receive_in_file(
     ))
 }
 
-/// Whether the beginning of a multipart body contains PHP's upload progress field, which has to precede the files to
-/// have an effect (PHP manual, "Session Upload Progress").
+/// Returns whether the beginning of a multipart body contains PHP's upload progress field, which has to precede the
+/// files to have an effect (PHP manual, "Session Upload Progress").
 fn asks_for_upload_progress(request: &RequestHead, start: &[u8], name: &[u8]) -> bool {
     const MULTIPART: &[u8] = b"multipart/form-data";
     let multipart = request.header(b"content-type").is_some_and(|value| {

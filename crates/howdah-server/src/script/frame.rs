@@ -380,8 +380,8 @@ fn add_edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mu
     }
 }
 
-/// Whether a header announces a LiteSpeed cache in front of PHP. Plugins believe any client that sends one, and leave
-/// holes in the page for the cache to fill (lscache_wp, litespeed-cache.php).
+/// Returns whether a header announces a LiteSpeed cache in front of PHP. Plugins believe any client that sends one, and
+/// leave holes in the page for the cache to fill (lscache_wp, litespeed-cache.php).
 fn announces_litespeed_cache(name: &[u8]) -> bool {
     match name.len() {
         9 => name.eq_ignore_ascii_case(b"x-lscache"),
@@ -432,7 +432,7 @@ fn add_site_variables(
     }
 }
 
-/// Whether an `.htaccess` file may set this variable, because the server does not set it for this request.
+/// Returns whether an `.htaccess` file may set this variable, because the server does not set it for this request.
 fn may_be_set(
     name: &[u8],
     script: &ScriptNames<'_>,

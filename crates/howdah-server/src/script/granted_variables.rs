@@ -2,8 +2,8 @@
 
 use howdah_proto::variables::Var;
 
-/// Whether a guard may set this variable. An authorizer may name the user and add whatever the application wants to
-/// know. It cannot change which script runs, the client's headers, or PHP's settings.
+/// Returns whether a guard may set this variable. An authorizer may name the user and add whatever the application
+/// wants to know. It cannot change which script runs, the client's headers, or PHP's settings.
 pub fn may_be_granted(name: &[u8]) -> bool {
     const TAKEN: [&[u8]; 4] = [
         b"PHP_VALUE",

@@ -99,7 +99,7 @@ fn status_field(value: &[u8]) -> Option<(u16, &[u8])> {
     fits.then_some((code, reason.trim_ascii()))
 }
 
-/// Whether a header is not passed on to the client: those of one connection (RFC 9110 §7.6.1), those that the
+/// Returns whether a header is not passed on to the client: those of one connection (RFC 9110 §7.6.1), those that the
 /// connection writes itself, and instructions to the server.
 fn is_not_forwarded(name: &[u8]) -> bool {
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -141,8 +141,8 @@ pub fn for_client(head: &ScriptHead, instructions: &Instructions<'_>) -> Respons
     out
 }
 
-/// Whether a header describes the bytes of a script's own body, which a file replaces; output compression adds such
-/// headers, for example. The file has its own.
+/// Returns whether a header describes the bytes of a script's own body, which a file replaces; output compression adds
+/// such headers, for example. The file has its own.
 fn describes_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 7] = [
         b"accept-ranges",

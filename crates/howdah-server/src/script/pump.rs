@@ -149,7 +149,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Whether the script wrote more than its announced length, and the excess was cut off. The caller logs it.
+    /// Returns whether the script wrote more than its announced length, and the excess was cut off. The caller logs it.
     pub fn was_truncated(&self) -> bool {
         self.was_truncated
     }
@@ -272,7 +272,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Whether the request of a client that has disconnected continues to wait for a process.
+    /// Returns whether the request of a client that has disconnected continues to wait for a process.
     fn stays_in_queue(&mut self, cx: &mut Context<'_>, run: &dyn ScriptRun) -> bool {
         let left_behind = self.abandoned.as_mut();
         !run.is_claimed() && left_behind.is_some_and(|left_behind| left_behind.stays_queued(cx))
@@ -497,8 +497,8 @@ impl<'a> Pump<'a> {
         }))
     }
 
-    /// Whether the response ends with its header, whatever the script writes or announces, because the request's method
-    /// is HEAD or the status is 204 or 304 (RFC 9112 §6.3).
+    /// Returns whether the response ends with its header, whatever the script writes or announces, because the
+    /// request's method is HEAD or the status is 204 or 304 (RFC 9112 §6.3).
     fn has_no_content(&self) -> bool {
         self.ends_with_header || self.request.method() == b"HEAD"
     }

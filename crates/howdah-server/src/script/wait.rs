@@ -32,8 +32,8 @@ pub struct ScriptWait {
 }
 
 impl ScriptWait {
-    /// To be polled while the script waits; `taken` is how much of the response the client has read. Resolves when that
-    /// is too little.
+    /// Resolves when the client reads too little. `taken` is how much of the response it has read so far. Poll this
+    /// while the script waits.
     pub fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<()> {
         let before = self.taken_before.get_or_insert(taken);
         self.since.get_or_insert_with(Instant::now);

@@ -73,7 +73,8 @@ impl SnapshotSource for ListenerStatus {
     }
 }
 
-/// Starts a server with one thread for few clients, with short deadlines. Listeners are added by [`UpstreamServer::control`].
+/// Starts a server with one thread for few clients, with short deadlines. Listeners are added by
+/// [`UpstreamServer::control`].
 pub fn start_small_server<H: RequestHandler>(
     handler: Arc<H>,
     name: &'static str,
@@ -143,13 +144,13 @@ impl StatusListener {
         self.allow.store(Arc::new(networks));
     }
 
-    /// Called when the first configuration is served, by `front` on the threads of `control`.
+    /// Records that the first configuration is served, by `front` on the threads of `control`.
     pub fn set_serving(&self, front: Arc<Front>, control: ServerControl) {
         // This is set once, because there is one first configuration.
         let _ = self.shown.serving.set((front, control));
     }
 
-    /// Called when the server begins to stop, after which it is not ready any more.
+    /// Records that the server has begun to stop, after which it is not ready any more.
     pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }

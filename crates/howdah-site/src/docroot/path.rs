@@ -59,7 +59,7 @@ impl<'a> UrlPath<'a> {
         path.strip_suffix(b"/").unwrap_or(path)
     }
 
-    /// Whether the URL names a directory, because it ends in a slash.
+    /// Returns whether the URL names a directory, because it ends in a slash.
     pub fn is_directory(&self) -> bool {
         self.0.ends_with(b"/")
     }
@@ -70,7 +70,7 @@ impl<'a> UrlPath<'a> {
     }
 }
 
-/// Whether a path needs neither decoding nor cleaning. May return false for a clean path (one with a dotfile).
+/// Returns whether a path needs neither decoding nor cleaning. May return false for a clean path (one with a dotfile).
 fn is_clean(raw: &[u8]) -> bool {
     let mut previous = 0;
     for &byte in raw {

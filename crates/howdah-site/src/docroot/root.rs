@@ -142,7 +142,7 @@ impl RootDir {
         name
     }
 
-    /// Whether `path` (the configured one, perhaps a link) still names this directory.
+    /// Returns whether `path` (the configured one, perhaps a link) still names this directory.
     pub fn is_at(&self, path: &Path) -> bool {
         statx(
             rustix::fs::CWD,

@@ -71,7 +71,7 @@ impl<'a> EncodingFacts<'a> {
     }
 }
 
-/// Whether a type is worth compressing: text, and formats that are text under another name.
+/// Returns whether a type is worth compressing: text, and formats that are text under another name.
 pub fn is_text_type(media_type: &[u8]) -> bool {
     let is = |name: &[u8]| media_type.eq_ignore_ascii_case(name);
     let prefix = |name: &[u8]| {
@@ -111,8 +111,8 @@ impl EncodingConfig {
         }
     }
 
-    /// Whether this response would be compressed for a client that accepts it. `Ok` also means that the response varies
-    /// by `Accept-Encoding`, whatever this client sent.
+    /// Returns whether this response would be compressed for a client that accepts it. `Ok` also means that the
+    /// response varies by `Accept-Encoding`, whatever this client sent.
     pub fn allows(&self, facts: &EncodingFacts<'_>) -> Result<(), NotEncoded> {
         if self.codings.is_empty() {
             return Err(NotEncoded::Off);

@@ -38,7 +38,7 @@ impl<'a> RuleRequest<'a> {
         }
     }
 
-    /// The same request, without noting its steps.
+    /// Returns the same request, without noting its steps.
     pub(super) fn untraced(self) -> RuleRequest<'a> {
         RuleRequest {
             visitor: Visitor {

@@ -55,7 +55,7 @@ impl RouteInfo {
         !self.guard_rules.is_empty() || self.login.is_some()
     }
 
-    /// The password that `.htaccess` files demand before anything else is decided.
+    /// Returns the password that `.htaccess` files demand before anything else is decided.
     pub fn demand(&self) -> Option<&Demand> {
         match self.login.as_deref() {
             Some(HtaccessLogin::Check(demand)) => Some(demand),

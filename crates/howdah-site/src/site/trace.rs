@@ -66,7 +66,7 @@ impl Trace {
         self.steps().push(step);
     }
 
-    /// All steps so far, in order; the trace is empty afterwards.
+    /// Returns all steps so far, in order; the trace is empty afterwards.
     pub fn take(&self) -> Vec<TraceStep> {
         std::mem::take(&mut self.steps())
     }

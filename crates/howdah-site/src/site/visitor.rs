@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use howdah_htaccess::{Demand, Login};
+use howdah_htaccess::{Demand, LoginResult};
 
 use super::trace::Trace;
 use crate::client_address::{Client, UNKNOWN_CLIENT};
@@ -15,7 +15,7 @@ pub struct Visitor<'a> {
     /// The address that the connection was accepted at; `None` for a unix socket.
     pub local: Option<SocketAddr>,
     /// The results of the password checks that `.htaccess` files have demanded so far.
-    pub logins: &'a [(Demand, Login)],
+    pub logins: &'a [(Demand, LoginResult)],
     /// Where the steps of the request are noted, for `howdah explain`.
     pub trace: Option<&'a Trace>,
 }

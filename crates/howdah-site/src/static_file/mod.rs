@@ -3,7 +3,7 @@
 //! body that the front carries out.
 //!
 //! - [`plan`]: turns a file found by routing into a response.
-//! - [`validators`], [`range`], [`mime`], [`cache`]: the parts of that.
+//! - [`validators`], [`range`], [`mime`], [`cache`]: its steps.
 
 pub mod cache;
 pub mod coded_cache;

@@ -146,7 +146,7 @@ impl StaticBody {
         }
     }
 
-    /// Whether the body has no bytes.
+    /// Returns whether the body has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

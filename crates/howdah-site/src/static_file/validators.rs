@@ -18,7 +18,7 @@ const CLOCK_TICK: Duration = Duration::from_millis(20);
 /// The longest tick of file systems without nanoseconds (FAT: two seconds).
 const COARSE_CLOCK_TICK: Duration = Duration::from_secs(2);
 
-/// Whether no later change of the file can have the same times, so they identify its content.
+/// Returns whether no later change of the file can have the same times, so they identify its content.
 pub fn is_settled(meta: &FileMeta, now: SystemTime) -> bool {
     let coarse = meta.mtime.1 == 0 && meta.ctime.1 == 0;
     let settles = if coarse {
@@ -171,7 +171,7 @@ impl<'r> Preconditions<'r> {
     }
 }
 
-/// Whether a list of entity tags contains the representation's, or is `*`.
+/// Returns whether a list of entity tags contains the representation's, or is `*`.
 fn list_contains_tag(head: &RequestHead, name: &[u8], validators: &Validators, weak: bool) -> bool {
     head.header_all(name).any(|list| {
         list.trim_ascii() == b"*"

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Kind, PhpIni, Server, Site, wait_for_listener};
+use super::{PhpIni, Server, ServerKind, Site, wait_for_listener};
 use crate::process::Process;
 use crate::scratch::{Scratch, howdah_program};
 
@@ -83,7 +83,7 @@ impl Howdah {
         }
     }
 
-    /// The address on which Howdah listens for HTTPS, if it was started with such an address.
+    /// Returns the address on which Howdah listens for HTTPS, if it was started with such an address.
     ///
     /// # Panics
     /// If Howdah does not print it; the message contains its log.
@@ -95,13 +95,13 @@ impl Howdah {
         })
     }
 
-    /// The private directory of this server.
+    /// Returns the private directory of this server.
     pub fn directory(&self) -> &Path {
         self.scratch.path()
     }
 }
 
-/// Whether a configuration has sites, each of which has a root.
+/// Returns whether a configuration has sites, each of which has a root.
 fn names_every_root(config: &str) -> bool {
     let mut sections = config.split("[[site]]").skip(1).peekable();
     let has_root = |section: &str| {
@@ -113,8 +113,8 @@ fn names_every_root(config: &str) -> bool {
 }
 
 impl Server for Howdah {
-    fn kind(&self) -> Kind {
-        Kind::Howdah
+    fn kind(&self) -> ServerKind {
+        ServerKind::Howdah
     }
 
     fn address(&self) -> SocketAddr {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Kind, PhpIni, Server, Site, free_address, is_root, wait_for_listener};
+use super::{PhpIni, Server, ServerKind, Site, free_address, is_root, wait_for_listener};
 use crate::process::Process;
 use crate::scratch::Scratch;
 use howdah_machine::php;
@@ -58,8 +58,8 @@ impl ModPhp {
 }
 
 impl Server for ModPhp {
-    fn kind(&self) -> Kind {
-        Kind::ModPhp
+    fn kind(&self) -> ServerKind {
+        ServerKind::ModPhp
     }
 
     fn address(&self) -> SocketAddr {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Kind, PhpIni, Server, Site, free_address, is_root, wait_for_listener};
+use super::{PhpIni, Server, ServerKind, Site, free_address, is_root, wait_for_listener};
 use crate::process::{Process, wait_until};
 use crate::scratch::Scratch;
 use howdah_machine::php;
@@ -80,7 +80,7 @@ impl Fpm {
         Fpm { socket, process }
     }
 
-    /// The log so far.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -121,8 +121,8 @@ impl NginxFpm {
 }
 
 impl Server for NginxFpm {
-    fn kind(&self) -> Kind {
-        Kind::NginxFpm
+    fn kind(&self) -> ServerKind {
+        ServerKind::NginxFpm
     }
 
     fn address(&self) -> SocketAddr {

@@ -8,12 +8,12 @@ use crate::process::wait_until;
 
 /// The number of hash slots of a cluster.
 const SLOTS: usize = 16384;
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The running nodes: first the primaries, then a replica of each in the same order. Dropping the value terminates
 /// them.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct ValkeyCluster {
     /// The nodes. A test may remove some of them.
     pub nodes: Vec<Valkey>,
 }
@@ -26,29 +26,29 @@ fn arguments() -> (Vec<String>, String) {
     (text.split(' ').map(str::to_owned).collect(), port)
 }
 
-impl Cluster {
+impl ValkeyCluster {
     /// Starts the nodes, and waits until they agree on the owner of each slot.
     ///
     /// # Panics
     /// If the cluster does not start.
-    pub fn start(primaries: usize) -> Cluster {
-        Cluster::of(primaries, |more| Valkey::configured(more, &[]))
+    pub fn start(primaries: usize) -> ValkeyCluster {
+        ValkeyCluster::of(primaries, |more| Valkey::configured(more, &[]))
     }
 
     /// Starts a cluster that speaks TLS only, as [`Valkey::tls`] does, and requires this password.
     ///
     /// # Panics
-    /// As [`Cluster::start`].
-    pub fn tls(primaries: usize, directory: &Path, password: &str) -> Cluster {
+    /// As [`ValkeyCluster::start`].
+    pub fn tls(primaries: usize, directory: &Path, password: &str) -> ValkeyCluster {
         let tls = ["--tls-cluster", "yes", "--tls-replication", "yes"];
         let login = ["--requirepass", password, "--masterauth", password];
-        Cluster::of(primaries, |more| {
+        ValkeyCluster::of(primaries, |more| {
             let more = [more, &tls, &login].concat();
             Valkey::tls_with(directory, &more, &["-a", password])
         })
     }
 
-    fn of(primaries: usize, start: impl Fn(&[&str]) -> Valkey) -> Cluster {
+    fn of(primaries: usize, start: impl Fn(&[&str]) -> Valkey) -> ValkeyCluster {
         let (mut nodes, mut ports) = (Vec::new(), Vec::new());
         for number in 0..2 * primaries {
             let (more, port) = arguments();
@@ -64,7 +64,7 @@ impl Cluster {
             nodes.push(node);
             ports.push(port);
         }
-        let cluster = Cluster { nodes };
+        let cluster = ValkeyCluster { nodes };
         let nodes = &cluster.nodes;
         for (node, port) in nodes.iter().zip(&ports).skip(1) {
             let to = node.address();
@@ -91,7 +91,7 @@ impl Cluster {
 
     fn wait_for_all(&self, what: &str, is_so: impl Fn(&Valkey) -> bool) {
         for node in &self.nodes {
-            wait_until(what, PATIENCE, || is_so(node));
+            wait_until(what, MAX_WAIT, || is_so(node));
         }
     }
 

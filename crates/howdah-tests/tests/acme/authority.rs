@@ -10,7 +10,7 @@ use howdah_tests::scratch::{Scratch, run};
 use howdah_tests::tools::tool;
 
 /// How long any step of an order may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub struct Authority {
     pub scratch: Scratch,
@@ -135,19 +135,19 @@ impl Authority {
         format!("{}{now}", self.log)
     }
 
-    /// The number of certificates that it has issued.
+    /// Returns the number of certificates that it has issued.
     pub fn issued(&self) -> usize {
         self.log().matches("Issued certificate serial").count()
     }
 
-    /// The number of accounts that have been registered.
+    /// Returns the number of accounts that have been registered.
     pub fn accounts(&self) -> usize {
         self.log().matches("accounts in memory").count()
     }
 
     /// Waits until the authority has received an order.
     pub fn wait_for_an_order(&self) {
-        wait_until("an order", PATIENCE, || self.log().contains("Added order"));
+        wait_until("an order", MAX_WAIT, || self.log().contains("Added order"));
     }
 
     fn manage(&self, path: &str) -> String {

@@ -9,17 +9,17 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::thread::{Scope, ScopedJoinHandle};
 
-use authority::{Authority, PATIENCE};
+use authority::{Authority, MAX_WAIT};
 use howdah_tests::process::wait_until;
 use howdah_tests::rig::{free_address, howdah_program, is_root};
-use site::{NAMES, Options, Site, serial};
+use site::{AcmeSite, AcmeSiteOptions, NAMES, serial};
 
 const DAY: u64 = 86400;
 
 #[test]
 fn two_names_are_served_with_certificates_that_outlive_a_restart_and_are_closed_to_php() {
     let authority = Authority::start(90 * DAY);
-    let site = Site::start(&authority, &Options::default());
+    let site = AcmeSite::start(&authority, &AcmeSiteOptions::default());
     for name in NAMES {
         site.wait_for(&format!("{name}: certificate of"));
         site.wait_until_served(name);
@@ -41,7 +41,7 @@ fn two_names_are_served_with_certificates_that_outlive_a_restart_and_are_closed_
         );
     }
     drop(site);
-    let site = Site::start(&authority, &Options::default());
+    let site = AcmeSite::start(&authority, &AcmeSiteOptions::default());
     for name in NAMES {
         site.wait_until_served(name);
     }
@@ -49,13 +49,13 @@ fn two_names_are_served_with_certificates_that_outlive_a_restart_and_are_closed_
 }
 
 #[test]
-fn where_no_address_is_without_tls_the_proof_is_given_in_the_handshake() {
+fn challenge_is_answered_in_the_handshake_without_a_plain_listener() {
     let authority = Authority::start(90 * DAY);
-    let options = Options {
+    let options = AcmeSiteOptions {
         http: false,
-        ..Options::default()
+        ..AcmeSiteOptions::default()
     };
-    let site = Site::start(&authority, &options);
+    let site = AcmeSite::start(&authority, &options);
     for name in NAMES {
         site.wait_until_served(name);
     }
@@ -63,21 +63,21 @@ fn where_no_address_is_without_tls_the_proof_is_given_in_the_handshake() {
 }
 
 /// Returns the user that orders certificates; `None` while no process does, or the last one has just exited.
-fn orderers_user(site: &Site) -> Option<u32> {
+fn orderers_user(site: &AcmeSite) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", site.orderer()?)).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
 #[test]
-fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory_of_roots() {
+fn certificates_are_ordered_by_another_user_if_root_serves() {
     if !is_root() {
         return;
     }
     let authority = Authority::start(90 * DAY);
     let state = authority.scratch.join("state");
     let owner = |path: &Path| std::fs::metadata(path).unwrap().uid();
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     let user = orderers_user(&site).expect("a process orders certificates");
     assert_ne!(user, 0);
@@ -89,7 +89,7 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
         .arg(&state)
         .status();
     assert!(root.unwrap().success());
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     assert_eq!(orderers_user(&site), Some(user));
     let certificate = state.join("certificates/one.example.org.pem");
@@ -114,23 +114,23 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
         .status();
     assert!(daemon.unwrap().success());
     site.wait_for("belongs to another user than before");
-    wait_until("the owner to order", PATIENCE, || {
+    wait_until("the owner to order", MAX_WAIT, || {
         orderers_user(&site) == Some(1)
     });
     site.wait_until_served(NAMES[0]);
 }
 
 #[test]
-fn a_dns_hook_runs_as_root_where_nobody_else_is_named_and_that_is_said() {
+fn dns_hook_runs_as_root_where_nobody_else_is_named_and_that_is_said() {
     if !is_root() {
         return;
     }
     let authority = Authority::start(90 * DAY);
-    let options = Options {
+    let options = AcmeSiteOptions {
         lines: dns_hook(&authority),
         ..one()
     };
-    let site = Site::start(&authority, &options);
+    let site = AcmeSite::start(&authority, &options);
     site.wait_for("CertificatesAsRoot: ");
     site.wait_until_served(NAMES[0]);
     assert_eq!(orderers_user(&site), Some(0));
@@ -161,7 +161,7 @@ fn dns_hook(authority: &Authority) -> String {
     format!("dns_hook = {path:?}\n")
 }
 
-/// How often the program has been called to set a record.
+/// Returns how often the program has been called to set a record.
 fn hooks(authority: &Authority) -> usize {
     let hooked = std::fs::read_to_string(authority.scratch.join("hooked"));
     hooked.map_or(0, |text| text.matches("present").count())
@@ -171,13 +171,13 @@ fn hooks(authority: &Authority) -> usize {
 /// program is not called.
 fn renew_up_to_the_hook<'s>(
     scope: &'s Scope<'s, '_>,
-    site: &'s Site,
+    site: &'s AcmeSite,
     authority: &Authority,
 ) -> ScopedJoinHandle<'s, Output> {
     loop {
         let before = hooks(authority);
         let renewing = scope.spawn(|| site.command(&["cert", "renew"]));
-        howdah_tests::process::wait_until("a call of the hook", authority::PATIENCE, || {
+        howdah_tests::process::wait_until("a call of the hook", authority::MAX_WAIT, || {
             hooks(authority) > before || renewing.is_finished()
         });
         if hooks(authority) > before {
@@ -191,12 +191,12 @@ fn renew_up_to_the_hook<'s>(
 #[test]
 fn names_and_wildcards_are_proved_by_dns() {
     let authority = Authority::start(90 * DAY);
-    let options = Options {
+    let options = AcmeSiteOptions {
         names: &["one.example.org", "*.example.net"],
         lines: dns_hook(&authority),
-        ..Options::default()
+        ..AcmeSiteOptions::default()
     };
-    let site = Site::start(&authority, &options);
+    let site = AcmeSite::start(&authority, &options);
     site.wait_until_served("one.example.org");
     site.wait_until_served("any.example.net");
     assert_eq!(authority.issued(), 2);
@@ -212,7 +212,7 @@ fn names_and_wildcards_are_proved_by_dns() {
 #[test]
 fn certificates_are_renewed_in_time_and_no_visit_fails() {
     let authority = Authority::start(15);
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     let mut visits = 0;
     while site.logged("renewed by") < 2 {
@@ -228,15 +228,15 @@ fn six_names_share_one_account_and_are_all_renewed_twice() {
     let names = ["a", "b", "c", "d", "e", "f"].map(|label| format!("{label}.example.org"));
     let names = names.each_ref().map(String::as_str);
     let authority = Authority::start(20);
-    let options = Options {
+    let options = AcmeSiteOptions {
         names: &names,
-        ..Options::default()
+        ..AcmeSiteOptions::default()
     };
-    let site = Site::start(&authority, &options);
+    let site = AcmeSite::start(&authority, &options);
     for name in names {
         site.wait_until_served(name);
         let renewed = format!("{name}: renewed by");
-        wait_until(&renewed, 3 * PATIENCE, || site.logged(&renewed) >= 2);
+        wait_until(&renewed, 3 * MAX_WAIT, || site.logged(&renewed) >= 2);
         site.wait_until_served(name);
     }
     assert_eq!(authority.accounts(), 1);
@@ -245,22 +245,22 @@ fn six_names_share_one_account_and_are_all_renewed_twice() {
 #[test]
 fn names_stay_renewable_after_the_orderer_was_killed_during_the_first_orders() {
     let authority = Authority::start(20);
-    let site = Site::start(&authority, &Options::default());
+    let site = AcmeSite::start(&authority, &AcmeSiteOptions::default());
     authority.wait_for_an_order();
     kill(site.orderer().expect("a process orders"));
     site.wait_for("CertificatesDied");
     for name in NAMES {
         site.wait_until_served(name);
         let renewed = format!("{name}: renewed by");
-        wait_until(&renewed, 3 * PATIENCE, || site.logged(&renewed) >= 2);
+        wait_until(&renewed, 3 * MAX_WAIT, || site.logged(&renewed) >= 2);
     }
     assert_eq!(authority.accounts(), 1, "an order follows a stored account");
 }
 
 #[test]
-fn a_certificate_that_another_account_has_ordered_is_renewed() {
+fn certificate_that_another_account_has_ordered_is_renewed() {
     let authority = Authority::start(90 * DAY);
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     drop(site);
     // This is the state that earlier versions left behind: the account that ordered the certificate is lost.
@@ -268,7 +268,7 @@ fn a_certificate_that_another_account_has_ordered_is_renewed() {
     for account in std::fs::read_dir(accounts).unwrap() {
         std::fs::remove_file(account.unwrap().path()).unwrap();
     }
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     for renewals in 1..=2 {
         let renew = site.command(&["cert", "renew", NAMES[0]]);
@@ -278,17 +278,17 @@ fn a_certificate_that_another_account_has_ordered_is_renewed() {
     assert_eq!(authority.accounts(), 2);
 }
 
-fn one() -> Options<'static> {
-    Options {
+fn one() -> AcmeSiteOptions<'static> {
+    AcmeSiteOptions {
         names: &NAMES[..1],
-        ..Options::default()
+        ..AcmeSiteOptions::default()
     }
 }
 
 #[test]
-fn an_authority_that_is_down_is_named_and_tried_again() {
+fn authority_that_is_down_is_named_and_tried_again() {
     let mut authority = Authority::down(90 * DAY);
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_for("AuthorityUnreachable: one.example.org: ");
     let text = |output: std::process::Output| String::from_utf8(output.stdout).unwrap();
     let status = text(site.command(&["status"]));
@@ -297,7 +297,7 @@ fn an_authority_that_is_down_is_named_and_tried_again() {
         status.contains("AuthorityUnreachable: ") && status.contains("the next "),
         "{status}"
     );
-    wait_until("the failing order in the front's status", PATIENCE, || {
+    wait_until("the failing order in the front's status", MAX_WAIT, || {
         let shown = text(site.command(&["status", "--json"]));
         let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
         let failing = &shown["failing_orders"][0];
@@ -333,14 +333,14 @@ fn an_authority_that_is_down_is_named_and_tried_again() {
 }
 
 #[test]
-fn a_process_killed_in_the_middle_of_an_order_is_replaced_and_the_order_made_again() {
+fn process_killed_in_the_middle_of_an_order_is_replaced_and_the_order_made_again() {
     let authority = Authority::start(90 * DAY);
     let hold = authority.scratch.write("hold", "");
-    let options = Options {
+    let options = AcmeSiteOptions {
         lines: dns_hook(&authority),
         ..one()
     };
-    let site = Site::start(&authority, &options);
+    let site = AcmeSite::start(&authority, &options);
     authority.wait_for_an_order();
     let orderer = site.orderer().expect("a process orders");
     kill(orderer);
@@ -368,13 +368,13 @@ fn kill(pid: i32) {
 }
 
 #[test]
-fn an_authority_killed_in_the_middle_of_an_order_costs_no_visit() {
+fn authority_killed_in_the_middle_of_an_order_costs_no_visit() {
     let mut authority = Authority::start(90 * DAY);
-    let options = Options {
+    let options = AcmeSiteOptions {
         lines: dns_hook(&authority),
         ..one()
     };
-    let site = Site::start(&authority, &options);
+    let site = AcmeSite::start(&authority, &options);
     site.wait_until_served(NAMES[0]);
     let hold = authority.scratch.write("hold", "");
     std::thread::scope(|scope| {
@@ -391,9 +391,9 @@ fn an_authority_killed_in_the_middle_of_an_order_costs_no_visit() {
 }
 
 #[test]
-fn a_truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
+fn truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
     let authority = Authority::start(90 * DAY);
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     drop(site);
     let file = authority
@@ -401,7 +401,7 @@ fn a_truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
         .join("state/certificates/one.example.org.pem");
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_for("CertificateBroken: one.example.org");
     site.wait_until_served(NAMES[0]);
     assert_eq!(authority.issued(), 2);
@@ -411,15 +411,15 @@ fn a_truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
     assert!(remove.status.success(), "{remove:?}");
     assert_eq!(authority.status_of(&old), "Revoked");
     // The site still has the name.
-    howdah_tests::process::wait_until("a third one", authority::PATIENCE, || {
+    howdah_tests::process::wait_until("a third one", authority::MAX_WAIT, || {
         authority.issued() == 3
     });
 }
 
 #[test]
-fn a_clock_that_is_set_back_holds_no_order_up() {
+fn clock_that_is_set_back_holds_no_order_up() {
     let mut authority = Authority::start(90 * DAY);
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     // A renewal fails, and the failure is recorded.
     authority.go_down();
@@ -446,7 +446,7 @@ fn a_clock_that_is_set_back_holds_no_order_up() {
     }
     std::fs::write(&record, noted.to_string()).unwrap();
     authority.come_up();
-    let site = Site::start(&authority, &one());
+    let site = AcmeSite::start(&authority, &one());
     // The server does not wait for ten years.
     site.wait_for("renewed by");
     assert_eq!(authority.issued(), 2);
@@ -460,18 +460,18 @@ fn a_clock_that_is_set_back_holds_no_order_up() {
 fn two_servers_that_share_the_directory_order_once() {
     let authority = Authority::start(90 * DAY);
     let port = || free_address().port();
-    let first = Options {
+    let first = AcmeSiteOptions {
         lines: dns_hook(&authority),
-        ..Options::default()
+        ..AcmeSiteOptions::default()
     };
-    let second = Options {
+    let second = AcmeSiteOptions {
         lines: dns_hook(&authority),
         ports: Some((port(), port())),
-        ..Options::default()
+        ..AcmeSiteOptions::default()
     };
     let sites = std::thread::scope(|scope| {
         [&first, &second]
-            .map(|options| scope.spawn(|| Site::start(&authority, options)))
+            .map(|options| scope.spawn(|| AcmeSite::start(&authority, options)))
             .map(|starting| starting.join().unwrap())
     });
     for site in &sites {
@@ -484,27 +484,27 @@ fn two_servers_that_share_the_directory_order_once() {
 }
 
 #[test]
-fn a_proof_is_given_by_whichever_server_the_authority_asks() {
+fn proof_is_given_by_whichever_server_the_authority_asks() {
     let authority = Authority::start(90 * DAY);
     let port = || free_address().port();
     for (http, name) in [(true, "two.example.org"), (false, "three.example.org")] {
         // The second name is ordered by a server that the authority cannot reach.
-        let asked = Options { http, ..one() };
-        let asked = Site::start(&authority, &asked);
+        let asked = AcmeSiteOptions { http, ..one() };
+        let asked = AcmeSite::start(&authority, &asked);
         asked.wait_until_served(NAMES[0]);
-        let ordering = Options {
+        let ordering = AcmeSiteOptions {
             names: &[name],
             http,
             ports: Some((port(), port())),
-            ..Options::default()
+            ..AcmeSiteOptions::default()
         };
-        let ordering = Site::start(&authority, &ordering);
+        let ordering = AcmeSite::start(&authority, &ordering);
         ordering.wait_until_served(name);
     }
 }
 
 #[test]
-fn a_name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
+fn name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
     let authority = Authority::start(90 * DAY);
     let platform = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = platform.local_addr().unwrap();
@@ -519,12 +519,12 @@ fn a_name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
             stream.write_all(answer.as_bytes()).unwrap();
         }
     });
-    let options = Options {
+    let options = AcmeSiteOptions {
         // On a slow machine, an order takes longer than the default time for which clients are held.
         lines: format!("ask = \"http://{address}/ask\"\n[timeouts]\nheader = \"60s\"\n"),
         ..one()
     };
-    let site = Site::start(&authority, &options);
+    let site = AcmeSite::start(&authority, &options);
     site.wait_until_served(NAMES[0]);
     site.get("foreign.example.net", "/").unwrap_err();
     site.wait_for("OnDemandDenied: foreign.example.net");
@@ -534,7 +534,7 @@ fn a_name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
     assert_eq!(first.as_deref(), Ok("hello\n"), "{}", site.process.log());
     site.wait_for("shop.example.net: certificate of");
     drop(site);
-    let site = Site::start(&authority, &options);
+    let site = AcmeSite::start(&authority, &options);
     site.wait_until_served("shop.example.net");
     assert_eq!(authority.issued(), 2);
 }
@@ -547,8 +547,8 @@ fn on_a_full_disk_the_certificate_stays_in_use_and_is_renewed_when_there_is_room
     let authority = Authority::start(90 * DAY);
     let state = authority.scratch.join("state");
     std::fs::create_dir(&state).unwrap();
-    let disk = Disk::mount(&state);
-    let site = Site::start(&authority, &one());
+    let disk = SmallDisk::mount(&state);
+    let site = AcmeSite::start(&authority, &one());
     site.wait_until_served(NAMES[0]);
     let ballast = state.join("ballast");
     std::fs::write(&ballast, vec![0; 1 << 20]).unwrap_err();
@@ -566,20 +566,20 @@ fn on_a_full_disk_the_certificate_stays_in_use_and_is_renewed_when_there_is_room
 }
 
 /// A file system with little space.
-struct Disk(std::path::PathBuf);
+struct SmallDisk(std::path::PathBuf);
 
-impl Disk {
-    fn mount(at: &std::path::Path) -> Disk {
+impl SmallDisk {
+    fn mount(at: &std::path::Path) -> SmallDisk {
         let mut mount = std::process::Command::new("mount");
         mount
             .args(["-t", "tmpfs", "-o", "size=256k,mode=0700", "none"])
             .arg(at);
         howdah_tests::scratch::run(&mut mount);
-        Disk(at.to_owned())
+        SmallDisk(at.to_owned())
     }
 }
 
-impl Drop for Disk {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount")
             .arg("-l")
@@ -589,13 +589,13 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_local_name_gets_a_certificate_of_the_local_authority() {
+fn local_name_gets_a_certificate_of_the_local_authority() {
     let authority = Authority::down(90 * DAY);
-    let options = Options {
+    let options = AcmeSiteOptions {
         names: &["localhost", "shop.localhost"],
-        ..Options::default()
+        ..AcmeSiteOptions::default()
     };
-    let mut site = Site::start(&authority, &options);
+    let mut site = AcmeSite::start(&authority, &options);
     site.wait_for(
         "a certificate of a local authority for localhost, shop.localhost; to trust it: ",
     );

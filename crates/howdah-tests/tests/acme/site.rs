@@ -7,11 +7,11 @@ use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::{Scratch, run};
 
-use crate::authority::{Authority, PATIENCE};
+use crate::authority::{Authority, MAX_WAIT};
 
 pub const NAMES: [&str; 2] = ["one.example.org", "two.example.org"];
 
-pub struct Site {
+pub struct AcmeSite {
     pub scratch: Scratch,
     pub process: Process,
     tls: u16,
@@ -19,7 +19,7 @@ pub struct Site {
 }
 
 /// How a server is started.
-pub struct Options<'a> {
+pub struct AcmeSiteOptions<'a> {
     pub names: &'a [&'a str],
     /// Whether there is a listener without TLS.
     pub http: bool,
@@ -29,9 +29,9 @@ pub struct Options<'a> {
     pub ports: Option<(u16, u16)>,
 }
 
-impl Default for Options<'_> {
+impl Default for AcmeSiteOptions<'_> {
     fn default() -> Self {
-        Options {
+        AcmeSiteOptions {
             names: &NAMES,
             http: true,
             lines: String::new(),
@@ -40,8 +40,8 @@ impl Default for Options<'_> {
     }
 }
 
-impl Site {
-    pub fn start(authority: &Authority, options: &Options<'_>) -> Site {
+impl AcmeSite {
+    pub fn start(authority: &Authority, options: &AcmeSiteOptions<'_>) -> AcmeSite {
         let scratch = Scratch::new("acme-site");
         let root = scratch.join("root");
         scratch.write("root/hello.txt", "hello\n");
@@ -73,10 +73,10 @@ impl Site {
             command.args(["--domain", name]);
         }
         let process = Process::start("howdah", &mut command);
-        process.wait_for_line("that it listens", PATIENCE, |line| {
+        process.wait_for_line("that it listens", MAX_WAIT, |line| {
             line.contains("listening on https://").then_some(())
         });
-        Site {
+        AcmeSite {
             scratch,
             process,
             tls,
@@ -86,12 +86,12 @@ impl Site {
 
     /// Waits for a line of the log.
     pub fn wait_for(&self, text: &str) -> String {
-        self.process.wait_for_line(text, PATIENCE, |line| {
+        self.process.wait_for_line(text, MAX_WAIT, |line| {
             line.contains(text).then(|| line.to_owned())
         })
     }
 
-    /// How often a text occurs in the log.
+    /// Returns how often a text occurs in the log.
     pub fn logged(&self, text: &str) -> usize {
         self.process.log().matches(text).count()
     }
@@ -116,7 +116,7 @@ impl Site {
     pub fn wait_until_served(&self, name: &str) {
         wait_until(
             &format!("{name} to be served:\n{}", self.process.log()),
-            PATIENCE,
+            MAX_WAIT,
             || self.get(name, "/hello.txt").as_deref() == Ok("hello\n"),
         );
     }
@@ -130,12 +130,12 @@ impl Site {
         command.output().unwrap()
     }
 
-    /// The process that orders certificates.
+    /// Returns the process that orders certificates.
     pub fn orderer(&self) -> Option<i32> {
         self.child_with("certificates")
     }
 
-    /// The process that the master started with this command.
+    /// Returns the process that the master started with this command.
     pub fn child_with(&self, command: &str) -> Option<i32> {
         let master = self.process.pid();
         let children = format!("/proc/{master}/task/{master}/children");
@@ -155,7 +155,7 @@ impl Site {
     }
 }
 
-/// The serial number of a stored certificate, in hex.
+/// Returns the serial number of a stored certificate, in hex.
 pub fn serial(authority: &Authority, name: &str) -> String {
     let path = authority
         .scratch

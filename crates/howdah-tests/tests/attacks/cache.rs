@@ -18,19 +18,19 @@ fn ask(address: SocketAddr, target: &str, lines: &str) -> Response {
     exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{target}: {why}"))
 }
 
-fn told(answer: &Response) -> String {
+fn cache_status(answer: &Response) -> String {
     answer.header("Cache-Status").unwrap_or("none").to_owned()
 }
 
 fn is_shared(answer: &Response) -> bool {
-    let told = told(answer);
+    let told = cache_status(answer);
     told.contains("; hit") || told.contains("; stored")
 }
 
 /// A visitor is led to an account page by a URL in another spelling: a page that must never be stored is not stored,
 /// however its path is written.
 #[test]
-fn a_path_never_cached_is_not_cached_in_another_spelling() {
+fn path_never_cached_is_not_cached_in_another_spelling() {
     for cache in ["on", "rfc"] {
         let lines = format!("cache = \"{cache}\"\ncache_never = [\"/account\", \"/caf%C3%A9\"]");
         let php = "<?php header('Cache-Control: max-age=600'); echo $_COOKIE['name'] ?? 'nobody';";
@@ -52,7 +52,11 @@ fn a_path_never_cached_is_not_cached_in_another_spelling() {
         ] {
             for lines in ["Cookie: name=victim\r\n", "", "", ""] {
                 let answer = ask(fixture.address(), target, lines);
-                assert!(!is_shared(&answer), "{cache} {target}: {}", told(&answer));
+                assert!(
+                    !is_shared(&answer),
+                    "{cache} {target}: {}",
+                    cache_status(&answer)
+                );
                 let victims = !lines.is_empty();
                 assert_eq!(answer.text().contains("victim"), victims, "{target}");
             }
@@ -63,7 +67,7 @@ fn a_path_never_cached_is_not_cached_in_another_spelling() {
 /// An application may read each byte of a header; a variant that a client caused by an unusual spelling is not served
 /// to others.
 #[test]
-fn a_variant_is_of_those_who_send_the_same_bytes() {
+fn variant_is_of_those_who_send_the_same_bytes() {
     let php = "<?php header('Vary: Accept-Language, X-Site'); header('Cache-Control: max-age=600');
 echo substr($_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? '', 0, 2) === 'de' ? 'deutsch' : 'other';";
     let fixture = site("variants", "cache = \"on\"")
@@ -77,14 +81,14 @@ echo substr($_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? '', 0, 2) === 'de' ? 'deutsch' :
     }
     for _ in 0..4 {
         let answer = ask(fixture.address(), "/page.php", "Accept-Language: de\r\n");
-        assert_eq!(answer.text(), "deutsch", "{}", told(&answer));
+        assert_eq!(answer.text(), "deutsch", "{}", cache_status(&answer));
     }
 }
 
 /// An application's own cookie whose name begins like one of an analytics tool is not ignored: its owner would get the
 /// anonymous page.
 #[test]
-fn a_cookie_that_begins_like_one_of_analytics_is_the_applications() {
+fn cookie_that_begins_like_one_of_analytics_is_the_applications() {
     let php = "<?php echo 'owner=', $_COOKIE['_gallery_session'] ?? $_COOKIE['_hjemme_session'] ?? 'nobody';";
     let fixture = site("cookies", "cache = \"on\"")
         .script("page.php", php)
@@ -104,14 +108,14 @@ fn a_cookie_that_begins_like_one_of_analytics_is_the_applications() {
             &format!("Cookie: {name}=me\r\n"),
         );
         assert_eq!(answer.text(), "owner=me", "{name}");
-        assert!(!is_shared(&answer), "{name}: {}", told(&answer));
+        assert!(!is_shared(&answer), "{name}: {}", cache_status(&answer));
     }
 }
 
 /// The same is true of parameters: a parameter that is taken for tracking is hidden from the script, which then returns
 /// another page.
 #[test]
-fn a_parameter_that_begins_like_one_of_tracking_is_the_applications() {
+fn parameter_that_begins_like_one_of_tracking_is_the_applications() {
     let php = "<?php echo 'product=', $_GET['pk_product'] ?? $_GET['trk_id'] ?? 'none';";
     let fixture = site("parameters", "cache = \"on\"")
         .script("page.php", php)
@@ -133,7 +137,7 @@ fn a_parameter_that_begins_like_one_of_tracking_is_the_applications() {
 /// `Content-Range` on a 200 has no meaning (RFC 9110 §14.4): the page is stored, and partial responses made from it
 /// have a `Content-Range` of their own.
 #[test]
-fn a_content_range_on_a_whole_page_neither_keeps_it_out_nor_gets_into_its_parts() {
+fn content_range_on_a_whole_page_neither_keeps_it_out_nor_gets_into_its_parts() {
     let php = "<?php header('Cache-Control: public, max-age=300');
 header('Content-Range: 0-9/10'); echo '0123456789';";
     let fixture = site("range", "cache = \"on\"")
@@ -143,7 +147,11 @@ header('Content-Range: 0-9/10'); echo '0123456789';";
         ask(fixture.address(), "/page.php", "");
     }
     let answer = ask(fixture.address(), "/page.php", "");
-    assert!(told(&answer).contains("; hit"), "{}", told(&answer));
+    assert!(
+        cache_status(&answer).contains("; hit"),
+        "{}",
+        cache_status(&answer)
+    );
     let part = ask(fixture.address(), "/page.php", "Range: bytes=2-4\r\n");
     assert_eq!((part.status(), part.text().as_str()), (206, "234"));
     let ranges = part.head.headers.0.iter();
@@ -167,7 +175,7 @@ echo $_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? 'none';";
         let told = |_| {
             let answer = ask(fixture.address(), "/page.php", &lines);
             assert_eq!(answer.text(), language);
-            told(&answer)
+            cache_status(&answer)
         };
         (0..times).map(told).collect::<Vec<_>>()
     };
@@ -209,7 +217,7 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
     fixture.write("stand", "");
     let gate = fixture.gate("busy");
     let busy: Vec<_> = (0..2)
-        .map(|n| fixture.get_meanwhile(&format!("/page.php/busy{n}")))
+        .map(|n| fixture.start_get(&format!("/page.php/busy{n}")))
         .collect();
     let standing = gate.wait();
     fixture.wait("both processes to be busy", |f| {
@@ -244,7 +252,7 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
 /// if the result could not be stored.
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-sqlite3")]
-fn a_visit_is_counted_once() {
+fn visit_is_counted_once() {
     let count = "<?php $db = new PDO('sqlite:SCRATCH/db/site');
 $db->exec(\"INSERT INTO clicks VALUES ('{$_SERVER['REMOTE_ADDR']}')\"); ";
     let builder = site("clicks", "cache = \"on\"");

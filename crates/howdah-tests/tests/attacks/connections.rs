@@ -64,7 +64,7 @@ fn connections_that_owe_a_request_keep_no_visitor_out() {
 }
 
 #[test]
-fn a_crowd_of_new_connections_closes_none_of_an_active_visitor() {
+fn crowd_of_new_connections_closes_none_of_an_active_visitor() {
     let fixture = with_few_connections("crowd-and-visitor");
     let mut visitors: Vec<Connection> = (0..4)
         .map(|_| Connection::open(fixture.address()).unwrap())

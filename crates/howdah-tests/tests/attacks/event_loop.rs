@@ -10,7 +10,7 @@ use howdah_tests::http::Connection;
 
 /// The maximum CPU time of a turn, in milliseconds. The promise is 1; a debug build takes several times as long for
 /// everything, and the faults that these tests attack took from 0.3 to 2 seconds.
-const MOST: f64 = if cfg!(debug_assertions) { 25.0 } else { 1.0 };
+const MAX_TURN_MS: f64 = if cfg!(debug_assertions) { 25.0 } else { 1.0 };
 
 /// Returns text that compresses as a script's output does.
 fn text(length: usize) -> String {
@@ -27,12 +27,12 @@ fn text(length: usize) -> String {
     text
 }
 
-/// Fails if a turn of the front took longer than [`MOST`].
+/// Fails if a turn of the front took longer than [`MAX_TURN_MS`].
 fn no_turn_was_long(fixture: &Fixture) {
     let turns = &fixture.status()["turns"];
     eprintln!("turns: {turns}");
     let longest = turns["longest"].as_f64().unwrap() * 1e3;
-    assert!(longest <= MOST, "a turn took {longest} ms: {turns}");
+    assert!(longest <= MAX_TURN_MS, "a turn took {longest} ms: {turns}");
 }
 
 fn pipelined(fixture: &Fixture, count: usize, method: &str, path: &str, coding: &str) {
@@ -76,7 +76,7 @@ fn files_are_not_compressed_on_the_event_loop() {
 }
 
 #[test]
-fn a_file_is_compressed_once_and_its_form_kept() {
+fn file_is_compressed_once_and_its_form_kept() {
     let fixture = Fixture::named("kept-form")
         .file("big.js", text(600 << 10))
         .start();
@@ -142,7 +142,7 @@ fn pages_are_not_compressed_on_the_event_loop() {
 }
 
 #[test]
-fn a_long_pipeline_gives_way_to_others() {
+fn long_pipeline_yields_to_other_connections() {
     let fixture = Fixture::named("long-pipeline")
         .file("tiny.txt", "tiny")
         .start();
@@ -159,7 +159,7 @@ fn a_long_pipeline_gives_way_to_others() {
 }
 
 #[test]
-fn a_fast_upload_and_a_fast_download_give_way_to_others() {
+fn fast_upload_and_a_fast_download_yield_to_others() {
     let fixture = Fixture::named("fast-transfers")
         .file("long.bin", vec![7; 64 << 20])
         .script(

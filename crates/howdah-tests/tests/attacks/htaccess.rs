@@ -107,7 +107,7 @@ fn statuses_are_those_in_the_file() {
 }
 
 #[test]
-fn what_a_root_file_hides_or_forbids_is_not_sent_and_the_site_is_up() {
+fn files_that_a_root_htaccess_hides_are_not_sent_and_the_site_is_up() {
     let root = "RewriteEngine On\n\
         RewriteCond %{REMOTE_ADDR} ^192\\.0\\.2\\.\n\
         RewriteRule ^ - [F]\n\
@@ -157,7 +157,7 @@ fn what_a_root_file_hides_or_forbids_is_not_sent_and_the_site_is_up() {
 }
 
 #[test]
-fn an_uploaded_script_does_not_run_where_php_is_off() {
+fn uploaded_script_does_not_run_where_php_is_off() {
     let ways = [
         (
             "engine",
@@ -189,7 +189,7 @@ fn an_uploaded_script_does_not_run_where_php_is_off() {
 }
 
 #[test]
-fn a_closing_counts_for_the_next_request_whoever_wrote_it_and_however_deep() {
+fn closing_counts_for_the_next_request_whoever_wrote_it_and_however_deep() {
     let fixture = Fixture::named("attack-htaccess-later")
         .script(
             "install.php",
@@ -215,7 +215,7 @@ fn a_closing_counts_for_the_next_request_whoever_wrote_it_and_however_deep() {
 }
 
 #[test]
-fn the_number_of_directories_opens_nothing() {
+fn many_directories_open_no_closed_file() {
     let mut builder = Fixture::named("attack-htaccess-many")
         .file("zz/.htaccess", "Require all denied")
         .file("zz/secret.txt", SECRET)
@@ -230,7 +230,7 @@ fn the_number_of_directories_opens_nothing() {
 }
 
 #[test]
-fn a_configuration_file_changes_nothing_and_off_is_said() {
+fn configuration_file_changes_nothing_and_off_is_said() {
     let site = |lines: &str, name: &str| {
         Fixture::named(name)
             .file("up/.htaccess", "Require all denied")
@@ -264,7 +264,7 @@ fn a_configuration_file_changes_nothing_and_off_is_said() {
 }
 
 #[test]
-fn a_closing_closes_stored_pages() {
+fn closing_closes_stored_pages() {
     let fixture = Fixture::named("attack-htaccess-cache")
         .script("shop/page.php", "<?php echo 'TOP SECRET price list';")
         .site("cache = \"on\"")
@@ -324,7 +324,7 @@ fn files_that_decide_are_asked_for_stored_pages() {
 }
 
 #[test]
-fn a_strange_file_closes() {
+fn strange_file_closes() {
     let rules = |line: &str, times: usize| format!("RewriteEngine On\n{}", line.repeat(times));
     let fixture = Fixture::named("attack-htaccess-strange")
         .file("long/.htaccess", "# padding\n".repeat(1 << 20))

@@ -29,7 +29,7 @@ fn is_closed(answer: &Response) -> bool {
 /// The server does not wait for a pipe's writer or for the end of a device, and a file that cannot be read closes its
 /// directory.
 #[test]
-fn what_is_no_file_that_can_be_read_closes() {
+fn htaccess_file_that_cannot_be_read_closes_its_directory() {
     for mode in MODES {
         let mut builder = site("htaccess-kinds", mode);
         for directory in [
@@ -117,7 +117,7 @@ fn what_is_no_file_that_can_be_read_closes() {
 
 /// However a closing file is written, a partially written one opens nothing.
 #[test]
-fn a_file_that_is_being_written_closes_from_its_first_byte() {
+fn file_that_is_being_written_closes_from_its_first_byte() {
     let text = "Require all denied\n<Files *.php>\nSetHandler none\n</Files>\n";
     for mode in MODES {
         let fixture = site("htaccess-half", mode)
@@ -150,7 +150,7 @@ fn ask_all(fixture: &Fixture, targets: impl Iterator<Item = String>) -> Vec<Resp
 /// There are more directories than are watched, and more files than are cached: all of them take effect, and the memory
 /// for them does not grow with their number, nor with the number of names that a client invents.
 #[test]
-fn a_tree_larger_than_what_is_remembered_is_closed_throughout_in_bounded_memory() {
+fn tree_larger_than_what_is_remembered_is_closed_throughout_in_bounded_memory() {
     const CLOSED: usize = 4200;
     const MADE_UP: usize = 2000;
     for mode in MODES {
@@ -188,7 +188,7 @@ fn a_tree_larger_than_what_is_remembered_is_closed_throughout_in_bounded_memory(
 /// Lines without effect, and mistakes, are reported once by `howdah check` and at the start, and once when a request
 /// first meets their file.
 #[test]
-fn what_files_that_decide_cannot_do_is_named_once_with_file_and_line() {
+fn unsupported_directives_are_logged_once_with_file_and_line() {
     let fixture = site("htaccess-named", "on")
         .file(
             ".htaccess",

@@ -8,16 +8,16 @@ use howdah_tests::fixture::Fixture;
 /// The content of each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
 /// The longest time for a response, in a program that is not optimised, on a busy machine.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_RESPONSE_TIME: Duration = Duration::from_secs(5);
 
 fn rules(line: &str, times: usize) -> String {
     format!("RewriteEngine On\n{}", line.repeat(times))
 }
 
 /// A directory's file, and the status and the error name of the response to `secret.txt` in the directory.
-type Case = (&'static str, String, u16, &'static str);
+type AttackFile = (&'static str, String, u16, &'static str);
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<AttackFile> {
     let explosive = r"^(a*)*(?!b)\.txt$";
     let sections = "<Files *>\n".repeat(100) + &"</Files>\n".repeat(100);
     let names: String = (0..2000).map(|name| format!(" {name}.html")).collect();
@@ -144,7 +144,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn a_strange_file_that_decides_closes_within_its_bound() {
+fn strange_file_that_decides_closes_within_its_bound() {
     let mut builder = Fixture::named("attack-htaccess-decides").site("htaccess = \"on\"");
     let long_name = "a".repeat(60) + "!";
     for (directory, text, ..) in &cases() {
@@ -167,7 +167,10 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
             let answer = fixture.get(target);
             let shown = (answer.status(), answer.header("Howdah-Error"));
             let took = start.elapsed();
-            if shown != (status, Some(name)) || answer.text().contains(SECRET) || took > LONGEST {
+            if shown != (status, Some(name))
+                || answer.text().contains(SECRET)
+                || took > MAX_RESPONSE_TIME
+            {
                 wrong.push(format!(
                     "{target}: {shown:?} after {took:?}, wanted {status} {name}"
                 ));
@@ -195,7 +198,7 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
 
 /// When a PHP process dies, the response is the error document that the files name, unless they close that document.
 #[test]
-fn a_document_for_the_servers_own_error_shows_nothing_that_is_closed() {
+fn document_for_the_servers_own_error_shows_nothing_that_is_closed() {
     let dies = "<?php posix_kill(getmypid(), 9);";
     let fixture = Fixture::named("attack-htaccess-document")
         .site("htaccess = \"on\"\n[site.error_pages]\n502 = \"shut/page.html\"")
@@ -243,7 +246,7 @@ fn a_document_for_the_servers_own_error_shows_nothing_that_is_closed() {
 
 /// The results of rules that check for files are cached as well, until the files appear or disappear.
 #[test]
-fn a_file_that_comes_or_goes_counts_for_the_next_request() {
+fn file_that_comes_or_goes_counts_for_the_next_request() {
     let fixture = Fixture::named("attack-htaccess-comes")
         .site("htaccess = \"on\"")
         .file(

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use howdah_tests::fixture::{Builder, Fixture};
-use howdah_tests::http2::{Frames, frame, headers, reset};
+use howdah_tests::http2::{Http2Frames, frame, headers, reset};
 use howdah_tests::process_tree;
 
 /// The number of concurrent attackers.
@@ -25,7 +25,7 @@ fn site(name: &str) -> Fixture {
     attacked(Fixture::named(name).h2c())
 }
 
-/// A site with pages that take time or memory.
+/// Returns a site with pages that take time or memory.
 pub(super) fn attacked(builder: Builder) -> Fixture {
     builder
         .children(4)
@@ -148,7 +148,7 @@ fn streams(
     end: bool,
     then: fn(u32) -> Vec<u8>,
 ) {
-    let mut frames = Frames::open(address, settings);
+    let mut frames = Http2Frames::open(address, settings);
     for burst in 0..100 {
         let mut bytes = Vec::new();
         for n in 0..10 {
@@ -165,14 +165,14 @@ fn streams(
 
 /// Sends one frame repeatedly after `first`, without reading.
 fn flood(address: SocketAddr, stop: &AtomicBool, first: &[u8], one: &[u8]) {
-    let mut frames = Frames::open(address, &[]);
+    let mut frames = Http2Frames::open(address, &[]);
     let _ = frames.send(first);
     while !stop.load(Ordering::Relaxed) && frames.send(one.repeat(100)) {}
 }
 
 /// Opens a connection that sends these bytes and waits; it is dropped when the attack ends.
 fn held(address: SocketAddr, stop: &AtomicBool, settings: &[(u16, u32)], bytes: &[u8]) {
-    let mut frames = Frames::open(address, settings);
+    let mut frames = Http2Frames::open(address, settings);
     let _ = frames.send(bytes);
     while !stop.load(Ordering::Relaxed) {
         std::thread::yield_now();
@@ -213,7 +213,7 @@ fn clients_who_leave_scripts_running_never_have_all_children() {
             lines.filter(|line| line.contains(&end)).count() == times
         });
     };
-    let mut attacker = Frames::open(fixture.address(), &[]);
+    let mut attacker = Http2Frames::open(fixture.address(), &[]);
     let ask = |streams: Range<u32>, gate: &str| -> Vec<u8> {
         let one = |n| headers(2 * n + 1, "GET", &format!("/wait.php?{gate}"), true);
         streams.flat_map(one).collect()
@@ -298,7 +298,7 @@ fn answers_that_nobody_reads_keep_no_child() {
 fn windows_of_one_byte_hold_nobody_up() {
     let fixture = site("dribble");
     check(&fixture, Some("WindowUpdateFlood"), |address, stop| {
-        let mut frames = Frames::open(address, &[(INITIAL_WINDOW_SIZE, 1)]);
+        let mut frames = Http2Frames::open(address, &[(INITIAL_WINDOW_SIZE, 1)]);
         let _ = frames.send(requests(100, "GET", "/long.php", true));
         let one = |n: u32| frame(8, 0, 2 * n + 1, &[0, 0, 0, 1]);
         let all: Vec<u8> = (0..100).flat_map(one).collect();
@@ -359,11 +359,11 @@ fn headers_without_end_or_measure_hold_nobody_up() {
 const FLOODS: usize = 60;
 
 #[test]
-fn a_flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
+fn flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
     let fixture = site("h2-flood-logs");
     let pings: Vec<u8> = (0..1000).flat_map(|_| frame(6, 0, 0, &[0; 8])).collect();
     for _ in 0..FLOODS {
-        let mut frames = Frames::open(fixture.address(), &[]);
+        let mut frames = Http2Frames::open(fixture.address(), &[]);
         frames.send(&pings);
         // Reads until the server closes the connection.
         while frames.read().is_some() {}

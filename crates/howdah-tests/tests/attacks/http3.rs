@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use howdah_tests::fixture::Fixture;
-use howdah_tests::http3::Client;
+use howdah_tests::http3::Http3TestClient;
 use howdah_tests::process_tree;
 use quinn::{SendStream, TransportConfig, VarInt};
 
@@ -20,14 +20,14 @@ fn site(name: &str) -> Fixture {
 }
 
 /// The information that an attacker needs about its target.
-struct Mark {
+struct AttackTarget {
     address: SocketAddr,
     authority: PathBuf,
 }
 
-impl Mark {
-    fn of(fixture: &Fixture) -> Mark {
-        Mark {
+impl AttackTarget {
+    fn of(fixture: &Fixture) -> AttackTarget {
+        AttackTarget {
             address: fixture.tls_address(),
             authority: fixture.path("ca.pem"),
         }
@@ -35,10 +35,10 @@ impl Mark {
 
     /// Opens a connection whose streams, and which as a whole, have this much room for responses. Returns `None` if the
     /// server accepts no more connections.
-    fn connect(&self, window: u32) -> Option<Client> {
+    fn connect(&self, window: u32) -> Option<Http3TestClient> {
         let mut transport = TransportConfig::default();
         transport.stream_receive_window(window.into());
-        Client::open_with(&self.authority, self.address, "localhost", transport).ok()
+        Http3TestClient::open_with(&self.authority, self.address, "localhost", transport).ok()
     }
 }
 
@@ -65,7 +65,7 @@ fn wait(stop: &AtomicBool) {
 }
 
 /// Opens streams that carry `frames`, and keeps them open and unread until it is stopped.
-fn hold(client: &Client, stop: &AtomicBool, frames: &[u8], ends: bool) {
+fn hold(client: &Http3TestClient, stop: &AtomicBool, frames: &[u8], ends: bool) {
     let opening = async {
         let mut held = Vec::new();
         for _ in 0..STREAMS {
@@ -86,7 +86,7 @@ fn hold(client: &Client, stop: &AtomicBool, frames: &[u8], ends: bool) {
 #[test]
 fn requests_that_are_cancelled_at_once_hold_nobody_up() {
     let fixture = site("h3-rapid-reset");
-    let mark = Mark::of(&fixture);
+    let mark = AttackTarget::of(&fixture);
     let attack = Attack::begin_with(move |stop| {
         let Some(client) = mark.connect(1 << 20) else {
             return;
@@ -109,7 +109,7 @@ fn requests_that_are_cancelled_at_once_hold_nobody_up() {
 #[test]
 fn floods_on_control_streams_hold_nobody_up() {
     let fixture = site("h3-control");
-    let mark = Mark::of(&fixture);
+    let mark = AttackTarget::of(&fixture);
     let attack = Attack::begin_with(move |stop| {
         let Some(client) = mark.connect(1 << 20) else {
             return;
@@ -135,7 +135,7 @@ fn answers_that_are_not_taken_keep_no_child() {
     // A window as large as a whole response would mean that a build without optimisation encrypts 600 MB.
     for (name, window) in [("h3-windows", 1), ("h3-unread", 1 << 16)] {
         let fixture = site(name);
-        let mark = Mark::of(&fixture);
+        let mark = AttackTarget::of(&fixture);
         let attack = Attack::begin_with(move |stop| {
             if let Some(client) = mark.connect(window) {
                 hold(&client, stop, &request(GET, "/long.php"), true);
@@ -158,7 +158,7 @@ fn answers_that_are_not_taken_keep_no_child() {
 #[test]
 fn bodies_that_never_come_keep_no_child() {
     let fixture = site("h3-no-bodies");
-    let mark = Mark::of(&fixture);
+    let mark = AttackTarget::of(&fixture);
     let attack = Attack::begin_with(move |stop| {
         if let Some(client) = mark.connect(1 << 20) {
             hold(&client, stop, &request(POST, "/slow.php"), false);
@@ -170,7 +170,7 @@ fn bodies_that_never_come_keep_no_child() {
 #[test]
 fn frames_that_carry_nothing_hold_nobody_up() {
     let fixture = site("h3-empty-frames");
-    let mark = Mark::of(&fixture);
+    let mark = AttackTarget::of(&fixture);
     let attack = Attack::begin_with(move |stop| {
         let Some(client) = mark.connect(1 << 20) else {
             return;
@@ -217,6 +217,6 @@ fn clients_that_begin_handshakes_and_leave_hold_nobody_up() {
     hold_out(&fixture, None, attack);
     let page = fixture
         .http3()
-        .ask(&howdah_tests::http2::Request::get("/a.txt"));
+        .ask(&howdah_tests::http2::Http2Request::get("/a.txt"));
     assert_eq!(page.expect("an answer").text(), "a");
 }

@@ -11,7 +11,7 @@ use howdah_tests::rig::is_root;
 const NEEDLE: &str = "$needle = 'VICTIM-' . 'TOKEN-8f3a';";
 
 /// Prints which files of a process this script can open, and ends with `looked`.
-const LOOK: &str = "<?php foreach (explode(',', $_GET['pid']) as $pid) {
+const MEMORY_READER: &str = "<?php foreach (explode(',', $_GET['pid']) as $pid) {
     foreach (['mem', 'maps', 'environ'] as $file) {
         if (($open = @fopen(\"/proc/$pid/$file\", 'r')) && @fread($open, 1) !== '') { echo \"$pid $file; \"; }
     }
@@ -19,9 +19,9 @@ const LOOK: &str = "<?php foreach (explode(',', $_GET['pid']) as $pid) {
 }
 echo 'looked';";
 
-/// A site that users other than root can serve.
+/// Returns a site that users other than root can serve.
 fn open_site(name: &str) -> Builder {
-    let builder = Fixture::named(name).script("look.php", LOOK);
+    let builder = Fixture::named(name).script("look.php", MEMORY_READER);
     // The control socket and the access log are created there.
     let mode = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(builder.scratch().path(), mode).unwrap();
@@ -60,7 +60,7 @@ fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_serve
 }
 
 #[test]
-fn a_script_reads_no_private_key_of_the_server() {
+fn script_reads_no_private_key_of_the_server() {
     if !is_root() {
         return eprintln!("skipped: without root keys belong to the user that scripts run as");
     }
@@ -95,7 +95,7 @@ fn a_script_reads_no_private_key_of_the_server() {
 }
 
 #[test]
-fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
+fn pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
     if !is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
@@ -133,7 +133,7 @@ fn a_pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
 }
 
 #[test]
-fn a_script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
+fn script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
     let plain = format!(
         "<?php {NEEDLE} $open = @fopen('/proc/self/mem', 'r+'); echo $open ? 'open' : 'closed';"
     );
@@ -180,7 +180,7 @@ fn a_script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn what_the_starter_had_open_or_in_its_environment_is_not_for_scripts() {
+fn scripts_inherit_no_descriptor_or_variable_of_the_starting_process() {
     let show = "<?php $found = print_r([$_SERVER, $_ENV, getenv()], true);
         echo str_contains($found, 'hunter2') ? 'SECRET ' : '', getenv('NAMED'), ' ';
         foreach (scandir('/proc/self/fd') as $fd) {
@@ -225,7 +225,7 @@ fn no_setting_stands_on_a_command_line() {
 
 /// An unknown child process is neither refused nor signalled.
 #[test]
-fn where_proc_hides_other_users_processes_pools_of_other_users_serve_and_are_kept_in_check() {
+fn pools_of_other_users_work_if_proc_hides_their_processes() {
     if !is_root() {
         return eprintln!("skipped: only root can mount /proc again");
     }

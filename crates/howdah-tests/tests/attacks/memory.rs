@@ -2,10 +2,10 @@
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
-use howdah_tests::http2::{Frames, headers};
+use howdah_tests::http2::{Http2Frames, headers};
 use howdah_tests::process_tree;
 
-/// The resident memory of the front, in KiB.
+/// Returns the resident memory of the front, in KiB.
 fn front_memory(fixture: &Fixture) -> u64 {
     process_tree::memory(fixture.front(), "Rss").expect("the front is there")
 }
@@ -27,7 +27,7 @@ fn uploads(fixture: &Fixture, clients: usize, length: usize) -> Vec<Connection> 
 }
 
 #[test]
-fn a_body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
+fn body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
     const CLIENTS: usize = 100;
     const BYTES: usize = 500;
     let fixture = Fixture::named("drip").file("a.txt", "a").start();
@@ -61,7 +61,7 @@ fn a_body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
     );
 }
 
-/// The size of the unnamed files that the front has open, in bytes.
+/// Returns the size of the unnamed files that the front has open, in bytes.
 fn spilled(fixture: &Fixture) -> u64 {
     let open = std::fs::read_dir(format!("/proc/{}/fd", fixture.front())).expect("the front");
     open.flatten()
@@ -159,7 +159,7 @@ fn many_beginnings_of_heads_and_bodies_stay_within_the_bound_and_visitors_are_se
 }
 
 #[test]
-fn a_limited_address_space_costs_slow_clients_their_memory_and_not_the_front_its_life() {
+fn limited_address_space_costs_slow_clients_their_memory_and_not_the_front_its_life() {
     // There are more connections than `auto` would allow, so only the limit on memory applies.
     let builder = Fixture::named("ulimit").config("[limits]\nconnections = 5000");
     let fixture = builder
@@ -185,7 +185,7 @@ fn a_limited_address_space_costs_slow_clients_their_memory_and_not_the_front_its
 }
 
 #[test]
-fn what_slow_clients_took_is_given_back() {
+fn memory_of_slow_clients_is_released() {
     let fixture = Fixture::named("given-back").start();
     fixture.still_serves();
     let before = front_memory(&fixture);
@@ -197,10 +197,10 @@ fn what_slow_clients_took_is_given_back() {
 }
 
 /// Starts clients with streams whose windows are closed, each of which requests a page of 70 KB.
-fn closed_windows(fixture: &Fixture, clients: usize) -> Vec<Frames> {
+fn closed_windows(fixture: &Fixture, clients: usize) -> Vec<Http2Frames> {
     let ask = |_| {
         const INITIAL_WINDOW_SIZE: u16 = 4;
-        let mut frames = Frames::open(fixture.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+        let mut frames = Http2Frames::open(fixture.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
         let request = |n: u32| headers(2 * n + 1, "GET", "/page.php", true);
         let _ = frames.send((0..100).flat_map(request).collect::<Vec<u8>>());
         frames
@@ -237,7 +237,7 @@ fn pages_that_are_not_taken_go_to_files_when_memory_is_short() {
 }
 
 #[test]
-fn who_holds_most_makes_room_when_memory_is_full() {
+fn clients_that_hold_most_memory_are_closed_when_memory_is_full() {
     // Without files, the only way to free memory is to disconnect clients.
     let fixture = pages("full", "response_spill = 0");
     let clients = closed_windows(&fixture, 10);

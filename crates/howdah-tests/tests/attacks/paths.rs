@@ -32,7 +32,7 @@ fn closed_places(name: &str) -> Builder {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn a_script_that_repeats_a_clients_words_sends_nothing_the_client_is_refused() {
+fn script_that_repeats_a_clients_words_sends_nothing_the_client_is_refused() {
     let fixture = closed_places("attack-accel").start();
     for (target, name) in [
         ("/private/secret.txt", "Denied"),
@@ -59,7 +59,7 @@ fn a_script_that_repeats_a_clients_words_sends_nothing_the_client_is_refused() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn a_denied_program_does_not_run_for_a_path_behind_its_name() {
+fn denied_program_does_not_run_for_a_path_behind_its_name() {
     let fixture = closed_places("attack-program").start();
     for program in ["open.sh", "shut.sh"] {
         make_executable(&fixture.path(&format!("site/cgi-bin/{program}")));
@@ -104,9 +104,9 @@ fn source_is_not_sent_under_any_suffix() {
     assert_eq!(fixture.get("/x.php.html").text(), "about PHP");
 }
 
-/// A site whose requests run `index.php` or nothing, whatever the client writes after it. `/get/…` is a rewrite to
-/// PATH_INFO as front controllers use it: PHP assumes that it comes from an older Apache, and takes `PATH_TRANSLATED`
-/// for the script.
+/// Returns a site whose requests run `index.php` or nothing, whatever the client writes after it. `/get/…` is a rewrite
+/// to PATH_INFO as front controllers use it: PHP assumes that it comes from an older Apache, and takes
+/// `PATH_TRANSLATED` for the script.
 fn one_script(name: &str, pool: &str) -> Builder {
     Fixture::named(name)
         .script(
@@ -177,7 +177,7 @@ fn path_info_chooses_no_script_in_any_mode_whatever_fix_pathinfo_is() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn a_program_is_not_led_to_a_closed_file_by_path_translated() {
+fn program_is_not_led_to_a_closed_file_by_path_translated() {
     let fixture = closed_places("attack-translated")
         .file(
             "cgi-bin/open.sh",
@@ -214,7 +214,7 @@ while ($request->Accept() >= 0) {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn an_authorizer_that_repeats_a_clients_words_changes_no_process() {
+fn authorizer_that_repeats_a_clients_words_changes_no_process() {
     let fixture = Fixture::named("attack-authorizer")
         .script("env.php", "<?php echo implode(' ', array_intersect(['LD_PRELOAD', 'PATH_TRANSLATED', 'X_TENANT', 'TENANT'], array_keys($_SERVER)));")
         .file("guard.pl", REFLECTING)
@@ -247,7 +247,7 @@ fn an_authorizer_that_repeats_a_clients_words_changes_no_process() {
 }
 
 #[test]
-fn a_client_chooses_no_section_of_php_ini_by_its_host() {
+fn client_chooses_no_section_of_php_ini_by_its_host() {
     // The last lines of the site's php.ini.
     let site = |name: &str, hosts: &str| {
         Fixture::named(name)
@@ -282,13 +282,13 @@ fn a_client_chooses_no_section_of_php_ini_by_its_host() {
 }
 
 #[test]
-fn the_status_page_is_not_for_whoever_comes_through_an_unnamed_proxy_of_this_machine() {
+fn status_page_is_not_for_whoever_comes_through_an_unnamed_proxy_of_this_machine() {
     let fixture = Fixture::named("attack-status")
         .config("[status]\npath = \"/howdah-status\"")
         .start();
     // A request with a secret in its query is in progress, and the page shows it.
     let gate = fixture.gate("held");
-    let held = fixture.get_meanwhile("/hold.php?gate=held&token=TOP-SECRET");
+    let held = fixture.start_get("/hold.php?gate=held&token=TOP-SECRET");
     let standing = gate.wait();
     let ask = |field: &str| {
         let request = format!(

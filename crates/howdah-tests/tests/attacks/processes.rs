@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
-use howdah_tests::load::{Load, Stop};
+use howdah_tests::load::{Load, LoadEnd};
 use rustix::process::Signal;
 
-/// A client that sends more of an upload than the front keeps in memory, asks for PHP's upload progress, and then sends
-/// nothing more.
+/// Returns a client that sends more of an upload than the front keeps in memory, asks for PHP's upload progress, and
+/// then sends nothing more.
 fn upload_with_progress(fixture: &Fixture) -> Connection {
     let mut client = Connection::open(fixture.address()).unwrap();
     let mut request = String::from(
@@ -83,7 +83,7 @@ fn clients_that_ask_and_leave_at_once_do_not_push_in_before_visitors() {
 }
 
 #[test]
-fn a_load_test_after_one_that_has_left_its_requests_is_served() {
+fn load_test_after_one_that_has_left_its_requests_is_served() {
     let fixture = Fixture::named("load-tests")
         .children(4)
         .script("slow.php", "<?php usleep(70_000); echo 'slow';")
@@ -112,7 +112,7 @@ fn a_load_test_after_one_that_has_left_its_requests_is_served() {
 }
 
 #[test]
-fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
+fn slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
     let builder = Fixture::named("slow-reader").children(1);
     builder.scratch().writable_dir("spill");
     let fixture = builder
@@ -134,7 +134,7 @@ fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
     fixture.wait_for_log(&["ClientTooSlow", "/endless.php"]);
 }
 
-/// The number of processes whose parent is `pid`, including exited ones.
+/// Returns the number of processes whose parent is `pid`, including exited ones.
 fn children_of(pid: i32) -> usize {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     text.unwrap_or_default().split_whitespace().count()
@@ -180,14 +180,14 @@ fn no_process_runs_more_requests_than_the_pool_allows_however_many_clients_press
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
-fn a_spawner_killed_again_and_again_under_load_loses_nobody_who_waits() {
+fn spawner_killed_repeatedly_under_load_loses_no_waiting_request() {
     let fixture = Fixture::named("spawner")
         .children(2)
         .pool("mode = \"pool\"")
         .start();
     let load = Load::new(fixture.address(), "/hello.php", HELLO)
         .clients(4)
-        .start(Stop::WhenTold);
+        .start(LoadEnd::OnFinish);
     for _ in 0..4 {
         load.wait_for(20);
         let master = fixture.master();

@@ -2,7 +2,7 @@
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
-use howdah_tests::http2::{Frames, headers};
+use howdah_tests::http2::{Http2Frames, headers};
 
 /// The requests of the one client: its connections, and the streams of each.
 const CONNECTIONS: usize = 3;
@@ -28,9 +28,9 @@ fn served_in_turn(mode: &str) {
             "mode = \"{mode}\"\nqueue_size = 200\nqueue_timeout = \"60s\""
         ))
         .start();
-    let attackers: Vec<Frames> = (0..CONNECTIONS)
+    let attackers: Vec<Http2Frames> = (0..CONNECTIONS)
         .map(|_| {
-            let mut frames = Frames::open(fixture.address(), &[]);
+            let mut frames = Http2Frames::open(fixture.address(), &[]);
             let request = |n| headers(2 * n + 1, "GET", "/slow.php", true);
             assert!(frames.send((0..STREAMS).flat_map(request).collect::<Vec<u8>>()));
             frames

@@ -3,7 +3,7 @@
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::exchange;
 
-use super::{ask, is_hit, is_shared, page, reads, server, told};
+use super::{ask, cache_status, is_hit, is_shared, page, reads, server};
 
 /// "Your Cache Has Fallen" (CPDoS, 2019): an error that one client provokes is served to all clients.
 #[test]
@@ -47,7 +47,7 @@ echo 'fine ', @file_get_contents('SCRATCH/trouble');
         for _ in 0..3 {
             let answer = ask(address, "GET", &target, "");
             assert_eq!(answer.status(), status);
-            assert!(!is_shared(&answer), "{status}: {}", told(&answer));
+            assert!(!is_shared(&answer), "{status}: {}", cache_status(&answer));
         }
     }
     // A good page is never replaced by an error.
@@ -87,7 +87,7 @@ fn cache_deception() {
     ] {
         for who in victim {
             let own = ask(fixture.address(), "GET", target, who);
-            assert!(!is_shared(&own), "{target}: {}", told(&own));
+            assert!(!is_shared(&own), "{target}: {}", cache_status(&own));
         }
         for _ in 0..3 {
             let answer = ask(fixture.address(), "GET", target, "");
@@ -99,7 +99,7 @@ fn cache_deception() {
         }
         // The victim does not get the anonymous page either.
         let own = ask(fixture.address(), "GET", target, victim[0]);
-        assert!(!is_shared(&own), "{target}: {}", told(&own));
+        assert!(!is_shared(&own), "{target}: {}", cache_status(&own));
     }
 }
 
@@ -148,7 +148,7 @@ echo 'fine';
     let mut cookies = Vec::new();
     for _ in 0..4 {
         let answer = ask(fixture.address(), "GET", "/page.php", "");
-        assert!(!is_shared(&answer), "{}", told(&answer));
+        assert!(!is_shared(&answer), "{}", cache_status(&answer));
         let own = answer.header("Set-Cookie").expect("it is the visitor's");
         cookies.push(own.to_owned());
     }
@@ -172,7 +172,7 @@ fn session_fixed_by_a_link() {
         .start();
     for _ in 0..4 {
         let answer = ask(fixture.address(), "GET", "/page.php?PHPSESSID=evil", "");
-        assert!(!is_shared(&answer), "{}", told(&answer));
+        assert!(!is_shared(&answer), "{}", cache_status(&answer));
     }
 }
 
@@ -218,7 +218,7 @@ if (is_numeric($_SERVER['HTTP_X_BOMB'] ?? '')) echo ' ', str_repeat('x', 8000);"
         let target = format!("/page.php/{names}");
         for _ in 0..2 {
             let answer = ask(address, "GET", &target, "X-Bomb: evil\r\n");
-            assert!(!is_shared(&answer), "{names}: {}", told(&answer));
+            assert!(!is_shared(&answer), "{names}: {}", cache_status(&answer));
         }
     }
 }
@@ -241,7 +241,7 @@ echo 'SECRET';";
         assert_eq!((own.status(), own.text().as_str()), (200, "SECRET"));
         let other = ask(fixture.address(), "GET", "/page.php", "");
         assert_eq!((other.status(), other.text().as_str()), (401, "no"));
-        assert!(!is_shared(&other), "{}", told(&other));
+        assert!(!is_shared(&other), "{}", cache_status(&other));
     }
 }
 
@@ -276,7 +276,7 @@ fn leak_by_cache_status() {
         ("/mirror.php", "Cookie: PHPSESSID=x\r\n"),
         ("/mirror.php/%2e%2e", ""),
     ] {
-        let status = told(&ask(fixture.address(), "GET", target, lines));
+        let status = cache_status(&ask(fixture.address(), "GET", target, lines));
         let leaks = ["mirror", "/", "key=", "example"];
         assert!(!leaks.iter().any(|leak| status.contains(leak)), "{status}");
     }
@@ -296,11 +296,11 @@ echo "text=$text";"#;
     let fixture = page("race", php);
     let gate = fixture.gate("render");
     // The first visitor's response is personal, and shows that the page can be stored.
-    let first = fixture.get_meanwhile("/page.php");
+    let first = fixture.start_get("/page.php");
     gate.wait().open();
     assert_eq!(first.answer().text(), "text=old");
     let gate = fixture.gate("render");
-    let reader = fixture.get_meanwhile("/page.php");
+    let reader = fixture.start_get("/page.php");
     let standing = gate.wait();
     let host = fixture.address();
     let post = format!(
@@ -404,12 +404,20 @@ fn response_headers_that_name_the_visitor() {
                 "/page.php",
                 "Origin: https://evil.test\r\n",
             );
-            assert!(!is_shared(&own), "{cache} {value}: {}", told(&own));
+            assert!(!is_shared(&own), "{cache} {value}: {}", cache_status(&own));
             assert!(own.header("X-Allowed").is_some(), "{cache} {value}");
         }
         let other = reads(&fixture, "/page.php");
-        assert!(!is_shared(&other), "{cache} {value}: {}", told(&other));
-        assert!(told(&other).contains("Htaccess"), "{}", told(&other));
+        assert!(
+            !is_shared(&other),
+            "{cache} {value}: {}",
+            cache_status(&other)
+        );
+        assert!(
+            cache_status(&other).contains("Htaccess"),
+            "{}",
+            cache_status(&other)
+        );
     }
     // A page whose rules depend only on the URL and the response is shared.
     let fixture = Fixture::named("attack-header-of-url")
@@ -423,7 +431,7 @@ fn response_headers_that_name_the_visitor() {
         .start();
     // A file that has just been written is read again for a while, and pages stored before are not served.
     fixture.wait("a shared page", |fixture| {
-        told(&reads(fixture, "/page.php")).contains("; hit")
+        cache_status(&reads(fixture, "/page.php")).contains("; hit")
     });
     let page = reads(&fixture, "/page.php");
     assert_eq!(page.header("X-Url"), Some("/page.php"));

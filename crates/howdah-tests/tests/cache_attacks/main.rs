@@ -57,12 +57,12 @@ fn raw(address: SocketAddr, head: &str) -> Response {
     exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{head}: {why}"))
 }
 
-fn told(answer: &Response) -> String {
+fn cache_status(answer: &Response) -> String {
     answer.header("Cache-Status").unwrap_or("none").to_owned()
 }
 
 fn is_shared(answer: &Response) -> bool {
-    let told = told(answer);
+    let told = cache_status(answer);
     told.contains("; hit") || told.contains("; stored")
 }
 
@@ -85,5 +85,9 @@ fn reads(fixture: &Fixture, target: &str) -> Response {
 
 #[track_caller]
 fn is_hit(answer: &Response) {
-    assert!(told(answer).starts_with("Howdah; hit"), "{}", told(answer));
+    assert!(
+        cache_status(answer).starts_with("Howdah; hit"),
+        "{}",
+        cache_status(answer)
+    );
 }

@@ -10,21 +10,21 @@ use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
 use rustix::process::Signal;
 
-use crate::{Fleet, IN_TIME, LEASE};
+use crate::{IN_TIME, LEASE, TestFleet};
 
 /// The site as its servers have it, with a table that appears on no page.
 const SITE: &str =
     "[[site]]\nname = \"one\"\nroot = \".\"\ncache = \"on\"\ncache_ignore_writes = [\"log\"]\n";
 
 /// A machine without a server.
-struct Elsewhere {
+struct MachineWithoutServer {
     scratch: Scratch,
     database: String,
 }
 
-impl Elsewhere {
-    fn of(fleet: &Fleet, name: &str) -> Elsewhere {
-        let elsewhere = Elsewhere {
+impl MachineWithoutServer {
+    fn of(fleet: &TestFleet, name: &str) -> MachineWithoutServer {
+        let elsewhere = MachineWithoutServer {
             scratch: Scratch::new(name),
             database: fleet.members[0]
                 .path("db/site.sqlite")
@@ -53,7 +53,7 @@ impl Elsewhere {
 
     /// Starts a script that writes an edition and then waits until its standard input ends. Returns once all members
     /// show the edition.
-    fn held(&self, fleet: &mut Fleet, then: &str) -> (Child, ChildStdin) {
+    fn held(&self, fleet: &mut TestFleet, then: &str) -> (Child, ChildStdin) {
         fleet.edition += 1;
         let code = update(fleet.edition) + "fgets(STDIN);" + then;
         let mut command = self.command(&code);
@@ -84,7 +84,7 @@ fn update(edition: u64) -> String {
 }
 
 /// Returns the names in the registry of members that are not servers.
-fn guests(fleet: &Fleet) -> Vec<String> {
+fn guests(fleet: &TestFleet) -> Vec<String> {
     let rows = fleet.valkey.command(&["HVALS", "howdah:{howdah}:members"]);
     let names = rows.lines().filter_map(|row| row.split(' ').nth(4));
     names
@@ -94,9 +94,9 @@ fn guests(fleet: &Fleet) -> Vec<String> {
 }
 
 #[test]
-fn what_a_script_writes_where_no_server_runs_is_seen_on_all_servers_when_the_command_is_through() {
-    let mut fleet = Fleet::start("fleet-php", 2);
-    let elsewhere = Elsewhere::of(&fleet, "fleet-php-elsewhere");
+fn command_line_writes_without_a_server_are_seen_on_all_members() {
+    let mut fleet = TestFleet::start("fleet-php", 2);
+    let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-elsewhere");
     let fine = |code| (Some(code), String::new());
     for _ in 0..5 {
         fleet.all_hit();
@@ -122,9 +122,9 @@ fn what_a_script_writes_where_no_server_runs_is_seen_on_all_servers_when_the_com
 }
 
 #[test]
-fn a_script_that_runs_on_is_heard_while_it_runs_and_killed_it_is_a_member_that_is_silent() {
-    let mut fleet = Fleet::start("fleet-php-killed", 2);
-    let elsewhere = Elsewhere::of(&fleet, "fleet-php-killed-elsewhere");
+fn script_that_runs_on_is_heard_while_it_runs_and_killed_it_is_a_member_that_is_silent() {
+    let mut fleet = TestFleet::start("fleet-php-killed", 2);
+    let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-killed-elsewhere");
     let (mut child, _held) = elsewhere.held(&mut fleet, "");
     let out = child.stdout.take().expect("a pipe");
     let (ended, end) = mpsc::channel();
@@ -139,7 +139,7 @@ fn a_script_that_runs_on_is_heard_while_it_runs_and_killed_it_is_a_member_that_i
     is_missed_until_it_is_forgotten(&mut fleet, &names[0]);
 }
 
-fn is_missed_until_it_is_forgotten(fleet: &mut Fleet, name: &str) {
+fn is_missed_until_it_is_forgotten(fleet: &mut TestFleet, name: &str) {
     fleet.members[0].wait_for_log(&["FleetMemberSilent", name]);
     wait_until("m0 to miss it", Duration::from_secs(20), || !fleet.read(0));
     fleet.write(1);
@@ -150,9 +150,9 @@ fn is_missed_until_it_is_forgotten(fleet: &mut Fleet, name: &str) {
 }
 
 #[test]
-fn a_script_that_writes_on_while_valkey_hangs_is_named_to_be_forgotten() {
-    let mut fleet = Fleet::start("fleet-php-hung", 2);
-    let elsewhere = Elsewhere::of(&fleet, "fleet-php-hung-elsewhere");
+fn script_that_writes_on_while_valkey_hangs_is_named_to_be_forgotten() {
+    let mut fleet = TestFleet::start("fleet-php-hung", 2);
+    let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-hung-elsewhere");
     let later = update(1000) + "exit(7);";
     let (child, held) = elsewhere.held(&mut fleet, &later);
     fleet.valkey.signal(Signal::STOP);
@@ -173,10 +173,10 @@ fn a_script_that_writes_on_while_valkey_hangs_is_named_to_be_forgotten() {
 }
 
 #[test]
-fn where_valkey_fails_a_script_ends_as_it_would_and_its_user_learns_what_is_left_to_do() {
-    let mut fleet = Fleet::start("fleet-php-failed", 2);
-    let elsewhere = Elsewhere::of(&fleet, "fleet-php-failed-elsewhere");
-    let fails = |fleet: &mut Fleet| {
+fn script_is_not_affected_by_a_valkey_failure_and_its_user_is_told() {
+    let mut fleet = TestFleet::start("fleet-php-failed", 2);
+    let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-failed-elsewhere");
+    let fails = |fleet: &mut TestFleet| {
         fleet.edition += 1;
         let begun = Instant::now();
         let (code, said) = elsewhere.php(&(update(fleet.edition) + "exit(7);"));
@@ -215,15 +215,15 @@ fn where_valkey_fails_a_script_ends_as_it_would_and_its_user_learns_what_is_left
 }
 
 /// Does what the message says remains to be done.
-fn purge(fleet: &Fleet) {
+fn purge(fleet: &TestFleet) {
     let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
     assert!(purge.status.success(), "{purge:?}");
 }
 
 #[test]
-fn a_script_that_writes_nothing_does_not_reach_valkey() {
-    let fleet = Fleet::start("fleet-php-reads", 1);
-    let elsewhere = Elsewhere::of(&fleet, "fleet-php-reads-elsewhere");
+fn script_that_writes_nothing_does_not_reach_valkey() {
+    let fleet = TestFleet::start("fleet-php-reads", 1);
+    let elsewhere = MachineWithoutServer::of(&fleet, "fleet-php-reads-elsewhere");
     // The listener accepts connections, and never responds.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("a socket");

@@ -8,10 +8,10 @@ use howdah_tests::process::wait_until;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{Fleet, LEASE_OUT};
+use crate::{LEASE_OUT, TestFleet};
 
 /// Makes all members store the page of one host.
-fn store(fleet: &Fleet) {
+fn store(fleet: &TestFleet) {
     let request = b"GET /page.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     for member in &fleet.members {
         wait_until("a page from the cache", Duration::from_secs(20), || {
@@ -22,7 +22,7 @@ fn store(fleet: &Fleet) {
 }
 
 /// Returns the output of a member about the page.
-fn explain(fleet: &Fleet, member: usize, more: &[&str]) -> String {
+fn explain(fleet: &TestFleet, member: usize, more: &[&str]) -> String {
     let words = [&["cache", "explain", "http://a/page.php"], more].concat();
     let output = fleet.members[member].control(&words);
     assert!(output.status.success(), "{output:?}");
@@ -37,8 +37,8 @@ fn line<'t>(text: &'t str, member: &str) -> &'t str {
 }
 
 #[test]
-fn who_explains_a_page_asks_all_members_and_names_those_that_do_not_answer() {
-    let fleet = Fleet::start("fleet-explain", 3);
+fn explain_asks_all_members_and_names_those_that_do_not_respond() {
+    let fleet = TestFleet::start("fleet-explain", 3);
     store(&fleet);
     let text = explain(&fleet, 0, &[]);
     assert!(text.contains("\nstored: fresh; status 200"), "{text}");
@@ -79,7 +79,7 @@ fn who_explains_a_page_asks_all_members_and_names_those_that_do_not_answer() {
 
 #[test]
 fn without_valkey_a_page_is_explained_for_the_server_that_is_asked() {
-    let mut fleet = Fleet::start("fleet-explain-alone", 2);
+    let mut fleet = TestFleet::start("fleet-explain-alone", 2);
     fleet.valkey.kill();
     fleet.write(0);
     let begun = Instant::now();
@@ -99,7 +99,7 @@ fn without_valkey_a_page_is_explained_for_the_server_that_is_asked() {
 
 #[test]
 fn questions_and_answers_of_strangers_cost_no_member_anything() {
-    let fleet = Fleet::start("fleet-explain-strangers", 2);
+    let fleet = TestFleet::start("fleet-explain-strangers", 2);
     store(&fleet);
     let say = |channel: &str, what: &str| {
         let channel = format!("howdah:{{howdah}}:{channel}");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Builder, Fixture, signal};
 use howdah_tests::http;
-use howdah_tests::link::{Link, Way};
+use howdah_tests::link::{Link, LinkMode};
 use howdah_tests::process::wait_until;
 use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
@@ -35,19 +35,19 @@ const LEASE_OUT: Duration = Duration::from_millis(1500);
 /// minute.
 const IN_TIME: Duration = Duration::from_secs(15);
 
-struct Fleet {
+struct TestFleet {
     /// Dropped before Valkey, because members announce to it that they are leaving.
     members: Vec<Fixture>,
     valkey: Valkey,
     edition: u64,
 }
 
-impl Fleet {
+impl TestFleet {
     /// Starts members with one database, all of which serve the page from the cache.
-    fn start(name: &str, members: usize) -> Fleet {
+    fn start(name: &str, members: usize) -> TestFleet {
         let valkey = Valkey::start();
         let urls = vec![valkey.url(); members];
-        let fleet = Fleet::start_on(name, valkey, &urls, "", |builder| builder);
+        let fleet = TestFleet::start_on(name, valkey, &urls, "", |builder| builder);
         fleet.all_hit();
         fleet
     }
@@ -59,7 +59,7 @@ impl Fleet {
         urls: &[String],
         more: &str,
         change: impl Fn(Builder) -> Builder,
-    ) -> Fleet {
+    ) -> TestFleet {
         let members = urls.len();
         let builders = (0..members).map(|number| Fixture::named(&format!("{name}-{number}")));
         let builders: Vec<_> = builders.collect();
@@ -86,7 +86,7 @@ impl Fleet {
                 .start()
         };
         let members = builders.into_iter().enumerate().map(start).collect();
-        Fleet {
+        TestFleet {
             valkey,
             members,
             edition: 1,
@@ -155,8 +155,8 @@ impl Fleet {
 }
 
 #[test]
-fn what_was_written_on_one_server_is_seen_on_all() {
-    let mut fleet = Fleet::start("fleet", 4);
+fn write_on_one_member_is_seen_on_all() {
+    let mut fleet = TestFleet::start("fleet", 4);
     fleet.works();
     let mut took: Vec<_> = (0..60)
         .map(|number| {
@@ -176,8 +176,8 @@ fn what_was_written_on_one_server_is_seen_on_all() {
 }
 
 #[test]
-fn a_server_that_is_stopped_in_the_middle_serves_no_older_page_when_it_goes_on() {
-    let mut fleet = Fleet::start("fleet-stopped", 2);
+fn stopped_server_serves_no_stale_page_when_it_continues() {
+    let mut fleet = TestFleet::start("fleet-stopped", 2);
     let front = fleet.members[1].front();
     signal(front, Signal::STOP);
     let took = fleet.write(0);
@@ -194,7 +194,7 @@ fn a_server_that_is_stopped_in_the_middle_serves_no_older_page_when_it_goes_on()
 
 #[test]
 fn without_valkey_all_servers_answer_and_none_from_its_store() {
-    let mut fleet = Fleet::start("fleet-killed", 2);
+    let mut fleet = TestFleet::start("fleet-killed", 2);
     fleet.valkey.kill();
     let took = fleet.write(0);
     assert!(took < IN_TIME, "{took:?}");
@@ -211,8 +211,8 @@ fn without_valkey_all_servers_answer_and_none_from_its_store() {
 }
 
 #[test]
-fn an_emptied_valkey_and_a_full_one_make_pages_old_and_never_fresh() {
-    let mut fleet = Fleet::start("fleet-emptied", 2);
+fn emptied_valkey_and_a_full_one_make_pages_old_and_never_fresh() {
+    let mut fleet = TestFleet::start("fleet-emptied", 2);
     for _ in 0..5 {
         fleet.valkey.command(&["FLUSHALL"]);
         fleet.write(0);
@@ -228,8 +228,8 @@ fn an_emptied_valkey_and_a_full_one_make_pages_old_and_never_fresh() {
 }
 
 #[test]
-fn a_server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
-    let mut fleet = Fleet::start("fleet-died", 2);
+fn server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
+    let mut fleet = TestFleet::start("fleet-died", 2);
     fleet.members[1].kill_all();
     let died = fleet.members.pop().expect("two members");
     fleet.write(0);
@@ -244,9 +244,9 @@ fn a_server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
 }
 
 #[test]
-fn what_was_written_unheard_before_a_server_died_is_read_when_it_is_forgotten() {
+fn unpublished_write_of_a_dead_member_is_seen_once_it_is_forgotten() {
     let (mut fleet, links) = linked("fleet-unheard", "");
-    links[1].set(Way::Held);
+    links[1].set(LinkMode::Held);
     // The write waits for the others' leases; the other members are not notified.
     fleet.write(1);
     fleet.members[1].kill_all();
@@ -258,12 +258,12 @@ fn what_was_written_unheard_before_a_server_died_is_read_when_it_is_forgotten() 
 }
 
 #[test]
-fn a_server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_back() {
+fn server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_back() {
     let (mut fleet, links) = linked("fleet-fenced", "forget_after = \"3s\"");
-    links[1].set(Way::Held);
+    links[1].set(LinkMode::Held);
     // Until the other members forget it, it may write without notifying them.
     fleet.write(1);
-    let m0 = |fleet: &Fleet| fleet.members[0].get("/page.php").header("X-Cache") == Some("HIT");
+    let m0 = |fleet: &TestFleet| fleet.members[0].get("/page.php").header("X-Cache") == Some("HIT");
     wait_until("m0 to forget m1", Duration::from_secs(30), || m0(&fleet));
     fleet.read(0);
     // If a script turns out to have written, its response is refused; a request that announces a write does not run.
@@ -280,18 +280,18 @@ fn a_server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_
     assert!(!fleet.read(1), "it renders");
     let purge = fleet.members[1].control(&["cache", "purge", "--all"]);
     assert!(!purge.status.success(), "{purge:?}");
-    links[1].set(Way::Open);
+    links[1].set(LinkMode::Open);
     fleet.works();
 }
 
 /// Starts two members, each with its own link to Valkey.
-fn linked(name: &str, more: &str) -> (Fleet, [Link; 2]) {
+fn linked(name: &str, more: &str) -> (TestFleet, [Link; 2]) {
     let valkey = Valkey::start();
     let links = [Link::to(valkey.address()), Link::to(valkey.address())];
     let urls = links
         .each_ref()
         .map(|link| format!("redis://{}", link.address()));
-    let fleet = Fleet::start_on(name, valkey, &urls, more, |builder| builder);
+    let fleet = TestFleet::start_on(name, valkey, &urls, more, |builder| builder);
     fleet.all_hit();
     (fleet, links)
 }

@@ -10,12 +10,12 @@ use howdah_tests::valkey::Valkey;
 
 use crate::registry::ModelRegistry as Model;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// A random sequence that is the same in every run.
-struct Numbers(u64);
+struct RandomSequence(u64);
 
-impl Numbers {
+impl RandomSequence {
     fn below(&mut self, most: u64) -> u64 {
         self.0 = self
             .0
@@ -26,7 +26,7 @@ impl Numbers {
 }
 
 /// A session as a member knows it.
-struct Known {
+struct MemberSession {
     session: SessionId,
     count: u64,
     position: u64,
@@ -41,18 +41,18 @@ fn comparable(reply: &RegistryReply<InvalidationText>) -> RegistryReply<Invalida
 }
 
 #[test]
-fn the_script_does_what_the_model_does() {
+fn script_does_what_the_model_does() {
     let valkey = Valkey::start();
     let registry = Registry::new(valkey.url().parse().unwrap(), "compared", 0);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let mut numbers = Numbers(7);
+    let mut numbers = RandomSequence(7);
     let mut model = Model::empty("".into());
-    let mut known: Vec<Known> = Vec::new();
+    let mut known: Vec<MemberSession> = Vec::new();
     let mut incarnation: MemberName = "".into();
-    let mut connection = runtime.block_on(registry.connect(PATIENCE)).unwrap();
+    let mut connection = runtime.block_on(registry.connect(MAX_WAIT)).unwrap();
     for step in 0..2000_u64 {
         let name = |number: u64| MemberName::from(["a", "b b", "c", "d"][number as usize]);
         let chosen = known.get(numbers.below(known.len() as u64 + 1) as usize);
@@ -106,7 +106,7 @@ fn the_script_does_what_the_model_does() {
                 },
             },
         };
-        let exchange = registry.exchange(&mut connection, &request, 1, PATIENCE);
+        let exchange = registry.exchange(&mut connection, &request, 1, MAX_WAIT);
         let real = runtime.block_on(exchange).unwrap();
         incarnation = real.incarnation.clone();
         model.incarnation = incarnation.clone();
@@ -117,7 +117,7 @@ fn the_script_does_what_the_model_does() {
             "step {step}: {request:?}"
         );
         match (&request, real.outcome) {
-            (RegistryRequest::Join { session, .. }, _) => known.push(Known {
+            (RegistryRequest::Join { session, .. }, _) => known.push(MemberSession {
                 session: *session,
                 count: 0,
                 position: real.head,
@@ -141,7 +141,7 @@ fn the_script_does_what_the_model_does() {
         incarnation,
         session: known[0].session,
     };
-    let exchange = registry.exchange(&mut connection, &request, 2, PATIENCE);
+    let exchange = registry.exchange(&mut connection, &request, 2, MAX_WAIT);
     assert_eq!(
         runtime.block_on(exchange).unwrap().outcome,
         ExchangeOutcome::Unknown

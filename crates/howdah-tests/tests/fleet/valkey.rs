@@ -8,10 +8,10 @@ use howdah_tests::pki::Pki;
 use howdah_tests::process::wait_until;
 use howdah_tests::scratch::{Scratch, repository};
 use howdah_tests::valkey::Valkey;
-use howdah_tests::valkey::cluster::Cluster;
+use howdah_tests::valkey::cluster::ValkeyCluster;
 use rustix::process::Signal;
 
-use crate::Fleet;
+use crate::TestFleet;
 
 /// The permissions that docs/fleet.md says a user needs.
 const USER: &str =
@@ -34,14 +34,14 @@ fn valkey_is_reached_by_tls_as_a_user_who_may_do_what_the_document_says() {
     );
     let authority = scratch.join("ca.pem").display().to_string();
     let trusting = |builder: Builder| builder.environment("SSL_CERT_FILE", &authority);
-    let mut fleet = Fleet::start_on("fleet-tls", valkey, &[url.clone(), url], "", trusting);
+    let mut fleet = TestFleet::start_on("fleet-tls", valkey, &[url.clone(), url], "", trusting);
     fleet.works();
     let log = fleet.members[0].log();
     assert!(!log.contains("cret"), "the password is in no log: {log}");
 }
 
 #[test]
-fn what_is_wrong_with_the_way_to_valkey_is_named_and_every_page_rendered() {
+fn faults_of_the_connection_to_valkey_are_named_and_every_page_is_rendered() {
     let scratch = Scratch::new("fleet-wrong");
     Pki::new(scratch.path()).sign("valkey", &["localhost"]);
     let others = Scratch::new("fleet-other-authority");
@@ -69,7 +69,7 @@ fn what_is_wrong_with_the_way_to_valkey_is_named_and_every_page_rendered() {
         let url = format!("{url}:{}", valkey.address().port());
         let authority = others.join("ca.pem").display().to_string();
         let trusting = |builder: Builder| builder.environment("SSL_CERT_FILE", &authority);
-        let fleet = Fleet::start_on("fleet-wrong", valkey, &[url], more, trusting);
+        let fleet = TestFleet::start_on("fleet-wrong", valkey, &[url], more, trusting);
         let log = || fleet.members[0].log();
         // On a busy machine the first logged reason may be that Valkey did not respond in time.
         wait_until("the cause in the log", Duration::from_secs(60), || {
@@ -99,7 +99,7 @@ fn sentinels_name_the_primary_and_one_whose_replica_lags_gives_no_lease() {
     );
     let url = format!("redis+sentinel://{}/main", sentinel.address());
     let urls = [url.clone(), url];
-    let mut fleet = Fleet::start_on("fleet-sentinel", replica, &urls, "replicas = 1", |b| b);
+    let mut fleet = TestFleet::start_on("fleet-sentinel", replica, &urls, "replicas = 1", |b| b);
     fleet.works();
     // The replica receives no further write, and then replaces the primary.
     fleet.valkey.signal(Signal::STOP);
@@ -128,8 +128,8 @@ fn sentinels_name_the_primary_and_one_whose_replica_lags_gives_no_lease() {
 const TAG: &str = "{howdah}";
 
 #[test]
-fn the_nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_takes_over() {
-    let mut cluster = Cluster::start(3);
+fn nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_takes_over() {
+    let mut cluster = ValkeyCluster::start(3);
     let slot = cluster.slot(TAG);
     let first = cluster.primary(slot);
     let (second, third) = ((first + 1) % 3, (first + 2) % 3);
@@ -144,7 +144,7 @@ fn the_nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_ta
         "replicas = 1\nrelease = \"1\"\nkey_file = \"{}\"",
         key.display()
     );
-    let mut fleet = Fleet::start_on("fleet-cluster", replica, &urls, &more, |b| b);
+    let mut fleet = TestFleet::start_on("fleet-cluster", replica, &urls, &more, |b| b);
     fleet.works();
     wait_until("a render by Valkey", Duration::from_secs(20), || {
         fleet.write(0);
@@ -179,10 +179,10 @@ fn the_nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_ta
 }
 
 #[test]
-fn a_cluster_is_reached_by_tls_as_a_user_whom_each_node_lets_in() {
+fn cluster_is_reached_by_tls_as_a_user_whom_each_node_lets_in() {
     let scratch = Scratch::new("fleet-cluster-tls");
     Pki::new(scratch.path()).sign("valkey", &["localhost", "127.0.0.1"]);
-    let mut cluster = Cluster::tls(1, scratch.path(), "another");
+    let mut cluster = ValkeyCluster::tls(1, scratch.path(), "another");
     let mut user = vec!["ACL", "SETUSER", "fleet", "on", ">se:cret"];
     user.extend(USER.split(' '));
     for node in &cluster.nodes {
@@ -197,7 +197,7 @@ fn a_cluster_is_reached_by_tls_as_a_user_whom_each_node_lets_in() {
     let authority = scratch.join("ca.pem").display().to_string();
     let trusting = |builder: Builder| builder.environment("SSL_CERT_FILE", &authority);
     let urls = [url.clone(), url];
-    let mut fleet = Fleet::start_on(
+    let mut fleet = TestFleet::start_on(
         "fleet-cluster-tls",
         replica,
         &urls,

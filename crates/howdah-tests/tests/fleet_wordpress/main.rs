@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Fixture, signal};
 use howdah_tests::haproxy::Haproxy;
-use howdah_tests::link::{Link, Way};
+use howdah_tests::link::{Link, LinkMode};
 use howdah_tests::process::wait_until;
 use howdah_tests::valkey::Valkey;
 use howdah_tests::wordpress_home::{HOST, WordpressHome};
-use people::{Blog, Pause};
+use people::{FleetBlog, WritePause};
 use rustix::process::Signal;
 
 const MEMBERS: usize = 4;
@@ -24,7 +24,7 @@ const LEASE: &str = "1s";
 /// Longer than a lease, and than the time that others wait for it.
 const LEASE_OUT: Duration = Duration::from_millis(1500);
 /// A fault ends after this long, whatever has happened.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_FAULT_TIME: Duration = Duration::from_secs(5);
 
 /// The number of responses between two faults of a long run.
 const CALM: u64 = 3000;
@@ -81,7 +81,7 @@ foreach (range(1, 6) as $n) {
 ";
 
 /// The fields are dropped in this order: a member that leaves announces it to Valkey.
-struct Fleet {
+struct WordpressFleet {
     haproxy: Haproxy,
     members: Vec<Fixture>,
     links: Vec<Link>,
@@ -89,8 +89,8 @@ struct Fleet {
     _home: WordpressHome,
 }
 
-impl Fleet {
-    fn start(pause: Pause) -> (Fleet, Blog) {
+impl WordpressFleet {
+    fn start(pause: WritePause) -> (WordpressFleet, FleetBlog) {
         let home = WordpressHome::prepare();
         let site = home.site().children(3);
         let plugins = site.root.join("wp-content/mu-plugins");
@@ -117,8 +117,8 @@ impl Fleet {
         let members: Vec<Fixture> = links.iter().enumerate().map(start).collect();
         let addresses: Vec<_> = members.iter().map(Fixture::address).collect();
         let haproxy = Haproxy::start(&addresses, HOST, "/alive.txt");
-        let blog = Blog::new(haproxy.address(), &ids, pause);
-        let fleet = Fleet {
+        let blog = FleetBlog::new(haproxy.address(), &ids, pause);
+        let fleet = WordpressFleet {
             haproxy,
             members,
             links,
@@ -129,7 +129,7 @@ impl Fleet {
     }
 
     /// Waits until all readers get pages from the cache of every member.
-    fn works(&self, blog: &Blog) {
+    fn works(&self, blog: &FleetBlog) {
         let before: Vec<u64> = (0..MEMBERS).map(|member| blog.hits_of(member)).collect();
         wait_until("hits of all members", Duration::from_secs(90), || {
             (0..MEMBERS).all(|member| blog.hits_of(member) > before[member] + 5)
@@ -137,7 +137,7 @@ impl Fleet {
     }
 
     /// Waits until a lease has expired and something has been written: all people may be waiting for the fault.
-    fn lasts(&self, blog: &Blog) {
+    fn lasts(&self, blog: &FleetBlog) {
         let counts = &blog.counts;
         let writes = || {
             let all = [&counts.renames, &counts.publishes, &counts.comments];
@@ -146,25 +146,29 @@ impl Fleet {
                 .sum::<u64>()
         };
         let (begun, before) = (Instant::now(), writes());
-        wait_until("writes in the middle of a fault", LONGEST * 2, || {
-            let passed = begun.elapsed();
-            passed > LEASE_OUT && writes() > before + 2 || passed > LONGEST
-        });
+        wait_until(
+            "writes in the middle of a fault",
+            MAX_FAULT_TIME * 2,
+            || {
+                let passed = begun.elapsed();
+                passed > LEASE_OUT && writes() > before + 2 || passed > MAX_FAULT_TIME
+            },
+        );
     }
 
-    fn set(&self, members: &[usize], way: Way) {
+    fn set(&self, members: &[usize], way: LinkMode) {
         for member in members {
             self.links[*member].set(way);
         }
     }
 
-    fn cut(&self, blog: &Blog, members: &[usize], way: Way) {
+    fn cut(&self, blog: &FleetBlog, members: &[usize], way: LinkMode) {
         self.set(members, way);
         self.lasts(blog);
-        self.set(members, Way::Open);
+        self.set(members, LinkMode::Open);
     }
 
-    fn happens(&mut self, fault: Fault, round: usize, blog: &Blog) {
+    fn happens(&mut self, fault: Fault, round: usize, blog: &FleetBlog) {
         let member = round % MEMBERS;
         let half = [member, (member + 1) % MEMBERS];
         let rest = [(member + 2) % MEMBERS, (member + 3) % MEMBERS];
@@ -187,18 +191,18 @@ impl Fleet {
                 self.lasts(blog);
                 signal(front, Signal::CONT);
             }
-            Fault::Hold => self.cut(blog, &[member], Way::Held),
-            Fault::HoldAnswers => self.cut(blog, &[member], Way::AnswersHeld),
-            Fault::Close => self.cut(blog, &[member], Way::Closed),
-            Fault::Partition => self.cut(blog, &half, Way::Held),
+            Fault::Hold => self.cut(blog, &[member], LinkMode::Held),
+            Fault::HoldAnswers => self.cut(blog, &[member], LinkMode::AnswersHeld),
+            Fault::Close => self.cut(blog, &[member], LinkMode::Closed),
+            Fault::Partition => self.cut(blog, &half, LinkMode::Held),
             Fault::TwoPartitions => {
-                self.set(&half, Way::Held);
+                self.set(&half, LinkMode::Held);
                 self.lasts(blog);
                 // The other members lose the connection while these get it back.
-                self.set(&rest, Way::Held);
-                self.set(&half, Way::Open);
+                self.set(&rest, LinkMode::Held);
+                self.set(&half, LinkMode::Open);
                 self.lasts(blog);
-                self.set(&rest, Way::Open);
+                self.set(&rest, LinkMode::Open);
             }
             Fault::ValkeyKilled => {
                 self.valkey.kill();
@@ -218,9 +222,9 @@ impl Fleet {
 }
 
 /// Stops the people, also when something fails.
-struct Over<'a>(&'a Blog);
+struct StopPeopleOnDrop<'a>(&'a FleetBlog);
 
-impl Drop for Over<'_> {
+impl Drop for StopPeopleOnDrop<'_> {
     fn drop(&mut self) {
         self.0.over.store(true, Ordering::SeqCst);
     }
@@ -235,13 +239,13 @@ fn no_page_is_old_and_none_is_wrong_while_servers_are_killed_paused_and_cut_off(
         Some(_) => (20_000, Duration::from_secs(20)),
         None => (60, Duration::from_millis(700)),
     };
-    let (mut fleet, blog) = Fleet::start(Pause { hits, longest });
+    let (mut fleet, blog) = WordpressFleet::start(WritePause { hits, longest });
     let owner = blog.log_in("owner", "carry+the+howdah");
     let rider = blog.log_in("rider", "ride+the+elephant");
     let begun = Instant::now();
     let mut faults = 0;
     std::thread::scope(|scope| {
-        let over = Over(&blog);
+        let over = StopPeopleOnDrop(&blog);
         let blog = &blog;
         for way in 0..4 {
             scope.spawn(move || blog.read(way));

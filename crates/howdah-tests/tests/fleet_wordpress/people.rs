@@ -13,15 +13,15 @@ use howdah_tests::wordpress_home::HOST;
 
 /// How many hits a person waits for between two writes, and for how long at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Pause {
+pub struct WritePause {
     pub hits: u64,
     pub longest: Duration,
 }
 
 /// The longest pause while a fault lasts.
-const SHORTEST: Duration = Duration::from_millis(300);
+const MAX_PAUSE_DURING_FAULT: Duration = Duration::from_millis(300);
 /// The maximum number of mistakes that are printed as they occur.
-const SHOWN: usize = 10;
+const MAX_PRINTED_MISTAKES: usize = 10;
 /// Texts that no anonymous reader may see.
 const SECRETS: [&str; 4] = ["wpadminbar", "Howdy", "logged-in", "evil.example"];
 
@@ -38,7 +38,7 @@ pub struct Post {
 
 /// Counts of what the people have done and seen.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct PeopleCounts {
     pub answers: AtomicU64,
     pub hits: AtomicU64,
     pub renames: AtomicU64,
@@ -50,17 +50,17 @@ pub struct Counts {
 
 /// A WordPress that people use.
 #[derive(Debug)]
-pub struct Blog {
+pub struct FleetBlog {
     pub address: SocketAddr,
     pub posts: Vec<Post>,
-    pub pause: Pause,
+    pub pause: WritePause,
     /// The newest of the blog's names, and of the first post's texts, whose responses have been received.
     pub named: AtomicU64,
     pub text: AtomicU64,
     pub over: AtomicBool,
     /// Set while a fault lasts: people who write pause only for a moment.
     pub hurry: AtomicBool,
-    pub counts: Counts,
+    pub counts: PeopleCounts,
     /// When members were killed, and for how long; the last fault may not have ended yet.
     pub kills: Mutex<Vec<(Instant, Option<Instant>)>>,
     /// How long writes took, in milliseconds.
@@ -79,13 +79,13 @@ fn number_after(page: &str, mark: &str) -> Option<u64> {
     digits[..end.unwrap_or(digits.len())].parse().ok()
 }
 
-impl Blog {
-    pub fn new(address: SocketAddr, posts: &[u64], pause: Pause) -> Blog {
+impl FleetBlog {
+    pub fn new(address: SocketAddr, posts: &[u64], pause: WritePause) -> FleetBlog {
         let post = |id: &u64| Post {
             id: *id,
             comments: Mutex::default(),
         };
-        Blog {
+        FleetBlog {
             address,
             posts: posts.iter().map(post).collect(),
             pause,
@@ -93,7 +93,7 @@ impl Blog {
             text: AtomicU64::new(0),
             over: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
-            counts: Counts::default(),
+            counts: PeopleCounts::default(),
             kills: Mutex::default(),
             took: Mutex::default(),
             mistakes: Mutex::default(),
@@ -113,7 +113,7 @@ impl Blog {
 
     fn mistake(&self, text: String) {
         let mut mistakes = lock(&self.mistakes);
-        if mistakes.len() < SHOWN {
+        if mistakes.len() < MAX_PRINTED_MISTAKES {
             eprintln!("{text}");
         }
         mistakes.push(text);
@@ -171,7 +171,7 @@ impl Blog {
         let mut hits = lock(&self.hits);
         while self.counts.hits.load(Ordering::SeqCst) < wanted {
             let longest = match self.hurry.load(Ordering::SeqCst) {
-                true => SHORTEST,
+                true => MAX_PAUSE_DURING_FAULT,
                 false => self.pause.longest,
             };
             let left = longest.saturating_sub(begun.elapsed());
@@ -180,7 +180,7 @@ impl Blog {
             }
             (hits, _) = self
                 .more
-                .wait_timeout(hits, left.min(SHORTEST))
+                .wait_timeout(hits, left.min(MAX_PAUSE_DURING_FAULT))
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }

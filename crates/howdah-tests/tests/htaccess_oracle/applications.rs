@@ -12,7 +12,7 @@ use howdah_tests::http::Response;
 use howdah_tests::rig::{Howdah, ModPhp, Site};
 use howdah_tests::scratch::{Scratch, at_root, copy_tree, files_of_applications};
 
-use super::live::{PROBE, Request, ask, shown};
+use super::live::{OracleRequest, PROBE, ask, shown};
 
 /// Files that are put into the root and into every directory that has an `.htaccess` file.
 const FILES: &[&str] = &[
@@ -66,7 +66,7 @@ const OFTEN_CLOSED: &[&str] = &[
     "wp-content/uploads/2024",
     "wp-includes",
 ];
-const FEW: &[&str] = &["x.txt", "x.php"];
+const TWO_FILES: &[&str] = &["x.txt", "x.php"];
 /// Files that applications or their users have in the root.
 const OF_ROOT: &[&str] = &[
     "index.php",
@@ -83,7 +83,7 @@ const OF_ROOT: &[&str] = &[
     "prepend.php",
 ];
 /// Further requests to each application.
-const ASKED: &[Request<'_>] = &[
+const REQUESTS: &[OracleRequest<'_>] = &[
     ("GET", "/", ""),
     ("GET", "/hello-world/", ""),
     ("GET", "/hello/world?a=1&b=%20c", ""),
@@ -202,7 +202,7 @@ fn fill(root: &Path, application: &Path) -> Vec<String> {
         put(directory, FILES);
     }
     for directory in OFTEN_CLOSED {
-        put(&root.join(directory), FEW);
+        put(&root.join(directory), TWO_FILES);
     }
     let file = root.join(".htaccess");
     if let Ok(text) = fs::read_to_string(&file) {
@@ -211,7 +211,7 @@ fn fill(root: &Path, application: &Path) -> Vec<String> {
     there
 }
 
-/// Whether a client has received the content of a file or the output of a script.
+/// Returns whether a client has received the content of a file or the output of a script.
 fn is_given(answer: &Response) -> bool {
     let text = answer.text();
     ["STATIC ", "QUERY_STRING", "<?php"]
@@ -240,7 +240,7 @@ fn files_of_applications_mean_what_they_mean_to_apache() {
         let files = there
             .iter()
             .map(|path| ("GET", &**path, "User-Agent: Mozilla/5.0 (X11)\r\n"));
-        for request in files.chain(ASKED.iter().copied()) {
+        for request in files.chain(REQUESTS.iter().copied()) {
             count += 1;
             let (ours, theirs, closed) = (
                 ask(&on, request),

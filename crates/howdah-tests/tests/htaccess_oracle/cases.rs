@@ -1,10 +1,10 @@
 //! The requests to both servers, and the files that are written before them. This file contains only tables.
 
-use Expected::{Same, Stricter};
+use Strictness::{Same, Stricter};
 
 /// How the two responses may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum Strictness {
     /// They must be the same.
     Same,
     /// Howdah may refuse more.
@@ -12,9 +12,9 @@ pub enum Expected {
 }
 
 /// A request: method, target, further header lines.
-pub type Ask = (&'static str, &'static str, &'static str);
+pub type CaseRequest = (&'static str, &'static str, &'static str);
 
-pub const ASKED: &[Ask] = &[
+pub const REQUESTS: &[CaseRequest] = &[
     ("GET", "/c/secret.txt", ""),
     ("HEAD", "/c/secret.txt", ""),
     ("GET", "/c/secret.txt?a=evil", ""),
@@ -44,7 +44,7 @@ pub const ASKED: &[Ask] = &[
 ];
 
 /// Files that are written into `/c/.htaccess`, and again into the root's.
-pub const EVERYWHERE: &[(Expected, &str)] = &[
+pub const EVERYWHERE: &[(Strictness, &str)] = &[
     (Same, ""),
     (Same, "Require all denied"),
     (Same, "Require all granted"),
@@ -358,7 +358,7 @@ pub const MISTAKES: &[&str] = &[
 ];
 
 /// Files of the root, `/c` and `/c/sub`.
-pub const INHERITED: &[(Expected, &str, &str, &str)] = &[
+pub const INHERITED: &[(Strictness, &str, &str, &str)] = &[
     (Same, "Require all denied", "Require all granted", ""),
     (
         Same,

@@ -79,9 +79,9 @@ fn fill(scratch: &Scratch) {
 }
 
 /// Method, target, headers.
-pub type Request<'r> = (&'r str, &'r str, &'r str);
+pub type OracleRequest<'r> = (&'r str, &'r str, &'r str);
 
-pub fn ask(server: &dyn Server, (method, target, fields): Request<'_>) -> Response {
+pub fn ask(server: &dyn Server, (method, target, fields): OracleRequest<'_>) -> Response {
     let host = if fields.contains("Host:") {
         ""
     } else {
@@ -184,7 +184,7 @@ fn everything_that_files_say_is_done_as_apache_does_it() {
 
 /// Files that are old enough are not checked any more, and their content is not evaluated again.
 #[test]
-fn what_is_remembered_is_what_was_found_and_ends_with_its_file() {
+fn cached_results_equal_the_evaluation_and_expire_with_their_files() {
     const TREES: usize = 4;
     let of_tree = |number: usize| {
         let scratch = Scratch::new(&format!("htaccess-remembered-{number}"));

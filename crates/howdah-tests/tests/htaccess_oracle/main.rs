@@ -15,27 +15,27 @@ use howdah_tests::http::{self, Response};
 use howdah_tests::rig::{Howdah, ModPhp, Server, Site};
 use howdah_tests::scratch::Scratch;
 
-use cases::Expected::{Same, Stricter};
-use cases::{ASKED, EVERYWHERE, Expected, INHERITED, MISTAKES};
+use cases::Strictness::{Same, Stricter};
+use cases::{EVERYWHERE, INHERITED, MISTAKES, REQUESTS, Strictness};
 
 const SECRET: &str = "TOP-SECRET";
-const RUN: &str = "<?php echo 'SCRIPT-', 'RAN';";
-const RAN: &str = "SCRIPT-RAN";
+const SCRIPT: &str = "<?php echo 'SCRIPT-', 'RAN';";
+const SCRIPT_OUTPUT: &str = "SCRIPT-RAN";
 
 /// Both servers on one tree.
-struct Pair {
+struct ServersOnOneTree {
     scratch: Scratch,
     howdah: Howdah,
     apache: ModPhp,
 }
 
-impl Pair {
-    fn start(name: &str, fill: impl FnOnce(&Scratch)) -> Pair {
+impl ServersOnOneTree {
+    fn start(name: &str, fill: impl FnOnce(&Scratch)) -> ServersOnOneTree {
         let scratch = Scratch::new(name);
         fill(&scratch);
         let mut site = Site::new(scratch.join("site")).children(2);
         site.htaccess = true;
-        Pair {
+        ServersOnOneTree {
             howdah: Howdah::start(&site),
             apache: ModPhp::start(&site),
             scratch,
@@ -50,7 +50,7 @@ impl Pair {
     fn compare(
         &self,
         (method, target, fields): (&str, &str, &str),
-        expected: Expected,
+        expected: Strictness,
     ) -> Option<String> {
         let ask = |server: &dyn Server| -> Response {
             let request = format!(
@@ -58,7 +58,7 @@ impl Pair {
             );
             let answer = match method {
                 "HEAD" => http::Connection::open(server.address())
-                    .map_err(http::Broken::Io)
+                    .map_err(http::ExchangeError::Io)
                     .and_then(|mut connection| {
                         connection.send(&request)?;
                         connection.read_response("HEAD")
@@ -73,12 +73,12 @@ impl Pair {
         // A redirect by Apache is not a refusal: redirects are not adopted here.
         let redirected = (300..400).contains(&theirs.status());
         let more = !redirected
-            && [SECRET, RAN, "<?php"]
+            && [SECRET, SCRIPT_OUTPUT, "<?php"]
                 .iter()
                 .any(|what| shows(&our, what) && !shows(&their, what));
         let answered = ours.status() < 400 && theirs.status() >= 400;
-        let same =
-            shows(&our, SECRET) == shows(&their, SECRET) && shows(&our, RAN) == shows(&their, RAN);
+        let same = shows(&our, SECRET) == shows(&their, SECRET)
+            && shows(&our, SCRIPT_OUTPUT) == shows(&their, SCRIPT_OUTPUT);
         // A redirect to a directory's slash, its index, or a page for a missing file.
         let refused = (ours.status() >= 400) == (theirs.status() >= 400);
         let wrong = more || answered || expected == Same && !(same && refused);
@@ -96,8 +96,8 @@ impl Pair {
         })
     }
 
-    fn ask_all(&self, title: &str, expected: Expected, wrong: &mut Vec<String>) {
-        let found: Vec<String> = ASKED
+    fn ask_all(&self, title: &str, expected: Strictness, wrong: &mut Vec<String>) {
+        let found: Vec<String> = REQUESTS
             .iter()
             .filter_map(|asked| self.compare(*asked, expected))
             .collect();
@@ -113,13 +113,13 @@ fn small_tree(scratch: &Scratch) {
             scratch.write(Path::new("site").join(format!("{directory}{name}")), text)
         };
         write("secret.txt", SECRET);
-        write("run.php", RUN);
+        write("run.php", SCRIPT);
         write("data.ini", SECRET);
         write("index.html", "an index page");
     }
 }
 
-fn check(wrong: &[String], pair: &Pair) {
+fn check(wrong: &[String], pair: &ServersOnOneTree) {
     assert!(
         wrong.is_empty(),
         "{} cases:\n{}\n{}",
@@ -135,8 +135,8 @@ fn check(wrong: &[String], pair: &Pair) {
 }
 
 #[test]
-fn what_apache_refuses_is_refused_in_the_root_and_below_it() {
-    let pair = Pair::start("htaccess-oracle", small_tree);
+fn requests_that_apache_refuses_are_refused_in_the_root_and_below_it() {
+    let pair = ServersOnOneTree::start("htaccess-oracle", small_tree);
     let mut wrong = Vec::new();
     for (expected, text) in EVERYWHERE {
         for place in ["c/.htaccess", ".htaccess"] {
@@ -154,8 +154,8 @@ fn what_apache_refuses_is_refused_in_the_root_and_below_it() {
 }
 
 #[test]
-fn a_mistake_closes_as_apaches_500_does() {
-    let pair = Pair::start("htaccess-oracle-mistakes", small_tree);
+fn mistake_closes_as_apaches_500_does() {
+    let pair = ServersOnOneTree::start("htaccess-oracle-mistakes", small_tree);
     let mut wrong = Vec::new();
     for text in MISTAKES {
         pair.write("c/.htaccess", text);
@@ -166,7 +166,7 @@ fn a_mistake_closes_as_apaches_500_does() {
 
 #[test]
 fn directories_inherit_as_under_apache() {
-    let pair = Pair::start("htaccess-oracle-inherited", small_tree);
+    let pair = ServersOnOneTree::start("htaccess-oracle-inherited", small_tree);
     let mut wrong = Vec::new();
     for (expected, root, directory, sub) in INHERITED {
         pair.write(".htaccess", root);
@@ -180,11 +180,11 @@ fn directories_inherit_as_under_apache() {
 
 /// `HOWDAH_HTACCESS_CASES=1000..5000` tests other files than the first few.
 #[test]
-fn nothing_is_answered_that_apache_refuses_for_a_file_of_random_lines() {
+fn random_files_serve_nothing_that_apache_refuses() {
     let range = std::env::var("HOWDAH_HTACCESS_CASES").unwrap_or("0..150".to_owned());
     let (first, end) = range.split_once("..").expect("FIRST..END");
     let (first, end): (u64, u64) = (first.parse().unwrap(), end.parse().unwrap());
-    let pair = Pair::start("htaccess-oracle-random", small_tree);
+    let pair = ServersOnOneTree::start("htaccess-oracle-random", small_tree);
     let mut wrong = Vec::new();
     for number in first..end {
         let directory = random::file(2 * number);

@@ -112,9 +112,9 @@ const SECTIONS: &[(&str, &str)] = &[
 ];
 
 /// xorshift64*: the quality of the numbers does not matter.
-struct Numbers(u64);
+struct XorShift(u64);
 
-impl Numbers {
+impl XorShift {
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -126,7 +126,7 @@ impl Numbers {
 /// Returns the file with this number.
 pub fn file(number: u64) -> String {
     // The first numbers after a small seed are small, too.
-    let mut numbers = Numbers(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut numbers = XorShift(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut lines = Vec::new();
     for _ in 0..=numbers.below(3) {
         some(&mut numbers, 0, &mut lines);
@@ -139,7 +139,7 @@ pub fn file(number: u64) -> String {
 }
 
 /// Adds a few lines, or a section around some lines.
-fn some(numbers: &mut Numbers, depth: usize, lines: &mut Vec<&'static str>) {
+fn some(numbers: &mut XorShift, depth: usize, lines: &mut Vec<&'static str>) {
     if depth < 3 && numbers.below(3) == 0 {
         let (open, close) = SECTIONS[numbers.below(SECTIONS.len())];
         lines.push(open);

@@ -18,38 +18,38 @@ use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::{free_address, howdah_program, is_root, wait_for_listener};
 use howdah_tests::scratch::{Scratch, repository, run};
 
-use crate::probes::{Client, Probe};
+use crate::probes::{ImportProbe, ProbeClient};
 
 /// The program that runs PHP after the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pools {
+pub enum PhpRunner {
     /// Howdah runs PHP: php-fpm's pools are imported as well.
-    Howdahs,
+    Howdah,
     /// php-fpm continues to run PHP.
-    PhpFpms,
+    PhpFpm,
 }
 
 /// The server whose configuration is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Old {
+enum SourceServer {
     Nginx,
     Apache,
 }
 
-impl Old {
-    /// The server's name on the command line and in differences.md.
+impl SourceServer {
+    /// Returns the server's name on the command line and in differences.md.
     fn name(self) -> &'static str {
         match self {
-            Old::Nginx => "nginx",
-            Old::Apache => "apache",
+            SourceServer::Nginx => "nginx",
+            SourceServer::Apache => "apache",
         }
     }
 }
 
 /// A case that has been laid out.
-pub struct Case {
+pub struct ImportCase {
     name: &'static str,
-    pools: Pools,
+    pools: PhpRunner,
     scratch: Scratch,
     ports: [u16; 3],
     /// Another server, to which requests are forwarded.
@@ -75,12 +75,12 @@ header('X-Served-By: node');
 echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['REQUEST_URI'], ' for ', $_SERVER['HTTP_HOST'], "\n";
 "#;
 
-impl Case {
+impl ImportCase {
     /// Lays the case out.
-    pub fn new(name: &'static str, pools: Pools) -> Case {
+    pub fn new(name: &'static str, pools: PhpRunner) -> ImportCase {
         let scratch = Scratch::new(&format!("import-{name}"));
         let port = |_| free_address().port();
-        let case = Case {
+        let case = ImportCase {
             name,
             pools,
             scratch,
@@ -158,17 +158,17 @@ impl Case {
         }
     }
 
-    fn old(&self) -> Old {
+    fn old(&self) -> SourceServer {
         match self.scratch.join("etc/apache2").is_dir() {
-            true => Old::Apache,
-            false => Old::Nginx,
+            true => SourceServer::Apache,
+            false => SourceServer::Nginx,
         }
     }
 
     fn old_conf(&self) -> PathBuf {
         self.scratch.join(match self.old() {
-            Old::Nginx => "etc/nginx/nginx.conf",
-            Old::Apache => "etc/apache2/apache2.conf",
+            SourceServer::Nginx => "etc/nginx/nginx.conf",
+            SourceServer::Apache => "etc/apache2/apache2.conf",
         })
     }
 
@@ -192,7 +192,7 @@ impl Case {
     /// Starts nginx or Apache.
     pub fn start_old(&self) -> Process {
         let mut command = match self.old() {
-            Old::Nginx => {
+            SourceServer::Nginx => {
                 let mut command = Command::new("/usr/sbin/nginx");
                 command.args(["-g", "daemon off;", "-c"]);
                 command.arg(self.old_conf());
@@ -200,7 +200,7 @@ impl Case {
                 command
             }
             // Does what apache2ctl does with envvars.
-            Old::Apache => {
+            SourceServer::Apache => {
                 let mut command = Command::new("bash");
                 let start = ". ./envvars; exec apache2 -d \"$PWD\" -f \"$0\" -DFOREGROUND";
                 command.args(["-c", start]).arg(self.old_conf());
@@ -212,14 +212,14 @@ impl Case {
     }
 
     /// Returns the addresses to which requests go.
-    fn addresses(&self, probes: &[Probe]) -> Vec<SocketAddr> {
+    fn addresses(&self, probes: &[ImportProbe]) -> Vec<SocketAddr> {
         let used = |port: &&u16| probes.iter().any(|probe| probe.port == **port);
         let used = self.ports.iter().filter(used);
         used.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, *port)))
             .collect()
     }
 
-    /// The address of the sites without TLS.
+    /// Returns the address of the sites without TLS.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[0]))
     }
@@ -230,7 +230,7 @@ impl Case {
     }
 
     /// Starts a server at `@other@` that responds to everything with the request that it received.
-    pub fn with_node(mut self) -> Case {
+    pub fn with_node(mut self) -> ImportCase {
         let script = self.scratch.write("node.php", NODE);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[2]));
         let mut command = Command::new("php");
@@ -245,7 +245,7 @@ impl Case {
         let mut command = Command::new(howdah_program());
         command.args(["import", self.old().name()]);
         command.arg(self.old_conf());
-        if self.pools == Pools::Howdahs && self.fpm_conf().exists() {
+        if self.pools == PhpRunner::Howdah && self.fpm_conf().exists() {
             command.arg("--php-fpm").arg(self.fpm_conf());
         }
         command.arg("-o").arg(self.scratch.join("howdah.toml"));
@@ -272,18 +272,22 @@ impl Case {
         howdah
     }
 
-    fn probes(&self) -> Vec<Probe> {
+    fn probes(&self) -> Vec<ImportProbe> {
         let lines = self.lines("requests");
-        lines.iter().map(|line| Probe::read(line)).collect()
+        lines.iter().map(|line| ImportProbe::read(line)).collect()
     }
 
     /// Sends the selected requests in order, with a client that has no TLS tickets from another server.
-    pub fn ask_all(&self, name: &str, choose: fn(&Probe) -> bool) -> Vec<oracle::Facts> {
+    pub fn ask_all(
+        &self,
+        name: &str,
+        choose: fn(&ImportProbe) -> bool,
+    ) -> Vec<oracle::ResponseProperties> {
         let probes = self.probes();
         for address in self.addresses(&probes) {
             wait_for_listener(name, address);
         }
-        let client = Client::new(&self.scratch.join("tls/ca.pem"), self.ports);
+        let client = ProbeClient::new(&self.scratch.join("tls/ca.pem"), self.ports);
         let chosen = probes.iter().filter(|probe| choose(probe));
         chosen.map(|probe| client.ask(probe)).collect()
     }
@@ -296,7 +300,7 @@ impl Case {
         let theirs = self.ask_all(against, |_| true);
         drop(old);
         // The sites must work with the imported configuration only.
-        let fpm = fpm.filter(|_| self.pools == Pools::PhpFpms);
+        let fpm = fpm.filter(|_| self.pools == PhpRunner::PhpFpm);
 
         let import = self.import(&["--json"]);
         let said = String::from_utf8_lossy(&import.stderr);

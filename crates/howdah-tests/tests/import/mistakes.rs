@@ -15,7 +15,7 @@ fn import(scratch: &Scratch, words: &[&str]) -> Output {
     command.current_dir(scratch.path()).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -27,7 +27,7 @@ fn refused(scratch: &Scratch, text: impl AsRef<[u8]>, words: &str) {
 fn refused_as(scratch: &Scratch, format: &str, file: &str, text: impl AsRef<[u8]>, words: &str) {
     scratch.write(file, text);
     let output = import(scratch, &[format, file]);
-    let said = said(&output);
+    let said = output_text(&output);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains(words), "{words} is missing:\n{said}");
     assert!(said.len() < 1000, "{} bytes are no message", said.len());
@@ -127,7 +127,7 @@ fn mistakes_of_apache_are_named_with_file_and_line() {
 }
 
 #[test]
-fn a_file_of_apache_of_almost_10_mb_is_read() {
+fn file_of_apache_of_almost_10_mb_is_read() {
     let scratch = Scratch::new("import-apache-large");
     let root = scratch.path().display();
     let mut text =
@@ -160,7 +160,7 @@ fn read_in_time(scratch: &Scratch, format: &str, mut text: String, end: &str, wo
     let begin = Instant::now();
     let output = import(scratch, &[format, "large.conf"]);
     assert!(begin.elapsed() < Duration::from_secs(60));
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let summary = String::from_utf8_lossy(&output.stdout);
     assert!(summary.contains(words), "{summary}");
 }
@@ -181,19 +181,19 @@ fn files_that_are_no_files_are_named() {
     );
     let output = import(&scratch, &["nginx", "none.conf"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("none.conf:1: cannot be read: No such file"));
+    assert!(output_text(&output).contains("none.conf:1: cannot be read: No such file"));
     scratch.write("nginx.conf", "events {}");
     scratch.write("fpm.conf", "[www]\nlisten\n");
     let output = import(&scratch, &["nginx", "nginx.conf", "--php-fpm", "fpm.conf"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("fpm.conf:2: `KEY = VALUE`"));
+    assert!(output_text(&output).contains("fpm.conf:2: `KEY = VALUE`"));
     scratch.write("fpm.conf", "include = fpm.conf\n");
     let output = import(&scratch, &["php-fpm", "fpm.conf"]);
-    assert!(said(&output).contains("fpm.conf:1: IncludeLoop"));
+    assert!(output_text(&output).contains("fpm.conf:1: IncludeLoop"));
 }
 
 #[test]
-fn a_file_of_almost_10_mb_is_read() {
+fn file_of_almost_10_mb_is_read() {
     let scratch = Scratch::new("import-large");
     let root = scratch.path().display();
     let mut text = String::from("http {\n");
@@ -215,7 +215,7 @@ fn a_file_of_almost_10_mb_is_read() {
 }
 
 #[test]
-fn a_configuration_of_a_million_directives_is_refused() {
+fn configuration_of_a_million_directives_is_refused() {
     let scratch = Scratch::new("import-many");
     scratch.write("snippet", "a;\n".repeat(100_000));
     refused(
@@ -226,7 +226,7 @@ fn a_configuration_of_a_million_directives_is_refused() {
 }
 
 #[test]
-fn nothing_is_overwritten_without_force() {
+fn import_overwrites_nothing_without_force() {
     let scratch = Scratch::new("import-overwrite");
     scratch.write("nginx.conf", "server { listen 127.0.0.1:80; return 200; }");
     for there in ["howdah.toml", "howdah.toml.notes"] {
@@ -234,13 +234,17 @@ fn nothing_is_overwritten_without_force() {
         let output = import(&scratch, &["nginx", "nginx.conf"]);
         assert_eq!(output.status.code(), Some(1));
         let words = format!("{there} is there already: name another file (-o FILE)");
-        assert!(said(&output).contains(&words), "{}", said(&output));
+        assert!(
+            output_text(&output).contains(&words),
+            "{}",
+            output_text(&output)
+        );
         assert_eq!(fs::read_to_string(scratch.join(there)).unwrap(), "mine");
         fs::remove_file(scratch.join(there)).unwrap();
     }
     scratch.write("howdah.toml", "mine");
     let output = import(&scratch, &["nginx", "nginx.conf", "--force"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let text = fs::read_to_string(scratch.join("howdah.toml")).unwrap();
     assert!(text.contains("return = 200"), "{text}");
     // The settings of pools include passwords of applications.

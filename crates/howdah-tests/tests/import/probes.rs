@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use howdah_tests::http::exchange;
-use howdah_tests::oracle::Facts;
+use howdah_tests::oracle::ResponseProperties;
 use howdah_tests::tls_tunnel::{TlsTunnel, client_config};
 
 /// Headers that must be the same.
@@ -26,7 +26,7 @@ const FIELDS: &[&str] = &[
 ];
 
 /// A line of `requests`: `NAME METHOD PORT HOST TARGET`, and headers after `|`.
-pub struct Probe {
+pub struct ImportProbe {
     pub name: String,
     method: String,
     pub port: u16,
@@ -35,14 +35,14 @@ pub struct Probe {
     fields: Vec<String>,
 }
 
-impl Probe {
-    pub fn read(line: &str) -> Probe {
+impl ImportProbe {
+    pub fn read(line: &str) -> ImportProbe {
         let mut parts = line.split(" | ");
         let words: Vec<&str> = parts.next().unwrap().split_whitespace().collect();
         let [name, method, port, host, target] = words[..] else {
             panic!("NAME METHOD PORT HOST TARGET is expected, not {line}");
         };
-        Probe {
+        ImportProbe {
             name: name.to_owned(),
             method: method.to_owned(),
             port: port.parse().unwrap(),
@@ -71,18 +71,18 @@ impl Probe {
 }
 
 /// Sends requests, with TLS at one port.
-pub struct Client {
+pub struct ProbeClient {
     tunnel: TlsTunnel,
     https: u16,
     ports: [u16; 3],
 }
 
-impl Client {
-    pub fn new(authority: &Path, ports: [u16; 3]) -> Client {
+impl ProbeClient {
+    pub fn new(authority: &Path, ports: [u16; 3]) -> ProbeClient {
         let https = ports[1];
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, https));
         let config = client_config(authority, b"http/1.1");
-        Client {
+        ProbeClient {
             tunnel: TlsTunnel::start(config, address).unwrap(),
             https,
             ports,
@@ -101,13 +101,13 @@ impl Client {
         self.ports.iter().fold(location, without)
     }
 
-    pub fn ask(&self, probe: &Probe) -> Facts {
+    pub fn ask(&self, probe: &ImportProbe) -> ResponseProperties {
         let tls = probe.port == self.https;
         let address = match tls {
             true => self.tunnel.address(),
             false => SocketAddr::from((Ipv4Addr::LOCALHOST, probe.port)),
         };
-        let mut facts = Facts::new();
+        let mut facts = ResponseProperties::new();
         let response = match exchange(address, &probe.bytes()) {
             Ok(response) => response,
             Err(_) => {

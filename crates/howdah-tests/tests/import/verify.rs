@@ -8,10 +8,10 @@ use std::process::{Command, Output};
 use howdah_tests::process::Process;
 use howdah_tests::rig::{free_address, howdah_program};
 
-use crate::case::{Case, Pools};
+use crate::case::{ImportCase, PhpRunner};
 
 /// Starts Howdah beside the old server, as docs/import.md describes: at one address for all sites.
-fn start_beside(case: &Case) -> (Process, SocketAddr) {
+fn start_beside(case: &ImportCase) -> (Process, SocketAddr) {
     let path = case.path("howdah.toml");
     let text = fs::read_to_string(&path).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with("listen = "));
@@ -24,7 +24,7 @@ fn start_beside(case: &Case) -> (Process, SocketAddr) {
 
 #[test]
 fn two_servers_are_asked_for_what_a_log_names() {
-    let case = Case::new("symfony", Pools::Howdahs);
+    let case = ImportCase::new("symfony", PhpRunner::Howdah);
     let _fpm = case.start_php_fpm();
     let _nginx = case.start_old();
     let old = case.address();
@@ -97,7 +97,7 @@ fn two_servers_are_asked_for_what_a_log_names() {
 
 #[test]
 fn apache_is_asked_for_what_its_log_names() {
-    let case = Case::new("apache-panels", Pools::Howdahs);
+    let case = ImportCase::new("apache-panels", PhpRunner::Howdah);
     let _fpm = case.start_php_fpm();
     let _apache = case.start_old();
     let old = case.address();

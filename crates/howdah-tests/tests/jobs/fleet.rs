@@ -6,15 +6,15 @@ use howdah_tests::fixture::{Builder, Fixture, signal};
 use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
 
-struct Fleet {
+struct JobsFleet {
     valkey: Valkey,
     members: Vec<Fixture>,
 }
 
-impl Fleet {
+impl JobsFleet {
     /// Starts two members with these jobs, in which `SHARED` is a directory of both. `clock` is the offset of the
     /// second member's clock.
-    fn start(name: &str, jobs: &str, clock: Option<&str>) -> Fleet {
+    fn start(name: &str, jobs: &str, clock: Option<&str>) -> JobsFleet {
         let valkey = Valkey::start();
         let builders: Vec<_> = (0..2)
             .map(|number| Fixture::named(&format!("{name}-{number}")))
@@ -42,7 +42,7 @@ impl Fleet {
             builder.through(&words).config(&config).start()
         };
         let members = builders.into_iter().enumerate().map(start).collect();
-        Fleet { valkey, members }
+        JobsFleet { valkey, members }
     }
 
     /// Returns the lines of a file that the jobs write.
@@ -77,7 +77,7 @@ impl Fleet {
     }
 }
 
-const OFTEN: &str = r#"
+const FREQUENT_JOB: &str = r#"
 [[job]]
 name = "often"
 schedule = "*/2 * * * * *"
@@ -86,7 +86,7 @@ command = ["sh", "-c", "echo MEMBER >> runs"]
 "#;
 
 /// Runs until the file `end` exists; the first line names the member.
-const LONG: &str = r#"
+const LONG_JOB: &str = r#"
 [[job]]
 name = "long"
 schedule = "* * * * * *"
@@ -95,9 +95,9 @@ command = ["sh", "-c", "echo MEMBER $$ >> runs; while [ ! -e end ]; do sleep 0.0
 "#;
 
 #[test]
-fn a_scheduled_run_is_done_once_although_a_clock_is_late() {
+fn scheduled_run_is_done_once_although_a_clock_is_late() {
     for clock in [None, Some("-3s")] {
-        let fleet = Fleet::start("jobs-once", OFTEN, clock);
+        let fleet = JobsFleet::start("jobs-once", FREQUENT_JOB, clock);
         let before = fleet.wait_for_lines("runs", 1).len();
         let begun = Instant::now();
         let runs = fleet.wait_for_lines("runs", before + 4).len() - before;
@@ -116,8 +116,8 @@ fn a_scheduled_run_is_done_once_although_a_clock_is_late() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
-    let fleet = Fleet::start("jobs-overlap", LONG, None);
+fn run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
+    let fleet = JobsFleet::start("jobs-overlap", LONG_JOB, None);
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
     let other = 1 - holder;
@@ -151,8 +151,8 @@ fn a_run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
 }
 
 #[test]
-fn the_run_of_a_killed_server_is_named_and_not_repeated_and_the_next_is_done_elsewhere() {
-    let mut fleet = Fleet::start("jobs-killed", LONG, None);
+fn run_of_a_killed_server_is_named_and_not_repeated_and_the_next_is_done_elsewhere() {
+    let mut fleet = JobsFleet::start("jobs-killed", LONG_JOB, None);
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
     fleet.members[holder].kill_all();
@@ -165,8 +165,8 @@ fn the_run_of_a_killed_server_is_named_and_not_repeated_and_the_next_is_done_els
 }
 
 #[test]
-fn a_server_that_stops_in_order_gives_its_run_back() {
-    let fleet = Fleet::start("jobs-stopped", LONG, None);
+fn server_that_stops_in_order_gives_its_run_back() {
+    let fleet = JobsFleet::start("jobs-stopped", LONG_JOB, None);
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
     signal(fleet.members[holder].master(), Signal::TERM);
@@ -181,7 +181,7 @@ fn a_server_that_stops_in_order_gives_its_run_back() {
 
 #[test]
 fn without_valkey_no_member_runs_it_and_what_is_left_out_is_named() {
-    let mut fleet = Fleet::start("jobs-unreachable", OFTEN, None);
+    let mut fleet = JobsFleet::start("jobs-unreachable", FREQUENT_JOB, None);
     fleet.wait_for_lines("runs", 2);
     fleet.valkey.signal(Signal::STOP);
     for member in &fleet.members {
@@ -209,9 +209,9 @@ fn without_valkey_no_member_runs_it_and_what_is_left_out_is_named() {
 }
 
 #[test]
-fn a_job_of_the_machine_runs_on_each_member_without_valkey_too() {
-    let jobs = OFTEN.replace("schedule", "members = \"each\"\nschedule");
-    let fleet = Fleet::start("jobs-each", &jobs, None);
+fn job_of_the_machine_runs_on_each_member_without_valkey_too() {
+    let jobs = FREQUENT_JOB.replace("schedule", "members = \"each\"\nschedule");
+    let fleet = JobsFleet::start("jobs-each", &jobs, None);
     fleet.valkey.signal(Signal::STOP);
     fleet.members[0].wait("runs on both", |_| {
         let runs = fleet.lines("runs");
@@ -223,8 +223,8 @@ fn a_job_of_the_machine_runs_on_each_member_without_valkey_too() {
 }
 
 #[test]
-fn a_run_that_another_member_did_while_this_one_was_down_is_not_missed() {
-    let mut fleet = Fleet::start("jobs-not-missed", OFTEN, None);
+fn run_that_another_member_did_while_this_one_was_down_is_not_missed() {
+    let mut fleet = JobsFleet::start("jobs-not-missed", FREQUENT_JOB, None);
     fleet.wait_for_lines("runs", 2);
     fleet.members[1].kill_all();
     let before = fleet.lines("runs").len();

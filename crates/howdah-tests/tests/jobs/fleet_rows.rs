@@ -1,4 +1,4 @@
-//! Decisions of Valkey about scheduled runs, case by case, with a real Valkey.
+//! Checks Valkey's decisions about scheduled runs, case by case, with a real Valkey.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
-/// Longer than a busy machine makes a member wait.
+/// How long a lock lasts. This is longer than a member has to wait on a busy machine.
 const LOCK: Duration = Duration::from_secs(3);
 const JOB: &str = "report";
 
@@ -102,7 +102,7 @@ fn is_yours(verdict: &ClaimResult) -> bool {
 }
 
 #[test]
-fn a_run_is_one_members_however_late_the_clock_of_the_other_is() {
+fn run_is_one_members_however_late_the_clock_of_the_other_is() {
     let valkey = Valkey::start();
     let [mut first, mut second] = members(&valkey);
     let due = now();
@@ -130,7 +130,7 @@ fn a_run_is_one_members_however_late_the_clock_of_the_other_is() {
 }
 
 #[test]
-fn a_clock_far_ahead_runs_nothing_and_keeps_nobody_from_running() {
+fn clock_far_ahead_runs_nothing_and_keeps_nobody_from_running() {
     let valkey = Valkey::start();
     let [mut first, mut second] = members(&valkey);
     let due = now();
@@ -143,7 +143,7 @@ fn a_clock_far_ahead_runs_nothing_and_keeps_nobody_from_running() {
 }
 
 #[test]
-fn an_answer_that_was_lost_is_given_again() {
+fn answer_that_was_lost_is_given_again() {
     let valkey = Valkey::start();
     let [mut first, _] = members(&valkey);
     let due = now();
@@ -154,7 +154,7 @@ fn an_answer_that_was_lost_is_given_again() {
 }
 
 #[test]
-fn the_lock_of_a_member_that_is_not_heard_runs_out_and_that_is_said_once() {
+fn lock_of_a_member_that_is_not_heard_runs_out_and_that_is_said_once() {
     let valkey = Valkey::start();
     let [mut first, mut second] = members(&valkey);
     let due = now();
@@ -179,7 +179,7 @@ fn the_lock_of_a_member_that_is_not_heard_runs_out_and_that_is_said_once() {
 }
 
 #[test]
-fn a_user_with_the_rights_that_the_page_cache_needs_runs_jobs() {
+fn user_with_the_rights_that_the_page_cache_needs_runs_jobs() {
     let valkey = Valkey::start();
     let rights = "ACL SETUSER howdah on >secret ~howdah:* &howdah:* +@read +@write +@pubsub +@scripting \
                   +@connection -@dangerous +info +wait";
@@ -192,7 +192,7 @@ fn a_user_with_the_rights_that_the_page_cache_needs_runs_jobs() {
 }
 
 #[test]
-fn a_valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
+fn valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
     let emptied = |valkey: &mut Valkey, _: &mut Member| {
         valkey.command(&["FLUSHALL"]);
     };

@@ -42,7 +42,7 @@ fn is_hit(response: &Response) -> bool {
 }
 
 #[test]
-fn what_a_job_writes_makes_pages_old_while_it_goes_on_running() {
+fn job_writes_invalidate_pages_while_the_job_runs() {
     let builder = Fixture::named("jobs-cache").children(2);
     builder.scratch().writable_dir("db");
     let scratch = builder.scratch().path().display().to_string();
@@ -77,7 +77,7 @@ fn what_a_job_writes_makes_pages_old_while_it_goes_on_running() {
 }
 
 #[test]
-fn a_job_without_a_site_purges_pages_of_its_own_users_sites_alone() {
+fn job_without_a_site_purges_pages_of_its_own_users_sites_alone() {
     if !rustix::process::geteuid().is_root() {
         // Only root can become another user.
         return;

@@ -9,7 +9,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Namespaces that are deleted when this value is dropped. They are named after the process, so no other test uses
 /// them.
-pub struct Network {
+pub struct NodeNetwork {
     prefix: String,
     nodes: Vec<String>,
 }
@@ -21,11 +21,11 @@ fn ip(words: &[&str]) {
     run(Command::new("/usr/sbin/ip").args(words));
 }
 
-impl Network {
+impl NodeNetwork {
     /// Creates a bridge in a namespace of its own. Where that is forbidden, prints a message and returns `None`.
-    pub fn new(name: &str) -> Option<Network> {
+    pub fn new(name: &str) -> Option<NodeNetwork> {
         let prefix = format!("hw{}{name}", std::process::id());
-        let network = Network {
+        let network = NodeNetwork {
             prefix,
             nodes: Vec::new(),
         };
@@ -121,7 +121,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for NodeNetwork {
     fn drop(&mut self) {
         let nodes = self.nodes.iter().map(String::as_str);
         for node in nodes.chain(["hub"]) {

@@ -14,9 +14,9 @@ use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::network::Network;
+use super::network::NodeNetwork;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The script from which a shop's pages come, and which writes them.
 const PAGE: &str = r#"<?php
 $db = new PDO('sqlite:DATABASE', null, null, [PDO::ATTR_TIMEOUT => 20]);
@@ -78,8 +78,8 @@ pub struct Pod {
 }
 
 /// The pods of one deployment, with their Valkey and load balancer.
-pub struct Cluster {
-    pub network: Network,
+pub struct PodCluster {
+    pub network: NodeNetwork,
     pub scratch: Scratch,
     pub valkey: String,
     _valkey: Process,
@@ -92,11 +92,11 @@ pub struct Cluster {
     started: usize,
 }
 
-impl Cluster {
+impl PodCluster {
     /// Starts this many pods on as many nodes, all of which serve pages from the cache. Returns `None` where namespaces
     /// are forbidden.
-    pub fn start(name: &str, pods: usize, jobs: &str) -> Option<Cluster> {
-        let mut network = Network::new(name)?;
+    pub fn start(name: &str, pods: usize, jobs: &str) -> Option<PodCluster> {
+        let mut network = NodeNetwork::new(name)?;
         let scratch = Scratch::new(name);
         let valkey = network.node("valkey");
         network.node("lb");
@@ -122,7 +122,7 @@ impl Cluster {
         );
         let addresses = (0..pods).map(|number| network.node(&format!("n{number}")));
         let addresses: Vec<String> = addresses.collect();
-        let mut cluster = Cluster {
+        let mut cluster = PodCluster {
             network,
             scratch,
             valkey,
@@ -191,7 +191,7 @@ impl Cluster {
         let haproxy = Process::start("haproxy", command.arg("-db").arg("-f").arg(config));
         self.haproxy = Some(haproxy);
         // The socket exists a moment before haproxy listens on it.
-        wait_until("haproxy to serve", PATIENCE, || {
+        wait_until("haproxy to serve", MAX_WAIT, || {
             UnixStream::connect(self.admin()).is_ok()
         });
     }
@@ -225,7 +225,7 @@ impl Cluster {
 
     /// Waits until the load balancer finds the slot's pod ready.
     pub fn wait_until_up(&self, place: usize) {
-        wait_until("a pod to be ready", PATIENCE, || {
+        wait_until("a pod to be ready", MAX_WAIT, || {
             self.statistic(place, "status").starts_with("UP")
                 && self.statistic(place, "check_status") == "L7OK"
         });
@@ -235,12 +235,12 @@ impl Cluster {
     pub fn end(&mut self, place: usize) {
         self.order(&format!("set server fleet/m{place} state drain"));
         // This is the condition for which preStop waits.
-        wait_until("its requests to end", PATIENCE, || {
+        wait_until("its requests to end", MAX_WAIT, || {
             self.statistic(place, "scur") == "0"
         });
         let mut pod = self.pods[place].take().expect("a pod");
         pod.process.signal(Signal::TERM);
-        let ended = pod.process.wait_exit(PATIENCE).expect("it ends");
+        let ended = pod.process.wait_exit(MAX_WAIT).expect("it ends");
         assert!(ended.success(), "{}", pod.process.log());
     }
 
@@ -248,7 +248,7 @@ impl Cluster {
     pub fn end_by_signal(&mut self, place: usize) {
         let mut pod = self.pods[place].take().expect("a pod");
         pod.process.signal(Signal::QUIT);
-        let ended = pod.process.wait_exit(PATIENCE).expect("it ends");
+        let ended = pod.process.wait_exit(MAX_WAIT).expect("it ends");
         assert!(ended.success(), "{}", pod.process.log());
     }
 
@@ -274,7 +274,7 @@ impl Cluster {
             let _ = kill_process(pid, Signal::KILL);
         }
         // The exit status is known: the process was killed.
-        let _ = pod.process.wait_exit(PATIENCE);
+        let _ = pod.process.wait_exit(MAX_WAIT);
         pod
     }
 
@@ -302,7 +302,7 @@ impl Cluster {
     /// Waits until all remaining pods know this many members, and serve stored pages.
     pub fn wait_for_members(&self, members: usize) {
         for place in (0..self.pods.len()).filter(|place| self.pods[*place].is_some()) {
-            wait_until("the fleet to have its members", PATIENCE, || {
+            wait_until("the fleet to have its members", MAX_WAIT, || {
                 let fleet = self.fleet(place);
                 fleet["members"] == members && fleet["lease_left"].as_f64() > Some(0.0)
             });

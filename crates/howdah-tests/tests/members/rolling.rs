@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use howdah_tests::process::wait_until;
 
-use super::pods::Cluster;
-use super::visitors::{Seen, Visitors};
+use super::pods::PodCluster;
+use super::visitors::{VisitorResults, Visitors};
 
 const PODS: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-fn visitors(cluster: &Cluster) -> Visitors {
+fn visitors(cluster: &PodCluster) -> Visitors {
     let address: SocketAddr = "127.0.0.1:80".parse().expect("an address");
     Visitors::start(address, 6, cluster.network.enter("lb"))
 }
@@ -20,12 +20,12 @@ fn visitors(cluster: &Cluster) -> Visitors {
 /// Waits until readers get responses from caches and something is written.
 fn goes_on(visitors: &Visitors) {
     let ((_, hits), writes) = (visitors.answers(), visitors.writes());
-    wait_until("pages from the cache, and writes", PATIENCE, || {
+    wait_until("pages from the cache, and writes", MAX_WAIT, || {
         visitors.answers().1 > hits + 50 && visitors.writes() > writes + 2
     });
 }
 
-fn show(what: &str, seen: &Seen) {
+fn show(what: &str, seen: &VisitorResults) {
     println!(
         "{what}: {} answers, {} of them from the cache, {} writes, {} old, {} failed, {} failed writes, slowest {:?}",
         seen.answers,
@@ -39,7 +39,7 @@ fn show(what: &str, seen: &Seen) {
     assert!(seen.old.is_empty(), "{what}: {:?}", seen.old);
 }
 
-fn nothing_was_lost(what: &str, seen: &Seen) {
+fn nothing_was_lost(what: &str, seen: &VisitorResults) {
     show(what, seen);
     assert!(seen.failed.is_empty(), "{what}: {:?}", seen.failed);
     assert!(
@@ -50,8 +50,8 @@ fn nothing_was_lost(what: &str, seen: &Seen) {
 }
 
 #[test]
-fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() {
-    let Some(mut cluster) = Cluster::start("roll", PODS, "") else {
+fn rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() {
+    let Some(mut cluster) = PodCluster::start("roll", PODS, "") else {
         return;
     };
     cluster.wait_for_members(PODS);
@@ -87,8 +87,8 @@ fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() 
 }
 
 #[test]
-fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
-    let Some(mut cluster) = Cluster::start("lost", PODS, "") else {
+fn lost_node_and_a_cut_off_one_make_no_page_old() {
+    let Some(mut cluster) = PodCluster::start("lost", PODS, "") else {
         return;
     };
     cluster.wait_for_members(PODS);
@@ -98,12 +98,12 @@ fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
     // One pod cannot reach Valkey, and still receives requests.
     let valkey = cluster.valkey.clone();
     cluster.network.part("n2", &valkey);
-    wait_until("the others to miss it", PATIENCE, || {
+    wait_until("the others to miss it", MAX_WAIT, || {
         let silent = cluster.fleet(0)["silent"].clone();
         silent.as_array().is_some_and(|silent| !silent.is_empty())
     });
     let (answers, _) = visitors.answers();
-    wait_until("answers meanwhile", PATIENCE, || {
+    wait_until("answers meanwhile", MAX_WAIT, || {
         visitors.answers().0 > answers + 50
     });
     cluster.network.mend("n2", &valkey);
@@ -114,14 +114,14 @@ fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
     let visitors = self::visitors(&cluster);
     goes_on(&visitors);
     let lost = cluster.lose(1);
-    wait_until("the others to miss it", PATIENCE, || {
+    wait_until("the others to miss it", MAX_WAIT, || {
         cluster.pods[0].as_ref().is_some_and(|pod| {
             let log = pod.process.log();
             log.contains("FleetMemberSilent") && log.contains(&lost.name)
         })
     });
     let (answers, _) = visitors.answers();
-    wait_until("answers meanwhile", PATIENCE, || {
+    wait_until("answers meanwhile", MAX_WAIT, || {
         visitors.answers().0 > answers + 50
     });
     // Kubernetes has deleted its pod: an administrator confirms that.
@@ -145,22 +145,22 @@ command = ["sh", "-c", "echo MEMBER >> runs; while [ ! -e end ]; do sleep 0.05; 
 "#;
 
 #[test]
-fn the_run_of_a_cut_off_member_goes_on_and_the_next_one_is_another_members() {
-    let Some(cluster) = Cluster::start("jobs", 2, JOB) else {
+fn run_of_a_cut_off_member_continues_and_another_member_has_the_next() {
+    let Some(cluster) = PodCluster::start("jobs", 2, JOB) else {
         return;
     };
     let runs = || {
         let text = std::fs::read_to_string(cluster.scratch.join("runs")).unwrap_or_default();
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    wait_until("a run", PATIENCE, || !runs().is_empty());
+    wait_until("a run", MAX_WAIT, || !runs().is_empty());
     let first = runs()[0].clone();
     let pods: Vec<_> = cluster.pods.iter().flatten().collect();
     let holder = pods.iter().position(|pod| pod.name == first);
     let holder = holder.expect("one of them");
     let (held, other) = (pods[holder], pods[1 - holder]);
     cluster.network.part(&held.node, &cluster.valkey);
-    wait_until("the next run", PATIENCE, || runs().len() == 2);
+    wait_until("the next run", MAX_WAIT, || runs().len() == 2);
     assert_eq!(runs()[1], other.name);
     let log = other.process.log();
     let lost = format!("error JobMemberLost job=long: {first} is not heard any more");
@@ -169,10 +169,10 @@ fn the_run_of_a_cut_off_member_goes_on_and_the_next_one_is_another_members() {
     assert!(list.contains("job long: running"), "{list}");
     cluster.network.mend(&held.node, &cluster.valkey);
     let replaced = format!("and {} runs the job, too", other.name);
-    wait_until("it to hear of that", PATIENCE, || {
+    wait_until("it to hear of that", MAX_WAIT, || {
         let log = held.process.log();
         log.contains("error JobLockLost job=long:") && log.contains(&replaced)
     });
     cluster.scratch.write("end", "");
-    wait_until("runs to go on", PATIENCE, || runs().len() > 3);
+    wait_until("runs to go on", MAX_WAIT, || runs().len() > 3);
 }

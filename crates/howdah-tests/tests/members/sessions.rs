@@ -17,7 +17,7 @@ if (isset($_GET['count'])) { $n = $_SESSION['n'] ?? 0; usleep(1000); $_SESSION['
 echo 'hello ', $_SESSION['name'] ?? 'stranger', ' ', $_SESSION['n'] ?? 0;
 "#;
 
-/// The lines of docs/several-servers.md, for this Valkey.
+/// Returns the lines of docs/several-servers.md, for this Valkey.
 fn of_the_guide(valkey: &Valkey) -> String {
     let page = repository().join("docs/several-servers.md");
     let page = std::fs::read_to_string(page).expect("the page");
@@ -51,7 +51,7 @@ fn login(member: &Fixture) -> String {
 }
 
 #[test]
-fn a_login_on_one_member_is_valid_on_the_other_and_two_requests_of_it_wait_for_each_other() {
+fn login_on_one_member_is_valid_on_the_other_and_two_requests_of_it_wait_for_each_other() {
     let valkey = Valkey::start();
     valkey.command(&["CONFIG", "SET", "requirepass", "secret"]);
     let members = members(&of_the_guide(&valkey));

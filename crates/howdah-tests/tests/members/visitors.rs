@@ -11,7 +11,7 @@ use howdah_tests::http::{Response, exchange};
 
 /// Counts of failures and successes.
 #[derive(Debug, Default)]
-struct Counts {
+struct VisitorCounters {
     answers: AtomicU64,
     hits: AtomicU64,
     writes: AtomicU64,
@@ -26,13 +26,13 @@ struct Counts {
 
 /// Running visitors; see [`Visitors::stop`].
 pub struct Visitors {
-    counts: Arc<Counts>,
+    counts: Arc<VisitorCounters>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// The results of the visitors.
 #[derive(Debug)]
-pub struct Seen {
+pub struct VisitorResults {
     /// Responses to readers.
     pub answers: u64,
     /// How many of them came from a page cache.
@@ -72,7 +72,7 @@ impl Visitors {
         readers: usize,
         enter: impl Fn() + Send + Sync + 'static,
     ) -> Visitors {
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(VisitorCounters::default());
         counts.written.store(1, Ordering::SeqCst);
         let enter = Arc::new(enter);
         let mut threads = Vec::new();
@@ -97,19 +97,19 @@ impl Visitors {
         Visitors { counts, threads }
     }
 
-    /// How many responses readers have received so far, and how many of them came from a cache.
+    /// Returns how many responses readers have received so far, and how many of them came from a cache.
     pub fn answers(&self) -> (u64, u64) {
         let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
         (count(&self.counts.answers), count(&self.counts.hits))
     }
 
-    /// How many writes were acknowledged so far.
+    /// Returns how many writes were acknowledged so far.
     pub fn writes(&self) -> u64 {
         self.counts.writes.load(Ordering::SeqCst)
     }
 
     /// Stops the visitors' threads.
-    pub fn stop(self) -> Seen {
+    pub fn stop(self) -> VisitorResults {
         self.counts.stops.store(true, Ordering::SeqCst);
         for thread in self.threads {
             thread.thread().unpark();
@@ -117,7 +117,7 @@ impl Visitors {
         }
         let take = |list: &Mutex<Vec<String>>| std::mem::take(&mut *list.lock().expect("a list"));
         let counts = self.counts;
-        Seen {
+        VisitorResults {
             answers: counts.answers.load(Ordering::SeqCst),
             hits: counts.hits.load(Ordering::SeqCst),
             writes: counts.writes.load(Ordering::SeqCst),
@@ -129,7 +129,7 @@ impl Visitors {
     }
 }
 
-fn read(counts: &Counts, address: SocketAddr) {
+fn read(counts: &VisitorCounters, address: SocketAddr) {
     let written = counts.written.load(Ordering::SeqCst);
     let begun = Instant::now();
     match ask(address, "GET /page.php") {
@@ -160,7 +160,7 @@ fn read(counts: &Counts, address: SocketAddr) {
     *slowest = slowest.max(begun.elapsed());
 }
 
-fn write(counts: &Counts, address: SocketAddr) {
+fn write(counts: &VisitorCounters, address: SocketAddr) {
     let edition = counts.written.load(Ordering::SeqCst) + 1;
     match ask(address, &format!("POST /page.php?write={edition}")) {
         Ok(_) => {

@@ -5,7 +5,7 @@ use howdah_tests::fixture::Fixture;
 use super::{App, ask};
 
 #[test]
-fn a_server_is_asked_before_anything_is_answered() {
+fn server_is_asked_before_anything_is_answered() {
     let builder = Fixture::named("auth-request");
     let mut app = App::start(&builder, "app", "0", "");
     let fixture = builder
@@ -76,7 +76,7 @@ fn a_server_is_asked_before_anything_is_answered() {
 }
 
 #[test]
-fn a_client_cannot_choose_the_url_that_the_service_decides_about() {
+fn client_cannot_choose_the_url_that_the_service_decides_about() {
     let builder = Fixture::named("auth-request-url");
     let app = App::start(&builder, "app", "0", "");
     // The service allows only paths below /public/, by the headers that Authelia and others read.

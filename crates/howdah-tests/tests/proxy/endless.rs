@@ -11,16 +11,16 @@ use howdah_tests::http::{self, Connection};
 use howdah_tests::process_tree;
 
 /// Begins a response and repeats a piece until the connection is closed.
-struct Endless {
+struct EndlessBackend {
     port: u16,
     sent: Arc<AtomicU64>,
     ended: Arc<AtomicUsize>,
 }
 
-impl Endless {
-    fn start(first: &'static [u8], piece: &'static [u8], pause: Duration) -> Endless {
+impl EndlessBackend {
+    fn start(first: &'static [u8], piece: &'static [u8], pause: Duration) -> EndlessBackend {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let server = Endless {
+        let server = EndlessBackend {
             port: listener.local_addr().expect("an address").port(),
             sent: Arc::default(),
             ended: Arc::default(),
@@ -70,7 +70,7 @@ fn answer(
 }
 
 #[test]
-fn what_never_becomes_an_answer_is_given_up() {
+fn endless_response_head_is_given_up() {
     let slowly = Duration::from_millis(20);
     const SILENT: (u16, &str) = (504, "BackendTimeout");
     const INVALID: (u16, &str) = (502, "BackendInvalid");
@@ -97,7 +97,7 @@ fn what_never_becomes_an_answer_is_given_up() {
             INVALID,
         ),
     ] {
-        let server = Endless::start(first, piece.as_bytes(), pause);
+        let server = EndlessBackend::start(first, piece.as_bytes(), pause);
         let fixture = Fixture::named("proxy-endless").site(&server.site()).start();
         let request = b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
         let shown = String::from_utf8_lossy(first);
@@ -116,13 +116,13 @@ fn what_never_becomes_an_answer_is_given_up() {
 }
 
 #[test]
-fn an_answer_without_end_takes_bounded_room_and_ends_with_its_client() {
+fn endless_response_takes_bounded_room_and_ends_with_its_client() {
     const PIECE: usize = 0x4000;
     let mut piece = format!("{PIECE:x}\r\n").into_bytes();
     piece.extend_from_slice(&[b'x'; PIECE]);
     piece.extend_from_slice(b"\r\n");
     let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let server = Endless::start(head, Vec::leak(piece), Duration::ZERO);
+    let server = EndlessBackend::start(head, Vec::leak(piece), Duration::ZERO);
     let fixture = Fixture::named("proxy-flood")
         .config("[limits]\nresponse_spill = \"4M\"")
         .site(&server.site())

@@ -12,32 +12,32 @@ use super::{App, ask};
 
 /// Responds to every request with the same bytes, and closes the connection unless it is told to keep it. Stores the
 /// requests that it receives.
-struct Liar {
+struct FixedResponseBackend {
     port: u16,
     connections: Arc<AtomicUsize>,
-    heard: Arc<Mutex<Vec<u8>>>,
+    received: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Liar {
-    fn start(answer: &'static [u8], closes: bool) -> Liar {
+impl FixedResponseBackend {
+    fn start(answer: &'static [u8], closes: bool) -> FixedResponseBackend {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let (connections, heard) = (
+        let (connections, received) = (
             Arc::<AtomicUsize>::default(),
             Arc::<Mutex<Vec<u8>>>::default(),
         );
-        let (count, told) = (connections.clone(), heard.clone());
+        let (count, requests) = (connections.clone(), received.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 count.fetch_add(1, Ordering::SeqCst);
-                let told = told.clone();
-                std::thread::spawn(move || converse(stream, answer, closes, &told));
+                let requests = requests.clone();
+                std::thread::spawn(move || converse(stream, answer, closes, &requests));
             }
         });
-        Liar {
+        FixedResponseBackend {
             port,
             connections,
-            heard,
+            received,
         }
     }
 
@@ -48,20 +48,20 @@ impl Liar {
         )
     }
 
-    fn heard(&self) -> String {
-        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+    fn received(&self) -> String {
+        String::from_utf8_lossy(&self.received.lock().unwrap()).into_owned()
     }
 }
 
-fn converse(mut stream: TcpStream, answer: &[u8], closes: bool, told: &Mutex<Vec<u8>>) {
+fn converse(mut stream: TcpStream, answer: &[u8], closes: bool, received: &Mutex<Vec<u8>>) {
     let mut buf = [0; 4096];
     let mut since = 0;
     while let Ok(n @ 1..) = stream.read(&mut buf) {
-        let mut told = told.lock().unwrap();
-        told.extend_from_slice(&buf[..n]);
-        let whole = told[since..].windows(4).any(|end| end == b"\r\n\r\n");
-        since = if whole { told.len() } else { since };
-        drop(told);
+        let mut received = received.lock().unwrap();
+        received.extend_from_slice(&buf[..n]);
+        let whole = received[since..].windows(4).any(|end| end == b"\r\n\r\n");
+        since = if whole { received.len() } else { since };
+        drop(received);
         if whole && (stream.write_all(answer).is_err() || closes) {
             return;
         }
@@ -69,7 +69,7 @@ fn converse(mut stream: TcpStream, answer: &[u8], closes: bool, told: &Mutex<Vec
 }
 
 #[test]
-fn an_answer_that_is_none_has_a_name() {
+fn invalid_response_of_a_server_has_a_name() {
     for (answer, closes, status, name) in [
         (
             &b"SSH-2.0-OpenSSH_9.2p1\r\n"[..],
@@ -105,7 +105,7 @@ fn an_answer_that_is_none_has_a_name() {
             "BackendTimeout",
         ),
     ] {
-        let liar = Liar::start(answer, closes);
+        let liar = FixedResponseBackend::start(answer, closes);
         let fixture = Fixture::named("proxy-liar").site(&liar.site()).start();
         let got = ask(
             fixture.address(),
@@ -129,9 +129,9 @@ fn an_answer_that_is_none_has_a_name() {
 }
 
 #[test]
-fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
+fn excess_and_missing_bytes_of_a_server_affect_no_other_request() {
     // More bytes than announced: no client gets them, and the connection is not used again.
-    let more = Liar::start(
+    let more = FixedResponseBackend::start(
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
         false,
     );
@@ -142,7 +142,8 @@ fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
     assert_eq!(more.connections.load(Ordering::SeqCst), 5);
     // Fewer bytes than announced: the client sees that the rest is missing, or receives an error if nothing had been
     // sent to it yet.
-    let less = Liar::start(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nonly", true);
+    let less =
+        FixedResponseBackend::start(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nonly", true);
     let fixture = Fixture::named("proxy-less").site(&less.site()).start();
     let request = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
     if let Ok(answer) = http::exchange(fixture.address(), request.as_bytes()) {
@@ -154,7 +155,7 @@ fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
     fixture.wait_for_log(&["BackendClosed"]);
     // A header section without an end.
     let long = Box::leak(format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20)).into_boxed_str());
-    let endless = Liar::start(long.as_bytes(), false);
+    let endless = FixedResponseBackend::start(long.as_bytes(), false);
     let fixture = Fixture::named("proxy-endless")
         .site(&endless.site())
         .start();
@@ -167,8 +168,8 @@ fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
 }
 
 #[test]
-fn a_server_gets_one_request_for_one() {
-    let liar = Liar::start(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", true);
+fn server_receives_one_request_for_each_client_request() {
+    let liar = FixedResponseBackend::start(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", true);
     let fixture = Fixture::named("proxy-one").site(&liar.site()).start();
     let mut client = Connection::open(fixture.address()).expect("a connection");
     client
@@ -176,22 +177,22 @@ fn a_server_gets_one_request_for_one() {
         .expect("it is sent");
     let answer = client.read_response("POST").expect("an answer");
     assert_eq!(answer.text(), "ok");
-    let heard = liar.heard();
-    let (head, body) = heard.split_once("\r\n\r\n").expect("a head");
-    assert!(head.starts_with("POST /a HTTP/1.1\r\n"), "{heard}");
+    let received = liar.received();
+    let (head, body) = received.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("POST /a HTTP/1.1\r\n"), "{received}");
     let lengths = head
         .lines()
         .filter(|line| line.to_ascii_lowercase().starts_with("content-length"));
     assert_eq!(
         lengths.collect::<Vec<_>>(),
         ["content-length: 44"],
-        "{heard}"
+        "{received}"
     );
     assert!(
         !head.to_ascii_lowercase().contains("transfer-encoding"),
-        "{heard}"
+        "{received}"
     );
-    assert!(body.starts_with("GET /smuggled"), "{heard}");
+    assert!(body.starts_with("GET /smuggled"), "{received}");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn serve(first: Vec<u8>, answer: Vec<u8>, again: Vec<u8>) -> u16 {
 }
 
 #[test]
-fn a_server_of_http_2_that_lies_is_named_and_its_client_sees_it() {
+fn server_of_http_2_that_lies_is_named_and_its_client_sees_it() {
     let settings = frame(SETTINGS, 0, 0, b"");
     let head = |length| frame(HEADERS, END_HEADERS, 1, &fields(length));
     let body = |text: &[u8]| frame(DATA, END_STREAM, 1, text);

@@ -7,7 +7,7 @@ use howdah_tests::pki::Pki;
 use super::{App, ask};
 
 #[test]
-fn a_server_over_tls_gets_requests_if_its_certificate_is_valid() {
+fn server_over_tls_gets_requests_if_its_certificate_is_valid() {
     let builder = Fixture::named("proxy-tls");
     let sign = |directory: &str| {
         let directory = builder.scratch().writable_dir(directory);

@@ -12,7 +12,7 @@ pub fn ask(address: SocketAddr, path: &str) -> Response {
     exchange(address, request.as_bytes()).unwrap_or_else(|why| panic!("{path}: {why}"))
 }
 
-/// Whether the response came from the cache.
+/// Returns whether the response came from the cache.
 pub fn is_hit(response: &Response) -> bool {
     response.header("X-Cache") == Some("HIT")
 }

@@ -39,8 +39,8 @@ pub fn describe(settings: &ServeSettings, php: Option<&PhpVersion>) -> String {
     text
 }
 
-/// The application in a directory, for programs that serve it by other servers as well: its web root, the script for
-/// paths that are not a file, and `max_children = auto` on this machine.
+/// Returns the application in a directory, for programs that serve it by other servers as well: its web root, the
+/// script for paths that are not a file, and `max_children = auto` on this machine.
 ///
 /// # Errors
 ///

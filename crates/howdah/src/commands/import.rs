@@ -105,7 +105,7 @@ fn write(output: &ImportOutput, list: &Path, import: &ImportResult) -> Result<()
         fs::create_dir_all(&root)
             .map_err(|error| format!("cannot write {}: {error}", root.display()))?;
     }
-    // The configuration is last, so whoever finds it also finds the list.
+    // The configuration is written last, so if it exists, the list exists too.
     let files: [NewFile<'_>; 2] = [(list, &import.list), (&output.file, &import.configuration)];
     new_files::write(&files, None, output.force)
 }

@@ -32,7 +32,7 @@ pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the files in this order. `group` may read them; `None` stands for the group of the process.
+/// Writes the files in this order. `group` may read them; `None` means the group of the process.
 pub fn write(files: &[NewFile<'_>], group: Option<u32>, overwrite: bool) -> Result<(), String> {
     let mut written = UncommittedFiles::default();
     let mut staged = Vec::new();

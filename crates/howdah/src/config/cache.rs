@@ -29,7 +29,7 @@ pub struct CacheDisk {
 pub fn disk(top: &ConfigSection<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk> {
     let section = top.section("cache", "cache");
     let size = section.size("disk_size").unwrap_or_default();
-    // The path is made absolute, because processes of ours may run in other directories.
+    // The path is made absolute, because the server's processes may run in other directories.
     let path = std::path::absolute(section.path("path")?).ok()?;
     let place = section.place_of("path");
     let parent = path.parent().unwrap_or(Path::new("/"));
@@ -201,7 +201,7 @@ fn announce_litespeed_cache(site: &mut SiteConfig) {
     }
 }
 
-/// Checks the tables whose writes change no page. A star stands for a whole name, or for every name. A pattern for
+/// Checks the tables whose writes change no page. A star represents a whole name, or for every name. A pattern for
 /// every name is refused, because pages would then survive every write.
 fn check_ignored_writes(section: &ConfigSection<'_, '_, '_>, patterns: &[String]) {
     for pattern in patterns {

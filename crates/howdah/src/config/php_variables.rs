@@ -1,6 +1,6 @@
 //! `PHP_…` variables of a container: settings of php.ini for every PHP that Howdah starts itself.
 //! `PHP_OPCACHE_MEMORY_CONSUMPTION=256` sets `opcache.memory_consumption`. PHP is asked for the names of its settings,
-//! including those of extensions. A variable stands for the setting whose name in capital letters, with `_` for `.`, is
+//! including those of extensions. A variable represents the setting whose name in capital letters, with `_` for `.`, is
 //! that of the variable.
 
 use std::path::Path;
@@ -30,7 +30,7 @@ const NOT_SETTINGS: &[&str] = &[
     "PHP_VERSION",
 ];
 
-/// The settings that variables stand for in one PHP.
+/// The settings that variables represent in one PHP.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct VariableSettings {
     /// Settings, by PHP's own names.
@@ -39,12 +39,12 @@ pub struct VariableSettings {
     pub advice: Vec<String>,
 }
 
-/// Returns whether a variable stands for a setting.
+/// Returns whether a variable represents a setting.
 pub fn is_setting(variable: &str) -> bool {
     variable.starts_with(PREFIX) && !NOT_SETTINGS.contains(&variable)
 }
 
-/// Returns the settings that the variables stand for in this PHP with that php.ini.
+/// Returns the settings that the variables represent in this PHP with that php.ini.
 ///
 /// # Errors
 /// Fails if PHP does not report its settings.

@@ -17,7 +17,7 @@ pub const DEFAULT_POOL: &str = "www";
 pub struct PoolOverrides {
     /// `--mode`, or the mode that `--worker` or `--fastcgi` implies.
     pub mode: Option<String>,
-    /// `--children`; the inner `None` stands for `auto`.
+    /// `--children`; the inner `None` means `auto`.
     pub children: Option<Option<u32>>,
     /// `-d`
     pub defines: Vec<(String, String)>,

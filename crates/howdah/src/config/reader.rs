@@ -269,7 +269,7 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
         matches!(self.value(key), Some(OptionValue::OnOff(true)))
     }
 
-    /// Returns a number; `None` stands for `auto`, or for no value and no default.
+    /// Returns a number; `None` means `auto`, or for no value and no default.
     pub fn number(&self, key: &str) -> Option<u64> {
         match self.value(key) {
             Some(OptionValue::Integer(n)) => Some(n),
@@ -277,7 +277,7 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
         }
     }
 
-    /// Returns a time; `None` stands for `off`, or for no value and no default.
+    /// Returns a time; `None` means `off`, or for no value and no default.
     pub fn time(&self, key: &str) -> Option<Duration> {
         match self.value(key) {
             Some(OptionValue::Time(time)) => Some(time),
@@ -285,7 +285,7 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
         }
     }
 
-    /// Returns a size in bytes; `None` stands for `off`.
+    /// Returns a size in bytes; `None` means `off`.
     pub fn size(&self, key: &str) -> Option<u64> {
         match self.value(key) {
             Some(OptionValue::Size(bytes)) => Some(bytes),

@@ -141,6 +141,6 @@ pub fn scripts(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
 }
 
 fn max_body_size(section: &ConfigSection<'_, '_, '_>) -> u64 {
-    // For the server, 0 stands for no limit.
+    // For the server, 0 means no limit.
     section.size("max_body_size").unwrap_or(0)
 }

@@ -19,7 +19,7 @@ pub fn start_hand_over(link: &ProcessChannel, shared: &Arc<FrontShared>) {
     std::thread::spawn(move || {
         let (outbox, purges) = mpsc::channel();
         let send = move |number, text| {
-            // The receiving thread runs as long as the process.
+            // The receiving thread runs until the process exits.
             let _ = outbox.send((number, text));
         };
         shared.successor.take_over(Box::new(send));

@@ -208,7 +208,7 @@ impl MasterReader {
         Ok(())
     }
 
-    /// Both threads run as long as the process. Before the first configuration, the master sends no such request.
+    /// Both threads run until the process exits. Before the first configuration, the master sends no such request.
     fn in_background(&self, task: BackgroundTask) {
         if let Some((_, background)) = &self.workers {
             let _ = background.send(task);

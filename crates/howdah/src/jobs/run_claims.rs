@@ -158,7 +158,7 @@ impl RunClaims {
     }
 
     /// Claims a run and returns the token of the claim. The claim is given up after `within`. `instant` is when the run
-    /// was due; 0 stands for a command of an administrator.
+    /// was due; 0 means a command of an administrator.
     pub fn claim(&mut self, job: &str, instant: i64, within: Duration) -> String {
         self.claims += 1;
         let token = format!("{:x}.{}", self.process, self.claims);

@@ -141,7 +141,7 @@ pub enum JobControlCommand {
 }
 
 impl JobControlCommand {
-    /// The name of the job.
+    /// Returns the name of the job.
     pub fn job(&self) -> &str {
         match self {
             JobControlCommand::Run { job } | JobControlCommand::Stop { job } => job,

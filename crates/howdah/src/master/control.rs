@@ -58,7 +58,7 @@ pub enum ControlRequest {
     Upgrade,
     /// Finish the running requests and exit. The response is sent when that is done.
     Stop {
-        /// How long the running requests may take, in milliseconds; `None` stands for `timeouts.drain`.
+        /// How long the running requests may take, in milliseconds; `None` means `timeouts.drain`.
         limit_ms: Option<u64>,
     },
 }

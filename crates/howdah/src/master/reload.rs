@@ -26,7 +26,7 @@ use crate::{exit, php, sys};
 /// How long a reload may take in addition to the time that PHP has for its start, since directories of sites are read.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The clients that wait for the result of a reload. `None` stands for a signal, which gets no response.
+/// The clients that wait for the result of a reload. `None` means a signal, which gets no response.
 pub type ReloadClients = Vec<Option<ControlClient>>;
 
 /// A reload in progress.

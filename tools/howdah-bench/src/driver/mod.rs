@@ -1,5 +1,5 @@
-//! Several runs that answer one question. This module decides what is measured and when; [`crate::stats`] and the
-//! report draw the conclusions.
+//! Carries out the runs that together answer one question. This module decides what is measured and when;
+//! [`crate::stats`] and the report draw the conclusions.
 //!
 //! - [`BenchSession`]: what all runs share. [`CompareFn`]: a comparison, which `howdah-lab` carries out.
 //! - [`sweep`]: levels of concurrency in random order, so that drift does not look like saturation.
@@ -44,7 +44,7 @@ pub enum SessionEvent<'a> {
         number: usize,
         /// How many runs there will be; `None` if that is not known yet.
         of: Option<usize>,
-        /// What is measured: `A`, `c=30`, `1200/s`.
+        /// The measurement's name, such as `A`, `c=30` or `1200/s`.
         label: &'a str,
         /// The estimated time until the session ends; `None` if it is not known.
         left: Option<Duration>,
@@ -86,9 +86,9 @@ impl Default for CompareOptions {
     }
 }
 
-/// A function that measures plans in turns. The first plan is the base, and each turn is a window. After an
-/// interruption it returns the complete windows. It is implemented in `howdah-lab`, because it uses the runner of all
-/// comparisons.
+/// A function that measures plans in turns, one window for each turn. The first plan is the base of the comparison.
+/// After an interruption the function returns the complete windows. It is implemented in `howdah-lab`, because it uses
+/// the runner of all comparisons.
 pub type CompareFn =
     fn(&[Plan], CompareOptions, &mut BenchSession<'_>) -> Result<Comparison, BenchError>;
 

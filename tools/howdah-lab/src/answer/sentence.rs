@@ -76,7 +76,7 @@ fn more_pairs_range(judgements: &[&Judgement]) -> String {
             ComparisonVerdict::CannotTell { more_pairs } => Some(more_pairs),
             _ => None,
         });
-    // `None` stands for over a thousand pairs.
+    // `None` means over a thousand pairs.
     let count = |pairs: &Option<usize>| pairs.unwrap_or(usize::MAX);
     let fewest = needed.clone().min_by_key(count).flatten();
     match (fewest, needed.max_by_key(count).flatten()) {

@@ -128,7 +128,7 @@ pub struct MeasuredWindow {
     pub foreign: Option<f64>,
 }
 
-/// The value of `steady` in windows that older versions saved.
+/// Returns the value of `steady` in windows that older versions saved.
 fn default_steady() -> bool {
     true
 }

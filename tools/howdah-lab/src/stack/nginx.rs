@@ -1,5 +1,5 @@
-//! nginx: alone for files, and in front of FastCGI as Debian's snippets configure it
-//! (`fastcgi_split_path_info`, `try_files`), with the settings of `benchmarks/rivals` and room for every client.
+//! Starts nginx: alone for files, or in front of FastCGI as Debian's snippets configure it (`fastcgi_split_path_info`,
+//! `try_files`). It has the settings of `benchmarks/rivals`, and enough connections for every client.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -15,7 +15,7 @@ use howdah_machine::ports::free_address;
 
 /// The settings for `http { }` that nginx's manual advises for speed, with the reasons.
 const TUNED_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/nginx.conf");
-/// The settings that it advises for its page cache.
+/// The settings that nginx's manual advises for its page cache.
 const TUNED_CACHE: &str = include_str!("../../../../benchmarks/rivals/nginx-fastcgi-cache.conf");
 
 /// Whether nginx keeps its connections to PHP open.
@@ -53,7 +53,8 @@ impl FastcgiSetup {
     }
 }
 
-/// Returns the number of nginx workers: the one that `worker_processes auto` would choose, but known to the lab.
+/// Returns the number of nginx workers that `worker_processes auto` would choose. It is set explicitly, so the lab
+/// knows it.
 fn workers() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }

@@ -121,8 +121,8 @@ impl Supervisor {
         self.stop_zygote(now);
     }
 
-    /// Whether the next zygote may be started because the memory is intact. Resets damaged memory once no process is
-    /// left that could write to it.
+    /// Returns whether the next zygote may be started because the memory is intact. Resets damaged memory once no
+    /// process is left that could write to it.
     pub(super) fn prepare_memory(&mut self) -> bool {
         if !self.memory_repair.damaged {
             return true;

@@ -83,17 +83,17 @@ impl ZygoteRestarts {
         }
     }
 
-    /// Whether no zygote but the current one is left.
+    /// Returns whether no zygote but the current one is left.
     pub fn is_empty(&self) -> bool {
         self.next.is_none() && self.former.is_empty()
     }
 
-    /// Whether a second zygote is starting.
+    /// Returns whether a second zygote is starting.
     pub fn is_starting_next(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Whether the zygote of that generation is a former one that still manages its children.
+    /// Returns whether the zygote of that generation is a former one that still manages its children.
     pub fn has_former(&self, generation: u64) -> bool {
         self.former
             .iter()
@@ -207,7 +207,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the pool ever replaces its children by those of a second zygote.
+    /// Returns whether the pool ever replaces its children by those of a second zygote.
     pub(super) fn restarts(&self) -> bool {
         let config = &self.shared.pool.config;
         config.worker.is_some() || !config.watch.is_empty()

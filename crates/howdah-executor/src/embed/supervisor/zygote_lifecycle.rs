@@ -84,7 +84,7 @@ impl Supervisor {
         Duration::from_secs(3600)
     }
 
-    /// Whether the pool is draining and needs no more processes.
+    /// Returns whether the pool is draining and needs no more processes.
     pub(super) fn is_drained(&self, now: Instant) -> bool {
         self.drain_until.is_some_and(|until| {
             until <= now || self.shared.pool.outstanding.load(Ordering::Acquire) == 0
@@ -228,8 +228,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether a child of the current zygote has got as far as accepting requests, which means that the zygote did not
-    /// die of its start.
+    /// Returns whether a child of the current zygote has got as far as accepting requests, which means that the zygote
+    /// did not die of its start.
     fn has_served(&self) -> bool {
         let mut own = self
             .children
@@ -389,7 +389,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the zygote of this generation has been asked to fork that child, and has not replied.
+    /// Returns whether the zygote of this generation has been asked to fork that child, and has not replied.
     pub(super) fn is_starting(&mut self, child: ChildId, generation: u64) -> bool {
         self.children
             .get(child)

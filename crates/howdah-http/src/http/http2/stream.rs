@@ -121,7 +121,7 @@ impl Http2Stream {
         let _ = self.halves().respond.send_informational(head);
     }
 
-    /// Sends the final head; `end` tells that nothing follows.
+    /// Sends the final head; `end` is true if nothing follows.
     pub(in crate::http) fn send_head(&self, head: Response<()>, end: bool) {
         let halves = &mut *self.halves();
         halves.closed = end;

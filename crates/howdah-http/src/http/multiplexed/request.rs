@@ -30,8 +30,8 @@ pub enum RequestRefusal {
     },
 }
 
-/// Converts a request of HTTP/2 or HTTP/3, depending on `version`. `has_body` tells that its stream has not ended with
-/// its fields.
+/// Converts a request of HTTP/2 or HTTP/3, depending on `version`. `has_body` is true if its stream has not ended
+/// with its fields.
 ///
 /// # Errors
 /// Why the request is refused.

@@ -197,12 +197,12 @@ impl Http3Visitor {
     }
 }
 
-/// The head of `POST /echo` on example.org.
+/// Returns the head of `POST /echo` on example.org.
 fn echo_head() -> Vec<u8> {
     static_head("/echo")
 }
 
-/// The head of `POST path` on example.org as a HEADERS frame, by the static table of QPACK.
+/// Returns the head of `POST path` on example.org as a HEADERS frame, by the static table of QPACK.
 fn static_head(path: &str) -> Vec<u8> {
     let mut block = vec![0, 0, 0xc0 | 20, 0xc0 | 23];
     block.extend([0x50, 11]);

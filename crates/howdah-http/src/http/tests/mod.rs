@@ -1,5 +1,5 @@
 //! Wire tests: bytes in and bytes out over a socket pair, with a paused clock. A wait of 75 seconds takes no time, and
-//! "no byte arrives" is a certainty instead of a guess.
+//! a test can be certain that no byte arrives.
 
 mod bodies;
 mod heads;
@@ -335,7 +335,7 @@ impl TestClient {
     }
 }
 
-/// Fails instead of hanging.
+/// Returns the output of `what`, and fails if it is not available within `limit`.
 async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> T {
     match tokio::time::timeout(limit, what).await {
         Ok(done) => done,
@@ -361,7 +361,7 @@ async fn ask(bytes: impl AsRef<[u8]>) -> String {
     TestClient::new().ask(bytes).await
 }
 
-/// A plain response on a connection that is kept alive.
+/// Returns a plain response on a connection that is kept alive.
 fn ok(body: &str) -> String {
     let n = body.len();
     format!("HTTP/1.1 200 OK\r\nContent-Length: {n}\r\n\r\n{body}")

@@ -34,7 +34,7 @@ fn agree(input: &[u8]) -> Result<bool, TestCaseError> {
     Ok(true)
 }
 
-/// Valid and invalid pieces of requests, whose random combinations are often nearly valid.
+/// Returns valid and invalid pieces of requests, whose random combinations are often nearly valid.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     const KNOWN: &[&str] = &[
         "GET",

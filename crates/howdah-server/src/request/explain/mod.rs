@@ -1,6 +1,6 @@
 //! `howdah explain` reports how a request would be handled, without sending it and without running anything. The
 //! functions that handle clients' requests decide here as well, and record a trace. Inputs that are unknown here (a
-//! body, memory, other servers) are left out, and the report says so.
+//! body, memory, other servers) are omitted, and the report says so.
 
 mod explain_request;
 mod response;

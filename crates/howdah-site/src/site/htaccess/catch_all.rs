@@ -1,6 +1,6 @@
 //! Finds the script to which an `.htaccess` file sends every path without a file. This is how an application without
-//! configuration names its front controller. The file is read once, at the start. What `.htaccess` files refuse is not
-//! determined here but for every request (`htaccess`).
+//! configuration names its front controller. The file is read once, at the start. Whether
+//! `.htaccess` files refuse a request is determined for each request instead (`htaccess`).
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
         let Some(found) = script_of(target) else {
             continue;
         };
-        // An `index.php` that any rule leads to also gets all other paths, which is the general custom. For any other
+        // If any rule leads to an `index.php`, this script also gets all other paths, as is the custom. For any other
         // script, the rule must match every path and exclude files.
         let excepted = files_pass || tests_file(rule, true);
         let plain = excepted && !rule.conditions().any(is_of_visitor);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use howdah_htaccess::{self as apache, Answer, Facts, Table};
+use howdah_htaccess::{self as apache, EvaluationInput, RequestDecision, Table};
 use howdah_http::message::RequestHead;
 
 use super::result_cache::CacheKey;
@@ -100,7 +100,7 @@ impl<'a> Origin<'a> {
     }
 
     /// Adds everything to the key that a result may depend on, apart from the visitor and the other request headers
-    /// ([`Answer::is_by_url`]).
+    /// ([`RequestDecision::is_cacheable_by_url`]).
     pub(super) fn add_to(&self, head: &RequestHead, visitor: Visitor<'_>, key: &mut CacheKey) {
         let address = visitor.local.map(|local| match local.ip().to_canonical() {
             IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -122,7 +122,7 @@ pub(super) fn request_facts<'a>(
     head: &'a RequestHead,
     visitor: Visitor<'a>,
     origin: &Origin<'_>,
-) -> Facts<'a> {
+) -> EvaluationInput<'a> {
     let Origin { host, https, port } = *origin;
     let client = visitor.client;
     let mut headers = Table::default();
@@ -148,7 +148,7 @@ pub(super) fn request_facts<'a>(
         };
         headers.set(name, &joined);
     }
-    Facts {
+    EvaluationInput {
         method: Cow::Borrowed(head.method()),
         target: Cow::Borrowed(head.target()),
         protocol: head.version().as_str(),
@@ -160,13 +160,13 @@ pub(super) fn request_facts<'a>(
         server_port: port,
         server_name: Cow::Borrowed(b"localhost"),
         logins: visitor.logins.to_vec(),
-        ..Facts::default()
+        ..EvaluationInput::default()
     }
 }
 
 /// Caches a decision that is the same for every visitor.
-fn cache(key: &CacheKey, answer: &Arc<Answer>, world: &SiteWorld<'_>) {
-    let Some((since, seen)) = world.looked_at().filter(|_| answer.is_by_url()) else {
+fn cache(key: &CacheKey, answer: &Arc<RequestDecision>, world: &SiteWorld<'_>) {
+    let Some((since, seen)) = world.looked_at().filter(|_| answer.is_cacheable_by_url()) else {
         return;
     };
     let found = CachedResult::new(answer.clone(), seen);
@@ -184,7 +184,7 @@ impl Site {
         tree: &FileView,
         walk: &RoutingState<'_>,
         world: &SiteWorld<'_>,
-    ) -> (Arc<Answer>, Option<Box<Facts<'static>>>) {
+    ) -> (Arc<RequestDecision>, Option<Box<EvaluationInput<'static>>>) {
         let visitor = walk.visitor;
         let origin = Origin::of(walk.head, visitor);
         let mut key = None;
@@ -202,13 +202,13 @@ impl Site {
                 known.get(world, &mut thread.watched)
             })
         });
-        let asks = |answer: &Answer| answer.edits() && answer.edits_by_request();
+        let asks = |answer: &RequestDecision| answer.edits() && answer.edits_depend_on_request();
         let found = match known {
             Some(answer) if !asks(&answer) => (answer, None),
             known => {
                 let facts = self.facts(tree, walk, &origin);
                 let answer = known.unwrap_or_else(|| {
-                    let answer = Arc::new(apache::answer(world, &facts));
+                    let answer = Arc::new(apache::decide(world, &facts));
                     if let Some(key) = &key {
                         cache(key, &answer, world);
                     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use howdah_htaccess::{Chain, HtFile, LONGEST, Problem, Table};
+use howdah_htaccess::{HtFile, HtFileChain, MAX_FILE_BYTES, Problem, Table};
 
 use super::thread::{self, Thread};
 use super::watched::{Asked, NAME};
@@ -59,7 +59,7 @@ impl FileCache {
         root: &RootDir,
         directory: &[u8],
         met: impl FnMut(&[u8], &HtFile),
-    ) -> (Option<Duration>, Arc<Chain>) {
+    ) -> (Option<Duration>, Arc<HtFileChain>) {
         thread::with(|thread| self.chain_of(root, directory, met, thread))
     }
 
@@ -69,13 +69,13 @@ impl FileCache {
         directory: &[u8],
         mut met: impl FnMut(&[u8], &HtFile),
         thread: &mut Thread,
-    ) -> (Option<Duration>, Arc<Chain>) {
+    ) -> (Option<Duration>, Arc<HtFileChain>) {
         thread.begin();
         if let Some((since, known)) = thread.chains.of(&thread.watched, root, directory) {
             return (Some(since), known);
         }
         let mut complete = 0;
-        let chain = Arc::new(Chain::of(directory, |directory| {
+        let chain = Arc::new(HtFileChain::of(directory, |directory| {
             complete = directory.len();
             let (file, is_new) = self.of(root, directory, thread)?;
             if is_new {
@@ -246,7 +246,7 @@ fn read(root: &RootDir, directory: &[u8], name: &[u8], meta: FileMeta) -> (HtFil
         Err(_) => return (HtFile::unusable(Problem::Unreadable), meta),
     };
     let mut text = Vec::new();
-    match file.take(LONGEST + 1).read_to_end(&mut text) {
+    match file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text) {
         Err(_) => (HtFile::unusable(Problem::Unreadable), meta),
         Ok(_) => (
             howdah_htaccess::parse(&text, &root.file_name(directory), environment()),

@@ -27,8 +27,8 @@ mod warnings;
 mod watched;
 mod world;
 
-pub use howdah_htaccess::Document;
-use howdah_htaccess::Refusal as ApacheRefusal;
+pub(crate) use howdah_htaccess::Document;
+use howdah_htaccess::HtaccessRefusal;
 
 use crate::refusal::Refusal;
 
@@ -47,19 +47,21 @@ pub(crate) struct HtaccessState {
 }
 
 /// Converts a refusal of the engine into one of the server.
-fn refusal_of(refusal: ApacheRefusal) -> Refusal {
+fn refusal_of(refusal: HtaccessRefusal) -> Refusal {
     match refusal {
-        ApacheRefusal::Denied => Refusal::HtaccessDenied,
-        ApacheRefusal::NotUnderstood | ApacheRefusal::TooCostly => Refusal::HtaccessNotUnderstood,
-        ApacheRefusal::Loop => Refusal::HtaccessLoop,
-        ApacheRefusal::NoScripts => Refusal::HtaccessNoScripts,
-        ApacheRefusal::Unauthorized => Refusal::HtaccessPassword,
-        ApacheRefusal::Unsupported => Refusal::HtaccessUnsupported,
-        ApacheRefusal::NotFound => Refusal::NotFound,
-        ApacheRefusal::NoIndex => Refusal::NoIndex,
-        ApacheRefusal::BadPath => Refusal::BadTarget,
-        ApacheRefusal::Method => Refusal::MethodNotAllowed,
-        ApacheRefusal::Forbidden => Refusal::Unreadable,
-        ApacheRefusal::Status => Refusal::Returned,
+        HtaccessRefusal::Denied => Refusal::HtaccessDenied,
+        HtaccessRefusal::NotUnderstood | HtaccessRefusal::TooCostly => {
+            Refusal::HtaccessNotUnderstood
+        }
+        HtaccessRefusal::Loop => Refusal::HtaccessLoop,
+        HtaccessRefusal::NoScripts => Refusal::HtaccessNoScripts,
+        HtaccessRefusal::Unauthorized => Refusal::HtaccessPassword,
+        HtaccessRefusal::Unsupported => Refusal::HtaccessUnsupported,
+        HtaccessRefusal::NotFound => Refusal::NotFound,
+        HtaccessRefusal::NoIndex => Refusal::NoIndex,
+        HtaccessRefusal::BadPath => Refusal::BadTarget,
+        HtaccessRefusal::Method => Refusal::MethodNotAllowed,
+        HtaccessRefusal::Forbidden => Refusal::Unreadable,
+        HtaccessRefusal::Status => Refusal::Returned,
     }
 }

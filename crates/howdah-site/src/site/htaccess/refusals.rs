@@ -5,7 +5,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use howdah_htaccess::{self as apache, AccessOutcome, Demand, Facts, MAX_FILE_NAME_BYTES};
+use howdah_htaccess::{
+    self as apache, AccessOutcome, Demand, EvaluationInput, MAX_FILE_NAME_BYTES,
+};
 
 use super::evaluation::{CachedResult, Origin, request_facts};
 use super::result_cache::CacheKey;
@@ -167,7 +169,7 @@ impl Site {
         }
         let facts = self.refusal_facts(query, origin.as_ref());
         let verdict = Arc::new(apache::refusals(world, &facts, query.redirected));
-        let by_url = verdict.consulted.is_nothing()
+        let by_url = verdict.dependencies.depends_only_on_url()
             && !matches!(verdict.outcome, AccessOutcome::Authenticate(_));
         if may_cache
             && by_url
@@ -183,8 +185,12 @@ impl Site {
         verdict
     }
 
-    fn refusal_facts<'q>(&self, query: &PathQuery<'q>, origin: Option<&Origin<'q>>) -> Facts<'q> {
-        let of_path = Facts {
+    fn refusal_facts<'q>(
+        &self,
+        query: &PathQuery<'q>,
+        origin: Option<&Origin<'q>>,
+    ) -> EvaluationInput<'q> {
+        let of_path = EvaluationInput {
             method: Cow::Borrowed(b"GET"),
             path: Cow::Borrowed(query.path),
             query: query.query.map(Cow::Borrowed),
@@ -192,10 +198,10 @@ impl Site {
             server_port: 80,
             server_name: Cow::Borrowed(b"localhost"),
             document_root: Cow::Borrowed(document_root(query.root)),
-            ..Facts::default()
+            ..EvaluationInput::default()
         };
         match (query.requested, origin) {
-            (Some(requested), Some(origin)) => Facts {
+            (Some(requested), Some(origin)) => EvaluationInput {
                 path: of_path.path,
                 query: of_path.query,
                 document_root: of_path.document_root,
@@ -280,7 +286,7 @@ fn judge(
     };
     Err(Closed {
         refused,
-        because: verdict.because.as_deref().map(Into::into),
+        because: verdict.decided_by.as_deref().map(Into::into),
         login: login.map(Box::new),
     })
 }

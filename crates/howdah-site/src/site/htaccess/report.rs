@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use howdah_htaccess::{HtFile, LONGEST, Problem, Table};
+use howdah_htaccess::{HtFile, MAX_FILE_BYTES, Problem, Table};
 
 /// The maximum number of directories that a report covers, in breadth-first order.
 const MOST_DIRECTORIES: usize = 4000;
@@ -125,7 +125,8 @@ pub(super) fn read(file: &Path) -> Option<HtFile> {
         return Some(HtFile::unusable(Problem::NotAFile));
     }
     let mut text = Vec::new();
-    let read = fs::File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text));
+    let read =
+        fs::File::open(file).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text));
     let directory = file.parent().unwrap_or(Path::new("/"));
     let name = [directory.as_os_str().as_bytes(), b"/"].concat();
     Some(match read {

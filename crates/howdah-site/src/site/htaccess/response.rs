@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use howdah_htaccess::{self as apache, Answer, Demand, Document, Facts, Fields, PlainEdit};
+use howdah_htaccess::{
+    self as apache, ConstantEdit, Demand, Document, EvaluationInput, RequestDecision,
+    ResponseFields,
+};
 use howdah_http::message::{ResponseHead, describes_content};
 use howdah_proto::response::{is_field_value, is_token};
 
@@ -24,11 +27,10 @@ const FRAMING: [&[u8]; 5] = [
 /// The decision of the `.htaccess` files about a request, for its response.
 #[derive(Debug)]
 pub struct Live {
-    pub(super) answer: Arc<Answer>,
+    pub(super) answer: Arc<RequestDecision>,
     /// The properties of the request that the directives for the response need, if they need any.
-    pub(super) facts: Option<Box<Facts<'static>>>,
-    /// The document root of the site.
-    pub root: Arc<RootDir>,
+    pub(super) facts: Option<Box<EvaluationInput<'static>>>,
+    pub(super) root: Arc<RootDir>,
     /// When the file that is sent was modified.
     pub(super) changed: Option<i64>,
     /// A directive for the response has read a property of the visitor.
@@ -52,7 +54,7 @@ impl Live {
     /// Returns true if the response is the same for all visitors that send this method, host, path and query. For the
     /// response's header, this is known only after it has been [edited](Live::edit).
     pub fn is_for_everybody(&self) -> bool {
-        self.answer.consulted.is_nothing()
+        self.answer.dependencies.depends_only_on_url()
             && self.answer.user.is_none()
             && !self.looked_at_visitor.load(Ordering::Relaxed)
     }
@@ -70,15 +72,15 @@ impl Live {
         let made_here = made_here || !(is_file || is_script);
         // A 304 does not describe the content (RFC 9110 §15.4.5).
         let bodiless = head.status == 304;
-        if !bodiless && let Some(edits) = self.answer.plain_edits(made_here) {
+        if !bodiless && let Some(edits) = self.answer.constant_edits(made_here) {
             edits.for_each(|edit| edit_plainly(edit, head));
             return;
         }
-        let mut fields = Fields {
+        let mut fields = ResponseFields {
             status: head.status,
             is_file: is_file && !made_here,
             changed: self.changed,
-            ..Fields::default()
+            ..ResponseFields::default()
         };
         for (name, value) in head.fields() {
             match name.eq_ignore_ascii_case(b"content-type") {
@@ -101,13 +103,13 @@ impl Live {
             fields.media_type = None;
         }
         let world = SiteWorld::new(site, &self.root);
-        let nothing = Facts::default();
+        let nothing = EvaluationInput::default();
         let facts = self.facts.as_deref().unwrap_or(&nothing);
         let consulted = self.answer.finish(&world, facts, &mut fields, made_here);
-        if consulted.is_of_visitor() {
+        if consulted.depends_on_visitor() {
             self.looked_at_visitor.store(true, Ordering::Relaxed);
         }
-        if guessed && !self.answer.takes_type() {
+        if guessed && !self.answer.removes_type() {
             let default = || mime::DEFAULT_TYPE.as_bytes().to_vec();
             fields.media_type.get_or_insert_with(default);
         }
@@ -130,7 +132,7 @@ impl Live {
 }
 
 /// Applies a change that depends on nothing but constants.
-fn edit_plainly(edit: PlainEdit<'_>, head: &mut ResponseHead) {
+fn edit_plainly(edit: ConstantEdit<'_>, head: &mut ResponseHead) {
     let name = edit.name();
     let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));
     if framing || !is_token(name) {
@@ -139,7 +141,7 @@ fn edit_plainly(edit: PlainEdit<'_>, head: &mut ResponseHead) {
     if edit.replaces() {
         head.remove(name);
     }
-    if let PlainEdit::Set(_, value) | PlainEdit::Add(_, value) = edit
+    if let ConstantEdit::Set(_, value) | ConstantEdit::Add(_, value) = edit
         && is_field_value(value)
     {
         head.header(name, value);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use howdah_htaccess::{self as apache, Answer, Chain, Facts, HtFile, Table};
+use howdah_htaccess::{
+    self as apache, EvaluationInput, HtFile, HtFileChain, RequestDecision, Table,
+};
 use howdah_http::message::RequestHead;
 
 use super::evaluation::{Origin, request_facts};
@@ -31,7 +33,7 @@ impl Site {
         &self,
         root: &RootDir,
         directory: &[u8],
-    ) -> (Option<Duration>, Arc<Chain>) {
+    ) -> (Option<Duration>, Arc<HtFileChain>) {
         let met = |directory: &[u8], file: &HtFile| self.warn_of_htaccess(root, directory, file);
         self.htaccess.files.chain(root, directory, met)
     }
@@ -87,7 +89,7 @@ impl Site {
         if let RouteAction::Refused { refusal, .. } = &action
             && refusal.is_from_htaccess()
         {
-            info.htaccess_line = answer.because.as_deref().map(Into::into);
+            info.htaccess_line = answer.decided_by.as_deref().map(Into::into);
         }
         info.live = Some(Arc::new(Live {
             answer,
@@ -109,8 +111,8 @@ impl Site {
         tree: &'w FileView,
         walk: &'w RoutingState<'_>,
         origin: &Origin<'_>,
-    ) -> Facts<'w> {
-        Facts {
+    ) -> EvaluationInput<'w> {
+        EvaluationInput {
             path: Cow::Borrowed(walk.path.as_bytes()),
             query: walk.query().map(Cow::Borrowed),
             document_root: Cow::Borrowed(document_root(&tree.root)),
@@ -185,7 +187,7 @@ impl Site {
         &self,
         tree: &FileView,
         walk: &RoutingState<'_>,
-        answer: &Answer,
+        answer: &RequestDecision,
         path: &[u8],
         path_info: &[u8],
         by_handler: bool,
@@ -250,7 +252,7 @@ impl Site {
         let world = SiteWorld::new(self, root);
         let mut facts = self.facts(&tree, &walk, &Origin::of(head, walk.visitor));
         facts.method = Cow::Borrowed(b"GET");
-        let answer = apache::answer(&world, &facts);
+        let answer = apache::decide(&world, &facts);
         let wanted = walk.path.as_bytes();
         matches!(&answer.action, apache::Action::File(found) if found == wanted)
             && !self.is_password_file(wanted)

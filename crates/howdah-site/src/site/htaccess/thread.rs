@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_htaccess::{AccessVerdict, Answer, Chain};
+use howdah_htaccess::{AccessVerdict, HtFileChain, RequestDecision};
 
 use super::evaluation::CachedResult;
 use super::result_cache::{CacheKey, ResultCache};
@@ -26,9 +26,9 @@ pub(super) struct Thread {
     pub key: CacheKey,
     pub watched: Option<Watched>,
     /// The combined files on the way to a directory.
-    pub chains: Remembered<Arc<Chain>>,
+    pub chains: Remembered<Arc<HtFileChain>>,
     /// `htaccess = "on"`: decisions that are the same for every visitor.
-    pub answers: ResultCache<CachedResult<Arc<Answer>>>,
+    pub answers: ResultCache<CachedResult<Arc<RequestDecision>>>,
     /// `htaccess = "deny"`: whether there are files on the way to a path.
     pub has_files: ResultCache<CachedResult<bool>>,
     /// `htaccess = "deny"`: verdicts that are the same for every visitor.

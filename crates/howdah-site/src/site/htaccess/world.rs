@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use howdah_htaccess::{Chain, Stat, World};
+use howdah_htaccess::{HtFileChain, ServerContext, Stat};
 
 use crate::docroot::root::{FileKind, FileMeta, RootDir};
 use crate::refusal::Refusal;
@@ -111,7 +111,7 @@ pub(super) fn document_root(root: &RootDir) -> &[u8] {
     root.path().strip_suffix(b"/").unwrap_or(root.path())
 }
 
-impl World for SiteWorld<'_> {
+impl ServerContext for SiteWorld<'_> {
     fn stat(&self, file: &[u8]) -> Stat {
         match self.find(file) {
             Ok(meta) => match meta.kind {
@@ -143,7 +143,7 @@ impl World for SiteWorld<'_> {
             .is_ok_and(|meta| meta.permissions().mode() & 0o111 != 0)
     }
 
-    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
+    fn htaccess(&self, directory: &[u8]) -> Arc<HtFileChain> {
         let (since, chain) = self.site.live_files(self.root, directory);
         let both = self.since.get().zip(since);
         self.since
@@ -193,11 +193,11 @@ impl World for SiteWorld<'_> {
         std::env::var_os(OsStr::from_bytes(name)).map(OsStringExt::into_vec)
     }
 
-    fn hear(&self, line: Option<&str>, said: &dyn Fn() -> String) {
+    fn trace(&self, line: Option<&str>, message: &dyn Fn() -> String) {
         if let Some(trace) = self.trace {
             trace.note(TraceStep::Htaccess {
                 line: line.map(str::to_owned),
-                outcome: said(),
+                outcome: message(),
             });
         }
     }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use howdah_machine::php;
 use howdah_tests::process_tree;
-use howdah_tests::rig::{Kind, Server};
+use howdah_tests::rig::{Server, ServerKind};
 use howdah_tests::scratch::Scratch;
 use howdah_tests::wrk::{self, WrkLoad};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,7 +20,7 @@ const PROGRAMS: &[&str] = &["howdah", "howdah-php", "nginx", "php-fpm{php}"];
 /// Prints both figures for Howdah and for nginx with php-fpm.
 pub fn measure(options: &Options, scratch: &Scratch) {
     println!("\ncost of a hello request at c=100 and c=1");
-    for kind in [Kind::Howdah, Kind::NginxFpm] {
+    for kind in [ServerKind::Howdah, ServerKind::NginxFpm] {
         for connections in [100, 1] {
             // Each run has a fresh server: a process that was traced may remain slower, or stopped.
             let server = start(kind, options, scratch);

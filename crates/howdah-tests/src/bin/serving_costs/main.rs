@@ -7,7 +7,7 @@ mod memory;
 mod opcache;
 mod options;
 
-use howdah_tests::rig::{Kind, Server, Site};
+use howdah_tests::rig::{Server, ServerKind, Site};
 use howdah_tests::scratch::Scratch;
 
 use options::Options;
@@ -32,7 +32,7 @@ fn main() {
     }
 }
 
-fn start(kind: Kind, options: &Options, scratch: &Scratch) -> Box<dyn Server> {
+fn start(kind: ServerKind, options: &Options, scratch: &Scratch) -> Box<dyn Server> {
     let site = Site::new(scratch.join("site"))
         .children(options.children)
         .ini("opcache.revalidate_freq", "2");

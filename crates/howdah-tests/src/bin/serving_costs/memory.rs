@@ -3,7 +3,7 @@
 use howdah_machine::php;
 use howdah_tests::http;
 use howdah_tests::process_tree;
-use howdah_tests::rig::{Kind, Server};
+use howdah_tests::rig::{Server, ServerKind};
 use howdah_tests::scratch::Scratch;
 use howdah_tests::wrk::{self, WrkLoad};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -25,8 +25,11 @@ fn sizes(program: &str, field: &str) -> Vec<u64> {
 pub fn measure(options: &Options, scratch: &Scratch) {
     println!("\nmemory");
     for (kind, program) in [
-        (Kind::Howdah, "howdah-php"),
-        (Kind::NginxFpm, &*php::expand_placeholders("php-fpm{php}")),
+        (ServerKind::Howdah, "howdah-php"),
+        (
+            ServerKind::NginxFpm,
+            &*php::expand_placeholders("php-fpm{php}"),
+        ),
     ] {
         let server = start(kind, options, scratch);
         let load = WrkLoad {
@@ -48,7 +51,7 @@ pub fn measure(options: &Options, scratch: &Scratch) {
             each("Private_Dirty"),
         );
     }
-    let server = start(Kind::Howdah, options, scratch);
+    let server = start(ServerKind::Howdah, options, scratch);
     idle_connections(server.as_ref());
 }
 

@@ -64,7 +64,7 @@ impl Options {
         options
     }
 
-    /// Whether a figure was requested.
+    /// Returns whether a figure was requested.
     pub fn wants(&self, name: &str) -> bool {
         self.figures.is_empty() || self.figures.iter().any(|s| s == name)
     }

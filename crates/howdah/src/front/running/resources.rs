@@ -20,9 +20,9 @@ use howdah_server::server_config::{OpenResources, ServerConfig};
 use super::super::FrontShared;
 use crate::config::ServeSettings;
 
-/// Opens what the configuration names, besides sites and pools. Whatever it does not change is taken over from the
-/// configuration that is being served.
-pub(super) fn open_resources(
+/// Returns the settings of the front besides sites and pools. State that outlives a configuration is taken over
+/// from the configuration that is being served.
+pub(super) fn front_settings(
     settings: &ServeSettings,
     access_log: Option<Arc<AccessLog>>,
     shared: &FrontShared,
@@ -44,53 +44,9 @@ pub(super) fn open_resources(
     })
 }
 
-/// Returns what all configurations of the process share: the state of the configuration that is being served, or a new
-/// one for the first configuration. Fails if the configuration changes what only a restart can change.
-pub(super) fn process_state(
-    settings: &ServeSettings,
-    shared: &FrontShared,
-    error_log: &Arc<ErrorLog>,
-) -> Result<Arc<ProcessState>, String> {
-    if let Some(front) = shared.front.get() {
-        let state = front.config().process.clone();
-        check_fleet(settings, state.cache.fleet.as_ref())?;
-        return Ok(state);
-    }
-    let cache = CacheProcessState {
-        fleet: join_fleet(settings, shared, error_log)?,
-        successor: shared.successor.clone(),
-        ..CacheProcessState::default()
-    };
-    Ok(Arc::new(ProcessState {
-        challenges: shared.tls.challenges.clone(),
-        cache: Arc::new(cache),
-        ..ProcessState::default()
-    }))
-}
-
-/// Returns `[fleet]` if any site has a page cache, which is what members share.
-fn fleet_config(settings: &ServeSettings) -> Option<&FleetConfig> {
-    let is_cached = settings.sites.iter().any(|site| site.cache.is_some());
-    settings.fleet.as_ref().filter(|_| is_cached)
-}
-
-/// Fails if a reload changes the membership in a fleet. This needs a restart, because scripts that are still running
-/// would publish their writes to the former fleet.
-fn check_fleet(settings: &ServeSettings, joined: Option<&Arc<Fleet>>) -> Result<(), String> {
-    let refused = match (fleet_config(settings), joined) {
-        (None, None) => return Ok(()),
-        (Some(wanted), Some(joined)) if joined.config() == wanted => return Ok(()),
-        (Some(_), Some(_)) => "[fleet] can be changed by a restart only",
-        (Some(_), None) => "[fleet] can be added by a restart only",
-        (None, Some(_)) => {
-            "[fleet] and the last `cache = \"on\"` of its sites can be removed by a restart only"
-        }
-    };
-    Err(refused.to_owned())
-}
-
-/// Joins the fleet that the first configuration names, if it names one. The membership stays over reloads.
-fn join_fleet(
+/// Returns the membership in a fleet. It persists across reloads. A change of the fleet needs a restart, because
+/// scripts that are still running would publish their writes to the former fleet.
+fn fleet(
     settings: &ServeSettings,
     shared: &FrontShared,
     log: &Arc<ErrorLog>,
@@ -173,8 +129,8 @@ fn report_fleet(log: &ErrorLog, news: &FleetEvent) {
     }
 }
 
-/// Returns the settings of traces. The exporter stays over reloads that do not change it. An exporter that is replaced
-/// still sends what it has collected.
+/// Returns the settings of traces. The exporter persists across reloads that do not change it. An exporter that is
+/// replaced still sends what it has collected.
 fn traces(
     settings: &ServeSettings,
     former: Option<&Arc<Traces>>,
@@ -236,8 +192,8 @@ pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Res
     Ok(())
 }
 
-/// Returns the store of pages on disk, if one is configured. It stays open over reloads that do not move it. A wrong
-/// configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
+/// Returns the store of pages on disk, if one is configured. It stays open over reloads that do not move it. An
+/// invalid configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
 fn cache_disk(
     settings: &ServeSettings,
     former: Option<&Arc<DiskStore>>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::ErrorDocument;
 use crate::expression::Word;
-use crate::request::{Consulted, Request};
+use crate::request::{EvaluatedRequest, InputDependencies};
 use crate::table::Table;
 use crate::text::is_url;
 
@@ -27,7 +27,7 @@ pub enum Action {
     /// Respond with this status and this `Location`.
     Redirect(u16, Vec<u8>),
     /// Respond with the error page of this status.
-    Refuse(u16, Refusal),
+    Refuse(u16, HtaccessRefusal),
     /// Respond with this status and this body, which is HTML.
     Text(u16, Vec<u8>),
     /// Check the client's password, then evaluate the request again.
@@ -36,7 +36,7 @@ pub enum Action {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum HtaccessRefusal {
     /// A directive denies access.
     Denied,
     /// A file contains a mistake or cannot be read.
@@ -80,11 +80,11 @@ pub struct Demand {
 
 /// The decision about a request.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct RequestDecision {
     /// What the server is to do.
     pub action: Action,
     /// The directive or file that decided, for the log.
-    pub because: Option<Arc<str>>,
+    pub decided_by: Option<Arc<str>>,
     /// The status of the error, if the file or script is its error document.
     pub error_status: Option<u16>,
     /// The decision was reached after an internal redirect.
@@ -106,9 +106,9 @@ pub struct Answer {
     /// The request's header fields, if directives changed them.
     pub headers: Option<Table>,
     /// The properties of the request, beyond method, host, path and query, that the decision depends on.
-    pub consulted: Consulted,
+    pub dependencies: InputDependencies,
     /// The state that is needed to change the response's header fields.
-    pub(crate) last: Box<Request>,
+    pub(crate) final_request: Box<EvaluatedRequest>,
     pub(crate) always: Table,
     /// The response is an error, which `Header` directives without `always` do not change.
     pub(crate) is_error: bool,
@@ -142,15 +142,15 @@ impl ErrorDocument {
     }
 }
 
-impl Answer {
+impl RequestDecision {
     /// Returns the document for a script that failed, from the `ErrorDocument` directives whose words contain no
     /// variables.
     pub fn document(&self, status: u16) -> Option<Document> {
         // An error document that fails itself does not get another one.
-        if self.last.status != 200 {
+        if self.final_request.status != 200 {
             return None;
         }
-        let documents = &self.last.config().core.as_ref()?.error_documents;
+        let documents = &self.final_request.config().core.as_ref()?.error_documents;
         documents.get(&status)?.of(|word| match word {
             Word::Text(text) => Some(text.clone()),
             _ => None,
