@@ -285,7 +285,7 @@ fn a_collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
     let badly = load(3000);
     println!("1000 requests while it works: {well:?}, 3000 while it hangs: {badly:?}");
     assert!(badly < 9 * well + std::time::Duration::from_secs(1));
-    fixture.wait_for_log(&["warning CollectorUnreachable", "no answer within"]);
+    fixture.wait_for_log(&["warning CollectorUnreachable", "no response within"]);
     assert!(dropped(&fixture) > 1000, "the queue is bounded");
     collector.behave(Behaviour::Take);
     let line = fixture.wait_for_log(&["notice CollectorWorksAgain"]);

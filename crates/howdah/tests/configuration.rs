@@ -196,7 +196,7 @@ fn rule_mistake_names_the_line_and_column_of_its_key() {
         (
             "[[site.rule]]\npath = \"/x\"\nrewrite = \"x\"",
             "a.toml:6:11: ",
-            "an internal target is a path",
+            "an internal target must be a path",
         ),
         (
             "[[site.rule]]\npath = \"/x\"\ndeny = 418",
@@ -820,7 +820,7 @@ fn proxy_rules_report_what_is_wrong_with_their_servers() {
     let expected = [
         "4:10: proxy: `127.0.0.1:3000`: expected `http://127.0.0.1:3000`",
         "4:28: proxy: `grpc://x`: expected `http://127.0.0.1:3000`",
-        "4:40: proxy: `http://x/app`: only host and port can stand here",
+        "4:40: proxy: `http://x/app`: only a host and a port are possible here",
         "5:16: proxy_health: expected a path such as `/up`",
         "8:17: proxy_timeout: belongs to a rule with `proxy`",
         "10:9: proxy: names no server",

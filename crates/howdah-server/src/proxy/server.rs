@@ -184,7 +184,7 @@ impl ServerHealth {
         self.reported_down.take().map(|_| ServerEvent {
             level: LogLevel::Notice,
             name: "BackendUp",
-            message: format!("{at}: the backend answers again"),
+            message: format!("{at}: the backend responds again"),
         })
     }
 }

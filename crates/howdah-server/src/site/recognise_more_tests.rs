@@ -354,7 +354,10 @@ fn recognised_report_uses_singular_and_plural() {
     let lines = found.report_lines();
     assert_eq!(
         lines[1..],
-        ["  1 pattern of paths is refused:", "    /storage/**.ph*"]
+        [
+            "  requests that match 1 pattern are refused:",
+            "    /storage/**.ph*"
+        ]
     );
     let dir = tree(&["doku.php", "inc/x.php", "lib/exe/x.php"]);
     let lines = recognised(dir.path()).unwrap().report_lines();
