@@ -153,7 +153,7 @@ fn zygote_that_has_served_is_restarted_at_once_however_often_it_dies() {
         site.get("parent.php").await.unwrap();
     });
     assert_eq!(
-        site.log.count("a new one starts in"),
+        site.log.count("a new zygote starts in"),
         0,
         "{:?}",
         site.log.all()

@@ -458,7 +458,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[pool.www]\nwatch = [\"*.php\", \"[a.php\"]",
-            "a.toml:2:19: watch: `[a.php` is no pattern: ",
+            "a.toml:2:19: watch: `[a.php` is not a valid pattern: ",
         ),
         (
             "listen = \"127.0.0.1:80 proxy_protocol\"",
@@ -598,7 +598,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[fleet]\nvalkey = \"redis+cluster://a/0\"\nreplicas = 1",
-            "write nothing behind the hosts",
+            "write nothing after the hosts",
         ),
         (
             "[limits]\nspill_directory = \"gone\"",

@@ -63,7 +63,7 @@ fn what_is_wrong_with_the_way_to_valkey_is_named_and_every_page_rendered() {
             Valkey::start(),
             "redis+cluster://localhost",
             "replicas = 1",
-            "without cluster-enabled - Client: write redis://",
+            "with cluster-enabled - Client: use redis://",
         ),
     ] {
         let url = format!("{url}:{}", valkey.address().port());
