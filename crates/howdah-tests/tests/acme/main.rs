@@ -317,7 +317,10 @@ fn an_authority_that_is_down_is_named_and_tried_again() {
     let renew = site.command(&["cert", "renew"]);
     assert!(!renew.status.success(), "{renew:?}");
     let why = String::from_utf8_lossy(&renew.stderr);
-    assert!(why.contains("the certificate stays in use"), "{why}");
+    assert!(
+        why.contains("the current certificate remains in use"),
+        "{why}"
+    );
     site.wait_until_served(NAMES[0]);
     authority.come_up();
     let renew = site.command(&["cert", "renew"]);
