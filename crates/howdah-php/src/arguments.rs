@@ -76,7 +76,7 @@ impl std::fmt::Display for ZygoteArgumentError {
         match self {
             ZygoteArgumentError::UnknownOption(name) => write!(f, "UnknownOption: {name}"),
             ZygoteArgumentError::MissingValue(name) => {
-                write!(f, "MissingValue: {name} wants a value")
+                write!(f, "MissingValue: {name} needs a value")
             }
             ZygoteArgumentError::BadValue(name, value) => {
                 write!(f, "BadValue: {name} cannot be {value:?}")
@@ -129,7 +129,7 @@ pub fn parse(
                 let path = value("--php-ini")?;
                 options.php_ini =
                     PhpIniSource::File(CString::new(path.into_vec()).map_err(|_| {
-                        ZygoteArgumentError::BadValue("--php-ini", "a path with NUL".into())
+                        ZygoteArgumentError::BadValue("--php-ini", "a path with a NUL byte".into())
                     })?);
             }
             "--no-php-ini" => options.php_ini = PhpIniSource::Disabled,
@@ -177,7 +177,7 @@ pub fn parse(
         ini.extend_from_slice(b"opcache.preload=\n");
     }
     options.ini_entries = CString::new(ini)
-        .map_err(|_| ZygoteArgumentError::BadValue("-d", "a setting with NUL".into()))?;
+        .map_err(|_| ZygoteArgumentError::BadValue("-d", "a setting with a NUL byte".into()))?;
     if let Some(seconds) = trial {
         return Ok(Invocation::TryStart(options, seconds));
     }

@@ -64,7 +64,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, St
             "--effects-fd" => {
                 let number = value()?;
                 let number = number.to_str().and_then(|n| n.parse().ok());
-                options.effects = Some(number.ok_or("BadValue: --effects-fd is a number")?);
+                options.effects = Some(number.ok_or("BadValue: --effects-fd must be a number")?);
             }
             "--" => {
                 for argument in arguments.by_ref() {
@@ -78,7 +78,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, St
         // The value of `$argv[0]` under `php -r`.
         options.arguments.insert(0, c"Standard input code".into());
     } else if options.arguments.is_empty() {
-        return Err("Required: the script to run".to_owned());
+        return Err("Required: name the script to run".to_owned());
     }
     Ok(options)
 }

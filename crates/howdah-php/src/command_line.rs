@@ -46,7 +46,7 @@ impl CommandLineSettings {
             })?;
         }
         let entries = CString::new([COMMAND_LINE_INI.as_bytes(), &self.ini_entries].concat())
-            .map_err(|_| "BadValue: -d cannot be a setting with NUL".to_owned())?;
+            .map_err(|_| "BadValue: -d: a setting cannot contain a NUL byte".to_owned())?;
         Ok((self.php_ini, entries))
     }
 }
@@ -56,11 +56,12 @@ pub fn option_value(
     name: &str,
     arguments: &mut impl Iterator<Item = OsString>,
 ) -> Result<OsString, String> {
-    let missing = || format!("MissingValue: {name} wants a value");
+    let missing = || format!("MissingValue: {name} needs a value");
     arguments.next().ok_or_else(missing)
 }
 
 /// Converts an argument to a C string. Fails if it contains a NUL byte.
 pub fn c_string(text: OsString) -> Result<CString, String> {
-    CString::new(text.into_vec()).map_err(|_| "BadValue: an argument with NUL".to_owned())
+    CString::new(text.into_vec())
+        .map_err(|_| "BadValue: an argument cannot contain a NUL byte".to_owned())
 }

@@ -79,7 +79,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, St
             }
             _ if name.starts_with('-') => {
                 return Err(format!(
-                    "UnknownOption: {name}; options go before the script"
+                    "UnknownOption: {name}; write options before the script"
                 ));
             }
             _ => {
@@ -89,7 +89,7 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, St
         }
     }
     if options.arguments.is_empty() {
-        return Err("Required: the script to run".to_owned());
+        return Err("Required: name the script to run".to_owned());
     }
     Ok(options)
 }
