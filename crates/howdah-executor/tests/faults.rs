@@ -148,7 +148,7 @@ fn zygote_that_has_served_is_restarted_at_once_however_often_it_dies() {
             let zygote = living_parent(&site).await;
             kill(zygote, Signal::KILL);
             site.log
-                .wait_for(&format!("the zygote (pid {zygote}) ended"));
+                .wait_for(&format!("the zygote (pid {zygote}) exited"));
         }
         site.get("parent.php").await.unwrap();
     });

@@ -342,7 +342,7 @@ fn a_file_that_is_renewed_is_used_and_one_that_is_broken_is_not() {
     fixture.wait_for_log(&[
         "CertificateKeyMismatch",
         "site.key",
-        "the former certificate stays in use",
+        "the previous certificate remains in use",
     ]);
     assert!(serves("renewed"));
     let front = fixture.front();

@@ -313,7 +313,7 @@ fn a_collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_
         collector.trace("/hello.php")[0].get("http.response.status_code"),
         "200"
     );
-    fixture.wait_for_log(&["CollectorWorksAgain", "0 were dropped"]);
+    fixture.wait_for_log(&["CollectorWorksAgain", "0 spans were dropped"]);
     collector.behave(Behaviour::Refuse(401));
     fixture.get("/pid.php");
     let line = fixture.wait_for_log(&["CollectorRefused"]);

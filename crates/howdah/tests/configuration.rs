@@ -87,7 +87,7 @@ fn check_of_a_directory_shows_how_it_would_be_served() {
     assert_eq!(code, 0, "{err}");
     for part in [
         "found DokuWiki in ",
-        "8 patterns of paths are refused:",
+        "requests that match 8 patterns are refused:",
         "/data/**  /conf/**  /bin/**  /inc/**  /vendor/**  /VERSION",
         "missing files     404",
         "index             index.php, index.html, index.htm",
@@ -102,7 +102,7 @@ fn check_of_a_directory_shows_how_it_would_be_served() {
     let (code, _, err) = check(&[], "wiki");
     assert_eq!(code, 3, "{err}");
     for part in [
-        "no howdah.toml here",
+        "no howdah.toml in this directory",
         "howdah check --config FILE",
         "howdah check DIR",
     ] {

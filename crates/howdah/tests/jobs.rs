@@ -260,7 +260,7 @@ fn job_runner_is_restarted_and_leaves_no_job_behind() {
     kill(parent, Signal::KILL);
     wait_for_line(
         &server,
-        "howdah: JobsDied: the process that runs jobs ended (signal 9)",
+        "howdah: JobsDied: the process that runs jobs exited (signal 9)",
     );
     for pid in [leader, child] {
         wait_until("its end", || is_gone(pid));
@@ -281,7 +281,7 @@ fn job_crash_loop_is_logged_with_last_lines_and_slowed_down() {
     support::executable::make_executable(&program);
     let server = jobs.start();
     fs::remove_file(program).unwrap();
-    let line = "error JobFailed job=dies: exit code 3 after 0.0 s; it is started again in 2 s; its last lines: no database";
+    let line = "error JobFailed job=dies: exit code 3 after 0.0 s; it is restarted in 2 s; its last lines: no database";
     wait_for_line(&server, line);
     wait_for_line(
         &server,
@@ -421,7 +421,7 @@ fn missed_job_runs_are_logged_and_not_made_up_for() {
     let server = ServerUnderTest::start_listening(&jobs.scratch, &arguments, &env);
     wait_for_line(
         &server,
-        "warning JobMissed job=hourly: 3 runs missed while no server ran, the last at ",
+        "warning JobMissed job=hourly: 3 runs missed while no server was running, the last at ",
     );
     assert!(!jobs.path("ran").exists());
 }

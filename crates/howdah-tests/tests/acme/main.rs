@@ -113,7 +113,7 @@ fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory
         .arg(&state)
         .status();
     assert!(daemon.unwrap().success());
-    site.wait_for("belongs to another user than before");
+    site.wait_for("does not belong to the same user as before");
     wait_until("the owner to order", PATIENCE, || {
         orderers_user(&site) == Some(1)
     });

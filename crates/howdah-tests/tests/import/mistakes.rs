@@ -233,7 +233,7 @@ fn nothing_is_overwritten_without_force() {
         scratch.write(there, "mine");
         let output = import(&scratch, &["nginx", "nginx.conf"]);
         assert_eq!(output.status.code(), Some(1));
-        let words = format!("{there} is there already: name another file (-o FILE)");
+        let words = format!("{there} already exists: name another file (-o FILE)");
         assert!(said(&output).contains(&words), "{}", said(&output));
         assert_eq!(fs::read_to_string(scratch.join(there)).unwrap(), "mine");
         fs::remove_file(scratch.join(there)).unwrap();

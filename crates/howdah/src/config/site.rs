@@ -226,7 +226,7 @@ fn enable_own_htaccess(site: &mut SiteConfig, chosen: &mut Vec<String>) {
         return;
     };
     site.htaccess = HtaccessMode::On;
-    chosen.push("  .htaccess files decide, as under Apache: htaccess = \"on\"".to_owned());
+    chosen.push("  .htaccess files are applied, as in Apache: htaccess = \"on\"".to_owned());
     if routes {
         leave_routes_to_files(site);
     }
