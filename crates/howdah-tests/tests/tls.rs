@@ -534,7 +534,7 @@ fn certificates_that_cannot_be_used_are_named_before_anything_is_served() {
         (
             "other.pem",
             "other.key",
-            "covers none of the site's `hosts`",
+            "does not cover any of the site's `hosts`",
         ),
     ] {
         let (_, said) = check(file, key, "");

@@ -83,7 +83,7 @@ fn command_line_values_are_checked_as_in_the_file() {
         "found `swoole`",
         "--log-format: expected `common`, `combined`, `extended` or `json`, found `xml`",
         "--listen: \"nowhere\" is not an address to listen on",
-        "-d: `=1` is not NAME=VALUE",
+        "-d: expected NAME=VALUE, found `=1`",
     ] {
         assert!(err.contains(expect), "missing {expect:?} in\n{err}");
     }

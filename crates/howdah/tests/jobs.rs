@@ -512,12 +512,15 @@ fn job_mistakes_are_reported_at_once_with_their_lines() {
         ),
         (8, "command: `php` needs a script"),
         (9, "schedule: hour `25`: expected 0 to 23"),
-        (10, "name: a job has one"),
+        (10, "name: a job needs a name"),
         (
             13,
             "time_zone: there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?",
         ),
-        (14, "processes: a job with `schedule` runs in one process"),
+        (
+            14,
+            "processes: a job with `schedule` runs in a single process",
+        ),
         (15, "command: a job needs one"),
         (17, "directory: there is no directory "),
         (18, "jitter: has no effect without `schedule`"),
@@ -554,7 +557,7 @@ fn job_preset_finds_its_application_and_reports_what_is_missing() {
     assert!(
         code == 3
             && said.contains(
-                ":4:10: preset: no site has artisan in its root, or beside it; say `directory`"
+                ":4:10: preset: no site has artisan in its root or next to it; set `directory`"
             ),
         "{said}"
     );

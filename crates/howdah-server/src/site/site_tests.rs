@@ -231,7 +231,7 @@ fn all_mistakes_of_a_site_are_reported_at_once() {
         "status `200`",
         "`x`: an internal target",
         "status `500`",
-        "`Content-Length` is no header name",
+        "`Content-Length` is not a valid header name",
         "cannot be the value",
         "status `301`",
         "cannot serve the directory /nonexistent/root: No such file",

@@ -600,7 +600,7 @@ fn a_local_name_gets_a_certificate_of_the_local_authority() {
     };
     let mut site = Site::start(&authority, &options);
     site.wait_for(
-        "a certificate of a local authority for localhost, shop.localhost; to trust it: ",
+        "a certificate from the local authority for localhost, shop.localhost; to make this machine trust it: ",
     );
     site.wait_for("howdah: localhost: certificate of local");
     let config = site.scratch.join("howdah.toml");

@@ -705,7 +705,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "",
         "group",
-        "write it behind the user: `user = \"www-data:www-data\"`",
+        "write it after the user: `user = \"www-data:www-data\"`",
     ),
     ("log", "access_delay", "lines are written within a second"),
     ("limits", "request_line", "it is a quarter of `header`"),
@@ -771,7 +771,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "pool.*",
         "group",
-        "write it behind the user: `user = \"www-data:www-data\"`",
+        "write it after the user: `user = \"www-data:www-data\"`",
     ),
     (
         "pool.*",
