@@ -405,7 +405,7 @@ deny = 404
         "a.toml:13:8: root: cannot serve the directory nowhere: No such file or directory (os error 2)\n",
         "a.toml:14:8: pool: there is no [pool.wwww]; did you mean `www`?\n",
         "a.toml:15:10: hosts: `exa mple.org` is not a host",
-        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write makes all pages old; name tables whose writes change no page in `cache_ignore_writes`\n",
+        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write invalidates all pages; name tables whose writes change no page in `cache_ignore_writes`\n",
         "only one of path, prefix is possible here\n",
         "a rule needs one of redirect, rewrite, deny,",
         "a.toml:24:9: regex: unclosed group\n",

@@ -272,10 +272,10 @@ pub fn describe(kind: OptionKind) -> String {
         OptionKind::SizeOrAuto(min, max) => format!("{}, or `auto`", sizes(min, max)),
         OptionKind::SizeOrOff(min, max) => format!("{}, or `off`", sizes(min, max)),
         OptionKind::Word(words) => one_of(words),
-        OptionKind::Text => "text".to_owned(),
+        OptionKind::Text => "string".to_owned(),
         OptionKind::Path => "path".to_owned(),
         OptionKind::PathOr(words) => format!("path, or {}", one_of(words)),
-        OptionKind::Texts => "texts".to_owned(),
+        OptionKind::Texts => "list of strings".to_owned(),
         OptionKind::Pairs => "table".to_owned(),
         OptionKind::Sections => "tables".to_owned(),
     }
